@@ -1,0 +1,181 @@
+//! A blocking client with a deadline: all that `vmwrapper` needs, and what `controld` runs off its reactor.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+use nix::sys::time::TimeVal;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{
+    CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, Packet, Reply, Request, Token, WireError,
+    decode_reply, encode_request, recv, send,
+};
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error("failed to connect to `{}`; is tapmanager running?", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's word.
+        #[source]
+        cause: Errno,
+    },
+    /// The answer did not come in time.
+    #[error("no answer from `{}` to `{request}` within {}", path.display(), in_seconds(*deadline))]
+    Deadline {
+        /// The socket.
+        path: PathBuf,
+        /// What was asked.
+        request: &'static str,
+        /// How long it was waited for.
+        deadline: Duration,
+    },
+    /// The connection failed.
+    #[error("connection to `{}` failed", path.display())]
+    Wire {
+        /// The socket.
+        path: PathBuf,
+        /// How.
+        #[source]
+        cause: WireError,
+    },
+    /// The answer is not of the protocol.
+    #[error("answer from `{}` not understood", path.display())]
+    Codec {
+        /// The socket.
+        path: PathBuf,
+        /// How.
+        #[source]
+        cause: CodecError,
+    },
+    /// tapmanager refused, and says why.
+    #[error("tapmanager: {0}")]
+    Refused(ErrorBody),
+    /// The answer belongs to another question.
+    #[error("tapmanager answered another question")]
+    WrongReply,
+}
+
+impl ClientError {
+    /// The class of the failure, as if tapmanager had named it.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Refused(body) => body.code,
+            Self::Connect { .. } => ErrorCode::Unavailable,
+            // A daemon that goes down in the middle of a call is as good as not there.
+            Self::Wire { .. } => ErrorCode::Unavailable,
+            Self::Deadline { .. } => ErrorCode::Deadline,
+            Self::Codec { .. } | Self::WrongReply => ErrorCode::Internal,
+        }
+    }
+}
+
+/// Where tapmanager listens, and how long an answer may take. Each call has a connection of its own, so a daemon
+/// that was restarted in between is not noticed.
+#[derive(Debug, Clone)]
+pub struct Client {
+    path: PathBuf,
+    deadline: Duration,
+}
+
+impl Client {
+    /// A client of the socket at `path`. Connects at each call.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>, deadline: Duration) -> Self {
+        Self { path: path.into(), deadline }
+    }
+
+    /// The socket's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Asks `tapmanager` over its control socket.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn call(&self, request: &Request) -> Result<Reply, ClientError> {
+        let (reply, _no_fds) = self.exchange(request, name_of(request))?;
+        Ok(reply)
+    }
+
+    /// Trades a token for descriptors over the hand-off socket.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; also when the descriptors are not as many as the NICs have queues.
+    pub fn get(&self, token: Token) -> Result<(Handoff, Vec<OwnedFd>), ClientError> {
+        let (HandoffReply::Nics(handoff), fds) = self.exchange(&HandoffRequest::Get { token }, "get")?;
+        let announced = handoff.nics.iter().map(|nic| usize::from(nic.queues)).sum();
+        if announced != fds.len() {
+            let cause = CodecError::FdCount { announced, received: fds.len() };
+            return Err(ClientError::Codec { path: self.path.clone(), cause });
+        }
+        Ok((handoff, fds))
+    }
+
+    fn exchange<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        request: &Q,
+        name: &'static str,
+    ) -> Result<(A, Vec<OwnedFd>), ClientError> {
+        let wire = |cause| match cause {
+            WireError::Os(Errno::EAGAIN) => {
+                ClientError::Deadline { path: self.path.clone(), request: name, deadline: self.deadline }
+            }
+            cause => ClientError::Wire { path: self.path.clone(), cause },
+        };
+        let codec = |cause| ClientError::Codec { path: self.path.clone(), cause };
+        let started = Instant::now();
+        let packet = encode_request(request).map_err(codec)?;
+        let socket = self.connect()?;
+        send(socket.as_fd(), &packet, &[]).map_err(wire)?;
+        let left = self.deadline.saturating_sub(started.elapsed());
+        setsockopt(&socket, sockopt::ReceiveTimeout, &timeval(left)).map_err(|errno| wire(errno.into()))?;
+        let Packet { bytes, fds } = recv(socket.as_fd()).map_err(wire)?;
+        match decode_reply(&bytes, fds.len()).map_err(codec)? {
+            Ok(reply) => Ok((reply, fds)),
+            Err(body) => Err(ClientError::Refused(body)),
+        }
+    }
+
+    fn connect(&self) -> Result<OwnedFd, ClientError> {
+        let failed = |cause| ClientError::Connect { path: self.path.clone(), cause };
+        let address = UnixAddr::new(&self.path).map_err(failed)?;
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).map_err(failed)?;
+        // Also bounds connect(), which waits for room in the listener's backlog.
+        setsockopt(&socket, sockopt::SendTimeout, &timeval(self.deadline)).map_err(failed)?;
+        connect(socket.as_raw_fd(), &address).map_err(failed)?;
+        Ok(socket)
+    }
+}
+
+/// The kernel takes zero for "no deadline": a deadline that has passed is a microsecond.
+fn timeval(duration: Duration) -> TimeVal {
+    let micros = duration.as_micros().max(1);
+    let seconds = i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX);
+    TimeVal::new(seconds, i64::try_from(micros % 1_000_000).unwrap_or(0))
+}
+
+fn in_seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}
+
+fn name_of(request: &Request) -> &'static str {
+    match request {
+        Request::Hello(_) => "hello",
+        Request::Attach(_) => "attach",
+        Request::Arm(_) => "arm",
+        Request::Detach { .. } => "detach",
+        Request::List(_) => "list",
+        Request::Status => "status",
+    }
+}

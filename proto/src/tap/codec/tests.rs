@@ -1,0 +1,155 @@
+use std::net::IpAddr;
+
+use super::super::{
+    Arm, Attach, Dns, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, List, Nic, PodId, PodNet, PodPage,
+    PodPhase, PodSummary, QemuUser, Reply, Request, Route, ServerStatus, Token,
+};
+use super::*;
+
+fn text(bytes: Result<Vec<u8>, CodecError>) -> String {
+    String::from_utf8(bytes.expect("encodes")).expect("is JSON")
+}
+
+fn pod() -> PodId {
+    "0f1e2d3c".parse().expect("pod id")
+}
+
+fn dns() -> Dns {
+    Dns {
+        servers: vec![IpAddr::from([10, 96, 0, 10])],
+        searches: vec!["default.svc.cluster.local".into()],
+        options: vec!["ndots:5".into()],
+    }
+}
+
+fn requests() -> Vec<Request> {
+    vec![
+        Request::Hello(Hello { client: "controld 0.1.0".into(), qemu: Some(QemuUser { uid: 64055, gid: 993 }) }),
+        Request::Attach(Attach {
+            pod: pod(),
+            namespace: "default".into(),
+            name: "vm".into(),
+            uid: "6f0b".into(),
+            hostname: "vm".into(),
+            dns: Some(dns()),
+        }),
+        Request::Arm(Arm { pod: pod() }),
+        Request::Detach { pod: pod() },
+        Request::List(List { after: Some(pod()) }),
+        Request::Status,
+    ]
+}
+
+fn net() -> PodNet {
+    PodNet {
+        netns: "/run/netns/virtlet-0f1e2d3c".into(),
+        nics: vec![Nic {
+            name: "eth0".parse().expect("name"),
+            mac: "02:00:00:00:00:01".parse().expect("mac"),
+            mtu: 1450,
+            queues: 1,
+            addresses: vec!["10.77.0.2/32".parse().expect("net"), "fd00::2/64".parse().expect("net")],
+            routes: vec![
+                Route { dst: "10.77.0.1/32".parse().expect("net"), gateway: None },
+                Route { dst: "0.0.0.0/0".parse().expect("net"), gateway: Some(IpAddr::from([10, 77, 0, 1])) },
+            ],
+        }],
+        dns: dns(),
+    }
+}
+
+fn replies() -> Vec<Reply> {
+    vec![
+        Reply::Status(ServerStatus {
+            server: "tapmanager 0.1.0".into(),
+            ready: false,
+            reason: "no network configuration in `/etc/cni/net.d`".into(),
+            pods: 3,
+            tokens_refused: 1,
+            plugin_micros: 12_345,
+        }),
+        Reply::Attached(net()),
+        Reply::Armed { token: Token::from_random([7; 16]) },
+        Reply::Detached,
+        Reply::Pods(PodPage {
+            pods: vec![PodSummary {
+                pod: pod(),
+                namespace: "default".into(),
+                name: "vm".into(),
+                phase: PodPhase::Attached,
+                ip: Some(IpAddr::from([10, 77, 0, 2])),
+            }],
+            more: true,
+        }),
+    ]
+}
+
+/// Pins the wire: a change here is a change of [`VERSION`].
+#[test]
+fn the_wire_is_pinned() {
+    let mut lines: Vec<String> = requests().iter().map(|request| text(encode_request(request))).collect();
+    lines.push(text(encode_request(&HandoffRequest::Get { token: Token::from_random([7; 16]) })));
+    lines.extend(replies().iter().map(|reply| text(encode_reply(Ok(reply), 0))));
+    let handoff = HandoffReply::Nics(Handoff {
+        nics: vec![HandoffNic { mac: "02:00:00:00:00:01".parse().expect("mac"), mtu: 1450, queues: 1 }],
+    });
+    lines.push(text(encode_reply(Ok(&handoff), 1)));
+    let refused = ErrorBody { code: ErrorCode::NotFound, message: "no pod `0f1e2d3c`".into() };
+    lines.push(text(encode_reply::<Reply>(Err(refused), 0)));
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn every_message_comes_back_as_it_went() {
+    for request in requests() {
+        let bytes = encode_request(&request).expect("encodes");
+        assert_eq!(decode_request::<Request>(&bytes, 0).expect("decodes"), request);
+    }
+    for reply in replies() {
+        let bytes = encode_reply(Ok(&reply), 0).expect("encodes");
+        assert_eq!(decode_reply::<Reply>(&bytes, 0).expect("decodes"), Ok(reply));
+    }
+}
+
+#[test]
+fn malformed_messages_are_refused_with_a_reason() {
+    let over_long = vec![b' '; MAX_MESSAGE + 1];
+    let nested = format!(r#"{{"v":1,"body":{}"#, "[".repeat(100_000));
+    for (bytes, code) in [
+        (&b""[..], ErrorCode::BadRequest),
+        (b"\xff\xfe", ErrorCode::BadRequest),
+        (b"{}", ErrorCode::BadRequest),
+        (br#"{"v":2,"anything":{}}"#, ErrorCode::Version),
+        (br#"{"v":1,"body":{"fly":{}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":1,"body":{"arm":{"pod":"../x"}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":1,"body":{"arm":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":1,"body":"status"} trailing"#, ErrorCode::BadRequest),
+        (&over_long, ErrorCode::BadRequest),
+        (nested.as_bytes(), ErrorCode::BadRequest),
+    ] {
+        let error = decode_request::<Request>(bytes, 0).expect_err("malformed");
+        assert_eq!(error.code(), code, "{error}");
+    }
+}
+
+#[test]
+fn a_request_with_descriptors_is_refused() {
+    let bytes = encode_request(&Request::Status).expect("encodes");
+    assert!(matches!(decode_request::<Request>(&bytes, 1), Err(CodecError::FdCount { announced: 0, received: 1 })));
+    let bytes = encode_reply(Ok(&Reply::Detached), 2).expect("encodes");
+    assert!(matches!(decode_reply::<Reply>(&bytes, 1), Err(CodecError::FdCount { announced: 2, received: 1 })));
+}
+
+#[test]
+fn a_full_page_of_the_longest_summaries_fits_into_a_packet() {
+    let summary = PodSummary {
+        pod: "a".repeat(64).parse().expect("pod id"),
+        namespace: "n".repeat(63),
+        name: "p".repeat(253),
+        phase: PodPhase::Detaching,
+        ip: Some("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().expect("ip")),
+    };
+    let pods = vec![summary; usize::from(super::super::MAX_PAGE)];
+    let bytes = encode_reply(Ok(&Reply::Pods(PodPage { pods, more: true })), 0).expect("fits");
+    assert!(bytes.len() <= MAX_MESSAGE);
+}

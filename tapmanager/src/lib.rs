@@ -1,0 +1,21 @@
+//! Network daemon of virtlet-rs: gives a pod that is a virtual machine the network that its CNI plugins made.
+//!
+//! The walk of one `Attach`: [`rpc`] takes the request -> the pod's actor in [`pod`] -> [`journal`] intent -> [`sys`]
+//! creates the netns -> [`cni`] ADD -> [`net`] reads links, addresses and routes from the kernel, plans and applies the
+//! join of veth and tap -> [`dhcp`] serves the guest from a packet socket on the tap -> [`journal`] result -> reply.
+//! `Get` walks [`rpc`] -> [`tokens`] -> [`sys`] opens the tap -> descriptors go to `vmwrapper`, none is kept.
+//!
+//! Layers, one way only: edge (`main`, [`rpc`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, [`dhcp`]'s
+//! server, [`cni`]'s parsers, [`tokens`]) -> [`sys`] and [`journal`].
+
+mod cni;
+pub mod config;
+pub mod daemon;
+mod dhcp;
+pub mod faults;
+mod journal;
+mod net;
+mod pod;
+mod rpc;
+mod sys;
+mod tokens;
