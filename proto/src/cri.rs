@@ -2,7 +2,7 @@
 //!
 //! Generated from `cri/api.proto`. Services that do not override a call answer `Unimplemented`.
 
-#![allow(missing_docs, unreachable_pub, clippy::doc_markdown, reason = "generated from cri/api.proto")]
+#![allow(missing_docs, clippy::allow_attributes_without_reason, reason = "generated from cri/api.proto")]
 
 use std::fmt;
 

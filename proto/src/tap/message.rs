@@ -10,7 +10,7 @@ use super::{IfName, MacAddr, PodId, Token};
 
 /// What `controld` asks of `tapmanager`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     /// Introduces the caller and says who QEMU runs as. Answered by [`Reply::Status`].
     Hello(Hello),
@@ -31,7 +31,7 @@ pub enum Request {
 
 /// What `tapmanager` answers to a [`Request`] that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Reply {
     /// The state of the daemon.
     Status(ServerStatus),
@@ -61,7 +61,7 @@ pub enum HandoffRequest {
 
 /// What `tapmanager` answers to a [`HandoffRequest`] that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum HandoffReply {
     /// The pod's NICs. The descriptors beside the packet are their queues, NIC by NIC.
     Nics(Handoff),
@@ -143,7 +143,7 @@ pub struct Nic {
     pub queues: u16,
     /// Addresses with the prefix length that the kernel has, in the order of the plugin's result.
     pub addresses: Vec<IpNetwork>,
-    /// Routes that the guest gets, in the kernel's order.
+    /// Routes that the guest gets: those on the link first, default routes last.
     pub routes: Vec<Route>,
 }
 
@@ -219,7 +219,7 @@ pub struct ServerStatus {
     pub server: String,
     /// Whether a pod could be given a network now.
     pub ready: bool,
-    /// Why not; empty when ready.
+    /// Why not; when ready, what else is worth knowing, and mostly empty.
     pub reason: String,
     /// Pods on record.
     pub pods: u64,

@@ -123,6 +123,8 @@ fn malformed_messages_are_refused_with_a_reason() {
         (br#"{"v":1,"body":{"fly":{}}}"#, ErrorCode::BadRequest),
         (br#"{"v":1,"body":{"arm":{"pod":"../x"}}}"#, ErrorCode::BadRequest),
         (br#"{"v":1,"body":{"arm":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":1,"body":{"detach":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":1,"extra":1,"body":"status"}"#, ErrorCode::BadRequest),
         (br#"{"v":1,"body":"status"} trailing"#, ErrorCode::BadRequest),
         (&over_long, ErrorCode::BadRequest),
         (nested.as_bytes(), ErrorCode::BadRequest),
