@@ -1,0 +1,60 @@
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::*;
+
+fn nic(last_byte: u8, slot: &str, queues: usize) -> Nic {
+    let null = || OwnedFd::from(File::open("/dev/null").expect("null"));
+    Nic {
+        mac: MacAddr::new([2, 0, 0, 0, 0, last_byte]).expect("mac"),
+        mtu: 1450,
+        slot: PciSlot::of(slot),
+        queues: (0..queues).map(|_| null()).collect(),
+    }
+}
+
+/// The appended arguments with the descriptors' numbers, which vary, named by their place.
+fn appended(nics: &[Nic]) -> String {
+    let args = extend(Vec::new(), nics);
+    let mut words: Vec<String> = args.iter().map(|arg| arg.to_str().expect("text").to_owned()).collect();
+    for (word, nic) in words.iter_mut().skip(1).step_by(4).zip(nics) {
+        let numbers: Vec<String> = nic.queues.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+        let names: Vec<String> = (0..numbers.len()).map(|queue| format!("Q{queue}")).collect();
+        *word = word.replace(&format!("={},", numbers.join(":")), &format!("={},", names.join(":")));
+    }
+    words.join("\n")
+}
+
+#[test]
+fn one_nic_of_one_queue() {
+    insta::assert_snapshot!(appended(&[nic(1, "0x10", 1)]), @r#"
+    -netdev
+    tap,id=vw0,fd=Q0,vhost=off
+    -device
+    {"driver":"virtio-net-pci","netdev":"vw0","id":"vwnet0","mac":"02:00:00:00:00:01","host_mtu":1450,"bus":"pcie.0","addr":"0x10"}
+    "#);
+}
+
+#[test]
+fn two_nics_one_of_three_queues() {
+    insta::assert_snapshot!(appended(&[nic(1, "0x12", 3), nic(2, "0x1e", 1)]), @r#"
+    -netdev
+    tap,id=vw0,fds=Q0:Q1:Q2,vhost=off
+    -device
+    {"driver":"virtio-net-pci","netdev":"vw0","id":"vwnet0","mac":"02:00:00:00:00:01","host_mtu":1450,"mq":true,"vectors":8,"bus":"pcie.0","addr":"0x12"}
+    -netdev
+    tap,id=vw1,fd=Q0,vhost=off
+    -device
+    {"driver":"virtio-net-pci","netdev":"vw1","id":"vwnet1","mac":"02:00:00:00:00:02","host_mtu":1450,"bus":"pcie.0","addr":"0x1e"}
+    "#);
+}
+
+#[test]
+fn what_libvirt_gave_comes_first_byte_for_byte() {
+    let given: Vec<OsString> =
+        [&b"-name"[..], b"a b\n\xff", b""].map(|bytes| OsStr::from_bytes(bytes).to_owned()).into();
+    let args = extend(given.clone(), &[nic(1, "0x10", 1)]);
+    assert_eq!(args[..3], given);
+    assert_eq!(args.len(), 7);
+}

@@ -1,0 +1,85 @@
+//! Fetches the pod's NICs from tapmanager, and lets QEMU inherit their descriptors.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use proto::tap::{Client, ClientError, ErrorCode, Token, WireError};
+
+use crate::argv::Nic;
+use crate::env::PciSlot;
+use crate::failure::Failure;
+
+/// Why the pod's NICs did not come.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandoffError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("tapmanager gave {nics} NICs, the domain has {slots} slots in `VIRTLET_NICS`")]
+    Count { nics: usize, slots: usize },
+    #[error("tapmanager gave NIC {0} without a queue")]
+    NoQueue(usize),
+}
+
+impl HandoffError {
+    /// Whether the two sides do not understand each other, rather than one of them not answering or saying no.
+    pub(crate) fn is_of_protocol(&self) -> bool {
+        match self {
+            Self::Count { .. } | Self::NoQueue(_) => true,
+            Self::Client(ClientError::Refused(body)) => matches!(body.code, ErrorCode::Version | ErrorCode::BadRequest),
+            Self::Client(ClientError::Wire { cause, .. }) => matches!(cause, WireError::Truncated),
+            Self::Client(ClientError::Codec { .. } | ClientError::WrongReply) => true,
+            Self::Client(ClientError::Connect { .. } | ClientError::Deadline { .. }) => false,
+        }
+    }
+
+    /// What a person does about it. A refusal says so itself, as does a failed connect.
+    pub(crate) fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Client(ClientError::Refused(_) | ClientError::Connect { .. }) => None,
+            Self::Client(ClientError::Deadline { .. } | ClientError::Wire { .. }) => Some("see tapmanager's log"),
+            Self::Client(ClientError::Codec { .. } | ClientError::WrongReply) | Self::NoQueue(_) => {
+                Some("install vmwrapper and tapmanager of one release")
+            }
+            Self::Count { .. } => Some("delete the pod, so that it is made anew"),
+        }
+    }
+}
+
+/// Trades `token` for the pod's NICs, which take `slots` in order.
+///
+/// # Errors
+/// See [`HandoffError`].
+pub(crate) fn fetch(
+    socket: PathBuf,
+    deadline: Duration,
+    token: Token,
+    slots: &[PciSlot],
+) -> Result<Vec<Nic>, HandoffError> {
+    let (handoff, fds) = Client::new(socket, deadline).get(token)?;
+    if handoff.nics.len() != slots.len() {
+        return Err(HandoffError::Count { nics: handoff.nics.len(), slots: slots.len() });
+    }
+    let mut fds = fds.into_iter();
+    let place = |(index, (nic, &slot)): (usize, (&proto::tap::HandoffNic, &PciSlot))| {
+        // The client has seen to it that there are as many descriptors as queues.
+        let queues: Vec<OwnedFd> = fds.by_ref().take(nic.queues.into()).collect();
+        if queues.is_empty() {
+            return Err(HandoffError::NoQueue(index));
+        }
+        Ok(Nic { mac: nic.mac, mtu: nic.mtu, slot, queues })
+    };
+    handoff.nics.iter().zip(slots).enumerate().map(place).collect()
+}
+
+/// Takes close-on-exec off descriptors that QEMU is to have.
+///
+/// # Errors
+/// The kernel's, which only a bug of ours can cause.
+pub(crate) fn make_inheritable(fds: &[OwnedFd]) -> Result<(), Failure> {
+    for fd in fds {
+        fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).map_err(Failure::Inherit)?;
+    }
+    Ok(())
+}
