@@ -8,6 +8,8 @@
 //! Layers, one way only: edge (`main`, [`rpc`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, [`dhcp`]'s
 //! server, [`cni`]'s parsers, [`tokens`]) -> [`sys`] and [`journal`].
 
+mod blocking;
+pub mod chain;
 mod cni;
 pub mod config;
 pub mod daemon;

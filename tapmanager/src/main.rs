@@ -1,2 +1,93 @@
-//! Stub.
-fn main() {}
+//! `tapmanager`: parses the command line, sets up logging and the runtime, and runs the daemon.
+//!
+//! Exit codes, as sysexits has them: 0 told to stop, 2 usage, 70 anything else, 75 another instance runs,
+//! 77 a permission is missing, 78 configuration. The reason is one line on stderr.
+
+mod cli;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use tapmanager::chain::Chain;
+use tapmanager::config::{Config, ConfigError, LogFormat};
+use tapmanager::daemon::{self, DaemonError};
+use tapmanager::faults::Faults;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
+
+use cli::{Cli, Command, ConfigFile};
+
+/// How long the end waits for threads that are still closing sockets.
+const LAST_THREADS: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    match work(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell if this fails.
+            let _ = writeln!(io::stderr(), "tapmanager: {}", Chain(error.as_ref()));
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn work(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Run(ConfigFile { config }) => run(Config::load(config.as_deref())?),
+        Command::CheckConfig(ConfigFile { config }) => {
+            let text =
+                toml::to_string(&Config::load(config.as_deref())?).context("failed to print the configuration")?;
+            print(&text)
+        }
+        Command::DumpState(ConfigFile { config }) => {
+            let state = daemon::dump_state(&Config::load(config.as_deref())?)?;
+            print(&format!("{state:#}\n"))
+        }
+    }
+}
+
+fn run(config: Config) -> anyhow::Result<()> {
+    let log = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::from_level(config.log_level.as_tracing()))
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr);
+    match config.log_format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+    let runtime = Runtime::new().context("failed to start the runtime")?;
+    let done = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).context("failed to watch for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("failed to watch for SIGINT")?;
+        let shutdown = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        Ok(daemon::run(config, Arc::new(Faults::none()), shutdown).await?)
+    });
+    runtime.shutdown_timeout(LAST_THREADS);
+    done
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    io::stdout().write_all(text.as_bytes()).context("failed to write to stdout")
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<ConfigError>() {
+        return 78;
+    }
+    match error.downcast_ref::<DaemonError>() {
+        Some(DaemonError::Config(_)) => 78,
+        Some(DaemonError::Permission { .. }) => 77,
+        Some(DaemonError::Locked { .. }) => 75,
+        _ => 70,
+    }
+}

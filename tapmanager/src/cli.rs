@@ -1,0 +1,55 @@
+//! The command line. Called by `main` alone.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use tapmanager::config::DEFAULT_FILE;
+
+/// Network daemon of virtlet-rs: gives virtual machine pods the network that CNI plugins made.
+#[derive(Debug, Parser)]
+#[command(name = "tapmanager", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the daemon until SIGTERM or SIGINT; running pods are left as they are
+    Run(ConfigFile),
+    /// Check the configuration and print it with all defaults
+    CheckConfig(ConfigFile),
+    /// Print what the journal of pods holds, as JSON; works with and without a running daemon
+    DumpState(ConfigFile),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigFile {
+    #[arg(long, value_name = "FILE", help = format!("Configuration; {DEFAULT_FILE} by default, if that exists"))]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn help_is_as_documented() {
+        Cli::command().debug_assert();
+        let mut texts = vec![Cli::command().render_long_help().to_string()];
+        for command in Cli::command().get_subcommands_mut() {
+            texts.push(command.render_long_help().to_string());
+        }
+        insta::assert_snapshot!(texts.join("\n----\n"));
+    }
+
+    #[test]
+    fn a_subcommand_is_needed_and_the_file_goes_with_it() {
+        assert!(Cli::try_parse_from(["tapmanager"]).is_err());
+        assert!(Cli::try_parse_from(["tapmanager", "--config", "/c", "run"]).is_err());
+        let cli = Cli::try_parse_from(["tapmanager", "run", "--config", "/c"]).expect("parses");
+        assert!(matches!(cli.command, Command::Run(ConfigFile { config: Some(file) }) if file.as_os_str() == "/c"));
+    }
+}

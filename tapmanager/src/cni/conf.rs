@@ -1,0 +1,305 @@
+//! Network configurations: which file is the node's default network, and what a file must hold to be one.
+//!
+//! Called by [`super::Cni::default_network`]. As with libcni, the first file in lexical order is the network, and a
+//! broken first file is an error, not a reason to silently use the second. A [`NetworkList`] is well-formed: a name,
+//! versions that this runtime speaks, and at least one plugin, each with a plain file name. It serializes as a
+//! `.conflist`, so what the journal keeps is what an administrator could put into a file.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::version::SpecVersion;
+
+/// Most bytes of a configuration file.
+const MAX_FILE: u64 = 1 << 20;
+/// Most plugins of one network: every one is a process of its own at each ADD.
+const MAX_PLUGINS: usize = 32;
+
+/// A network: plugins that are run one after the other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
+pub(crate) struct NetworkList {
+    name: String,
+    /// Ascending, never empty. More than one: plugins are asked which of them they speak.
+    versions: Vec<SpecVersion>,
+    disable_check: bool,
+    plugins: Vec<Plugin>,
+}
+
+/// One plugin of a network.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Plugin {
+    /// File name of its executable.
+    pub(super) kind: String,
+    /// Its configuration as in the file.
+    pub(super) conf: Map<String, Value>,
+}
+
+/// Why there is no network.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfError {
+    /// The directory cannot be listed.
+    #[error("failed to list the CNI configuration directory `{}`", dir.display())]
+    List {
+        /// The directory.
+        dir: PathBuf,
+        /// The kernel's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// There is no file.
+    #[error("no network is configured: `{}` has no *.conflist, *.conf or *.json; install a CNI network", dir.display())]
+    None {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The file cannot be read.
+    #[error("failed to read the network configuration `{}`", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The kernel's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// What the file holds is no network.
+    #[error("network configuration `{}` is refused; correct it, or remove it if another one is meant", file.display())]
+    Refused {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        cause: ListError,
+    },
+}
+
+/// What is wrong with a network configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ListError {
+    /// Not JSON.
+    #[error("it is not JSON")]
+    Json(#[source] serde_json::Error),
+    /// No regular file, or one that is too long.
+    #[error("it is not a regular file of at most {MAX_FILE} bytes")]
+    NotAFile,
+    /// A value of the wrong type.
+    #[error("`{field}` is missing or not {expected}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A list with the name of a single configuration.
+    #[error("it has `plugins` but no `type`: a list of plugins belongs into a *.conflist")]
+    ListInConf,
+    /// Not a name of a network.
+    #[error("`name` is not letters, digits, `_`, `.` and `-`, starting with a letter or digit")]
+    Name,
+    /// No version that both sides speak.
+    #[error("`cniVersion` is {found}; this runtime speaks {}", spoken())]
+    Version {
+        /// As in the file.
+        found: String,
+    },
+    /// Too many plugins, or none.
+    #[error("`plugins` has {found} entries, not 1 to {MAX_PLUGINS}")]
+    PluginCount {
+        /// As in the file.
+        found: usize,
+    },
+    /// A plugin without a usable name.
+    #[error("plugin {at} of `plugins` has no `type` that is a plain file name")]
+    PluginType {
+        /// Counted from 1.
+        at: usize,
+    },
+}
+
+/// Reads the first configuration of `dir`.
+pub(super) fn default_network(dir: &Path) -> Result<NetworkList, ConfError> {
+    let file = first_file(dir)?.ok_or_else(|| ConfError::None { dir: dir.to_owned() })?;
+    let refuse = |cause| ConfError::Refused { file: file.clone(), cause };
+    let bytes = read_bounded(&file)
+        .map_err(|cause| ConfError::Read { file: file.clone(), cause })?
+        .ok_or_else(|| refuse(ListError::NotAFile))?;
+    let value = serde_json::from_slice(&bytes).map_err(|error| refuse(ListError::Json(error)))?;
+    let is_list = file.extension() == Some(OsStr::new("conflist"));
+    let list = if is_list { NetworkList::try_from(value) } else { NetworkList::of_single(value) };
+    list.map_err(refuse)
+}
+
+fn first_file(dir: &Path) -> Result<Option<PathBuf>, ConfError> {
+    let wanted = |path: &Path| {
+        let extension = path.extension().and_then(OsStr::to_str);
+        matches!(extension, Some("conflist" | "conf" | "json")) && !path.is_dir()
+    };
+    let listing = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other,
+    };
+    let fail = |cause| ConfError::List { dir: dir.to_owned(), cause };
+    let mut first: Option<PathBuf> = None;
+    for entry in listing.map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if wanted(&path) && first.as_ref().is_none_or(|first| path.as_os_str() < first.as_os_str()) {
+            first = Some(path);
+        }
+    }
+    Ok(first)
+}
+
+/// `None` for what is no regular file (a FIFO would block) or too long.
+fn read_bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    if !fs::metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    let read = File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    Ok((u64::try_from(read).is_ok_and(|read| read <= MAX_FILE)).then_some(bytes))
+}
+
+fn spoken() -> String {
+    SpecVersion::ALL.map(SpecVersion::as_str).join(", ")
+}
+
+// === impl NetworkList ===
+
+impl NetworkList {
+    /// The network's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// File names of its plugins, in the order of ADD.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.plugins.iter().map(|plugin| plugin.kind.as_str())
+    }
+
+    /// Whether the network's author forbids CHECK.
+    pub(super) fn check_disabled(&self) -> bool {
+        self.disable_check
+    }
+
+    /// Versions to choose from, ascending.
+    pub(super) fn versions(&self) -> &[SpecVersion] {
+        &self.versions
+    }
+
+    /// The plugins in the order of ADD.
+    pub(super) fn plugins(&self) -> &[Plugin] {
+        &self.plugins
+    }
+
+    /// Wraps the configuration of a single plugin into a list of one.
+    fn of_single(value: Value) -> Result<Self, ListError> {
+        let Value::Object(conf) = value else {
+            return Err(ListError::Field { field: "type", expected: "a text in an object" });
+        };
+        if conf.contains_key("plugins") && !conf.contains_key("type") {
+            return Err(ListError::ListInConf);
+        }
+        let mut list = Map::new();
+        for key in ["name", "cniVersion", "cniVersions", "disableCheck"] {
+            if let Some(value) = conf.get(key) {
+                list.insert(key.to_owned(), value.clone());
+            }
+        }
+        list.insert("plugins".to_owned(), json!([conf]));
+        Self::try_from(Value::Object(list))
+    }
+}
+
+impl TryFrom<Value> for NetworkList {
+    type Error = ListError;
+
+    fn try_from(mut value: Value) -> Result<Self, Self::Error> {
+        let name = value.get("name").and_then(Value::as_str).filter(|name| is_network_name(name));
+        let name = name.ok_or(ListError::Name)?.to_owned();
+        let versions = versions(&value)?;
+        let disable_check = match value.get("disableCheck") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(disabled)) => *disabled,
+            // libcni takes the word as well.
+            Some(Value::String(word)) if word == "true" => true,
+            Some(Value::String(word)) if word == "false" => false,
+            Some(_) => return Err(ListError::Field { field: "disableCheck", expected: "true or false" }),
+        };
+        let Some(Value::Array(entries)) = value.get_mut("plugins").map(Value::take) else {
+            return Err(ListError::Field { field: "plugins", expected: "a list" });
+        };
+        if entries.is_empty() || entries.len() > MAX_PLUGINS {
+            return Err(ListError::PluginCount { found: entries.len() });
+        }
+        let plugins = entries.into_iter().zip(1..).map(|(entry, at)| plugin(entry, at)).collect::<Result<_, _>>()?;
+        Ok(Self { name, versions, disable_check, plugins })
+    }
+}
+
+impl From<NetworkList> for Value {
+    fn from(list: NetworkList) -> Self {
+        let versions: Vec<_> = list.versions.iter().map(|version| version.as_str()).collect();
+        let plugins: Vec<_> = list.plugins.into_iter().map(|plugin| Self::Object(plugin.conf)).collect();
+        json!({
+            "name": list.name,
+            "cniVersion": versions.last(),
+            "cniVersions": versions,
+            "disableCheck": list.disable_check,
+            "plugins": plugins,
+        })
+    }
+}
+
+/// All versions that the file names and this runtime speaks.
+fn versions(list: &Value) -> Result<Vec<SpecVersion>, ListError> {
+    let mut named = Vec::new();
+    match list.get("cniVersions") {
+        None | Some(Value::Null) => {}
+        Some(Value::Array(several)) => {
+            for version in several {
+                let field = ListError::Field { field: "cniVersions", expected: "a list of texts" };
+                named.push(version.as_str().ok_or(field)?);
+            }
+        }
+        Some(_) => return Err(ListError::Field { field: "cniVersions", expected: "a list of texts" }),
+    }
+    match list.get("cniVersion") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(one)) => named.push(one),
+        Some(_) => return Err(ListError::Field { field: "cniVersion", expected: "a text" }),
+    }
+    let mut known: Vec<_> = named.iter().filter_map(|version| SpecVersion::parse(version)).collect();
+    known.sort_unstable();
+    known.dedup();
+    if known.is_empty() {
+        let found = if named.is_empty() { "missing".to_owned() } else { format!("`{}`", named.join("`, `")) };
+        return Err(ListError::Version { found });
+    }
+    Ok(known)
+}
+
+fn plugin(entry: Value, at: usize) -> Result<Plugin, ListError> {
+    let Value::Object(conf) = entry else { return Err(ListError::PluginType { at }) };
+    let kind = conf.get("type").and_then(Value::as_str).filter(|kind| is_plain_file_name(kind));
+    let kind = kind.ok_or(ListError::PluginType { at })?.to_owned();
+    Ok(Plugin { kind, conf })
+}
+
+/// CNI specification 1.1.0, section 1: the characters of a network's name.
+fn is_network_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+}
+
+/// A name that stays within the plugin directory.
+fn is_plain_file_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(|c: char| c == '/' || c.is_control())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! Results of ADD: the typed view that the daemon reads, and the change of form between versions of the specification.
+//!
+//! The result itself stays the JSON that the plugin wrote: it goes back to plugins as `prevResult`, and fields that this
+//! program does not know must not be lost on the way. A [`ResultView`] holds well-formed values only, of bounded number;
+//! unknown fields are ignored.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use proto::tap::{IdentError, IfName, MacAddr};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::version::SpecVersion;
+
+/// Most entries of each list of a result. Far above what plugins report, far below what could hurt.
+pub(super) const MAX_ENTRIES: usize = 256;
+/// Longest text of a DNS setting.
+const MAX_TEXT: usize = 255;
+
+/// What a result says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ResultView {
+    /// Links that plugins made or took over, in the result's order, the host's ones included.
+    pub(crate) interfaces: Vec<Interface>,
+    /// Addresses in the result's order.
+    pub(crate) ips: Vec<Ip>,
+    /// Routes in the result's order.
+    pub(crate) routes: Vec<Route>,
+    /// Resolver settings.
+    pub(crate) dns: Dns,
+}
+
+/// A link of a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interface {
+    /// Its name.
+    pub(crate) name: IfName,
+    /// Its address; links without an Ethernet address have none.
+    pub(crate) mac: Option<MacAddr>,
+    /// File of its namespace; `None` is the host's.
+    pub(crate) sandbox: Option<String>,
+}
+
+/// An address of a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ip {
+    /// With the prefix length that the plugin tells; the kernel may have another.
+    pub(crate) address: IpNetwork,
+    /// Next hop.
+    pub(crate) gateway: Option<IpAddr>,
+    /// Index of its link in [`ResultView::interfaces`].
+    pub(crate) interface: Option<usize>,
+}
+
+/// A route of a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// Destination.
+    pub(crate) dst: IpNetwork,
+    /// Next hop; `None` means the gateway of the address.
+    pub(crate) gateway: Option<IpAddr>,
+}
+
+/// Resolver settings of a result.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Dns {
+    /// Name servers.
+    pub(crate) servers: Vec<IpAddr>,
+    /// The domain, then the search list.
+    pub(crate) searches: Vec<String>,
+    /// Resolver options.
+    pub(crate) options: Vec<String>,
+}
+
+/// Why a result cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResultError {
+    /// A value of the wrong type.
+    #[error("it has not the form of a CNI result")]
+    Form(#[source] serde_json::Error),
+    /// A version that this runtime does not speak.
+    #[error("it is of version `{found}`, {asked} was asked for")]
+    Version {
+        /// As in the result.
+        found: String,
+        /// What the plugin was told.
+        asked: SpecVersion,
+    },
+    /// A list without end.
+    #[error("it lists {found} {what}, more than {MAX_ENTRIES}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        found: usize,
+    },
+    /// A value that is none.
+    #[error("its {what} `{value}` is not {expected}")]
+    Value {
+        /// Which.
+        what: &'static str,
+        /// As in the result, shortened.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A name that is none.
+    #[error("it names a link that cannot be")]
+    Ident(#[source] IdentError),
+    /// An address on a link that is not there.
+    #[error("its address {address} is on interface {index}, but it lists {count}")]
+    NoInterface {
+        /// The address.
+        address: IpNetwork,
+        /// As in the result.
+        index: i64,
+        /// How many there are.
+        count: usize,
+    },
+}
+
+// === wire ===
+
+#[derive(Deserialize)]
+struct WireResult {
+    #[serde(default, deserialize_with = "nullable")]
+    interfaces: Vec<WireInterface>,
+    #[serde(default, deserialize_with = "nullable")]
+    ips: Vec<WireIp>,
+    #[serde(default, deserialize_with = "nullable")]
+    routes: Vec<WireRoute>,
+    #[serde(default, deserialize_with = "nullable")]
+    dns: WireDns,
+}
+
+#[derive(Deserialize)]
+struct WireInterface {
+    name: String,
+    mac: Option<String>,
+    sandbox: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireIp {
+    address: String,
+    gateway: Option<String>,
+    interface: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct WireRoute {
+    dst: String,
+    gw: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireDns {
+    #[serde(default, deserialize_with = "nullable")]
+    nameservers: Vec<String>,
+    domain: Option<String>,
+    #[serde(default, deserialize_with = "nullable")]
+    search: Vec<String>,
+    #[serde(default, deserialize_with = "nullable")]
+    options: Vec<String>,
+}
+
+/// Plugins in Go write `null` for an empty list.
+fn nullable<'de, T: Default + Deserialize<'de>, D: serde::Deserializer<'de>>(value: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or_default())
+}
+
+// === impl ResultView ===
+
+impl ResultView {
+    /// Reads a result of any version that has interfaces and addresses.
+    pub(super) fn of(raw: &Value) -> Result<Self, ResultError> {
+        let wire = WireResult::deserialize(raw).map_err(ResultError::Form)?;
+        bound("interfaces", &wire.interfaces)?;
+        bound("addresses", &wire.ips)?;
+        bound("routes", &wire.routes)?;
+        bound("name servers", &wire.dns.nameservers)?;
+        bound("search domains", &wire.dns.search)?;
+        bound("resolver options", &wire.dns.options)?;
+        let count = wire.interfaces.len();
+        Ok(Self {
+            interfaces: wire.interfaces.into_iter().map(interface).collect::<Result<_, _>>()?,
+            ips: wire.ips.into_iter().map(|entry| ip(&entry, count)).collect::<Result<_, _>>()?,
+            routes: wire.routes.into_iter().map(|entry| route(&entry)).collect::<Result<_, _>>()?,
+            dns: dns(wire.dns)?,
+        })
+    }
+
+    /// Names of the links in the pod's namespace, in the result's order. A plugin that reports none made `asked`.
+    pub(crate) fn pod_links(&self, asked: &IfName) -> Vec<IfName> {
+        let inside = self.interfaces.iter().filter(|interface| interface.sandbox.is_some());
+        let names: Vec<_> = inside.map(|interface| interface.name.clone()).collect();
+        if names.is_empty() { vec![asked.clone()] } else { names }
+    }
+}
+
+/// Gives a result the form of the version that the plugins of its network are spoken to in. A plugin should answer in
+/// that version; those that answer in another one of the same family are understood all the same.
+pub(super) fn convert(mut raw: Value, to: SpecVersion) -> Result<Value, ResultError> {
+    if let Some(found) = raw.get("cniVersion").filter(|found| !found.is_null()) {
+        let known = found.as_str().and_then(SpecVersion::parse);
+        known.ok_or_else(|| ResultError::Version { found: shorten(found.as_str().unwrap_or("none")), asked: to })?;
+    }
+    if let Some(Value::Array(ips)) = raw.get_mut("ips") {
+        for entry in ips.iter_mut().filter_map(Value::as_object_mut) {
+            if to.tells_family() {
+                let address = entry.get("address").and_then(Value::as_str).unwrap_or_default();
+                let family = if address.contains(':') { "6" } else { "4" };
+                entry.insert("version".to_owned(), family.into());
+            } else {
+                entry.remove("version");
+            }
+        }
+    }
+    if let Some(object) = raw.as_object_mut() {
+        object.insert("cniVersion".to_owned(), to.as_str().into());
+    }
+    Ok(raw)
+}
+
+fn bound<T>(what: &'static str, entries: &[T]) -> Result<(), ResultError> {
+    if entries.len() > MAX_ENTRIES { Err(ResultError::TooMany { what, found: entries.len() }) } else { Ok(()) }
+}
+
+fn interface(wire: WireInterface) -> Result<Interface, ResultError> {
+    Ok(Interface {
+        name: wire.name.parse().map_err(ResultError::Ident)?,
+        // A link that is not Ethernet may have an address of another length, or none.
+        mac: wire.mac.and_then(|mac| mac.parse().ok()),
+        sandbox: wire.sandbox.filter(|sandbox| !sandbox.is_empty()),
+    })
+}
+
+fn ip(wire: &WireIp, count: usize) -> Result<Ip, ResultError> {
+    let address = network("address", &wire.address)?;
+    let interface = match wire.interface {
+        None => None,
+        Some(index) => {
+            let known = usize::try_from(index).ok().filter(|index| *index < count);
+            Some(known.ok_or(ResultError::NoInterface { address, index, count })?)
+        }
+    };
+    Ok(Ip { address, gateway: optional_address("gateway", wire.gateway.as_deref())?, interface })
+}
+
+fn route(wire: &WireRoute) -> Result<Route, ResultError> {
+    Ok(Route { dst: network("route", &wire.dst)?, gateway: optional_address("next hop", wire.gw.as_deref())? })
+}
+
+fn dns(wire: WireDns) -> Result<Dns, ResultError> {
+    let servers = wire.nameservers.iter().map(|server| address("name server", server)).collect::<Result<_, _>>()?;
+    let mut searches: Vec<String> = wire.domain.into_iter().filter(|domain| !domain.is_empty()).collect();
+    searches.extend(wire.search);
+    searches.dedup();
+    for (what, texts) in [("search domain", &searches), ("resolver option", &wire.options)] {
+        if let Some(bad) = texts.iter().find(|text| text.len() > MAX_TEXT || text.contains(char::is_control)) {
+            return Err(ResultError::Value { what, value: shorten(bad), expected: "a short text" });
+        }
+    }
+    Ok(Dns { servers, searches, options: wire.options })
+}
+
+/// With a prefix length: `IpNetwork` alone would take a bare address for a network of one.
+fn network(what: &'static str, text: &str) -> Result<IpNetwork, ResultError> {
+    let parsed = text.contains('/').then(|| text.parse().ok()).flatten();
+    parsed.ok_or_else(|| ResultError::Value { what, value: shorten(text), expected: "an address with a prefix length" })
+}
+
+fn address(what: &'static str, text: &str) -> Result<IpAddr, ResultError> {
+    text.parse().map_err(|_| ResultError::Value { what, value: shorten(text), expected: "an IP address" })
+}
+
+fn optional_address(what: &'static str, text: Option<&str>) -> Result<Option<IpAddr>, ResultError> {
+    text.filter(|text| !text.is_empty()).map(|text| address(what, text)).transpose()
+}
+
+/// What a stranger wrote, neither at length nor with its control characters.
+fn shorten(text: &str) -> String {
+    text.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests;

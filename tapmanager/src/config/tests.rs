@@ -1,0 +1,106 @@
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("t.toml"))
+}
+
+fn refusal(text: &str) -> String {
+    parse(text).expect_err("refused").to_string()
+}
+
+#[test]
+fn an_empty_file_means_the_defaults() {
+    assert_eq!(parse("").expect("defaults"), Config::default());
+}
+
+#[test]
+fn the_effective_configuration_reads_back_as_itself() {
+    let mut config = Config::default();
+    (config.qemu_uid, config.qemu_gid) = (Some(64055), Some(993));
+    for config in [Config::default(), config] {
+        let text = toml::to_string(&config).expect("prints");
+        assert_eq!(parse(&text).expect("reads back"), config);
+    }
+    insta::assert_snapshot!(toml::to_string(&Config::default()).expect("prints"));
+}
+
+#[test]
+fn every_key_takes_effect() {
+    let config = parse(
+        r#"
+        state_dir = "/s"
+        run_dir = "/r"
+        netns_dir = "/n"
+        cni_conf_dir = "/c"
+        cni_plugin_dirs = ["/p", "/q"]
+        cni_deadline_s = 1
+        arm_ttl_s = 3600
+        vmwrapper = "/w"
+        dhcp_lease_s = 4294967294
+        qemu_uid = 1
+        qemu_gid = 2
+        log_format = "json"
+        log_level = "trace"
+        "#,
+    )
+    .expect("valid");
+    assert_eq!(
+        config,
+        Config {
+            state_dir: "/s".into(),
+            run_dir: "/r".into(),
+            netns_dir: "/n".into(),
+            cni_conf_dir: "/c".into(),
+            cni_plugin_dirs: vec!["/p".into(), "/q".into()],
+            cni_deadline: Duration::from_secs(1),
+            arm_ttl: Duration::from_secs(3600),
+            vmwrapper: "/w".into(),
+            dhcp_lease: Duration::from_secs(4_294_967_294),
+            qemu_uid: Some(1),
+            qemu_gid: Some(2),
+            log_format: LogFormat::Json,
+            log_level: LogLevel::Trace,
+        }
+    );
+    assert_eq!(config.qemu_user(), Some(QemuUser { uid: 1, gid: 2 }));
+    assert_eq!(config.control_socket(), Path::new("/r/control.sock"));
+}
+
+#[test]
+fn refusals_name_the_key_and_the_line() {
+    let long = format!("run_dir = \"/{}\"", "x".repeat(100));
+    let bad = [
+        "state_dir = \"/s\"\nstate_dri = \"/s\"",
+        "state_dir = \"s\"",
+        "vmwrapper = \"\"",
+        "cni_plugin_dirs = [\"/a\", \"b\"]",
+        "cni_plugin_dirs = []",
+        "cni_plugin_dirs = \"/a\"",
+        "\ncni_deadline_s = -1",
+        "cni_deadline_s = 0",
+        "cni_deadline_s = 3601",
+        "cni_deadline_s = \"1m\"",
+        "arm_ttl_s = 1.5",
+        "dhcp_lease_s = 4294967295",
+        "qemu_uid = 1",
+        "qemu_gid = 1",
+        "qemu_uid = 4294967296",
+        "log_format = \"xml\"",
+        "log_level = \"loud\"",
+        "[section]",
+        "log_level",
+        &long,
+    ];
+    let refusals: Vec<String> = bad.iter().map(|text| refusal(text)).collect();
+    insta::assert_snapshot!(refusals.join("\n"));
+}
+
+#[test]
+fn only_a_named_file_has_to_exist() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let missing = dir.path().join("none.toml");
+    let error = Config::load(Some(&missing)).expect_err("missing");
+    assert!(matches!(&error, ConfigError::Read { path, .. } if *path == missing));
+    std::fs::write(&missing, "log_level = \"warn\"").expect("write");
+    assert_eq!(Config::load(Some(&missing)).expect("loads").log_level, LogLevel::Warn);
+}

@@ -1,0 +1,225 @@
+//! The life of the daemon: check what it needs, take the lock, recover, listen, serve until told to go.
+//!
+//! Called by `main` and, in process, by tests. The order of the start is fixed: permissions and directories first, so
+//! that a daemon that cannot work says so before it touches anything; then the lock, as nobody else may write the
+//! journal; then recovery; only then sockets, and only then readiness is told. Going down leaves all pods as they are.
+
+mod access;
+mod service;
+mod startup;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::net::UnixListener;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::chain::Chain;
+use crate::cni::Cni;
+use crate::config::{Config, ConfigError};
+use crate::faults::Faults;
+use crate::journal::durable::DurableError;
+use crate::journal::{Journal, JournalError, Loaded};
+use crate::pod::{Kernel, Pods, Tools};
+use crate::rpc::{self, Limits, SocketError};
+use access::QemuAccess;
+use service::{Control, HandOff, Service};
+use startup::StateLock;
+
+/// How long the start waits for the recovery of pods. Each step of it has its own deadline; what takes longer (a plugin
+/// that hangs) goes on in its pod's actor, and that pod's requests wait for it.
+const RECOVERY_WAIT: Duration = Duration::from_secs(30);
+/// How long going down waits for requests that are being worked on, and then for the pods. systemd kills after 90 s.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
+
+const CONTROL_LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(60), send: Duration::from_secs(5) };
+/// Every VM that starts makes one connection and asks at once.
+const HANDOFF_LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(5), send: Duration::from_secs(5) };
+
+/// Why the daemon did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Something of the system is not there for us.
+    #[error("{missing}; {remedy}")]
+    Permission {
+        /// What is missing.
+        missing: String,
+        /// What to do.
+        remedy: &'static str,
+        /// The kernel's word, if it gave one.
+        #[source]
+        cause: Option<std::io::Error>,
+    },
+    /// A directory cannot be used.
+    #[error("failed to prepare directory `{}`", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The kernel's word.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// There is another one.
+    #[error("another tapmanager runs on `{}`; stop it, or set another `state_dir`", path.display())]
+    Locked {
+        /// The state directory.
+        path: PathBuf,
+    },
+    /// The journal, or a note beside it, cannot be used.
+    #[error("failed to use the state directory")]
+    State(#[source] StateError),
+    /// A socket could not be made.
+    #[error("failed to listen")]
+    Socket(#[source] ListenError),
+}
+
+/// What is wrong with the state directory.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct StateError(StateCause);
+
+#[derive(Debug, thiserror::Error)]
+enum StateCause {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Note(#[from] DurableError),
+}
+
+/// What is wrong with a socket.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct ListenError(#[from] SocketError);
+
+/// A daemon that has recovered its pods and listens. Peers may connect; they are answered by [`Daemon::serve`].
+#[derive(Debug)]
+pub struct Daemon {
+    service: Arc<Service<Kernel>>,
+    control: UnixListener,
+    handoff: UnixListener,
+    sockets: [PathBuf; 2],
+    _lock: StateLock,
+}
+
+/// Starts the daemon, tells systemd, and serves until `shutdown`.
+///
+/// # Errors
+/// When it cannot start; see [`DaemonError`]. What fails later is logged and answered.
+pub async fn run(config: Config, faults: Arc<Faults>, shutdown: impl Future<Output = ()>) -> Result<(), DaemonError> {
+    let daemon = Daemon::start(config, faults).await?;
+    tell_systemd(sd_notify::NotifyState::Ready);
+    daemon.serve(shutdown).await;
+    Ok(())
+}
+
+/// What the journal in the configured state directory holds, as JSON for people. Needs no daemon and changes nothing.
+///
+/// # Errors
+/// When there is no readable journal.
+pub fn dump_state(config: &Config) -> Result<serde_json::Value, DaemonError> {
+    let Loaded { records, unreadable } = Journal::peek(&config.state_dir).load()?;
+    let unreadable: Vec<String> = unreadable.iter().map(|file| Chain(file).to_string()).collect();
+    Ok(serde_json::json!({ "pods": records, "unreadable": unreadable }))
+}
+
+impl Daemon {
+    /// Comes up as far as listening.
+    ///
+    /// # Errors
+    /// See [`DaemonError`].
+    pub async fn start(config: Config, faults: Arc<Faults>) -> Result<Self, DaemonError> {
+        config.check()?;
+        info!(config = ?config, "starting");
+        startup::probe()?;
+        let lock = startup::prepare(&config)?;
+        let journal = Journal::open(&config.state_dir)?;
+        journal.sweep()?;
+        let Loaded { records, unreadable } = journal.load()?;
+        for file in &unreadable {
+            error!(error = %Chain(file), "a pod is not recovered");
+        }
+        let cni = Cni::new(config.cni_conf_dir.clone(), config.cni_plugin_dirs.clone(), config.cni_deadline);
+        let tools =
+            Tools { world: Kernel::new(cni, config.dhcp_lease), journal, netns_dir: config.netns_dir.clone(), faults };
+        let access = QemuAccess::load(&config);
+        let service = Arc::new(Service::new(Pods::new(tools), access, &config, &unreadable)?);
+        recover(&service, records).await;
+        let sockets = [config.control_socket(), config.handoff_socket()];
+        let listen = |path| rpc::bind(path).map_err(ListenError::from);
+        let daemon =
+            Self { control: listen(&sockets[0])?, handoff: listen(&sockets[1])?, service, sockets, _lock: lock };
+        daemon.service.access().open_socket().map_err(ListenError::from)?;
+        Ok(daemon)
+    }
+
+    /// Answers until `shutdown`, then finishes what is being worked on and closes the sockets.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+        let Self { service, control, handoff, sockets, _lock } = self;
+        let going_down = CancellationToken::new();
+        let control_edge = Arc::new(Control(Arc::clone(&service)));
+        let handoff_edge = Arc::new(HandOff(Arc::clone(&service)));
+        let servers = [
+            tokio::spawn(rpc::serve(control, control_edge, CONTROL_LIMITS, going_down.clone())),
+            tokio::spawn(rpc::serve(handoff, handoff_edge, HANDOFF_LIMITS, going_down.clone())),
+        ];
+        info!("serving");
+        shutdown.await;
+        info!("going down; pods stay as they are");
+        tell_systemd(sd_notify::NotifyState::Stopping);
+        going_down.cancel();
+        // Gone rather than dead: a client is told at once that nobody is there.
+        for socket in &sockets {
+            let _ = std::fs::remove_file(socket);
+        }
+        if timeout(SHUTDOWN_GRACE, join_all(servers)).await.is_err() {
+            warn!("requests were still being worked on");
+        }
+        service.pods().close(SHUTDOWN_GRACE).await;
+    }
+}
+
+async fn recover(service: &Arc<Service<Kernel>>, records: crate::journal::Records) {
+    if records.is_empty() {
+        return;
+    }
+    info!(pods = records.len(), "recovering");
+    let service = Arc::clone(service);
+    let recovery = tokio::spawn(async move { service.pods().recover(records).await });
+    if timeout(RECOVERY_WAIT, recovery).await.is_err() {
+        warn!("recovery of some pods goes on while others are served");
+    }
+}
+
+/// Without systemd this does nothing.
+fn tell_systemd(state: sd_notify::NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        warn!(%error, "systemd was not told");
+    }
+}
+
+impl From<JournalError> for DaemonError {
+    fn from(error: JournalError) -> Self {
+        Self::State(StateError(error.into()))
+    }
+}
+
+impl From<DurableError> for DaemonError {
+    fn from(error: DurableError) -> Self {
+        Self::State(StateError(error.into()))
+    }
+}
+
+impl From<ListenError> for DaemonError {
+    fn from(error: ListenError) -> Self {
+        Self::Socket(error)
+    }
+}

@@ -1,0 +1,254 @@
+//! What is answered to each request. Called by the two edges, [`Control`] and [`HandOff`], which the servers run.
+//!
+//! Requests become calls of [`Pods`] and [`Tokens`]; errors become a class and a line. Nothing here waits for anything
+//! itself, or knows how a network is made.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use proto::tap::{
+    CodecError, ErrorBody, ErrorCode, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, PodId, QemuUser, Reply,
+    Request, ServerStatus, Token, decode_request, encode_reply,
+};
+use serde::Serialize;
+use tracing::{debug, error, info, warn};
+
+use super::DaemonError;
+use super::access::QemuAccess;
+use crate::blocking::off_reactor;
+use crate::chain::Chain;
+use crate::config::Config;
+use crate::journal::Unreadable;
+use crate::pod::{PodError, Pods, World};
+use crate::rpc::{Answer, Edge, Executable, Peer, refusal};
+use crate::tokens::Tokens;
+
+const SERVER: &str = concat!("tapmanager ", env!("CARGO_PKG_VERSION"));
+const RANDOM: &str = "/dev/urandom";
+
+/// All that requests can reach.
+#[derive(Debug)]
+pub(super) struct Service<W> {
+    pods: Pods<W>,
+    access: Arc<QemuAccess>,
+    vmwrapper: Executable,
+    tokens: Mutex<Tokens>,
+    random: File,
+    /// What an operator should look at although pods can be served; may be empty.
+    remark: String,
+}
+
+/// The control socket: root alone, all requests.
+#[derive(Debug)]
+pub(super) struct Control<W>(pub(super) Arc<Service<W>>);
+
+/// The hand-off socket: `vmwrapper` as QEMU's user alone, `Get` alone.
+#[derive(Debug)]
+pub(super) struct HandOff<W>(pub(super) Arc<Service<W>>);
+
+// === impl Service ===
+
+impl<W: World> Service<W> {
+    pub(super) fn new(
+        pods: Pods<W>,
+        access: QemuAccess,
+        config: &Config,
+        unreadable: &[Unreadable],
+    ) -> Result<Self, DaemonError> {
+        let random = File::open(RANDOM).map_err(|cause| DaemonError::Permission {
+            missing: format!("`{RANDOM}` cannot be opened"),
+            remedy: "mount /dev for tapmanager",
+            cause: Some(cause),
+        })?;
+        Ok(Self {
+            pods,
+            access: Arc::new(access),
+            vmwrapper: Executable::new(&config.vmwrapper),
+            tokens: Mutex::new(Tokens::new(config.arm_ttl)),
+            random,
+            remark: remark(unreadable),
+        })
+    }
+
+    pub(super) const fn pods(&self) -> &Pods<W> {
+        &self.pods
+    }
+
+    pub(super) fn access(&self) -> &QemuAccess {
+        &self.access
+    }
+
+    async fn control(&self, request: Request) -> Result<Reply, ErrorBody> {
+        match request {
+            Request::Hello(Hello { client, qemu }) => {
+                info!(client = printable(&client), ?qemu, "hello");
+                if let Some(user) = qemu {
+                    self.adopt(user).await?;
+                }
+                Ok(Reply::Status(self.status().await))
+            }
+            Request::Attach(attach) => {
+                let net = self.pods.attach(attach).await.map_err(|error| error.body())?;
+                Ok(Reply::Attached(net.as_ref().clone()))
+            }
+            Request::Arm(arm) => Ok(Reply::Armed { token: self.arm(arm.pod)? }),
+            Request::Detach { pod } => {
+                self.tokens().disarm(&pod);
+                self.pods.detach(&pod).await.map_err(|error| error.body())?;
+                Ok(Reply::Detached)
+            }
+            Request::List(list) => Ok(Reply::Pods(self.pods.page(list.after.as_ref()))),
+            Request::Status => Ok(Reply::Status(self.status().await)),
+        }
+    }
+
+    async fn adopt(&self, user: QemuUser) -> Result<(), ErrorBody> {
+        let access = Arc::clone(&self.access);
+        off_reactor(move || access.adopt(user)).await.map_err(|error| {
+            error!(error = %Chain(&error), "QEMU's user was not taken up");
+            refusal(ErrorCode::Internal, Chain(&error).to_string())
+        })
+    }
+
+    fn arm(&self, pod: PodId) -> Result<Token, ErrorBody> {
+        self.pods.usable(&pod).map_err(|error| error.body())?;
+        let mut random = [0; 16];
+        (&self.random).read_exact(&mut random).map_err(|error| no_random(&error))?;
+        debug!(pod = pod.as_str(), "armed");
+        Ok(self.tokens().arm(pod, random, Instant::now()))
+    }
+
+    async fn status(&self) -> ServerStatus {
+        let ready = self.pods.ready().await;
+        ServerStatus {
+            server: SERVER.to_owned(),
+            ready: ready.is_ok(),
+            reason: ready.err().map_or_else(|| self.remark.clone(), |error| Chain(&error).to_string()),
+            pods: self.pods.count().try_into().unwrap_or(u64::MAX),
+            tokens_refused: self.tokens().refused(),
+            plugin_micros: self.pods.plugin_micros(),
+        }
+    }
+
+    async fn hand_off(&self, token: &Token) -> Result<(HandoffReply, Vec<OwnedFd>), ErrorBody> {
+        let redeemed = self.tokens().redeem(token, Instant::now());
+        let pod = redeemed.map_err(|refused| {
+            warn!("token refused");
+            refusal(ErrorCode::Denied, refused.to_string())
+        })?;
+        self.open_taps(&pod).await.map_err(|error| {
+            error!(pod = pod.as_str(), error = %Chain(&error), "hand-off failed");
+            error.body()
+        })
+    }
+
+    async fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
+        let (net, fds) = self.pods.open_taps(pod).await?;
+        let of = |nic: &proto::tap::Nic| HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: nic.queues };
+        info!(pod = pod.as_str(), fds = fds.len(), "descriptors handed off");
+        Ok((HandoffReply::Nics(Handoff { nics: net.nics.iter().map(of).collect() }), fds))
+    }
+
+    /// Whether the peer is `vmwrapper`, run as QEMU's user. It is told which of the two it is not: both are plain to it.
+    async fn may_fetch(&self, peer: Peer) -> Result<(), ErrorBody> {
+        let denied = |why: String| Err(refusal(ErrorCode::Denied, why));
+        let Some(user) = self.access.user() else {
+            return denied("it is not known yet who QEMU runs as; start controld, or set `qemu_uid`".to_owned());
+        };
+        if peer.uid != user.uid {
+            return denied(format!("uid {} may not fetch descriptors; QEMU's is {}", peer.uid, user.uid));
+        }
+        let vmwrapper = self.vmwrapper.clone();
+        match off_reactor(move || vmwrapper.check(peer)).await {
+            Ok(()) => Ok(()),
+            Err(error) => denied(Chain(&error).to_string()),
+        }
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, Tokens> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === edges ===
+
+impl<W: World> Edge for Control<W> {
+    const NAME: &'static str = "control";
+
+    async fn admit(&self, peer: Peer) -> Result<(), ErrorBody> {
+        if peer.uid == 0 {
+            return Ok(());
+        }
+        warn!(uid = peer.uid, "peer refused");
+        Err(refusal(ErrorCode::Denied, format!("uid {} may not control tapmanager; only root may", peer.uid)))
+    }
+
+    async fn answer(&self, bytes: &[u8], fds: usize) -> Answer {
+        match decode_request(bytes, fds) {
+            Ok(request) => match self.0.control(request).await {
+                Ok(reply) => reply_with(&reply, Vec::new()),
+                Err(error) => Answer::refuse(error, false),
+            },
+            Err(error) => not_understood(&error),
+        }
+    }
+}
+
+impl<W: World> Edge for HandOff<W> {
+    const NAME: &'static str = "handoff";
+
+    async fn admit(&self, peer: Peer) -> Result<(), ErrorBody> {
+        self.0.may_fetch(peer).await.inspect_err(|error| {
+            warn!(uid = peer.uid, pid = peer.pid, reason = error.message, "peer refused");
+            self.0.tokens().turned_away();
+        })
+    }
+
+    async fn answer(&self, bytes: &[u8], fds: usize) -> Answer {
+        match decode_request(bytes, fds) {
+            Ok(HandoffRequest::Get { token }) => match self.0.hand_off(&token).await {
+                Ok((reply, fds)) => reply_with(&reply, fds),
+                Err(error) => Answer::refuse(error, false),
+            },
+            Err(error) => not_understood(&error),
+        }
+    }
+}
+
+fn reply_with<R: Serialize>(reply: &R, fds: Vec<OwnedFd>) -> Answer {
+    match encode_reply(Ok(reply), fds.len()) {
+        Ok(bytes) => Answer { bytes, fds, last: false },
+        Err(error) => {
+            error!(error = %Chain(&error), "reply cannot be sent");
+            Answer::refuse(refusal(ErrorCode::Internal, Chain(&error).to_string()), false)
+        }
+    }
+}
+
+fn not_understood(error: &CodecError) -> Answer {
+    warn!(error = %Chain(error), "request not understood");
+    Answer::refuse(refusal(error.code(), Chain(error).to_string()), true)
+}
+
+fn no_random(error: &io::Error) -> ErrorBody {
+    error!(%error, "no randomness for a token");
+    refusal(ErrorCode::Internal, format!("failed to read `{RANDOM}`: {error}"))
+}
+
+fn remark(unreadable: &[Unreadable]) -> String {
+    let Some(first) = unreadable.first() else { return String::new() };
+    let others = unreadable.len() - 1;
+    let more = if others == 0 { String::new() } else { format!(" (and {others} more)") };
+    format!("{}{more}", Chain(first))
+}
+
+/// What a peer calls itself, short and on one line.
+fn printable(text: &str) -> String {
+    text.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests;

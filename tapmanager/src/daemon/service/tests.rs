@@ -1,0 +1,210 @@
+//! Both edges on a fake world, without sockets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::tap::{Arm, Attach, List, MAX_MESSAGE, PodPhase, decode_reply, encode_request};
+use tempfile::TempDir;
+
+use super::*;
+use crate::faults::Faults;
+use crate::journal::Journal;
+use crate::pod::Tools;
+use crate::pod::tests::fake::Fake;
+
+const QEMU: QemuUser = QemuUser { uid: 64055, gid: 993 };
+
+struct House {
+    _dir: TempDir,
+    world: Arc<Fake>,
+    control: Control<Arc<Fake>>,
+    handoff: HandOff<Arc<Fake>>,
+    config: Config,
+}
+
+impl House {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let config = Config {
+            state_dir: dir.path().into(),
+            run_dir: dir.path().into(),
+            vmwrapper: std::env::current_exe().expect("exe"),
+            arm_ttl: Duration::from_secs(60),
+            ..Config::default()
+        };
+        std::fs::write(config.handoff_socket(), "").expect("stands for the socket");
+        let world = Arc::new(Fake::default());
+        let tools = Tools {
+            world: Arc::clone(&world),
+            journal: Journal::open(dir.path()).expect("journal"),
+            netns_dir: "/run/netns".into(),
+            faults: Arc::new(Faults::none()),
+        };
+        let service = Service::new(Pods::new(tools), QemuAccess::load(&config), &config, &[]).expect("service");
+        let service = Arc::new(service);
+        let (control, handoff) = (Control(Arc::clone(&service)), HandOff(service));
+        Self { _dir: dir, world, control, handoff, config }
+    }
+
+    async fn ask(&self, request: Request) -> Result<Reply, ErrorBody> {
+        let answer = self.control.answer(&encode_request(&request).expect("encodes"), 0).await;
+        assert!(!answer.last && answer.fds.is_empty());
+        decode_reply(&answer.bytes, 0).expect("protocol")
+    }
+
+    async fn get(&self, token: Token) -> Result<(HandoffReply, usize), ErrorBody> {
+        let answer = self.handoff.answer(&encode_request(&HandoffRequest::Get { token }).expect("encodes"), 0).await;
+        let fds = answer.fds.len();
+        decode_reply(&answer.bytes, fds).expect("protocol").map(|reply| (reply, fds))
+    }
+
+    async fn attach(&self) {
+        self.ask(Request::Attach(request())).await.expect("attached");
+    }
+
+    async fn arm(&self) -> Token {
+        match self.ask(Request::Arm(Arm { pod: pod() })).await.expect("armed") {
+            Reply::Armed { token } => token,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn status(&self) -> ServerStatus {
+        match self.ask(Request::Status).await.expect("status") {
+            Reply::Status(status) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn pod() -> PodId {
+    "p1".parse().expect("pod id")
+}
+
+fn request() -> Attach {
+    Attach {
+        pod: pod(),
+        namespace: "default".into(),
+        name: "vm".into(),
+        uid: String::new(),
+        hostname: "vm".into(),
+        dns: None,
+    }
+}
+
+fn me(uid: u32) -> Peer {
+    Peer { uid, pid: i32::try_from(std::process::id()).ok() }
+}
+
+#[tokio::test]
+async fn a_token_buys_descriptors_once() {
+    let house = House::new();
+    house.attach().await;
+    let token = house.arm().await;
+    let (HandoffReply::Nics(handoff), fds) = house.get(token.clone()).await.expect("descriptors");
+    assert_eq!((handoff.nics.len(), fds), (1, 1));
+    assert_eq!(house.get(token).await.expect_err("used").code, ErrorCode::Denied);
+    assert_eq!(house.status().await.tokens_refused, 1);
+}
+
+#[tokio::test]
+async fn a_token_is_spent_even_if_the_taps_do_not_open() {
+    let house = House::new();
+    house.attach().await;
+    let token = house.arm().await;
+    house.world.fail("open_taps", &[]);
+    let error = house.get(token.clone()).await.expect_err("fails");
+    assert_eq!(error.message, "failed to open the taps of pod `p1`: open_taps fails as the test wants");
+    assert_eq!(house.get(token).await.expect_err("used").code, ErrorCode::Denied);
+    house.get(house.arm().await).await.expect("armed anew");
+}
+
+#[tokio::test]
+async fn only_attached_pods_are_armed_and_a_detach_voids_the_token() {
+    let house = House::new();
+    let error = house.ask(Request::Arm(Arm { pod: pod() })).await.expect_err("unknown");
+    assert_eq!(error.code, ErrorCode::NotFound);
+    house.attach().await;
+    let token = house.arm().await;
+    assert_eq!(house.ask(Request::Detach { pod: pod() }).await, Ok(Reply::Detached));
+    assert_eq!(house.get(token).await.expect_err("void").code, ErrorCode::Denied);
+}
+
+#[tokio::test]
+async fn a_detach_that_fails_leaves_a_pod_that_cannot_be_armed() {
+    let house = House::new();
+    house.attach().await;
+    house.world.fail("del", &[("first", false)]);
+    assert_eq!(house.ask(Request::Detach { pod: pod() }).await.expect_err("fails").code, ErrorCode::Internal);
+    let error = house.ask(Request::Arm(Arm { pod: pod() })).await.expect_err("detaching");
+    assert_eq!((error.code, &*error.message), (ErrorCode::Conflict, "pod `p1` is being detached; attach it first"));
+    let Ok(Reply::Pods(page)) = house.ask(Request::List(List::default())).await else { panic!("no list") };
+    assert_eq!(page.pods[0].phase, PodPhase::Detaching);
+}
+
+#[tokio::test]
+async fn only_root_controls() {
+    let house = House::new();
+    assert_eq!(house.control.admit(me(0)).await, Ok(()));
+    assert_eq!(house.control.admit(me(QEMU.uid)).await.expect_err("refused").code, ErrorCode::Denied);
+}
+
+#[tokio::test]
+async fn only_vmwrapper_as_qemus_user_fetches_and_strangers_spend_no_token() {
+    let mut house = House::new();
+    let refused = house.handoff.admit(me(QEMU.uid)).await.expect_err("nobody known yet");
+    assert!(refused.message.contains("not known yet"), "{refused}");
+    let hello = Hello { client: "controld\n0.1".into(), qemu: Some(QEMU) };
+    house.ask(Request::Hello(hello)).await.expect("hello");
+    house.attach().await;
+    let token = house.arm().await;
+    assert_eq!(house.handoff.admit(me(0)).await.expect_err("root is not QEMU").code, ErrorCode::Denied);
+    assert!(house.handoff.admit(Peer { uid: QEMU.uid, pid: None }).await.is_err());
+    let other = Peer { uid: QEMU.uid, pid: Some(1) };
+    assert!(house.handoff.admit(other).await.is_err(), "another executable");
+    assert_eq!(house.handoff.admit(me(QEMU.uid)).await, Ok(()));
+    assert_eq!(house.status().await.tokens_refused, 4);
+    house.get(token).await.expect("the token is still good");
+    house.config.vmwrapper = "/nonexistent".into();
+}
+
+#[tokio::test]
+async fn status_says_why_pods_cannot_be_served() {
+    let house = House::new();
+    house.attach().await;
+    let status = house.status().await;
+    assert_eq!((status.ready, &*status.reason, status.pods, status.plugin_micros), (true, "", 1, 7));
+    assert!(status.server.starts_with("tapmanager "));
+    house.world.fail("ready", &[]);
+    let status = house.status().await;
+    assert_eq!((status.ready, &*status.reason), (false, "ready fails as the test wants"));
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_refused_and_ends_the_connection() {
+    let house = House::new();
+    let long = vec![b' '; MAX_MESSAGE + 1];
+    let bad: [(&[u8], usize, ErrorCode); 9] = [
+        (b"", 0, ErrorCode::BadRequest),
+        (b"junk", 0, ErrorCode::BadRequest),
+        (b"{\"v\":1,\"body\":\"status\"", 0, ErrorCode::BadRequest),
+        (b"{\"v\":1,\"body\":\"unheard_of\"}", 0, ErrorCode::BadRequest),
+        (b"{\"v\":1,\"body\":{\"arm\":{\"pod\":\"../x\"}}}", 0, ErrorCode::BadRequest),
+        (b"{\"v\":1,\"body\":{\"arm\":{\"pod\":\"p1\",\"x\":1}}}", 0, ErrorCode::BadRequest),
+        (b"{\"v\":2,\"body\":\"status\"}", 0, ErrorCode::Version),
+        (b"{\"v\":1,\"body\":\"status\"}", 1, ErrorCode::BadRequest),
+        (&long, 0, ErrorCode::BadRequest),
+    ];
+    for (bytes, fds, code) in bad {
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
+        for answer in [house.control.answer(bytes, fds).await, house.handoff.answer(bytes, fds).await] {
+            assert!(answer.last, "{text}");
+            let error = decode_reply::<()>(&answer.bytes, 0).expect("protocol").expect_err("refusal");
+            assert_eq!(error.code, code, "{text}");
+        }
+    }
+    // Requests of the one socket mean nothing on the other.
+    let get = encode_request(&HandoffRequest::Get { token: Token::from_random([1; 16]) }).expect("encodes");
+    assert!(house.control.answer(&get, 0).await.last);
+    assert!(house.handoff.answer(&encode_request(&Request::Status).expect("encodes"), 0).await.last);
+}

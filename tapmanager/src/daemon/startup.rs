@@ -1,0 +1,102 @@
+//! What has to be right before the daemon touches anything. Called once at the start.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use caps::{CapSet, Capability};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use super::DaemonError;
+use crate::config::Config;
+
+const TUN: &str = "/dev/net/tun";
+
+/// What the daemon does that ordinary processes may not.
+const NEEDED: [(Capability, &str); 5] = [
+    (Capability::CAP_NET_ADMIN, "links, taps and filters"),
+    (Capability::CAP_NET_RAW, "packet sockets for DHCP"),
+    (Capability::CAP_SYS_ADMIN, "network namespaces"),
+    (Capability::CAP_SYS_PTRACE, "to see a peer's executable"),
+    (Capability::CAP_CHOWN, "to give the hand-off socket to QEMU's group"),
+];
+
+/// Held while the daemon runs; the kernel lets go of it however the daemon ends.
+#[derive(Debug)]
+pub(super) struct StateLock {
+    _file: Flock<File>,
+}
+
+/// Checks that the kernel lets us do our work.
+pub(super) fn probe() -> Result<(), DaemonError> {
+    for (capability, purpose) in NEEDED {
+        if !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false) {
+            return Err(DaemonError::Permission {
+                missing: format!("{capability} is missing ({purpose})"),
+                remedy: "run tapmanager as root, with that capability in its bounding set",
+                cause: None,
+            });
+        }
+    }
+    if let Err(cause) = OpenOptions::new().read(true).write(true).open(TUN) {
+        return Err(DaemonError::Permission {
+            missing: format!("`{TUN}` cannot be opened"),
+            remedy: "load the kernel module `tun`, and allow the device in the unit or container of tapmanager",
+            cause: Some(cause),
+        });
+    }
+    Ok(())
+}
+
+/// Makes the directories, and makes sure that no other daemon works on them.
+pub(super) fn prepare(config: &Config) -> Result<StateLock, DaemonError> {
+    ensure_dir(&config.state_dir, 0o700)?;
+    ensure_dir(&config.run_dir, 0o755)?;
+    lock(&config.state_dir)
+}
+
+fn lock(state_dir: &Path) -> Result<StateLock, DaemonError> {
+    let path = state_dir.join("lock");
+    let failed = |cause| DaemonError::Directory { path: path.clone(), cause };
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(file) => Ok(StateLock { _file: file }),
+        Err((_, Errno::EWOULDBLOCK)) => Err(DaemonError::Locked { path: state_dir.to_owned() }),
+        Err((_, errno)) => Err(failed(io::Error::from(errno))),
+    }
+}
+
+fn ensure_dir(path: &Path, mode: u32) -> Result<(), DaemonError> {
+    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(|cause| DaemonError::Directory { path: path.to_owned(), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(dir: &Path) -> Config {
+        Config { state_dir: dir.join("deep/state"), run_dir: dir.join("run"), ..Config::default() }
+    }
+
+    #[test]
+    fn a_second_daemon_on_the_same_state_is_refused_while_the_first_lives() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let config = config(dir.path());
+        let first = prepare(&config).expect("first");
+        let error = prepare(&config).expect_err("second");
+        assert!(matches!(error, DaemonError::Locked { .. }), "{error}");
+        drop(first);
+        prepare(&config).expect("after the first");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        std::fs::write(dir.path().join("deep"), "a file").expect("write");
+        let error = prepare(&config(dir.path())).expect_err("in the way");
+        assert!(error.to_string().contains("deep/state"), "{error}");
+    }
+}

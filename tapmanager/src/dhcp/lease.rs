@@ -1,0 +1,135 @@
+//! What one NIC of a guest is told: the network as the kernel has it, put into the words of DHCP. Pure; made by the
+//! pod's actor, read by [`super::reply`].
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use ipnetwork::{IpNetwork, Ipv4Network};
+use proto::tap::{Dns, MacAddr, Nic};
+
+/// Identity of the server where there is no gateway to lend its own. A guest cannot reach it, so such a guest's renewals
+/// come only when it takes to broadcast, at the second of its two timers.
+const LONELY_SERVER: Ipv4Addr = Ipv4Addr::new(169, 254, 254, 2);
+/// RFC 1035 section 2.3.4: longest label, and longest name on the wire.
+const MAX_LABEL: usize = 63;
+const MAX_NAME: usize = 255;
+
+/// What the client of one MAC address is given. It never ends for the guest: whoever renews gets the same again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lease {
+    /// The only client that is served.
+    pub(crate) mac: MacAddr,
+    /// Its address. A prefix of 32 bits means that all others are reached through a gateway.
+    pub(crate) address: Ipv4Network,
+    /// Who the server says it is.
+    pub(crate) server_id: Ipv4Addr,
+    /// Next hops of the default route.
+    pub(crate) routers: Vec<Ipv4Addr>,
+    /// All routes, the default one included; the unspecified address as next hop means on the link. Empty if
+    /// `routers` says all there is.
+    pub(crate) routes: Vec<(Ipv4Network, Ipv4Addr)>,
+    /// In bytes.
+    pub(crate) mtu: u16,
+    /// Name servers.
+    pub(crate) dns: Vec<Ipv4Addr>,
+    /// Search domains without trailing dots, each fit for the wire.
+    pub(crate) searches: Vec<String>,
+    /// Empty if the guest is to choose one.
+    pub(crate) hostname: String,
+    /// How long a client may go on without asking again.
+    pub(crate) lease: Duration,
+}
+
+impl Lease {
+    /// The lease of `nic`; `None` if it has no IPv4 address.
+    pub(crate) fn of(nic: &Nic, dns: &Dns, hostname: &str, lease: Duration) -> Option<Self> {
+        let kernels = nic.addresses.iter().find_map(v4_network)?;
+        let subnet = (kernels.network(), kernels.prefix());
+        let mut routes = Vec::new();
+        for route in &nic.routes {
+            let Some(dst) = v4_network(&route.dst) else { continue };
+            let hop = match route.gateway {
+                None => Ipv4Addr::UNSPECIFIED,
+                Some(IpAddr::V4(hop)) => hop,
+                // A route of IPv4 through a neighbour of IPv6: DHCP has no words for it.
+                Some(IpAddr::V6(_)) => continue,
+            };
+            routes.push((without_host_bits(dst), hop));
+        }
+        // Where even the own subnet is reached through a gateway (ptp), the address' prefix is not what it seems.
+        let via_gateway =
+            |(dst, hop): &(Ipv4Network, Ipv4Addr)| (dst.ip(), dst.prefix()) == subnet && !hop.is_unspecified();
+        let alone = kernels.prefix() == 32 || routes.iter().any(via_gateway);
+        let address = if alone { Ipv4Network::from(kernels.ip()) } else { kernels };
+        // The mask says this already.
+        routes.retain(|(dst, hop)| alone || (dst.ip(), dst.prefix()) != subnet || !hop.is_unspecified());
+
+        let mut routers: Vec<_> =
+            routes.iter().filter(|(dst, hop)| is_default(*dst, *hop)).map(|(_, hop)| *hop).collect();
+        routers.dedup();
+        let hops: Vec<_> = routes.iter().map(|(_, hop)| *hop).filter(|hop| !hop.is_unspecified()).collect();
+        let server_id = routers.first().or(hops.first()).copied().unwrap_or(LONELY_SERVER);
+        for hop in hops {
+            let near = |network: Ipv4Network| network.contains(hop);
+            if !near(address) && !routes.iter().any(|(dst, via)| via.is_unspecified() && near(*dst)) {
+                routes.push((Ipv4Network::from(hop), Ipv4Addr::UNSPECIFIED));
+            }
+        }
+        if !alone && routes.iter().all(|(dst, hop)| is_default(*dst, *hop)) {
+            routes.clear();
+        }
+        // A client takes them in order, so what a next hop needs comes first; and what comes last may be cut off.
+        routes.sort_by_key(|(dst, hop)| (!hop.is_unspecified(), dst.prefix() != 0));
+        routes.dedup();
+
+        Some(Self {
+            mac: nic.mac,
+            address,
+            server_id,
+            routers,
+            routes,
+            mtu: u16::try_from(nic.mtu).unwrap_or(u16::MAX),
+            dns: dns.servers.iter().filter_map(v4).collect(),
+            searches: dns.searches.iter().filter_map(|domain| domain_name(domain)).collect(),
+            hostname: domain_name(hostname).unwrap_or_default(),
+            lease,
+        })
+    }
+}
+
+fn is_default(dst: Ipv4Network, hop: Ipv4Addr) -> bool {
+    dst.prefix() == 0 && !hop.is_unspecified()
+}
+
+fn v4(address: &IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(address) => Some(*address),
+        IpAddr::V6(_) => None,
+    }
+}
+
+fn v4_network(network: &IpNetwork) -> Option<Ipv4Network> {
+    match network {
+        IpNetwork::V4(network) => Some(*network),
+        IpNetwork::V6(_) => None,
+    }
+}
+
+fn without_host_bits(network: Ipv4Network) -> Ipv4Network {
+    // The prefix is that of a network, so it is in range.
+    Ipv4Network::new(network.network(), network.prefix()).unwrap_or(network)
+}
+
+/// The name without a trailing dot; `None` if it cannot stand on the wire, or if a guest's scripts might choke on it.
+fn domain_name(text: &str) -> Option<String> {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let fits = |label: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        (1..=MAX_LABEL).contains(&label.len()) && label.chars().all(plain)
+    };
+    // On the wire each label has a length before it, and a zero is at the end.
+    (name.len() + 2 <= MAX_NAME && name.split('.').all(fits)).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

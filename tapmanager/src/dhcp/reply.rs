@@ -1,0 +1,174 @@
+//! The server's messages as bytes, within what the client takes. Pure; called by [`super::Server`].
+//!
+//! Options are put in by importance while there is room, so it is the search list that gets shorter first, then the
+//! routes (after the default one), the name servers. They stand in the order that the client asked for them in.
+
+use std::net::Ipv4Addr;
+
+use dhcproto::v4::{Message, MessageType, Opcode, OptionCode, encode_long_opt_bytes};
+use dhcproto::{Encodable, Encoder};
+
+use super::frame::{IP_HEADER, UDP_HEADER};
+use super::lease::Lease;
+use super::request::{LEAST_MAX_SIZE, Request};
+
+/// RFC 2131 section 2: the fixed fields, and the magic cookie before the options.
+const HEADER: usize = 240;
+/// RFC 951: the shortest message that old clients take.
+const LEAST_PAYLOAD: usize = 300;
+/// RFC 791: the least MTU; option 26 may not say less (RFC 2132 section 5.1).
+const LEAST_MTU: u16 = 68;
+/// Most bytes of one option before it is split (RFC 3396).
+const MAX_OPTION: usize = 255;
+/// RFC 2131 section 3.3: all ones would be "for ever".
+const MAX_LEASE: u32 = u32::MAX - 1;
+
+/// What the server answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The address may be had.
+    Offer,
+    /// The address is had.
+    Ack,
+    /// The address asked for may not be had.
+    Nak,
+    /// To a client that has an address by other means: all but that.
+    Inform,
+}
+
+/// An option whose last parts may be left out.
+struct Draft {
+    code: OptionCode,
+    parts: Vec<Vec<u8>>,
+}
+
+/// Writes the message. `None` only if it cannot be encoded, which no value here leads to.
+pub(super) fn encode(answer: Answer, lease: &Lease, request: &Request) -> Option<Vec<u8>> {
+    let none = Ipv4Addr::UNSPECIFIED;
+    let (ciaddr, yiaddr) = match answer {
+        Answer::Offer => (none, lease.address.ip()),
+        Answer::Ack => (request.ciaddr, lease.address.ip()),
+        Answer::Inform => (request.ciaddr, none),
+        Answer::Nak => (none, none),
+    };
+    let mut header = Message::new_with_id(request.xid, ciaddr, yiaddr, none, none, &request.chaddr);
+    header.set_opcode(Opcode::BootReply).set_flags(request.flags);
+
+    let mut payload = Vec::with_capacity(usize::from(LEAST_MAX_SIZE));
+    let mut encoder = Encoder::new(&mut payload);
+    // Has no options, so this ends behind the magic cookie.
+    header.encode(&mut encoder).ok()?;
+    let longest = usize::from(request.max_size.min(lease.mtu.max(LEAST_MAX_SIZE)));
+    let room = longest - IP_HEADER - UDP_HEADER - HEADER - 1;
+    for (code, data) in fit(drafts(answer, lease, request), room, request) {
+        encode_long_opt_bytes(code, &data, &mut encoder).ok()?;
+    }
+    payload.push(OptionCode::End.into());
+    payload.resize(payload.len().max(LEAST_PAYLOAD), OptionCode::Pad.into());
+    Some(payload)
+}
+
+/// All options of an answer, by importance.
+fn drafts(answer: Answer, lease: &Lease, request: &Request) -> Vec<Draft> {
+    use OptionCode as Code;
+    let kind = match answer {
+        Answer::Offer => MessageType::Offer,
+        Answer::Ack | Answer::Inform => MessageType::Ack,
+        Answer::Nak => MessageType::Nak,
+    };
+    let mut drafts = vec![one(Code::MessageType, [kind.into()]), one(Code::ServerIdentifier, lease.server_id.octets())];
+    let (identifier, machine): (Vec<_>, Vec<_>) =
+        request.echoed.iter().partition(|(code, _)| *code == Code::ClientIdentifier);
+    drafts.extend(identifier.into_iter().map(|(code, data)| one(*code, data.as_slice())));
+    if answer == Answer::Nak {
+        drafts.push(one(Code::Message, *b"the address asked for is not this machine's"));
+        return drafts;
+    }
+    if answer != Answer::Inform {
+        let seconds = u32::try_from(lease.lease.as_secs()).unwrap_or(MAX_LEASE).clamp(1, MAX_LEASE);
+        // RFC 2131 section 4.4.5: half, and seven eighths.
+        let rebinding = seconds - seconds / 8;
+        drafts.push(one(Code::AddressLeaseTime, seconds.to_be_bytes()));
+        drafts.push(one(Code::Renewal, (seconds / 2).to_be_bytes()));
+        drafts.push(one(Code::Rebinding, rebinding.to_be_bytes()));
+    }
+    drafts.push(one(Code::SubnetMask, lease.address.mask().octets()));
+    // A client that takes option 121 has to ignore this one (RFC 3442). Of an address that is alone on its link the
+    // router is not a neighbour, which not every client copes with: it is told so only if it cannot be told better.
+    if lease.address.prefix() < 32 || !request.asks_for(Code::ClasslessStaticRoute) {
+        drafts.push(several(Code::Router, &lease.routers, |router| router.octets().to_vec()));
+    }
+    if lease.mtu >= LEAST_MTU {
+        drafts.push(one(Code::InterfaceMtu, lease.mtu.to_be_bytes()));
+    }
+    drafts.push(several(Code::DomainNameServer, &lease.dns, |server| server.octets().to_vec()));
+    drafts.push(one(Code::Hostname, lease.hostname.as_bytes()));
+    drafts.push(one(Code::DomainName, lease.searches.first().map(String::as_bytes).unwrap_or_default()));
+    drafts.push(several(Code::ClasslessStaticRoute, &lease.routes, |(dst, hop)| {
+        // RFC 3442: of the destination only as many bytes as its prefix touches.
+        let significant = usize::from(dst.prefix().div_ceil(8));
+        let dst_bytes = dst.ip().octets().into_iter().take(significant);
+        [dst.prefix()].into_iter().chain(dst_bytes).chain(hop.octets()).collect()
+    }));
+    if lease.address.prefix() < 31 {
+        drafts.push(one(Code::BroadcastAddr, lease.address.broadcast().octets()));
+    }
+    drafts.extend(machine.into_iter().map(|(code, data)| one(*code, data.as_slice())));
+    drafts.push(several(Code::DomainSearch, &lease.searches, |domain| on_the_wire(domain)));
+    drafts
+}
+
+fn one(code: OptionCode, data: impl AsRef<[u8]>) -> Draft {
+    Draft { code, parts: vec![data.as_ref().to_vec()] }
+}
+
+fn several<T>(code: OptionCode, values: &[T], bytes: impl Fn(&T) -> Vec<u8>) -> Draft {
+    Draft { code, parts: values.iter().map(bytes).collect() }
+}
+
+/// RFC 1035 section 3.1, without compression: not every client unpacks it. The lease has checked the labels.
+fn on_the_wire(domain: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(domain.len() + 2);
+    for label in domain.split('.') {
+        bytes.push(u8::try_from(label.len()).unwrap_or_default());
+        bytes.extend(label.bytes());
+    }
+    bytes.push(0);
+    bytes
+}
+
+/// Chooses what fits into `room` and puts it into the client's order; empty options are left out.
+fn fit(drafts: Vec<Draft>, mut room: usize, request: &Request) -> Vec<(OptionCode, Vec<u8>)> {
+    let mut chosen: Vec<(OptionCode, Vec<u8>)> = Vec::new();
+    for draft in drafts {
+        // Only of these two every client knows that they may come in pieces (RFC 3442, RFC 3397).
+        let splits = matches!(draft.code, OptionCode::ClasslessStaticRoute | OptionCode::DomainSearch);
+        let longest = if splits { usize::MAX } else { MAX_OPTION };
+        let mut data = Vec::new();
+        for part in draft.parts {
+            let len = data.len() + part.len();
+            if len > longest || encoded_len(len) > room {
+                break;
+            }
+            data.extend(part);
+        }
+        if !data.is_empty() {
+            room -= encoded_len(data.len());
+            chosen.push((draft.code, data));
+        }
+    }
+    let wishes = request.parameters.as_deref().unwrap_or_default();
+    chosen.sort_by_key(|(code, _)| match code {
+        // Clients look for these first, whatever they ask for.
+        OptionCode::MessageType | OptionCode::ServerIdentifier => 0,
+        code => {
+            let wish = wishes.iter().position(|wish| *wish == u8::from(*code));
+            wish.map_or(usize::MAX, |at| at + 1)
+        }
+    });
+    chosen
+}
+
+fn encoded_len(data: usize) -> usize {
+    data + 2 * data.div_ceil(MAX_OPTION)
+}

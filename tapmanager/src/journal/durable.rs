@@ -1,0 +1,110 @@
+//! Writes small files so that after a crash at any moment there is either the old file or the new one, whole. A new
+//! file is there for good when [`write`] returns; a replaced one may be the old one again after a power failure.
+//!
+//! Called by the journal and for the daemon's own notes; the only place that writes into the state directory.
+//! All functions block for a disk flush or two (0.3 to 0.6 ms on the machines measured): call them off the reactor.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
+
+/// What to do about a file that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// It is an earlier state of the same thing.
+    Replace,
+    /// It is not ours to overwrite: fail with [`io::ErrorKind::AlreadyExists`].
+    Keep,
+}
+
+/// A file could not be written, flushed or removed.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {action} `{}`", path.display())]
+pub(crate) struct DurableError {
+    action: &'static str,
+    path: PathBuf,
+    #[source]
+    cause: io::Error,
+}
+
+impl DurableError {
+    /// Whether the file was there and [`Existing::Keep`] was asked for.
+    pub(crate) fn is_occupied(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::AlreadyExists
+    }
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DurableError {
+    move |cause| DurableError { action, path: path.to_owned(), cause }
+}
+
+/// Name of the file that the content of `name` is written to before it takes its place.
+pub(crate) fn temp_name(name: &str) -> String {
+    format!(".{name}.tmp")
+}
+
+/// The name that a [`temp_name`] was made of.
+pub(crate) fn name_of_temp(temp: &str) -> Option<&str> {
+    temp.strip_prefix('.')?.strip_suffix(".tmp")
+}
+
+/// Writes the file `name` in `dir`, mode 0600.
+///
+/// # Errors
+/// Any step's; nothing is left behind then but, at worst, the temporary file.
+pub(crate) fn write(dir: &Path, name: &str, bytes: &[u8], existing: Existing) -> Result<(), DurableError> {
+    let temp = dir.join(temp_name(name));
+    let path = dir.join(name);
+    let written = write_temp(&temp, bytes).map_err(failed("write", &temp));
+    let placed = written.and_then(|()| {
+        let flags = match existing {
+            Existing::Replace => RenameFlags::empty(),
+            Existing::Keep => RenameFlags::RENAME_NOREPLACE,
+        };
+        renameat2(AT_FDCWD, &temp, AT_FDCWD, &path, flags)
+            .map_err(io::Error::from)
+            .map_err(failed("put in place", &path))
+    });
+    if placed.is_err() {
+        // On a full disk this is what makes room again. If it fails too, loading the journal sweeps it.
+        let _ = fs::remove_file(&temp);
+    }
+    placed?;
+    match existing {
+        // A power failure may bring the earlier state back, whole. It takes links and namespaces away as well, and
+        // what is done about the earlier state then is right: a pod that was being attached is undone, one that was
+        // being detached is found without its namespace.
+        Existing::Replace => Ok(()),
+        Existing::Keep => File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("flush", dir)),
+    }
+}
+
+/// Removes the file `name` in `dir`; fine if there is none.
+///
+/// Not flushed: if a power failure brings it back, so that its removal is done a second time, no harm is done.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn remove(dir: &Path, name: &str) -> Result<(), DurableError> {
+    let path = dir.join(name);
+    match fs::remove_file(&path) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(DurableError { action: "remove", path, cause }),
+        _ => Ok(()),
+    }
+}
+
+fn write_temp(temp: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        // The directory is root's alone; a link in it is somebody's mistake, and is not followed out of it.
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
+        .open(temp)?;
+    file.write_all(bytes)?;
+    file.sync_data()
+}

@@ -1,0 +1,193 @@
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use proto::tap::{Dns, Nic};
+
+use super::*;
+
+/// As the first release wrote it. Stays as it is for ever.
+const FIRST_RELEASE: &str = include_str!("fixtures/v1.json");
+
+struct Dir {
+    dir: tempfile::TempDir,
+    journal: Journal,
+}
+
+impl Dir {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let journal = Journal::open(dir.path()).expect("opens");
+        Self { dir, journal }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("pods").join(name)
+    }
+
+    fn put(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        fs::write(self.path(name), bytes).expect("write");
+        self.path(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("")).expect("dir");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("entry").file_name().into_string().expect("text")).collect();
+        names.sort();
+        names
+    }
+
+    fn load(&self) -> Loaded {
+        self.journal.load().expect("loads")
+    }
+}
+
+fn network() -> NetworkList {
+    let list = serde_json::json!({
+        "name": "net", "cniVersion": "1.0.0", "plugins": [{ "type": "bridge", "ipam": { "type": "host-local" } }],
+    });
+    serde_json::from_value(list).expect("a network")
+}
+
+fn record(pod: &str) -> Record {
+    let request = Attach {
+        pod: pod.parse().expect("pod id"),
+        namespace: "default".into(),
+        name: "vm".into(),
+        uid: "6f0b".into(),
+        hostname: "vm".into(),
+        dns: None,
+    };
+    Record::intent(request, format!("/run/netns/virtlet-{pod}").into(), network())
+}
+
+fn attached(pod: &str) -> Record {
+    let mut record = record(pod);
+    record.phase = PodPhase::Attached;
+    record.result = Some(serde_json::json!({ "cniVersion": "1.0.0", "unknown": [1.5, null] }));
+    let nic = Nic {
+        name: "eth0".parse().expect("name"),
+        mac: "02:00:00:00:00:01".parse().expect("mac"),
+        mtu: 1450,
+        queues: 1,
+        addresses: vec!["10.77.0.2/24".parse().expect("net")],
+        routes: vec![],
+    };
+    record.net = Some(PodNet { netns: record.netns.clone(), nics: vec![nic], dns: Dns::default() });
+    record
+}
+
+fn json(record: &Record) -> serde_json::Value {
+    serde_json::to_value(record).expect("encodes")
+}
+
+#[test]
+fn what_is_written_is_read_back_until_it_is_removed() {
+    let dir = Dir::new();
+    dir.journal.create(&record("p1")).expect("intent");
+    dir.journal.replace(&attached("p1")).expect("result");
+    dir.journal.create(&record("p2")).expect("intent");
+    assert_eq!(dir.names(), ["p1.json", "p2.json"]);
+    let loaded = dir.load();
+    assert!(loaded.unreadable.is_empty());
+    assert_eq!(json(&loaded.records[&"p1".parse().expect("id")]), json(&attached("p1")));
+    assert_eq!(json(&loaded.records[&"p2".parse().expect("id")]), json(&record("p2")));
+    for _ in 0..2 {
+        dir.journal.remove(&"p1".parse().expect("id")).expect("removed");
+    }
+    assert_eq!(dir.names(), ["p2.json"]);
+}
+
+#[test]
+fn files_and_directory_are_roots_alone() {
+    let dir = Dir::new();
+    dir.journal.create(&record("p1")).expect("intent");
+    let mode = |path: PathBuf| fs::metadata(path).expect("there").permissions().mode() & 0o7777;
+    assert_eq!((mode(dir.path("p1.json")), mode(dir.path(""))), (0o600, 0o700));
+}
+
+#[test]
+fn the_first_release_is_understood_for_ever() {
+    let dir = Dir::new();
+    dir.put("p1.json", FIRST_RELEASE);
+    let loaded = dir.load();
+    assert!(loaded.unreadable.is_empty(), "{:?}", loaded.unreadable);
+    assert_eq!(json(&loaded.records[&"p1".parse().expect("id")]), json(&attached("p1")));
+    // And it is what this release writes, for an older one to read.
+    assert_eq!(serde_json::to_string_pretty(&attached("p1")).expect("encodes"), FIRST_RELEASE.trim_end());
+}
+
+#[test]
+fn a_crash_between_writing_and_placing_leaves_the_old_state_and_is_swept() {
+    let dir = Dir::new();
+    dir.journal.create(&record("p1")).expect("intent");
+    // As kill -9 leaves it: the result is written, or half written, but not in place.
+    let whole = serde_json::to_vec(&attached("p1")).expect("encodes");
+    for cut in [whole.len(), whole.len() / 2, 0] {
+        dir.put(&durable::temp_name("p1.json"), &whole[..cut]);
+        dir.put(&durable::temp_name("p2.json"), &whole[..cut]);
+        let loaded = dir.load();
+        assert!(loaded.unreadable.is_empty());
+        assert_eq!(loaded.records.values().map(|record| record.phase).collect::<Vec<_>>(), [PodPhase::Attaching]);
+        dir.journal.sweep().expect("swept");
+        assert_eq!(dir.names(), ["p1.json"]);
+    }
+    dir.put(&durable::temp_name("p1.json"), "rest");
+    dir.journal.replace(&attached("p1")).expect("a rest is in nobody's way");
+    assert_eq!(dir.names(), ["p1.json"]);
+}
+
+#[test]
+fn what_is_not_understood_is_reported_and_left_alone() {
+    let dir = Dir::new();
+    let text = serde_json::to_string(&attached("p1")).expect("encodes");
+    let attached_to_nothing = text.replace("\"net\":{", "\"net\":null,\"x\":{");
+    let mut no_net = attached("p6");
+    no_net.net = None;
+    dir.put("p1.json", &text[..text.len() - 9]);
+    dir.put("p2.json", "");
+    dir.put("p3.json", &text);
+    dir.put("p4.json", text.replace("\"version\":1", "\"version\":2"));
+    dir.put("p5.json", attached_to_nothing);
+    dir.put("p6.json", serde_json::to_vec(&no_net).expect("encodes"));
+    dir.put("p7.json", vec![b' '; usize::try_from(MAX_FILE).expect("fits") + 1]);
+    dir.put("p8.json.bak", &text);
+    dir.put(".p9.json.tmp.bak", &text);
+    dir.put(".json.tmp", &text);
+    dir.put(".hidden.json", &text);
+    fs::create_dir(dir.path("dir.json")).expect("dir");
+    symlink("p3.json", dir.path("link.json")).expect("link");
+    nix::unistd::mkfifo(&dir.path("fifo.json"), nix::sys::stat::Mode::S_IRUSR).expect("fifo");
+    let before = dir.names();
+    dir.journal.sweep().expect("swept");
+    let loaded = dir.load();
+    assert!(loaded.records.is_empty());
+    let name = |path: &Path| path.file_name().expect("name").to_str().expect("text").to_owned();
+    let reasons: Vec<String> = loaded
+        .unreadable
+        .iter()
+        .map(|file| format!("{}: {}", name(&file.path), crate::chain::Chain(&file.cause)))
+        .collect();
+    insta::assert_snapshot!(reasons.join("\n"));
+    assert_eq!(dir.names(), before);
+}
+
+#[test]
+fn a_first_record_does_not_replace_what_nobody_knows() {
+    let dir = Dir::new();
+    let file = dir.put("p1.json", "precious");
+    let error = dir.journal.create(&record("p1")).expect_err("occupied");
+    assert!(matches!(error, JournalError::Occupied { .. }), "{error}");
+    assert_eq!(fs::read_to_string(file).expect("there"), "precious");
+    assert_eq!(dir.names(), ["p1.json"]);
+}
+
+#[test]
+fn a_write_that_fails_leaves_the_old_file_and_no_other() {
+    let dir = Dir::new();
+    dir.journal.create(&record("p1")).expect("intent");
+    // Stands for a full disk: the place of the temporary file cannot be written.
+    fs::create_dir(dir.path(&durable::temp_name("p1.json"))).expect("dir");
+    let error = dir.journal.replace(&attached("p1")).expect_err("in the way");
+    assert!(error.to_string().contains(".p1.json.tmp"), "{error}");
+    assert_eq!(dir.load().records.values().map(|record| record.phase).collect::<Vec<_>>(), [PodPhase::Attaching]);
+}

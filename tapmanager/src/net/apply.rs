@@ -1,0 +1,165 @@
+//! Does what [`super::plan`] decided, or nothing: when a step fails, all before it are undone in reverse.
+//!
+//! Called by [`crate::net`] inside the pod's namespace with [`super::kernel`]'s verbs; tests give it a fake that fails
+//! at each step in turn. Every undo may run twice, and one that fails does not stop the others: what is left behind is
+//! in the error.
+
+use std::fmt;
+use std::io;
+
+use proto::tap::IfName;
+
+use super::filter::Guard;
+use super::plan::Step;
+use crate::faults::{Faults, InjectedFault};
+use crate::sys::netlink::NetlinkError;
+use crate::sys::tap::TapError;
+
+/// Makes and removes taps.
+pub(crate) trait Taps {
+    /// Makes a persistent tap; fails if it is there.
+    fn create_tap(&mut self, tap: &IfName) -> Result<(), StepError>;
+    /// Removes it; fine if it is gone.
+    fn remove_tap(&mut self, tap: &IfName) -> Result<(), StepError>;
+}
+
+/// Changes links.
+pub(crate) trait Links {
+    /// Sets a tap's MTU and silences it.
+    fn shape_tap(&mut self, tap: &IfName, mtu: u32) -> Result<(), StepError>;
+    /// Adds the queueing discipline for filters; fails if one is there.
+    fn add_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
+    /// Removes it with all filters; fine if it is gone.
+    fn remove_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
+    /// Adds a guard.
+    fn add_guard(&mut self, link: &IfName, guard: Guard) -> Result<(), StepError>;
+    /// Adds a redirect.
+    fn add_redirect(&mut self, from: &IfName, to: &IfName) -> Result<(), StepError>;
+    /// Brings a link up.
+    fn raise(&mut self, link: &IfName) -> Result<(), StepError>;
+    /// Brings a link down; fine if it is gone.
+    fn lower(&mut self, link: &IfName) -> Result<(), StepError>;
+}
+
+/// Opens packet sockets.
+pub(crate) trait Listeners {
+    /// An open one; dropping it closes it.
+    type Listener;
+    /// Opens one for the guest's DHCP requests.
+    fn listen(&mut self, tap: &IfName) -> Result<Self::Listener, StepError>;
+}
+
+/// Why a step failed, or its undo.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StepError {
+    /// The tap.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// The kernel's answer.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// Somebody else filters there.
+    #[error("link `{link}` has an ingress qdisc already; a CNI plugin filters there, which excludes a virtual machine")]
+    QdiscTaken {
+        /// The link.
+        link: IfName,
+    },
+    /// A link that was there is not.
+    #[error("link `{link}` is gone")]
+    LinkGone {
+        /// The link.
+        link: IfName,
+    },
+    /// The packet socket.
+    #[error("failed to open a packet socket")]
+    Listen(#[source] io::Error),
+    /// A test wants it so.
+    #[error(transparent)]
+    Fault(#[from] InjectedFault),
+}
+
+/// Where applying a plan stopped.
+#[derive(Debug, thiserror::Error)]
+#[error("network setup stopped at step {at} of {total}, to {step}{left_behind}")]
+pub(crate) struct ApplyError {
+    /// Which step, from 1.
+    pub(crate) at: usize,
+    /// Of how many.
+    pub(crate) total: usize,
+    /// What it was.
+    pub(crate) step: Step,
+    /// Why it failed.
+    #[source]
+    pub(crate) cause: StepError,
+    /// What could not be undone.
+    pub(crate) left_behind: LeftBehind,
+}
+
+/// Undos that failed. Displays as nothing if there are none.
+#[derive(Debug, Default)]
+pub(crate) struct LeftBehind(pub(crate) Vec<(Step, StepError)>);
+
+/// Does all `steps`, or none. Gives the listeners in the order of their steps.
+pub(crate) fn apply<K: Taps + Links + Listeners>(
+    kernel: &mut K,
+    steps: &[Step],
+    faults: &Faults,
+) -> Result<Vec<K::Listener>, Box<ApplyError>> {
+    let mut listeners = Vec::new();
+    for (done, step) in steps.iter().enumerate() {
+        let performed = perform(kernel, step, &mut listeners);
+        let whole = if performed.is_ok() { done + 1 } else { done };
+        if let Err(cause) = performed.and_then(|()| Ok(faults.after(step.done())?)) {
+            // First these: an open packet socket must not outlive its tap.
+            drop(listeners);
+            let left_behind = undo_all(kernel, steps.get(..whole).unwrap_or_default());
+            let (at, total, step) = (done + 1, steps.len(), step.clone());
+            return Err(Box::new(ApplyError { at, total, step, cause, left_behind }));
+        }
+    }
+    Ok(listeners)
+}
+
+fn perform<K: Taps + Links + Listeners>(
+    kernel: &mut K,
+    step: &Step,
+    listeners: &mut Vec<K::Listener>,
+) -> Result<(), StepError> {
+    match step {
+        Step::CreateTap { tap } => kernel.create_tap(tap),
+        Step::ShapeTap { tap, mtu } => kernel.shape_tap(tap, *mtu),
+        Step::AddClsact { link } => kernel.add_clsact(link),
+        Step::AddGuard { link, guard } => kernel.add_guard(link, *guard),
+        Step::AddRedirect { from, to } => kernel.add_redirect(from, to),
+        Step::Raise { link } => kernel.raise(link),
+        Step::Listen { tap } => kernel.listen(tap).map(|listener| listeners.push(listener)),
+    }
+}
+
+fn undo_all<K: Taps + Links>(kernel: &mut K, done: &[Step]) -> LeftBehind {
+    let failed = done.iter().rev().filter_map(|step| undo(kernel, step).err().map(|error| (step.clone(), error)));
+    LeftBehind(failed.collect())
+}
+
+fn undo<K: Taps + Links>(kernel: &mut K, step: &Step) -> Result<(), StepError> {
+    match step {
+        Step::CreateTap { tap } => kernel.remove_tap(tap),
+        Step::AddClsact { link } => kernel.remove_clsact(link),
+        Step::Raise { link } => kernel.lower(link),
+        // Gone with the tap, with the clsact or, as the listeners, before.
+        Step::ShapeTap { .. } | Step::AddGuard { .. } | Step::AddRedirect { .. } | Step::Listen { .. } => Ok(()),
+    }
+}
+
+impl fmt::Display for LeftBehind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (step, error)) in self.0.iter().enumerate() {
+            let lead = if place == 0 { "; could not undo: " } else { ", " };
+            write!(f, "{lead}{step} ({error})")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

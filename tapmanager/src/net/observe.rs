@@ -1,0 +1,80 @@
+//! What there is in a pod's namespace after its CNI plugins ran.
+//!
+//! Called by [`crate::net`] inside the namespace, before [`super::plan`] decides on it. A plugin's result may say
+//! another prefix length or MTU than the kernel has; the kernel is what counts.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use proto::tap::IfName;
+use sriov::VirtualFunction;
+
+use crate::sys::link::{self, Address, KernelRoute, Link};
+use crate::sys::netlink::{Netlink, NetlinkError};
+
+/// A namespace as the kernel has it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Observed {
+    /// All links.
+    pub(crate) links: Vec<Link>,
+    /// All addresses.
+    pub(crate) addresses: Vec<Address>,
+    /// The main table's unicast routes.
+    pub(crate) routes: Vec<KernelRoute>,
+    /// Those links that are SR-IOV virtual functions.
+    pub(crate) vfs: BTreeMap<IfName, VirtualFunction>,
+}
+
+/// Why the namespace could not be looked at.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ObserveError {
+    /// A list failed.
+    #[error("failed to list {what} of the pod's namespace")]
+    List {
+        /// Of what.
+        what: &'static str,
+        /// Why.
+        #[source]
+        cause: NetlinkError,
+    },
+    /// The kernel names a PCI device that is no address.
+    #[error("link `{name}` has a PCI device of unknown form")]
+    Pci {
+        /// The link.
+        name: IfName,
+        /// Why.
+        #[source]
+        cause: sriov::PciAddrError,
+    },
+    /// The device of a link is unclear.
+    #[error("failed to find out whether link `{name}` is an SR-IOV virtual function")]
+    Discover {
+        /// The link.
+        name: IfName,
+        /// Why.
+        #[source]
+        cause: sriov::DiscoverError,
+    },
+}
+
+/// Looks at this thread's namespace. `sysfs` is asked about PCI devices alone, which belong to no namespace.
+pub(crate) fn observe(netlink: &mut Netlink, sysfs: &Path) -> Result<Observed, ObserveError> {
+    let failed = |what| move |cause| ObserveError::List { what, cause };
+    let links = link::links(netlink).map_err(failed("links"))?;
+    let addresses = link::addresses(netlink).map_err(failed("addresses"))?;
+    let routes = link::routes(netlink).map_err(failed("routes"))?;
+    let vfs = virtual_functions(&links, sysfs)?;
+    Ok(Observed { links, addresses, routes, vfs })
+}
+
+fn virtual_functions(links: &[Link], sysfs: &Path) -> Result<BTreeMap<IfName, VirtualFunction>, ObserveError> {
+    let mut vfs = BTreeMap::new();
+    for Link { name, pci, .. } in links {
+        let Some(pci) = pci else { continue };
+        let addr = pci.parse().map_err(|cause| ObserveError::Pci { name: name.clone(), cause })?;
+        let vf = sriov::virtual_function(sysfs, addr);
+        let vf = vf.map_err(|cause| ObserveError::Discover { name: name.clone(), cause })?;
+        vfs.extend(vf.map(|vf| (name.clone(), vf)));
+    }
+    Ok(vfs)
+}

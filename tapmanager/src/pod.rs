@@ -1,0 +1,242 @@
+//! The pods that this daemon has on record: one actor each, and the only way to it.
+//!
+//! Called by [`crate::daemon`]. An [`actor`] owns its pod: what is asked of one pod is done one after the other, and
+//! goes on to its end when whoever asked has hung up. Different pods do not wait for each other. What is only looked at
+//! (lists, hand-off) is read from the view that the actor publishes, without asking it.
+//!
+//! An actor lives while its pod is on record. Commands are queued, and an idle actor retires, under the same lock, so
+//! none is lost in between; nobody waits with that lock held.
+
+mod actor;
+mod attach;
+mod error;
+mod kernel;
+mod machine;
+mod request;
+mod world;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use proto::tap::{Attach, MAX_PAGE, PodId, PodNet, PodPage, PodPhase, PodSummary};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument as _, warn};
+
+use crate::faults::Faults;
+use crate::journal::{Journal, Records};
+use actor::{Actor, Command};
+pub(crate) use error::PodError;
+pub(crate) use kernel::Kernel;
+pub(crate) use world::{World, WorldError};
+
+/// Commands that may wait for one pod. `controld` asks one thing at a time; more is a client gone wild.
+const MAX_WAITING: usize = 16;
+/// Pods that are recovered at the same time: each may run a plugin or a thread in its namespace.
+const RECOVERED_AT_ONCE: usize = 8;
+
+/// What the actors work with.
+#[derive(Debug)]
+pub(crate) struct Tools<W> {
+    pub(crate) world: W,
+    pub(crate) journal: Journal,
+    pub(crate) netns_dir: PathBuf,
+    pub(crate) faults: Arc<Faults>,
+}
+
+/// All pods on record.
+#[derive(Debug)]
+pub(crate) struct Pods<W> {
+    shared: Arc<Shared<W>>,
+}
+
+/// A pod as its actor last published it.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub(crate) phase: PodPhase,
+    pub(crate) request: Arc<Attach>,
+    /// What it was given; there while it is attached.
+    pub(crate) net: Option<Arc<PodNet>>,
+    /// Why it is of no use although it is attached.
+    pub(crate) trouble: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Shared<W> {
+    tools: Tools<W>,
+    /// `None` once the daemon goes down.
+    handles: Mutex<Option<BTreeMap<PodId, Handle>>>,
+    actors: TaskTracker,
+}
+
+#[derive(Debug)]
+struct Handle {
+    commands: mpsc::Sender<Command>,
+    view: watch::Receiver<Option<View>>,
+}
+
+// === impl Pods ===
+
+impl<W: World> Pods<W> {
+    /// No pod yet.
+    pub(crate) fn new(tools: Tools<W>) -> Self {
+        let handles = Mutex::new(Some(BTreeMap::new()));
+        Self { shared: Arc::new(Shared { tools, handles, actors: TaskTracker::new() }) }
+    }
+
+    /// Takes up the pods of an earlier life of the daemon: undoes what was half made, finishes what was half taken
+    /// away, serves the rest again. Ends when all is done; what fails is logged, and stays for a later detach.
+    pub(crate) async fn recover(&self, records: Records) {
+        let recoveries = records.into_iter().map(|(pod, record)| async move {
+            let (done, wait) = oneshot::channel();
+            if let Err(error) = self.shared.tell(&pod, Command::Recover(Box::new(record), done)) {
+                warn!(pod = pod.as_str(), %error, "pod was not recovered");
+            }
+            // An actor that died has said so itself.
+            let _ = wait.await;
+        });
+        futures_util::stream::iter(recoveries).for_each_concurrent(RECOVERED_AT_ONCE, |recovery| recovery).await;
+    }
+
+    /// Gives the pod its network; repeating it gives the same answer.
+    pub(crate) async fn attach(&self, attach: Attach) -> Result<Arc<PodNet>, PodError> {
+        request::check(&attach)?;
+        let (reply, answer) = oneshot::channel();
+        let pod = attach.pod.clone();
+        self.shared.tell(&pod, Command::Attach(Box::new(attach), reply))?;
+        answer.await.map_err(|_| PodError::Died { pod })?
+    }
+
+    /// Takes the pod's network away; fine if it has none.
+    pub(crate) async fn detach(&self, pod: &PodId) -> Result<(), PodError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.tell(pod, Command::Detach(reply))?;
+        answer.await.map_err(|_| PodError::Died { pod: pod.clone() })?
+    }
+
+    /// The pod, if it is on record.
+    pub(crate) fn view(&self, pod: &PodId) -> Option<View> {
+        self.shared.lock().as_ref()?.get(pod)?.view.borrow().clone()
+    }
+
+    /// The pod if it is attached and of use: whoever gets a token or descriptors for it can use them.
+    pub(crate) fn usable(&self, pod: &PodId) -> Result<Arc<PodNet>, PodError> {
+        let view = self.view(pod).ok_or_else(|| PodError::Unknown { pod: pod.clone() })?;
+        match (view.phase, view.net, view.trouble) {
+            (_, _, Some(trouble)) => Err(PodError::Unusable { pod: pod.clone(), trouble: trouble.to_string() }),
+            (PodPhase::Attached, Some(net), None) => Ok(net),
+            (phase, _, None) => Err(PodError::NotAttached { pod: pod.clone(), phase }),
+        }
+    }
+
+    /// Opens the pod's taps for its machine. The caller sends them and closes them at once.
+    pub(crate) async fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Vec<OwnedFd>), PodError> {
+        let net = self.usable(pod)?;
+        let opened = self.shared.tools.world.open_taps(&net.netns, &net.nics).await;
+        let fds = opened.map_err(|cause| PodError::Taps { pod: pod.clone(), cause })?;
+        Ok((net, fds))
+    }
+
+    /// Whether a pod could be given a network now.
+    pub(crate) async fn ready(&self) -> Result<(), WorldError> {
+        self.shared.tools.world.ready().await
+    }
+
+    /// Time spent in CNI plugins, in microseconds.
+    pub(crate) fn plugin_micros(&self) -> u64 {
+        self.shared.tools.world.plugin_micros()
+    }
+
+    /// One page of the pods after `after`, in the order of their ids.
+    pub(crate) fn page(&self, after: Option<&PodId>) -> PodPage {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let handles = self.shared.lock();
+        let mut on_record = handles
+            .iter()
+            .flat_map(|handles| handles.range::<PodId, _>((start, Bound::Unbounded)))
+            .filter_map(|(pod, handle)| Some(handle.view.borrow().as_ref()?.summary(pod)));
+        let pods = on_record.by_ref().take(usize::from(MAX_PAGE)).collect();
+        PodPage { pods, more: on_record.next().is_some() }
+    }
+
+    /// How many pods are on record.
+    pub(crate) fn count(&self) -> usize {
+        let handles = self.shared.lock();
+        handles.iter().flat_map(BTreeMap::values).filter(|handle| handle.view.borrow().is_some()).count()
+    }
+
+    /// Lets the actors finish what they are at and end, for as long as `grace`. Pods stay as they are.
+    pub(crate) async fn close(&self, grace: Duration) {
+        // Without senders an actor ends after its last command.
+        drop(self.shared.lock().take());
+        self.shared.actors.close();
+        if tokio::time::timeout(grace, self.shared.actors.wait()).await.is_err() {
+            warn!(left = self.shared.actors.len(), "pods were still being worked on; the next start recovers them");
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl<W: World> Shared<W> {
+    fn lock(&self) -> MutexGuard<'_, Option<BTreeMap<PodId, Handle>>> {
+        // The map is whole between two statements, so a panic elsewhere does not spoil it.
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a command for the pod's actor, which is started if there is none.
+    fn tell(self: &Arc<Self>, pod: &PodId, command: Command) -> Result<(), PodError> {
+        let mut guard = self.lock();
+        let handles = guard.as_mut().ok_or(PodError::Closing)?;
+        let handle = handles.entry(pod.clone()).or_insert_with(|| self.start(pod.clone()));
+        handle.commands.try_send(command).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => PodError::Busy { pod: pod.clone() },
+            mpsc::error::TrySendError::Closed(_) => PodError::Died { pod: pod.clone() },
+        })
+    }
+
+    fn start(self: &Arc<Self>, pod: PodId) -> Handle {
+        let (commands, queue) = mpsc::channel(MAX_WAITING);
+        let (publish, view) = watch::channel(None);
+        // Of its own: it outlives the request that starts it.
+        let span = tracing::info_span!(parent: None, "pod", id = pod.as_str());
+        let actor = Actor::new(Arc::clone(self), pod, publish);
+        self.actors.spawn(actor.run(queue).instrument(span));
+        Handle { commands, view }
+    }
+
+    /// Forgets the actor of a pod that is no longer on record, unless somebody asked for something meanwhile.
+    fn retire(&self, pod: &PodId, queue: &mpsc::Receiver<Command>) -> bool {
+        let mut guard = self.lock();
+        if !queue.is_empty() {
+            return false;
+        }
+        if let Some(handles) = guard.as_mut() {
+            handles.remove(pod);
+        }
+        true
+    }
+}
+
+// === impl View ===
+
+impl View {
+    fn summary(&self, pod: &PodId) -> PodSummary {
+        let addresses = self.net.iter().flat_map(|net| &net.nics).flat_map(|nic| &nic.addresses);
+        PodSummary {
+            pod: pod.clone(),
+            namespace: self.request.namespace.clone(),
+            name: self.request.name.clone(),
+            phase: self.phase,
+            ip: addresses.map(ipnetwork::IpNetwork::ip).next(),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

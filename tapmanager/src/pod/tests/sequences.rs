@@ -1,0 +1,74 @@
+//! Any sequence of requests, failures, restarts and reboots, against what must always hold.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Act {
+    Attach,
+    AttachOther,
+    Detach,
+    Restart,
+    Reboot,
+    Fail(&'static str, bool),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let verbs = ["default_network", "look", "create_netns", "remove_netns", "add", "del", "join", "rejoin", "unjoin"];
+    let act = prop_oneof![
+        4 => Just(Act::Attach),
+        1 => Just(Act::AttachOther),
+        4 => Just(Act::Detach),
+        2 => Just(Act::Restart),
+        1 => Just(Act::Reboot),
+        4 => (proptest::sample::select(verbs.to_vec()), any::<bool>()).prop_map(|(verb, absent)| Act::Fail(verb, absent)),
+    ];
+    proptest::collection::vec(act, 1..25)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever is asked and whatever fails: what is there is on record, what is on record can be taken away.
+    #[test]
+    fn nothing_is_ever_lost(acts in acts()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        runtime.block_on(async {
+            let mut house = House::new();
+            for act in acts {
+                match act {
+                    Act::Attach => drop(house.pods.attach(request("p1")).await),
+                    Act::AttachOther => {
+                        let mut other = request("p1");
+                        other.hostname = "else".into();
+                        drop(house.pods.attach(other).await);
+                    }
+                    Act::Detach => drop(house.pods.detach(&id("p1")).await),
+                    Act::Restart => house = house.restart().await,
+                    Act::Reboot => {
+                        house.world.reboot();
+                        house = house.restart().await;
+                    }
+                    Act::Fail(verb, absent) => house.world.fail(verb, &[("first", absent)]),
+                }
+                let on_record = house.pods.count();
+                assert_eq!(house.records().len(), on_record, "memory and disk differ");
+                let state = house.world.state();
+                assert!(state.netns.len() <= on_record, "a namespace is on no record");
+                drop(state);
+                if house.pods.usable(&id("p1")).is_ok() {
+                    house.assert_whole("p1");
+                    assert_eq!(house.world.serving(), 1);
+                } else {
+                    assert_eq!(house.world.serving(), 0);
+                }
+            }
+            house.world.state().failing.clear();
+            house.pods.detach(&id("p1")).await.expect("detached in the end");
+            // What was given up on is the plugin's.
+            house.world.state().added.clear();
+            house.assert_nothing_left();
+        });
+    }
+}

@@ -1,0 +1,216 @@
+//! The servers of the tap protocol: unix sockets of packets, one task per connection.
+//!
+//! Called by [`crate::daemon`], which gives each socket an [`Edge`]: who may speak there, and what is answered. Nothing
+//! here knows what a message means. Rules that hold on both sockets:
+//!
+//! - Who the peer is comes from the kernel (`SO_PEERCRED`), once, before anything of its is read. A peer that may not
+//!   speak gets one refusal to its first packet, whose content nobody looks at.
+//! - Each packet gets exactly one reply. After a packet that is no message the connection ends; so it does after
+//!   [`Limits::idle`] without a packet. A request may take as long as it takes: its own steps have deadlines.
+//! - Descriptors that come with a request are closed unseen.
+//! - At most [`Limits::connections`] at a time; one more is told so and closed.
+
+mod peer;
+mod socket;
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use proto::tap::{ErrorBody, ErrorCode, Packet, WireError, encode_reply, recv, send};
+use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument as _, debug, warn};
+
+use crate::chain::Chain;
+use crate::sys::ready::Ready;
+pub(crate) use peer::{Executable, Peer};
+pub(crate) use socket::{SocketError, bind, open_to_group};
+
+/// How long nothing is accepted after the kernel refused to: most likely descriptors ran out, and no event tells when
+/// there are some again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a peer that may not speak can say nothing: it sends at once if it means it, and keeps a place from others.
+const REFUSED_IDLE: Duration = Duration::from_millis(500);
+
+/// Bounds of one socket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Connections at a time.
+    pub(crate) connections: usize,
+    /// How long a peer may say nothing.
+    pub(crate) idle: Duration,
+    /// How long a peer may leave a reply unread while its buffer is full.
+    pub(crate) send: Duration,
+}
+
+/// What a socket is for.
+pub(crate) trait Edge: Send + Sync + 'static {
+    /// Name of the socket, for the log.
+    const NAME: &'static str;
+    /// Whether the peer may speak here at all.
+    fn admit(&self, peer: Peer) -> impl Future<Output = Result<(), ErrorBody>> + Send;
+    /// The answer to a packet that came with `fds` descriptors.
+    fn answer(&self, bytes: &[u8], fds: usize) -> impl Future<Output = Answer> + Send;
+}
+
+/// What is sent back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The packet.
+    pub(crate) bytes: Vec<u8>,
+    /// Beside it; closed here once sent.
+    pub(crate) fds: Vec<OwnedFd>,
+    /// Nothing after it makes sense.
+    pub(crate) last: bool,
+}
+
+/// Serves a listening socket until `shutdown`; then connections that wait for a request end at once, the others after
+/// their reply.
+pub(crate) async fn serve<E: Edge>(listener: UnixListener, edge: Arc<E>, limits: Limits, shutdown: CancellationToken) {
+    let connections = TaskTracker::new();
+    let free = Arc::new(Semaphore::new(limits.connections));
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = accept(&listener) => accepted,
+        };
+        let (peer, socket) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!(socket = E::NAME, %error, "no connection can be accepted for now");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let span = tracing::debug_span!("peer", socket = E::NAME, uid = peer.uid, pid = peer.pid);
+        let Ok(place) = Arc::clone(&free).try_acquire_owned() else {
+            warn!(parent: &span, limit = limits.connections, "too many connections");
+            turn_away(&socket, &refusal(ErrorCode::Unavailable, "too many connections; ask again later"));
+            continue;
+        };
+        let (edge, shutdown) = (Arc::clone(&edge), shutdown.clone());
+        let talk = async move {
+            let connection = Connection { socket, limits, shutdown };
+            if let Err(error) = connection.talk(&*edge, peer).await {
+                debug!(error = %Chain(&error), "connection ended early");
+            }
+            drop(place);
+        };
+        connections.spawn(talk.instrument(span));
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+}
+
+/// The reply of an error.
+pub(crate) fn refusal(code: ErrorCode, message: impl Into<String>) -> ErrorBody {
+    ErrorBody { code, message: message.into() }
+}
+
+impl Answer {
+    /// A refusal after which the connection goes on, or not.
+    pub(crate) fn refuse(error: ErrorBody, last: bool) -> Self {
+        // An error's text is bounded by what it quotes; should it not fit all the same, the peer sees the end alone.
+        let bytes = encode_reply::<()>(Err(error), 0).unwrap_or_default();
+        Self { bytes, fds: Vec::new(), last }
+    }
+}
+
+struct Connection {
+    socket: Ready,
+    limits: Limits,
+    shutdown: CancellationToken,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ConnectionError {
+    #[error("failed to receive")]
+    Receive(#[source] io::Error),
+    #[error("failed to send")]
+    Send(#[source] WireError),
+    #[error("peer said nothing for {} s", .0.as_secs_f64())]
+    Idle(Duration),
+    #[error("peer did not take its reply within {} s", .0.as_secs_f64())]
+    Stuck(Duration),
+}
+
+impl Connection {
+    async fn talk<E: Edge>(&self, edge: &E, peer: Peer) -> Result<(), ConnectionError> {
+        let admitted = edge.admit(peer).await;
+        let idle = if admitted.is_ok() { self.limits.idle } else { self.limits.idle.min(REFUSED_IDLE) };
+        loop {
+            let packet = tokio::select! {
+                () = self.shutdown.cancelled() => return Ok(()),
+                packet = timeout(idle, self.receive()) => {
+                    packet.map_err(|_| ConnectionError::Idle(idle))?
+                }
+            };
+            let answer = match (packet, &admitted) {
+                (Err(WireError::Closed), _) => return Ok(()),
+                (Err(WireError::Os(errno)), _) => return Err(ConnectionError::Receive(errno.into())),
+                (_, Err(refusal)) => Answer::refuse(refusal.clone(), true),
+                (Err(error @ WireError::Truncated), _) => {
+                    Answer::refuse(refusal(ErrorCode::BadRequest, error.to_string()), true)
+                }
+                (Ok(Packet { bytes, fds }), Ok(())) => edge.answer(&bytes, fds.len()).await,
+            };
+            let last = answer.last;
+            let sent = timeout(self.limits.send, self.send(answer)).await;
+            sent.map_err(|_| ConnectionError::Stuck(self.limits.send))?.map_err(ConnectionError::Send)?;
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn receive(&self) -> Result<Packet, WireError> {
+        let received = self.socket.read(|fd| match recv(fd) {
+            Err(WireError::Os(Errno::EAGAIN)) => Err(io::ErrorKind::WouldBlock.into()),
+            other => Ok(other),
+        });
+        received.await.unwrap_or_else(|error| Err(WireError::Os(errno(&error))))
+    }
+
+    /// The answer's descriptors are closed with it, sent or not.
+    async fn send(&self, answer: Answer) -> Result<(), WireError> {
+        let fds: Vec<_> = answer.fds.iter().map(|fd| fd.as_fd()).collect();
+        let sent = self.socket.write(|fd| match send(fd, &answer.bytes, &fds) {
+            Err(WireError::Os(Errno::EAGAIN)) => Err(io::ErrorKind::WouldBlock.into()),
+            other => Ok(other),
+        });
+        sent.await.unwrap_or_else(|error| Err(WireError::Os(errno(&error))))
+    }
+}
+
+/// A listener of packets is, to the runtime and to accept(2), no different from one of streams.
+async fn accept(listener: &UnixListener) -> io::Result<(Peer, Ready)> {
+    let (stream, _address) = listener.accept().await?;
+    let peer = Peer::of(&stream)?;
+    let socket: UnixStream = stream.into_std()?;
+    Ok((peer, Ready::register(OwnedFd::from(socket))?))
+}
+
+/// Without a task and without a wait: what the peer has sent so far is taken off, because a close with unread packets
+/// would make the kernel drop the refusal; what it sends later meets a closed socket.
+fn turn_away(socket: &Ready, error: &ErrorBody) {
+    drop(recv(socket.as_fd()));
+    let Answer { bytes, .. } = Answer::refuse(error.clone(), true);
+    drop(send(socket.as_fd(), &bytes, &[]));
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
+}
+
+#[cfg(test)]
+mod tests;

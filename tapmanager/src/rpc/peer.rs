@@ -1,0 +1,65 @@
+//! Who is at the other end of a connection, as the kernel says. Called where a connection is accepted.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixStream;
+
+/// The process that connected. Credentials are those of the moment of connect(2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// Its user, in our user namespace.
+    pub(crate) uid: u32,
+    /// Its process, in our process namespace; `None` if it cannot be seen from there.
+    pub(crate) pid: Option<i32>,
+}
+
+/// A file that processes run, told apart by device and inode: a path says nothing, as mount namespaces differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Executable {
+    path: PathBuf,
+}
+
+/// Why a peer's executable is not the expected one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExecutableError {
+    #[error("the peer's process is not visible to tapmanager; run both in one process namespace")]
+    Unseen,
+    #[error("failed to examine `{}`", path.display())]
+    Stat {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("the peer does not run `{}`", path.display())]
+    Other { path: PathBuf },
+}
+
+impl Peer {
+    pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
+        let credentials = stream.peer_cred()?;
+        Ok(Self { uid: credentials.uid(), pid: credentials.pid().filter(|pid| *pid > 0) })
+    }
+}
+
+impl Executable {
+    /// The file at `path`, as it is at each check: an upgrade may replace it.
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Checks that `peer` runs it now. Reads `/proc`; blocks if the file's disk does.
+    pub(crate) fn check(&self, peer: Peer) -> Result<(), ExecutableError> {
+        let pid = peer.pid.ok_or(ExecutableError::Unseen)?;
+        // Follows the kernel's link to the very file, whatever its name has become.
+        let theirs = identity(Path::new(&format!("/proc/{pid}/exe")))?;
+        if theirs == identity(&self.path)? { Ok(()) } else { Err(ExecutableError::Other { path: self.path.clone() }) }
+    }
+}
+
+fn identity(path: &Path) -> Result<(u64, u64), ExecutableError> {
+    let metadata = fs::metadata(path).map_err(|cause| ExecutableError::Stat { path: path.to_owned(), cause })?;
+    Ok((metadata.dev(), metadata.ino()))
+}

@@ -1,0 +1,16 @@
+//! The kernel, one small room per device: everything that is a system call of the network, and nothing that decides.
+//!
+//! Called by [`crate::net`], by the pod's actor (namespaces, hand-off of taps) and by the servers ([`ready`]).
+//! Nothing here knows a pod. What works on "this namespace" works on the one of the calling thread, and is therefore
+//! called inside [`netns::Netns::visit`], whose module is the only one that switches namespace.
+
+pub(crate) mod bpf;
+pub(crate) mod link;
+pub(crate) mod netlink;
+pub(crate) mod netns;
+pub(crate) mod packet;
+pub(crate) mod ready;
+pub(crate) mod tap;
+pub(crate) mod tc;
+#[cfg(test)]
+pub(crate) mod testbed;

@@ -1,0 +1,80 @@
+use super::interpreter::{Input, run};
+use super::*;
+
+fn decide(build: impl FnOnce(&mut Assembler), frame: &[u8]) -> u32 {
+    let mut program = Assembler::default();
+    build(&mut program);
+    run(&program.finish().expect("a sound program"), Input { frame, vlan_tagged: false })
+}
+
+#[test]
+fn loads_and_jumps_do_what_they_say() {
+    let frame: Vec<u8> = (0..64).collect();
+    let build = |asm: &mut Assembler| {
+        let no = asm.label();
+        asm.op(Op::Half(2));
+        asm.unless(Test::Is(0x0203), no);
+        asm.op(Op::XIpv4HeaderLength(5));
+        asm.op(Op::WordAtX(0));
+        asm.op(Op::And(0x00ff_ff00));
+        asm.unless(Test::Is(0x0015_1600), no);
+        asm.op(Op::ByteAtX(1));
+        asm.unless(Test::Is(21), no);
+        asm.op(Op::Length);
+        asm.op(Op::SubX);
+        asm.unless(Test::Is(44), no);
+        asm.op(Op::Store(3));
+        asm.op(Op::Add(1));
+        asm.op(Op::ShiftLeft(2));
+        asm.op(Op::XIsA);
+        asm.op(Op::Recall(3));
+        asm.op(Op::ShiftRight(1));
+        asm.unless(Test::Is(22), no);
+        asm.op(Op::Recall(3));
+        asm.op(Op::AddX);
+        asm.unless(Test::Is(44 + 45 * 4), no);
+        asm.when(Test::AnyBit(0x100), no);
+        asm.give(7);
+        asm.bind(no);
+        asm.give(1);
+    };
+    assert_eq!(decide(build, &frame), 7);
+    assert_eq!(decide(build, &frame[..63]), 1);
+}
+
+#[test]
+fn a_load_beyond_the_end_gives_zero() {
+    let build = |asm: &mut Assembler| {
+        asm.op(Op::Word(2));
+        asm.give(9);
+    };
+    assert_eq!(decide(build, &[0; 6]), 9);
+    assert_eq!(decide(build, &[0; 5]), 0);
+}
+
+#[test]
+fn a_label_that_is_nowhere_is_refused() {
+    let mut asm = Assembler::default();
+    let lost = asm.label();
+    asm.when(Test::Is(0), lost);
+    assert_eq!(asm.finish(), Err(AssembleError::Unbound { at: 0 }));
+}
+
+#[test]
+fn a_jump_backwards_or_too_far_is_refused() {
+    let mut asm = Assembler::default();
+    let back = asm.label();
+    asm.bind(back);
+    asm.jump(back);
+    assert_eq!(asm.finish(), Err(AssembleError::Unreachable { at: 0, target: 0 }));
+
+    for (between, reaches) in [(255, true), (256, false)] {
+        let mut asm = Assembler::default();
+        let far = asm.label();
+        asm.when(Test::Is(0), far);
+        (0..between).for_each(|_| asm.op(Op::Length));
+        asm.bind(far);
+        asm.give(0);
+        assert_eq!(asm.finish().is_ok(), reaches, "{between} instructions between");
+    }
+}

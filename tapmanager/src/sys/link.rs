@@ -1,0 +1,245 @@
+//! Links, addresses and routes of a namespace as the kernel has them, and the few changes we make to links.
+//!
+//! Called by [`crate::net`] and by [`super::netns`] (loopback). The lists are plain values of our own types, so that
+//! what decides on them is pure. `/sys/class/net` is not used: it shows the namespace of whoever mounted it.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteType, RouteVia,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use proto::tap::{IfName, MacAddr};
+
+use super::netlink::{Netlink, NetlinkError};
+
+/// Index of the loopback link in every namespace (`LOOPBACK_IFINDEX`).
+pub(crate) const LOOPBACK: u32 = 1;
+
+/// A link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// Its index in the namespace.
+    pub(crate) index: u32,
+    /// Its name.
+    pub(crate) name: IfName,
+    /// What made it, such as `veth`; `None` for hardware and loopback.
+    pub(crate) kind: Option<String>,
+    /// Whether it carries Ethernet frames.
+    pub(crate) ethernet: bool,
+    /// Whether it is a loopback link.
+    pub(crate) loopback: bool,
+    /// Whether it is administratively up.
+    pub(crate) up: bool,
+    /// Its address, if it is one that a station may have.
+    pub(crate) mac: Option<MacAddr>,
+    /// Its MTU.
+    pub(crate) mtu: u32,
+    /// Address of the PCI device that it is a port of.
+    pub(crate) pci: Option<String>,
+}
+
+/// An IP address of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// Index of the link.
+    pub(crate) link: u32,
+    /// The address, and the subnet that the kernel thinks is on the link; the address alone if it has a peer.
+    pub(crate) net: IpNetwork,
+    /// Valid beyond the link, and not going to lapse by itself.
+    pub(crate) lasting: bool,
+}
+
+/// A unicast route of the main table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KernelRoute {
+    /// Index of the link.
+    pub(crate) link: u32,
+    /// Destination.
+    pub(crate) dst: IpNetwork,
+    /// Next hop.
+    pub(crate) hop: Hop,
+    /// Metric: of two routes to one destination the kernel takes the lower.
+    pub(crate) metric: u32,
+}
+
+/// How a route leaves the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hop {
+    /// The destination is on the link.
+    OnLink,
+    /// By way of this neighbour.
+    Gateway(IpAddr),
+    /// By a neighbour of another address family, or encapsulated: nothing that DHCP can say.
+    Unspeakable,
+}
+
+/// The links of this thread's namespace, in the kernel's order. One whose name is none is left out.
+pub(crate) fn links(netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
+    let all = netlink.list(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    let links = all.into_iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewLink(link) => link_of(link),
+        _ => None,
+    });
+    Ok(links.collect())
+}
+
+/// The addresses of this thread's namespace, in the kernel's order.
+pub(crate) fn addresses(netlink: &mut Netlink) -> Result<Vec<Address>, NetlinkError> {
+    let all = netlink.list(&RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+    let addresses = all.into_iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewAddress(address) => address_of(&address),
+        _ => None,
+    });
+    Ok(addresses.collect())
+}
+
+/// The main table's routes of this thread's namespace, in the kernel's order. Other tables, which only policy rules
+/// lead to, are not read.
+pub(crate) fn routes(netlink: &mut Netlink) -> Result<Vec<KernelRoute>, NetlinkError> {
+    let all = netlink.list(&RouteNetlinkMessage::GetRoute(RouteMessage::default()))?;
+    let routes = all.into_iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewRoute(route) => Some(routes_of(&route)),
+        _ => None,
+    });
+    Ok(routes.flatten().collect())
+}
+
+/// Brings a link up.
+pub(crate) fn up(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
+    set_up(netlink, link, true)
+}
+
+/// Brings a link down.
+pub(crate) fn down(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
+    set_up(netlink, link, false)
+}
+
+/// Gives a tap its MTU, and keeps the namespace's own IPv6 from speaking on it: what comes out of it is the guest's.
+pub(crate) fn shape_tap(netlink: &mut Netlink, tap: u32, mtu: u32) -> Result<(), NetlinkError> {
+    let mut message = LinkMessage::default();
+    message.header.index = tap;
+    let no_address = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
+    message.attributes = vec![LinkAttribute::Mtu(mtu), LinkAttribute::AfSpecUnspec(vec![no_address])];
+    netlink.change(RouteNetlinkMessage::NewLink(message), 0)
+}
+
+fn set_up(netlink: &mut Netlink, link: u32, up: bool) -> Result<(), NetlinkError> {
+    let mut message = LinkMessage::default();
+    message.header.index = link;
+    message.header.change_mask = LinkFlags::Up;
+    message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+    netlink.change(RouteNetlinkMessage::NewLink(message), 0)
+}
+
+fn link_of(message: LinkMessage) -> Option<Link> {
+    let flags = message.header.flags;
+    let (mut name, mut kind, mut mac, mut mtu, mut parent, mut bus) = (None, None, None, 0, None, None);
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(value) => name = value.parse().ok(),
+            LinkAttribute::Address(bytes) => {
+                mac = <[u8; 6]>::try_from(bytes).ok().and_then(|bytes| MacAddr::new(bytes).ok());
+            }
+            LinkAttribute::Mtu(value) => mtu = value,
+            LinkAttribute::ParentDevName(value) => parent = Some(value),
+            LinkAttribute::ParentDevBusName(value) => bus = Some(value),
+            LinkAttribute::LinkInfo(infos) => {
+                kind = infos.into_iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(kind.to_string()),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+    Some(Link {
+        index: message.header.index,
+        name: name?,
+        kind,
+        ethernet: message.header.link_layer_type == LinkLayerType::Ether,
+        loopback: flags.contains(LinkFlags::Loopback),
+        up: flags.contains(LinkFlags::Up),
+        mac,
+        mtu,
+        pci: parent.filter(|_| bus.as_deref() == Some("pci")),
+    })
+}
+
+fn address_of(message: &AddressMessage) -> Option<Address> {
+    let (mut local, mut address, mut flags) = (None, None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Local(ip) => local = Some(*ip),
+            AddressAttribute::Address(ip) => address = Some(*ip),
+            AddressAttribute::Flags(value) => flags = Some(*value),
+            _ => {}
+        }
+    }
+    // With a peer, IFA_LOCAL is the own address and IFA_ADDRESS the peer's, whose subnet the prefix is of.
+    let own = local.or(address)?;
+    let has_peer = local.is_some() && address.is_some_and(|address| address != own);
+    let full = if own.is_ipv4() { 32 } else { 128 };
+    let prefix = if has_peer { full } else { message.header.prefix_len };
+    let wide = matches!(message.header.scope, AddressScope::Universe | AddressScope::Site);
+    let permanent = flags.is_some_and(|flags| flags.contains(AddressFlags::Permanent));
+    Some(Address { link: message.header.index, net: IpNetwork::new(own, prefix).ok()?, lasting: wide && permanent })
+}
+
+/// A route with several next hops gives several.
+fn routes_of(message: &RouteMessage) -> Vec<KernelRoute> {
+    let header = &message.header;
+    let unspecified: IpAddr = match header.address_family {
+        AddressFamily::Inet => [0; 4].into(),
+        AddressFamily::Inet6 => [0_u16; 8].into(),
+        _ => return Vec::new(),
+    };
+    let (mut dst, mut link, mut metric, mut table) = (unspecified, None, 0, u32::from(header.table));
+    let mut several = &[][..];
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => dst = ip_of(address).unwrap_or(dst),
+            RouteAttribute::Oif(index) => link = Some(*index),
+            RouteAttribute::Priority(value) => metric = *value,
+            RouteAttribute::Table(value) => table = *value,
+            RouteAttribute::MultiPath(hops) => several = hops,
+            _ => {}
+        }
+    }
+    let Ok(dst) = IpNetwork::new(dst, header.destination_prefix_length) else { return Vec::new() };
+    if table != u32::from(RouteHeader::RT_TABLE_MAIN) || header.kind != RouteType::Unicast {
+        return Vec::new();
+    }
+    let single = link.map(|link| (link, hop_of(&message.attributes)));
+    let several = several.iter().map(|hop: &RouteNextHop| (hop.interface_index, hop_of(&hop.attributes)));
+    single.into_iter().chain(several).map(|(link, hop)| KernelRoute { link, dst, hop, metric }).collect()
+}
+
+fn hop_of(attributes: &[RouteAttribute]) -> Hop {
+    let mut hop = Hop::OnLink;
+    for attribute in attributes {
+        match attribute {
+            RouteAttribute::Gateway(address) => hop = ip_of(address).map_or(Hop::Unspeakable, Hop::Gateway),
+            RouteAttribute::Via(RouteVia::Inet(_) | RouteVia::Inet6(_) | RouteVia::Packet(_) | RouteVia::Other(_))
+            | RouteAttribute::Encap(_) => return Hop::Unspeakable,
+            _ => {}
+        }
+    }
+    hop
+}
+
+fn ip_of(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(ip) => Some((*ip).into()),
+        RouteAddress::Inet6(ip) => Some((*ip).into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! Network namespaces of pods: files under `/run/netns` that a namespace is mounted on, as `ip netns` has them.
+//!
+//! Called by the pod's actor (create, open, remove) and by [`crate::net`] (enter). The only file that switches
+//! namespace: always on a fresh thread that ends afterwards, so there is no way back to get wrong, and never by `fork`,
+//! which a process with threads must not.
+//!
+//! All functions but [`Netns::visit`] block, and are called off the reactor: creating waits for a lock that the
+//! kernel's clean-up of dead namespaces holds (milliseconds when pods come and go).
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
+use tokio::sync::oneshot;
+
+use super::link;
+use super::netlink::{Netlink, NetlinkError};
+
+/// The namespace of the thread that asks.
+const OWN_NETNS: &str = "/proc/thread-self/ns/net";
+
+/// A pod's network namespace: held open, so it stays the same whatever becomes of the file.
+#[derive(Debug)]
+pub(crate) struct Netns {
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+/// Why a namespace could not be made, entered or removed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NetnsError {
+    /// It is there already.
+    #[error("namespace file `{}` exists already; detach the pod that it belongs to, or remove it", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that is no namespace is in its place.
+    #[error("`{}` is not a mounted network namespace", path.display())]
+    NotNetns {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A step on the way failed.
+    #[error("failed to {action} `{}`", path.display())]
+    Step {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// The kernel's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// Its loopback link stayed down.
+    #[error("failed to bring up the loopback link in namespace `{}`", path.display())]
+    Loopback {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: NetlinkError,
+    },
+    /// The work inside panicked.
+    #[error("work inside namespace `{}` did not finish; this is a bug, see the log", path.display())]
+    Panicked {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+// === impl Netns ===
+
+impl Netns {
+    /// Makes a new namespace with its loopback link up, and mounts it on `path`, which must not exist.
+    pub(crate) fn create(path: &Path) -> Result<Self, NetnsError> {
+        ensure_shared_dir(path.parent().unwrap_or(Path::new("/")))?;
+        // An exclusive create: two pods of one name must not share a namespace.
+        match OpenOptions::new().write(true).create_new(true).mode(0o444).open(path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(NetnsError::Exists { path: path.to_owned() });
+            }
+            Err(error) => return Err(step("create", path)(error)),
+        }
+        let made = thread::scope(|scope| scope.spawn(|| unshare_onto(path)).join());
+        let made = made.unwrap_or_else(|_| Err(NetnsError::Panicked { path: path.to_owned() }));
+        made.inspect_err(|_| {
+            // The error that matters is the first one; a file left behind is removed by the next detach.
+            let _ = Self::remove(path);
+        })
+    }
+
+    /// Opens the namespace mounted on `path`; `None` if there is no such file.
+    pub(crate) fn open(path: &Path) -> Result<Option<Self>, NetnsError> {
+        let file = match OpenOptions::new().read(true).custom_flags(OFlag::O_CLOEXEC.bits()).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(step("open", path)(error)),
+        };
+        let fd = OwnedFd::from(file);
+        let kind = fstatfs(&fd).map_err(|errno| step("examine", path)(errno.into()))?.filesystem_type();
+        if kind != NSFS_MAGIC {
+            return Err(NetnsError::NotNetns { path: path.to_owned() });
+        }
+        Ok(Some(Self { path: path.to_owned(), fd }))
+    }
+
+    /// Unmounts the namespace and removes its file; fine if it is gone. The namespace itself goes with its last user.
+    pub(crate) fn remove(path: &Path) -> Result<(), NetnsError> {
+        loop {
+            match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+                // Something may have been mounted over it.
+                Ok(()) => {}
+                Err(Errno::ENOENT) => return Ok(()),
+                Err(Errno::EINVAL) => break,
+                Err(errno) => return Err(step("unmount", path)(errno.into())),
+            }
+        }
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(step("remove", path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The file that it is mounted on.
+    #[cfg(test)]
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs `work` in this namespace, on a fresh thread that then ends. Blocks, as tests may.
+    #[cfg(test)]
+    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+        let done = thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                enter(&self.fd, &self.path)?;
+                Ok(work())
+            });
+            worker.join()
+        });
+        done.unwrap_or_else(|_| Err(NetnsError::Panicked { path: self.path.clone() }))
+    }
+
+    /// Runs `work` in this namespace, on a fresh thread that then ends; the runtime stays free however long the kernel
+    /// takes. `work` runs to its end even if nobody waits any more, and in the context of the runtime, so it may
+    /// register descriptors.
+    pub(crate) async fn visit<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NetnsError> {
+        let path = self.path.clone();
+        let fd = self.fd.try_clone().map_err(step("duplicate the descriptor of", &path))?;
+        let runtime = tokio::runtime::Handle::current();
+        let (done, result) = oneshot::channel();
+        let worker = thread::Builder::new().name("netns".to_owned()).spawn(move || {
+            let outcome = enter(&fd, &path).map(|()| {
+                let _context = runtime.enter();
+                work()
+            });
+            // Nobody waits any more: what was opened is closed here.
+            let _ = done.send(outcome);
+        });
+        worker.map_err(step("start a thread for", &self.path))?;
+        result.await.unwrap_or_else(|_| Err(NetnsError::Panicked { path: self.path.clone() }))
+    }
+}
+
+/// Makes this thread's namespace a new one, and mounts it on the file `path`.
+fn unshare_onto(path: &Path) -> Result<Netns, NetnsError> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| step("make a namespace for", path)(errno.into()))?;
+    mount(Some(OWN_NETNS), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(|errno| step("mount a namespace on", path)(errno.into()))?;
+    let netns = Netns::open(path)?.ok_or_else(|| NetnsError::NotNetns { path: path.to_owned() })?;
+    let up = Netlink::open().and_then(|mut netlink| link::up(&mut netlink, link::LOOPBACK));
+    up.map_err(|cause| NetnsError::Loopback { path: path.to_owned(), cause })?;
+    Ok(netns)
+}
+
+fn enter(netns: &OwnedFd, path: &Path) -> Result<(), NetnsError> {
+    #[expect(clippy::disallowed_methods, reason = "the one place that may switch namespace")]
+    setns(netns.as_fd(), CloneFlags::CLONE_NEWNET).map_err(|errno| step("enter", path)(errno.into()))
+}
+
+/// Makes sure that `dir` is there and is a shared mount, as `ip netns` makes it: so namespaces that are mounted in it
+/// are seen, and go, in every mount namespace of the node (CNI plugins', kubelet's, an administrator's).
+fn ensure_shared_dir(dir: &Path) -> Result<(), NetnsError> {
+    let share = || mount(None::<&str>, dir, None::<&str>, MsFlags::MS_SHARED | MsFlags::MS_REC, None::<&str>);
+    match share() {
+        Ok(()) => return Ok(()),
+        Err(Errno::ENOENT) => {
+            fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(step("create", dir))?;
+        }
+        Err(Errno::EINVAL) => {} // not a mount point yet
+        Err(errno) => return Err(step("share", dir)(errno.into())),
+    }
+    // Two that come first at once must not mount twice, `ip netns` included, which takes the same lock.
+    let file = fs::File::open(dir).map_err(step("open", dir))?;
+    let _lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| step("lock", dir)(errno.into()))?;
+    if share().is_ok() {
+        return Ok(());
+    }
+    mount(Some(dir), dir, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
+        .and_then(|()| share())
+        .map_err(|errno| step("make a shared mount of", dir)(errno.into()))
+}
+
+fn step(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> NetnsError {
+    let path = path.to_owned();
+    move |cause| NetnsError::Step { action, path, cause }
+}
+
+#[cfg(test)]
+mod tests;

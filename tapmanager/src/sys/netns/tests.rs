@@ -1,0 +1,110 @@
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+use crate::sys::testbed::apart;
+
+const POD: &str = "/run/netns/pod";
+
+#[test]
+fn a_new_namespace_is_another_one_with_loopback_up() {
+    apart(async || {
+        let before = inode(OWN_NETNS);
+        let pod = Netns::create(Path::new(POD)).expect("created");
+        assert_eq!(inode(OWN_NETNS), before, "this thread stayed where it was");
+        assert_eq!(pod.inside(|| inode(OWN_NETNS)).expect("entered"), inode(POD));
+        assert_ne!(inode(POD), before);
+        let links = pod.inside(|| link::links(&mut Netlink::open().expect("a socket")).expect("links"));
+        let links = links.expect("entered");
+        assert_eq!(links.iter().map(|link| (link.name.as_str(), link.up)).collect::<Vec<_>>(), [("lo", true)]);
+    });
+}
+
+#[test]
+fn work_awaited_inside_may_use_the_runtime() {
+    apart(async || {
+        let pod = Netns::create(Path::new(POD)).expect("created");
+        let there = pod.visit(|| (inode(OWN_NETNS), tokio::runtime::Handle::try_current().is_ok())).await;
+        assert_eq!(there.expect("visited"), (inode(POD), true));
+    });
+}
+
+#[test]
+fn work_that_panics_is_an_error_and_not_the_end() {
+    apart(async || {
+        let pod = Netns::create(Path::new(POD)).expect("created");
+        let awaited = pod.visit(|| panic!("on purpose")).await.map(|(): ()| ());
+        assert!(matches!(awaited, Err(NetnsError::Panicked { .. })));
+        let waited = pod.inside(|| panic!("on purpose")).map(|(): ()| ());
+        assert!(matches!(waited, Err(NetnsError::Panicked { .. })));
+    });
+}
+
+#[test]
+fn a_name_is_taken_once_and_free_again_after_removal() {
+    apart(async || {
+        let path = Path::new(POD);
+        let first = Netns::create(path).expect("created");
+        let error = Netns::create(path).expect_err("taken");
+        assert!(matches!(error, NetnsError::Exists { .. }), "{error}");
+        assert_eq!(first.inside(|| inode(OWN_NETNS)).expect("still there"), inode(POD));
+        Netns::remove(path).expect("removed");
+        Netns::remove(path).expect("removed again");
+        assert!(!path.exists());
+        assert!(Netns::open(path).expect("looked").is_none());
+        Netns::create(path).expect("created again");
+    });
+}
+
+#[test]
+fn an_opened_namespace_is_the_created_one() {
+    apart(async || {
+        Netns::create(Path::new(POD)).expect("created");
+        let pod = Netns::open(Path::new(POD)).expect("opened").expect("there");
+        assert_eq!(pod.path(), Path::new(POD));
+        assert_eq!(pod.inside(|| inode(OWN_NETNS)).expect("entered"), inode(POD));
+    });
+}
+
+#[test]
+fn a_file_that_is_no_namespace_is_an_error_that_names_it_and_can_be_removed() {
+    apart(async || {
+        fs::create_dir_all("/run/netns").unwrap();
+        fs::File::create(POD).unwrap();
+        let error = Netns::open(Path::new(POD)).expect_err("not a namespace");
+        assert_eq!(error.to_string(), "`/run/netns/pod` is not a mounted network namespace");
+        Netns::remove(Path::new(POD)).expect("removed");
+        assert!(!Path::new(POD).exists());
+    });
+}
+
+#[test]
+fn what_is_mounted_over_a_namespace_goes_with_it() {
+    apart(async || {
+        Netns::create(Path::new(POD)).expect("created");
+        let over = Some("/proc/self/ns/net");
+        mount(over, Path::new(POD), None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+        Netns::remove(Path::new(POD)).expect("removed");
+        assert!(!Path::new(POD).exists());
+    });
+}
+
+#[test]
+fn many_at_once_share_one_mount_of_the_folder() {
+    apart(async || {
+        let made: BTreeSet<u64> = thread::scope(|scope| {
+            let path = |n| PathBuf::from(format!("{POD}{n}"));
+            let create = |n| scope.spawn(move || Netns::create(&path(n)).map(|_| inode(path(n))));
+            let workers: Vec<_> = (0..8).map(create).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap().expect("created")).collect()
+        });
+        assert_eq!(made.len(), 8, "one namespace each");
+        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+        let of_folder: Vec<&str> = mounts.lines().filter(|line| line.contains(" /run/netns ")).collect();
+        assert!(matches!(of_folder[..], [line] if line.contains(" shared:")), "{of_folder:?}");
+    });
+}
+
+fn inode(path: impl AsRef<Path>) -> u64 {
+    fs::metadata(path).expect("there").ino()
+}

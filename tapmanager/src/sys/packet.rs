@@ -1,0 +1,106 @@
+//! Packet sockets on taps: how the pod's DHCP server hears its guest and nobody else.
+//!
+//! Opened inside a namespace by [`crate::net`], read and written by `dhcp::serve` on the one runtime. With
+//! `ETH_P_ALL` the socket sees the guest's frames before the tap's filters drop them, so nothing has to leave the pod
+//! to be answered. What it sends goes to the guest and nowhere else.
+//!
+//! The order of opening matters: a socket made with protocol 0 hears nothing until it is bound, so the filter is there
+//! before the first frame, and binding an idle socket costs 0.03 ms instead of 15. Closing one waits 10 to 16 ms for
+//! the kernel's readers; hence [`PacketSocket::close_off_reactor`].
+
+#![expect(unsafe_code, reason = "setsockopt and bind of packet sockets, which nix does not have")]
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket};
+
+use super::bpf::Program;
+use super::ready::Ready;
+
+/// A bound packet socket of one link.
+#[derive(Debug)]
+pub(crate) struct PacketSocket {
+    ready: Ready,
+}
+
+impl PacketSocket {
+    /// Opens a socket that hears the frames coming in on the link `ifindex` of this thread's namespace that `filter`
+    /// gives other than 0 for. Must be called in the context of the runtime.
+    pub(crate) fn open(ifindex: u32, filter: &Program) -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
+        // Without this it would also hear all that goes to the guest.
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
+        attach_filter(&socket, filter)?;
+        bind(&socket, ifindex)?;
+        Ok(Self { ready: Ready::register(socket)? })
+    }
+
+    /// Receives one Ethernet frame, cut off at the end of `buf`. `ENETDOWN` comes once when the link goes down or away;
+    /// the socket hears again if it comes up.
+    pub(crate) async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.ready.read(|fd| Ok(recv(fd.as_raw_fd(), buf, MsgFlags::empty())?)).await
+    }
+
+    /// Sends one Ethernet frame out of the link, that is to the guest. A guest that is not there, or does not read its
+    /// queue, hears nothing; that is no error.
+    pub(crate) async fn send(&self, frame: &[u8]) -> io::Result<()> {
+        match self.ready.write(|fd| Ok(send(fd.as_raw_fd(), frame, MsgFlags::empty())?)).await {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENETDOWN)) => Ok(()),
+            sent => sent.map(|_| ()),
+        }
+    }
+
+    /// Closes the socket where the 10 to 16 ms that this takes hurt nobody. Must be called in the context of the
+    /// runtime, and does not wait.
+    pub(crate) fn close_off_reactor(self) {
+        let fd = self.ready.into_inner();
+        drop(tokio::task::spawn_blocking(move || drop(fd)));
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+fn attach_filter(socket: &OwnedFd, filter: &Program) -> io::Result<()> {
+    let mut code: Vec<libc::sock_filter> =
+        filter.instructions().iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
+    let len = u16::try_from(code.len()).map_err(|_| Errno::E2BIG)?;
+    // The kernel copies the instructions during the call; `code` outlives it.
+    let program = libc::sock_fprog { len, filter: code.as_mut_ptr() };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+fn set_option<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: points to a whole T that outlives the call, on an open descriptor; each option is used with its own type.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const *value).cast(), len) };
+    Errno::result(result)?;
+    Ok(())
+}
+
+fn bind(socket: &OwnedFd, ifindex: u32) -> io::Result<()> {
+    let index = i32::try_from(ifindex).map_err(|_| Errno::ENODEV)?;
+    let family = u16::try_from(libc::AF_PACKET).map_err(|_| Errno::EAFNOSUPPORT)?;
+    let protocol = u16::try_from(libc::ETH_P_ALL).map_err(|_| Errno::EPROTONOSUPPORT)?.to_be();
+    let address = libc::sockaddr_ll {
+        sll_family: family,
+        sll_protocol: protocol,
+        sll_ifindex: index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let len = libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: points to a whole sockaddr_ll that outlives the call, on an open descriptor.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
+    Errno::result(result)?;
+    Ok(())
+}
