@@ -1,0 +1,62 @@
+//! What a store is told when it is opened.
+
+use std::path::PathBuf;
+
+use crate::http::HttpConfig;
+use crate::translate::Protocol;
+
+/// Settings of a store. [`Config::new`] has the defaults.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The store's directory. It and its parent must be the daemon's and not writable for others; for QEMU to reach
+    /// the images, its parents must be searchable for everybody.
+    pub root: PathBuf,
+    /// Prefixes of names that are taken off before translation, one at most; default `virtlet.cloud/`.
+    pub strip_prefixes: Vec<String>,
+    /// Scheme of names without a rule, and of URLs without one; default https.
+    pub protocol: Protocol,
+    /// Whether a name without a rule is taken for a URL; default true.
+    pub allow_untranslated: bool,
+    /// Directory of translation files; default none.
+    pub translations_dir: Option<PathBuf>,
+    /// Whether bytes of no known format are taken as a raw disk; default false.
+    pub allow_raw: bool,
+    /// Limits.
+    pub limits: Limits,
+    /// The HTTP(S) provider.
+    pub http: HttpConfig,
+}
+
+/// Limits of a store.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Largest file, in bytes; default 64 GiB.
+    pub artifact: u64,
+    /// Largest disk that an image may describe, in bytes; default 2 TiB.
+    pub virtual_size: u64,
+    /// Most downloads at a time; others wait for their turn; default 3.
+    pub downloads: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { artifact: 64 << 30, virtual_size: 2 << 40, downloads: 3 }
+    }
+}
+
+impl Config {
+    /// The defaults, for a store at `root`.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            strip_prefixes: vec!["virtlet.cloud/".into()],
+            protocol: Protocol::Https,
+            allow_untranslated: true,
+            translations_dir: None,
+            allow_raw: false,
+            limits: Limits::default(),
+            http: HttpConfig::default(),
+        }
+    }
+}

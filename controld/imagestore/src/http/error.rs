@@ -1,0 +1,181 @@
+//! Why a download failed.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::error::{ErrorKind, in_seconds, of_io};
+
+/// Why a download failed. No variant shows credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The host's name.
+    #[error("failed to resolve host `{host}`")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The host has no address that may be connected to.
+    #[error("host `{host}` has the address {address}, to which no download may go")]
+    Address {
+        /// The host.
+        host: String,
+        /// What it resolved to.
+        address: IpAddr,
+    },
+    /// No connection.
+    #[error("failed to connect to `{host}`")]
+    Connect {
+        /// The host and port.
+        host: String,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// No connection in time.
+    #[error("no connection to `{host}` within {}", in_seconds(*.deadline))]
+    ConnectDeadline {
+        /// The host and port.
+        host: String,
+        /// How long it was waited for.
+        deadline: Duration,
+    },
+    /// The certificates to trust cannot be read.
+    #[error("trusted certificates not readable from {origin}")]
+    Roots {
+        /// Whose they are.
+        origin: String,
+        /// Why.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The TLS handshake failed.
+    #[error("TLS handshake with `{host}` failed")]
+    Tls {
+        /// The host.
+        host: String,
+        /// Why.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The TLS handshake took too long.
+    #[error("TLS handshake with `{host}` not done within {}", in_seconds(*.deadline))]
+    TlsDeadline {
+        /// The host.
+        host: String,
+        /// How long it was waited for.
+        deadline: Duration,
+    },
+    /// The path makes no request.
+    #[error("URL makes no HTTP request")]
+    Uri(#[source] hyper::http::uri::InvalidUri),
+    /// The host makes no header.
+    #[error("host makes no HTTP header")]
+    Host(#[source] hyper::header::InvalidHeaderValue),
+    /// What came is no HTTP, or the connection broke before the answer.
+    #[error("no valid HTTP answer")]
+    Protocol(#[source] hyper::Error),
+    /// Silence, or less than a drip.
+    #[error("server stalled: {bytes} bytes within {}", in_seconds(*.window))]
+    Stalled {
+        /// What came within the window.
+        bytes: u64,
+        /// The window.
+        window: Duration,
+    },
+    /// Not what was asked for.
+    #[error("`{url}` answered with status {status}")]
+    Status {
+        /// The URL.
+        url: String,
+        /// The status.
+        status: u16,
+    },
+    /// Too many redirects.
+    #[error("more than {limit} redirects")]
+    Redirects {
+        /// The limit.
+        limit: usize,
+    },
+    /// A redirect to nowhere.
+    #[error("`{url}` redirects without a usable location")]
+    Location {
+        /// The URL.
+        url: String,
+    },
+    /// A redirect to some other scheme.
+    #[error("`{url}` redirects to scheme `{scheme}`")]
+    RedirectScheme {
+        /// The URL.
+        url: String,
+        /// The scheme.
+        scheme: String,
+    },
+    /// A redirect out of encryption.
+    #[error("`{url}` redirects from https to plain `{target}`, which is not followed")]
+    Downgrade {
+        /// The URL.
+        url: String,
+        /// Where to.
+        target: String,
+    },
+    /// A body that was changed for the way.
+    #[error("server encoded the image (`Content-Encoding: {encoding}`), though asked not to")]
+    Encoded {
+        /// How.
+        encoding: String,
+    },
+    /// Nothing in it.
+    #[error("server sent an empty image")]
+    Empty,
+    /// The connection broke, or was closed too early.
+    #[error("download broke off after {received} bytes{}", announced.map_or(String::new(), |all| format!(" of {all}")))]
+    Interrupted {
+        /// What came.
+        received: u64,
+        /// What was announced.
+        announced: Option<u64>,
+        /// Why, if the protocol knows.
+        #[source]
+        cause: Option<hyper::Error>,
+    },
+    /// More than was announced.
+    #[error("server sent more than the {announced} bytes that it announced")]
+    Overlong {
+        /// What was announced.
+        announced: u64,
+    },
+}
+
+impl FetchError {
+    /// The class of the failure.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Status { status: 404 | 410, .. } => ErrorKind::NotFound,
+            Self::Status { status: 401 | 403, .. } | Self::Address { .. } => ErrorKind::Denied,
+            Self::ConnectDeadline { .. } | Self::TlsDeadline { .. } | Self::Stalled { .. } => ErrorKind::Deadline,
+            Self::Connect { cause, .. } | Self::Resolve { cause, .. } => match of_io(cause) {
+                ErrorKind::Deadline => ErrorKind::Deadline,
+                _ => ErrorKind::Server,
+            },
+            Self::Roots { .. } => ErrorKind::Internal,
+            Self::Tls { .. }
+            | Self::Uri(_)
+            | Self::Host(_)
+            | Self::Protocol(_)
+            | Self::Status { .. }
+            | Self::Redirects { .. }
+            | Self::Location { .. }
+            | Self::RedirectScheme { .. }
+            | Self::Downgrade { .. }
+            | Self::Encoded { .. }
+            | Self::Empty
+            | Self::Interrupted { .. }
+            | Self::Overlong { .. } => ErrorKind::Server,
+        }
+    }
+}

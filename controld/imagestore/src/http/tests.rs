@@ -1,0 +1,47 @@
+use super::*;
+
+fn url(text: &str) -> Url {
+    Url::parse(text).expect("a URL")
+}
+
+fn target(from: &str, location: &'static str) -> String {
+    let headers = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(location))]);
+    match redirect_target(&url(from), &headers) {
+        Ok(url) => url.to_string(),
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+#[test]
+fn redirects_lead_where_the_location_says() {
+    let from = "http://a.example:8080/dir/file?x=secret";
+    let cases = [
+        ("/other", "http://a.example:8080/other"),
+        ("other?y", "http://a.example:8080/dir/other?y"),
+        ("../up", "http://a.example:8080/up"),
+        ("//b.example/x", "http://b.example/x"),
+        ("https://b.example/x#part", "https://b.example/x"),
+        ("http://user:secret@b.example/x", "http://b.example/x"),
+        ("ftp://b.example/x", "error: `http://a.example:8080/dir/file?...` redirects to scheme `ftp`"),
+        ("file:///etc/passwd", "error: `http://a.example:8080/dir/file?...` redirects to scheme `file`"),
+        ("http://", "error: `http://a.example:8080/dir/file?...` redirects without a usable location"),
+    ];
+    for (location, expected) in cases {
+        assert_eq!(target(from, location), expected, "{location}");
+    }
+    assert_eq!(
+        target("https://a.example/x", "http://u:secret@b.example/y?secret"),
+        "error: `https://a.example/x` redirects from https to plain `http://b.example/y?...`, which is not followed"
+    );
+    assert!(redirect_target(&url(from), &HeaderMap::new()).is_err());
+}
+
+#[test]
+fn credentials_are_decoded_once_and_marked() {
+    let credentials = Credentials::of(&url("https://us%65r:p%40ss%3A%2@example.com/")).expect("some");
+    // base64 of `user:p@ss:%2`
+    assert_eq!(credentials.header, "Basic dXNlcjpwQHNzOiUy");
+    assert!(credentials.header.is_sensitive());
+    assert!(Credentials::of(&url("https://example.com/")).is_none());
+    assert_eq!(Credentials::of(&url("https://user@example.com/")).expect("some").header, "Basic dXNlcjo=");
+}

@@ -1,0 +1,91 @@
+//! Marks of formats that are refused by name. QEMU's probing knows most of them, which is why such bytes must never
+//! pass as raw: a tool that guesses would open them as what they claim to be.
+
+/// ISO 9660 volume descriptors begin at sector 16 of 2048 bytes; the mark is one byte into them.
+const ISO_MARKS: [usize; 3] = [0x8001, 0x8801, 0x9001];
+
+/// A disk or archive format that is not taken, by its first bytes.
+pub(super) fn foreign(head: &[u8]) -> Option<&'static str> {
+    const AT_START: [(&[u8], &str); 13] = [
+        (b"KDMV", "a VMDK image"),
+        (b"COWD", "a VMDK (ESX sparse) image"),
+        (b"conectix", "a VHD image"),
+        (b"vhdxfile", "a VHDX image"),
+        (b"QED\0", "a QED image"),
+        (b"LUKS\xba\xbe", "a LUKS volume"),
+        (b"WithoutFreeSpace", "a Parallels image"),
+        (b"WithouFreSpacExt", "a Parallels image"),
+        (b"Bochs Virtual HD Image", "a Bochs image"),
+        (b"#!/bin/sh\n#V2.0 Format\n", "a cloop image"),
+        (b"OOOM", "a COW image"),
+        (b"PK\x03\x04", "a ZIP archive"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    ];
+    let at_start = AT_START.iter().find(|(mark, _)| head.starts_with(mark)).map(|(_, name)| *name);
+    at_start
+        .or_else(|| (head.get(0x40..0x44)? == b"\x7f\x10\xda\xbe").then_some("a VDI image"))
+        .or_else(|| (head.get(257..262)? == b"ustar").then_some("a tar archive"))
+        .or_else(|| is_vmdk_text(head).then_some("a VMDK descriptor"))
+        .or_else(|| is_iso(head).then_some("an ISO image"))
+}
+
+/// A format whose mark is in the last 512 bytes.
+pub(super) fn foreign_at_end(footer: &[u8]) -> Option<&'static str> {
+    if footer.starts_with(b"conectix") {
+        Some("a fixed VHD image")
+    } else if footer.starts_with(b"koly") {
+        Some("a DMG image")
+    } else {
+        None
+    }
+}
+
+/// A compressor's mark.
+pub(super) fn compressed(head: &[u8]) -> Option<&'static str> {
+    const MARKS: [(&[u8], &str); 6] = [
+        (b"\x1f\x8b", "gzip"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"BZh", "bzip2"),
+        (b"\x04\x22\x4d\x18", "lz4"),
+        (b"\x5d\0\0", "lzma"),
+    ];
+    MARKS.iter().find(|(mark, _)| head.starts_with(mark)).map(|(_, name)| *name)
+}
+
+/// Whether an ISO 9660 file system begins within the bytes.
+pub(super) fn is_iso(head: &[u8]) -> bool {
+    ISO_MARKS.iter().any(|&at| head.get(at..at + 5).is_some_and(|mark| mark == b"CD001"))
+}
+
+/// HTML, whatever the server calls it.
+pub(super) fn is_web_page(head: &[u8]) -> bool {
+    let text = after_blanks(head).to_ascii_lowercase_start();
+    ["<!doctype html", "<html", "<head", "<?xml"].iter().any(|start| text.starts_with(start.as_bytes()))
+}
+
+/// A VMDK descriptor is text: comments, blank lines, then `version=`. QEMU opens what its extents name.
+fn is_vmdk_text(head: &[u8]) -> bool {
+    if head.get(..21).is_some_and(|start| start.eq_ignore_ascii_case(b"# Disk DescriptorFile")) {
+        return true;
+    }
+    let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+    lines
+        .find(|line| !line.is_empty() && !line.starts_with(b"#"))
+        .is_some_and(|line| line.to_ascii_lowercase_start().starts_with(b"version="))
+}
+
+fn after_blanks(head: &[u8]) -> &[u8] {
+    head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start()
+}
+
+trait LowercaseStart {
+    fn to_ascii_lowercase_start(&self) -> Vec<u8>;
+}
+
+impl LowercaseStart for [u8] {
+    /// The first bytes in lower case: enough to compare with a mark.
+    fn to_ascii_lowercase_start(&self) -> Vec<u8> {
+        self.iter().take(32).map(u8::to_ascii_lowercase).collect()
+    }
+}

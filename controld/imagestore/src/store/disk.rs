@@ -1,0 +1,300 @@
+//! The store's directories, and the few things that are ever done in them.
+//!
+//! Everything goes by descriptors of directories that are opened once, with names of one component, and no link is
+//! ever followed: what somebody planted there is seen for what it is.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::dir::Dir as Listing;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, open, openat, readlinkat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, fsync, geteuid, symlinkat, unlinkat};
+
+use crate::error::{ErrorKind, of_errno};
+
+/// Start of names that are only there until they are renamed.
+pub(crate) const TMP: &str = ".tmp-";
+/// Largest record.
+const MAX_RECORD: u64 = 64 * 1024;
+
+/// Everybody may pass, only we may list and change: QEMU opens an image by its name, as another user.
+const SEARCHABLE: u32 = 0o711;
+const PRIVATE: u32 = 0o700;
+
+/// Something on the disk failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// A call failed.
+    #[error("failed to {action} `{}`", path.display())]
+    Os {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The kernel's word.
+        #[source]
+        cause: Errno,
+    },
+    /// Not ours, or others may write to it.
+    #[error(
+        "`{}` must be a directory of the daemon's user that nobody else can write to; correct its owner and mode",
+        path.display()
+    )]
+    Untrusted {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another daemon has the store.
+    #[error("the image store `{}` is in use by another process; stop it first", path.display())]
+    Busy {
+        /// The store.
+        path: PathBuf,
+    },
+    /// Something else stands where an image is to be.
+    #[error("`{}` is in the way and not ours; remove it", path.display())]
+    Obstructed {
+        /// The thing.
+        path: PathBuf,
+    },
+}
+
+impl DiskError {
+    /// The class of the failure.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Os { cause, .. } => of_errno(*cause),
+            Self::Untrusted { .. } | Self::Busy { .. } | Self::Obstructed { .. } => ErrorKind::Internal,
+        }
+    }
+}
+
+/// One directory.
+#[derive(Debug)]
+pub(crate) struct Dir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// All directories, and the lock that says they are ours.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) root: Dir,
+    pub(crate) data: Dir,
+    pub(crate) links: Dir,
+    pub(crate) meta: Dir,
+    /// Of the default handler; others will have theirs beside it.
+    pub(crate) refs: Dir,
+    pub(crate) leases: Dir,
+    _lock: Flock<OwnedFd>,
+}
+
+impl Disk {
+    /// Opens the store at `path`, making what is missing.
+    pub(crate) fn open(path: &Path) -> Result<Self, DiskError> {
+        let root = open_root(path)?;
+        let lock = root.open_file("lock", OFlag::O_RDWR | OFlag::O_CREAT)?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+            Errno::EAGAIN => DiskError::Busy { path: path.to_owned() },
+            cause => root.failed("lock", "lock", cause),
+        })?;
+        let data = root.ensure_dir("data", SEARCHABLE)?;
+        let links = root.ensure_dir("links", PRIVATE)?;
+        let meta = root.ensure_dir("meta", PRIVATE)?;
+        // No handler's name begins with an underscore, so this one is nobody else's.
+        let refs = root.ensure_dir("refs", PRIVATE)?.ensure_dir("_default", PRIVATE)?;
+        let leases = root.ensure_dir("leases", PRIVATE)?;
+        Ok(Self { root, data, links, meta, refs, leases, _lock: lock })
+    }
+}
+
+impl Dir {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub(crate) fn failed(&self, action: &'static str, name: &str, cause: Errno) -> DiskError {
+        DiskError::Os { action, path: self.path.join(name), cause }
+    }
+
+    fn ensure_dir(&self, name: &str, mode: u32) -> Result<Self, DiskError> {
+        match mkdirat(&self.fd, name, Mode::from_bits_truncate(mode)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(cause) => return Err(self.failed("create directory", name, cause)),
+        }
+        let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let fd = match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOTDIR | Errno::ELOOP) => return Err(DiskError::Untrusted { path: self.path.join(name) }),
+            Err(cause) => return Err(self.failed("open directory", name, cause)),
+        };
+        trusted_dir(fd, self.path.join(name), mode)
+    }
+
+    /// Names in it, sorted. One that is not UTF-8 is none of ours and comes back marked as such.
+    pub(crate) fn names(&self) -> Result<Vec<String>, DiskError> {
+        let failed = |cause| self.failed("list", "", cause);
+        let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut listing = Listing::openat(&self.fd, ".", flags, Mode::empty()).map_err(failed)?;
+        let mut names = Vec::new();
+        for entry in listing.iter() {
+            let entry = entry.map_err(failed)?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                names.push(name.to_string_lossy().into_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// What is there, itself and not what it may point to.
+    pub(crate) fn stat(&self, name: &str) -> Result<Option<FileStat>, DiskError> {
+        match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(cause) => Err(self.failed("examine", name, cause)),
+        }
+    }
+
+    pub(crate) fn open_file(&self, name: &str, flags: OFlag) -> Result<OwnedFd, DiskError> {
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        openat(&self.fd, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).map_err(|cause| self.failed("open", name, cause))
+    }
+
+    /// The target of a link. `None` if it is no link.
+    pub(crate) fn read_link(&self, name: &str) -> Result<Option<String>, DiskError> {
+        match readlinkat(&self.fd, name) {
+            Ok(target) => Ok(target.into_string().ok()),
+            Err(Errno::EINVAL | Errno::ENOENT) => Ok(None),
+            Err(cause) => Err(self.failed("read link", name, cause)),
+        }
+    }
+
+    /// A record's text. `None` if it is none: no regular file, too large, no text.
+    pub(crate) fn read_record(&self, name: &str) -> Result<Option<String>, DiskError> {
+        if !self.stat(name)?.is_some_and(|stat| is_regular(&stat)) {
+            return Ok(None);
+        }
+        let file = File::from(self.open_file(name, OFlag::O_RDONLY)?);
+        let failed = |error: io::Error| self.failed("read", name, errno_of(&error));
+        // What was opened may be another thing than what was looked at.
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_RECORD + 1).read_to_end(&mut bytes).map_err(failed)?;
+        Ok(String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= MAX_RECORD))
+    }
+
+    /// Writes a record so that after a crash there is either the old or the new one.
+    pub(crate) fn write_record(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        let tmp = unique(TMP);
+        let fd = self.open_file(&tmp, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL)?;
+        let mut file = File::from(fd);
+        let failed = |error: io::Error| self.failed("write", name, errno_of(&error));
+        let written = file
+            .write_all(bytes)
+            .and_then(|()| file.sync_all())
+            .map_err(failed)
+            .and_then(|()| self.rename(&tmp, name))
+            .and_then(|()| self.sync());
+        if written.is_err() {
+            let _ = self.remove(&tmp);
+        }
+        written
+    }
+
+    /// Makes `name` a link to `target`, in place of the link that may be there.
+    pub(crate) fn replace_link(&self, name: &str, target: &str) -> Result<(), DiskError> {
+        let tmp = unique(TMP);
+        symlinkat(target, &self.fd, tmp.as_str()).map_err(|cause| self.failed("create link", name, cause))?;
+        self.rename(&tmp, name).inspect_err(|_| {
+            let _ = self.remove(&tmp);
+        })
+    }
+
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        renameat(&self.fd, from, &self.fd, to).map_err(|cause| self.failed("rename to", to, cause))
+    }
+
+    /// Removes a file or link. Fine if it is not there.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), DiskError> {
+        match unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(cause) => Err(self.failed("remove", name, cause)),
+        }
+    }
+
+    /// Makes what was renamed and removed last.
+    pub(crate) fn sync(&self) -> Result<(), DiskError> {
+        fsync(&self.fd).map_err(|cause| self.failed("sync", "", cause))
+    }
+}
+
+/// A name that nobody else uses now: the lock makes this process the only one.
+pub(crate) fn unique(prefix: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{prefix}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+pub(crate) fn is_regular(stat: &FileStat) -> bool {
+    stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits()
+}
+
+pub(crate) fn is_ours(stat: &FileStat) -> bool {
+    stat.st_uid == geteuid().as_raw()
+}
+
+pub(crate) fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO as i32))
+}
+
+fn open_root(path: &Path) -> Result<Dir, DiskError> {
+    let failed = |action, cause| DiskError::Os { action, path: path.to_owned(), cause };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(path)
+        .map_err(|error| failed("create directory", errno_of(&error)))?;
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        let facts = std::fs::metadata(parent).map_err(|error| failed("examine", errno_of(&error)))?;
+        // In a directory of the kind of /tmp nobody can take away what is not theirs.
+        let sticky = facts.mode() & 0o1000 != 0;
+        if facts.mode() & 0o022 != 0 && !sticky {
+            return Err(DiskError::Untrusted { path: parent.to_owned() });
+        }
+    }
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let fd = match open(path, flags, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::ENOTDIR | Errno::ELOOP) => return Err(DiskError::Untrusted { path: path.to_owned() }),
+        Err(cause) => return Err(failed("open directory", cause)),
+    };
+    trusted_dir(fd, path.to_owned(), SEARCHABLE)
+}
+
+/// Checks that nobody else can write to a directory, and gives it its mode whatever the umask was.
+fn trusted_dir(fd: OwnedFd, path: PathBuf, mode: u32) -> Result<Dir, DiskError> {
+    let failed = |action, cause| DiskError::Os { action, path: path.clone(), cause };
+    let stat = fstat(fd.as_fd()).map_err(|cause| failed("examine", cause))?;
+    if !is_ours(&stat) || stat.st_mode & 0o022 != 0 {
+        return Err(DiskError::Untrusted { path });
+    }
+    if stat.st_mode & 0o777 != mode {
+        fchmod(fd.as_fd(), Mode::from_bits_truncate(mode)).map_err(|cause| failed("set the mode of", cause))?;
+    }
+    Ok(Dir { fd, path })
+}
