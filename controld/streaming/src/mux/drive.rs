@@ -1,0 +1,126 @@
+//! The task of a connection: reads frames into the state, writes frames out of it, and ends both.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::{sleep_until, timeout};
+
+use super::Closed;
+use super::shared::Shared;
+use super::state::{Batch, State};
+use crate::spdy::{Decoder, Encoder};
+
+/// Buffers that are read into, and how little room in one is worth a read.
+const READ_LEN: usize = 32 << 10;
+const MIN_READ_LEN: usize = 4 << 10;
+/// While nothing is read because a stream is full, the peer is pinged this often.
+const PING_WHILE_FULL: Duration = Duration::from_secs(10);
+/// How long a peer that broke the protocol may take to be told so.
+const LAST_WORDS_DEADLINE: Duration = Duration::from_secs(1);
+/// How long a peer that was told everything may take to close its end. Closing ours with its bytes unread would make the
+/// kernel reset the connection and with it lose what the peer has not read yet.
+const LINGER_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Whatever ends the task, no stream waits for it after that.
+struct CloseAtEnd(Arc<Shared>);
+
+impl Drop for CloseAtEnd {
+    fn drop(&mut self) {
+        self.0.close(Closed::Dropped);
+    }
+}
+
+pub(super) async fn drive(shared: Arc<Shared>, transport: impl AsyncRead + AsyncWrite) {
+    let _close = CloseAtEnd(shared.clone());
+    let (reader, writer) = tokio::io::split(transport);
+    let mut reading = pin!(read(&shared, reader));
+    let mut writing = pin!(write(&shared, writer));
+    tokio::select! {
+        why = &mut reading => {
+            let tell = matches!(why, Closed::Protocol(_) | Closed::Flooded);
+            shared.close(why);
+            if tell {
+                shared.act(State::give_up);
+                // It may well not listen.
+                let _ = timeout(LAST_WORDS_DEADLINE, writing).await;
+            }
+        }
+        done = &mut writing => {
+            match done {
+                Ok(()) => shared.close(Closed::Finished),
+                Err(error) => return shared.close(Closed::Io(Arc::new(error))),
+            }
+            let _ = timeout(LINGER_DEADLINE, reading).await;
+        }
+        why = idle(&shared) => shared.close(why),
+    }
+}
+
+async fn read(shared: &Shared, mut reader: impl AsyncRead + Unpin) -> Closed {
+    let mut decoder = Decoder::new();
+    let mut buffer = BytesMut::new();
+    loop {
+        while shared.lock().is_full() {
+            if timeout(PING_WHILE_FULL, shared.room()).await.is_err() {
+                shared.act(State::ping);
+            }
+        }
+        if buffer.capacity() - buffer.len() < MIN_READ_LEN {
+            buffer.reserve(READ_LEN);
+        }
+        match reader.read_buf(&mut buffer).await {
+            Ok(0) => return Closed::Peer,
+            Ok(_) => shared.lock().touch(),
+            Err(error) => return Closed::Io(Arc::new(error)),
+        }
+        loop {
+            match decoder.decode(&mut buffer) {
+                Ok(Some(frame)) => {
+                    if let Err(why) = shared.act(|state| state.receive(frame)) {
+                        return why;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => return Closed::Protocol(error),
+            }
+        }
+    }
+}
+
+async fn write(shared: &Shared, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
+    let mut encoder = Encoder::new();
+    let mut bytes = BytesMut::new();
+    loop {
+        let batch = shared.lock().take();
+        match batch {
+            Batch::Frames { frames, data } => {
+                bytes.clear();
+                for frame in &frames {
+                    encoder.encode(frame, &mut bytes);
+                }
+                writer.write_all(&bytes).await?;
+                writer.flush().await?;
+                shared.lock().sent(data);
+            }
+            Batch::Wait => shared.to_write().await,
+            Batch::End => return writer.shutdown().await,
+        }
+    }
+}
+
+async fn idle(shared: &Shared) -> Closed {
+    loop {
+        let (at, why) = {
+            let state = shared.lock();
+            (state.idle_at(), state.idle())
+        };
+        if tokio::time::Instant::now() >= at {
+            return why;
+        }
+        sleep_until(at).await;
+    }
+}
