@@ -1,1 +1,200 @@
-//! To be written.
+//! A pod's annotations, as typed values. Pure; the container service parses them at each creation and start.
+//!
+//! Virtlet's keys are canonical, each with the alias `virtlet.cloud/<its name in kebab case>`; a few keys are ours alone.
+//! What would change a machine but is not built yet is refused, and so is a key that looks like one of ours and is none:
+//! a machine that is not what its pod says is worse than no machine. All problems of a pod are told at once, and nobody
+//! reads user-data or ssh keys in an error or a log.
+
+mod keys;
+mod meta_data;
+mod quantity;
+mod reader;
+mod ssh_keys;
+mod user_data;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use self::reader::Reader;
+pub use self::ssh_keys::SshKey;
+pub use self::user_data::UserData;
+
+/// Most virtual CPUs: what an xAPIC can address.
+const MAX_VCPUS: u16 = 255;
+/// Longest part of a value or of an unknown key that an error shows, in characters.
+const MAX_SHOWN: usize = 64;
+
+/// What a pod says about its machine.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PodAnnotations {
+    /// Virtual CPUs, 1 to 255; `None` leaves it to the CPU limit.
+    pub vcpus: Option<u16>,
+    /// Size of the root disk in bytes, rounded up; `None` is the image's own.
+    pub root_volume_size: Option<u64>,
+    /// UUID that the guest's firmware shows; the domain's own is not touched.
+    pub system_uuid: Option<Uuid>,
+    /// Replaces meta-data of the seed key by key.
+    pub meta_data: MetaData,
+    /// User-data of the seed.
+    pub user_data: Option<UserData>,
+    /// Keys of the image's default user, in order, none twice.
+    pub ssh_keys: Vec<SshKey>,
+}
+
+/// Meta-data as the pod gives it. `instance-id` and `local-hostname` are strings if they are there.
+#[derive(Clone, Default, PartialEq)]
+pub struct MetaData(Map<String, Value>);
+
+/// All that is wrong with a pod's annotations.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct AnnotationErrors(Vec<AnnotationError>);
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("annotation {}: {problem}", shown(key))]
+pub struct AnnotationError {
+    key: String,
+    problem: Problem,
+}
+
+/// What is wrong with an annotation. Holds no value that has to be kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Problem {
+    #[error("unknown; did you mean {nearest}?")]
+    Unknown { nearest: String },
+    #[error("differs from {other}")]
+    Contradicts { other: String },
+    #[error("was never implemented")]
+    Never,
+    #[error("not supported yet")]
+    Later,
+    #[error("{} is not supported yet; supported: {}", quoted(value), supported.join(", "))]
+    ValueLater { value: String, supported: &'static [&'static str] },
+    #[error("{} is not one of {}", quoted(value), all.join(", "))]
+    NotOneOf { value: String, all: Vec<&'static str> },
+    #[error("{} is not true or false", quoted(.0))]
+    NotBool(String),
+    #[error("{} is not a whole number", quoted(.0))]
+    NotNumber(String),
+    #[error("{} is over the limit {limit}", cut(value))]
+    Over { value: String, limit: u64 },
+    #[error("{} is below {limit}", cut(value))]
+    Below { value: String, limit: u64 },
+    #[error("{} is not a quantity, such as 10Gi or 1.5G", quoted(.0))]
+    NotQuantity(String),
+    #[error("{} is not a UUID", quoted(.0))]
+    NotUuid(String),
+    #[error("together with {other}")]
+    Together { other: String },
+    #[error("has a NUL character")]
+    Nul,
+    #[error("not valid YAML: line {line}")]
+    NotYaml { line: u64 },
+    #[error("not a map: line {line}")]
+    NotMap { line: u64 },
+    #[error(
+        "neither a map nor another format of cloud-init, which starts with a line such as #cloud-config or #!/bin/sh"
+    )]
+    NoFormat,
+    #[error("`{0}` is not a string")]
+    NotString(&'static str),
+    #[error("line {line} is not an OpenSSH public key")]
+    NotKey { line: usize },
+    #[error("line {line} is longer than {limit} bytes")]
+    LongKey { line: usize, limit: usize },
+    #[error("has {count} keys, the limit is {limit}")]
+    ManyKeys { count: usize, limit: usize },
+}
+
+// === impl PodAnnotations ===
+
+impl PodAnnotations {
+    /// Reads what concerns the machine out of all annotations of a pod.
+    ///
+    /// # Errors
+    /// All that is wrong, ordered by key.
+    pub fn parse(all: &BTreeMap<String, String>) -> Result<Self, AnnotationErrors> {
+        let mut reader = Reader::new(all);
+        let parsed = Self {
+            vcpus: reader.read(keys::VCPU_COUNT, vcpus),
+            root_volume_size: reader.read(keys::ROOT_VOLUME_SIZE, root_volume_size),
+            system_uuid: reader.read(keys::SYSTEM_UUID, system_uuid),
+            meta_data: MetaData(reader.read(keys::META_DATA, meta_data::parse).unwrap_or_default()),
+            user_data: reader.either((keys::USER_DATA, UserData::parse), (keys::SCRIPT, UserData::script)),
+            ssh_keys: reader.read(keys::SSH_KEYS, ssh_keys::parse).unwrap_or_default(),
+        };
+        reader.finish(parsed)
+    }
+}
+
+fn vcpus(text: &str) -> Result<u16, Problem> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Problem::NotNumber(text.to_owned()));
+    }
+    let below = || Problem::Below { value: text.to_owned(), limit: 1 };
+    let over = || Problem::Over { value: text.to_owned(), limit: MAX_VCPUS.into() };
+    match text.parse::<i128>() {
+        Ok(..1) => Err(below()),
+        Ok(count) => u16::try_from(count).ok().filter(|count| *count <= MAX_VCPUS).ok_or_else(over),
+        Err(_) if text.starts_with('-') => Err(below()),
+        Err(_) => Err(over()),
+    }
+}
+
+fn root_volume_size(text: &str) -> Result<u64, Problem> {
+    use quantity::QuantityError;
+    quantity::bytes(text).map_err(|error| match error {
+        QuantityError::Malformed => Problem::NotQuantity(text.to_owned()),
+        QuantityError::Negative => Problem::Below { value: text.to_owned(), limit: 0 },
+        QuantityError::TooLarge => Problem::Over { value: text.to_owned(), limit: quantity::MAX },
+    })
+}
+
+fn system_uuid(text: &str) -> Result<Uuid, Problem> {
+    let refuse = || Problem::NotUuid(text.to_owned());
+    // The parser knows braces and URNs too, which no firmware shows.
+    if !text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
+        return Err(refuse());
+    }
+    Uuid::try_parse(text).map_err(|_| refuse())
+}
+
+// === impl MetaData ===
+
+impl MetaData {
+    /// The keys and their values.
+    #[must_use]
+    pub fn entries(&self) -> &Map<String, Value> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for MetaData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Values may be secrets.
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+// What a stranger wrote is shown, but neither at length nor with its control characters.
+
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_SHOWN).collect()
+}
+
+fn shown(text: &str) -> String {
+    cut(text).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+fn quoted(text: &str) -> String {
+    format!("{:?}", cut(text))
+}
+
+#[cfg(test)]
+mod tests;

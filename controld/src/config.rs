@@ -1,1 +1,389 @@
-//! To be written.
+//! Settings of controld: defaults < TOML file < command line, merged here into typed values.
+//!
+//! Every key, its default and its unit stand in `docs/configuration.md`. An unknown key is an error.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Read when no file is named; its absence means all defaults.
+pub const DEFAULT_PATH: &str = "/etc/virtlet/controld.toml";
+
+/// All settings.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Directory of sockets and seeds; lost at a reboot.
+    pub run_dir: PathBuf,
+    /// Directory of the database, images, disks and console logs.
+    pub state_dir: PathBuf,
+    /// Socket for kubelet; default `<run_dir>/cri.sock`.
+    pub cri_socket: Option<PathBuf>,
+    /// tapmanager's control socket; default `<run_dir>/control.sock`.
+    pub tap_socket: Option<PathBuf>,
+    /// tapmanager's hand-off socket, as vmwrapper reaches it; default `<run_dir>/handoff.sock`.
+    pub handoff_socket: Option<PathBuf>,
+    /// Longest wait for an answer of tapmanager, in seconds; longer than its own CNI deadline.
+    pub tap_deadline_s: u64,
+    /// libvirt's connection URI.
+    pub libvirt_uri: String,
+    /// The real emulator.
+    pub emulator: PathBuf,
+    /// What libvirt runs in its place.
+    pub vmwrapper: PathBuf,
+    /// Runtime handlers that a pod may name beside the default one.
+    pub runtime_handlers: Vec<String>,
+    /// Cgroup driver that kubelet is told: `systemd` or `cgroupfs`.
+    pub cgroup_driver: CgroupDriver,
+    /// Machines.
+    pub machine: MachineConfig,
+    /// Images.
+    pub images: ImagesConfig,
+    /// Streaming server.
+    pub streaming: StreamingConfig,
+    /// Log.
+    pub log: LogConfig,
+}
+
+/// What kubelet manages cgroups with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CgroupDriver {
+    /// Through systemd.
+    Systemd,
+    /// Directly.
+    Cgroupfs,
+}
+
+/// How the accelerator of new machines is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accel {
+    /// KVM if a probe kernel reached its init under it, else emulation.
+    Auto,
+    /// Always KVM.
+    Kvm,
+    /// Always emulation (TCG).
+    Qemu,
+}
+
+/// Defaults and limits of machines.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MachineConfig {
+    /// Accelerator.
+    pub accel: Accel,
+    /// Kernel (bzImage) that probes KVM; default the newest `/boot/vmlinuz-*`.
+    pub kvm_probe_kernel: Option<PathBuf>,
+    /// How long the probe kernel may take to its init, in seconds.
+    pub kvm_probe_deadline_s: u64,
+    /// vCPUs of a container without a CPU limit.
+    pub default_vcpus: u16,
+    /// Guest memory of a container without a memory limit, in MiB.
+    pub default_memory_mib: u64,
+    /// Least guest memory, in MiB.
+    pub min_memory_mib: u64,
+    /// Part of a container's memory limit that pays for QEMU itself rather than the guest, in MiB.
+    pub overhead_mib: u64,
+    /// How long vmwrapper may wait for its descriptors, in seconds.
+    pub handoff_deadline_s: u64,
+    /// How long libvirt may take to start a machine, in seconds.
+    pub start_deadline_s: u64,
+    /// While a machine is asked to stop, its power button is pressed again after this many seconds.
+    pub press_interval_s: u64,
+}
+
+/// Image store and downloads.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImagesConfig {
+    /// Root of the store; default `<state_dir>/images`.
+    pub dir: Option<PathBuf>,
+    /// Scheme of names that no translation covers: `https` or `http`.
+    pub protocol: Protocol,
+    /// Directory of translation files; default `/etc/virtlet/images.d`.
+    pub translations_dir: PathBuf,
+    /// Whether a disk that has no known format is taken as a raw image.
+    pub allow_raw: bool,
+    /// Largest virtual size of an image, in GiB.
+    pub max_virtual_size_gib: u64,
+    /// A download that brings no byte for this many seconds is given up.
+    pub stall_deadline_s: u64,
+}
+
+/// Scheme of an untranslated image name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TLS.
+    Https,
+    /// Plain.
+    Http,
+}
+
+/// Streaming server for attach.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamingConfig {
+    /// Address to listen on. Its requests carry no authentication but a one-shot token: keep it on loopback.
+    pub address: SocketAddr,
+}
+
+/// Log output.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// `text` or `json`.
+    pub format: LogFormat,
+    /// Filter as of `tracing_subscriber::EnvFilter`, e.g. `info` or `controld=debug`.
+    pub level: String,
+}
+
+/// Form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For collectors.
+    Json,
+}
+
+/// Why there is no usable configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("failed to read configuration `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's word.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("configuration `{}` is not valid; keys and units are listed in docs/configuration.md", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, key and reason.
+        #[source]
+        cause: Box<toml::de::Error>,
+    },
+    /// A value is out of its range.
+    #[error("configuration key `{key}` {problem}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with its value, and what would be right.
+        problem: &'static str,
+    },
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Reads `path`, or the default file if there is one.
+    ///
+    /// # Errors
+    /// See [`ConfigError`]. A file that was named must exist.
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let (path, must_exist) = path.map_or((Path::new(DEFAULT_PATH), false), |path| (path, true));
+        let config = match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text)
+                .map_err(|cause| ConfigError::Parse { path: path.to_owned(), cause: Box::new(cause) })?,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound && !must_exist => Self::default(),
+            Err(cause) => return Err(ConfigError::Read { path: path.to_owned(), cause }),
+        };
+        config.checked()
+    }
+
+    fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    fn checked(self) -> Result<Self, ConfigError> {
+        let refuse = |key, problem| Err(ConfigError::Value { key, problem });
+        for (key, path) in [
+            ("run_dir", Some(&self.run_dir)),
+            ("state_dir", Some(&self.state_dir)),
+            ("cri_socket", self.cri_socket.as_ref()),
+            ("tap_socket", self.tap_socket.as_ref()),
+            ("handoff_socket", self.handoff_socket.as_ref()),
+            ("emulator", Some(&self.emulator)),
+            ("vmwrapper", Some(&self.vmwrapper)),
+            ("images.dir", self.images.dir.as_ref()),
+        ] {
+            if path.is_some_and(|path| !path.is_absolute()) {
+                return refuse(key, "is not an absolute path");
+            }
+        }
+        let machine = &self.machine;
+        for (key, value) in [
+            ("tap_deadline_s", self.tap_deadline_s),
+            ("machine.kvm_probe_deadline_s", machine.kvm_probe_deadline_s),
+            ("machine.handoff_deadline_s", machine.handoff_deadline_s),
+            ("machine.start_deadline_s", machine.start_deadline_s),
+            ("machine.press_interval_s", machine.press_interval_s),
+            ("images.stall_deadline_s", self.images.stall_deadline_s),
+        ] {
+            if !(1..=3600).contains(&value) {
+                return refuse(key, "is not within 1 to 3600 seconds");
+            }
+        }
+        if !(1..=255).contains(&machine.default_vcpus) {
+            return refuse("machine.default_vcpus", "is not within 1 to 255");
+        }
+        if machine.min_memory_mib < 16 || machine.default_memory_mib < machine.min_memory_mib {
+            return refuse("machine.default_memory_mib", "is below machine.min_memory_mib, or that is below 16");
+        }
+        Ok(self)
+    }
+
+    /// Socket for kubelet.
+    #[must_use]
+    pub fn cri_socket(&self) -> PathBuf {
+        self.cri_socket.clone().unwrap_or_else(|| self.run_dir.join("cri.sock"))
+    }
+
+    /// tapmanager's control socket.
+    #[must_use]
+    pub fn tap_socket(&self) -> PathBuf {
+        self.tap_socket.clone().unwrap_or_else(|| self.run_dir.join("control.sock"))
+    }
+
+    /// tapmanager's hand-off socket.
+    #[must_use]
+    pub fn handoff_socket(&self) -> PathBuf {
+        self.handoff_socket.clone().unwrap_or_else(|| self.run_dir.join("handoff.sock"))
+    }
+
+    /// Root of the image store.
+    #[must_use]
+    pub fn images_dir(&self) -> PathBuf {
+        self.images.dir.clone().unwrap_or_else(|| self.state_dir.join("images"))
+    }
+}
+
+impl MachineConfig {
+    /// See the field.
+    #[must_use]
+    pub fn press_interval(&self) -> Duration {
+        Duration::from_secs(self.press_interval_s)
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            run_dir: "/run/virtlet".into(),
+            state_dir: "/var/lib/virtlet".into(),
+            cri_socket: None,
+            tap_socket: None,
+            handoff_socket: None,
+            tap_deadline_s: 180,
+            libvirt_uri: "qemu:///system".into(),
+            emulator: "/usr/bin/qemu-system-x86_64".into(),
+            vmwrapper: "/usr/lib/virtlet/vmwrapper".into(),
+            runtime_handlers: vec!["virtlet".into()],
+            cgroup_driver: CgroupDriver::Systemd,
+            machine: MachineConfig::default(),
+            images: ImagesConfig::default(),
+            streaming: StreamingConfig::default(),
+            log: LogConfig::default(),
+        }
+    }
+}
+
+impl Default for MachineConfig {
+    fn default() -> Self {
+        Self {
+            accel: Accel::Auto,
+            kvm_probe_kernel: None,
+            kvm_probe_deadline_s: 20,
+            default_vcpus: 1,
+            default_memory_mib: 1024,
+            min_memory_mib: 64,
+            overhead_mib: 0,
+            handoff_deadline_s: 10,
+            start_deadline_s: 60,
+            press_interval_s: 5,
+        }
+    }
+}
+
+impl Default for ImagesConfig {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            protocol: Protocol::Https,
+            translations_dir: "/etc/virtlet/images.d".into(),
+            allow_raw: false,
+            max_virtual_size_gib: 2048,
+            stall_deadline_s: 60,
+        }
+    }
+}
+
+impl Default for StreamingConfig {
+    fn default() -> Self {
+        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)) }
+    }
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: "info".into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_all_defaults_and_valid() {
+        let config = Config::parse("").expect("parses").checked().expect("valid");
+        assert_eq!(config, Config::default());
+        assert_eq!(config.cri_socket(), Path::new("/run/virtlet/cri.sock"));
+        assert_eq!(config.images_dir(), Path::new("/var/lib/virtlet/images"));
+    }
+
+    #[test]
+    fn unknown_keys_and_wrong_types_are_named() {
+        for (text, wanted) in [
+            ("run_dri = '/x'", "run_dri"),
+            ("[machine]\nacel = 'kvm'", "acel"),
+            ("[machine]\naccel = 'xen'", "xen"),
+            ("[machine]\ndefault_vcpus = -1", "default_vcpus"),
+            ("[images]\nprotocol = 'ftp'", "ftp"),
+            ("[streaming]\naddress = 'localhost'", "address"),
+            ("run_dir = 1", "run_dir"),
+        ] {
+            let error = Config::parse(text).expect_err(text).to_string();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        for (text, key) in [
+            ("run_dir = 'run'", "run_dir"),
+            ("tap_deadline_s = 0", "tap_deadline_s"),
+            ("[machine]\ndefault_vcpus = 256", "machine.default_vcpus"),
+            ("[machine]\ndefault_memory_mib = 32", "machine.default_memory_mib"),
+            ("[machine]\nstart_deadline_s = 3601", "machine.start_deadline_s"),
+        ] {
+            let error = Config::parse(text).expect("parses").checked().expect_err(text);
+            assert!(error.to_string().contains(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_named_file_must_exist() {
+        let error = Config::load(Some(Path::new("/nonexistent/controld.toml"))).expect_err("absent");
+        assert!(matches!(error, ConfigError::Read { .. }), "{error}");
+    }
+}

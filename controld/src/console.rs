@@ -1,1 +1,18 @@
-//! To be written.
+//! The serial console of a machine: to the pod's log, and to attached clients.
+//!
+//! QEMU's serial port is a unix socket with an append log beside it, `console/<container>/serial.log`, that libvirt's
+//! virtlogd writes from power-on. So nothing is lost while controld is down, or while nobody is attached:
+//!
+//! - [`follow`] reads the append log from a stored offset and writes the pod's log in CRI form ([`crilog`]), each
+//!   line once even if controld is killed in between ([`position`]). [`watch`] tells it that there is more.
+//! - [`hub`] connects to the socket while clients are attached, and only then.
+//!
+//! virtlogd keeps `serial.log` and three predecessors of 2 MiB each (its defaults). What a guest prints beyond that while
+//! controld is down is lost, and so is what it prints while virtlogd is dead: QEMU then drops console output until
+//! the machine's next start, the machine itself runs on.
+
+pub mod crilog;
+pub mod follow;
+pub mod hub;
+pub mod position;
+pub mod watch;

@@ -1,1 +1,93 @@
-//! To be written.
+//! The edge to kubelet: CRI v1 on a unix socket.
+//!
+//! A handler turns a request into the [`crate::model`] and rejects early ([`convert`]), asks a service, and turns the
+//! answer back; [`status`] gives every failure its code. Work that changes state is spawned ([`finish`]): gRPC drops a
+//! handler when its caller gives up, and half of a sandbox is no sandbox.
+
+pub mod convert;
+mod find;
+pub mod image;
+pub mod runtime;
+pub mod status;
+
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use proto::cri::image_service_server::ImageServiceServer;
+use proto::cri::runtime_service_server::RuntimeServiceServer;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+
+use crate::error::{Error, Kind, Result};
+
+/// Largest message in either direction, as kubelet's client has it.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// Why the CRI server cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The socket cannot be made.
+    #[error("failed to {action} CRI socket `{}`", path.display())]
+    Socket {
+        /// What was tried.
+        action: &'static str,
+        /// The socket.
+        path: PathBuf,
+        /// The system's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// The server failed.
+    #[error("CRI server failed")]
+    Serve(#[from] tonic::transport::Error),
+}
+
+/// Takes the socket at `path`, replacing what a dead daemon left there. For root only.
+///
+/// # Errors
+/// When the path is taken by something that is no socket, or cannot be bound.
+pub fn bind(path: &Path) -> Result<UnixListener, ServeError> {
+    let failed = |action| move |cause| ServeError::Socket { action, path: path.to_owned(), cause };
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
+            std::fs::remove_file(path).map_err(failed("replace"))?;
+        }
+        Ok(_) => return Err(failed("replace what is not a socket at")(io::ErrorKind::AlreadyExists.into())),
+        Err(_absent) => {}
+    }
+    let listener = UnixListener::bind(path).map_err(failed("bind"))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed("set the mode of"))?;
+    Ok(listener)
+}
+
+/// Serves both services until `shutdown`, then lets running calls end.
+///
+/// # Errors
+/// When the transport fails.
+pub async fn serve(
+    listener: UnixListener,
+    runtime: runtime::Runtime,
+    images: image::ImageCalls,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let runtime = RuntimeServiceServer::new(runtime)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE);
+    let images =
+        ImageServiceServer::new(images).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
+    tonic::transport::Server::builder()
+        .add_service(runtime)
+        .add_service(images)
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), shutdown)
+        .await?;
+    Ok(())
+}
+
+/// Runs work that changes state to its end, whether or not the caller waits for it.
+async fn finish<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T, tonic::Status> {
+    let done = tokio::spawn(tracing::Instrument::in_current_span(work)).await;
+    let done = done.unwrap_or_else(|error| Err(Error::because(Kind::Internal, "a call ended in a bug", error)));
+    done.map_err(|error| status::of(&error))
+}

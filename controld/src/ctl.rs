@@ -1,1 +1,58 @@
-//! To be written.
+//! `virtletctl`: pods on this node from a command line, spoken to controld in CRI like by any other client.
+//!
+//! [`cli`] is the command line, [`run`] does what it says through a [`client`]. It knows nothing of the daemon but its
+//! socket; what it must remember of a pod (where its logs are) it keeps in the pod's labels. Text that comes from the
+//! server is printed with its control characters escaped (`text`), except for logs and consoles, which are for the
+//! terminal as they are.
+
+pub mod cli;
+pub mod client;
+mod console;
+mod create;
+pub mod error;
+mod find;
+mod image;
+mod logdir;
+mod logs;
+mod name;
+mod ps;
+mod pull;
+mod quantity;
+mod rm;
+mod text;
+
+use std::io::Write;
+
+use tokio_util::sync::CancellationToken;
+
+use self::cli::{Cli, Command, ImageCommand};
+use self::client::Client;
+use self::error::CtlError;
+
+/// Does what the command line says; `out` takes its result. `interrupt` fires when the user wants no more of it: what
+/// is half made is undone then.
+///
+/// # Errors
+/// One for each thing that failed, at least one.
+pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: CancellationToken) -> Result<(), Vec<CtlError>> {
+    let client = Client::connect(&cli.socket).await.map_err(one)?;
+    match cli.command {
+        Command::Run(wanted) => create::run(&client, wanted, out, &interrupt).await.map_err(one),
+        Command::Ps(wanted) => ps::run(&client, &wanted, out).await.map_err(one),
+        Command::Logs(wanted) => logs::run(&client, &wanted, out).await.map_err(one),
+        Command::Console(wanted) => console::run(&client, &wanted).await.map_err(one),
+        Command::Rm(wanted) => rm::run(&client, wanted, out).await,
+        Command::Image { command: ImageCommand::Ls { json } } => image::list(&client, json, out).await.map_err(one),
+        Command::Image { command: ImageCommand::Pull { name } } => {
+            image::pull(&client, &name, out, &interrupt).await.map_err(one)
+        }
+        Command::Image { command: ImageCommand::Rm { name } } => image::remove(&client, &name).await.map_err(one),
+    }
+}
+
+fn one(error: CtlError) -> Vec<CtlError> {
+    vec![error]
+}
+
+#[cfg(test)]
+mod tests;

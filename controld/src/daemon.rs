@@ -1,1 +1,248 @@
-//! To be written.
+//! The daemon's life: what is started in which order, and how it goes down.
+//!
+//! Order: directories -> database -> image store -> connection to libvirt -> records against tapmanager and libvirt ->
+//! CRI socket -> ready. libvirt or tapmanager being down does not keep the daemon from starting: kubelet asks `Status` why
+//! the node is not ready, and the records are compared as soon as they answer. Going down leaves every machine as it is.
+
+mod sweep;
+
+use std::future::Future;
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::accelerator::Accelerator;
+use crate::config::{Config, LogConfig, LogFormat};
+use crate::console::hub::Hub;
+use crate::console::watch::Watcher;
+use crate::container::Containers;
+use crate::container::actor::Parts;
+use crate::cri;
+use crate::error::Chain;
+use crate::gate::Gates;
+use crate::hypervisor::{HvEvent, Hypervisor};
+use crate::images::Images;
+use crate::sandbox::Sandboxes;
+use crate::store::Store;
+use crate::tap::Tap;
+use crate::volumes::{Volumes, make_dir};
+
+/// When tapmanager, which did not answer, is asked again.
+const TAP_RETRY: Duration = Duration::from_secs(2);
+
+/// Runs the daemon on a runtime of its own until a signal asks it to go down.
+///
+/// # Errors
+/// When it cannot start.
+pub fn main(config: Config) -> anyhow::Result<()> {
+    // Fails only if another provider was installed before, and none was.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    init_log(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let shutdown = signalled()?;
+        run(config, shutdown).await
+    })?;
+    // Calls to libvirt that outlive their deadline must not keep us.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+/// Runs the daemon until `shutdown`.
+///
+/// # Errors
+/// When it cannot start, or its socket fails.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
+    tracing::info!(?config, "controld {} starting", env!("CARGO_PKG_VERSION"));
+    make_dirs(&config)?;
+    let (store, unread) = Store::open(&config.state_dir.join("meta.redb"))?;
+    for problem in unread {
+        tracing::error!(problem, "record left alone");
+    }
+    let instance = instance(&store).await?;
+    let node_rebooted = node_rebooted(&store).await?;
+    let images = Images::open(&config)?;
+    let volumes = Volumes::open(config.state_dir.join("volumes"))?;
+    let hub = Hub::bind(&config).await?;
+    let (hypervisor, events) =
+        Hypervisor::connect(&config.libvirt_uri, Duration::from_secs(config.machine.start_deadline_s));
+    let accel = Accelerator::new(&config, store.clone());
+    accel.refresh_wrapper(&config).await;
+    let parts = Arc::new(Parts {
+        tap: Tap::new(config.tap_socket(), Duration::from_secs(config.tap_deadline_s)),
+        store,
+        hypervisor,
+        images,
+        volumes,
+        watcher: Watcher::start()?,
+        hub,
+        accel,
+        instance,
+        node_rebooted,
+        config,
+    });
+    sweep::unclaimed(&parts).await;
+    let gates = Gates::default();
+    let containers = Containers::new(parts.clone(), gates.clone());
+    let sandboxes = Sandboxes::new(parts.clone(), containers.clone(), gates);
+
+    let mut tasks = JoinSet::new();
+    tasks.spawn(listen(parts.clone(), containers.clone(), events));
+    tasks.spawn(recover_sandboxes(sandboxes.clone()));
+    // So that no pod has to wait for the probe.
+    let prober = parts.clone();
+    tasks.spawn(async move {
+        prober.accel.get().await;
+    });
+    let listener = cri::bind(&parts.config.cri_socket())?;
+    tracing::info!(socket = %parts.config.cri_socket().display(), "serving");
+    // Only with systemd is there somebody to tell.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let runtime = cri::runtime::Runtime::new(parts.clone(), sandboxes, containers);
+    let served = cri::serve(listener, runtime, cri::image::ImageCalls::new(parts.clone()), shutdown).await;
+    tasks.abort_all();
+    // Fails only if somebody removed it before.
+    let _ = std::fs::remove_file(parts.config.cri_socket());
+    tracing::info!("down; machines go on running");
+    Ok(served?)
+}
+
+/// The records as JSON.
+///
+/// # Errors
+/// When the database cannot be opened, e.g. because the daemon runs.
+pub fn dump(config: &Config) -> anyhow::Result<String> {
+    let (store, unread) = Store::open(&config.state_dir.join("meta.redb"))?;
+    let all = serde_json::json!({
+        "sandboxes": store.sandboxes().iter().map(|s| serde_json::to_value(s.as_ref())).collect::<Result<Vec<_>, _>>()?,
+        "containers": store.containers().iter().map(|c| serde_json::to_value(c.as_ref())).collect::<Result<Vec<_>, _>>()?,
+        "unread": unread,
+    });
+    Ok(serde_json::to_string_pretty(&all)?)
+}
+
+/// Hands libvirt's events to the containers. After a new connection, machines of ours that are on no record go.
+async fn listen(parts: Arc<Parts>, containers: Containers, mut events: Receiver<HvEvent>) {
+    loop {
+        let event = match events.recv().await {
+            Ok(event) => event,
+            // Missed events are made up for by looking at every machine.
+            Err(RecvError::Lagged(_)) => HvEvent::Resync,
+            Err(RecvError::Closed) => return,
+        };
+        if matches!(event, HvEvent::Resync) {
+            tokio::spawn(greet(parts.clone()));
+            remove_strays(&parts).await;
+        }
+        containers.hear(&event).await;
+    }
+}
+
+/// Asks libvirt who QEMU runs as, which takes it seconds the first time, and tells tapmanager, before a pod has to wait for
+/// it. A start does the same again, so a failure only costs that time.
+async fn greet(parts: Arc<Parts>) {
+    let greeted = async {
+        let user = parts.qemu_user().await?;
+        parts.tap.hello(Some(user)).await
+    };
+    if let Err(error) = greeted.await {
+        tracing::warn!(error = %Chain(&error), "tapmanager not told who QEMU runs as yet");
+    }
+}
+
+/// Removes machines that this daemon made (their metadata says so) and that are on no record: a container was removed
+/// from the records and the daemon killed before libvirt was told.
+async fn remove_strays(parts: &Parts) {
+    let ours = match parts.hypervisor.list_ours(parts.instance).await {
+        Ok(ours) => ours,
+        Err(error) => {
+            tracing::warn!(error = %Chain(&error), "machines not listed; the next connection tries again");
+            return;
+        }
+    };
+    for (id, name) in ours {
+        if parts.store.container(id.into()).is_some() {
+            continue;
+        }
+        tracing::warn!(machine = name, "removing a machine of ours that is on no record");
+        for done in [parts.hypervisor.destroy(id).await, parts.hypervisor.undefine(id).await] {
+            if let Err(error) = done {
+                tracing::error!(machine = name, error = %Chain(&error), "stray machine not removed");
+            }
+        }
+    }
+}
+
+async fn recover_sandboxes(sandboxes: Sandboxes) {
+    let mut again = tokio::time::interval(TAP_RETRY);
+    loop {
+        again.tick().await;
+        match sandboxes.recover().await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(error = %Chain(&error), "sandboxes not compared with tapmanager yet"),
+        }
+    }
+}
+
+fn make_dirs(config: &Config) -> anyhow::Result<()> {
+    for (dir, mode) in [
+        // QEMU's user passes through these to its disks and sockets.
+        (config.run_dir.clone(), 0o755),
+        (config.run_dir.join("console"), 0o755),
+        (config.run_dir.join("seed"), 0o711),
+        (config.state_dir.clone(), 0o755),
+        (config.state_dir.join("console"), 0o755),
+    ] {
+        make_dir(&dir, mode)?;
+    }
+    Ok(())
+}
+
+/// The mark of this state directory, made once.
+async fn instance(store: &Store) -> anyhow::Result<Uuid> {
+    if let Some(instance) = store.fact("instance")? {
+        return Ok(instance);
+    }
+    let instance = Uuid::new_v4();
+    store.put_fact("instance", &instance).await?;
+    Ok(instance)
+}
+
+/// Whether the node was restarted since the database last saw a boot id.
+async fn node_rebooted(store: &Store) -> anyhow::Result<bool> {
+    let now = std::fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id"))?.trim().to_owned();
+    let before: Option<String> = store.fact("boot_id")?;
+    if before.as_ref() != Some(&now) {
+        store.put_fact("boot_id", &now).await?;
+    }
+    Ok(before.is_some_and(|before| before != now))
+}
+
+fn signalled() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+fn init_log(config: &LogConfig) -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.level)?;
+    let colours = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
+    match config.format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}

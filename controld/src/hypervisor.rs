@@ -1,1 +1,328 @@
-//! To be written.
+//! libvirt, as the rest of this crate wants it: async, under deadlines, and there again after libvirtd was not.
+//!
+//! One task keeps the connection ([`link`]). While there is none, [`Hypervisor::ready`] says why, and a call waits a moment for it
+//! before it fails. After every new connection comes [`HvEvent::Resync`]: events of the time between are lost, so whoever
+//! has a machine looks at it. Calls run off the reactor, a few at a time; one that outlives its deadline is left to end
+//! by itself.
+
+mod ffi;
+mod link;
+mod meaning;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::tap::QemuUser;
+use tokio::sync::{Notify, broadcast, watch};
+use uuid::Uuid;
+
+pub use self::ffi::LibvirtError;
+use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
+use self::link::{Answer, Keeper, Lane, Lines, Link};
+use crate::domain::METADATA_NAMESPACE;
+use crate::error::{Error, Kind, Result};
+
+const QUICK_DEADLINE: Duration = Duration::from_secs(15);
+const DEFINE_DEADLINE: Duration = Duration::from_secs(30);
+const DESTROY_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a call waits for a connection that is being opened.
+const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
+/// Events that may wait for a slow listener; one that missed some is told to look at everything.
+const EVENT_QUEUE: usize = 1024;
+
+/// Way to libvirt. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Hypervisor {
+    shared: Arc<Shared>,
+}
+
+/// How a guest is asked to power off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The power button.
+    Acpi,
+}
+
+/// What libvirt tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HvEvent {
+    /// A machine's life went on; `ending` is set if that was its end.
+    Lifecycle {
+        /// The machine.
+        id: Uuid,
+        /// How it ended, if it did.
+        ending: Option<Ending>,
+    },
+    /// The guest rebooted; the machine runs on.
+    Reboot {
+        /// The machine.
+        id: Uuid,
+    },
+    /// Events may have been missed: look at every machine.
+    Resync,
+    /// The connection is lost.
+    Down,
+}
+
+/// How a machine ended, as libvirt tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The guest powered off.
+    Shutdown,
+    /// Somebody pulled the plug.
+    Destroyed,
+    /// The guest's kernel panicked.
+    Panicked,
+    /// QEMU died.
+    Failed,
+    /// Gone, and nobody saw how.
+    Unseen,
+}
+
+/// Where a machine stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DomainState {
+    /// On, or how it went off.
+    pub phase: DomainPhase,
+}
+
+/// Whether a machine is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DomainPhase {
+    /// On, perhaps paused.
+    On,
+    /// Off.
+    Off(Ending),
+}
+
+#[derive(Debug)]
+struct Shared {
+    uri: String,
+    link: watch::Receiver<Link>,
+    wanted: Arc<Notify>,
+    start_deadline: Duration,
+}
+
+/// vmwrapper's own word on why a machine did not start.
+#[derive(Debug, thiserror::Error)]
+#[error("{line}")]
+pub struct WrapperError {
+    /// Exit code, as of sysexits.
+    pub code: i32,
+    /// Its line on standard error.
+    pub line: String,
+}
+
+/// A call that did not end.
+#[derive(Debug, thiserror::Error)]
+#[error("libvirt did not {what} within {} s", deadline.as_secs())]
+struct Late {
+    what: &'static str,
+    deadline: Duration,
+}
+
+// === impl Hypervisor ===
+
+impl Hypervisor {
+    /// Begins to connect, and keeps connected. The receiver misses nothing.
+    #[must_use]
+    pub fn connect(uri: &str, start_deadline: Duration) -> (Self, broadcast::Receiver<HvEvent>) {
+        let (sender, events) = broadcast::channel(EVENT_QUEUE);
+        let (link, seen) = watch::channel(Link::Down(None));
+        let wanted = Arc::new(Notify::new());
+        let keeper = Keeper { uri: uri.to_owned(), link, wanted: wanted.clone(), events: sender };
+        tokio::spawn(keeper.run());
+        let shared = Shared { uri: uri.to_owned(), link: seen, wanted, start_deadline };
+        let hypervisor = Self { shared: Arc::new(shared) };
+        (hypervisor, events)
+    }
+
+    /// Whether there is a connection.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn ready(&self) -> Result<()> {
+        match &*self.shared.link.borrow() {
+            Link::Up(_) => Ok(()),
+            Link::Down(cause) => Err(self.not_connected(cause.clone())),
+        }
+    }
+
+    /// Defines a machine, or defines it anew.
+    ///
+    /// # Errors
+    /// When libvirt refuses the description, or does not answer.
+    pub async fn define(&self, xml: String) -> Result<()> {
+        self.call("define the machine", DEFINE_DEADLINE, move |connection| connection.define(&xml).map(drop)).await
+    }
+
+    /// Starts a machine.
+    ///
+    /// # Errors
+    /// When it does not start; if vmwrapper said why, that is the cause.
+    pub async fn start(&self, id: Uuid) -> Result<()> {
+        let lines = self.lines().await?;
+        let deadline = self.shared.start_deadline;
+        let start = move |connection: &Connection| existing(connection, id)?.start();
+        call("start the machine", deadline, lines.run(Lane::Starts, start)).await
+    }
+
+    /// Asks the guest to power off.
+    ///
+    /// # Errors
+    /// When the machine is not on, or libvirt does not answer.
+    pub async fn shutdown(&self, id: Uuid, way: Way) -> Result<()> {
+        let press = move |connection: &Connection| match way {
+            Way::Acpi => existing(connection, id)?.press_power_button(),
+        };
+        self.call("press the power button", QUICK_DEADLINE, press).await
+    }
+
+    /// Ends a machine; fine if it is off or there is none.
+    ///
+    /// # Errors
+    /// When it would not end, or libvirt does not answer.
+    pub async fn destroy(&self, id: Uuid) -> Result<()> {
+        let destroy = move |connection: &Connection| match connection.look_up(id)?.map(|domain| domain.destroy()) {
+            Some(Err(error)) if !matches!(error.code, OPERATION_INVALID | NO_DOMAIN) => Err(error),
+            _ => Ok(()),
+        };
+        self.call("destroy the machine", DESTROY_DEADLINE, destroy).await
+    }
+
+    /// Makes libvirt forget a machine; fine if there is none.
+    ///
+    /// # Errors
+    /// When libvirt refuses, or does not answer.
+    pub async fn undefine(&self, id: Uuid) -> Result<()> {
+        let undefine = move |connection: &Connection| match connection.look_up(id)?.map(|domain| domain.undefine()) {
+            Some(Err(error)) if error.code != NO_DOMAIN => Err(error),
+            _ => Ok(()),
+        };
+        self.call("undefine the machine", QUICK_DEADLINE, undefine).await
+    }
+
+    /// Where a machine stands; `None` if there is none.
+    ///
+    /// # Errors
+    /// When libvirt does not answer.
+    pub async fn state(&self, id: Uuid) -> Result<Option<DomainState>> {
+        let state = move |connection: &Connection| connection.look_up(id)?.map(|domain| domain.state()).transpose();
+        let state = self.call("tell the machine's state", QUICK_DEADLINE, state).await?;
+        Ok(state.map(|state| DomainState { phase: meaning::phase_of(state) }))
+    }
+
+    /// Machines that this instance of controld made, by their metadata. Others are none of our business.
+    ///
+    /// # Errors
+    /// When libvirt does not answer.
+    pub async fn list_ours(&self, instance: Uuid) -> Result<Vec<(Uuid, String)>> {
+        let mark = instance.to_string();
+        let list = move |connection: &Connection| {
+            let mut ours = Vec::new();
+            for domain in connection.domains()? {
+                match domain.metadata(METADATA_NAMESPACE) {
+                    Ok(Some(element)) if meaning::instance_of(&element).as_ref() == Some(&mark) => {
+                        ours.push((domain.id()?, domain.name()?));
+                    }
+                    // Gone since it was listed.
+                    Err(error) if error.code != NO_DOMAIN => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok(ours)
+        };
+        self.call("list the machines", QUICK_DEADLINE, list).await
+    }
+
+    /// Who libvirt runs QEMU as: its DAC base label, which passwd may contradict.
+    ///
+    /// # Errors
+    /// When libvirt does not answer, or runs QEMU as root.
+    pub async fn qemu_user(&self) -> Result<QemuUser> {
+        let lines = self.lines().await?;
+        let ask = || async {
+            let asked = lines.clone().run(Lane::Quick, Connection::capabilities);
+            let xml = call("tell its capabilities", QUICK_DEADLINE, asked).await?;
+            let user = meaning::qemu_user_of(&xml).ok_or_else(|| {
+                Error::new(
+                    Kind::Internal,
+                    "libvirt does not say who it runs QEMU as; its DAC security driver is needed",
+                )
+            })?;
+            if user.uid == 0 {
+                let what = "libvirt runs QEMU as root; set user and group in libvirt's qemu.conf";
+                return Err(Error::new(Kind::State, what));
+            }
+            Ok(user)
+        };
+        lines.qemu_user.get_or_try_init(ask).await.copied()
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        deadline: Duration,
+        work: impl FnOnce(&Connection) -> Result<T, LibvirtError> + Send + 'static,
+    ) -> Result<T> {
+        call(what, deadline, self.lines().await?.run(Lane::Quick, work)).await
+    }
+
+    async fn lines(&self) -> Result<Arc<Lines>> {
+        let mut link = self.shared.link.clone();
+        if let Link::Up(lines) = &*link.borrow() {
+            return Ok(lines.clone());
+        }
+        self.shared.wanted.notify_one();
+        let up = tokio::time::timeout(CONNECTION_DEADLINE, link.wait_for(|link| matches!(link, Link::Up(_)))).await;
+        match up {
+            Ok(Ok(link)) => match &*link {
+                Link::Up(lines) => Ok(lines.clone()),
+                Link::Down(cause) => Err(self.not_connected(cause.clone())),
+            },
+            _ => Err(self.ready().err().unwrap_or_else(|| self.not_connected(None))),
+        }
+    }
+
+    fn not_connected(&self, cause: Option<LibvirtError>) -> Error {
+        let what = format!("no connection to libvirt at `{}`; is libvirtd running?", self.shared.uri);
+        match cause {
+            Some(cause) => Error::because(Kind::Unavailable, what, cause),
+            None => Error::new(Kind::Unavailable, what),
+        }
+    }
+}
+
+async fn call<T>(
+    what: &'static str,
+    deadline: Duration,
+    run: impl Future<Output = Result<Answer<T>, tokio::task::JoinError>>,
+) -> Result<T> {
+    match tokio::time::timeout(deadline, run).await {
+        Err(_elapsed) => Err(Error::because(Kind::Deadline, format!("failed to {what}"), Late { what, deadline })),
+        Ok(Err(_cancelled)) => Err(Error::new(Kind::Unavailable, "controld is shutting down")),
+        Ok(Ok(Answer { result: Ok(value), .. })) => Ok(value),
+        Ok(Ok(Answer { result: Err(cause), alive })) => Err(failed(what, cause, alive)),
+    }
+}
+
+fn existing(connection: &Connection, id: Uuid) -> Result<Domain, LibvirtError> {
+    let absent = || LibvirtError { code: NO_DOMAIN, message: format!("no machine `{id}`") };
+    connection.look_up(id)?.ok_or_else(absent)
+}
+
+fn failed(what: &'static str, cause: LibvirtError, alive: bool) -> Error {
+    let action = format!("failed to {what}");
+    if let Some(error) = meaning::wrapper_line_of(&cause.message) {
+        // EX_UNAVAILABLE of sysexits: vmwrapper could not reach tapmanager, or was refused.
+        let kind = if error.code == 69 { Kind::Unavailable } else { Kind::Internal };
+        return Error::because(kind, action, error);
+    }
+    let kind = match cause.code {
+        _ if !alive => Kind::Unavailable,
+        NO_DOMAIN => Kind::NotFound,
+        OPERATION_INVALID => Kind::State,
+        _ => Kind::Internal,
+    };
+    Error::because(kind, action, cause)
+}

@@ -10,6 +10,7 @@
 //! ([`model`], [`domain`], [`annotations`], [`seed`]) -> [`store`] and what reaches outside.
 
 pub mod accel;
+pub mod accelerator;
 pub mod annotations;
 pub mod config;
 pub mod console;
@@ -19,6 +20,7 @@ pub mod ctl;
 pub mod daemon;
 pub mod domain;
 pub mod error;
+mod gate;
 pub mod hypervisor;
 pub mod images;
 pub mod model;

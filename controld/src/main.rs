@@ -1,2 +1,59 @@
-//! Stub.
-fn main() {}
+//! Command line of controld: parses, then hands over to [`controld::daemon`].
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use controld::config::Config;
+use controld::daemon;
+use controld::error::Chain;
+
+/// Runs Kubernetes pods as virtual machines: the CRI endpoint for kubelet.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    /// Configuration file [default: /etc/virtlet/controld.toml, if there is one]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve until SIGTERM or SIGINT; machines go on running after that
+    Run,
+    /// Read the configuration, say what is wrong with it, and exit
+    CheckConfig,
+    /// Print the records of the database as JSON; the daemon must not be running
+    DumpState,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "the log may not be set up yet")]
+            {
+                eprintln!("controld: {}", Chain(error.as_ref()));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<()> {
+    let config = Config::load(cli.config.as_deref())?;
+    match cli.command {
+        Command::Run => daemon::main(config)?,
+        Command::CheckConfig => {}
+        Command::DumpState => {
+            #[expect(clippy::print_stdout, reason = "this is the command's output")]
+            {
+                println!("{}", daemon::dump(&config)?);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,1 +1,372 @@
-//! To be written.
+//! What a pod and a container are, in this crate's own words: the records of the database and of memory.
+//!
+//! Generated CRI types are turned into these at [`crate::cri`] and never come further. What CRI wants echoed back
+//! verbatim (labels, annotations, mounts, namespace options) is kept as it came.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use proto::tap::{Dns, PodId, PodNet};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Version of both records on disk.
+pub const RECORD_VERSION: u32 = 1;
+
+/// Id of a container: 32 hex digits, the libvirt domain's UUID without its hyphens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ContainerId(Uuid);
+
+/// A pod sandbox: a network, and a place for one machine at a time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// Id.
+    pub id: PodId,
+    /// Where it stands.
+    pub state: SandboxState,
+    /// Nanoseconds since the epoch.
+    pub created_at: i64,
+    /// As kubelet wants it.
+    pub config: SandboxConfig,
+    /// Its network, once it has one.
+    pub net: Option<PodNet>,
+}
+
+/// Where a sandbox stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxState {
+    /// Intent: its network is being made. Found after a crash, it is undone.
+    Creating,
+    /// Has its network.
+    Ready,
+    /// Stopped, or its network was lost.
+    NotReady,
+}
+
+/// What kubelet says of a sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SandboxConfig {
+    /// Pod name.
+    pub name: String,
+    /// Pod UID.
+    pub uid: String,
+    /// Pod namespace.
+    pub namespace: String,
+    /// How many sandboxes this pod had before.
+    pub attempt: u32,
+    /// Host name; may be empty.
+    pub hostname: String,
+    /// Directory of the containers' logs; may be empty.
+    pub log_directory: String,
+    /// Resolver settings, if kubelet gave any.
+    pub dns: Option<Dns>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Runtime handler; empty is the default one.
+    pub runtime_handler: String,
+    /// Namespace options, echoed.
+    pub namespaces: NamespaceOptions,
+}
+
+/// CRI's numbers of `NamespaceMode`, echoed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespaceOptions {
+    /// Network.
+    pub network: i32,
+    /// Process ids.
+    pub pid: i32,
+    /// IPC.
+    pub ipc: i32,
+    /// Container whose namespaces are meant by mode TARGET.
+    pub target_id: String,
+}
+
+/// A container: one virtual machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Container {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// Id, also the machine's.
+    pub id: ContainerId,
+    /// Its pod.
+    pub sandbox: PodId,
+    /// As kubelet wants it.
+    pub config: ContainerConfig,
+    /// Id of the image, `sha256:...`.
+    pub image_id: String,
+    /// What the machine is made of.
+    pub machine: Machine,
+    /// The pod's annotations when the container was made; the seed is assembled from them at the start.
+    pub machine_annotations: BTreeMap<String, String>,
+    /// Where it stands.
+    pub state: ContainerState,
+    /// Nanoseconds since the epoch.
+    pub created_at: i64,
+    /// Nanoseconds since the epoch; 0 until then.
+    pub started_at: i64,
+    /// How it ended, once it has.
+    pub exit: Option<Exit>,
+}
+
+/// What kubelet says of a container.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ContainerConfig {
+    /// Name within the pod.
+    pub name: String,
+    /// How many times it was started before.
+    pub attempt: u32,
+    /// Image as named in the request.
+    pub image: String,
+    /// Image as the user wrote it; may be empty.
+    pub user_image: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Mounts, echoed; the guest does not see them yet.
+    pub mounts: Vec<Mount>,
+    /// Log file under the sandbox's log directory; may be empty.
+    pub log_path: String,
+    /// Whether attach may send input.
+    pub stdin: bool,
+    /// Whether the first attached client's end of input is the input's end.
+    pub stdin_once: bool,
+    /// Whether the console is a terminal to its clients.
+    pub tty: bool,
+    /// Resources, echoed.
+    pub resources: Option<Resources>,
+}
+
+/// A mount, echoed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Path in the container.
+    pub container_path: String,
+    /// Path on the node.
+    pub host_path: String,
+    /// Read-only.
+    pub readonly: bool,
+    /// SELinux.
+    pub selinux_relabel: bool,
+    /// CRI's number of `MountPropagation`.
+    pub propagation: i32,
+}
+
+/// The resources that rule a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// CFS period in microseconds.
+    pub cpu_period: i64,
+    /// CFS quota in microseconds; 0 or less is none.
+    pub cpu_quota: i64,
+    /// CPU shares.
+    pub cpu_shares: i64,
+    /// Memory limit in bytes; 0 is none.
+    pub memory_limit: i64,
+    /// OOM score adjustment.
+    pub oom_score_adj: i64,
+    /// CPUs.
+    pub cpuset_cpus: String,
+    /// Memory nodes.
+    pub cpuset_mems: String,
+}
+
+/// What a machine is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// libvirt's name of it.
+    pub domain: String,
+    /// Virtual CPUs.
+    pub vcpus: u16,
+    /// Guest memory in bytes.
+    pub memory: u64,
+    /// Root disk: the overlay.
+    pub root: PathBuf,
+    /// The image below it.
+    pub base: PathBuf,
+    /// Format of the image below.
+    pub base_format: String,
+    /// SMBIOS UUID, if the pod wants its own.
+    pub smbios: Option<Uuid>,
+}
+
+/// Where a container stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContainerState {
+    /// Made, never started.
+    Created,
+    /// Intent: being started.
+    Starting,
+    /// Its machine runs.
+    Running,
+    /// Its machine has ended.
+    Exited,
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// 0 is success.
+    pub code: i32,
+    /// One word for programs.
+    pub reason: ExitReason,
+    /// A sentence for people; may be empty.
+    pub message: String,
+    /// Nanoseconds since the epoch.
+    pub finished_at: i64,
+}
+
+/// Why a container ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitReason {
+    /// The guest powered off.
+    Completed,
+    /// Destroyed at the deadline of a stop.
+    Error,
+    /// The guest's kernel panicked.
+    GuestPanicked,
+    /// QEMU died.
+    QemuDied,
+    /// Could not be started.
+    StartError,
+    /// Ended while the node was down.
+    NodeRebooted,
+    /// Ended in a way nobody saw.
+    Unknown,
+}
+
+// === impl ContainerId ===
+
+impl ContainerId {
+    /// A new one.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    /// As libvirt knows it.
+    #[must_use]
+    pub fn uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+impl From<Uuid> for ContainerId {
+    fn from(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+}
+
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_simple().fmt(f)
+    }
+}
+
+impl FromStr for ContainerId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl From<ContainerId> for String {
+    fn from(id: ContainerId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for ContainerId {
+    type Error = uuid::Error;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+// === impl Sandbox ===
+
+impl Sandbox {
+    /// What kubelet's retries agree on: two sandboxes of one key are one.
+    #[must_use]
+    pub fn key(&self) -> (&str, &str, &str, u32) {
+        self.config.key()
+    }
+}
+
+impl SandboxConfig {
+    /// See [`Sandbox::key`].
+    #[must_use]
+    pub fn key(&self) -> (&str, &str, &str, u32) {
+        (&self.namespace, &self.name, &self.uid, self.attempt)
+    }
+}
+
+// === impl Container ===
+
+impl Container {
+    /// Absolute path of the log, if it has one.
+    #[must_use]
+    pub fn log_path(&self, sandbox: &SandboxConfig) -> Option<PathBuf> {
+        if sandbox.log_directory.is_empty() || self.config.log_path.is_empty() {
+            return None;
+        }
+        Some(PathBuf::from(&sandbox.log_directory).join(&self.config.log_path))
+    }
+}
+
+// === impl ExitReason ===
+
+impl ExitReason {
+    /// As CRI shows it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "Completed",
+            Self::Error => "Error",
+            Self::GuestPanicked => "GuestPanicked",
+            Self::QemuDied => "QemuDied",
+            Self::StartError => "StartError",
+            Self::NodeRebooted => "NodeRebooted",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    /// The exit code that goes with it (kubelet only asks whether it is zero).
+    #[must_use]
+    pub fn code(self) -> i32 {
+        match self {
+            Self::Completed => 0,
+            Self::StartError => 128,
+            Self::GuestPanicked => 134,
+            Self::Error | Self::NodeRebooted => 137,
+            Self::QemuDied | Self::Unknown => 255,
+        }
+    }
+}
+
+impl Exit {
+    /// An end at this moment.
+    #[must_use]
+    pub fn now(reason: ExitReason, message: impl Into<String>) -> Self {
+        Self { code: reason.code(), reason, message: message.into(), finished_at: now_nanos() }
+    }
+}
+
+/// Nanoseconds since the epoch.
+#[must_use]
+pub fn now_nanos() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,119 @@
+//! Runs one tiny machine through a libvirt, for a look by hand: define, start, state, power button, destroy, undefine, with
+//! libvirt's events in between.
+//!
+//! `cargo run -p controld --example hv_smoke -- URI DIR [EMULATOR]`: DIR is an absolute directory that QEMU's user can pass
+//! through; a disk, a socket and a log are made in it. EMULATOR stands where vmwrapper stands, and is plain QEMU by default:
+//! the machine has an empty disk and no network. Name a private libvirt, or expect the machine among the node's own.
+
+#![expect(clippy::print_stdout, reason = "made to be watched")]
+
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use controld::accel::Accelerator;
+use controld::domain::{self, DomainSpec, WrapperEnv};
+use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor, Way};
+use proto::tap::{QemuUser, Token};
+use tokio::sync::broadcast;
+use uuid::Uuid;
+
+/// Anything that takes longer than this here has failed.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let mut args = std::env::args().skip(1);
+    let (Some(uri), Some(dir)) = (args.next(), args.next()) else { bail!("usage: hv_smoke URI DIR [EMULATOR]") };
+    let emulator = args.next().unwrap_or_else(|| "/usr/bin/qemu-system-x86_64".into());
+
+    let (hypervisor, mut events) = Hypervisor::connect(&uri, DEADLINE);
+    let user = hypervisor.qemu_user().await?;
+    println!("QEMU runs as {}:{}", user.uid, user.gid);
+
+    let spec = spec(Path::new(&dir), emulator.into(), user)?;
+    hypervisor.define(domain::xml(&spec)?).await?;
+    let ran = run(&hypervisor, &mut events, &spec).await;
+    hypervisor.destroy(spec.id).await?;
+    hypervisor.undefine(spec.id).await?;
+    ran?;
+    ensure!(hypervisor.state(spec.id).await?.is_none(), "the machine is still defined");
+    println!("gone");
+    Ok(())
+}
+
+async fn run(hv: &Hypervisor, events: &mut broadcast::Receiver<HvEvent>, spec: &DomainSpec) -> anyhow::Result<()> {
+    let begun = std::time::Instant::now();
+    hv.start(spec.id).await?;
+    println!("started in {} ms", begun.elapsed().as_millis());
+    let state = hv.state(spec.id).await?;
+    ensure!(state.is_some_and(|state| state.phase == DomainPhase::On), "started, yet {state:?}");
+    println!("ours: {:?}", hv.list_ours(spec.instance).await?);
+    ensure!(hv.list_ours(Uuid::new_v4()).await?.is_empty(), "another instance's machine was taken for its own");
+    hv.shutdown(spec.id, Way::Acpi).await?;
+    println!("power button pressed; an empty disk does not hear it");
+    hv.destroy(spec.id).await?;
+    let ended = tokio::time::timeout(DEADLINE, ended(events, spec.id)).await;
+    ended.context("no event of the end came")??;
+    println!("state: {:?}", hv.state(spec.id).await?);
+    Ok(())
+}
+
+/// Prints events until the one that ends machine `id`.
+async fn ended(events: &mut broadcast::Receiver<HvEvent>, id: Uuid) -> anyhow::Result<()> {
+    loop {
+        let event = events.recv().await?;
+        println!("event: {event:?}");
+        if matches!(event, HvEvent::Lifecycle { id: of, ending: Some(_), .. } if of == id) {
+            return Ok(());
+        }
+    }
+}
+
+fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainSpec> {
+    let id = Uuid::new_v4();
+    let (base, root) = (dir.join(format!("{id}-base.qcow2")), dir.join(format!("{id}.qcow2")));
+    make_disk(&base, &[], &["1G"])?;
+    let below = base.display().to_string();
+    make_disk(&root, &["-F", "qcow2", "-b", &below], &[])?;
+    chown(&root, Some(user.uid), Some(user.gid))?;
+    Ok(DomainSpec {
+        id,
+        name: domain::name(id, "hv-smoke"),
+        sandbox: Uuid::new_v4().simple().to_string(),
+        pod_uid: "hv-smoke".into(),
+        instance: Uuid::new_v4(),
+        accel: Accelerator::Qemu,
+        vcpus: 2,
+        memory: 128 << 20,
+        vmwrapper: emulator,
+        env: WrapperEnv {
+            handoff: dir.join("handoff.sock"),
+            token: Token::from_random(*Uuid::new_v4().as_bytes()),
+            emulator: "/usr/bin/qemu-system-x86_64".into(),
+            nic_slots: vec![0x10],
+            deadline_ms: 1000,
+        },
+        root,
+        base,
+        base_format: "qcow2".into(),
+        seed: None,
+        console_socket: dir.join("console.sock"),
+        console_log: dir.join("console.log"),
+        smbios_uuid: Some(Uuid::new_v4()),
+    })
+}
+
+fn make_disk(path: &Path, options: &[&str], size: &[&str]) -> anyhow::Result<()> {
+    let made = Command::new("qemu-img")
+        .args(["create", "-q", "-f", "qcow2"])
+        .args(options)
+        .arg(path)
+        .args(size)
+        .output()
+        .context("qemu-img is needed")?;
+    ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Ok(())
+}

@@ -1,0 +1,179 @@
+use proto::cri;
+
+use super::*;
+use crate::model::{
+    Container, ContainerState, Exit, ExitReason, Machine, RECORD_VERSION, Sandbox, SandboxConfig, SandboxState,
+};
+
+/// A change that makes a request wrong, and what the refusal must say.
+type Case<T> = (fn(&mut T), &'static str);
+
+fn sandbox_request() -> cri::RunPodSandboxRequest {
+    let metadata = cri::PodSandboxMetadata { name: "vm".into(), uid: "u-1".into(), namespace: "ns".into(), attempt: 2 };
+    let config = cri::PodSandboxConfig {
+        metadata: Some(metadata),
+        dns_config: Some(cri::DnsConfig { servers: vec!["10.96.0.10".into()], ..Default::default() }),
+        labels: HashMap::from([("app".into(), "web".into())]),
+        ..Default::default()
+    };
+    cri::RunPodSandboxRequest { config: Some(config), runtime_handler: "virtlet".into() }
+}
+
+fn container_request() -> cri::ContainerConfig {
+    cri::ContainerConfig {
+        metadata: Some(cri::ContainerMetadata { name: "main".into(), attempt: 1 }),
+        image: Some(cri::ImageSpec {
+            image: "sha256:00".into(),
+            user_specified_image: "x/y".into(),
+            ..Default::default()
+        }),
+        mounts: vec![cri::Mount { container_path: "/etc/hosts".into(), host_path: "/x".into(), ..Default::default() }],
+        ..Default::default()
+    }
+}
+
+fn sandbox() -> Sandbox {
+    let nic = serde_json::json!({
+        "name": "eth0", "mac": "02:00:00:00:00:01", "mtu": 1500, "queues": 1,
+        "addresses": ["10.1.0.2/24", "10.1.0.3/24", "fd00::2/64"], "routes": []
+    });
+    let net = serde_json::json!({
+        "netns": "/run/netns/x", "nics": [nic], "dns": {"servers": [], "searches": [], "options": []}
+    });
+    Sandbox {
+        version: RECORD_VERSION,
+        id: "0123456789abcdef".parse().expect("id"),
+        state: SandboxState::Ready,
+        created_at: 5,
+        config: sandbox_config(sandbox_request()).expect("valid"),
+        net: serde_json::from_value(net).expect("net"),
+    }
+}
+
+fn container() -> Container {
+    Container {
+        version: RECORD_VERSION,
+        id: "00112233445566778899aabbccddeeff".parse().expect("id"),
+        sandbox: sandbox().id,
+        config: container_config(container_request()).expect("valid"),
+        image_id: "sha256:00".into(),
+        machine: Machine {
+            domain: "virtlet-x".into(),
+            vcpus: 1,
+            memory: 1 << 30,
+            root: "/r".into(),
+            base: "/b".into(),
+            base_format: "qcow2".into(),
+            smbios: None,
+        },
+        machine_annotations: BTreeMap::new(),
+        state: ContainerState::Exited,
+        created_at: 1,
+        started_at: 2,
+        exit: Some(Exit { code: 137, reason: ExitReason::Error, message: "late".into(), finished_at: 3 }),
+    }
+}
+
+#[test]
+fn what_a_sandbox_lacks_or_cannot_have_is_named() {
+    let cases: [Case<cri::RunPodSandboxRequest>; 7] = [
+        (|r| r.config = None, "no sandbox config"),
+        (|r| r.config.as_mut().expect("config").metadata = None, "no metadata"),
+        (|r| config_of(r).metadata.as_mut().expect("metadata").uid.clear(), "no uid"),
+        (
+            |r| config_of(r).dns_config.as_mut().expect("dns").servers.push("dns.local".into()),
+            "`dns.local` is not an IP",
+        ),
+        (|r| config_of(r).windows = Some(cri::WindowsPodSandboxConfig::default()), "Windows"),
+        (|r| config_of(r).port_mappings.push(cri::PortMapping { host_port: 80, ..Default::default() }), "host port 80"),
+        (
+            |r| {
+                let group = Some(cri::Int64Value { value: 1 });
+                let context = cri::LinuxSandboxSecurityContext { run_as_group: group, ..Default::default() };
+                let linux = cri::LinuxPodSandboxConfig { security_context: Some(context), ..Default::default() };
+                config_of(r).linux = Some(linux);
+            },
+            "run_as_group",
+        ),
+    ];
+    for (change, wanted) in cases {
+        let mut request = sandbox_request();
+        change(&mut request);
+        let error = sandbox_config(request).expect_err(wanted);
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+}
+
+fn config_of(request: &mut cri::RunPodSandboxRequest) -> &mut cri::PodSandboxConfig {
+    request.config.as_mut().expect("config")
+}
+
+#[test]
+fn what_a_container_lacks_or_cannot_have_is_named() {
+    let cases: [Case<cri::ContainerConfig>; 9] = [
+        (|c| c.metadata = None, "no metadata"),
+        (|c| c.metadata.as_mut().expect("metadata").name.clear(), "no name"),
+        (|c| c.image = None, "no image"),
+        (|c| c.image.as_mut().expect("image").image.clear(), "no image"),
+        (|c| c.stop_signal = 15, "stop signal"),
+        (|c| c.devices.push(cri::Device::default()), "devices"),
+        (|c| c.mounts[0].host_path.clear(), "no host path"),
+        (|c| c.mounts[0].recursive_read_only = true, "recursively read-only"),
+        (|c| c.mounts[0].image = Some(cri::ImageSpec::default()), "image volume"),
+    ];
+    for (change, wanted) in cases {
+        let mut config = container_request();
+        change(&mut config);
+        let error = container_config(config).expect_err(wanted);
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn a_ready_sandbox_shows_one_address_of_each_family_and_a_stopped_one_none() {
+    let mut sandbox = sandbox();
+    let network = sandbox_status(&sandbox).network.expect("network");
+    assert_eq!(network.ip, "10.1.0.2");
+    assert_eq!(network.additional_ips.iter().map(|ip| ip.ip.as_str()).collect::<Vec<_>>(), ["fd00::2"]);
+    sandbox.state = SandboxState::NotReady;
+    assert_eq!(sandbox_status(&sandbox).network.expect("network").ip, "");
+}
+
+#[test]
+fn sandbox_filters_are_anded_and_half_made_ones_are_hidden() {
+    let mut sandbox = sandbox();
+    let filter = |id: &str, state: Option<i32>, label: Option<(&str, &str)>| cri::PodSandboxFilter {
+        id: id.into(),
+        state: state.map(|state| cri::PodSandboxStateValue { state }),
+        label_selector: label.map(|(key, value)| (key.to_owned(), value.to_owned())).into_iter().collect(),
+    };
+    for (filter, wanted) in [
+        (filter("", None, None), true),
+        (filter("0123", Some(0), Some(("app", "web"))), true),
+        (filter("0123", Some(1), None), false),
+        (filter("9", None, None), false),
+        (filter("", None, Some(("app", "db"))), false),
+        (filter("", None, Some(("other", "web"))), false),
+    ] {
+        assert_eq!(matches_sandbox(Some(&filter), &sandbox), wanted, "{filter:?}");
+    }
+    assert!(matches_sandbox(None, &sandbox));
+    sandbox.state = SandboxState::Creating;
+    assert!(!matches_sandbox(None, &sandbox));
+}
+
+#[test]
+fn a_container_that_ended_says_when_and_how() {
+    let container = container();
+    let sandbox = SandboxConfig { log_directory: "/var/log/pods/p".into(), ..sandbox().config };
+    let mut config = container.clone();
+    config.config.log_path = "main/1.log".into();
+    let status = container_status(&config, &sandbox, Some("x/y@sha256:00"));
+    assert_eq!((status.exit_code, status.reason.as_str(), status.finished_at), (137, "Error", 3));
+    assert_eq!(status.log_path, "/var/log/pods/p/main/1.log");
+    assert_eq!(status.image.expect("image").image, "x/y", "as the user wrote it");
+    assert_eq!((status.image_ref.as_str(), status.image_id.as_str()), ("x/y@sha256:00", "sha256:00"));
+    assert_eq!(status.mounts.len(), 1, "mounts are echoed");
+    assert_eq!(container_status(&container, &sandbox, None).log_path, "", "no log path, no log");
+}

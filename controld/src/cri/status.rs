@@ -1,0 +1,26 @@
+//! What gRPC says of each failure (the codes that kubelet and crictl expect).
+
+use tonic::{Code, Status};
+
+use crate::error::{Chain, Error, Kind};
+
+/// The status of a failure: its code, and the whole chain of causes as its text.
+#[must_use]
+pub fn of(error: &Error) -> Status {
+    Status::new(code(error.kind()), Chain(error).to_string())
+}
+
+fn code(kind: Kind) -> Code {
+    match kind {
+        Kind::Invalid => Code::InvalidArgument,
+        Kind::NotFound => Code::NotFound,
+        Kind::Exists => Code::AlreadyExists,
+        Kind::State => Code::FailedPrecondition,
+        Kind::Denied => Code::PermissionDenied,
+        Kind::Unavailable => Code::Unavailable,
+        Kind::Deadline => Code::DeadlineExceeded,
+        Kind::Exhausted => Code::ResourceExhausted,
+        Kind::Unimplemented => Code::Unimplemented,
+        Kind::Internal => Code::Internal,
+    }
+}

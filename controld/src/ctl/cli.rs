@@ -1,0 +1,147 @@
+//! The command line. What clap refuses here ends with exit code 2.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use super::{name, quantity};
+
+/// Runs virtual machines as pods on this node, through controld.
+#[derive(Debug, Parser)]
+#[command(name = "virtletctl", version)]
+pub struct Cli {
+    /// Socket of controld
+    #[arg(long, global = true, value_name = "PATH", display_order = 100, default_value = "/run/virtlet/cri.sock")]
+    pub socket: PathBuf,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a pod of an image and start it; prints its name and IP
+    ///
+    /// The image is pulled if it is not on this node. When a step fails, or on Ctrl-C, what was made is removed again.
+    /// kubelet removes pods that it did not make: on its nodes, this is for looking into things only.
+    Run(Run),
+    /// List pods
+    Ps(Ps),
+    /// Print what a machine wrote to its console
+    Logs(Logs),
+    /// Attach to the serial console of a machine
+    ///
+    /// Ctrl-] leaves. If the input is no terminal, all of it is sent, and the output is shown until the machine ends.
+    Console(Console),
+    /// Stop pods and remove them
+    Rm(Rm),
+    /// Images on this node
+    Image {
+        /// What to do.
+        #[command(subcommand)]
+        command: ImageCommand,
+    },
+}
+
+/// Of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Image, as a pod would name it
+    #[arg(value_parser = name::non_empty)]
+    pub image: String,
+    /// Name of the pod and of its machine [default: made of the image's]
+    #[arg(long, value_parser = name::label)]
+    pub name: Option<String>,
+    /// Namespace of the pod
+    #[arg(long, default_value = "default", value_parser = name::label)]
+    pub namespace: String,
+    /// Memory of the pod, such as 512Mi; the guest has a little less
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity::bytes)]
+    pub memory: Option<i64>,
+    /// CPUs, such as 2 or 500m; the guest has the next whole number
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity::milli_cpus)]
+    pub cpus: Option<i64>,
+    /// File of public keys that may log in to the guest; may be repeated
+    #[arg(long = "ssh-key", value_name = "FILE")]
+    pub ssh_keys: Vec<PathBuf>,
+    /// File of cloud-init's user-data
+    #[arg(long, value_name = "FILE")]
+    pub user_data: Option<PathBuf>,
+    /// Annotation of the pod; may be repeated
+    #[arg(long = "annotation", value_name = "KEY=VALUE", value_parser = name::annotation)]
+    pub annotations: Vec<(String, String)>,
+    /// Where the directory of the pod's logs is made
+    #[arg(long, value_name = "DIR", default_value = "/var/log/virtlet/pods")]
+    pub log_dir: PathBuf,
+}
+
+/// Of `ps`.
+#[derive(Debug, Args)]
+pub struct Ps {
+    /// Also what does not run
+    #[arg(short, long)]
+    pub all: bool,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Of `logs`.
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
+    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    pub pod: String,
+    /// Go on until the machine has ended
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Begin with the last N lines
+    #[arg(long, value_name = "N")]
+    pub tail: Option<usize>,
+}
+
+/// Of `console`.
+#[derive(Debug, Args)]
+pub struct Console {
+    /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
+    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    pub pod: String,
+}
+
+/// Of `rm`.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
+    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
+    pub pods: Vec<String>,
+    /// Do not wait for the guests to shut down
+    #[arg(long, conflicts_with = "timeout")]
+    pub force: bool,
+    /// How long a guest may take to shut down, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=604_800))]
+    pub timeout: u32,
+}
+
+/// The commands of `image`.
+#[derive(Debug, Subcommand)]
+pub enum ImageCommand {
+    /// List images
+    Ls {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Fetch an image
+    Pull {
+        /// The image
+        #[arg(value_parser = name::non_empty)]
+        name: String,
+    },
+    /// Forget an image
+    Rm {
+        /// The image, or its id
+        #[arg(value_parser = name::non_empty)]
+        name: String,
+    },
+}

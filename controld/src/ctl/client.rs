@@ -1,0 +1,215 @@
+//! controld as virtletctl sees it: CRI over a unix socket, a deadline on every call.
+
+use std::error::Error as _;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use proto::cri::image_service_client::ImageServiceClient;
+use proto::cri::runtime_service_client::RuntimeServiceClient;
+use proto::cri::*;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+use super::error::{CtlError, Refusal};
+use super::text::short;
+
+/// Largest message in either direction, as controld has it.
+const MAX_MESSAGE: usize = 16 << 20;
+/// Connecting to a socket on this node.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+/// What controld answers from memory.
+const LOOK_DEADLINE: Duration = Duration::from_secs(30);
+/// What controld does with plugins and libvirt, which have deadlines of their own.
+const WORK_DEADLINE: Duration = Duration::from_secs(300);
+
+/// A connection. It is made anew when it breaks. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Client {
+    runtime: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+}
+
+impl Client {
+    /// Connects to controld.
+    ///
+    /// # Errors
+    /// When nobody listens at `socket`, or not for us.
+    pub async fn connect(socket: &Path) -> Result<Self, CtlError> {
+        let failed = |cause| CtlError::Connect { socket: socket.to_owned(), cause };
+        let path = socket.to_owned();
+        let connector = tower::service_fn(move |_uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        // The address goes into a header only; the connector knows the way.
+        let endpoint = Endpoint::from_static("http://controld");
+        let connecting = endpoint.connect_with_connector(connector);
+        let channel = match tokio::time::timeout(CONNECT_DEADLINE, connecting).await {
+            Ok(connected) => connected.map_err(|error| failed(io_beneath(&error)))?,
+            Err(_elapsed) => return Err(failed(io::ErrorKind::TimedOut.into())),
+        };
+        Ok(Self {
+            runtime: RuntimeServiceClient::new(channel.clone())
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE),
+            images: ImageServiceClient::new(channel)
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE),
+        })
+    }
+
+    pub(super) async fn sandboxes(&self) -> Result<Vec<PodSandbox>, CtlError> {
+        let mut runtime = self.runtime.clone();
+        Ok(look("list pods", runtime.list_pod_sandbox(ListPodSandboxRequest::default())).await?.items)
+    }
+
+    pub(super) async fn containers(&self) -> Result<Vec<Container>, CtlError> {
+        let mut runtime = self.runtime.clone();
+        Ok(look("list containers", runtime.list_containers(ListContainersRequest::default())).await?.containers)
+    }
+
+    /// A pod's first IP; empty if it has none.
+    pub(super) async fn pod_ip(&self, sandbox: &str) -> Result<String, CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = PodSandboxStatusRequest { pod_sandbox_id: sandbox.to_owned(), verbose: false };
+        let answer = look("read the pod's status", runtime.pod_sandbox_status(request)).await?;
+        let network = answer.status.and_then(|status| status.network);
+        Ok(network.map(|network| network.ip).unwrap_or_default())
+    }
+
+    pub(super) async fn container(&self, id: &str) -> Result<ContainerStatus, CtlError> {
+        let action = "read the container's status";
+        let mut runtime = self.runtime.clone();
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let answer = look(action, runtime.container_status(request)).await?;
+        answer.status.ok_or_else(|| CtlError::Answer { action: action.into(), lacks: "status" })
+    }
+
+    pub(super) async fn run_sandbox(&self, config: PodSandboxConfig) -> Result<String, CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
+        Ok(work("make the pod", runtime.run_pod_sandbox(request)).await?.pod_sandbox_id)
+    }
+
+    pub(super) async fn create_container(
+        &self,
+        sandbox: &str,
+        config: ContainerConfig,
+        pod: PodSandboxConfig,
+    ) -> Result<String, CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(config),
+            sandbox_config: Some(pod),
+        };
+        Ok(work("make the machine", runtime.create_container(request)).await?.container_id)
+    }
+
+    pub(super) async fn start_container(&self, id: &str) -> Result<(), CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = StartContainerRequest { container_id: id.to_owned() };
+        work("start the machine", runtime.start_container(request)).await.map(drop)
+    }
+
+    pub(super) async fn stop_container(&self, id: &str, grace: u32) -> Result<(), CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = StopContainerRequest { container_id: id.to_owned(), timeout: grace.into() };
+        let deadline = WORK_DEADLINE + Duration::from_secs(grace.into());
+        call(&format!("stop container `{}`", short(id)), deadline, runtime.stop_container(request)).await.map(drop)
+    }
+
+    pub(super) async fn remove_container(&self, id: &str) -> Result<(), CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = RemoveContainerRequest { container_id: id.to_owned() };
+        work(&format!("remove container `{}`", short(id)), runtime.remove_container(request)).await.map(drop)
+    }
+
+    /// Stops and removes a pod with all that is in it.
+    pub(super) async fn remove_sandbox(&self, id: &str) -> Result<(), CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        work(&format!("stop pod `{}`", short(id)), runtime.stop_pod_sandbox(request)).await?;
+        let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        work(&format!("remove pod `{}`", short(id)), runtime.remove_pod_sandbox(request)).await.map(drop)
+    }
+
+    /// The URL of a container's console.
+    pub(super) async fn attach(&self, id: &str) -> Result<String, CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request =
+            AttachRequest { container_id: id.to_owned(), stdin: true, tty: true, stdout: true, stderr: false };
+        Ok(look("attach to the console", runtime.attach(request)).await?.url)
+    }
+
+    pub(super) async fn list_images(&self) -> Result<Vec<Image>, CtlError> {
+        let mut images = self.images.clone();
+        Ok(look("list images", images.list_images(ListImagesRequest::default())).await?.images)
+    }
+
+    pub(super) async fn image(&self, name: &str) -> Result<ImageStatusResponse, CtlError> {
+        let mut images = self.images.clone();
+        let request = ImageStatusRequest { image: Some(spec(name)), verbose: true };
+        look(&format!("look for image `{name}`"), images.image_status(request)).await
+    }
+
+    /// Fetches an image and says its id. No deadline: controld has one on each part of it, and the user sees how far it
+    /// is.
+    pub(super) async fn pull_image(&self, name: &str) -> Result<String, CtlError> {
+        let mut images = self.images.clone();
+        let request = PullImageRequest { image: Some(spec(name)), ..Default::default() };
+        let pulled = images.pull_image(request).await;
+        Ok(pulled.map_err(refused(&format!("pull image `{name}`")))?.into_inner().image_ref)
+    }
+
+    pub(super) async fn remove_image(&self, name: &str) -> Result<(), CtlError> {
+        let mut images = self.images.clone();
+        let request = RemoveImageRequest { image: Some(spec(name)) };
+        work(&format!("remove image `{name}`"), images.remove_image(request)).await.map(drop)
+    }
+}
+
+/// An image as CRI names it.
+pub(super) fn spec(name: &str) -> ImageSpec {
+    ImageSpec { image: name.to_owned(), ..Default::default() }
+}
+
+async fn look<T>(action: &str, asked: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, CtlError> {
+    call(action, LOOK_DEADLINE, asked).await
+}
+
+async fn work<T>(action: &str, asked: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, CtlError> {
+    call(action, WORK_DEADLINE, asked).await
+}
+
+async fn call<T>(
+    action: &str,
+    deadline: Duration,
+    asked: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, CtlError> {
+    match tokio::time::timeout(deadline, asked).await {
+        Ok(answer) => answer.map(Response::into_inner).map_err(refused(action)),
+        Err(_elapsed) => Err(CtlError::Deadline { action: action.to_owned(), deadline }),
+    }
+}
+
+fn refused(action: &str) -> impl FnOnce(Status) -> CtlError {
+    move |status| CtlError::Call { action: action.to_owned(), cause: Refusal(status) }
+}
+
+/// The system's word at the bottom of a transport's error.
+fn io_beneath(error: &tonic::transport::Error) -> io::Error {
+    let mut next = error.source();
+    while let Some(cause) = next {
+        if let Some(io) = cause.downcast_ref::<io::Error>() {
+            // Errors of the system are only a number.
+            return io.raw_os_error().map_or_else(|| io.kind().into(), io::Error::from_raw_os_error);
+        }
+        next = cause.source();
+    }
+    io::Error::other(error.to_string())
+}

@@ -1,0 +1,151 @@
+//! `console`: our terminal and a machine's serial console, byte by byte, until the machine ends or the user leaves.
+
+mod keys;
+mod raw;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::select_all;
+use streaming::client::{Options, Session, attach};
+use streaming::{Input, Output};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use self::raw::Raw;
+use super::cli;
+use super::client::Client;
+use super::error::CtlError;
+use super::find::Node;
+use super::text::shown;
+
+/// Leaves: Ctrl-].
+const LEAVE: u8 = 0x1d;
+/// What ends us from outside, and must not leave a terminal that shows no typing.
+const SIGNALS: [SignalKind; 4] =
+    [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+/// How long a session's end may take: its reason, or the sending of what was typed last.
+const END_DEADLINE: Duration = Duration::from_secs(5);
+/// Output that is read at once.
+const CHUNK: usize = 8192;
+
+/// How a session came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Machine,
+    User,
+}
+
+pub(super) async fn run(client: &Client, wanted: &cli::Console) -> Result<(), CtlError> {
+    let pod = Node::read(client).await?.find(&wanted.pod)?;
+    let url = client.attach(&pod.container()?.id).await?;
+    let session = attach(&url, Options { stdin: true, stdout: true, stderr: false, tty: true }).await?;
+    let name = shown(&pod.name());
+    // Before the terminal changes, so that none of them finds it changed.
+    let mut signals: Vec<Signal> = SIGNALS.map(signal).into_iter().collect::<Result<_, _>>().map_err(no_signals)?;
+    let stop = select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv())));
+    let stdin = io::stdin();
+    let is_terminal = stdin.is_terminal();
+    if is_terminal {
+        tell(&format!("console of {name}; Ctrl-] leaves\n"));
+    }
+    let raw = if is_terminal { Some(Raw::enter(stdin).map_err(no_raw)?) } else { None };
+    let keys = keys::read().map_err(no_keys)?;
+    let ended = tokio::select! {
+        ended = talk(session, keys, is_terminal, tokio::io::stdout()) => ended,
+        _ = stop => Ok(Ended::User),
+    };
+    drop(raw);
+    if is_terminal {
+        let why = if matches!(ended, Ok(Ended::Machine)) { "it has ended" } else { "you have left" };
+        tell(&format!("\nconsole of {name}: {why}\n"));
+    }
+    ended.map(drop)
+}
+
+/// Carries a session until one of its ends is reached. Without `leaves`, input is only bytes, and may end before the
+/// session does.
+async fn talk(
+    session: Session,
+    keys: mpsc::Receiver<Bytes>,
+    leaves: bool,
+    out: impl AsyncWrite + Unpin,
+) -> Result<Ended, CtlError> {
+    let Session { stdin, stdout, mut end, .. } = session;
+    tokio::select! {
+        shown = show(stdout, out) => {
+            shown?;
+            match timeout(END_DEADLINE, end.wait()).await {
+                Ok(ended) => ended?,
+                // It has said all it had to show.
+                Err(_elapsed) => {}
+            }
+            Ok(Ended::Machine)
+        }
+        () = type_in(keys, stdin, leaves) => {
+            // Past the deadline, what was typed last is lost.
+            let _ = timeout(END_DEADLINE, end.leave()).await;
+            Ok(Ended::User)
+        }
+    }
+}
+
+/// Copies the console's output until it ends.
+async fn show(console: Option<Input>, mut out: impl AsyncWrite + Unpin) -> Result<(), CtlError> {
+    let Some(mut console) = console else { return Ok(()) };
+    let mut buffer = vec![0; CHUNK];
+    // How the session failed, if it did, is told by its end.
+    while let Ok(read @ 1..) = console.read(&mut buffer).await {
+        out.write_all(buffer.get(..read).unwrap_or_default()).await?;
+        out.flush().await?;
+    }
+    Ok(())
+}
+
+/// Copies input to the console. Returns when the user leaves, or hangs up; never if `leaves` is not set.
+async fn type_in(mut keys: mpsc::Receiver<Bytes>, console: Option<Output>, leaves: bool) {
+    let mut console = console;
+    while let Some(typed) = keys.recv().await {
+        let leave = typed.iter().position(|key| *key == LEAVE).filter(|_| leaves);
+        let typed = typed.get(..leave.unwrap_or(typed.len())).unwrap_or_default();
+        if let Some(open) = &mut console
+            && (open.write_all(typed).await.is_err() || open.flush().await.is_err())
+        {
+            // The session ends; its output says so too.
+            console = None;
+        }
+        if leave.is_some() {
+            return;
+        }
+    }
+    if !leaves {
+        if let Some(mut console) = console.take() {
+            // Fails only if the session is over.
+            let _ = console.shutdown().await;
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+fn no_signals(cause: io::Error) -> CtlError {
+    CtlError::Terminal { action: "listen to signals", cause }
+}
+
+fn no_raw(cause: io::Error) -> CtlError {
+    CtlError::Terminal { action: "make the terminal raw", cause }
+}
+
+fn no_keys(cause: io::Error) -> CtlError {
+    CtlError::Terminal { action: "read the keyboard", cause }
+}
+
+/// What goes wrong with it is no reason to stop.
+fn tell(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Quantities of a command line: memory and CPUs. Whole numbers with a suffix, and CPUs with a fraction.
+
+/// CPU quota that is one CPU, in microseconds a period.
+const MILLIS: i64 = 1000;
+
+/// Bytes of a memory size, such as `512Mi`.
+///
+/// # Errors
+/// Says what a size looks like.
+pub(super) fn bytes(text: &str) -> Result<i64, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let unit: i64 = match suffix {
+        "" => 1,
+        "k" => 1000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        _ => return Err("not a size, such as 512Mi, 2Gi or 1000000000".into()),
+    };
+    let size = number.parse::<i64>().ok().and_then(|number| number.checked_mul(unit)).filter(|size| *size > 0);
+    size.ok_or_else(|| "not a size, such as 512Mi; it must be a whole number above zero, and not too large".into())
+}
+
+/// Thousandths of a CPU, of `2`, `1.5` or `500m`.
+///
+/// # Errors
+/// Says what a number of CPUs looks like.
+pub(super) fn milli_cpus(text: &str) -> Result<i64, String> {
+    let millis = match text.strip_suffix('m') {
+        Some(millis) => digits(millis),
+        None => {
+            let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+            let thousandths = (fraction.len() <= 3).then(|| digits(&format!("{fraction:0<3}"))).flatten();
+            digits(whole).zip(thousandths.filter(|_| !fraction.is_empty())).map(|(whole, rest)| whole * MILLIS + rest)
+        }
+    };
+    millis
+        .filter(|millis| (10..=255 * MILLIS).contains(millis))
+        .ok_or_else(|| "not a number of CPUs, such as 2, 1.5 or 500m; at least 10m, at most 255".into())
+}
+
+/// A number without sign that is small enough to be calculated with.
+fn digits(text: &str) -> Option<i64> {
+    let plain = !text.is_empty() && text.len() <= 9 && text.bytes().all(|b| b.is_ascii_digit());
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_suffixes() {
+        for (text, wanted) in [("1", 1), ("512Mi", 512 << 20), ("2Gi", 2 << 30), ("3G", 3_000_000_000), ("4k", 4000)] {
+            assert_eq!(bytes(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "0", "-1", "+1", "Mi", "1.5Gi", "1mi", "1 Mi", "9223372036854775807Ki", "99999999999999999999"]
+        {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn cpus_have_fractions() {
+        for (text, wanted) in
+            [("2", 2000), ("1.5", 1500), ("0.25", 250), ("500m", 500), ("0.125", 125), ("255", 255_000)]
+        {
+            assert_eq!(milli_cpus(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "0", "9m", "256", "1.", ".5", "-1", "1.0001", "1e3", "2 ", "m", "99999999999999999999"] {
+            assert!(milli_cpus(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Text for a terminal: foreign text made harmless, tables, sizes and ages.
+
+use std::fmt::Write as _;
+
+/// How much of an id tables show; enough to be told apart, and taken by every command.
+pub(super) const ID_SHOWN: usize = 13;
+
+/// Text of others with its control characters escaped, and those that change the direction of writing (Unicode Standard
+/// Annex #9, 2), so that it cannot look like something else.
+pub(super) fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// The beginning of an id.
+pub(super) fn short(id: &str) -> String {
+    shown(&id.chars().take(ID_SHOWN).collect::<String>())
+}
+
+/// Rows under their heads, in columns as wide as they must be.
+pub(super) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(heads.map(str::to_owned))
+        .chain(rows.iter().map(|row| row.each_ref().map(|cell| if cell.is_empty() { "-".into() } else { shown(cell) })))
+        .collect();
+    let mut table = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+            // Writing to a string does not fail.
+            let _ = write!(line, "{cell:<width$}   ", width = width.unwrap_or_default());
+        }
+        table.push_str(line.trim_end());
+        table.push('\n');
+    }
+    table
+}
+
+/// A number of bytes for people.
+pub(super) fn size(bytes: u64) -> String {
+    let mut unit = "B";
+    let mut scale = 1_u64;
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if bytes / scale < 1024 {
+            break;
+        }
+        unit = larger;
+        scale <<= 10;
+    }
+    if scale == 1 {
+        return format!("{bytes} B");
+    }
+    // In tenths, and whole from ten on.
+    let tenths = (u128::from(bytes) * 10 + u128::from(scale) / 2) / u128::from(scale);
+    if tenths < 100 { format!("{}.{} {unit}", tenths / 10, tenths % 10) } else { format!("{} {unit}", tenths / 10) }
+}
+
+/// How long something has been there, of nanoseconds since the epoch.
+pub(super) fn age(created: i64, now: i64) -> String {
+    let seconds = now.saturating_sub(created).max(0) / 1_000_000_000;
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_stays_on_its_line() {
+        assert_eq!(shown("a\u{1b}[2J\nb\u{202e}c\u{e9}\u{7f}"), "a\\u{1b}[2J\\nb\\u{202e}c\u{e9}\\u{7f}");
+        assert_eq!(short("0123456789abcdef"), "0123456789abc");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_needed() {
+        let rows = [["web".into(), String::new()], ["a\nb\tlonger".into(), "x".into()]];
+        assert_eq!(table(["NAME", "IP"], &rows), "NAME           IP\nweb            -\na\\nb\\tlonger   x\n");
+    }
+
+    #[test]
+    fn sizes_and_ages_are_rounded() {
+        for (bytes, wanted) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (10 << 20, "10 MiB"),
+            (u64::MAX, "16777216 TiB"),
+        ] {
+            assert_eq!(size(bytes), wanted);
+        }
+        let second = 1_000_000_000;
+        for (seconds, wanted) in [(0, "0s"), (119, "119s"), (120, "2m"), (7_200, "2h"), (172_800, "2d")] {
+            assert_eq!(age(second, second * (seconds + 1)), wanted);
+        }
+        assert_eq!(age(5 * second, 0), "0s", "clocks may be set back");
+    }
+}

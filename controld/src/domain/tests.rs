@@ -1,0 +1,80 @@
+use super::*;
+
+fn spec() -> DomainSpec {
+    DomainSpec {
+        id: Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
+        name: "virtlet-0011223344556-main".into(),
+        sandbox: "5ad0".into(),
+        pod_uid: "uid-1".into(),
+        instance: Uuid::from_u128(1),
+        accel: Accelerator::Qemu,
+        vcpus: 2,
+        memory: 256 << 20,
+        vmwrapper: "/usr/lib/virtlet/vmwrapper".into(),
+        env: WrapperEnv {
+            handoff: "/run/virtlet/handoff.sock".into(),
+            token: Token::from_random([7; 16]),
+            emulator: "/usr/bin/qemu-system-x86_64".into(),
+            nic_slots: vec![0x10, 0x11],
+            deadline_ms: 10_000,
+        },
+        root: "/var/lib/virtlet/volumes/uid-1/root.qcow2".into(),
+        base: "/var/lib/virtlet/images/data/00ff".into(),
+        base_format: "qcow2".into(),
+        seed: Some("/run/virtlet/seed/x.iso".into()),
+        console_socket: "/run/virtlet/console/x.sock".into(),
+        console_log: "/var/lib/virtlet/console/x/serial.log".into(),
+        smbios_uuid: None,
+    }
+}
+
+#[test]
+fn an_emulated_machine() {
+    insta::assert_snapshot!(xml(&spec()).expect("describes"));
+}
+
+#[test]
+fn a_machine_with_kvm_a_uuid_of_its_own_and_no_seed() {
+    let spec = DomainSpec { accel: Accelerator::Kvm, smbios_uuid: Some(Uuid::from_u128(9)), seed: None, ..spec() };
+    insta::assert_snapshot!(xml(&spec).expect("describes"));
+}
+
+#[test]
+fn a_restarted_container_is_the_same_machine_to_its_guest() {
+    let restarted = DomainSpec { id: Uuid::from_u128(99), ..spec() };
+    assert_eq!(restarted.smbios_uuid(), spec().smbios_uuid());
+    assert_ne!(DomainSpec { pod_uid: "uid-2".into(), ..spec() }.smbios_uuid(), spec().smbios_uuid());
+}
+
+#[test]
+fn no_two_devices_share_an_address_and_the_nics_slots_are_free() {
+    let text = xml(&spec()).expect("describes");
+    let mut addresses: Vec<&str> =
+        text.lines().filter(|line| line.contains("type=\"pci\" domain")).map(str::trim).collect();
+    assert_eq!(addresses.len(), 9, "every device has one");
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 9, "no two are the same");
+    for slot in 0x10..=0x1e {
+        assert!(!text.contains(&format!("bus=\"0x00\" slot=\"{slot:#04x}\"")), "slot {slot:#x} is taken");
+    }
+    assert!(!text.contains("<interface"));
+}
+
+#[test]
+fn names_are_escaped_and_what_xml_cannot_hold_is_refused() {
+    let text = xml(&DomainSpec { pod_uid: "a'\"<&>b".into(), ..spec() }).expect("describes");
+    assert!(text.contains("a&apos;&quot;&lt;&amp;&gt;b"), "{text}");
+    for bad in ["a\u{1}", "a\0", "a\u{fffe}", "a\u{1b}[2J"] {
+        let refused = xml(&DomainSpec { pod_uid: bad.into(), ..spec() });
+        assert!(matches!(refused, Err(DomainError::Character { what: "pod-uid" })), "{bad:?}");
+    }
+}
+
+#[test]
+fn machine_names_are_short_and_plain() {
+    let id = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+    assert_eq!(name(id, "main"), "virtlet-0011223344556-main");
+    assert_eq!(name(id, "My_App/../x\u{e9}"), "virtlet-0011223344556-my-app----x-");
+    assert_eq!(name(id, &"a".repeat(100)).len(), 8 + 13 + 1 + 24);
+}

@@ -1,0 +1,195 @@
+//! What libvirt's numbers and texts mean to us. Pure.
+
+use std::collections::BTreeSet;
+
+use proto::tap::QemuUser;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use uuid::Uuid;
+use virt_sys as sys;
+
+use super::Ending;
+use super::ffi::{RawEvent, RawState};
+use super::{DomainPhase, WrapperError};
+
+/// Finds in lifecycle events how machines end.
+#[derive(Debug, Default)]
+pub(super) struct Endings {
+    /// Machines whose QEMU was told to go by a signal, not by their guest. libvirt says so only in the event before the
+    /// last, and then calls it a shutdown.
+    signalled: BTreeSet<Uuid>,
+}
+
+impl Endings {
+    /// How a machine ended, if that is what the event says.
+    pub(super) fn of(&mut self, RawEvent { id, event, detail }: RawEvent) -> Option<Ending> {
+        let (event, detail) = (u32::try_from(event).ok()?, u32::try_from(detail).ok()?);
+        match (event, detail) {
+            (sys::VIR_DOMAIN_EVENT_SHUTDOWN, sys::VIR_DOMAIN_EVENT_SHUTDOWN_HOST) => {
+                self.signalled.insert(id);
+                None
+            }
+            (sys::VIR_DOMAIN_EVENT_STOPPED, detail) => {
+                let signalled = self.signalled.remove(&id);
+                Some(match detail {
+                    sys::VIR_DOMAIN_EVENT_STOPPED_SHUTDOWN if signalled => Ending::Failed,
+                    sys::VIR_DOMAIN_EVENT_STOPPED_SHUTDOWN => Ending::Shutdown,
+                    sys::VIR_DOMAIN_EVENT_STOPPED_CRASHED => Ending::Panicked,
+                    sys::VIR_DOMAIN_EVENT_STOPPED_FAILED => Ending::Failed,
+                    // Saved or migrated by somebody, which we do not do, is the same to us.
+                    _ => Ending::Destroyed,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether a machine in this state is on, or how it went off.
+pub(super) fn phase_of(raw: RawState) -> DomainPhase {
+    let (state, reason) = (u32::try_from(raw.state).unwrap_or(0), u32::try_from(raw.reason).unwrap_or(0));
+    match state {
+        sys::VIR_DOMAIN_SHUTOFF => DomainPhase::Off(match reason {
+            sys::VIR_DOMAIN_SHUTOFF_SHUTDOWN => Ending::Shutdown,
+            // Said of a guest that panicked, but also of every QEMU that died; only the events tell these apart.
+            sys::VIR_DOMAIN_SHUTOFF_CRASHED | sys::VIR_DOMAIN_SHUTOFF_FAILED => Ending::Failed,
+            sys::VIR_DOMAIN_SHUTOFF_DESTROYED
+            | sys::VIR_DOMAIN_SHUTOFF_MIGRATED
+            | sys::VIR_DOMAIN_SHUTOFF_SAVED
+            | sys::VIR_DOMAIN_SHUTOFF_FROM_SNAPSHOT => Ending::Destroyed,
+            _ => Ending::Unseen,
+        }),
+        sys::VIR_DOMAIN_CRASHED => DomainPhase::Off(Ending::Panicked),
+        _ => DomainPhase::On,
+    }
+}
+
+/// vmwrapper's line in an error of libvirt's (`process exited while connecting to monitor: <stderr>`).
+pub(super) fn wrapper_line_of(message: &str) -> Option<WrapperError> {
+    let line = message.lines().find_map(|line| line.find("vmwrapper[").map(|at| &line[at..]))?;
+    let (code, _) = line.strip_prefix("vmwrapper[")?.split_once("]:")?;
+    Some(WrapperError { code: code.parse().ok()?, line: line.trim_end().to_owned() })
+}
+
+/// The DAC base label in a capabilities document: `<baselabel type='kvm'>+64055:+64055</baselabel>`.
+pub(super) fn qemu_user_of(capabilities: &str) -> Option<QemuUser> {
+    let mut reader = Reader::from_str(capabilities);
+    let mut path: Vec<String> = Vec::new();
+    let mut dac = false;
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(start) => path.push(start.name().as_ref().to_owned()),
+            Event::End(end) => {
+                dac &= end.name().as_ref() != "secmodel";
+                path.pop();
+            }
+            Event::Text(text) => match path.last().map(String::as_str) {
+                Some("model") if path.iter().any(|name| name == "secmodel") => dac = text.trim() == "dac",
+                Some("baselabel") if dac => {
+                    let (uid, gid) = text.trim().split_once(':')?;
+                    let number = |text: &str| text.trim_start_matches('+').parse().ok();
+                    return Some(QemuUser { uid: number(uid)?, gid: number(gid)? });
+                }
+                _ => {}
+            },
+            Event::Eof => return None,
+            _ => {}
+        }
+    }
+}
+
+/// The instance that our metadata element names.
+pub(super) fn instance_of(element: &str) -> Option<String> {
+    let mut reader = Reader::from_str(element);
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(start) | Event::Empty(start) => {
+                let attribute = start.try_get_attribute("instance").ok()??;
+                return Some(attribute.value.into_owned());
+            }
+            Event::Eof => return None,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_stopped_machine_has_ended() {
+        for (event, detail, wanted) in [
+            (5, 0, Some(Ending::Shutdown)),
+            (5, 1, Some(Ending::Destroyed)),
+            (5, 2, Some(Ending::Panicked)),
+            (5, 5, Some(Ending::Failed)),
+            (5, 4, Some(Ending::Destroyed)),
+            (5, 99, Some(Ending::Destroyed)),
+            (8, 0, None),
+            (6, 0, None),
+            (2, 0, None),
+            (-1, 0, None),
+        ] {
+            let raw = RawEvent { id: Uuid::from_u128(1), event, detail };
+            assert_eq!(Endings::default().of(raw), wanted, "{event}/{detail}");
+        }
+    }
+
+    #[test]
+    fn a_qemu_that_was_told_to_go_by_a_signal_has_not_powered_off() {
+        let mut endings = Endings::default();
+        let mut tell = |id, event, detail| endings.of(RawEvent { id: Uuid::from_u128(id), event, detail });
+        assert_eq!(tell(1, 6, 2), None, "signalled");
+        assert_eq!(tell(2, 6, 1), None, "powered off by its guest");
+        assert_eq!(tell(2, 5, 0), Some(Ending::Shutdown), "another machine's signal is not its own");
+        assert_eq!(tell(1, 5, 0), Some(Ending::Failed));
+        assert_eq!(tell(1, 5, 0), Some(Ending::Shutdown), "the next life starts afresh");
+        assert_eq!(tell(1, 6, 2), None);
+        assert_eq!(tell(1, 5, 1), Some(Ending::Destroyed), "destroyed is destroyed, whoever signalled");
+    }
+
+    #[test]
+    fn states_are_on_or_off() {
+        let phase = |state, reason| phase_of(RawState { state, reason });
+        assert_eq!(phase(1, 1), DomainPhase::On);
+        assert_eq!(phase(3, 1), DomainPhase::On, "paused");
+        assert_eq!(phase(4, 1), DomainPhase::On, "being shut down");
+        assert_eq!(phase(5, 1), DomainPhase::Off(Ending::Shutdown));
+        assert_eq!(phase(5, 2), DomainPhase::Off(Ending::Destroyed));
+        assert_eq!(phase(5, 3), DomainPhase::Off(Ending::Failed), "what libvirt says of a QEMU that was killed");
+        assert_eq!(phase(5, 5), DomainPhase::Off(Ending::Destroyed), "saved by somebody");
+        assert_eq!(phase(5, 6), DomainPhase::Off(Ending::Failed));
+        assert_eq!(phase(5, 0), DomainPhase::Off(Ending::Unseen));
+        assert_eq!(phase(6, 1), DomainPhase::Off(Ending::Panicked));
+    }
+
+    #[test]
+    fn the_line_of_vmwrapper_is_found_in_libvirts_error() {
+        let message =
+            "internal error: process exited while connecting to monitor: vmwrapper[69]: no answer; is it up?\n";
+        let error = wrapper_line_of(message).expect("found");
+        assert_eq!((error.code, error.line.as_str()), (69, "vmwrapper[69]: no answer; is it up?"));
+        for other in ["qemu-system-x86_64: -drive: no such file", "vmwrapper: x", "vmwrapper[x]: y", ""] {
+            assert!(wrapper_line_of(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn qemus_user_is_the_dac_label() {
+        let xml = "<capabilities><host><secmodel><model>apparmor</model><doi>0</doi><baselabel type='kvm'>x</baselabel>\
+                   </secmodel><secmodel><model>dac</model><doi>0</doi><baselabel type='kvm'>+64055:+993</baselabel>\
+                   <baselabel type='qemu'>+64055:+993</baselabel></secmodel></host></capabilities>";
+        assert_eq!(qemu_user_of(xml), Some(QemuUser { uid: 64055, gid: 993 }));
+        for bad in ["", "<a>", "<capabilities/>", "<secmodel><model>dac</model><baselabel>a:b</baselabel></secmodel>"] {
+            assert_eq!(qemu_user_of(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn our_mark_is_read_from_our_element() {
+        assert_eq!(instance_of("<machine instance='abc' pod='x'/>").as_deref(), Some("abc"));
+        assert_eq!(instance_of("<machine/>"), None);
+        assert_eq!(instance_of("junk"), None);
+    }
+}
