@@ -1,2 +1,60 @@
-//! Stub.
-fn main() {}
+//! `bed`: the test bed's program. Started by the Makefile; starts itself again inside the cells.
+//!
+//! ```text
+//! bed [TEST OPTIONS] [FILTER]   runs the cases whose name has FILTER in it, e.g. `net::`
+//! bed demo                      the whole chain once, in view
+//! bed bench [--strict] [GROUP]  measures, prints a table, writes a report
+//! ```
+//! Inside only: `enter`, `case`, `demo-inside`, `get`, and `fake-emulator`, which stands where QEMU would.
+#![expect(clippy::print_stderr, reason = "a program for the terminal")]
+
+mod bench;
+mod cri;
+mod demo;
+mod kubelet;
+mod net;
+mod own;
+mod restart;
+mod vm;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::LazyLock;
+
+use anyhow::Result;
+use tests::case::Case;
+use tests::{cell, guest, handoff, runner};
+
+static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
+    own::CASES
+        .iter()
+        .copied()
+        .chain(net::cases())
+        .chain(vm::cases())
+        .chain(restart::CASES.iter().copied())
+        .chain(cri::cases())
+        .chain(kubelet::CASES.iter().copied())
+        .collect()
+});
+
+fn main() -> ExitCode {
+    dispatch(std::env::args().skip(1).collect()).unwrap_or_else(|failed| {
+        eprintln!("{failed:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn dispatch(args: Vec<String>) -> Result<ExitCode> {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["enter", dir, ..] => cell::enter(Path::new(dir), args.get(2..).unwrap_or_default())?,
+        ["case", name, dir] => runner::case(name, Path::new(dir), &CASES)?,
+        ["bench", words @ ..] => return bench::bench(words),
+        ["demo"] => runner::in_view(&["demo-inside"], demo::DEADLINE)?,
+        ["demo-inside", dir] => runner::inside(Path::new(dir), demo::run)?,
+        ["get", socket, token] => handoff::get(Path::new(socket), token)?,
+        [guest::FAKE_EMULATOR, ..] => guest::emulate(&args)?,
+        _ => return Ok(runner::run(args, &CASES).exit_code()),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,1 +1,29 @@
-//! Stub.
+//! The test bed: private worlds for cases, and the fixtures that live in them.
+//!
+//! `bed` (the only caller) runs every case as a process of its own in private mount, network, process, IPC, host name
+//! and cgroup namespaces ([`cell`]), so a case has the standard paths, links, firewall and libvirt to itself, two cases
+//! or two whole runs stand side by side, and nothing of the machine is touched. Nothing here sleeps: a wait is
+//! [`wait::wait_for`], with a name and a deadline. Nothing is retried.
+
+pub mod capture;
+pub mod case;
+pub mod cell;
+pub mod cni;
+pub mod command;
+pub mod config;
+pub mod cri;
+pub mod daemon;
+pub mod frames;
+pub mod guest;
+pub mod handoff;
+pub mod http;
+pub mod image_server;
+pub mod kubelet;
+pub mod libvirt;
+pub mod net_node;
+pub mod netns;
+pub mod node;
+pub mod raw;
+pub mod runner;
+pub mod wait;
+pub mod world;

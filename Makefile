@@ -1,0 +1,96 @@
+# The only build interface. Everything that is made outside this clone lives in $(CACHE), under the hash of what it was
+# made from: deleting it only costs time. Tests and the demo need root, on a Debian 12 machine.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+export VIRTLET_CACHE ?= $(HOME)/.cache/virtlet-rs
+export CARGO_TARGET_DIR ?= $(VIRTLET_CACHE)/target
+# Warnings are `make lint`'s; a flag here would build everything twice.
+CARGO := cargo
+DIST := target/dist
+BED := target/bed/bed
+TOOLS := $(VIRTLET_CACHE)/tools
+GNU := x86_64-unknown-linux-gnu
+DENY_VERSION := 0.20.2
+TYPOS_VERSION := 1.52.0
+
+# Two clones may share one target directory: nobody replaces a program between its build and its copy.
+locked = mkdir -p $(VIRTLET_CACHE); exec 8>$(VIRTLET_CACHE)/build.lock; flock 8;
+# $(call bed,WORDS): the test bed's program, with guests and peers
+bed = guests=$$(tests/guests/build.sh $(GUESTS)); peers=$$(tests/peers/build.sh $(PEERS)); \
+	VIRTLET_GUESTS=$$guests VIRTLET_PEERS=$$peers VIRTLET_DIST=$(CURDIR)/$(DIST) $(BED) $(1)
+
+.PHONY: help setup host build bed demo test test-unit test-net test-vm test-restart test-cri test-kubelet lint bench
+
+help: ## this list
+	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
+
+setup: host ## what is missing on this machine: packages, guest images, crictl, kubelet, CNI plugins
+	@tests/guests/build.sh
+	@tests/peers/build.sh
+
+host:
+	@tests/host/install.sh
+
+build: host ## release binaries into target/dist
+	@$(locked) \
+	$(CARGO) build --locked --release -p tapmanager -p controld; \
+	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper; \
+	install -D -t $(DIST) $(CARGO_TARGET_DIR)/release/{tapmanager,controld,virtletctl} $(CARGO_TARGET_DIR)/$(GNU)/shim/vmwrapper
+	@ls -l $(DIST)
+
+bed: build
+	@$(locked) \
+	$(CARGO) build --locked -p tests; \
+	install -D -t $(dir $(BED)) $(CARGO_TARGET_DIR)/debug/bed
+
+demo: GUESTS := tiny
+demo: PEERS := cni
+demo: bed ## boots the tiny guest through the CRI socket, shows it, and shows that nothing is left
+	@$(call bed,demo)
+
+test: test-unit bed ## unit tests, then every tier of the bed
+	@$(call bed)
+
+test-unit: host ## unit tests
+	$(CARGO) test --locked --workspace
+
+test-net: GUESTS := tiny
+test-net: PEERS := cni
+test-net test-vm test-restart test-cri test-kubelet: bed ## one tier of the bed; CASE=part of a name for less
+	@$(call bed,$(@:test-%=%)::$(CASE))
+
+# By an optimised bed: its client's time is in what it measures.
+bench: BED := target/bench/bed
+bench: GUESTS := tiny
+bench: PEERS := cni
+bench: build ## measures, prints a table, writes target/bench/report.json; BENCH=--strict fails on a miss, BENCH=GROUP is less
+	@$(locked) \
+	$(CARGO) build --locked --release -p tests; \
+	install -D -t $(dir $(BED)) $(CARGO_TARGET_DIR)/release/bed
+	@gcc -O2 -static -s -o target/bench/cshim tests/bench/cshim.c
+	@gcc -O2 -static -s -o target/bench/netfloor tests/bench/netfloor.c
+	@gcc -O2 -static -nostdlib -s -o target/bench/nop tests/bench/nop.c
+	@$(call bed,bench $(BENCH))
+
+lint: host $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) $(TOOLS)/bin/typos-$(TYPOS_VERSION) ## format, clippy, lean shim, licences, spelling
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@! $(CARGO) tree --locked -p vmwrapper -e normal --prefix none | grep -E '^(tokio|tonic|prost)' || { echo 'vmwrapper is not lean: see the crates above' >&2; exit 1; }
+	@! $(CARGO) tree --locked -i aws-lc-rs 2>/dev/null || { echo 'TLS is ring here, not aws-lc-rs' >&2; exit 1; }
+	$(TOOLS)/bin/cargo-deny-$(DENY_VERSION) --all-features --config .deny.toml check bans licenses sources
+	$(TOOLS)/bin/typos-$(TYPOS_VERSION) --config .typos.toml
+
+# Built once for each version; some minutes.
+$(TOOLS)/bin/cargo-deny-%:
+	$(call tool,cargo-deny,cargo-deny,$*)
+$(TOOLS)/bin/typos-%:
+	$(call tool,typos-cli,typos,$*)
+# $(call tool,CRATE,PROGRAM,VERSION)
+define tool
+	mkdir -p $(TOOLS)/bin
+	env -u CARGO_TARGET_DIR $(CARGO) install --locked --quiet --root $(TOOLS)/$(2)-$(3) --version $(3) $(1)
+	ln -f $(TOOLS)/$(2)-$(3)/bin/$(2) $@
+endef

@@ -1,0 +1,11 @@
+//! Tier `cri`: the CRI as real clients use it, and requests that must be refused.
+
+mod clients;
+mod images;
+mod sandboxes;
+
+use tests::case::Case;
+
+pub(crate) fn cases() -> impl Iterator<Item = Case> {
+    [clients::CASES, images::CASES, sandboxes::CASES].into_iter().flatten().copied()
+}

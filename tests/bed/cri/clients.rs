@@ -1,0 +1,153 @@
+//! crictl and virtletctl, from pull to remove.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use tests::case::{Bed, Case};
+use tests::command::{Ended, TOOL_DEADLINE, command, finish};
+use tests::http;
+use tests::image_server::Fault;
+use tests::libvirt::running_domains;
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
+use tests::wait::{wait_for, wait_until};
+use tests::world::World;
+
+const DEADLINE: Duration = Duration::from_secs(240);
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "cri::crictl_runs_a_pod", deadline: DEADLINE, run: crictl },
+    Case { name: "cri::virtletctl_runs_a_machine", deadline: DEADLINE, run: virtletctl },
+];
+
+fn crictl(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let before = World::look()?;
+    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let ok = |args: &[&str]| -> Result<String> {
+        let ended = node.crictl(args)?;
+        ensure!(ended.code == Some(0), "crictl {args:?}: {}{}", ended.stdout, ended.stderr);
+        Ok(ended.stdout.trim().to_owned())
+    };
+
+    ensure!(ok(&["version"])?.contains("virtlet"), "another runtime");
+    ensure!(ok(&["info"])?.contains("RuntimeReady"), "no conditions");
+    ok(&["pull", &image])?;
+    ensure!(ok(&["images"])?.contains("tiny.qcow2"), "the image is not listed");
+    let inspected: serde_json::Value = serde_json::from_str(&ok(&["inspecti", &image])?)?;
+    ensure!(inspected.pointer("/status/id").is_some(), "{inspected}");
+    ok(&["imagefsinfo"])?;
+
+    let (pod, container) = configs(bed, &image)?;
+    let sandbox = ok(&["runp", &pod])?;
+    let id = ok(&["create", &sandbox, &container, &pod])?;
+    ensure!(ok(&["ps", "-a"])?.contains("Created"), "not created");
+    ok(&["start", &id])?;
+    ensure!(ok(&["ps", "-q"])? == id && ok(&["pods", "-q"])? == sandbox, "not listed");
+    let inspected: serde_json::Value = serde_json::from_str(&ok(&["inspectp", &sandbox])?)?;
+    let ip = inspected.pointer("/status/network/ip").and_then(|ip| ip.as_str()).context("no IP")?.parse()?;
+    wait_until("HTTP answer", BOOT_DEADLINE, || http::get(ip, "/cgi-bin/info").is_ok())?;
+    let inspected: serde_json::Value = serde_json::from_str(&ok(&["inspect", &id])?)?;
+    ensure!(inspected.pointer("/status/state") == Some(&json!("CONTAINER_RUNNING")), "{inspected}");
+    wait_for("console in crictl logs", BOOT_DEADLINE, || {
+        Ok(ok(&["logs", &id])?.contains("tiny: ready").then_some(()))
+    })?;
+    attaches(bed, &id)?;
+
+    ok(&["stop", "--timeout", "30", &id])?;
+    ensure!(ok(&["ps", "-a"])?.contains("Exited"), "not exited");
+    ok(&["rm", &id])?;
+    ok(&["stopp", &sandbox])?;
+    ok(&["rmp", &sandbox])?;
+    ok(&["rmi", &image])?;
+    ensure!(ok(&["ps", "-aq"])?.is_empty() && ok(&["pods", "-q"])?.is_empty(), "still listed");
+    ensure!(ok(&["images", "-q"])?.is_empty(), "the image is still listed");
+    for gone in [vec!["stop", &id], vec!["stopp", &sandbox]] {
+        // As kubelet needs it: what is gone is stopped.
+        let ended = node.crictl(&gone)?;
+        ensure!(ended.code == Some(0) || ended.stderr.contains("NotFound"), "{gone:?}: {}", ended.stderr);
+    }
+    before.assert_same()
+}
+
+/// A command typed on the guest's console comes back with its answer.
+fn attaches(bed: &Bed, container: &str) -> Result<()> {
+    let endpoint = format!("unix://{CRI_SOCKET}");
+    let output = bed.dir.join("attached");
+    let crictl = bed.config.peer("crictl")?;
+    let mut attached = Command::new(crictl)
+        .args(["--runtime-endpoint", &endpoint, "attach", "--stdin", container])
+        .stdin(Stdio::piped())
+        .stdout(fs::File::create(&output)?)
+        .stderr(fs::File::create(bed.logs().join("attach.log"))?)
+        .spawn()?;
+    let mut keyboard = attached.stdin.take().context("no pipe")?;
+    let answered = wait_for("answer on the console", BOOT_DEADLINE, || {
+        use std::io::Write as _;
+        // A line typed before the console is connected is nobody's.
+        writeln!(keyboard, "echo answer-$((40 + 2))")?;
+        Ok(fs::read_to_string(&output)?.contains("answer-42").then_some(()))
+    });
+    drop(keyboard);
+    attached.kill()?;
+    attached.wait()?;
+    answered
+}
+
+fn virtletctl(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let before = World::look()?;
+    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let run = |args: &[&str]| -> Result<Ended> {
+        let mut virtletctl = command(bed.program("virtletctl"), ["--socket", CRI_SOCKET]);
+        finish(virtletctl.args(args), TOOL_DEADLINE)
+    };
+    let ok = |args: &[&str]| -> Result<String> {
+        let ended = run(args)?;
+        ensure!(ended.code == Some(0), "virtletctl {args:?}: {}{}", ended.stdout, ended.stderr);
+        Ok(format!("{}{}", ended.stdout, ended.stderr))
+    };
+
+    let said = ok(&["run", &image, "--name", "mine", "--memory", "160Mi", "--cpus", "1"])?;
+    let ip = said.split(|c: char| !(c.is_ascii_digit() || c == '.')).find(|word| word.starts_with("10.77.0."));
+    let ip = ip.with_context(|| format!("no IP in: {said}"))?.parse()?;
+    wait_until("HTTP answer", BOOT_DEADLINE, || {
+        http::get(ip, "/cgi-bin/info").is_ok_and(|info| info.contains("cpus 1"))
+    })?;
+    ensure!(ok(&["ps"])?.contains("mine"), "not listed: {}", ok(&["ps"])?);
+    ensure!(ok(&["image", "ls"])?.contains("tiny.qcow2"), "the image is not listed");
+    wait_for("console in virtletctl logs", BOOT_DEADLINE, || {
+        Ok(ok(&["logs", "mine"])?.contains("tiny: ready").then_some(()))
+    })?;
+    ok(&["rm", "mine"])?;
+    ensure!(!ok(&["ps"])?.contains("mine") && running_domains()?.is_empty(), "still there");
+    let refused = run(&["run", "UPPER/Case"])?;
+    ensure!(refused.code != Some(0) && !refused.stderr.is_empty(), "an image name in upper case was taken");
+    ok(&["image", "rm", &image])?;
+    ensure!(!ok(&["image", "ls"])?.contains("tiny.qcow2"), "the image is still listed");
+    before.assert_same()
+}
+
+/// The two files that crictl wants.
+fn configs(bed: &Bed, image: &str) -> Result<(String, String)> {
+    let logs = bed.dir.join("podlogs/crictl");
+    fs::create_dir_all(&logs)?;
+    let pod = json!({
+        "metadata": {"name": "crictl", "uid": "crictl-uid-1", "namespace": "default", "attempt": 0},
+        "hostname": "crictl", "log_directory": logs, "linux": {},
+        "dns_config": {"servers": ["10.96.0.10"], "searches": ["cluster.test"]},
+    });
+    let container = json!({
+        "metadata": {"name": "vm"}, "image": {"image": image}, "log_path": "vm.log", "stdin": true, "tty": false,
+        "linux": {"resources": {"memory_limit_in_bytes": 160 << 20}},
+    });
+    let write = |name: &str, value: serde_json::Value| -> Result<String> {
+        let path = Path::new(&bed.dir).join(name);
+        fs::write(&path, value.to_string())?;
+        Ok(path.display().to_string())
+    };
+    Ok((write("pod.json", pod)?, write("container.json", container)?))
+}

@@ -1,0 +1,95 @@
+//! Tier `kubelet`: a real kubelet runs machines from manifests.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use tests::case::{Bed, Case};
+use tests::http;
+use tests::image_server::Fault;
+use tests::kubelet::{Kubelet, manifest};
+use tests::libvirt::running_domains;
+use tests::node::{BOOT_DEADLINE, Node};
+use tests::wait::{wait_for, wait_until};
+use tests::world::World;
+
+const DEADLINE: Duration = Duration::from_secs(300);
+/// kubelet looks at its directory every second, syncs every other, and gives a pod 20 s to end.
+const POD_DEADLINE: Duration = Duration::from_secs(90);
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "kubelet::a_static_pod_is_a_machine_until_its_manifest_goes", deadline: DEADLINE, run: static_pod },
+    Case { name: "kubelet::a_guest_that_powers_off_is_started_again", deadline: DEADLINE, run: restarted },
+];
+
+fn static_pod(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let kubelet = Kubelet::start(bed)?;
+    let before = World::look()?;
+
+    kubelet.apply("vm", &manifest("vm", &image, &json!({})))?;
+    let pod = kubelet.wait_pod("running pod", POD_DEADLINE, is_running)?;
+    let ip: IpAddr = pod.pointer("/status/podIP").and_then(Value::as_str).context("no IP")?.parse()?;
+    ensure!(ip.to_string().starts_with("10.77.0."), "not an address of the CNI plugin: {ip}");
+    wait_until("HTTP answer", BOOT_DEADLINE, || http::get(ip, "/cgi-bin/info").is_ok())?;
+    wait_for("console in kubelet's log directory", BOOT_DEADLINE, || {
+        let log = pod_logs()?.first().map(fs::read_to_string).transpose()?.unwrap_or_default();
+        Ok(log.contains("tiny: ready").then_some(()))
+    })?;
+
+    kubelet.delete("vm")?;
+    wait_for("end of the machine", POD_DEADLINE, || Ok(running_domains()?.is_empty().then_some(())))?;
+    // The sandbox goes with kubelet's next round of garbage collection.
+    wait_for("removal of the sandbox", POD_DEADLINE, || {
+        let left = node.crictl(&["pods", "-q"])?.stdout;
+        Ok(left.trim().is_empty().then_some(()))
+    })?;
+    let of_kubelet = |thing: &str| thing.contains("KUBE-") || thing.starts_with("process") && thing.contains("tables");
+    before.assert_same_but(|thing| {
+        thing == "link cni0" || thing.starts_with("file /var/lib/virtlet/images") || of_kubelet(thing)
+    })
+}
+
+fn restarted(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let kubelet = Kubelet::start(bed)?;
+    // The count is on the guest's disk, so the second boot stays up only if it is the same disk.
+    let script = "#!/bin/sh\n[ \"$(cat /data/boots)\" = 1 ] && poweroff\n:\n";
+    let script = json!({"VirtletCloudInitUserDataScript": script});
+    kubelet.apply("vm", &manifest("vm", &image, &script))?;
+    let restarts =
+        |pod: &Value| pod.pointer("/status/containerStatuses/0/restartCount").and_then(Value::as_u64) == Some(1);
+    let pod = kubelet.wait_pod("restarted container", POD_DEADLINE, |pod| restarts(pod) && is_running(pod))?;
+    let last = pod.pointer("/status/containerStatuses/0/lastState/terminated").context("no last state")?;
+    ensure!((last["exitCode"].as_i64(), last["reason"].as_str()) == (Some(0), Some("Completed")), "{last}");
+    let ip: IpAddr = pod.pointer("/status/podIP").and_then(Value::as_str).context("no IP")?.parse()?;
+    wait_for("second boot of the same disk", BOOT_DEADLINE, || {
+        Ok(http::get(ip, "/cgi-bin/info").is_ok_and(|info| info.lines().any(|line| line == "boots 2")).then_some(()))
+    })?;
+    let sandboxes = node.crictl(&["pods", "-q"])?.stdout;
+    ensure!(sandboxes.lines().count() == 1, "another sandbox: {sandboxes}");
+    ensure!(pod_logs()?.iter().any(|log| log.ends_with("vm/1.log")), "no log of the second attempt: {:?}", pod_logs()?);
+    kubelet.delete("vm")?;
+    wait_for("end of the machine", POD_DEADLINE, || Ok(running_domains()?.is_empty().then_some(())))
+}
+
+fn is_running(pod: &Value) -> bool {
+    pod.pointer("/status/phase") == Some(&json!("Running"))
+        && pod.pointer("/status/containerStatuses/0/state/running").is_some()
+}
+
+/// Logs of containers, where kubelet keeps them: `/var/log/pods/<namespace>_<name>_<uid>/<container>/<attempt>.log`.
+fn pod_logs() -> Result<Vec<PathBuf>> {
+    let mut logs = Vec::new();
+    for pod in fs::read_dir("/var/log/pods")? {
+        for log in fs::read_dir(pod?.path().join("vm")).into_iter().flatten() {
+            logs.push(log?.path());
+        }
+    }
+    Ok(logs)
+}

@@ -1,0 +1,13 @@
+//! Tier `net`: `tapmanager` on real namespaces with real plugins, and no machine: guests are namespaces behind the tap.
+
+mod faults;
+mod handoff;
+mod input;
+mod isolation;
+mod life;
+
+use tests::case::Case;
+
+pub(crate) fn cases() -> impl Iterator<Item = Case> {
+    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES].into_iter().flatten().copied()
+}

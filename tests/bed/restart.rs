@@ -1,0 +1,211 @@
+//! Tier `restart`: each daemon is killed without warning while a guest runs. Nothing but the daemon is lost.
+
+use std::fs;
+use std::net::IpAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto::cri::{ContainerState, PodSandboxState};
+use tests::case::{Bed, Case};
+use tests::libvirt::{only_qemu, running_domains, virsh};
+use tests::node::{BOOT_DEADLINE, Node, Vm};
+use tests::wait::{wait_for, wait_until};
+use tests::world::World;
+
+const DEADLINE: Duration = Duration::from_secs(240);
+const GRACE: Duration = Duration::from_secs(30);
+/// Between two pings.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "restart::controld", deadline: DEADLINE, run: |bed| killed(bed, Which::Controld) },
+    Case { name: "restart::tapmanager", deadline: DEADLINE, run: |bed| killed(bed, Which::Tapmanager) },
+    Case { name: "restart::libvirtd", deadline: DEADLINE, run: |bed| killed(bed, Which::Libvirtd) },
+    Case { name: "restart::no_console_line_is_lost_or_doubled", deadline: DEADLINE, run: console },
+    Case { name: "restart::what_ended_unseen_is_found_ended", deadline: DEADLINE, run: unseen },
+    Case { name: "restart::a_dead_virtlogd_costs_console_only", deadline: DEADLINE, run: virtlogd },
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Controld,
+    Tapmanager,
+    Libvirtd,
+}
+
+/// Killed and started again while the guest is pinged: no ping is lost beyond one interval, ids and states are the
+/// same, the lease is renewed, a stop works, nothing is left.
+fn killed(bed: &Bed, which: Which) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    node.pull(bed, "tiny.qcow2")?;
+    let before = World::look()?;
+    let vm = node.boot_vm(bed, "restart", "")?;
+    let qemu = only_qemu()?;
+    let known = (node.cri.container(&vm.container)?, node.cri.sandbox(&vm.sandbox)?);
+    let pings = Pings::start(bed, vm.ip)?;
+    pings.wait_answers(5)?;
+
+    for _twice in 0..2 {
+        match which {
+            Which::Controld => node.controld.kill9()?,
+            Which::Tapmanager => node.net.tapmanager.kill9()?,
+            Which::Libvirtd => node.libvirt.libvirtd.kill9()?,
+        }
+        pings.wait_answers(5)?;
+        match which {
+            Which::Controld => node.controld.start_again()?,
+            Which::Tapmanager => node.net.tapmanager.start_again()?,
+            Which::Libvirtd => {
+                node.libvirt.libvirtd.start_again()?;
+                node.libvirt.wait_ready()?;
+            }
+        }
+        node.wait_ready()?;
+        pings.wait_answers(5)?;
+    }
+
+    pings.stop_and_count_lost()?;
+    ensure!(only_qemu()? == qemu, "another QEMU");
+    let now = (node.cri.container(&vm.container)?, node.cri.sandbox(&vm.sandbox)?);
+    ensure!(now == known, "known before: {known:?}\nknown now: {now:?}");
+    renews(&vm)?;
+    node.remove_vm(&vm, GRACE)?;
+    fs::remove_dir_all(&vm.pod.log_directory)?;
+    // The daemon is a new process, and libvirtd writes a status file anew.
+    before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("process "))
+}
+
+/// A guest counts on its console while controld is killed again and again: each number is in the log, once.
+fn console(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let script = "#!/bin/sh\n(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); echo \"count $i.\"; usleep 5000; done) >/dev/console 2>&1 &\n";
+    let vm = node.start_vm(bed, "counting", script)?;
+    vm.wait_log("count 20.", BOOT_DEADLINE)?;
+    for _again in 0..5 {
+        let seen = last_count(&vm)?;
+        node.controld.kill9()?;
+        // While it is dead the guest goes on; there is nothing to be seen of it but time.
+        let dead = std::time::Instant::now();
+        wait_until("a second without controld", GRACE, || dead.elapsed() > Duration::from_secs(1))?;
+        node.controld.start_again()?;
+        node.wait_ready()?;
+        wait_for("new lines in the log", GRACE, || Ok((last_count(&vm)? > seen + 50).then_some(())))?;
+    }
+    node.cri.stop(&vm.container, GRACE)?;
+    vm.wait_log("tiny: stopping", GRACE)?;
+    let log = vm.log_text()?;
+    let counts = counts(&log);
+    for (index, count) in counts.iter().enumerate() {
+        ensure!(*count == index + 1, "line {index} of the count is {count}");
+    }
+    ensure!(counts.len() > 300, "only {} lines", counts.len());
+    node.remove_vm(&vm, GRACE)
+}
+
+/// A guest that powers off, and a QEMU that is killed, while controld is not there.
+fn unseen(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let off = node.boot_vm(bed, "off", "")?;
+    let domain = running_domains()?.concat();
+    let dead = node.start_vm(bed, "dead", "")?;
+    let other = running_domains()?.into_iter().find(|name| *name != domain).context("no second domain")?;
+    node.controld.kill9()?;
+    virsh(&format!("shutdown --mode acpi {domain}"))?;
+    let pid = fs::read_to_string(format!("/run/libvirt/qemu/{other}.pid"))?;
+    kill(Pid::from_raw(pid.trim().parse()?), Signal::SIGKILL)?;
+    wait_for("end of both machines", BOOT_DEADLINE, || Ok(running_domains()?.is_empty().then_some(())))?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    for vm in [&off, &dead] {
+        node.wait_state(vm, ContainerState::ContainerExited, GRACE)?;
+        ensure!(node.cri.sandbox(&vm.sandbox)?.state() == PodSandboxState::SandboxReady, "the sandbox is not ready");
+    }
+    let status = node.cri.container(&dead.container)?;
+    ensure!(status.exit_code != 0, "a killed QEMU is {} {}", status.exit_code, status.reason);
+    ensure!(off.log_text()?.contains("tiny: stopping"), "the end of the console is missing:\n{}", off.log_text()?);
+    node.remove_vm(&off, GRACE)?;
+    node.remove_vm(&dead, GRACE)
+}
+
+fn virtlogd(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let vm = node.boot_vm(bed, "virtlogd", "")?;
+    let pings = Pings::start(bed, vm.ip)?;
+    pings.wait_answers(3)?;
+    node.libvirt.virtlogd.kill9()?;
+    pings.wait_answers(5)?;
+    vm.info().context("the guest without virtlogd")?;
+    node.libvirt.virtlogd.start_again()?;
+    pings.wait_answers(5)?;
+    pings.stop_and_count_lost()?;
+    node.cri.stop(&vm.container, GRACE)?;
+    let status = node.cri.container(&vm.container)?;
+    ensure!(status.exit_code == 0, "stopped by {}: {}", status.reason, status.message);
+    node.remove_vm(&vm, GRACE)
+}
+
+/// The guest's DHCP client renews its lease when told, by whoever serves it now.
+fn renews(vm: &Vm) -> Result<()> {
+    let leases = |log: &str| log.matches(" renew uptime").count();
+    let before = leases(&vm.log_text()?);
+    let domain = running_domains()?.concat();
+    let order =
+        r#"{"execute":"guest-exec","arguments":{"path":"/bin/sh","arg":["-c","kill -USR1 $(cat /run/net/eth0.pid)"]}}"#;
+    wait_until("guest agent", BOOT_DEADLINE, || virsh(&format!("qemu-agent-command {domain} {order}")).is_ok())?;
+    wait_until("renewed lease", GRACE, || vm.log_text().is_ok_and(|log| leases(&log) > before))
+}
+
+fn counts(log: &str) -> Vec<usize> {
+    let of = |line: &str| line.split("count ").nth(1)?.split('.').next()?.parse().ok();
+    log.lines().filter_map(of).collect()
+}
+
+fn last_count(vm: &Vm) -> Result<usize> {
+    counts(&vm.log_text()?).last().copied().context("no count yet")
+}
+
+/// A ping five times a second, in the background.
+struct Pings {
+    child: Child,
+    log: std::path::PathBuf,
+}
+
+impl Pings {
+    fn start(bed: &Bed, to: IpAddr) -> Result<Self> {
+        let log = bed.dir.join("pings");
+        let interval = INTERVAL.as_secs_f64().to_string();
+        let child = Command::new("busybox")
+            .args(["ping", "-W", "2", "-i", &interval, &to.to_string()])
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(&log)?)
+            .spawn()?;
+        Ok(Self { child, log })
+    }
+
+    fn answers(&self) -> Result<Vec<usize>> {
+        let text = fs::read_to_string(&self.log)?;
+        let of = |line: &str| line.split("seq=").nth(1)?.split(' ').next()?.parse().ok();
+        Ok(text.lines().filter_map(of).collect())
+    }
+
+    /// Waits for so many more answers.
+    fn wait_answers(&self, more: usize) -> Result<()> {
+        let wanted = self.answers()?.len() + more;
+        wait_for("answers to pings", GRACE, || Ok((self.answers()?.len() >= wanted).then_some(())))
+    }
+
+    /// Ends it; fails when two in a row, or more than two in all, were not answered.
+    fn stop_and_count_lost(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        let answers = self.answers()?;
+        let lost: Vec<usize> =
+            (0..*answers.last().context("no answers")?).filter(|seq| !answers.contains(seq)).collect();
+        ensure!(lost.windows(2).all(|pair| pair[1] - pair[0] > 1), "pings lost in a row: {lost:?}");
+        ensure!(lost.len() <= 2, "pings lost: {lost:?} of {}", answers.len());
+        Ok(())
+    }
+}

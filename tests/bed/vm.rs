@@ -1,0 +1,12 @@
+//! Tier `vm`: the whole chain, with a real guest at its end.
+
+mod cloud;
+mod ends;
+mod failures;
+mod life;
+
+use tests::case::Case;
+
+pub(crate) fn cases() -> impl Iterator<Item = Case> {
+    [life::CASES, ends::CASES, failures::CASES, cloud::CASES].into_iter().flatten().copied()
+}

@@ -1,0 +1,66 @@
+//! A stock cloud image: systemd, cloud-init, ssh.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use proto::cri::LinuxContainerResources;
+use tests::case::{Bed, Case};
+use tests::command::{Ended, TOOL_DEADLINE, command, finish, run};
+use tests::cri;
+use tests::node::Node;
+use tests::wait::wait_for;
+
+const DEADLINE: Duration = Duration::from_secs(420);
+/// Half a minute alone, and twice that on a busy machine.
+const CLOUD_DEADLINE: Duration = Duration::from_secs(300);
+const GRACE: Duration = Duration::from_secs(60);
+
+pub(super) const CASES: &[Case] =
+    &[Case { name: "vm::a_stock_cloud_image_takes_our_seed_and_lets_us_in", deadline: DEADLINE, run: ssh }];
+
+fn ssh(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let image = node.pull(bed, "debian.qcow2")?;
+    let key = bed.dir.join("id");
+    let mut keygen = command("ssh-keygen", ["-q", "-t", "ed25519", "-N", ""]);
+    run(keygen.arg("-f").arg(&key))?;
+    let public = fs::read_to_string(key.with_extension("pub"))?;
+    let user_data = "write_files:\n- path: /run/written\n  content: |\n    by the seed\n";
+    let annotations = [
+        ("VirtletSSHKeys".to_owned(), public.trim().to_owned()),
+        ("VirtletCloudInitUserData".to_owned(), user_data.to_owned()),
+    ];
+    let mut container = cri::container(&image, annotations.into());
+    let memory = LinuxContainerResources {
+        memory_limit_in_bytes: 768 << 20,
+        cpu_period: 100_000,
+        cpu_quota: 200_000,
+        ..Default::default()
+    };
+    container.linux.get_or_insert_default().resources = Some(memory);
+    let vm = node.start_pod(node.pod("cloud")?, &container)?;
+
+    let ask = |words: &str| -> Result<Ended> {
+        let options = "-o BatchMode=yes -o ConnectTimeout=5 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR";
+        let mut ssh = command("ssh", options.split(' '));
+        finish(ssh.arg("-i").arg(&key).arg(format!("debian@{}", vm.ip)).arg(words), TOOL_DEADLINE)
+    };
+    let mut last = String::new();
+    wait_for("login by ssh", CLOUD_DEADLINE, || {
+        let tried = ask("true")?;
+        last = tried.stderr;
+        Ok((tried.code == Some(0)).then_some(()))
+    })
+    .with_context(|| format!("{last}\n{}", vm.log_text().unwrap_or_default()))?;
+    let said =
+        ask("cloud-init status --wait >/dev/null; hostname; cat /run/written; cat /sys/class/net/eth0/mtu; cloud-id")?
+            .stdout;
+    for line in ["cloud", "by the seed", "1450", "nocloud"] {
+        ensure!(said.lines().any(|said| said == line), "no `{line}` in: {said}");
+    }
+    node.cri.stop(&vm.container, GRACE)?;
+    let status = node.cri.container(&vm.container)?;
+    ensure!(status.exit_code == 0, "{}: {}", status.exit_code, status.reason);
+    node.remove_vm(&vm, GRACE)
+}

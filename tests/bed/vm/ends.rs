@@ -1,0 +1,109 @@
+//! The ways in which a machine ends, and what a container says of each.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto::cri::ContainerState;
+use tests::case::{Bed, Case};
+use tests::libvirt::{only_qemu, running_domains, virsh};
+use tests::node::{BOOT_DEADLINE, Node, Vm};
+use tests::wait::wait_until;
+
+const DEADLINE: Duration = Duration::from_secs(240);
+const GRACE: Duration = Duration::from_secs(30);
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "vm::a_hung_guest_is_destroyed_at_the_deadline", deadline: DEADLINE, run: hung },
+    Case { name: "vm::a_shorter_second_stop_wins", deadline: DEADLINE, run: shorter_stop },
+    Case { name: "vm::a_guest_that_powers_off_has_completed", deadline: DEADLINE, run: powers_off },
+    Case { name: "vm::a_killed_qemu_is_an_error", deadline: DEADLINE, run: killed },
+    Case { name: "vm::a_rebooted_guest_stays_running", deadline: DEADLINE, run: reboots },
+];
+
+/// User-data of a guest that hears neither its power button nor its agent.
+const DEAF: &str =
+    "#!/bin/sh\nkillall acpid\nprintf '#!/bin/sh\\n' >/etc/acpi/PWRF/00000080\necho deaf now >/dev/console\n";
+
+fn hung(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let vm = node.boot_vm(bed, "hung", DEAF)?;
+    vm.wait_log("deaf now", BOOT_DEADLINE)?;
+    let started = Instant::now();
+    node.cri.stop(&vm.container, Duration::from_secs(4))?;
+    let took = started.elapsed();
+    ensure!((4..12).contains(&took.as_secs()), "stopped after {took:?}");
+    ended(&node, &vm, 137, "Error")?;
+    node.remove_vm(&vm, GRACE)
+}
+
+fn shorter_stop(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let vm = node.boot_vm(bed, "shorter", DEAF)?;
+    vm.wait_log("deaf now", BOOT_DEADLINE)?;
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        let long = scope.spawn(|| node.cri.stop(&vm.container, Duration::from_secs(100)));
+        let short = scope.spawn(|| node.cri.stop(&vm.container, Duration::from_secs(3)));
+        for stop in [long, short] {
+            stop.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        anyhow::Ok(())
+    })?;
+    ensure!(started.elapsed() < Duration::from_secs(15), "stopped after {:?}", started.elapsed());
+    ended(&node, &vm, 137, "Error")?;
+    node.remove_vm(&vm, GRACE)
+}
+
+fn powers_off(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let vm = node.start_vm(bed, "poweroff", "#!/bin/sh\necho good night >/dev/console\npoweroff\n")?;
+    node.wait_state(&vm, ContainerState::ContainerExited, BOOT_DEADLINE)?;
+    ended(&node, &vm, 0, "Completed")?;
+    ensure!(vm.log_text()?.contains("good night"), "the end of the console is missing:\n{}", vm.log_text()?);
+    node.remove_vm(&vm, GRACE)
+}
+
+fn killed(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let vm = node.boot_vm(bed, "killed", "")?;
+    kill(Pid::from_raw(only_qemu()?), Signal::SIGKILL)?;
+    node.wait_state(&vm, ContainerState::ContainerExited, BOOT_DEADLINE)?;
+    ended(&node, &vm, 255, "QemuDied")?;
+    ensure!(running_domains()?.is_empty(), "a domain is left");
+    node.remove_vm(&vm, GRACE)
+}
+
+fn reboots(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let vm = node.boot_vm(bed, "reboots", "")?;
+    let qemu = only_qemu()?;
+    let mut boots = 1;
+    for way in ["reboot --mode agent", "reset"] {
+        let domain = running_domains()?.concat();
+        let (verb, rest) = way.split_once(' ').unwrap_or((way, ""));
+        virsh(&format!("{verb} {domain} {rest}"))?;
+        boots += 1;
+        wait_until(&format!("boot {boots} of the guest"), BOOT_DEADLINE, || {
+            vm.log_text().is_ok_and(|log| log.matches("tiny: ready").count() == boots) && vm.info().is_ok()
+        })?;
+        ensure!(node.cri.state(&vm.container)? == ContainerState::ContainerRunning, "not running after `{way}`");
+        ensure!(only_qemu()? == qemu, "another QEMU after `{way}`");
+    }
+    node.remove_vm(&vm, GRACE)
+}
+
+fn ended(node: &Node, vm: &Vm, code: i32, reason: &str) -> Result<()> {
+    let status = node.cri.container(&vm.container)?;
+    ensure!(status.state() == ContainerState::ContainerExited, "state {:?}", status.state());
+    ensure!(
+        (status.exit_code, status.reason.as_str()) == (code, reason),
+        "{} {}: {}",
+        status.exit_code,
+        status.reason,
+        status.message
+    );
+    ensure!(status.finished_at >= status.started_at && status.started_at >= status.created_at, "times: {status:?}");
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! What breaks on the way to a machine: a clear CRI error each, all undone, and the next try succeeds.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use proto::cri::ContainerState;
+use tests::case::{Bed, Case};
+use tests::command::sh;
+use tests::cri;
+use tests::image_server::Fault;
+use tests::libvirt::running_domains;
+use tests::node::{self, Node};
+use tests::wait::wait_until;
+use tests::world::World;
+use tonic::{Code, Status};
+
+const DEADLINE: Duration = Duration::from_secs(240);
+const GRACE: Duration = Duration::from_secs(30);
+/// Of the small disks that cases fill.
+const DISK_MIB: u64 = 64;
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "vm::a_failing_vmwrapper_is_a_start_error", deadline: DEADLINE, run: vmwrapper },
+    Case { name: "vm::a_wrong_token_is_a_start_error", deadline: DEADLINE, run: tokens },
+    Case { name: "vm::a_dead_tapmanager_is_unavailable", deadline: DEADLINE, run: dead_tapmanager },
+    Case { name: "vm::a_dead_libvirtd_is_unavailable", deadline: DEADLINE, run: dead_libvirtd },
+    Case { name: "vm::a_full_image_store_fails_the_pull", deadline: DEADLINE, run: full_store },
+    Case { name: "vm::a_full_volume_disk_fails_the_create", deadline: DEADLINE, run: full_volumes },
+    Case { name: "vm::a_full_journal_disk_fails_the_sandbox", deadline: DEADLINE, run: full_journal },
+    Case { name: "vm::a_full_database_disk_fails_the_sandbox", deadline: DEADLINE, run: full_database },
+];
+
+/// A stand-in for vmwrapper that answers libvirt's probes like the real one and does `body` for a pod's machine.
+fn stand_in(bed: &Bed, body: &str) -> Result<()> {
+    let script = format!(
+        "#!/bin/sh\nreal={}\n[ -n \"$VIRTLET_TOKEN\" ] || exec \"$real\" \"$@\"\n{body}\n",
+        bed.vmwrapper().display()
+    );
+    let path = bed.dir.join("stand-in");
+    fs::write(&path, script)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+/// A node whose controld has the stand-in for vmwrapper, while tapmanager only trusts the real one.
+fn node_with_stand_in(bed: &Bed, body: &str) -> Result<Node> {
+    stand_in(bed, body)?;
+    let mut node = Node::start(bed)?;
+    let config = node::config(bed, "")
+        .replace(&bed.vmwrapper().display().to_string(), &bed.dir.join("stand-in").display().to_string());
+    node.controld.terminate()?;
+    fs::write("/etc/virtlet/controld.toml", config)?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    Ok(node)
+}
+
+/// Tries to start a machine; the error of StartContainer. Then everything is removed, and the world is as before.
+fn start_error(bed: &Bed, node: &Node, name: &str) -> Result<Status> {
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let before = World::look()?;
+    let pod = node.pod(name)?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let container = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod)?;
+    let refused = node.cri.start(&container).err().context("the machine started")?;
+    ensure!(running_domains()?.is_empty(), "a domain runs");
+    let status = node.cri.container(&container)?;
+    ensure!(status.state() != ContainerState::ContainerRunning, "the container runs");
+    node.cri.remove(&container)?;
+    node.cri.remove_sandbox(&sandbox)?;
+    before.assert_same()?;
+    Ok(refused)
+}
+
+fn vmwrapper(bed: &Bed) -> Result<()> {
+    let node = node_with_stand_in(bed, "echo 'vmwrapper[70]: out of order: a test says so; wait' >&2\nexit 70")?;
+    let refused = start_error(bed, &node, "wrapper")?;
+    ensure!(refused.message().contains("vmwrapper[70]: out of order"), "{refused}");
+
+    stand_in(bed, "kill -KILL $$")?;
+    start_error(bed, &node, "killed")?;
+
+    stand_in(bed, "exec \"$real\" \"$@\"")?;
+    let vm = node.boot_vm(bed, "sound", "").context("with vmwrapper put right")?;
+    node.remove_vm(&vm, GRACE)
+}
+
+fn tokens(bed: &Bed) -> Result<()> {
+    let node = node_with_stand_in(bed, "exit 1")?;
+    let cases = [
+        ("missing", "unset VIRTLET_TOKEN; exec \"$real\" \"$@\"", "vmwrapper[78]"),
+        ("foreign", "VIRTLET_TOKEN=0123456789abcdef0123456789abcdef exec \"$real\" \"$@\"", "vmwrapper[69]"),
+        ("malformed", "VIRTLET_TOKEN=secret exec \"$real\" \"$@\"", "vmwrapper[78]"),
+        ("used", "VIRTLET_EMULATOR=/bin/true \"$real\" -name x; exec \"$real\" \"$@\"", "vmwrapper[69]"),
+    ];
+    for (name, body, said) in cases {
+        stand_in(bed, body)?;
+        let refused = start_error(bed, &node, name).with_context(|| format!("{name} token"))?;
+        ensure!(refused.message().contains(said), "{name}: {refused}");
+        ensure!(!refused.message().contains("secret"), "{name}: the token is shown: {refused}");
+    }
+    Ok(())
+}
+
+fn dead_tapmanager(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let pod = node.pod("first")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let container = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod)?;
+    node.net.tapmanager.kill9()?;
+
+    let refused = node.cri.run_sandbox(&node.pod("second")?).err().context("a sandbox without tapmanager")?;
+    ensure!(refused.code() == Code::Unavailable && refused.message().contains("tapmanager"), "{refused}");
+    let refused = node.cri.start(&container).err().context("a machine without tapmanager")?;
+    ensure!(refused.code() == Code::Unavailable && refused.message().contains("tapmanager"), "{refused}");
+    ensure!(running_domains()?.is_empty(), "a domain runs");
+
+    node.net.tapmanager.start_again()?;
+    node.net.wait_ready()?;
+    node.wait_ready()?;
+    node.cri.remove(&container)?;
+    node.cri.remove_sandbox(&sandbox)?;
+    let vm = node.boot_vm(bed, "third", "").context("with tapmanager back")?;
+    node.remove_vm(&vm, GRACE)
+}
+
+fn dead_libvirtd(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let pod = node.pod("first")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    node.libvirt.libvirtd.kill9()?;
+    let created = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod);
+    let refused = match created {
+        Ok(container) => node.cri.start(&container).err().context("a machine without libvirtd")?,
+        Err(refused) => refused,
+    };
+    ensure!(refused.code() == Code::Unavailable && refused.message().contains("libvirt"), "{refused}");
+    node.libvirt.libvirtd.start_again()?;
+    node.libvirt.wait_ready()?;
+    node.wait_ready()?;
+    node.cri.remove_sandbox(&sandbox)?;
+    let vm = node.boot_vm(bed, "second", "").context("with libvirtd back")?;
+    node.remove_vm(&vm, GRACE)
+}
+
+/// A small disk of its own for a directory, before the daemons start.
+fn small_disk(dir: &str) -> Result<()> {
+    fs::create_dir_all(dir)?;
+    sh(&format!("mount -t tmpfs -o size={DISK_MIB}m,mode=755 small {dir}"))?;
+    Ok(())
+}
+
+/// Fills the disk that `dir` is on.
+fn fill(dir: &str) -> Result<()> {
+    let filler = Path::new(dir).join("filler");
+    // Ends with the disk full, which is the point.
+    let full = sh(&format!("dd if=/dev/zero of={} bs=4k status=none", filler.display()));
+    ensure!(full.is_err_and(|said| said.to_string().contains("No space left")), "the disk is not full");
+    Ok(())
+}
+
+fn empty(dir: &str) -> Result<()> {
+    fs::remove_file(Path::new(dir).join("filler"))?;
+    Ok(())
+}
+
+fn exhausted(refused: &Status) -> Result<()> {
+    let said = refused.message().to_lowercase();
+    ensure!(
+        refused.code() == Code::ResourceExhausted && ["space", "full", " left"].iter().any(|word| said.contains(word)),
+        "{refused}"
+    );
+    Ok(())
+}
+
+fn full_store(bed: &Bed) -> Result<()> {
+    let dir = "/var/lib/virtlet/images";
+    small_disk(dir)?;
+    let node = Node::start(bed)?;
+    let before = World::look()?;
+    fill(dir)?;
+    let refused = node.pull(bed, "tiny.qcow2").err().context("pulled to a full disk")?;
+    exhausted(refused.downcast_ref().context("not a status")?)?;
+    empty(dir)?;
+    before.assert_same()?;
+
+    // Full all of a sudden, amid a download.
+    let slow = node.images.offer("slow.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::Slow(50));
+    let refused = std::thread::scope(|scope| {
+        let pull = scope.spawn(|| node.cri.pull(&slow));
+        wait_until("request for the image", GRACE, || node.images.downloads("slow.qcow2") > 0)?;
+        fill(dir)?;
+        anyhow::Ok(pull.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    exhausted(&refused.err().context("pulled to a disk that filled up")?)?;
+    empty(dir)?;
+    before.assert_same()?;
+    node.pull(bed, "tiny.qcow2").context("with room again")?;
+    Ok(())
+}
+
+fn full_volumes(bed: &Bed) -> Result<()> {
+    let dir = "/var/lib/virtlet/volumes";
+    small_disk(dir)?;
+    let node = Node::start(bed)?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let before = World::look()?;
+    let pod = node.pod("full")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    fill(dir)?;
+    let refused = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod).err();
+    exhausted(&refused.context("an overlay on a full disk")?)?;
+    empty(dir)?;
+    let container = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod).context("with room again")?;
+    node.cri.remove(&container)?;
+    node.cri.remove_sandbox(&sandbox)?;
+    before.assert_same()
+}
+
+fn full_journal(bed: &Bed) -> Result<()> {
+    let dir = "/var/lib/virtlet/net";
+    small_disk(dir)?;
+    let node = Node::start(bed)?;
+    let before = World::look()?;
+    fill(dir)?;
+    let refused = node.cri.run_sandbox(&node.pod("full")?).err().context("a sandbox with a full journal")?;
+    exhausted(&refused)?;
+    empty(dir)?;
+    before.assert_same()?;
+    let sandbox = node.cri.run_sandbox(&node.pod("full")?).context("with room again")?;
+    node.cri.remove_sandbox(&sandbox)?;
+    before.assert_same()
+}
+
+/// The database has room within its file for a while: pods with large annotations use it up.
+fn full_database(bed: &Bed) -> Result<()> {
+    small_disk("/var/lib/virtlet")?;
+    // tapmanager's journal has a disk of its own.
+    small_disk("/var/lib/virtlet/net")?;
+    let mut node = Node::start(bed)?;
+    node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
+    let before = World::look()?;
+    fill("/var/lib/virtlet")?;
+    let mut made = Vec::new();
+    let mut refused = None;
+    for n in 0..200 {
+        let mut pod = node.pod(&format!("full-{n}"))?;
+        pod.annotations.insert("example.test/large".into(), "x".repeat(200_000));
+        match node.cri.run_sandbox(&pod) {
+            Ok(sandbox) => made.push(sandbox),
+            Err(status) => {
+                refused = Some(status);
+                break;
+            }
+        }
+    }
+    exhausted(&refused.context("the database never filled up")?)?;
+    node.controld.still_runs()?;
+    empty("/var/lib/virtlet")?;
+    // The daemon works again, be it after a restart.
+    node.controld.kill9()?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    for sandbox in &made {
+        node.cri.remove_sandbox(sandbox)?;
+    }
+    before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("process "))
+}

@@ -1,0 +1,106 @@
+# lib.sh - shared helpers of the guest image builders.  Source it, do not run it.
+#
+# Everything here works on plain files: no loop device, no mount, no kpartx.
+#   - sfdisk writes the MBR into a file
+#   - mke2fs -d fills an ext4 partition image from a directory
+#   - mtools (mformat/mcopy) + "syslinux -t OFFSET" make a bootable FAT partition
+#   - grub-mkimage makes a core.img that is copied behind the MBR by hand
+#
+# The packages that it takes are in ../host/install.sh.
+
+set -euo pipefail
+export LC_ALL=C
+# Installed by "apt-get install" into sbin, which is not always in PATH
+export PATH=$PATH:/usr/sbin:/sbin
+
+G=${G:-$PWD/guests}                    # base directory
+WORK=${WORK:-$G/work}                  # scratch, may be deleted
+OUT=${OUT:-$G/out}                     # finished images
+DEBS=${DEBS:-$G/debs}                  # downloaded .deb files (cache)
+NICE=${NICE:-nice -n 10}
+mkdir -p "$WORK" "$OUT" "$DEBS"
+
+# Debian 12's kernel ABI. One that the mirror no longer has gives way to its newest.
+KVER=${KVER:-6.1.0-56}
+kernel_there() { ls "$DEBS/linux-image-$KVER-"*.deb >/dev/null 2>&1 || apt-cache show "linux-image-$KVER-cloud-amd64" >/dev/null 2>&1; }
+if ! kernel_there; then
+	apt-get update -q >&2
+	kernel_there || KVER=$(apt-cache depends linux-image-cloud-amd64/bookworm | sed -n 's/.*Depends: linux-image-\(.*\)-cloud-amd64/\1/p' | head -1)
+fi
+MIRROR=${MIRROR:-$(apt-get indextargets --format "\$(REPO_URI)" "Created-By: Packages" "Codename: bookworm" | head -1)}
+SECURITY=${SECURITY:-$(apt-get indextargets --format "\$(REPO_URI)" "Created-By: Packages" "Codename: bookworm-security" | head -1)}
+
+log() { printf '%s %s\n' "$(date +%T)" "$*" >&2; }
+die() { log "ERROR: $*"; exit 1; }
+
+need() {  # need TOOL...: stop early if a tool is missing
+	local t miss=
+	for t; do command -v "$t" >/dev/null || miss="$miss $t"; done
+	[ -z "$miss" ] || die "missing:$miss; run ../host/install.sh"
+}
+
+# fetch_deb PACKAGE -> prints the path of the .deb; downloads it once.
+# Looks in $DEBS first, then asks apt.
+fetch_deb() {
+	local p=$1 f
+	for f in "$DEBS/$p"_*_amd64.deb "$DEBS/$p"_*_all.deb; do
+		[ -e "$f" ] && { echo "$f"; return; }
+	done
+	( cd "$DEBS" && apt-get download -qq -o APT::Sandbox::User=root "$p" >&2 )
+	for f in "$DEBS/$p"_*_amd64.deb "$DEBS/$p"_*_all.deb; do
+		[ -e "$f" ] && { echo "$f"; return; }
+	done
+	die "cannot download $p"
+}
+
+# unpack_deb PACKAGE -> prints a directory with the unpacked contents (cached)
+unpack_deb() {
+	local deb dir
+	deb=$(fetch_deb "$1")
+	dir=$WORK/unpacked/$(basename "$deb" .deb)
+	if [ ! -e "$dir/.done" ]; then
+		rm -rf "$dir"; mkdir -p "$dir"
+		$NICE dpkg-deb -x "$deb" "$dir"
+		touch "$dir/.done"
+	fi
+	echo "$dir"
+}
+
+# put_at FILE IMAGE BYTE_OFFSET: copy FILE into IMAGE without truncating, sparse
+put_at() { dd if="$1" of="$2" bs=64K seek="$3" oflag=seek_bytes conv=notrunc,sparse status=none; }
+
+# grub_mbr IMAGE CONFIG MODULE...: BIOS GRUB without grub-install/grub-bios-setup.
+#  boot.img loads LBA 1, the diskboot sector of core.img loads LBA 2 and
+#  following: those are the compiled-in defaults, so core.img is simply placed
+#  at LBA 1, in the gap before the first partition (1 MiB).  The partition table
+#  (bytes 440..511) stays as sfdisk wrote it.
+grub_mbr() {
+	local img=$1 cfg=$2; shift 2
+	local core=$WORK/core.img
+	grub-mkimage -O i386-pc -p '(hd0,msdos1)/boot/grub' -c "$cfg" -o "$core" \
+		biosdisk part_msdos ext2 linux normal minicmd "$@"
+	[ "$(stat -c %s "$core")" -lt $((2047 * 512)) ] || die "core.img too big"
+	dd if=/usr/lib/grub/i386-pc/boot.img of="$img" bs=1 count=440 conv=notrunc status=none
+	put_at "$core" "$img" 512
+}
+
+# disk_from_dir DIR OUT.qcow2 SIZE_MIB LABEL GRUB_CFG: one MBR disk with one
+# ext4 partition filled from DIR and BIOS GRUB.
+disk_from_dir() {
+	local dir=$1 out=$2 mib=$3 label=$4 cfg=$5
+	local raw=$WORK/$(basename "$out" .qcow2).raw part=$WORK/$(basename "$out" .qcow2).part
+	rm -f "$raw" "$part"
+	truncate -s "${mib}M" "$raw"
+	printf 'label: dos\nstart=2048, type=83, bootable\n' | sfdisk -q "$raw"
+	truncate -s "$((mib - 1))M" "$part"
+	# no resize_inode limits, no 64bit-only features GRUB 2.06 cannot read
+	# (metadata_csum_seed, orphan_file are off by default in e2fsprogs 1.47.0)
+	$NICE mke2fs -q -t ext4 -L "$label" -m 1 -E lazy_itable_init=1,lazy_journal_init=1 \
+		-d "$dir" "$part"
+	put_at "$part" "$raw" 1048576
+	grub_mbr "$raw" "$cfg"
+	rm -f "$part"
+	$NICE qemu-img convert -O qcow2 ${QCOW2_OPTS:-} "$raw" "$out.tmp"
+	mv "$out.tmp" "$out"
+	rm -f "$raw"
+}

@@ -1,0 +1,105 @@
+//! The networks that cases run on, and the plugins called by hand.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+/// Name of the network that [`Network`] describes.
+pub const NETWORK: &str = "vtnet";
+/// The subnet of [`Network`].
+pub const SUBNET: &str = "10.77.0.0/24";
+
+/// A way to connect pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// The main plugin.
+    pub kind: Kind,
+    /// Whether traffic that leaves the node is masqueraded.
+    pub masquerade: bool,
+    /// Whether a bridge sends frames back to where they came from.
+    pub hairpin: bool,
+}
+
+/// Main plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// All pods on a bridge of the node.
+    Bridge,
+    /// A point-to-point link for each pod.
+    Ptp,
+}
+
+impl Network {
+    /// A bridge, nothing more.
+    pub const BRIDGE: Self = Self { kind: Kind::Bridge, masquerade: false, hairpin: false };
+
+    /// The network's configuration list.
+    #[must_use]
+    pub fn conflist(&self) -> Value {
+        let ipam = json!({
+            "type": "host-local",
+            "ranges": [[{"subnet": SUBNET}], [{"subnet": "fd00:77::/64"}]],
+            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+        });
+        let plugin = match self.kind {
+            Kind::Bridge => json!({
+                "type": "bridge", "bridge": "cni0", "isGateway": true, "mtu": 1450,
+                "ipMasq": self.masquerade, "hairpinMode": self.hairpin, "ipam": ipam,
+            }),
+            Kind::Ptp => json!({"type": "ptp", "mtu": 1450, "ipMasq": self.masquerade, "ipam": ipam}),
+        };
+        json!({"cniVersion": "1.0.0", "name": NETWORK, "plugins": [plugin]})
+    }
+}
+
+/// Makes `conflist` the node's default network.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn install(conflist: &str) -> Result<PathBuf> {
+    let path = Path::new("/etc/cni/net.d/10-vtnet.conflist").to_owned();
+    fs::write(&path, conflist).with_context(|| format!("failed to write {}", path.display()))?;
+    Ok(path)
+}
+
+/// Debian's plugins.
+#[must_use]
+pub fn debian_plugins() -> PathBuf {
+    "/usr/lib/cni".into()
+}
+
+/// Runs CHECK of the network's only plugin, as a runtime would: with the result of its ADD.
+///
+/// # Errors
+/// When the plugin says that the pod is not as ADD left it.
+pub fn check(plugins: &Path, network: &Network, pod: &str, netns: &Path, result: &Value) -> Result<()> {
+    let list = network.conflist();
+    let mut config = list.pointer("/plugins/0").cloned().context("a list without plugins")?;
+    for key in ["cniVersion", "name"] {
+        config[key] = list[key].clone();
+    }
+    config["prevResult"] = result.clone();
+    let kind = config["type"].as_str().context("a plugin without a type")?.to_owned();
+    let mut child = Command::new(plugins.join(&kind))
+        .env_clear()
+        .env("CNI_COMMAND", "CHECK")
+        .env("CNI_CONTAINERID", pod)
+        .env("CNI_NETNS", netns)
+        .env("CNI_IFNAME", "eth0")
+        .env("CNI_PATH", plugins)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("failed to start plugin `{kind}`"))?;
+    child.stdin.take().context("no pipe")?.write_all(config.to_string().as_bytes())?;
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        bail!("CHECK of `{kind}` failed: {}", String::from_utf8_lossy(&output.stdout));
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! The hand-off as a peer of any kind tries it, and raw packets on either socket.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+use nix::sys::time::TimeVal;
+use proto::tap::{Client, Packet, Token, recv, send};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// `bed get`: tries to get descriptors as whoever this process is.
+///
+/// # Errors
+/// What the server says.
+pub fn get(path: &Path, token: &str) -> Result<()> {
+    let token: Token = token.parse()?;
+    Client::new(path, DEADLINE).get(token)?;
+    Ok(())
+}
+
+/// A connection to the socket at `path`, whose reads give up after a while.
+///
+/// # Errors
+/// When nobody listens there.
+pub fn dial(path: &Path) -> Result<OwnedFd> {
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(10, 0))?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(path)?).with_context(|| format!("nobody at {}", path.display()))?;
+    Ok(socket)
+}
+
+/// Sends one packet, and returns the answer's text.
+///
+/// # Errors
+/// When there is no answer.
+pub fn exchange(path: &Path, packet: &[u8]) -> Result<String> {
+    let socket = dial(path)?;
+    send(socket.as_fd(), packet, &[])?;
+    let Packet { bytes, .. } = recv(socket.as_fd())?;
+    Ok(String::from_utf8(bytes)?)
+}

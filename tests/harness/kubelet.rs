@@ -1,0 +1,163 @@
+//! A real kubelet on the cell's node, without an API server: static pods from a directory.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::case::Bed;
+use crate::command::sh;
+use crate::daemon::Daemon;
+use crate::http;
+use crate::node::CRI_SOCKET;
+use crate::wait::wait_for;
+
+const NODE_IP: &str = "192.168.77.1";
+const READ_ONLY_PORT: u16 = 10255;
+const HEALTH_PORT: u16 = 10248;
+const READY_DEADLINE: Duration = Duration::from_secs(90);
+/// What kubelet writes for the whole machine, with the values that it wants: in a cell it writes to files.
+const SYSCTLS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
+/// The fixture.
+#[derive(Debug)]
+pub struct Kubelet {
+    /// The daemon.
+    pub daemon: Daemon,
+    manifests: PathBuf,
+}
+
+impl Kubelet {
+    /// Starts kubelet against controld's socket.
+    ///
+    /// # Errors
+    /// When it was not built, or does not get healthy.
+    pub fn start(bed: &Bed) -> Result<Self> {
+        shield_sysctls(&bed.dir)?;
+        // Stands for the node's own interface: kubelet wants an address that is not loopback, and asks DNS without one.
+        for line in [
+            "ip link add node0 type bridge".to_owned(),
+            format!("ip addr add {NODE_IP}/24 dev node0"),
+            "ip link set node0 up".to_owned(),
+            "ip route add default via 192.168.77.254".to_owned(),
+        ] {
+            sh(&line)?;
+        }
+        let manifests = bed.dir.join("manifests");
+        fs::create_dir(&manifests)?;
+        let config = bed.dir.join("kubelet.yaml");
+        // JSON is YAML.
+        fs::write(&config, configuration(bed, &manifests)?.to_string())?;
+        let args =
+            ["--config", &*config.to_string_lossy(), "--hostname-override", "node1", "--node-ip", NODE_IP, "--v=2"];
+        let daemon = Daemon::start("kubelet", bed.config.peer("kubelet")?, args, bed.logs().join("kubelet.log"))?;
+        let mut kubelet = Self { daemon, manifests };
+        wait_for("healthy kubelet", READY_DEADLINE, || {
+            kubelet.daemon.still_runs()?;
+            Ok(ask(HEALTH_PORT, "/healthz").ok())
+        })?;
+        Ok(kubelet)
+    }
+
+    /// Puts a pod's manifest into kubelet's directory.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn apply(&self, name: &str, pod: &Value) -> Result<()> {
+        // Under another name first: kubelet must not read half of it.
+        let hidden = self.manifests.join(format!(".{name}"));
+        fs::write(&hidden, pod.to_string())?;
+        fs::rename(&hidden, self.manifests.join(format!("{name}.json")))?;
+        Ok(())
+    }
+
+    /// Takes a manifest away.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn delete(&self, name: &str) -> Result<()> {
+        Ok(fs::remove_file(self.manifests.join(format!("{name}.json")))?)
+    }
+
+    /// The pods as kubelet's read-only API shows them.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn pods(&self) -> Result<Vec<Value>> {
+        let list: Value = serde_json::from_str(&ask(READ_ONLY_PORT, "/pods")?)?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Waits until `holds` is true of the pod.
+    ///
+    /// # Errors
+    /// When it is not in time: the error has the pod.
+    pub fn wait_pod(&self, what: &str, deadline: Duration, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+        let mut last = Value::Null;
+        wait_for(what, deadline, || {
+            last = self.pods()?.first().cloned().unwrap_or_default();
+            Ok(holds(&last).then(|| last.clone()))
+        })
+        .with_context(|| last["status"].to_string())
+    }
+}
+
+/// Manifest of a pod whose only container is a machine.
+#[must_use]
+pub fn manifest(name: &str, image: &str, annotations: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+        "spec": {
+            "terminationGracePeriodSeconds": 20,
+            "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent",
+                "resources": {"limits": {"memory": "160Mi", "cpu": "1"}},
+            }],
+        },
+    })
+}
+
+fn configuration(bed: &Bed, manifests: &Path) -> Result<Value> {
+    let resolv_conf = bed.dir.join("resolv.conf");
+    fs::write(&resolv_conf, "nameserver 192.0.2.53\n")?;
+    Ok(json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": format!("unix://{CRI_SOCKET}"),
+        "staticPodPath": manifests,
+        "volumePluginDir": bed.dir.join("volume-plugins"),
+        "cgroupDriver": "cgroupfs", "failCgroupV1": false, "failSwapOn": false,
+        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "readOnlyPort": READ_ONLY_PORT,
+        "fileCheckFrequency": "1s", "syncFrequency": "2s",
+        "runtimeRequestTimeout": "4m",
+        "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
+        "clusterDNS": ["10.96.0.10"], "clusterDomain": "cluster.test",
+        "resolvConf": resolv_conf,
+    }))
+}
+
+fn ask(port: u16, path: &str) -> Result<String> {
+    http::get_from(IpAddr::V4(Ipv4Addr::LOCALHOST), port, path)
+}
+
+fn shield_sysctls(dir: &Path) -> Result<()> {
+    for (name, value) in SYSCTLS {
+        let file = dir.join(format!("sysctl-{}", name.replace('/', "-")));
+        fs::write(&file, value)?;
+        sh(&format!("mount --bind {} /proc/sys/{name}", file.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! libvirtd and virtlogd of the cell: the distribution's, on the standard paths, which are private here.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::case::Bed;
+use crate::command::{command, run};
+use crate::daemon::Daemon;
+use crate::wait::wait_for;
+
+const LIBVIRTD_SOCKET: &str = "/run/libvirt/libvirt-sock";
+const VIRTLOGD_SOCKET: &str = "/run/libvirt/virtlogd-sock";
+const READY_DEADLINE: Duration = Duration::from_secs(30);
+
+/// The pair.
+#[derive(Debug)]
+pub struct Libvirt {
+    /// Makes and watches domains.
+    pub libvirtd: Daemon,
+    /// Writes the consoles' logs.
+    pub virtlogd: Daemon,
+}
+
+impl Libvirt {
+    /// Starts both.
+    ///
+    /// # Errors
+    /// When one of them does not listen.
+    pub fn start(bed: &Bed) -> Result<Self> {
+        let none: [&str; 0] = [];
+        let mut virtlogd = Daemon::start("virtlogd", "/usr/sbin/virtlogd", none, bed.logs().join("virtlogd.log"))?;
+        listening(&mut virtlogd, VIRTLOGD_SOCKET)?;
+        let mut libvirtd = Daemon::start("libvirtd", "/usr/sbin/libvirtd", none, bed.logs().join("libvirtd.log"))?;
+        listening(&mut libvirtd, LIBVIRTD_SOCKET)?;
+        // Asks every emulator of the machine what it can do, now and not amid a case: its processes and sockets would
+        // be taken for a pod's.
+        virsh("capabilities")?;
+        Ok(Self { libvirtd, virtlogd })
+    }
+
+    /// Waits until libvirtd, started again, listens.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        listening(&mut self.libvirtd, LIBVIRTD_SOCKET)
+    }
+}
+
+/// Runs virsh on a line of words.
+///
+/// # Errors
+/// When it fails.
+pub fn virsh(line: &str) -> Result<String> {
+    let words = ["-q", "-c", "qemu:///system"].into_iter().chain(line.split_whitespace());
+    run(&mut command("virsh", words))
+}
+
+/// The names of all domains that are not off.
+///
+/// # Errors
+/// When virsh fails.
+pub fn running_domains() -> Result<Vec<String>> {
+    Ok(virsh("list --name")?.split_whitespace().map(str::to_owned).collect())
+}
+
+/// The process that runs the only running domain.
+///
+/// # Errors
+/// When there is not exactly one.
+pub fn only_qemu() -> Result<i32> {
+    let domains = running_domains()?;
+    ensure!(domains.len() == 1, "not one domain: {domains:?}");
+    let pid = std::fs::read_to_string(Path::new("/run/libvirt/qemu").join(format!("{}.pid", domains.concat())))?;
+    Ok(pid.trim().parse()?)
+}
+
+fn listening(daemon: &mut Daemon, socket: &str) -> Result<()> {
+    wait_for(&format!("listener on {socket}"), READY_DEADLINE, || {
+        daemon.still_runs()?;
+        Ok(UnixStream::connect(socket).ok().map(drop))
+    })
+}

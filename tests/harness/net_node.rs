@@ -1,0 +1,187 @@
+//! A node with a network and no machines: `tapmanager`, and CNI plugins.
+
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use proto::tap::{Arm, Attach, Client, Dns, Hello, PodId, PodNet, QemuUser, Reply, Request, ServerStatus, Token};
+
+use crate::case::Bed;
+use crate::cni;
+use crate::daemon::Daemon;
+use crate::wait::wait_for;
+
+/// Who QEMU is: Debian's libvirt gives it this user, whatever passwd says.
+pub const QEMU: QemuUser = QemuUser { uid: 64055, gid: 64055 };
+
+const CONFIG: &str = "/etc/virtlet/tapmanager.toml";
+const RUN_DIR: &str = "/run/virtlet";
+const READY_DEADLINE: Duration = Duration::from_secs(20);
+const CALL_DEADLINE: Duration = Duration::from_secs(90);
+
+/// The daemon, wherever it runs, as controld sees it.
+#[derive(Debug, Clone)]
+pub struct Taps {
+    client: Client,
+}
+
+/// A node whose `tapmanager` is a process.
+#[derive(Debug)]
+pub struct NetNode {
+    /// The daemon.
+    pub tapmanager: Daemon,
+    taps: Taps,
+}
+
+impl NetNode {
+    /// Starts `tapmanager` on a network, with the plugins in `plugins`, and introduces itself as controld would.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn start(bed: &Bed, conflist: &str, plugins: &Path) -> Result<Self> {
+        Self::configured(bed, conflist, plugins, "")
+    }
+
+    /// [`NetNode::start`] with more lines of configuration.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn configured(bed: &Bed, conflist: &str, plugins: &Path, more: &str) -> Result<Self> {
+        cni::install(conflist)?;
+        fs::write(CONFIG, config(bed, plugins, more))?;
+        let log = bed.logs().join("tapmanager.log");
+        let tapmanager = Daemon::start("tapmanager", bed.program("tapmanager"), ["run", "--config", CONFIG], log)?;
+        let mut node = Self { tapmanager, taps: Taps::default() };
+        node.wait_ready()?;
+        Ok(node)
+    }
+
+    /// Waits until the daemon answers, and introduces itself as controld would.
+    ///
+    /// # Errors
+    /// When it ends, or stays silent.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        let daemon = &mut self.tapmanager;
+        self.taps.hello(|| daemon.still_runs())
+    }
+}
+
+impl Deref for NetNode {
+    type Target = Taps;
+
+    fn deref(&self) -> &Taps {
+        &self.taps
+    }
+}
+
+impl Default for Taps {
+    fn default() -> Self {
+        Self { client: Client::new(Path::new(RUN_DIR).join("control.sock"), CALL_DEADLINE) }
+    }
+}
+
+impl Taps {
+    /// Waits until the daemon answers, and introduces itself as controld would. `lives` fails when it ended.
+    ///
+    /// # Errors
+    /// When it ends, or stays silent.
+    pub fn hello(&self, mut lives: impl FnMut() -> Result<()>) -> Result<()> {
+        let hello = Request::Hello(Hello { client: "bed".into(), qemu: Some(QEMU) });
+        wait_for("answer of tapmanager", READY_DEADLINE, || {
+            lives()?;
+            Ok(self.client.call(&hello).ok())
+        })?;
+        Ok(())
+    }
+
+    /// Gives a pod its network.
+    ///
+    /// # Errors
+    /// What `tapmanager` says.
+    pub fn attach(&self, pod: &PodId) -> Result<PodNet> {
+        match self.client.call(&Request::Attach(attach(pod)))? {
+            Reply::Attached(net) => Ok(net),
+            other => bail!("not an answer to attach: {other:?}"),
+        }
+    }
+
+    /// Mints the token of a pod's next start.
+    ///
+    /// # Errors
+    /// What `tapmanager` says.
+    pub fn arm(&self, pod: &PodId) -> Result<Token> {
+        match self.client.call(&Request::Arm(Arm { pod: pod.clone() }))? {
+            Reply::Armed { token } => Ok(token),
+            other => bail!("not an answer to arm: {other:?}"),
+        }
+    }
+
+    /// Takes a pod's network away.
+    ///
+    /// # Errors
+    /// What `tapmanager` says.
+    pub fn detach(&self, pod: &PodId) -> Result<()> {
+        self.client.call(&Request::Detach { pod: pod.clone() })?;
+        Ok(())
+    }
+
+    /// The daemon's own word on itself.
+    ///
+    /// # Errors
+    /// What `tapmanager` says.
+    pub fn status(&self) -> Result<ServerStatus> {
+        match self.client.call(&Request::Status)? {
+            Reply::Status(status) => Ok(status),
+            other => bail!("not an answer to status: {other:?}"),
+        }
+    }
+
+    /// The client of the control socket.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The socket of vmwrapper.
+    #[must_use]
+    pub fn handoff_socket(&self) -> PathBuf {
+        Path::new(RUN_DIR).join("handoff.sock")
+    }
+}
+
+/// What controld would ask for a pod.
+#[must_use]
+pub fn attach(pod: &PodId) -> Attach {
+    Attach {
+        pod: pod.clone(),
+        namespace: "default".into(),
+        name: format!("pod-{pod}"),
+        uid: "00000000-0000-4000-8000-000000000000".into(),
+        hostname: format!("vm-{pod}"),
+        dns: Some(Dns {
+            servers: vec![[10, 96, 0, 10].into()],
+            searches: vec!["default.svc.cluster.test".into(), "svc.cluster.test".into()],
+            options: vec!["ndots:5".into()],
+        }),
+    }
+}
+
+/// The id of the `n`-th pod of a case.
+///
+/// # Errors
+/// Never: every number makes an id.
+pub fn pod_id(n: u32) -> Result<PodId> {
+    format!("{n:032x}").parse().context("a number that is no id")
+}
+
+/// Contents of `tapmanager`'s configuration file.
+#[must_use]
+pub fn config(bed: &Bed, plugins: &Path, more: &str) -> String {
+    format!(
+        "vmwrapper = '{}'\ncni_plugin_dirs = ['{}']\nlog_level = 'debug'\n{more}\n",
+        bed.vmwrapper().display(),
+        plugins.display()
+    )
+}

@@ -1,0 +1,265 @@
+//! A whole node: libvirt, `tapmanager`, `controld`, an image server; and machines on it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use proto::cri::{ContainerConfig, ContainerState, PodSandboxConfig, StatusRequest};
+
+use crate::case::Bed;
+use crate::cni::{self, Network};
+use crate::command::{Ended, TOOL_DEADLINE, command, finish};
+use crate::cri::{self, Cri};
+use crate::daemon::Daemon;
+use crate::http;
+use crate::image_server::{Fault, ImageServer};
+use crate::libvirt::Libvirt;
+use crate::net_node::NetNode;
+use crate::wait::wait_for;
+
+const CONFIG: &str = "/etc/virtlet/controld.toml";
+/// `controld`'s socket.
+pub const CRI_SOCKET: &str = "/run/virtlet/cri.sock";
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// The tiny guest takes four seconds to its lease, alone; two cells share the machine, and others do.
+pub const BOOT_DEADLINE: Duration = Duration::from_secs(90);
+
+/// The fixture.
+#[derive(Debug)]
+pub struct Node {
+    /// libvirtd and virtlogd.
+    pub libvirt: Libvirt,
+    /// `tapmanager`.
+    pub net: NetNode,
+    /// `controld`.
+    pub controld: Daemon,
+    /// Images to pull.
+    pub images: ImageServer,
+    /// The CRI client.
+    pub cri: Cri,
+    dir: PathBuf,
+    crictl: Option<PathBuf>,
+}
+
+/// A pod with a machine in it.
+#[derive(Debug, Clone)]
+pub struct Vm {
+    /// The sandbox' id.
+    pub sandbox: String,
+    /// The container's id.
+    pub container: String,
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its log, in CRI format.
+    pub log: PathBuf,
+    /// What was asked for.
+    pub pod: PodSandboxConfig,
+}
+
+impl Node {
+    /// Starts a node on a bridge with masquerading, with Debian's plugins.
+    ///
+    /// # Errors
+    /// When something does not get ready.
+    pub fn start(bed: &Bed) -> Result<Self> {
+        Self::configured(bed, "")
+    }
+
+    /// [`Node::start`] with more lines of `controld`'s configuration (top-level keys).
+    ///
+    /// # Errors
+    /// When something does not get ready.
+    pub fn configured(bed: &Bed, more: &str) -> Result<Self> {
+        let libvirt = Libvirt::start(bed)?;
+        let network = Network { masquerade: true, ..Network::BRIDGE };
+        let net = NetNode::start(bed, &network.conflist().to_string(), &cni::debian_plugins())?;
+        let images = ImageServer::start()?;
+        fs::write(CONFIG, config(bed, more))?;
+        let log = bed.logs().join("controld.log");
+        let controld = Daemon::start("controld", bed.program("controld"), ["run", "--config", CONFIG], log)?;
+        let crictl = bed.config.peer("crictl").ok();
+        let cri = Cri::new(Path::new(CRI_SOCKET))?;
+        let mut node = Self { libvirt, net, controld, images, cri, dir: bed.dir.clone(), crictl };
+        node.wait_ready()?;
+        Ok(node)
+    }
+
+    /// Waits until `controld` says that runtime and network are ready.
+    ///
+    /// # Errors
+    /// When it ends, or does not get ready: the error has its last word.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        let mut said = String::new();
+        wait_for("ready node", READY_DEADLINE, || {
+            self.controld.still_runs()?;
+            let answer =
+                self.cri.call(|mut client| async move { client.status(StatusRequest { verbose: false }).await });
+            let conditions = match answer {
+                Ok(answer) => answer.status.context("no status")?.conditions,
+                Err(not_yet) => {
+                    said = not_yet.to_string();
+                    return Ok(None);
+                }
+            };
+            said = format!("{conditions:?}");
+            Ok((conditions.len() >= 2 && conditions.iter().all(|condition| condition.status)).then_some(()))
+        })
+        .context(said)
+    }
+
+    /// Offers a guest image and pulls it; the image's name.
+    ///
+    /// # Errors
+    /// When it was not built, or the pull fails.
+    pub fn pull(&self, bed: &Bed, file: &str) -> Result<String> {
+        let name = self.images.offer(file, &bed.config.guest(file)?, Fault::None);
+        self.cri.pull(&name)?;
+        Ok(name)
+    }
+
+    /// A pod of this name, with its log directory made as kubelet would.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn pod(&self, name: &str) -> Result<PodSandboxConfig> {
+        let logs = self.dir.join("podlogs").join(name);
+        fs::create_dir_all(&logs)?;
+        Ok(cri::pod(name, &logs))
+    }
+
+    /// Runs a pod of the tiny guest, pulled, and waits for nothing. `script` is its user-data, if not empty.
+    ///
+    /// # Errors
+    /// When a call fails.
+    pub fn start_vm(&self, bed: &Bed, name: &str, script: &str) -> Result<Vm> {
+        let image = self.pull(bed, "tiny.qcow2")?;
+        self.start_pod(self.pod(name)?, &cri::container(&image, user_data(script)))
+    }
+
+    /// Runs a pod with a container, and waits for nothing.
+    ///
+    /// # Errors
+    /// When a call fails.
+    pub fn start_pod(&self, pod: PodSandboxConfig, container: &ContainerConfig) -> Result<Vm> {
+        // kubelet hands the pod's annotations on with the sandbox.
+        let mut pod = pod;
+        pod.annotations.extend(container.annotations.clone());
+        let sandbox = self.cri.run_sandbox(&pod).context("RunPodSandbox")?;
+        let id = self.cri.create(&sandbox, container, &pod).context("CreateContainer")?;
+        self.cri.start(&id).context("StartContainer")?;
+        let network = self.cri.sandbox(&sandbox)?.network.context("a sandbox without a network")?;
+        let log = Path::new(&pod.log_directory).join(&container.log_path);
+        Ok(Vm { sandbox, container: id, ip: network.ip.parse()?, log, pod })
+    }
+
+    /// [`Node::start_vm`], and waits until the guest answers.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn boot_vm(&self, bed: &Bed, name: &str, script: &str) -> Result<Vm> {
+        let vm = self.start_vm(bed, name, script)?;
+        vm.wait_up()?;
+        Ok(vm)
+    }
+
+    /// Waits until a container is in `state`.
+    ///
+    /// # Errors
+    /// When it is not in time.
+    pub fn wait_state(&self, vm: &Vm, state: ContainerState, deadline: Duration) -> Result<()> {
+        wait_for(&format!("state {state:?} of the container"), deadline, || {
+            Ok((self.cri.state(&vm.container)? == state).then_some(()))
+        })
+    }
+
+    /// Removes a pod as kubelet would: container stopped and removed, sandbox stopped and removed.
+    ///
+    /// # Errors
+    /// When a call fails.
+    pub fn remove_vm(&self, vm: &Vm, grace: Duration) -> Result<()> {
+        self.cri.stop(&vm.container, grace).context("StopContainer")?;
+        self.cri.remove(&vm.container).context("RemoveContainer")?;
+        self.cri.remove_sandbox(&vm.sandbox).context("StopPodSandbox, RemovePodSandbox")
+    }
+
+    /// Runs crictl against this node.
+    ///
+    /// # Errors
+    /// When it was not built, or cannot be started.
+    pub fn crictl(&self, args: &[&str]) -> Result<Ended> {
+        let crictl = self.crictl.as_ref().context("no crictl; run `make setup`")?;
+        let endpoint = format!("unix://{CRI_SOCKET}");
+        let mut command =
+            command(crictl, ["--runtime-endpoint", &endpoint, "--image-endpoint", &endpoint, "--timeout", "60s"]);
+        finish(command.args(args), TOOL_DEADLINE)
+    }
+}
+
+impl Vm {
+    /// Waits until the tiny guest answers HTTP.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn wait_up(&self) -> Result<()> {
+        let mut last = String::new();
+        let up = wait_for(&format!("HTTP answer of {}", self.ip), BOOT_DEADLINE, || match self.info() {
+            Ok(info) => Ok(Some(info)),
+            Err(not_yet) => {
+                last = format!("{not_yet:#}");
+                Ok(None)
+            }
+        });
+        up.map(drop).with_context(|| {
+            format!("last answer: {last}; console:\n{}", fs::read_to_string(&self.log).unwrap_or_default())
+        })
+    }
+
+    /// What the tiny guest says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn info(&self) -> Result<String> {
+        http::get(self.ip, "/cgi-bin/info")
+    }
+
+    /// Its log, as written so far.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn log_text(&self) -> Result<String> {
+        fs::read_to_string(&self.log).with_context(|| format!("no log {}", self.log.display()))
+    }
+
+    /// Waits until its log has `text` in it.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn wait_log(&self, text: &str, deadline: Duration) -> Result<()> {
+        wait_for(&format!("`{text}` in the log"), deadline, || {
+            Ok(self.log_text().is_ok_and(|log| log.contains(text)).then_some(()))
+        })
+    }
+}
+
+/// Annotations that give a machine a user-data script.
+#[must_use]
+pub fn user_data(script: &str) -> HashMap<String, String> {
+    if script.is_empty() {
+        HashMap::new()
+    } else {
+        [("VirtletCloudInitUserDataScript".to_owned(), script.to_owned())].into()
+    }
+}
+
+/// Contents of `controld`'s configuration file.
+#[must_use]
+pub fn config(bed: &Bed, more: &str) -> String {
+    format!(
+        "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\n{more}\n[machine]\naccel = 'qemu'\npress_interval_s = 2\n\
+         [images]\nprotocol = 'http'\nstall_deadline_s = 3\n[log]\nlevel = 'info,controld=debug,imagestore=debug,streaming=debug'\n",
+        bed.vmwrapper().display()
+    )
+}

@@ -1,0 +1,126 @@
+//! The parent of the cases: runs each in a cell of its own, kills it at its deadline, shows its output if it failed.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::case::{Bed, Case, log_dir};
+use crate::cell::{Cell, furnish};
+use crate::config::Config;
+
+/// Lines of each daemon's log that are shown of a failed case.
+const TAIL: usize = 40;
+
+/// Runs the cases that `args` (of a test program) choose.
+pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
+    let args = Arguments::from_iter(std::iter::once("bed".to_owned()).chain(args));
+    let trial = |case: &'static Case| {
+        Trial::test(case.name, move || in_cell(case).map_err(|failed| Failed::from(format!("{failed:#}"))))
+    };
+    libtest_mimic::run(&args, cases.iter().map(trial).collect())
+}
+
+/// Runs `bed WORDS... DIR` in a cell with this process's own output, as the demo does.
+///
+/// # Errors
+/// When it fails, or leaves something on the machine.
+pub fn in_view(words: &[&str], deadline: Duration) -> Result<()> {
+    let cell = Cell::create()?;
+    let child = cell.command(words)?.stdin(Stdio::null()).spawn().context("failed to start the cell")?;
+    let outcome = outcome(end_of(child, deadline));
+    let logs = if outcome.is_err() { tails(&log_dir(cell.dir())) } else { String::new() };
+    cell.remove(false)?;
+    outcome.map_err(|failed| anyhow!("{failed:#}\n{logs}"))
+}
+
+fn in_cell(case: &Case) -> Result<()> {
+    let cell = Cell::create()?;
+    let path = cell.dir().join("output");
+    let output = fs::File::create(&path)?;
+    let child = cell
+        .command(&["case", case.name])?
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .spawn()
+        .context("failed to start the cell")?;
+    let outcome = outcome(end_of(child, case.deadline));
+    let shown = match &outcome {
+        Ok(()) => String::new(),
+        Err(_) => format!("{}{}", fs::read_to_string(&path)?, tails(&log_dir(cell.dir()))),
+    };
+    let keep = outcome.is_err() && Config::from_env().keep;
+    let kept = if keep { format!("kept: {}\n", cell.dir().display()) } else { String::new() };
+    let removed = cell.remove(keep);
+    outcome.map_err(|failed| anyhow!("{failed:#}\n{shown}{kept}"))?;
+    removed
+}
+
+/// The child's side: furnishes the cell and runs the case.
+///
+/// # Errors
+/// Whatever the case fails with.
+pub fn case(name: &str, dir: &Path, cases: &[Case]) -> Result<()> {
+    let case = cases.iter().find(|case| case.name == name).with_context(|| format!("no case `{name}`"))?;
+    inside(dir, case.run)
+}
+
+/// Runs `work` in the cell that this process is in.
+///
+/// # Errors
+/// Whatever it fails with.
+pub fn inside(dir: &Path, work: impl FnOnce(&Bed) -> Result<()>) -> Result<()> {
+    let config = Config::from_env();
+    furnish(dir, &config).context("failed to furnish the cell")?;
+    work(&Bed { config, dir: dir.to_owned() })
+}
+
+fn end_of(mut child: Child, deadline: Duration) -> Result<ExitStatus> {
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let (sender, ended) = mpsc::channel();
+    let waiter = std::thread::spawn(move || sender.send(child.wait()));
+    let status = ended.recv_timeout(deadline);
+    if status.is_err() {
+        // `unshare` takes the whole cell with it.
+        kill(pid, Signal::SIGKILL).context("failed to kill the cell")?;
+    }
+    let _told = waiter.join();
+    match status {
+        Ok(status) => status.context("failed to wait for the cell"),
+        Err(_) => bail!("killed at its deadline of {} s", deadline.as_secs()),
+    }
+}
+
+fn outcome(status: Result<ExitStatus>) -> Result<()> {
+    let status = status?;
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        (Some(code), _) => bail!("exit code {code}"),
+        (None, signal) => bail!("ended by signal {signal:?}"),
+    }
+}
+
+fn tails(logs: &Path) -> String {
+    let mut shown = String::new();
+    let mut files: Vec<_> = fs::read_dir(logs).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    for file in files {
+        let text = fs::read(&file).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        let _infallible = writeln!(shown, "--- {}", file.display());
+        for line in lines.iter().skip(lines.len().saturating_sub(TAIL)) {
+            let _infallible = writeln!(shown, "{line}");
+        }
+    }
+    shown
+}
