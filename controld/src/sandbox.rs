@@ -189,11 +189,11 @@ impl Sandboxes {
 fn attach_of(id: &PodId, config: &SandboxConfig) -> Attach {
     let hostname = if config.hostname.is_empty() { &config.name } else { &config.hostname };
     Attach {
-        pod: id.clone(),
         namespace: config.namespace.clone(),
         name: config.name.clone(),
         uid: config.uid.clone(),
         hostname: hostname.chars().take(63).collect(),
         dns: config.dns.clone(),
+        ..Attach::new(id.clone())
     }
 }

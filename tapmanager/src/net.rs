@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ipnetwork::IpNetwork;
-use proto::tap::{IfName, MacAddr, Nic};
+use proto::tap::{DataPath, IfName, MacAddr, Nic};
 
 use crate::faults::Faults;
 use crate::sys::link::{self, Link};
@@ -40,9 +40,22 @@ pub(crate) struct Joined {
     pub(crate) dhcp: Vec<PacketSocket>,
 }
 
-/// What the CNI plugins reported, as far as joining needs it.
+/// How a pod's links are to be joined, where they allow a choice.
+#[derive(Debug, Clone)]
+pub(crate) struct Wish {
+    /// How a link and its tap are joined.
+    pub(crate) data_path: DataPath,
+    /// Most queues of a tap.
+    pub(crate) queues: u16,
+    /// Whether the guest is held to its own addresses.
+    pub(crate) anti_spoof: bool,
+}
+
+/// What the CNI plugins reported of one network, as far as joining needs it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reported {
+    /// Name of the network.
+    pub(crate) network: String,
     /// Links on the container's side, in order; may be empty, then addresses tell the links.
     pub(crate) links: Vec<IfName>,
     /// Addresses, in order.
@@ -110,9 +123,14 @@ pub(crate) fn tap_name(place: usize) -> IfName {
 }
 
 /// Joins the links of a pod with taps, or changes nothing. `faults` counts each change of the kernel.
-pub(crate) async fn join(netns: &Netns, reported: &Reported, faults: &Arc<Faults>) -> Result<Joined, JoinError> {
-    let (reported, faults) = (reported.clone(), Arc::clone(faults));
-    netns.visit(move || join_here(&reported, &faults)).await?
+pub(crate) async fn join(
+    netns: &Netns,
+    reported: &[Reported],
+    wish: &Wish,
+    faults: &Arc<Faults>,
+) -> Result<Joined, JoinError> {
+    let (reported, wish, faults) = (reported.to_vec(), wish.clone(), Arc::clone(faults));
+    netns.visit(move || join_here(&reported, &wish, &faults)).await?
 }
 
 /// Takes up a joined pod again after a restart: checks that all stands as [`join`] left it, and opens packet sockets.
@@ -133,10 +151,10 @@ pub(crate) async fn open_taps(netns: &Netns, count: usize) -> Result<Vec<OwnedFd
     Ok(netns.visit(open).await??)
 }
 
-fn join_here(reported: &Reported, faults: &Faults) -> Result<Joined, JoinError> {
+fn join_here(reported: &[Reported], wish: &Wish, faults: &Faults) -> Result<Joined, JoinError> {
     let mut netlink = Netlink::open()?;
     let observed = observe::observe(&mut netlink, Path::new(SYSFS))?;
-    let plan = plan::plan(&observed, reported)?;
+    let plan = plan::plan(&observed, reported, wish)?;
     let mut kernel = kernel::Kernel::new(netlink, &observed);
     let dhcp = apply::apply(&mut kernel, &plan.steps, faults)?;
     Ok(Joined { nics: plan.nics, dhcp })

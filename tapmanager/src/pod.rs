@@ -234,6 +234,7 @@ impl View {
             name: self.request.name.clone(),
             phase: self.phase,
             ip: addresses.map(ipnetwork::IpNetwork::ip).next(),
+            trouble: None,
         }
     }
 }

@@ -155,7 +155,6 @@ impl Taps {
 #[must_use]
 pub fn attach(pod: &PodId) -> Attach {
     Attach {
-        pod: pod.clone(),
         namespace: "default".into(),
         name: format!("pod-{pod}"),
         uid: "00000000-0000-4000-8000-000000000000".into(),
@@ -165,6 +164,7 @@ pub fn attach(pod: &PodId) -> Attach {
             searches: vec!["default.svc.cluster.test".into(), "svc.cluster.test".into()],
             options: vec!["ndots:5".into()],
         }),
+        ..Attach::new(pod.clone())
     }
 }
 

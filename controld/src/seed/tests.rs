@@ -16,6 +16,8 @@ fn annotations(pairs: &[(&str, &str)]) -> PodAnnotations {
 fn nic(name: &str, last_byte: u8, addresses: &[&str]) -> Nic {
     Nic {
         name: name.parse().expect("name"),
+        network: "pods".into(),
+        data_path: proto::tap::DataPath::Tc,
         mac: proto::tap::MacAddr::new([2, 0, 0, 0xAB, 0, last_byte]).expect("mac"),
         mtu: 1450,
         queues: 1,

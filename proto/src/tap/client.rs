@@ -111,10 +111,10 @@ impl Client {
     /// Trades a token for descriptors over the hand-off socket.
     ///
     /// # Errors
-    /// See [`ClientError`]; also when the descriptors are not as many as the NICs have queues.
+    /// See [`ClientError`]; also when the descriptors are not as many as the NICs say.
     pub fn get(&self, token: Token) -> Result<(Handoff, Vec<OwnedFd>), ClientError> {
         let (HandoffReply::Nics(handoff), fds) = self.exchange(&HandoffRequest::Get { token }, "get")?;
-        let announced = handoff.nics.iter().map(|nic| usize::from(nic.queues)).sum();
+        let announced = handoff.nics.iter().map(|nic| usize::from(nic.queues) + usize::from(nic.vhost)).sum();
         if announced != fds.len() {
             let cause = CodecError::FdCount { announced, received: fds.len() };
             return Err(ClientError::Codec { path: self.path.clone(), cause });
@@ -175,7 +175,12 @@ fn name_of(request: &Request) -> &'static str {
         Request::Attach(_) => "attach",
         Request::Arm(_) => "arm",
         Request::Detach { .. } => "detach",
+        Request::Recover { .. } => "recover",
+        Request::Check { .. } => "check",
+        Request::Inspect { .. } => "inspect",
         Request::List(_) => "list",
+        Request::Stats(_) => "stats",
+        Request::Collect => "collect",
         Request::Status => "status",
     }
 }

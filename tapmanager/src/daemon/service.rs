@@ -101,6 +101,11 @@ impl<W: World> Service<W> {
                 Ok(Reply::Detached)
             }
             Request::List(list) => Ok(Reply::Pods(self.pods.page(list.after.as_ref()))),
+            Request::Recover { .. }
+            | Request::Check { .. }
+            | Request::Inspect { .. }
+            | Request::Stats(_)
+            | Request::Collect => Err(refusal(ErrorCode::BadRequest, "not answered yet".to_owned())),
             Request::Status => Ok(Reply::Status(self.status().await)),
         }
     }
@@ -147,7 +152,7 @@ impl<W: World> Service<W> {
 
     async fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
         let (net, fds) = self.pods.open_taps(pod).await?;
-        let of = |nic: &proto::tap::Nic| HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: nic.queues };
+        let of = |nic: &proto::tap::Nic| HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: nic.queues, vhost: 0 };
         info!(pod = pod.as_str(), fds = fds.len(), "descriptors handed off");
         Ok((HandoffReply::Nics(Handoff { nics: net.nics.iter().map(of).collect() }), fds))
     }

@@ -50,12 +50,11 @@ fn network() -> NetworkList {
 
 fn record(pod: &str) -> Record {
     let request = Attach {
-        pod: pod.parse().expect("pod id"),
         namespace: "default".into(),
         name: "vm".into(),
         uid: "6f0b".into(),
         hostname: "vm".into(),
-        dns: None,
+        ..Attach::new(pod.parse().expect("pod id"))
     };
     Record::intent(request, format!("/run/netns/virtlet-{pod}").into(), network())
 }
@@ -66,6 +65,8 @@ fn attached(pod: &str) -> Record {
     record.result = Some(serde_json::json!({ "cniVersion": "1.0.0", "unknown": [1.5, null] }));
     let nic = Nic {
         name: "eth0".parse().expect("name"),
+        network: "pods".into(),
+        data_path: proto::tap::DataPath::Tc,
         mac: "02:00:00:00:00:01".parse().expect("mac"),
         mtu: 1450,
         queues: 1,

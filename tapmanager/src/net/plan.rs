@@ -19,7 +19,7 @@ use proto::tap::{IfName, MacAddr, Nic, Route};
 
 use super::filter::Guard;
 use super::observe::Observed;
-use super::{Reported, tap_name};
+use super::{Reported, Wish, tap_name};
 use crate::sys::link::{Address, Hop, KernelRoute, Link};
 
 /// As many PCI slots as `vmwrapper` has for NICs.
@@ -175,20 +175,27 @@ pub(crate) enum PlanError {
 }
 
 /// Decides how to join the links that the plugins reported; without any, those that have a reported address.
-pub(crate) fn plan(observed: &Observed, reported: &Reported) -> Result<Plan, PlanError> {
-    let links = chosen_links(observed, reported)?;
+pub(crate) fn plan(observed: &Observed, reported: &[Reported], wish: &Wish) -> Result<Plan, PlanError> {
+    let mut links: Vec<(&Link, &Reported)> = Vec::new();
+    for network in reported {
+        for link in chosen_links(observed, network)? {
+            if links.iter().all(|(other, _)| *other != link) {
+                links.push((link, network));
+            }
+        }
+    }
     if links.len() > MAX_NICS {
         return Err(PlanError::TooMany { count: links.len() });
     }
     let mut plan = Plan { steps: Vec::new(), nics: Vec::new() };
-    for (place, link) in links.iter().enumerate() {
+    for (place, (link, network)) in links.iter().copied().enumerate() {
         let tap = tap_name(place);
         if observed.links.iter().any(|other| other.name == tap) {
             return Err(PlanError::NameTaken { name: tap });
         }
         let mac = usable_mac(observed, link)?;
         plan.steps.extend(steps(link, mac, &tap));
-        plan.nics.push(nic(observed, reported, link, mac)?);
+        plan.nics.push(nic(observed, network, link, mac, wish)?);
     }
     check_addresses(reported, &plan.nics)?;
     Ok(plan)
@@ -259,7 +266,7 @@ fn steps(link: &Link, mac: MacAddr, tap: &IfName) -> Vec<Step> {
     steps
 }
 
-fn nic(observed: &Observed, reported: &Reported, link: &Link, mac: MacAddr) -> Result<Nic, PlanError> {
+fn nic(observed: &Observed, reported: &Reported, link: &Link, mac: MacAddr, wish: &Wish) -> Result<Nic, PlanError> {
     let routes: Vec<&KernelRoute> = observed.routes.iter().filter(|route| route.link == link.index).collect();
     let own = own_addresses(observed, reported, link);
     if !link.up && !own.is_empty() {
@@ -270,7 +277,8 @@ fn nic(observed: &Observed, reported: &Reported, link: &Link, mac: MacAddr) -> R
         .map(|net| if routes.iter().any(|route| implies(net, route)) { net } else { host(net.ip()) })
         .collect();
     let routes = guest_routes(&link.name, &addresses, &routes)?;
-    Ok(Nic { name: link.name.clone(), mac, mtu: link.mtu, queues: 1, addresses, routes })
+    let (name, network) = (link.name.clone(), reported.network.clone());
+    Ok(Nic { name, network, data_path: wish.data_path, mac, mtu: link.mtu, queues: 1, addresses, routes })
 }
 
 /// Addresses in the order of the plugins' result, then other lasting ones in the kernel's.
@@ -321,10 +329,11 @@ fn guest_routes(name: &IfName, addresses: &[IpNetwork], routes: &[&KernelRoute])
     Ok(chosen)
 }
 
-fn check_addresses(reported: &Reported, nics: &[Nic]) -> Result<(), PlanError> {
+fn check_addresses(reported: &[Reported], nics: &[Nic]) -> Result<(), PlanError> {
     let has = |ip: IpAddr| nics.iter().any(|nic| nic.addresses.iter().any(|net| net.ip() == ip));
     // The loopback plugin reports its own, which no guest needs to be given.
-    let mut expected = reported.addresses.iter().map(IpNetwork::ip).filter(|ip| !ip.is_loopback());
+    let mut expected =
+        reported.iter().flat_map(|network| &network.addresses).map(IpNetwork::ip).filter(|ip| !ip.is_loopback());
     if let Some(address) = expected.find(|ip| !has(*ip)) {
         return Err(PlanError::AddressMissing { address });
     }

@@ -13,7 +13,7 @@ use crate::sys::testbed::{apart, ip, within};
 
 mod bed;
 
-use bed::{Bed, Events, Wire, hear, marker, tagged, untagged};
+use bed::{Bed, Events, Wire, hear, marker, tagged, untagged, wish};
 
 const FAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const DHCP_SERVER: u16 = 67;
@@ -147,11 +147,11 @@ fn whichever_step_fails_the_namespace_is_as_before() {
         let bed = Bed::new();
         ip("link add host1 up type veth peer name net1 netns pod");
         let before = bed.state();
-        let reported = Reported { links: vec!["eth0".parse().unwrap(), "net1".parse().unwrap()], ..bed.reported() };
+        let reported = [Reported { links: vec!["eth0".parse().unwrap(), "net1".parse().unwrap()], ..bed.reported() }];
         let mut failed = 0;
         let joined = loop {
             let faults = Arc::new(Faults::after_step(failed + 1));
-            match join(&bed.pod, &reported, &faults).await {
+            match join(&bed.pod, &reported, &wish(), &faults).await {
                 Ok(joined) => break joined,
                 Err(JoinError::Apply(error)) => {
                     assert!(matches!(error.cause, apply::StepError::Fault(_)), "{error}: {}", error.cause);
@@ -194,8 +194,8 @@ fn a_link_in_the_result_that_is_not_there_changes_nothing() {
     apart(async || {
         let bed = Bed::new();
         let before = bed.state();
-        let reported = Reported { links: vec!["eth7".parse().unwrap()], ..bed.reported() };
-        let error = join(&bed.pod, &reported, &Arc::new(Faults::none())).await.expect_err("refused");
+        let reported = [Reported { links: vec!["eth7".parse().unwrap()], ..bed.reported() }];
+        let error = join(&bed.pod, &reported, &wish(), &Arc::new(Faults::none())).await.expect_err("refused");
         assert!(matches!(error, JoinError::Plan(plan::PlanError::Missing { .. })), "{error}");
         assert_eq!(bed.state(), before);
     });
@@ -211,8 +211,8 @@ fn two_links_are_two_nics_with_their_own_taps() {
         bed.pod.inside(|| ip("link set net1 up")).expect("entered");
         events.until_up(&["host1".to_owned()]);
         let far = Wire::of_link("host1");
-        let reported = Reported { links: vec!["eth0".parse().unwrap(), "net1".parse().unwrap()], ..bed.reported() };
-        let joined = join(&bed.pod, &reported, &Arc::new(Faults::none())).await.expect("joined");
+        let reported = [Reported { links: vec!["eth0".parse().unwrap(), "net1".parse().unwrap()], ..bed.reported() }];
+        let joined = join(&bed.pod, &reported, &wish(), &Arc::new(Faults::none())).await.expect("joined");
         assert_eq!(joined.nics.iter().map(|nic| nic.mtu).collect::<Vec<_>>(), [1450, 9000]);
         let [first, second] = <[Wire; 2]>::try_from(bed.guests(2).await).ok().expect("two");
         let frame = ethernet(GUEST, 0x88b6, &[2; 40]);

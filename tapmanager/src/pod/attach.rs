@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use proto::tap::{Attach, PodNet, PodPhase};
+use proto::tap::{Attach, DataPath, PodNet, PodPhase};
 use tracing::warn;
 
 use super::Tools;
@@ -23,6 +23,7 @@ use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::cni::NetworkList;
 use crate::journal::{Journal, JournalError, Record};
+use crate::net::Wish;
 
 /// How many Detaches in a row fail for want of a plugin before the pod is dropped without it: a kubelet asks again
 /// within seconds, and an upgrade of plugins takes some.
@@ -95,7 +96,13 @@ impl<W: World> Tools<W> {
         let network = self.world.add(record).await.at(Step::Add)?;
         record.result = Some(network.raw);
         self.faults.after("network added").at(Step::Add)?;
-        let joined = self.world.join(&record.netns, &network.reported, &self.faults).await.at(Step::Join)?;
+        let wish = Wish {
+            data_path: record.request.data_path.unwrap_or(DataPath::Tc),
+            queues: record.request.queues.unwrap_or(1),
+            anti_spoof: record.request.anti_spoof.unwrap_or(true),
+        };
+        let reported = [network.reported];
+        let joined = self.world.join(&record.netns, &reported, &wish, &self.faults).await.at(Step::Join)?;
         progress.begun = Begun::Join;
         let dns = record.request.dns.clone().unwrap_or(network.dns);
         let net = Arc::new(PodNet { netns: record.netns.clone(), nics: joined.nics, dns });

@@ -16,7 +16,7 @@ use crate::cni::{Added, Cni, NetworkList, Target};
 use crate::dhcp::{self, Lease, Server};
 use crate::faults::Faults;
 use crate::journal::Record;
-use crate::net::{self, Joined, Reported};
+use crate::net::{self, Joined, Reported, Wish};
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
 
@@ -81,15 +81,22 @@ impl World for Kernel {
         let links = view.pod_links(&self.ifname);
         let addresses = view.ips.iter().map(|ip| ip.address).collect();
         let dns = Dns { servers: view.dns.servers, searches: view.dns.searches, options: view.dns.options };
-        Ok(Network { raw, reported: Reported { links, addresses }, dns })
+        let network = record.network.name().to_owned();
+        Ok(Network { raw, reported: Reported { network, links, addresses }, dns })
     }
 
     async fn del(&self, record: &Record) -> Result<(), WorldError> {
         Ok(self.cni.del(&record.network, &self.target(record), record.result.as_ref()).await?)
     }
 
-    async fn join(&self, netns: &Path, reported: &Reported, faults: &Arc<Faults>) -> Result<Joined, WorldError> {
-        Ok(net::join(&open(netns).await?, reported, faults).await?)
+    async fn join(
+        &self,
+        netns: &Path,
+        reported: &[Reported],
+        wish: &Wish,
+        faults: &Arc<Faults>,
+    ) -> Result<Joined, WorldError> {
+        Ok(net::join(&open(netns).await?, reported, wish, faults).await?)
     }
 
     async fn rejoin(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<PacketSocket>, WorldError> {

@@ -91,7 +91,22 @@ pub(super) const fn on_restart(phase: PodPhase, seen: Seen) -> OnRestart {
 
 fn first_difference(a: &Attach, b: &Attach) -> Option<&'static str> {
     // Taken apart, so that a new field cannot be forgotten here.
-    let Attach { pod, namespace, name, uid, hostname, dns } = a;
+    let Attach {
+        pod,
+        namespace,
+        name,
+        uid,
+        hostname,
+        dns,
+        networks,
+        data_path,
+        queues,
+        anti_spoof,
+        host_ports,
+        bandwidth,
+        sysctls,
+        cgroup,
+    } = a;
     let fields = [
         ("pod", *pod == b.pod),
         ("namespace", *namespace == b.namespace),
@@ -99,6 +114,14 @@ fn first_difference(a: &Attach, b: &Attach) -> Option<&'static str> {
         ("uid", *uid == b.uid),
         ("hostname", *hostname == b.hostname),
         ("dns", *dns == b.dns),
+        ("networks", *networks == b.networks),
+        ("data_path", *data_path == b.data_path),
+        ("queues", *queues == b.queues),
+        ("anti_spoof", *anti_spoof == b.anti_spoof),
+        ("host_ports", *host_ports == b.host_ports),
+        ("bandwidth", *bandwidth == b.bandwidth),
+        ("sysctls", *sysctls == b.sysctls),
+        ("cgroup", *cgroup == b.cgroup),
     ];
     fields.into_iter().find(|(_, same)| !same).map(|(field, _)| field)
 }

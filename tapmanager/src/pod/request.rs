@@ -20,7 +20,7 @@ pub(crate) struct BadAttach {
 
 /// Checks the texts of an Attach.
 pub(super) fn check(attach: &Attach) -> Result<(), BadAttach> {
-    let Attach { pod: _, namespace, name, uid, hostname, dns } = attach;
+    let Attach { pod: _, namespace, name, uid, hostname, dns, .. } = attach;
     check_name("namespace", namespace)?;
     check_name("name", name)?;
     if !uid.is_empty() {

@@ -92,14 +92,7 @@ fn id(pod: &str) -> PodId {
 }
 
 fn request(pod: &str) -> Attach {
-    Attach {
-        pod: id(pod),
-        namespace: "default".into(),
-        name: format!("vm-{pod}"),
-        uid: String::new(),
-        hostname: "vm".into(),
-        dns: None,
-    }
+    Attach { namespace: "default".into(), name: format!("vm-{pod}"), hostname: "vm".into(), ..Attach::new(id(pod)) }
 }
 
 #[tokio::test]
@@ -435,6 +428,7 @@ fn the_longest_page_fits_into_a_packet() {
         name: "n".repeat(request::MAX_NAME),
         phase: PodPhase::Attaching,
         ip: Some([0xffff; 8].into()),
+        trouble: Some("t".repeat(proto::tap::MAX_TROUBLE)),
     };
     let page = PodPage { pods: vec![summary; usize::from(MAX_PAGE)], more: true };
     proto::tap::encode_reply(Ok(&proto::tap::Reply::Pods(page)), 0).expect("fits");

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::cni::{CniError, ConfError, NetworkList, PluginError};
 use crate::faults::Faults;
 use crate::journal::Record;
-use crate::net::{JoinError, Joined, Reported};
+use crate::net::{JoinError, Joined, Reported, Wish};
 use crate::sys::netns::NetnsError;
 use crate::sys::packet::PacketSocket;
 
@@ -91,7 +91,8 @@ pub(crate) trait World: Send + Sync + 'static {
     fn join(
         &self,
         netns: &Path,
-        reported: &Reported,
+        reported: &[Reported],
+        wish: &Wish,
         faults: &Arc<Faults>,
     ) -> impl Future<Output = Result<Joined, WorldError>> + Send;
     /// Opens the sockets of an existing join again.

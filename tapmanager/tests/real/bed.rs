@@ -268,12 +268,10 @@ pub(super) fn id(pod: &str) -> PodId {
 
 pub(super) fn attach(pod: &str) -> Request {
     Request::Attach(Attach {
-        pod: id(pod),
         namespace: "default".into(),
         name: "vm".into(),
-        uid: String::new(),
         hostname: "vm".into(),
-        dns: None,
+        ..Attach::new(id(pod))
     })
 }
 

@@ -20,7 +20,7 @@ pub(super) fn start(path: &Path) -> Result<()> {
     listen(&listener, Backlog::new(16)?)?;
     // Only to accept: what std knows of streams is not used of a packet socket.
     let listener = UnixListener::from(listener);
-    let nic = HandoffNic { mac: "02:00:00:00:00:01".parse()?, mtu: 1450, queues: 1 };
+    let nic = HandoffNic { mac: "02:00:00:00:00:01".parse()?, mtu: 1450, queues: 1, vhost: 0 };
     let answer = encode_reply(Ok(&HandoffReply::Nics(Handoff { nics: vec![nic] })), 1)?;
     let descriptor = File::open("/dev/null")?;
     // It ends with the process; a client that it fails says so.

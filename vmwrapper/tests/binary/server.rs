@@ -62,7 +62,7 @@ impl Server {
 /// NICs with these numbers of queues.
 pub(crate) fn nics(queues: &[u16]) -> Handoff {
     let mac = |index: usize| MacAddr::new([2, 0, 0, 0, 0, u8::try_from(index).expect("few")]).expect("mac");
-    let nic = |(index, &queues)| HandoffNic { mac: mac(index), mtu: 1450, queues };
+    let nic = |(index, &queues)| HandoffNic { mac: mac(index), mtu: 1450, queues, vhost: 0 };
     Handoff { nics: queues.iter().enumerate().map(nic).collect() }
 }
 

@@ -1,8 +1,10 @@
 use std::net::IpAddr;
 
 use super::super::{
-    Arm, Attach, Dns, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, List, Nic, PodId, PodNet, PodPage,
-    PodPhase, PodSummary, QemuUser, Reply, Request, Route, ServerStatus, Token,
+    Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, Dns, Handoff, HandoffNic, HandoffReply,
+    HandoffRequest, Hello, HostPort, List, MAX_STATS_PAGE, MAX_TROUBLE, NetworkAsk, Nic, NicStats, PodDetail, PodId,
+    PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser, Reply, Request, Route, ServerStatus,
+    StatsPage, Token,
 };
 use super::*;
 
@@ -32,10 +34,35 @@ fn requests() -> Vec<Request> {
             uid: "6f0b".into(),
             hostname: "vm".into(),
             dns: Some(dns()),
+            networks: vec![NetworkAsk {
+                network: Some("storage".into()),
+                interface: Some("net1".parse().expect("name")),
+                mac: Some("02:00:00:00:00:02".parse().expect("mac")),
+                ips: vec!["10.78.0.9/24".parse().expect("net")],
+                device_id: Some("0000:01:10.0".into()),
+                aliases: vec!["db".into()],
+            }],
+            data_path: Some(DataPath::Ebpf),
+            queues: Some(4),
+            anti_spoof: Some(false),
+            host_ports: vec![HostPort {
+                host_ip: Some(IpAddr::from([192, 0, 2, 1])),
+                host_port: 8080,
+                container_port: 80,
+                protocol: PortProtocol::Tcp,
+            }],
+            bandwidth: Some(Bandwidth { ingress_rate: Some(1_000_000), ..Bandwidth::default() }),
+            sysctls: [("net.ipv4.ip_forward".into(), "1".into())].into(),
+            cgroup: "/kubepods/pod6f0b".into(),
         }),
         Request::Arm(Arm { pod: pod() }),
         Request::Detach { pod: pod() },
+        Request::Recover { pod: pod() },
+        Request::Check { pod: pod() },
+        Request::Inspect { pod: pod() },
         Request::List(List { after: Some(pod()) }),
+        Request::Stats(List { after: Some(pod()) }),
+        Request::Collect,
         Request::Status,
     ]
 }
@@ -45,6 +72,8 @@ fn net() -> PodNet {
         netns: "/run/netns/virtlet-0f1e2d3c".into(),
         nics: vec![Nic {
             name: "eth0".parse().expect("name"),
+            network: "pods".into(),
+            data_path: DataPath::Tc,
             mac: "02:00:00:00:00:01".parse().expect("mac"),
             mtu: 1450,
             queues: 1,
@@ -55,6 +84,31 @@ fn net() -> PodNet {
             ],
         }],
         dns: dns(),
+    }
+}
+
+fn summary() -> PodSummary {
+    PodSummary {
+        pod: pod(),
+        namespace: "default".into(),
+        name: "vm".into(),
+        phase: PodPhase::Attached,
+        ip: Some(IpAddr::from([10, 77, 0, 2])),
+        trouble: Some("tap `tap0` is gone".into()),
+    }
+}
+
+fn counters() -> NicStats {
+    NicStats {
+        name: "eth0".parse().expect("name"),
+        rx_bytes: 1,
+        rx_packets: 2,
+        rx_errors: 3,
+        rx_dropped: 4,
+        tx_bytes: 5,
+        tx_packets: 6,
+        tx_errors: 7,
+        tx_dropped: 8,
     }
 }
 
@@ -71,16 +125,16 @@ fn replies() -> Vec<Reply> {
         Reply::Attached(net()),
         Reply::Armed { token: Token::from_random([7; 16]) },
         Reply::Detached,
-        Reply::Pods(PodPage {
-            pods: vec![PodSummary {
-                pod: pod(),
-                namespace: "default".into(),
-                name: "vm".into(),
-                phase: PodPhase::Attached,
-                ip: Some(IpAddr::from([10, 77, 0, 2])),
-            }],
-            more: true,
-        }),
+        Reply::Pods(PodPage { pods: vec![summary()], more: true }),
+        Reply::Checked(CheckReport { findings: vec!["tap `tap0` is gone".into()], checked: vec!["links".into()] }),
+        Reply::Pod(Box::new(PodDetail {
+            summary: summary(),
+            request: Attach::new(pod()),
+            net: Some(net()),
+            explanation: vec!["eth0: a veth of network `pods`, joined with tap0 by tc".into()],
+        })),
+        Reply::Stats(StatsPage { pods: vec![PodStats { pod: pod(), nics: vec![counters()] }], more: false }),
+        Reply::Collected(CollectReport { removed: vec!["namespace `virtlet-1`".into()], kept: Vec::new() }),
     ]
 }
 
@@ -91,7 +145,7 @@ fn the_wire_is_pinned() {
     lines.push(text(encode_request(&HandoffRequest::Get { token: Token::from_random([7; 16]) })));
     lines.extend(replies().iter().map(|reply| text(encode_reply(Ok(reply), 0))));
     let handoff = HandoffReply::Nics(Handoff {
-        nics: vec![HandoffNic { mac: "02:00:00:00:00:01".parse().expect("mac"), mtu: 1450, queues: 1 }],
+        nics: vec![HandoffNic { mac: "02:00:00:00:00:01".parse().expect("mac"), mtu: 1450, queues: 1, vhost: 0 }],
     });
     lines.push(text(encode_reply(Ok(&handoff), 1)));
     let refused = ErrorBody { code: ErrorCode::NotFound, message: "no pod `0f1e2d3c`".into() };
@@ -114,18 +168,18 @@ fn every_message_comes_back_as_it_went() {
 #[test]
 fn malformed_messages_are_refused_with_a_reason() {
     let over_long = vec![b' '; MAX_MESSAGE + 1];
-    let nested = format!(r#"{{"v":1,"body":{}"#, "[".repeat(100_000));
+    let nested = format!(r#"{{"v":2,"body":{}"#, "[".repeat(100_000));
     for (bytes, code) in [
         (&b""[..], ErrorCode::BadRequest),
         (b"\xff\xfe", ErrorCode::BadRequest),
         (b"{}", ErrorCode::BadRequest),
-        (br#"{"v":2,"anything":{}}"#, ErrorCode::Version),
-        (br#"{"v":1,"body":{"fly":{}}}"#, ErrorCode::BadRequest),
-        (br#"{"v":1,"body":{"arm":{"pod":"../x"}}}"#, ErrorCode::BadRequest),
-        (br#"{"v":1,"body":{"arm":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
-        (br#"{"v":1,"body":{"detach":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
-        (br#"{"v":1,"extra":1,"body":"status"}"#, ErrorCode::BadRequest),
-        (br#"{"v":1,"body":"status"} trailing"#, ErrorCode::BadRequest),
+        (br#"{"v":1,"anything":{}}"#, ErrorCode::Version),
+        (br#"{"v":2,"body":{"fly":{}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":2,"body":{"arm":{"pod":"../x"}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":2,"body":{"arm":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":2,"body":{"detach":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":2,"extra":1,"body":"status"}"#, ErrorCode::BadRequest),
+        (br#"{"v":2,"body":"status"} trailing"#, ErrorCode::BadRequest),
         (&over_long, ErrorCode::BadRequest),
         (nested.as_bytes(), ErrorCode::BadRequest),
     ] {
@@ -150,8 +204,29 @@ fn a_full_page_of_the_longest_summaries_fits_into_a_packet() {
         name: "p".repeat(253),
         phase: PodPhase::Detaching,
         ip: Some("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().expect("ip")),
+        trouble: Some("t".repeat(MAX_TROUBLE)),
     };
     let pods = vec![summary; usize::from(super::super::MAX_PAGE)];
     let bytes = encode_reply(Ok(&Reply::Pods(PodPage { pods, more: true })), 0).expect("fits");
+    assert!(bytes.len() <= MAX_MESSAGE);
+}
+
+#[test]
+fn a_full_page_of_the_longest_counters_fits_into_a_packet() {
+    let most = u64::MAX;
+    let nic = NicStats {
+        name: "n".repeat(15).parse().expect("name"),
+        rx_bytes: most,
+        rx_packets: most,
+        rx_errors: most,
+        rx_dropped: most,
+        tx_bytes: most,
+        tx_packets: most,
+        tx_errors: most,
+        tx_dropped: most,
+    };
+    let stats = PodStats { pod: "a".repeat(64).parse().expect("pod id"), nics: vec![nic; 15] };
+    let pods = vec![stats; usize::from(MAX_STATS_PAGE)];
+    let bytes = encode_reply(Ok(&Reply::Stats(StatsPage { pods, more: true })), 0).expect("fits");
     assert!(bytes.len() <= MAX_MESSAGE);
 }

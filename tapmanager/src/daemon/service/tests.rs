@@ -82,14 +82,7 @@ fn pod() -> PodId {
 }
 
 fn request() -> Attach {
-    Attach {
-        pod: pod(),
-        namespace: "default".into(),
-        name: "vm".into(),
-        uid: String::new(),
-        hostname: "vm".into(),
-        dns: None,
-    }
+    Attach { namespace: "default".into(), name: "vm".into(), hostname: "vm".into(), ..Attach::new(pod()) }
 }
 
 fn me(uid: u32) -> Peer {

@@ -5,6 +5,8 @@ use super::*;
 fn nic(addresses: &[&str], routes: &[(&str, &str)]) -> Nic {
     Nic {
         name: "eth0".parse().unwrap(),
+        network: "pods".into(),
+        data_path: proto::tap::DataPath::Tc,
         mac: "02:00:00:00:00:01".parse().unwrap(),
         mtu: 1450,
         queues: 1,

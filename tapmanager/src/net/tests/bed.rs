@@ -15,7 +15,7 @@ use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::faults::Faults;
 use crate::net::filter::tests::ethernet;
-use crate::net::{JoinError, Joined, Reported, join, open_taps, tap_name};
+use crate::net::{JoinError, Joined, Reported, Wish, join, open_taps, tap_name};
 use crate::sys::bpf::Program;
 use crate::sys::link::{self, Link};
 use crate::sys::netlink::Netlink;
@@ -68,11 +68,11 @@ impl Bed {
 
     pub(super) fn reported(&self) -> Reported {
         let addresses = vec!["10.77.0.2/24".parse().unwrap(), "fd00:77::2/64".parse().unwrap()];
-        Reported { links: vec!["eth0".parse().unwrap()], addresses }
+        Reported { network: "pods".to_owned(), links: vec!["eth0".parse().unwrap()], addresses }
     }
 
     pub(super) async fn join(&self) -> Result<Joined, JoinError> {
-        join(&self.pod, &self.reported(), &Arc::new(Faults::none())).await
+        join(&self.pod, &[self.reported()], &wish(), &Arc::new(Faults::none())).await
     }
 
     /// The ends of the taps that a guest would have, ready for frames.
@@ -247,4 +247,8 @@ impl Events {
 
 fn is(link: &LinkMessage, name: &str) -> bool {
     link.attributes.contains(&LinkAttribute::IfName(name.to_owned()))
+}
+
+pub(super) fn wish() -> Wish {
+    Wish { data_path: proto::tap::DataPath::Tc, queues: 1, anti_spoof: true }
 }

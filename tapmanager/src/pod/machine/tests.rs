@@ -4,12 +4,11 @@ use super::*;
 
 fn request() -> Attach {
     Attach {
-        pod: "p1".parse().expect("pod id"),
         namespace: "default".into(),
         name: "vm".into(),
         uid: "u1".into(),
         hostname: "vm".into(),
-        dns: None,
+        ..Attach::new("p1".parse().expect("pod id"))
     }
 }
 

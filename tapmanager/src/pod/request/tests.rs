@@ -2,16 +2,14 @@ use super::*;
 
 fn request() -> Attach {
     Attach {
-        pod: "p1".parse().expect("pod id"),
         namespace: "kube-system".into(),
         name: "vm-0.test".into(),
-        uid: String::new(),
-        hostname: String::new(),
         dns: Some(Dns {
             servers: vec![],
             searches: vec!["default.svc.cluster.local".into(), ".".into()],
             options: vec!["ndots:5".into()],
         }),
+        ..Attach::new("p1".parse().expect("pod id"))
     }
 }
 

@@ -13,7 +13,7 @@ use super::super::world::{Network, Seen, Serving, World, WorldError};
 use crate::cni::NetworkList;
 use crate::faults::Faults;
 use crate::journal::Record;
-use crate::net::{Joined, Reported};
+use crate::net::{Joined, Reported, Wish};
 use crate::sys::packet::PacketSocket;
 
 #[derive(Debug, Default)]
@@ -83,6 +83,8 @@ pub(crate) fn network() -> NetworkList {
 pub(crate) fn nics() -> Vec<Nic> {
     vec![Nic {
         name: "eth0".parse().expect("name"),
+        network: "pods".into(),
+        data_path: proto::tap::DataPath::Tc,
         mac: "02:00:00:00:00:01".parse().expect("mac"),
         mtu: 1500,
         queues: 1,
@@ -125,7 +127,8 @@ impl World for Arc<Fake> {
         // Half of it is done even if it fails.
         self.state().added.insert(record.netns.clone());
         drop(self.verb("add")?);
-        let reported = Reported { links: vec!["eth0".parse().expect("name")], addresses: vec![] };
+        let reported =
+            Reported { network: "pods".into(), links: vec!["eth0".parse().expect("name")], addresses: vec![] };
         Ok(Network { raw: serde_json::json!({ "cniVersion": "1.0.0" }), reported, dns: Dns::default() })
     }
 
@@ -134,7 +137,7 @@ impl World for Arc<Fake> {
         Ok(())
     }
 
-    async fn join(&self, netns: &Path, _: &Reported, faults: &Arc<Faults>) -> Result<Joined, WorldError> {
+    async fn join(&self, netns: &Path, _: &[Reported], _: &Wish, faults: &Arc<Faults>) -> Result<Joined, WorldError> {
         let mut state = self.verb("join")?;
         // Undone by itself when it fails, as the real one.
         faults.after("joined").map_err(|_| WorldError::Fake { verb: "join", culprits: vec![] })?;
