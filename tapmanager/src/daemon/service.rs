@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use proto::tap::{
-    CodecError, ErrorBody, ErrorCode, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, PodId, QemuUser, Reply,
-    Request, ServerStatus, Token, decode_request, encode_reply,
+    CodecError, ErrorBody, ErrorCode, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, Nic, PodId, QemuUser,
+    Reply, Request, ServerStatus, Token, decode_request, encode_reply,
 };
 use serde::Serialize;
 use tracing::{debug, error, info, warn};
@@ -22,7 +22,7 @@ use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::config::Config;
 use crate::journal::Unreadable;
-use crate::pod::{PodError, Pods, World};
+use crate::pod::{Opened, PodError, Pods, World};
 use crate::rpc::{Answer, Edge, Executable, Peer, refusal};
 use crate::tokens::Tokens;
 
@@ -101,11 +101,16 @@ impl<W: World> Service<W> {
                 Ok(Reply::Detached)
             }
             Request::List(list) => Ok(Reply::Pods(self.pods.page(list.after.as_ref()))),
-            Request::Recover { .. }
-            | Request::Check { .. }
-            | Request::Inspect { .. }
-            | Request::Stats(_)
-            | Request::Collect => Err(refusal(ErrorCode::BadRequest, "not answered yet".to_owned())),
+            Request::Recover { pod } => {
+                let net = self.pods.take_up(&pod).await.map_err(|error| error.body())?;
+                Ok(Reply::Attached(net.as_ref().clone()))
+            }
+            Request::Check { pod } => Ok(Reply::Checked(self.pods.check(&pod).await.map_err(|error| error.body())?)),
+            Request::Inspect { pod } => {
+                Ok(Reply::Pod(Box::new(self.pods.inspect(&pod).await.map_err(|error| error.body())?)))
+            }
+            Request::Stats(list) => Ok(Reply::Stats(self.pods.stats(list.after.as_ref()).await)),
+            Request::Collect => Ok(Reply::Collected(self.pods.collect().await)),
             Request::Status => Ok(Reply::Status(self.status().await)),
         }
     }
@@ -151,10 +156,10 @@ impl<W: World> Service<W> {
     }
 
     async fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
-        let (net, fds) = self.pods.open_taps(pod).await?;
-        let of = |nic: &proto::tap::Nic| HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: nic.queues, vhost: 0 };
+        let (net, Opened { fds, vhost }) = self.pods.open_taps(pod).await?;
+        let of = |(nic, vhost): (&Nic, u16)| HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: nic.queues, vhost };
         info!(pod = pod.as_str(), fds = fds.len(), "descriptors handed off");
-        Ok((HandoffReply::Nics(Handoff { nics: net.nics.iter().map(of).collect() }), fds))
+        Ok((HandoffReply::Nics(Handoff { nics: net.nics.iter().zip(vhost).map(of).collect() }), fds))
     }
 
     /// Whether the peer is `vmwrapper`, run as QEMU's user. It is told which of the two it is not: both are plain to it.
