@@ -27,6 +27,7 @@ use crate::journal::durable::DurableError;
 use crate::journal::{Journal, JournalError, Loaded};
 use crate::pod::{Kernel, Patience, Pods, Settings, Tools};
 use crate::rpc::{self, Limits, SocketError};
+use crate::spawner::Spawner;
 use access::QemuAccess;
 use service::{Control, HandOff, Service};
 use startup::StateLock;
@@ -115,8 +116,13 @@ pub struct Daemon {
 ///
 /// # Errors
 /// When it cannot start; see [`DaemonError`]. What fails later is logged and answered.
-pub async fn run(config: Config, faults: Arc<Faults>, shutdown: impl Future<Output = ()>) -> Result<(), DaemonError> {
-    let daemon = Daemon::start(config, faults).await?;
+pub async fn run(
+    config: Config,
+    spawner: Spawner,
+    faults: Arc<Faults>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), DaemonError> {
+    let daemon = Daemon::start(config, spawner, faults).await?;
     tell_systemd(sd_notify::NotifyState::Ready);
     daemon.serve(shutdown).await;
     Ok(())
@@ -137,7 +143,7 @@ impl Daemon {
     ///
     /// # Errors
     /// See [`DaemonError`].
-    pub async fn start(config: Config, faults: Arc<Faults>) -> Result<Self, DaemonError> {
+    pub async fn start(config: Config, spawner: Spawner, faults: Arc<Faults>) -> Result<Self, DaemonError> {
         config.check()?;
         info!(config = ?config, "starting");
         startup::probe()?;
@@ -148,7 +154,7 @@ impl Daemon {
         for file in &unreadable {
             error!(error = %Chain(file), "a pod is not recovered");
         }
-        let cni = Cni::new(config.cni_conf_dir.clone(), config.cni_plugin_dirs.clone(), config.cni_deadline);
+        let cni = Cni::new(config.cni_conf_dir.clone(), config.cni_plugin_dirs.clone(), config.cni_deadline, spawner);
         let world = Kernel::new(cni, config.dhcp_lease);
         let place = (config.netns_dir.clone(), startup::boot_id()?);
         let tools = Tools::new(world, journal, place, settings(&config), faults);

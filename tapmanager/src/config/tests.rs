@@ -49,6 +49,7 @@ fn every_key_takes_effect() {
         detach_give_up_s = 86400
         qemu_uid = 1
         qemu_gid = 2
+        seccomp = false
         log_format = "json"
         log_level = "trace"
         "#,
@@ -78,6 +79,7 @@ fn every_key_takes_effect() {
             detach_give_up: Duration::from_secs(86400),
             qemu_uid: Some(1),
             qemu_gid: Some(2),
+            seccomp: false,
             log_format: LogFormat::Json,
             log_level: LogLevel::Trace,
         }
