@@ -9,6 +9,7 @@
 //!   long as it is there. A note that a power failure tore is as good as none: the intent below it names all that has
 //!   to be undone. A note that is older than its file, because the daemon was killed before it could remove it, says
 //!   what was true a moment before, and acting on that is right as well.
+//! - Records of the first release are read as well ([`first`]).
 //! - A file that does not parse, names another pod, or comes from a newer release is never touched: it is reported,
 //!   and its pod cannot be attached until somebody has looked at it.
 //! - The directory is read once; lists come from memory.
@@ -16,8 +17,8 @@
 //! All functions block on the disk: call them off the reactor.
 
 pub(crate) mod durable;
+mod first;
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -30,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cni::NetworkList;
 use durable::{DurableError, Existing, Keep};
+use first::{FIRST, FirstRecord};
 
 /// Version of the files. Any change of meaning raises it.
 const VERSION: u32 = 2;
@@ -43,8 +45,8 @@ const NOTE_SUFFIX: &str = ".note";
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     version: u32,
-    /// The boot of the node in which it was made (`/proc/sys/kernel/random/boot_id`).
-    pub(crate) boot: String,
+    /// The boot of the node in which it was made (`/proc/sys/kernel/random/boot_id`). The first release wrote none.
+    pub(crate) boot: Option<String>,
     /// How far it was when this was written.
     pub(crate) phase: PodPhase,
     /// What was asked for.
@@ -131,12 +133,7 @@ enum UnreadableCause {
     #[error("it has more than {MAX_FILE} bytes")]
     TooLong,
     #[error("its version is {theirs}, this program knows {VERSION}; install the newer release")]
-    Newer { theirs: u32 },
-    #[error(
-        "its version is {theirs}, this program knows {VERSION}; detach the pod with the release that wrote it, \
-         or remove the file if the node was rebooted since"
-    )]
-    Older { theirs: u32 },
+    Version { theirs: u32 },
     #[error("it is about pod `{}`", pod.as_str())]
     OtherPod { pod: PodId },
     #[error("its pod is attached, but has no network")]
@@ -191,7 +188,7 @@ impl Record {
     ) -> Self {
         Self {
             version: VERSION,
-            boot,
+            boot: Some(boot),
             phase: PodPhase::Attaching,
             request,
             netns,
@@ -365,12 +362,11 @@ fn read(path: &Path) -> Result<Found, UnreadableCause> {
 fn parse(path: &Path, pod: &PodId) -> Result<Record, UnreadableCause> {
     let bytes = read_bounded(path)?;
     let VersionOnly { version } = serde_json::from_slice(&bytes)?;
-    match version.cmp(&VERSION) {
-        Ordering::Greater => return Err(UnreadableCause::Newer { theirs: version }),
-        Ordering::Less => return Err(UnreadableCause::Older { theirs: version }),
-        Ordering::Equal => {}
-    }
-    let record: Record = serde_json::from_slice(&bytes)?;
+    let record: Record = match version {
+        VERSION => serde_json::from_slice(&bytes)?,
+        FIRST => serde_json::from_slice::<FirstRecord>(&bytes)?.into(),
+        theirs => return Err(UnreadableCause::Version { theirs }),
+    };
     if record.pod() != pod {
         return Err(UnreadableCause::OtherPod { pod: record.request.pod });
     }

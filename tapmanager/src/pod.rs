@@ -356,14 +356,13 @@ impl View {
             name: self.request.name.clone(),
             phase: self.phase,
             ip: addresses.map(ipnetwork::IpNetwork::ip).next(),
-            trouble: self.trouble.as_deref().map(shortened),
+            trouble: self.trouble.as_deref().map(|trouble| shortened(trouble, MAX_TROUBLE)),
         }
     }
 }
 
-/// At most [`MAX_TROUBLE`] bytes of JSON, without control characters.
-fn shortened(text: &str) -> String {
-    let mut room = MAX_TROUBLE;
+/// At most `room` bytes of JSON, without control characters.
+fn shortened(text: &str, mut room: usize) -> String {
     let mut short = String::new();
     for c in text.chars() {
         let c = if c.is_control() { ' ' } else { c };

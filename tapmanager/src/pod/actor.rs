@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 use super::attach::Progress;
 use super::error::{AttachError, DetachError, PodError, StepError, Undone};
 use super::machine::{AfterFailure, NETNS_GONE, OnAttach, OnRestart, after_failure, on_attach, on_restart};
-use super::world::{Serving, World};
+use super::world::{Seen, Serving, World};
 use super::{Shared, View};
 use crate::chain::Chain;
 use crate::journal::Record;
@@ -240,7 +240,9 @@ impl<W: World> Actor<W> {
                 return held.in_trouble(&Chain(&error).to_string(), &self.publish);
             }
         };
-        let (phase, same_boot) = (held.record.phase, held.record.boot == tools.boot);
+        let phase = held.record.phase;
+        // No mount outlives a reboot.
+        let same_boot = held.record.boot.as_ref().map_or(seen == Seen::Netns, |boot| *boot == tools.boot);
         match on_restart(phase, same_boot, seen) {
             OnRestart::TakeAway => {
                 info!(?phase, same_boot, "taking away what an earlier run left");

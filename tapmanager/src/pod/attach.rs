@@ -57,7 +57,7 @@ impl<W: World> Tools<W> {
             return Err(StepError { step: Step::CreateNetns, cause: StepCause::Taken });
         }
         let names = request::interfaces(&request.networks).at(Step::ReadConfiguration)?;
-        let asks = request.networks.iter().cloned().chain(request.networks.is_empty().then(default_ask));
+        let asks = request.networks.iter().cloned().chain(request.networks.is_empty().then(NetworkAsk::default));
         let attachments = networks
             .into_iter()
             .zip(names)
@@ -152,9 +152,4 @@ impl<W: World> Tools<W> {
         let (journal, pod) = (self.journal.clone(), record.pod().clone());
         off_reactor(move || journal.remove(&pod)).await
     }
-}
-
-/// What a pod asks for that asks for nothing.
-const fn default_ask() -> NetworkAsk {
-    NetworkAsk { network: None, interface: None, mac: None, ips: Vec::new(), device_id: None, aliases: Vec::new() }
 }

@@ -13,10 +13,11 @@ use tracing::{info, warn};
 use super::actor::Actor;
 use super::error::PodError;
 use super::machine::NETNS_GONE;
+use super::shortened;
 use super::world::{Checked, Seen, World, WorldError};
 use crate::chain::Chain;
 
-/// Most lines of a report, and most characters of a line: it has to fit into a packet.
+/// Most lines of a report, and most bytes of a line: two reports fit into a packet, and one beside the largest request.
 pub(super) const MAX_LINES: usize = 128;
 pub(super) const MAX_LINE: usize = 400;
 
@@ -131,15 +132,12 @@ impl<W: World> Actor<W> {
     }
 }
 
-/// At most [`MAX_LINES`] lines of at most [`MAX_LINE`] characters.
+/// At most [`MAX_LINES`] lines, each of at most [`MAX_LINE`] bytes of JSON.
 pub(super) fn bounded(mut lines: Vec<String>) -> Vec<String> {
     let more = lines.len().saturating_sub(MAX_LINES);
     lines.truncate(MAX_LINES);
     for line in &mut lines {
-        if let Some((end, _)) = line.char_indices().nth(MAX_LINE) {
-            line.truncate(end);
-            line.push('…');
-        }
+        *line = shortened(line, MAX_LINE);
     }
     if more > 0 {
         lines.push(format!("and {more} more"));

@@ -15,7 +15,9 @@ pub(super) const MAX_NAME: usize = 253;
 /// Kubernetes keeps searches to 32, servers to 3 and options to a few; the rest is room.
 const MAX_ENTRIES: usize = 32;
 /// A machine has few slots for NICs; a meta plugin may add more.
-const MAX_NETWORKS: usize = 16;
+pub(super) const MAX_NETWORKS: usize = 16;
+/// Long names, many of which would fill a packet.
+const MAX_ALIASES: usize = 8;
 const MAX_HOST_PORTS: usize = 256;
 const MAX_SYSCTLS: usize = 64;
 /// What the kernel takes at most in one write is a page.
@@ -123,7 +125,7 @@ fn check_network(ask: &NetworkAsk) -> Result<(), BadAttach> {
         let plain = plain && (1..=64).contains(&device_id.len());
         require(plain, "networks.device_id", "is not 1 to 64 letters, digits, `-`, `.`, `_` and `:`")?;
     }
-    require(aliases.len() <= MAX_ENTRIES, "networks.aliases", "has more than 32 entries")?;
+    require(aliases.len() <= MAX_ALIASES, "networks.aliases", "has more than 8 entries")?;
     aliases.iter().try_for_each(|alias| check_name("networks.aliases", alias))
 }
 
