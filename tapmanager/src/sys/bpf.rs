@@ -48,7 +48,7 @@ const TAX: u16 = 0x00;
 /// Offset at which loads read what the kernel knows about the frame instead of its bytes (`SKF_AD_OFF`).
 const ANCILLARY: u32 = (-0x1000_i32).cast_unsigned();
 /// Whether the kernel took an 802.1Q tag off the frame (`SKF_AD_VLAN_TAG_PRESENT`).
-const VLAN_TAG_PRESENT: u32 = ANCILLARY + 48;
+pub(crate) const VLAN_TAG_PRESENT: u32 = ANCILLARY + 48;
 
 /// One instruction, as `struct sock_filter` has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
