@@ -32,7 +32,7 @@ mod plan;
 mod stand;
 mod stats;
 
-use stand::Standing;
+use stand::{Guarded, Standing};
 
 const SYSFS: &str = "/sys";
 
@@ -150,14 +150,15 @@ pub(crate) async fn join(
 /// Takes up a joined pod again after a restart or a repair: checks that its guest is connected and guarded, and opens
 /// packet sockets.
 pub(crate) async fn rejoin(netns: &Netns, nics: &[Nic]) -> Result<Vec<Option<PacketSocket>>, JoinError> {
-    let nics = nics.to_vec();
+    // Whether the guards are those of today does not matter here.
+    let nics = guarded(nics, false)?;
     netns.visit(move || rejoin_here(&nics)).await?
 }
 
 /// What is not as [`join`] left it; nothing when all is well.
 pub(crate) async fn check(netns: &Netns, nics: &[Nic], wish: &Wish) -> Result<Vec<String>, JoinError> {
-    let (nics, wish) = (nics.to_vec(), wish.clone());
-    let look = move || Ok(Standing::look(&mut Netlink::open()?, &nics)?.findings(&nics, &wish));
+    let nics = guarded(nics, wish.anti_spoof)?;
+    let look = move || Ok(Standing::look(&mut Netlink::open()?, &nics)?.findings(&nics));
     let findings: Result<Vec<stand::Finding>, JoinError> = netns.visit(look).await?;
     Ok(findings?.iter().map(ToString::to_string).collect())
 }
@@ -170,8 +171,8 @@ pub(crate) async fn repair(
     wish: &Wish,
     faults: &Arc<Faults>,
 ) -> Result<Vec<String>, JoinError> {
-    let (nics, wish, faults) = (nics.to_vec(), wish.clone(), Arc::clone(faults));
-    netns.visit(move || repair_here(&nics, &wish, &faults)).await?
+    let (nics, faults) = (guarded(nics, wish.anti_spoof)?, Arc::clone(faults));
+    netns.visit(move || repair_here(&nics, &faults)).await?
 }
 
 /// Counters of a pod's NICs, in their order.
@@ -212,26 +213,30 @@ fn hears_guest(nic: &Nic) -> bool {
     nic.data_path != DataPath::Macvtap
 }
 
-fn rejoin_here(nics: &[Nic]) -> Result<Vec<Option<PacketSocket>>, JoinError> {
+fn guarded(nics: &[Nic], anti_spoof: bool) -> Result<Vec<Guarded>, JoinError> {
+    let guarded = |nic: &Nic| Ok(Guarded { nic: nic.clone(), guards: plan::Guards::of(nic, anti_spoof)? });
+    nics.iter().map(guarded).collect()
+}
+
+fn rejoin_here(nics: &[Guarded]) -> Result<Vec<Option<PacketSocket>>, JoinError> {
     let standing = Standing::look(&mut Netlink::open()?, nics)?;
-    // Whether the guards are those of today does not matter here.
-    let found: Vec<_> = standing.findings(nics, &Wish::default()).into_iter().filter(stand::Finding::is_break).collect();
+    let found: Vec<_> = standing.findings(nics).into_iter().filter(stand::Finding::is_break).collect();
     if !found.is_empty() {
         return Err(JoinError::Changed { found });
     }
-    let listen = |(place, nic)| {
+    let listen = |(place, Guarded { nic, .. }): (usize, &Guarded)| {
         let tap = tap_name(place);
         let link = standing.link(&tap).filter(|_| hears_guest(nic));
-        let socket = link.map(|link| PacketSocket::open(link.index, &filter::dhcp_requests())).transpose();
+        let socket = link.map(|link| PacketSocket::open(link.index, &filter::guest_requests())).transpose();
         socket.map_err(|cause| JoinError::Listen { tap, cause })
     };
     nics.iter().enumerate().map(listen).collect()
 }
 
-fn repair_here(nics: &[Nic], wish: &Wish, faults: &Faults) -> Result<Vec<String>, JoinError> {
+fn repair_here(nics: &[Guarded], faults: &Faults) -> Result<Vec<String>, JoinError> {
     let mut netlink = Netlink::open()?;
     let standing = Standing::look(&mut netlink, nics)?;
-    let steps = standing.repairs(nics, wish).map_err(|found| JoinError::Changed { found })?;
+    let steps = standing.repairs(nics).map_err(|found| JoinError::Changed { found })?;
     apply::apply(&mut kernel::Kernel::new(netlink, &standing.observed.links), &steps, faults)?;
     Ok(steps.iter().map(ToString::to_string).collect())
 }

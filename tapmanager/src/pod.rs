@@ -17,7 +17,6 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -135,11 +134,11 @@ impl<W: World> Pods<W> {
     }
 
     /// Opens the pod's taps for its machine. The caller sends them and closes them at once.
-    pub(crate) async fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Vec<OwnedFd>), PodError> {
+    pub(crate) async fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Vec<Opened>), PodError> {
         let net = self.usable(pod)?;
         let opened = self.shared.tools.world.open_taps(&net.netns, &net.nics).await;
-        let fds = opened.map_err(|cause| PodError::Taps { pod: pod.clone(), cause })?;
-        Ok((net, fds))
+        let opened = opened.map_err(|cause| PodError::Taps { pod: pod.clone(), cause })?;
+        Ok((net, opened))
     }
 
     /// Whether a pod could be given a network now.

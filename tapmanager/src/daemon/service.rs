@@ -22,6 +22,7 @@ use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::config::Config;
 use crate::journal::Unreadable;
+use crate::net::Opened;
 use crate::pod::{PodError, Pods, World};
 use crate::rpc::{Answer, Edge, Executable, Peer, refusal};
 use crate::tokens::Tokens;
@@ -151,10 +152,17 @@ impl<W: World> Service<W> {
     }
 
     async fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
-        let (net, fds) = self.pods.open_taps(pod).await?;
-        let of = |nic: &proto::tap::Nic| HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: nic.queues, vhost: 0 };
+        let (net, opened) = self.pods.open_taps(pod).await?;
+        // A NIC has a handful.
+        let count = |fds: &[OwnedFd]| u16::try_from(fds.len()).unwrap_or(u16::MAX);
+        let of = |(nic, opened): (&proto::tap::Nic, &Opened)| {
+            let (queues, vhost) = (count(&opened.queues), count(&opened.vhost));
+            HandoffNic { mac: nic.mac, mtu: nic.mtu, queues, vhost }
+        };
+        let nics = net.nics.iter().zip(&opened).map(of).collect();
+        let fds: Vec<OwnedFd> = opened.into_iter().flat_map(|nic| nic.queues.into_iter().chain(nic.vhost)).collect();
         info!(pod = pod.as_str(), fds = fds.len(), "descriptors handed off");
-        Ok((HandoffReply::Nics(Handoff { nics: net.nics.iter().map(of).collect() }), fds))
+        Ok((HandoffReply::Nics(Handoff { nics }), fds))
     }
 
     /// Whether the peer is `vmwrapper`, run as QEMU's user. It is told which of the two it is not: both are plain to it.

@@ -12,6 +12,7 @@ use proto::tap::{IfName, MacAddr};
 use super::filter::Guard;
 use super::plan::Step;
 use crate::faults::{Faults, InjectedFault};
+use crate::sys::ebpf::EbpfError;
 use crate::sys::netlink::NetlinkError;
 use crate::sys::tap::TapError;
 use crate::sys::tc::{Hook, Toward};
@@ -42,6 +43,8 @@ pub(crate) trait Links {
     fn remove_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Adds a guard.
     fn add_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError>;
+    /// Adds a guard and the redirect behind it as one program.
+    fn add_program(&mut self, from: &IfName, to: &IfName, guard: &Guard) -> Result<(), StepError>;
     /// Adds a guard that drops all that comes in.
     fn deafen(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Adds a redirect.
@@ -75,6 +78,9 @@ pub(crate) enum StepError {
     /// The kernel's answer.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// The program of the data path `ebpf`.
+    #[error(transparent)]
+    Ebpf(#[from] EbpfError),
     /// Somebody else filters there.
     #[error("link `{link}` has an ingress qdisc already; a CNI plugin filters there, which excludes a virtual machine")]
     QdiscTaken {
@@ -157,6 +163,7 @@ fn perform<K: Makes + Links + Listeners>(
         Step::AddClsact { link } => kernel.add_clsact(link),
         Step::Clear { link } => kernel.remove_clsact(link),
         Step::AddGuard { link, hook, guard } => kernel.add_guard(link, *hook, guard),
+        Step::AddProgram { from, to, guard } => kernel.add_program(from, to, guard),
         Step::Deafen { link } => kernel.deafen(link),
         Step::AddRedirect { from, to, toward } => kernel.add_redirect(from, to, *toward),
         Step::Enslave { link, bridge } => kernel.enslave(link, bridge),
@@ -184,6 +191,7 @@ fn undo<K: Makes + Links>(kernel: &mut K, step: &Step) -> Result<(), StepError> 
         | Step::ShapeTap { .. }
         | Step::Clear { .. }
         | Step::AddGuard { .. }
+        | Step::AddProgram { .. }
         | Step::Deafen { .. }
         | Step::AddRedirect { .. }
         | Step::Pin { .. }

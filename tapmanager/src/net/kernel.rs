@@ -16,7 +16,7 @@ use crate::sys::link::Link;
 use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::packet::PacketSocket;
 use crate::sys::tc::{Hook, Toward};
-use crate::sys::{bridge, link, macvtap, tap, tc};
+use crate::sys::{bridge, ebpf, link, macvtap, tap, tc};
 
 /// The kernel as seen from inside a pod's namespace.
 #[derive(Debug)]
@@ -112,6 +112,13 @@ impl Links for Kernel {
         Ok(tc::add_guard(&mut self.netlink, index, hook, &guard.program())?)
     }
 
+    fn add_program(&mut self, from: &IfName, to: &IfName, guard: &Guard) -> Result<(), StepError> {
+        let (from, to) = (self.index(from)?, self.index(to)?);
+        let guard = guard.program();
+        let program = ebpf::load(&guard, to)?;
+        Ok(tc::add_ebpf(&mut self.netlink, from, &program, &guard, to)?)
+    }
+
     fn deafen(&mut self, link: &IfName) -> Result<(), StepError> {
         let index = self.index(link)?;
         Ok(tc::add_guard(&mut self.netlink, index, Hook::Ingress, &Program::always(tc::DROP))?)
@@ -159,6 +166,6 @@ impl Listeners for Kernel {
 
     fn listen(&mut self, tap: &IfName) -> Result<PacketSocket, StepError> {
         let index = self.index(tap)?;
-        PacketSocket::open(index, &filter::dhcp_requests()).map_err(StepError::Listen)
+        PacketSocket::open(index, &filter::guest_requests()).map_err(StepError::Listen)
     }
 }

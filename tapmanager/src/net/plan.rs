@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use proto::tap::{DataPath, IfName, MacAddr, Nic};
 
+use super::filter::TooManyAddresses;
 use super::observe::Observed;
 use super::{Reported, Wish, bridge_name, tap_name};
 use crate::sys::link::{Address, Link};
@@ -25,10 +26,10 @@ use crate::sys::link::{Address, Link};
 pub(crate) mod routes;
 mod step;
 
-pub(crate) use step::{Step, guards, steps};
+pub(crate) use step::{Guards, Step, steps};
 
 /// As many PCI slots as `vmwrapper` has for NICs.
-const MAX_NICS: usize = 15;
+pub(crate) const MAX_NICS: usize = 15;
 /// Most queues of a NIC, so that those of [`MAX_NICS`], each with a vhost descriptor, go into one message of at most
 /// 253 descriptors.
 const MAX_QUEUES: u16 = 8;
@@ -127,6 +128,15 @@ pub(crate) enum PlanError {
         /// By this network.
         network: String,
     },
+    /// More addresses than the guest can be held to.
+    #[error("link `{name}` has too many addresses")]
+    Identity {
+        /// The link.
+        name: IfName,
+        /// How many.
+        #[source]
+        cause: TooManyAddresses,
+    },
     /// A data path that the link does not allow.
     #[error("link `{name}` cannot be joined by the data path `{data_path}`: {why}; use `tc` for this pod")]
     DataPath {
@@ -180,7 +190,8 @@ pub(crate) fn plan(observed: &Observed, reported: &[Reported], wish: &Wish) -> R
             }
         }
         let nic = nic(observed, chosen, wish)?;
-        plan.steps.extend(steps(&nic, place, chosen.link.up));
+        let guards = Guards::of(&nic, wish.anti_spoof)?;
+        plan.steps.extend(steps(&nic, place, chosen.link.up, &guards));
         plan.nics.push(nic);
     }
     check_addresses(reported, &chosen, &plan.nics)?;
@@ -265,7 +276,6 @@ fn usable_mac(observed: &Observed, link: &Link) -> Result<MacAddr, PlanError> {
 fn check_data_path(link: &Link, wished: DataPath) -> Result<(), PlanError> {
     let refuse = |data_path, why| Err(PlanError::DataPath { name: link.name.clone(), data_path, why });
     match wished {
-        DataPath::Ebpf => refuse("ebpf", "it is not there yet"),
         DataPath::Bridge if link.controller.is_some() => {
             refuse("bridge", "it is a member of another link, such as a VRF, and can be of one only")
         }
@@ -276,7 +286,7 @@ fn check_data_path(link: &Link, wished: DataPath) -> Result<(), PlanError> {
         DataPath::Macvtap if matches!(link.kind.as_deref(), Some("macvlan" | "macvtap")) => {
             refuse("macvtap", "it is itself a macvlan, and one cannot lie on another")
         }
-        DataPath::Tc | DataPath::Bridge | DataPath::Macvtap => Ok(()),
+        DataPath::Tc | DataPath::Ebpf | DataPath::Bridge | DataPath::Macvtap => Ok(()),
     }
 }
 

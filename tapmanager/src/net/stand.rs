@@ -11,12 +11,19 @@ use std::net::IpAddr;
 use proto::tap::{DataPath, IfName, MacAddr, Nic};
 
 use super::observe::Observed;
-use super::plan::{Step, guards, routes, steps};
+use super::plan::{Guards, Step, routes, steps};
 use super::{bridge_name, tap_name};
 use crate::sys::bpf::Program;
 use crate::sys::link::{self, Link};
 use crate::sys::netlink::{Netlink, NetlinkError};
-use crate::sys::tc::{self, Hook, Ours};
+use crate::sys::tc::{self, Hook, Mark, Ours};
+
+/// A NIC, and what its guards should be.
+#[derive(Debug, Clone)]
+pub(crate) struct Guarded {
+    pub(crate) nic: Nic,
+    pub(crate) guards: Guards,
+}
 
 /// A namespace with the filters of ours in it.
 #[derive(Debug, Default)]
@@ -58,11 +65,11 @@ pub(crate) enum Finding {
 
 impl Standing {
     /// Looks at this thread's namespace, as far as `nics` are concerned.
-    pub(crate) fn look(netlink: &mut Netlink, nics: &[Nic]) -> Result<Self, NetlinkError> {
+    pub(crate) fn look(netlink: &mut Netlink, nics: &[Guarded]) -> Result<Self, NetlinkError> {
         let links = link::links(netlink)?;
         let (addresses, routes) = (link::addresses(netlink)?, link::routes(netlink)?);
         let mut standing = Self { observed: Observed { links, addresses, routes, ..Observed::default() }, ours: vec![] };
-        for (place, nic) in nics.iter().enumerate() {
+        for (place, Guarded { nic, .. }) in nics.iter().enumerate() {
             for (name, hook) in hooks(nic, place) {
                 if let Some(index) = standing.link(&name).map(|link| link.index) {
                     standing.ours.push((index, hook, tc::ours(netlink, index, hook)?));
@@ -86,16 +93,21 @@ impl Standing {
         self.ours.iter().find(|(at, side, _)| (*at, *side) == (index, hook)).map(|(.., ours)| ours)
     }
 
-    fn guard(&self, link: &IfName, hook: Hook) -> Option<&Vec<u8>> {
-        self.ours(link, hook)?.guard.as_ref()
+    fn guard(&self, link: &IfName, hook: Hook) -> Option<Mark> {
+        self.ours(link, hook)?.guard
+    }
+
+    fn leads(&self, from: &IfName, to: &IfName) -> bool {
+        let target = self.ours(from, Hook::Ingress).and_then(|ours| ours.redirect_to);
+        target.is_some() && target == self.index(to)
     }
 
     /// All that is not as it was made, NIC by NIC.
-    pub(crate) fn findings(&self, nics: &[Nic]) -> Vec<Finding> {
+    pub(crate) fn findings(&self, nics: &[Guarded]) -> Vec<Finding> {
         nics.iter().enumerate().flat_map(|(place, nic)| self.findings_of(nic, place)).collect()
     }
 
-    fn findings_of(&self, nic: &Nic, place: usize) -> Vec<Finding> {
+    fn findings_of(&self, Guarded { nic, guards }: &Guarded, place: usize) -> Vec<Finding> {
         let name = || nic.name.clone();
         let Some(link) = self.link(&nic.name) else { return vec![Finding::LinkGone { link: name() }] };
         let mut findings = Vec::new();
@@ -105,7 +117,7 @@ impl Standing {
         if link.mtu != nic.mtu {
             findings.push(Finding::MtuChanged { link: name(), was: nic.mtu, is: link.mtu });
         }
-        for step in steps(nic, place, false) {
+        for step in steps(nic, place, false, guards) {
             if !self.holds(&step) {
                 findings.extend(self.lack(step));
             }
@@ -140,12 +152,12 @@ impl Standing {
                 let lower = self.link(tap).and_then(|tap| tap.lower);
                 kind(tap) == Some("macvtap") && lower.is_some() && lower == self.index(link)
             }
-            Step::AddGuard { link, hook, guard } => self.guard(link, *hook) == Some(&tc::code(&guard.program())),
-            Step::Deafen { link } => self.guard(link, Hook::Ingress) == Some(&deaf()),
-            Step::AddRedirect { from, to, .. } => {
-                let target = self.ours(from, Hook::Ingress).and_then(|ours| ours.redirect_to);
-                target.is_some() && target == self.index(to)
+            Step::AddGuard { link, hook, guard } => self.guard(link, *hook) == Some(Mark::of(&guard.program())),
+            Step::AddProgram { from, to, guard } => {
+                self.guard(from, Hook::Ingress) == Some(Mark::of(&guard.program())) && self.leads(from, to)
             }
+            Step::Deafen { link } => self.guard(link, Hook::Ingress) == Some(Mark::of(&Program::always(tc::DROP))),
+            Step::AddRedirect { from, to, .. } => self.leads(from, to),
             Step::Enslave { link, bridge } => {
                 let controller = self.link(link).and_then(|link| link.controller);
                 controller.is_some() && controller == self.index(bridge)
@@ -172,6 +184,11 @@ impl Standing {
                 Some(_) => Finding::OtherGuard { link },
                 None => Finding::Unguarded { link },
             }),
+            Step::AddProgram { from, to, .. } if there(&from) => Some(match self.guard(&from, Hook::Ingress) {
+                None => Finding::Unguarded { link: from },
+                Some(_) if !self.leads(&from, &to) => Finding::NotJoined { from, to },
+                Some(_) => Finding::OtherGuard { link: from },
+            }),
             Step::Deafen { link } if there(&link) => Some(Finding::Unguarded { link }),
             Step::AddRedirect { from, to, .. } | Step::Enslave { link: from, bridge: to } if there(&from) => {
                 Some(Finding::NotJoined { from, to })
@@ -182,7 +199,7 @@ impl Standing {
     }
 
     /// What has to be done so that `nics` are joined again, or why that cannot be.
-    pub(crate) fn repairs(&self, nics: &[Nic]) -> Result<Vec<Step>, Vec<Finding>> {
+    pub(crate) fn repairs(&self, nics: &[Guarded]) -> Result<Vec<Step>, Vec<Finding>> {
         let lost: Vec<Finding> = self.findings(nics).into_iter().filter(Finding::is_beyond_us).collect();
         if !lost.is_empty() {
             return Err(lost);
@@ -190,14 +207,10 @@ impl Standing {
         Ok(nics.iter().enumerate().flat_map(|(place, nic)| self.repairs_of(nic, place)).collect())
     }
 
-    fn repairs_of(&self, nic: &Nic, place: usize) -> Vec<Step> {
-        let whole = steps(nic, place, false);
-        let is_on = |step: &Step, name: &IfName| match step {
-            Step::AddGuard { link, .. } | Step::Deafen { link } | Step::AddRedirect { from: link, .. } => link == name,
-            _ => false,
-        };
+    fn repairs_of(&self, Guarded { nic, guards }: &Guarded, place: usize) -> Vec<Step> {
+        let whole = steps(nic, place, false, guards);
         // The filters of a link are made anew together.
-        let unfiltered = |name: &IfName| whole.iter().any(|step| is_on(step, name) && !self.holds(step));
+        let unfiltered = |name: &IfName| whole.iter().any(|step| filters(step) == Some(name) && !self.holds(step));
         let mut repairs = Vec::new();
         for step in &whole {
             let wanted = match step {
@@ -208,13 +221,10 @@ impl Standing {
                     }
                     unfiltered
                 }
-                Step::AddGuard { link, .. } | Step::Deafen { link } | Step::AddRedirect { from: link, .. } => {
-                    unfiltered(link)
-                }
                 // Those that cannot be seen are done if anything else is.
                 Step::Pin { .. } => !repairs.is_empty(),
                 Step::Listen { .. } => false,
-                step => !self.holds(step),
+                step => filters(step).map_or_else(|| !self.holds(step), unfiltered),
             };
             if wanted {
                 repairs.push(step.clone());
@@ -224,7 +234,18 @@ impl Standing {
     }
 
     fn has_filters(&self, link: &IfName) -> bool {
-        [Hook::Ingress, Hook::Egress].into_iter().any(|hook| self.ours(link, hook).is_some_and(Ours::any))
+        [Hook::Ingress, Hook::Egress].into_iter().any(|hook| self.ours(link, hook).is_some_and(|ours| ours.any()))
+    }
+}
+
+/// The link whose filter a step makes.
+fn filters(step: &Step) -> Option<&IfName> {
+    match step {
+        Step::AddGuard { link, .. }
+        | Step::Deafen { link }
+        | Step::AddProgram { from: link, .. }
+        | Step::AddRedirect { from: link, .. } => Some(link),
+        _ => None,
     }
 }
 
@@ -236,10 +257,6 @@ fn hooks(nic: &Nic, place: usize) -> Vec<(IfName, Hook)> {
         hooks.push((bridge_name(place), Hook::Ingress));
     }
     hooks
-}
-
-fn deaf() -> Vec<u8> {
-    tc::code(&Program::always(tc::DROP))
 }
 
 // === impl Finding ===

@@ -2,7 +2,6 @@
 //!
 //! A namespace is opened by its path for each verb and closed again: what stays open keeps it alive.
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::cni::{Added, Cni, NetworkList, Target};
 use crate::dhcp::{self, Lease, Server};
 use crate::faults::Faults;
 use crate::journal::Record;
-use crate::net::{self, Joined, Reported, Wish};
+use crate::net::{self, Joined, Opened, Reported, Wish};
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
 
@@ -99,7 +98,7 @@ impl World for Kernel {
         Ok(net::join(&open(netns).await?, reported, wish, faults).await?)
     }
 
-    async fn rejoin(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<PacketSocket>, WorldError> {
+    async fn rejoin(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Option<PacketSocket>>, WorldError> {
         Ok(net::rejoin(&open(netns).await?, nics).await?)
     }
 
@@ -107,9 +106,13 @@ impl World for Kernel {
         Ok(net::unjoin(&open(netns).await?).await?)
     }
 
-    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<PacketSocket>) -> Serving {
+    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<Option<PacketSocket>>) -> Serving {
         Serving::start(|servers, cancel| {
             for (nic, socket) in net.nics.iter().zip(sockets) {
+                let Some(socket) = socket else {
+                    debug!(nic = nic.name.as_str(), "no packet socket, so no DHCP");
+                    continue;
+                };
                 if let Some(lease) = Lease::of(nic, &net.dns, hostname, self.dhcp_lease) {
                     let serve = dhcp::serve(socket, Server::new(lease), cancel.clone());
                     let span = tracing::info_span!("dhcp", nic = nic.name.as_str());
@@ -122,8 +125,8 @@ impl World for Kernel {
         })
     }
 
-    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<OwnedFd>, WorldError> {
-        Ok(net::open_taps(&open(netns).await?, nics.len()).await?)
+    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
+        Ok(net::open_taps(&open(netns).await?, nics, true).await?)
     }
 
     async fn ready(&self) -> Result<(), WorldError> {

@@ -4,7 +4,6 @@
 //! something undoes its own part when it fails; each verb that removes something is fine if the thing is gone.
 
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::cni::{CniError, ConfError, NetworkList, PluginError};
 use crate::faults::Faults;
 use crate::journal::Record;
-use crate::net::{JoinError, Joined, Reported, Wish};
+use crate::net::{JoinError, Joined, Opened, Reported, Wish};
 use crate::sys::netns::NetnsError;
 use crate::sys::packet::PacketSocket;
 
@@ -96,13 +95,17 @@ pub(crate) trait World: Send + Sync + 'static {
         faults: &Arc<Faults>,
     ) -> impl Future<Output = Result<Joined, WorldError>> + Send;
     /// Opens the sockets of an existing join again.
-    fn rejoin(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<PacketSocket>, WorldError>> + Send;
+    fn rejoin(
+        &self,
+        netns: &Path,
+        nics: &[Nic],
+    ) -> impl Future<Output = Result<Vec<Option<PacketSocket>>, WorldError>> + Send;
     /// Takes our filters off the links that CNI made.
     fn unjoin(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Serves DHCP on the sockets, which are the NICs' in order.
-    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<PacketSocket>) -> Serving;
-    /// Opens the taps of the NICs, queue by queue.
-    fn open_taps(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<OwnedFd>, WorldError>> + Send;
+    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<Option<PacketSocket>>) -> Serving;
+    /// Opens the taps of the NICs.
+    fn open_taps(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<Opened>, WorldError>> + Send;
     /// Whether a pod could be given a network now.
     fn ready(&self) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Time spent in CNI plugins since the start, in microseconds.

@@ -9,6 +9,7 @@
 //! netlink-packet-route has no types for are of `linux/pkt_cls.h`.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Nla, NlaBuffer, NlasIterator, Parseable};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -34,6 +35,9 @@ const REDIRECT_PRIORITY: u16 = 10;
 /// A class is demanded of a filter that is not direct-action; nothing reads it.
 const CLASS: TcHandle = TcHandle { major: 1, minor: 1 };
 
+/// Between the two parts of a program's name.
+const NAME_DIVIDER: &str = " to ";
+
 // `TCA_BPF_*`
 const BPF_ACTION: u16 = 1;
 const BPF_OPS_LEN: u16 = 4;
@@ -57,11 +61,15 @@ pub(crate) enum Toward {
     Stack,
 }
 
+/// A program in short, by which two are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark(u64);
+
 /// What of ours stands at a hook of a link.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Ours {
-    /// The guard's code, as [`code`] gives it, if there is a guard.
-    pub(crate) guard: Option<Vec<u8>>,
+    /// The guard, if there is one.
+    pub(crate) guard: Option<Mark>,
     /// Index of the link that the redirect, if it is there, goes to; 0 when that link is gone.
     pub(crate) redirect_to: Option<u32>,
 }
@@ -76,9 +84,22 @@ impl Hook {
     }
 }
 
+impl Mark {
+    /// Of a program.
+    pub(crate) fn of(program: &Program) -> Self {
+        Self::of_code(&code(program))
+    }
+
+    /// FNV-1a: it tells releases of ours apart, not friend from foe.
+    fn of_code(code: &[u8]) -> Self {
+        let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        Self(code.iter().fold(0xcbf2_9ce4_8422_2325, mix))
+    }
+}
+
 impl Ours {
     /// Whether there is anything.
-    pub(crate) fn any(&self) -> bool {
+    pub(crate) fn any(self) -> bool {
         self.guard.is_some() || self.redirect_to.is_some()
     }
 }
@@ -132,6 +153,24 @@ pub(crate) fn add_redirect(netlink: &mut Netlink, link: u32, to: u32, toward: To
     add_filter(netlink, link, Hook::Ingress, REDIRECT_PRIORITY, options)
 }
 
+/// Puts `program`, which is `guard` and a redirect out of `to` in one, on what comes in on a link.
+pub(crate) fn add_ebpf(
+    netlink: &mut Netlink,
+    link: u32,
+    program: &OwnedFd,
+    guard: &Program,
+    to: u32,
+) -> Result<(), NetlinkError> {
+    // The kernel lists a program by its tag only, so the name that it keeps says what is in it.
+    let name = format!("{:016x}{NAME_DIVIDER}{to}", Mark::of(guard).0);
+    let options = vec![
+        TcOption::Bpf(TcFilterBpfOption::ProgFd(program.as_raw_fd().cast_unsigned())),
+        TcOption::Bpf(TcFilterBpfOption::ProgName(name)),
+        TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)),
+    ];
+    add_filter(netlink, link, Hook::Ingress, GUARD_PRIORITY, options)
+}
+
 /// What of ours stands at a hook of a link; nothing if the link is gone.
 pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours, NetlinkError> {
     let mut request = TcMessage::default();
@@ -148,9 +187,12 @@ pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours,
         if filter.header.handle != OURS {
             continue;
         }
-        match redirect_target(&filter) {
-            Some(to) => found.redirect_to = Some(to),
-            None => found.guard = Some(attribute(&filter, BPF_OPS).unwrap_or_default()),
+        if let Some((guard, to)) = program_of(&filter) {
+            (found.guard, found.redirect_to) = (Some(guard), Some(to));
+        } else if let Some(to) = redirect_target(&filter) {
+            found.redirect_to = Some(to);
+        } else {
+            found.guard = attribute(&filter, BPF_OPS).map(|code| Mark::of_code(&code));
         }
     }
     Ok(found)
@@ -168,8 +210,8 @@ pub(crate) fn drops(netlink: &mut Netlink) -> Result<BTreeMap<u32, u64>, Netlink
     Ok(drops.collect())
 }
 
-/// A program as the kernel lists it.
-pub(crate) fn code(program: &Program) -> Vec<u8> {
+/// A program as the kernel takes and lists it.
+fn code(program: &Program) -> Vec<u8> {
     let code = program.instructions();
     let mut bytes = Vec::with_capacity(code.len() * 8);
     for instruction in code {
@@ -178,6 +220,16 @@ pub(crate) fn code(program: &Program) -> Vec<u8> {
         bytes.extend(instruction.k.to_ne_bytes());
     }
     bytes
+}
+
+/// The guard and the target of a filter by [`add_ebpf`], as its name says.
+fn program_of(filter: &TcMessage) -> Option<(Mark, u32)> {
+    let name = options_of(filter).find_map(|option| match option {
+        TcOption::Bpf(TcFilterBpfOption::ProgName(name)) => Some(name),
+        _ => None,
+    })?;
+    let (mark, to) = name.split_once(NAME_DIVIDER)?;
+    Some((Mark(u64::from_str_radix(mark, 16).ok()?), to.parse().ok()?))
 }
 
 fn dropped(message: &TcMessage) -> u64 {
@@ -243,13 +295,17 @@ fn redirect_target(filter: &TcMessage) -> Option<u32> {
     actions.filter_map(|action| mirror_target(&action)).next()
 }
 
-/// The bytes of an option that the library has no type for.
-fn attribute(filter: &TcMessage, kind: u16) -> Option<Vec<u8>> {
+fn options_of(filter: &TcMessage) -> impl Iterator<Item = &TcOption> {
     let options = filter.attributes.iter().filter_map(|attribute| match attribute {
         TcAttribute::Options(options) => Some(options),
         _ => None,
     });
-    let found = options.flatten().find_map(|option| match option {
+    options.flatten()
+}
+
+/// The bytes of an option that the library has no type for.
+fn attribute(filter: &TcMessage, kind: u16) -> Option<Vec<u8>> {
+    let found = options_of(filter).find_map(|option| match option {
         TcOption::Bpf(TcFilterBpfOption::Other(nla)) if nla.kind() == kind => Some(nla),
         _ => None,
     })?;

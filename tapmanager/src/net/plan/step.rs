@@ -5,14 +5,18 @@
 //! | data path | from the guest | to the guest | what keeps the namespace's stack deaf |
 //! |---|---|---|---|
 //! | `tc` | tap ingress: guard, redirect out of the link | link ingress: guard, redirect out of the tap | the redirects |
+//! | `ebpf` | tap ingress: one program does both | link ingress: one program does both | the programs |
 //! | `bridge` | tap ingress: guard, then the bridge | link ingress: guard, then the bridge | the bridge takes all; its own ingress drops all |
 //! | `macvtap` | macvtap egress: guard, then the link | link ingress: guard, redirect into the macvtap | the redirect |
 
 use std::fmt;
+use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use proto::tap::{DataPath, IfName, MacAddr, Nic};
 
-use crate::net::filter::Guard;
+use super::PlanError;
+use crate::net::filter::{Guard, Identity};
 use crate::net::{bridge_name, tap_name};
 use crate::sys::tc::{Hook, Toward};
 
@@ -75,6 +79,15 @@ pub(crate) enum Step {
         /// What is dropped.
         guard: Guard,
     },
+    /// Do both on one link by one program.
+    AddProgram {
+        /// From here.
+        from: IfName,
+        /// Out of there.
+        to: IfName,
+        /// What is dropped.
+        guard: Guard,
+    },
     /// Drop all that the namespace's stack would hear of a link.
     Deafen {
         /// The link.
@@ -115,36 +128,45 @@ pub(crate) enum Step {
     },
 }
 
-/// The guards of a NIC: on what its guest sends, and on what it is sent.
-pub(crate) fn guards(nic: &Nic) -> (Guard, Guard) {
-    (Guard::FromGuest, Guard::ToGuest(nic.mac))
+/// The guards of a NIC.
+#[derive(Debug, Clone)]
+pub(crate) struct Guards {
+    /// On what its guest sends.
+    from_guest: Guard,
+    /// On what it is sent.
+    to_guest: Guard,
 }
 
 /// How the NIC at `place` is joined with its link, which may have to be brought up.
-pub(crate) fn steps(nic: &Nic, place: usize, link_up: bool) -> Vec<Step> {
+pub(crate) fn steps(nic: &Nic, place: usize, link_up: bool, guards: &Guards) -> Vec<Step> {
     let (link, tap, bridge) = (|| nic.name.clone(), || tap_name(place), || bridge_name(place));
-    let (from_guest, to_guest) = guards(nic);
+    let Guards { from_guest, to_guest } = guards.clone();
     let mut steps = Vec::new();
     if nic.data_path == DataPath::Macvtap {
         steps.push(Step::CreateMacvtap { tap: tap(), link: link() });
-        steps.extend(filtered(tap(), Hook::Egress, from_guest));
     } else {
         steps.push(Step::CreateTap { tap: tap(), queues: nic.queues });
         if nic.queues > 1 {
             steps.push(Step::Unqueue { tap: tap() });
         }
         steps.push(Step::ShapeTap { tap: tap(), mtu: nic.mtu.min(TAP_MAX_MTU) });
-        steps.extend(filtered(tap(), Hook::Ingress, from_guest));
     }
-    let to_link = filtered(link(), Hook::Ingress, to_guest);
     match nic.data_path {
-        DataPath::Tc | DataPath::Ebpf => {
+        DataPath::Tc => {
+            steps.extend(filtered(tap(), Hook::Ingress, from_guest));
             steps.push(Step::AddRedirect { from: tap(), to: link(), toward: Toward::Wire });
-            steps.extend(to_link);
+            steps.extend(filtered(link(), Hook::Ingress, to_guest));
             steps.push(Step::AddRedirect { from: link(), to: tap(), toward: Toward::Wire });
         }
+        DataPath::Ebpf => {
+            steps.push(Step::AddClsact { link: tap() });
+            steps.push(Step::AddProgram { from: tap(), to: link(), guard: from_guest });
+            steps.push(Step::AddClsact { link: link() });
+            steps.push(Step::AddProgram { from: link(), to: tap(), guard: to_guest });
+        }
         DataPath::Bridge => {
-            steps.extend(to_link);
+            steps.extend(filtered(tap(), Hook::Ingress, from_guest));
+            steps.extend(filtered(link(), Hook::Ingress, to_guest));
             steps.push(Step::CreateBridge { bridge: bridge(), mac: bridge_mac(nic.mac) });
             steps.push(Step::AddClsact { link: bridge() });
             steps.push(Step::Deafen { link: bridge() });
@@ -154,7 +176,8 @@ pub(crate) fn steps(nic: &Nic, place: usize, link_up: bool) -> Vec<Step> {
             steps.push(Step::Pin { port: tap(), mac: nic.mac });
         }
         DataPath::Macvtap => {
-            steps.extend(to_link);
+            steps.extend(filtered(tap(), Hook::Egress, from_guest));
+            steps.extend(filtered(link(), Hook::Ingress, to_guest));
             steps.push(Step::AddRedirect { from: link(), to: tap(), toward: Toward::Stack });
         }
     }
@@ -180,6 +203,22 @@ fn bridge_mac(guest: MacAddr) -> MacAddr {
     MacAddr::new(octets).expect("a station's address, as the guest's is: only other bits are turned")
 }
 
+// === impl Guards ===
+
+impl Guards {
+    /// Of a NIC whose guest is held to its identity, or not.
+    pub(crate) fn of(nic: &Nic, anti_spoof: bool) -> Result<Self, PlanError> {
+        let identity = || {
+            let addresses: Vec<IpAddr> = nic.addresses.iter().map(IpNetwork::ip).collect();
+            let gateways: Vec<IpAddr> = nic.routes.iter().filter_map(|route| route.gateway).collect();
+            let tell = |cause| PlanError::Identity { name: nic.name.clone(), cause };
+            Identity::new(nic.mac, &addresses, &gateways).map_err(tell)
+        };
+        let identity = anti_spoof.then(identity).transpose()?;
+        Ok(Self { from_guest: Guard::FromGuest(identity), to_guest: Guard::ToGuest(nic.mac) })
+    }
+}
+
 // === impl Step ===
 
 impl Step {
@@ -194,6 +233,7 @@ impl Step {
             Self::AddClsact { .. } => "clsact added",
             Self::Clear { .. } => "clsact removed",
             Self::AddGuard { .. } => "guard added",
+            Self::AddProgram { .. } => "program added",
             Self::Deafen { .. } => "stack deafened",
             Self::AddRedirect { .. } => "redirect added",
             Self::Enslave { .. } => "port added",
@@ -215,10 +255,11 @@ impl fmt::Display for Step {
             Self::CreateMacvtap { tap, link } => write!(f, "create macvtap `{tap}` on `{link}`"),
             Self::AddClsact { link } => write!(f, "add the clsact qdisc to `{link}`"),
             Self::Clear { link } => write!(f, "remove the clsact qdisc from `{link}`"),
-            Self::AddGuard { link, guard: Guard::FromGuest, .. } => {
+            Self::AddGuard { link, guard: Guard::FromGuest(_), .. } => {
                 write!(f, "filter what the guest sends on `{link}`")
             }
             Self::AddGuard { link, guard: Guard::ToGuest(mac), .. } => write!(f, "filter what `{link}` gets for `{mac}`"),
+            Self::AddProgram { from, to, .. } => write!(f, "filter `{from}` and redirect it to `{to}`"),
             Self::Deafen { link } => write!(f, "keep what `{link}` hears from the namespace's stack"),
             Self::AddRedirect { from, to, .. } => write!(f, "redirect from `{from}` to `{to}`"),
             Self::Enslave { link, bridge } => write!(f, "make `{link}` a port of `{bridge}`"),

@@ -1,7 +1,6 @@
 //! A world made of sets, in which any verb can be told to fail.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -146,7 +145,7 @@ impl World for Arc<Fake> {
         Ok(Joined { nics: nics(), dhcp: vec![] })
     }
 
-    async fn rejoin(&self, netns: &Path, _: &[Nic]) -> Result<Vec<PacketSocket>, WorldError> {
+    async fn rejoin(&self, netns: &Path, _: &[Nic]) -> Result<Vec<Option<PacketSocket>>, WorldError> {
         assert!(self.verb("rejoin")?.netns.contains(netns), "rejoined without a namespace");
         Ok(vec![])
     }
@@ -156,7 +155,7 @@ impl World for Arc<Fake> {
         Ok(())
     }
 
-    fn serve(&self, _: &Arc<PodNet>, _: &str, _: Vec<PacketSocket>) -> Serving {
+    fn serve(&self, _: &Arc<PodNet>, _: &str, _: Vec<Option<PacketSocket>>) -> Serving {
         let serving = Arc::clone(&self.serving);
         serving.fetch_add(1, Ordering::SeqCst);
         Serving::start(|servers, cancel| {
@@ -168,10 +167,10 @@ impl World for Arc<Fake> {
         })
     }
 
-    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<OwnedFd>, WorldError> {
+    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
         assert!(self.verb("open_taps")?.netns.contains(netns), "opened without a namespace");
         let open = |_: &Nic| std::fs::File::open("/dev/null").expect("null").into();
-        Ok(nics.iter().map(open).collect())
+        Ok(nics.iter().map(|nic| Opened { queues: vec![open(nic)], vhost: vec![] }).collect())
     }
 
     async fn ready(&self) -> Result<(), WorldError> {
