@@ -39,11 +39,12 @@ use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::faults::Faults;
 use crate::journal::{Journal, Records};
+use crate::net::Opened;
 use actor::{Actor, Command};
 pub(crate) use error::PodError;
 pub(crate) use kernel::Kernel;
 pub(crate) use machine::Patience;
-pub(crate) use world::{Opened, World, WorldError};
+pub(crate) use world::{World, WorldError};
 
 /// Commands that may wait for one pod. `controld` asks one thing at a time; more is a client gone wild.
 const MAX_WAITING: usize = 16;
@@ -257,7 +258,7 @@ impl<W: World> Pods<W> {
     }
 
     /// Opens the pod's taps for its machine. The caller sends them and closes them at once.
-    pub(crate) async fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Opened), PodError> {
+    pub(crate) async fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Vec<Opened>), PodError> {
         let net = self.usable(pod)?;
         let opened = self.shared.tools.world.open_taps(&net.netns, &net.nics).await;
         let opened = opened.map_err(|cause| PodError::Taps { pod: pod.clone(), cause })?;

@@ -22,7 +22,8 @@ use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::config::Config;
 use crate::journal::Unreadable;
-use crate::pod::{Opened, PodError, Pods, World};
+use crate::net::Opened;
+use crate::pod::{PodError, Pods, World};
 use crate::rpc::{Answer, Edge, Executable, Peer, refusal};
 use crate::tokens::Tokens;
 
@@ -156,10 +157,11 @@ impl<W: World> Service<W> {
     }
 
     async fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
-        let (net, Opened { fds, vhost }) = self.pods.open_taps(pod).await?;
-        let of = |(nic, vhost): (&Nic, u16)| HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: nic.queues, vhost };
+        let (net, opened) = self.pods.open_taps(pod).await?;
+        let nics = net.nics.iter().zip(&opened).map(|(nic, opened)| of_machine(nic, opened)).collect();
+        let fds: Vec<OwnedFd> = opened.into_iter().flat_map(|nic| nic.queues.into_iter().chain(nic.vhost)).collect();
         info!(pod = pod.as_str(), fds = fds.len(), "descriptors handed off");
-        Ok((HandoffReply::Nics(Handoff { nics: net.nics.iter().zip(vhost).map(of).collect() }), fds))
+        Ok((HandoffReply::Nics(Handoff { nics }), fds))
     }
 
     /// Whether the peer is `vmwrapper`, run as QEMU's user. It is told which of the two it is not: both are plain to it.
@@ -181,6 +183,12 @@ impl<W: World> Service<W> {
     fn tokens(&self) -> MutexGuard<'_, Tokens> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn of_machine(nic: &Nic, opened: &Opened) -> HandoffNic {
+    // A message has room for some hundreds.
+    let count = |fds: &[OwnedFd]| u16::try_from(fds.len()).unwrap_or(u16::MAX);
+    HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: count(&opened.queues), vhost: count(&opened.vhost) }
 }
 
 // === edges ===

@@ -100,8 +100,7 @@ impl<W: World> Actor<W> {
         let repaired = if lost.is_empty() {
             Ok(())
         } else {
-            info!(lost = lost.join("; "), "making again what the pod lost");
-            world.repair(&net.netns, &net.nics, held.record.choices).await
+            world.repair(&net.netns, &net.nics, held.record.choices, &self.shared.tools.faults).await
         };
         let again = match repaired {
             Ok(()) => self.serve_again().await,

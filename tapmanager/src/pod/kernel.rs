@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::tap::{Attach, Dns, Nic, NicStats, PodId, PodNet};
-use tracing::{Instrument as _, debug};
+use tracing::{Instrument as _, debug, info};
 
-use super::world::{Checked, Network, OfNetwork, Opened, Seen, Serving, World, WorldError};
+use super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
 use super::{pod_of_netns, sysctl};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
@@ -18,7 +18,7 @@ use crate::cni::{Added, Cni, CniError, NetworkList, Target};
 use crate::dhcp::{self, Lease, Server};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
-use crate::net::{self, Joined, Reported, Wish};
+use crate::net::{self, Joined, Opened, Reported, Wish};
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
 
@@ -27,12 +27,13 @@ use crate::sys::packet::PacketSocket;
 pub(crate) struct Kernel {
     cni: Arc<Cni>,
     dhcp_lease: Duration,
+    vhost: bool,
 }
 
 impl Kernel {
-    /// With the plugins of `cni`, and DHCP leases of `dhcp_lease`.
-    pub(crate) fn new(cni: Cni, dhcp_lease: Duration) -> Self {
-        Self { cni: Arc::new(cni), dhcp_lease }
+    /// With the plugins of `cni`, DHCP leases of `dhcp_lease`, and vhost-net for machines if `vhost` and the node has it.
+    pub(crate) fn new(cni: Cni, dhcp_lease: Duration, vhost: bool) -> Self {
+        Self { cni: Arc::new(cni), dhcp_lease, vhost }
     }
 }
 
@@ -144,28 +145,31 @@ impl World for Kernel {
         Ok(net::join(&open(netns).await?, reported, &wish(choices), faults).await?)
     }
 
-    async fn check_join(&self, netns: &Path, nics: &[Nic], _: Choices) -> Result<Vec<String>, WorldError> {
-        Ok(net::rejoin(&open(netns).await?, nics)
-            .await
-            .err()
-            .map(|error| Chain(&error).to_string())
-            .into_iter()
-            .collect())
+    async fn check_join(&self, netns: &Path, nics: &[Nic], choices: Choices) -> Result<Vec<String>, WorldError> {
+        Ok(net::check(&open(netns).await?, nics, &wish(choices)).await?)
     }
 
-    async fn repair(&self, _: &Path, _: &[Nic], _: Choices) -> Result<(), WorldError> {
+    async fn repair(
+        &self,
+        netns: &Path,
+        nics: &[Nic],
+        choices: Choices,
+        faults: &Arc<Faults>,
+    ) -> Result<(), WorldError> {
+        let made = net::repair(&open(netns).await?, nics, &wish(choices), faults).await?;
+        info!(made = made.join("; "), "made again what the pod had lost");
         Ok(())
     }
 
-    async fn stats(&self, _: &Path, _: &[Nic]) -> Result<Vec<NicStats>, WorldError> {
-        Ok(Vec::new())
+    async fn stats(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<NicStats>, WorldError> {
+        Ok(net::stats(&open(netns).await?, nics).await?)
     }
 
     async fn gc(&self, _: &OfNetwork) -> Result<Checked, WorldError> {
         Ok(Checked::Well)
     }
 
-    async fn rejoin(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<PacketSocket>, WorldError> {
+    async fn rejoin(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Option<PacketSocket>>, WorldError> {
         Ok(net::rejoin(&open(netns).await?, nics).await?)
     }
 
@@ -173,9 +177,11 @@ impl World for Kernel {
         Ok(net::unjoin(&open(netns).await?).await?)
     }
 
-    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<PacketSocket>) -> Serving {
+    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<Option<PacketSocket>>) -> Serving {
         Serving::start(|servers| {
             for (nic, socket) in net.nics.iter().zip(sockets) {
+                // Nothing can be said to a guest on a macvtap.
+                let Some(socket) = socket else { continue };
                 if let Some(lease) = Lease::of(nic, &net.dns, hostname, self.dhcp_lease) {
                     let span = tracing::info_span!("dhcp", nic = nic.name.as_str());
                     servers.spawn(|cancel| dhcp::serve(socket, Server::new(lease), cancel).instrument(span));
@@ -187,9 +193,8 @@ impl World for Kernel {
         })
     }
 
-    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Opened, WorldError> {
-        let fds = net::open_taps(&open(netns).await?, nics.len()).await?;
-        Ok(Opened { fds, vhost: vec![0; nics.len()] })
+    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
+        Ok(net::open_taps(&open(netns).await?, nics, self.vhost).await?)
     }
 
     async fn ready(&self) -> Result<(), WorldError> {

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use super::sysctl::SysctlError;
 use crate::cni::{CniError, ConfError, NetworkList, PluginError};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
-use crate::net::{JoinError, Joined, Reported};
+use crate::net::{JoinError, Joined, Opened, Reported};
 use crate::sys::netns::NetnsError;
 use crate::sys::packet::PacketSocket;
 
@@ -150,7 +149,11 @@ pub(crate) trait World: Send + Sync + 'static {
         faults: &Arc<Faults>,
     ) -> impl Future<Output = Result<Joined, WorldError>> + Send;
     /// Opens the sockets of an existing join again.
-    fn rejoin(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<PacketSocket>, WorldError>> + Send;
+    fn rejoin(
+        &self,
+        netns: &Path,
+        nics: &[Nic],
+    ) -> impl Future<Output = Result<Vec<Option<PacketSocket>>, WorldError>> + Send;
     /// What is not as [`Self::join`] left it.
     fn check_join(
         &self,
@@ -164,13 +167,14 @@ pub(crate) trait World: Send + Sync + 'static {
         netns: &Path,
         nics: &[Nic],
         choices: Choices,
+        faults: &Arc<Faults>,
     ) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Takes our filters off the links that CNI made.
     fn unjoin(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Serves the guest's requests on the sockets, which are the NICs' in order.
-    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<PacketSocket>) -> Serving;
+    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<Option<PacketSocket>>) -> Serving;
     /// Opens the taps of the NICs for a machine.
-    fn open_taps(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Opened, WorldError>> + Send;
+    fn open_taps(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<Opened>, WorldError>> + Send;
     /// Counters of the NICs.
     fn stats(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<NicStats>, WorldError>> + Send;
     /// Lets the plugins of a network take away what belongs to none of its attachments on record.
@@ -181,15 +185,6 @@ pub(crate) trait World: Send + Sync + 'static {
     fn plugin_micros(&self) -> u64;
     /// Seconds since 1970.
     fn now(&self) -> u64;
-}
-
-/// Descriptors for a machine.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    /// For each NIC in order: its queues, then as many of `/dev/vhost-net` as `vhost` says.
-    pub(crate) fds: Vec<OwnedFd>,
-    /// How many vhost descriptors each NIC has.
-    pub(crate) vhost: Vec<u16>,
 }
 
 /// The servers of one pod. Dropping it ends them as well.

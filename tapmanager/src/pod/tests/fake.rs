@@ -10,11 +10,11 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::super::pod_of_netns;
-use super::super::world::{Checked, Network, OfNetwork, Opened, Seen, Serving, World, WorldError};
+use super::super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
 use crate::cni::NetworkList;
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
-use crate::net::{Joined, Reported};
+use crate::net::{Joined, Opened, Reported};
 use crate::sys::packet::PacketSocket;
 
 #[derive(Debug, Default)]
@@ -226,7 +226,7 @@ impl World for Arc<Fake> {
         Ok(Joined { nics: links.map(|(place, link)| nic(place, link.as_str())).collect(), dhcp: vec![] })
     }
 
-    async fn rejoin(&self, netns: &Path, _: &[Nic]) -> Result<Vec<PacketSocket>, WorldError> {
+    async fn rejoin(&self, netns: &Path, _: &[Nic]) -> Result<Vec<Option<PacketSocket>>, WorldError> {
         let state = self.verb("rejoin")?;
         assert!(state.netns.contains(netns), "rejoined without a namespace");
         if state.lost.is_empty() { Ok(vec![]) } else { Err(WorldError::Fake { verb: "rejoin", culprits: vec![] }) }
@@ -238,7 +238,7 @@ impl World for Arc<Fake> {
         Ok(state.lost.clone())
     }
 
-    async fn repair(&self, netns: &Path, _: &[Nic], _: Choices) -> Result<(), WorldError> {
+    async fn repair(&self, netns: &Path, _: &[Nic], _: Choices, _: &Arc<Faults>) -> Result<(), WorldError> {
         let mut state = self.verb("repair")?;
         assert!(state.netns.contains(netns), "repaired without a namespace");
         state.lost.clear();
@@ -250,7 +250,7 @@ impl World for Arc<Fake> {
         Ok(())
     }
 
-    fn serve(&self, _: &Arc<PodNet>, _: &str, _: Vec<PacketSocket>) -> Serving {
+    fn serve(&self, _: &Arc<PodNet>, _: &str, _: Vec<Option<PacketSocket>>) -> Serving {
         let serving = Arc::clone(&self.serving);
         serving.fetch_add(1, Ordering::SeqCst);
         let killed = CancellationToken::new();
@@ -266,10 +266,10 @@ impl World for Arc<Fake> {
         })
     }
 
-    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Opened, WorldError> {
+    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
         assert!(self.verb("open_taps")?.netns.contains(netns), "opened without a namespace");
         let open = |_: &Nic| std::fs::File::open("/dev/null").expect("null").into();
-        Ok(Opened { fds: nics.iter().map(open).collect(), vhost: vec![0; nics.len()] })
+        Ok(nics.iter().map(|nic| Opened { queues: vec![open(nic)], vhost: vec![] }).collect())
     }
 
     async fn stats(&self, _: &Path, nics: &[Nic]) -> Result<Vec<NicStats>, WorldError> {
