@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::chain::Chain;
-use crate::cni::Cni;
+use crate::cni::{Cni, Places};
 use crate::config::{Config, ConfigError};
 use crate::faults::Faults;
 use crate::journal::durable::DurableError;
@@ -153,7 +153,12 @@ impl Daemon {
         for file in &unreadable {
             error!(error = %Chain(file), "a pod is not recovered");
         }
-        let cni = Cni::new(config.cni_conf_dir.clone(), config.cni_plugin_dirs.clone(), config.cni_deadline, spawner);
+        let places = Places {
+            conf_dir: config.cni_conf_dir.clone(),
+            plugin_dirs: config.cni_plugin_dirs.clone(),
+            cache_dir: "/var/lib/cni".into(),
+        };
+        let cni = Cni::new(places, config.cni_deadline, spawner);
         let tools =
             Tools { world: Kernel::new(cni, config.dhcp_lease), journal, netns_dir: config.netns_dir.clone(), faults };
         let access = QemuAccess::load(&config);

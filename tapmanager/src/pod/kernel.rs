@@ -12,7 +12,7 @@ use tracing::{Instrument as _, debug};
 
 use super::world::{Network, Seen, Serving, World, WorldError};
 use crate::blocking::off_reactor;
-use crate::cni::{Added, Cni, NetworkList, Target};
+use crate::cni::{Added, CapabilityArgs, Cni, NetworkList, Target};
 use crate::dhcp::{self, Lease, Server};
 use crate::faults::Faults;
 use crate::journal::Record;
@@ -44,7 +44,8 @@ impl Kernel {
             ("K8S_POD_INFRA_CONTAINER_ID", request.pod.as_str().to_owned()),
             ("K8S_POD_UID", request.uid.clone()),
         ];
-        Target { container_id: &request.pod, netns: &record.netns, ifname: &self.ifname, args }
+        let capabilities = CapabilityArgs::default();
+        Target { container_id: &request.pod, netns: &record.netns, ifname: &self.ifname, args, capabilities }
     }
 }
 

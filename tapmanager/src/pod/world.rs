@@ -193,9 +193,6 @@ fn culprits(error: &CniError) -> Vec<Culprit<'_>> {
             vec![Culprit { plugin: kind, absent: matches!(cause, PluginError::Absent { .. }) }]
         }
         CniError::Several(errors) => errors.iter().flat_map(culprits).collect(),
-        CniError::Argument { .. }
-        | CniError::PluginDirs(_)
-        | CniError::NoCommonVersion { .. }
-        | CniError::NoCheck { .. } => Vec::new(),
+        _ => Vec::new(),
     }
 }
