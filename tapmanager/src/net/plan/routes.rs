@@ -18,7 +18,7 @@ use crate::sys::link::{Hop, KernelRoute, Link, MAIN_TABLE};
 /// The routes of a link that count for its guest.
 pub(crate) fn of_link<'a>(observed: &'a Observed, link: &Link) -> Vec<&'a KernelRoute> {
     let is_main = |route: &&KernelRoute| route.table == MAIN_TABLE;
-    let (mut own, others): (Vec<_>, Vec<_>) =
+    let (mut own, others): (Vec<&KernelRoute>, Vec<&KernelRoute>) =
         observed.routes.iter().filter(|route| route.link == link.index).partition(is_main);
     let has_default = |v6: bool| {
         let mut main = observed.routes.iter().filter(is_main);
