@@ -17,7 +17,6 @@ const FRAGMENT: u16 = 0x3fff;
 const DONT_FRAGMENT: [u8; 2] = [0x40, 0x00];
 const TTL: u8 = 64;
 
-pub(super) const ETHERNET_HEADER: usize = 14;
 pub(super) const IP_HEADER: usize = 20;
 pub(super) const UDP_HEADER: usize = 8;
 

@@ -1,6 +1,5 @@
-//! The server as bytes: what it says to whom. With any bytes at all: [`hostile`]; with real clients: [`clients`].
+//! The server as bytes: what it says to whom. With any bytes at all: [`hostile`]; with real clients: [`crate::addressing`].
 
-mod clients;
 mod hostile;
 
 use std::fmt::Write as _;
