@@ -6,6 +6,7 @@
 
 pub(crate) mod bpf;
 pub(crate) mod ebpf;
+pub(crate) mod fork;
 pub(crate) mod link;
 pub(crate) mod netlink;
 pub(crate) mod netns;
