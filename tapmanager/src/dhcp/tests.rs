@@ -348,6 +348,21 @@ fn who_cannot_be_told_routes_is_told_the_router() {
 }
 
 #[test]
+fn routes_have_their_old_number_for_clients_that_know_only_that() {
+    let old = OptionCode::Unknown(249);
+    let offer = |parameters: &[OptionCode]| {
+        let heard = ask(lonely_lease(), &Say::new(MessageType::Discover).opt(asking_for(parameters))).unwrap();
+        let has = |code| heard.message.opts().contains(code);
+        (has(old), has(OptionCode::ClasslessStaticRoute), has(OptionCode::Router))
+    };
+    assert_eq!(offer(&[OptionCode::Router, old]), (true, false, false));
+    assert_eq!(offer(&[old, OptionCode::ClasslessStaticRoute]), (false, true, false));
+    let heard = ask(lonely_lease(), &Say::new(MessageType::Discover).opt(asking_for(&[old]))).unwrap();
+    let wire = [249, 29, 32, 10, 77, 0, 1, 0, 0, 0, 0, 0, 10, 77, 0, 1];
+    assert!(heard.payload.windows(wire.len()).any(|window| window == wire), "{:?}", heard.payload);
+}
+
+#[test]
 fn options_stand_in_the_clients_order() {
     use OptionCode::{DomainNameServer, Hostname, InterfaceMtu, Router, SubnetMask};
     let wish = [InterfaceMtu, Hostname, DomainNameServer, Router, SubnetMask];
