@@ -24,7 +24,7 @@ use crate::sys::tap::{self, TapError};
 use crate::sys::tc;
 
 mod apply;
-mod filter;
+pub(crate) mod filter;
 mod kernel;
 mod observe;
 mod plan;

@@ -1,7 +1,8 @@
 //! A veth with the servers on one end and a real client on the other.
 //!
 //! A thread leaves the machine's network, mount and UTS namespaces and serves from there; the client's end of the veth is
-//! in one more network namespace. `/etc` is a copy, so what the scripts write is seen by the test alone.
+//! in one more network namespace. `/etc` is a copy and `/run` is empty, so what the scripts write is seen by the test
+//! alone, and no client finds a bus or a daemon of the machine.
 
 use std::fs;
 use std::future::Future;
@@ -17,10 +18,13 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::*;
+use crate::net::filter::guest_requests;
 use crate::sys::bpf::Program;
+use crate::sys::netns::Netns;
 
 /// How long a client may take to get its address; the first DISCOVER comes within seconds.
 const CLIENT_DEADLINE: Duration = Duration::from_secs(60);
@@ -30,6 +34,8 @@ pub(super) struct Link {
     dir: tempfile::TempDir,
     /// File of the namespace that the client's end is in.
     netns: PathBuf,
+    /// To [`supervise`].
+    service: tokio::sync::mpsc::Sender<(Servers, oneshot::Sender<()>)>,
 }
 
 impl Link {
@@ -43,6 +49,26 @@ impl Link {
         command.arg(format!("--net={}", self.netns.display())).arg(program).args(args);
         command.stdin(Stdio::null()).kill_on_drop(true);
         command
+    }
+
+    /// The same, of a program that reads `/sys` and is not to look for udev: a read-only `/sys` says that there is none.
+    pub(super) fn command_without_udev(&self, program: &str, args: &[&str]) -> Command {
+        let script = r#"mount -t sysfs -o ro sysfs /sys && exec "$0" "$@""#;
+        self.command("unshare", &[&["--mount", "sh", "-c", script, program], args].concat())
+    }
+
+    /// Serves from now on, in place of the servers that do so now: as a restart of the daemon does.
+    pub(super) async fn serve(&self, servers: Servers) {
+        let (ready, served) = oneshot::channel();
+        assert!(self.service.send((servers, ready)).await.is_ok(), "the service is there as long as the link");
+        served.await.unwrap();
+    }
+
+    /// A socket on the client's end that hears and says any frames.
+    pub(super) async fn socket(&self) -> PacketSocket {
+        let netns = Netns::open(&self.netns).unwrap().unwrap();
+        let open = || PacketSocket::open(if_nametoindex("eth0").unwrap(), &Program::always(u32::MAX)).unwrap();
+        netns.visit(open).await.unwrap()
     }
 
     pub(super) async fn run(&self, program: &str, args: &[&str]) -> String {
@@ -99,16 +125,15 @@ pub(super) fn with_servers<F: Future<Output = ()>>(servers: Servers, client: imp
         let server = scope.spawn(move || {
             let _done = done;
             unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS).expect("namespaces");
-            let link = Link { dir: tempfile::tempdir().unwrap(), netns: lent.recv().unwrap() };
+            let (service, orders) = tokio::sync::mpsc::channel(1);
+            let link = Link { dir: tempfile::tempdir().unwrap(), netns: lent.recv().unwrap(), service };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 set_up(&link).await;
-                let socket = PacketSocket::open(if_nametoindex("server").unwrap(), &Program::always(u32::MAX)).unwrap();
-                let cancel = CancellationToken::new();
-                let service = tokio::spawn(serve(socket, servers, cancel.clone()));
+                let supervisor = tokio::spawn(supervise(orders));
+                link.serve(servers).await;
                 client(link).await;
-                cancel.cancel();
-                timeout(CLIENT_DEADLINE, service).await.expect("the service ends when it is told to").unwrap();
+                timeout(CLIENT_DEADLINE, supervisor).await.expect("the service ends when it is told to").unwrap();
             });
         });
         if let Err(panic) = server.join() {
@@ -117,12 +142,27 @@ pub(super) fn with_servers<F: Future<Output = ()>>(servers: Servers, client: imp
     });
 }
 
+/// Serves with the servers that came last, until the link is gone.
+async fn supervise(mut orders: tokio::sync::mpsc::Receiver<(Servers, oneshot::Sender<()>)>) {
+    let mut order = orders.recv().await;
+    while let Some((servers, ready)) = order {
+        let socket = PacketSocket::open(if_nametoindex("server").unwrap(), &guest_requests()).unwrap();
+        let cancel = CancellationToken::new();
+        let service = tokio::spawn(serve(socket, servers, cancel.clone()));
+        ready.send(()).unwrap();
+        order = orders.recv().await;
+        cancel.cancel();
+        service.await.unwrap();
+    }
+}
+
 async fn set_up(link: &Link) {
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).unwrap();
     let etc = link.path("etc");
     host("cp", &["-a", "/etc", &etc]).await;
     mount(Some(etc.as_str()), "/etc", none, MsFlags::MS_BIND, none).unwrap();
+    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), none).unwrap();
     // A copy: the machine's may be a link that leads out of /etc.
     fs::remove_file("/etc/resolv.conf").unwrap();
     fs::write("/etc/resolv.conf", "").unwrap();
@@ -133,6 +173,13 @@ async fn set_up(link: &Link) {
     host("ip", &["link", "set", "eth0", "netns", netns]).await;
     host("ip", &["link", "set", "server", "up"]).await;
     link.ip("link set eth0 up").await;
+}
+
+/// Fails unless there is a program to test with.
+pub(super) fn needs(program: &str, package: &str) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|dir| dir.join(program).exists());
+    assert!(found, "`{program}` is not there; install package `{package}`, as tests/host/install.sh does");
 }
 
 pub(super) async fn host(program: &str, args: &[&str]) -> String {
