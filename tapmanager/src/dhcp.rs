@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sys::packet::PacketSocket;
 
+pub(crate) use frame::checksum;
 pub(crate) use lease::Lease;
 
 use frame::{Datagram, ETHERNET_HEADER, Envelope};
