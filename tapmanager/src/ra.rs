@@ -148,8 +148,12 @@ impl Server {
             let asker = asker.take();
             let (to_mac, to) = asker.map_or_else(|| (group_mac(ALL_NODES), ALL_NODES), |asker| (own, asker));
             let solicited = asker.is_some();
-            let told =
-                Advertisement { target: router.address, mac: Some(mac), solicited, overrides: said.overrides || solicited };
+            let told = Advertisement {
+                target: router.address,
+                mac: Some(mac),
+                solicited,
+                overrides: said.overrides || solicited,
+            };
             // The gateway's own: a guest that bridges inside learns from it what is true.
             let envelope = Envelope { from_mac: mac.octets(), to_mac, from: router.address, to };
             icmp(&envelope, neighbour::advertisement(&told))

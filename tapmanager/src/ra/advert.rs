@@ -90,8 +90,8 @@ fn route(dst: Ipv6Network) -> Vec<u8> {
 
 fn resolvers(dns: &Dns) -> Vec<Vec<u8>> {
     let v6 = |server: &IpAddr| match server {
-        IpAddr::V6(server) if !server.is_unspecified() && !server.is_multicast() => Some(server.octets().to_vec()),
-        IpAddr::V6(_) | IpAddr::V4(_) => None,
+        IpAddr::V6(server) => Some(server.octets().to_vec()),
+        IpAddr::V4(_) => None,
     };
     lists(RESOLVERS, dns.servers.iter().filter_map(v6))
 }

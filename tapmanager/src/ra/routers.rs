@@ -58,7 +58,8 @@ pub(super) fn of(nic: &Nic) -> Vec<Router> {
 /// Prefixes that are on the link as the kernel has it.
 pub(super) fn on_link(nic: &Nic) -> Vec<Ipv6Network> {
     let v6 = |net: &IpNetwork| if let IpNetwork::V6(net) = net { Some(network(*net)) } else { None };
-    let via = |net: &Ipv6Network| nic.routes.iter().any(|route| route.gateway.is_some() && v6(&route.dst) == Some(*net));
+    let via =
+        |net: &Ipv6Network| nic.routes.iter().any(|route| route.gateway.is_some() && v6(&route.dst) == Some(*net));
     let of_addresses = nic.addresses.iter().filter_map(v6).filter(|net| net.prefix() < 128 && !via(net));
     let of_routes = nic.routes.iter().filter(|route| route.gateway.is_none()).filter_map(|route| v6(&route.dst));
     let mut prefixes: Vec<Ipv6Network> = Vec::new();
