@@ -17,6 +17,7 @@ use std::net::Ipv4Addr;
 use dhcproto::v4::MessageType;
 use proto::tap::MacAddr;
 
+pub(crate) use frame::checksum;
 pub(crate) use lease::Lease;
 
 use frame::{Datagram, Envelope};

@@ -14,6 +14,7 @@ use dhcproto::{Encodable, Encoder};
 use super::frame::{IP_HEADER, UDP_HEADER};
 use super::lease::Lease;
 use super::request::{LEAST_MAX_SIZE, Request};
+use crate::domain::on_the_wire;
 
 /// RFC 2131 section 2: the fixed fields, and the magic cookie before the options.
 const HEADER: usize = 240;
@@ -131,17 +132,6 @@ fn one(code: OptionCode, data: impl AsRef<[u8]>) -> Draft {
 
 fn several<T>(code: OptionCode, values: &[T], bytes: impl Fn(&T) -> Vec<u8>) -> Draft {
     Draft { code, parts: values.iter().map(bytes).collect() }
-}
-
-/// RFC 1035 section 3.1, without compression: not every client unpacks it. The lease has checked the labels.
-fn on_the_wire(domain: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(domain.len() + 2);
-    for label in domain.split('.') {
-        bytes.push(u8::try_from(label.len()).unwrap_or_default());
-        bytes.extend(label.bytes());
-    }
-    bytes.push(0);
-    bytes
 }
 
 /// Chooses what fits into `room` and puts it into the client's order; empty options are left out.
