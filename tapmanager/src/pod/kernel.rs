@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::tap::{Dns, IfName, Nic, PodNet};
-use tracing::{Instrument as _, debug};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, debug, error};
 
 use super::world::{Network, Seen, Serving, World, WorldError};
-use crate::addressing::{self, Servers};
+use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
+use crate::chain::Chain;
 use crate::cni::{Added, Cni, NetworkList, Target};
 use crate::faults::Faults;
 use crate::journal::Record;
@@ -111,9 +113,8 @@ impl World for Kernel {
         Serving::start(|servers, cancel| {
             for (nic, socket) in net.nics.iter().zip(sockets) {
                 if let Some(of_nic) = Servers::of(nic, &net.dns, hostname, self.dhcp_lease) {
-                    let serve = addressing::serve(socket, of_nic, cancel.clone());
-                    let span = tracing::info_span!("addressing", nic = nic.name.as_str());
-                    servers.spawn(serve.instrument(span));
+                    let span = tracing::info_span!("addressing", nic = nic.name.as_str(), mac = %nic.mac);
+                    servers.spawn(address(Arc::clone(net), socket, of_nic, cancel.clone()).instrument(span));
                 } else {
                     debug!(nic = nic.name.as_str(), "no address, so nothing to serve");
                     socket.close_off_reactor();
@@ -138,6 +139,15 @@ impl World for Kernel {
     fn plugin_micros(&self) -> u64 {
         self.cni.plugin_micros()
     }
+}
+
+/// Serves one NIC until `cancel`.
+async fn address(net: Arc<PodNet>, tap: PacketSocket, servers: Servers, cancel: CancellationToken) {
+    let link = servers.open_link(&net.netns).await.unwrap_or_else(|error| {
+        error!(error = %Chain(&error), "the guest's IPv6 routers cannot be found");
+        None
+    });
+    addressing::serve(Sockets { tap, link }, servers, cancel).await;
 }
 
 async fn open(netns: &Path) -> Result<Netns, WorldError> {
