@@ -25,7 +25,7 @@ use crate::sys::tc::{self, Hook};
 use crate::sys::{macvtap, vhost};
 
 mod apply;
-mod filter;
+pub(crate) mod filter;
 mod kernel;
 mod observe;
 mod plan;

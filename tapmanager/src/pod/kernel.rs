@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodId, PodNet};
-use tracing::{Instrument as _, debug, info};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, debug, error, info};
 
 use super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
 use super::{pod_of_netns, request, sysctl};
+use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::cni::{Added, CapabilityArgs, Cni, CniError, NetworkList, Places, ResultView, Target};
 use crate::config::{Config, Vhost};
-use crate::dhcp::{self, Lease, Server};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
 use crate::net::{self, Joined, Opened, Reported, Wish};
@@ -214,11 +215,11 @@ impl World for Kernel {
             for (nic, socket) in net.nics.iter().zip(sockets) {
                 // Nothing can be said to a guest on a macvtap.
                 let Some(socket) = socket else { continue };
-                if let Some(lease) = Lease::of(nic, &net.dns, hostname, self.lease) {
-                    let span = tracing::info_span!("dhcp", nic = nic.name.as_str());
-                    servers.spawn(|cancel| dhcp::serve(socket, Server::new(lease), cancel).instrument(span));
+                if let Some(of_nic) = Servers::of(nic, &net.dns, hostname, self.lease) {
+                    let span = tracing::info_span!("addressing", nic = nic.name.as_str(), mac = %nic.mac);
+                    servers.spawn(|cancel| address(Arc::clone(net), socket, of_nic, cancel).instrument(span));
                 } else {
-                    debug!(nic = nic.name.as_str(), "no IPv4 address, so no DHCP");
+                    debug!(nic = nic.name.as_str(), "no address, so nothing to serve");
                     socket.close_off_reactor();
                 }
             }
@@ -248,6 +249,15 @@ impl World for Kernel {
 fn reported(network: &str, ifname: &IfName, view: &ResultView) -> Reported {
     let addresses = view.ips.iter().map(|ip| ip.address).collect();
     Reported { network: network.to_owned(), links: view.pod_links(ifname), addresses }
+}
+
+/// Serves one NIC until `cancel`.
+async fn address(net: Arc<PodNet>, tap: PacketSocket, servers: Servers, cancel: CancellationToken) {
+    let link = servers.open_link(&net.netns).await.unwrap_or_else(|error| {
+        error!(error = %Chain(&error), "the guest's IPv6 routers cannot be found");
+        None
+    });
+    addressing::serve(Sockets { tap, link }, servers, cancel).await;
 }
 
 async fn open(netns: &Path) -> Result<Netns, WorldError> {

@@ -17,6 +17,10 @@ pub(super) fn judge(asm: &mut Assembler, rules: &Rules<'_>, exits: Exits) {
     asm.op(Op::And(!VERSION_MASK));
     asm.unless(Test::AtLeast(IPV4_MIN_WORDS), exits.drop);
     if let Some(identity) = rules.identity {
+        if identity.ipv4.is_empty() {
+            // What follows would never be reached, which the verifier of eBPF refuses.
+            return asm.jump(exits.drop);
+        }
         let own = asm.label();
         asm.op(Op::Word(IPV4_SOURCE));
         when_own(asm, identity, own);
