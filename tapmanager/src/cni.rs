@@ -26,6 +26,7 @@ mod version;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -170,7 +171,7 @@ impl Cni {
     pub(crate) async fn add(&self, list: &NetworkList, target: &Target<'_>) -> Result<Added, CniError> {
         target.capabilities.fit(list)?;
         let offered = target.capabilities.offered();
-        let env = self.environment(&target.key(list), target.netns, &target.args)?;
+        let env = self.environment(&target.key(list), target.netns, &target.told())?;
         let version = self.version_for(list, Moment::Add).await?;
         let mut last: Option<(Value, ResultView)> = None;
         for plugin in list.plugins() {
@@ -185,13 +186,11 @@ impl Cni {
             last = Some((raw, view));
         }
         let (raw, view) = last.unwrap_or_default(); // a list has at least one plugin
-        let entry = Entry {
-            netns: target.netns.to_string_lossy().into_owned(),
-            cni_args: target.args.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
-            capability_args: offered,
-            result: raw.clone(),
-            ..Entry::ours(target.key(list), list)
-        };
+        let mut entry = Entry::ours(target.key(list), list);
+        entry.netns = target.netns.to_string_lossy().into_owned();
+        entry.cni_args = target.told();
+        entry.capability_args = offered;
+        entry.result = raw.clone();
         let cache = self.cache.clone();
         off_reactor(move || cache.write(&entry)).await?;
         Ok(Added { raw, view })
@@ -206,7 +205,7 @@ impl Cni {
         prev: Option<&Value>,
     ) -> Result<(), CniError> {
         let key = target.key(list);
-        let env = self.environment(&key, target.netns, &target.args)?;
+        let env = self.environment(&key, target.netns, &target.told())?;
         let offered = target.capabilities.offered();
         let prev = match prev {
             Some(prev) => Some(prev.clone()),
@@ -222,7 +221,7 @@ impl Cni {
         if list.check_disabled() {
             return Ok(());
         }
-        let env = self.environment(&target.key(list), target.netns, &target.args)?;
+        let env = self.environment(&target.key(list), target.netns, &target.told())?;
         let version = self.version_for(list, Moment::After(Some(prev))).await?;
         if !version.has_check() {
             return Err(CniError::NoCheck { network: list.name().to_owned(), version: version.as_str() });
@@ -384,21 +383,18 @@ impl Cni {
     }
 
     /// What all commands for one attachment have in common.
-    fn environment<N: AsRef<str>>(&self, key: &Key, netns: &Path, args: &[(N, String)]) -> Result<Env, CniError> {
-        let mut text = "IgnoreUnknown=1".to_owned();
-        for (name, value) in args {
-            let name = name.as_ref();
-            // The list has no way to quote.
-            if [name, value].iter().any(|part| part.contains(|c: char| c == ';' || c == '=' || c.is_control())) {
-                return Err(CniError::Argument { name: name.to_owned() });
-            }
-            text.extend([";", name, "=", value]);
+    fn environment(&self, key: &Key, netns: &Path, args: &[(String, String)]) -> Result<Env, CniError> {
+        // The list has no way to quote.
+        let breaks = |text: &str| text.contains(|c: char| c == ';' || c == '=' || c.is_control());
+        if let Some((name, _)) = args.iter().find(|(name, value)| breaks(name) || breaks(value)) {
+            return Err(CniError::Argument { name: name.clone() });
         }
+        let text: Vec<_> = args.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut env = vec![
             ("CNI_CONTAINERID", key.container.as_str().into()),
             ("CNI_NETNS", netns.into()),
             ("CNI_IFNAME", key.link.as_str().into()),
-            ("CNI_ARGS", text.into()),
+            ("CNI_ARGS", text.join(";").into()),
         ];
         env.extend(self.plain_environment()?);
         Ok(env)
@@ -406,6 +402,12 @@ impl Cni {
 }
 
 impl Target<'_> {
+    /// For `CNI_ARGS`, as plugins and the cache get them.
+    fn told(&self) -> Vec<(String, String)> {
+        let args = self.args.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        iter::once(("IgnoreUnknown".to_owned(), "1".to_owned())).chain(args).collect()
+    }
+
     fn key(&self, list: &NetworkList) -> Key {
         Key {
             network: list.name().to_owned(),
