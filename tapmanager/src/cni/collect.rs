@@ -1,4 +1,4 @@
-//! Taking away what a network keeps of attachments that are no more. Called by the daemon's collection.
+//! Taking away what a network keeps of attachments that are no more. Called by the daemon as [`Cni::gc`].
 //!
 //! Two parts, as with libcni: entries of the result cache that belong to no attachment are each given a DEL, with the
 //! configuration, the arguments and the result that stand in them; then the plugins are told which attachments there are
@@ -17,18 +17,18 @@ use crate::blocking::off_reactor;
 use crate::sys::netns::Netns;
 
 impl Cni {
-    /// Takes away what the network keeps of attachments other than `valid`: first [`Self::collect`], then, of all runtimes,
-    /// what its plugins find. No ADD to the network may run meanwhile.
+    /// Takes away what the network keeps of attachments other than `valid`: first those in the cache that are ours, by
+    /// DEL, then, of all runtimes, what its plugins find (GC). No ADD to the network may run meanwhile.
     pub(crate) async fn gc(&self, list: &NetworkList, valid: &[(PodId, IfName)]) -> Result<(), CniError> {
-        let errors = [self.collect(list.name(), valid).await.err(), self.plugins_gc(list, valid).await.err()];
-        CniError::all(errors.into_iter().flatten().collect())
+        let ours = self.gc_ours(list, valid).await;
+        let plugins = self.plugins_gc(list, valid).await;
+        CniError::all([ours, plugins].into_iter().filter_map(Result::err).collect())
     }
 
-    /// Takes away what the cache tells of attachments of ours to the network other than `valid`. No ADD to it may run
-    /// meanwhile.
-    pub(crate) async fn collect(&self, network: &str, valid: &[(PodId, IfName)]) -> Result<(), CniError> {
+    /// The first part alone.
+    pub(crate) async fn gc_ours(&self, list: &NetworkList, valid: &[(PodId, IfName)]) -> Result<(), CniError> {
         let mut errors = Vec::new();
-        for entry in self.stale(network, valid).await? {
+        for entry in self.stale(list.name(), valid).await? {
             errors.extend(self.del_stale(entry).await.err());
         }
         CniError::all(errors)
