@@ -82,11 +82,28 @@ impl Scene {
         let before = ports()?;
         let ask = Attach { data_path: Some(data_path), anti_spoof, ..attach(&bad) };
         let bad_net = node.attach_as(ask)?;
+        let nic = bad_net.nics.first().context("no NIC")?;
+        ensure!(nic.data_path == data_path, "{:?} in place of {data_path:?}", nic.data_path);
         let port = ports()?.into_iter().find(|port| !before.contains(port)).context("no new port")?;
         let tap = TakenTap::of(bed, &node, &bad)?;
         let gateway = Party { mac: mac_of_link("cni0")?, v4: gateway_of(&net)?, v6: "fd00:77::1".parse()? };
         let (hostile, neighbour) = (party(&bad_net)?, party(&net)?);
-        Ok(Self { node, victim, tap, hostile, neighbour, gateway, port })
+        let scene = Self { node, victim, tap, hostile, neighbour, gateway, port };
+        scene.wait_connected()?;
+        Ok(scene)
+    }
+
+    /// The kernel takes up to a second to let frames out of a tap that has just been opened.
+    fn wait_connected(&self) -> Result<()> {
+        wait_for("answer of the gateway", ARRIVAL, || {
+            send(&self.tap, &attacks::who_has(self.hostile, self.gateway.v4))?;
+            while let Some(frame) = self.tap.receive(Duration::ZERO)? {
+                if attacks::is_arp_reply(&frame, self.hostile, self.gateway) {
+                    return Ok(Some(()));
+                }
+            }
+            Ok(None)
+        })
     }
 
     fn attacks(&self) -> Vec<Attack> {
@@ -101,7 +118,7 @@ impl Scene {
         let end = Instant::now() + ARRIVAL;
         while Instant::now() < end {
             match self.tap.receive(ARRIVAL)? {
-                Some(frame) if attacks::is_arp_reply(&frame, self.hostile.mac, self.neighbour) => return Ok(request),
+                Some(frame) if attacks::is_arp_reply(&frame, self.hostile, self.neighbour) => return Ok(request),
                 Some(_) => {}
                 None => break,
             }

@@ -185,12 +185,10 @@ pub(super) fn who_has(from: Party, target: Ipv4Addr) -> Vec<u8> {
     ethernet(BROADCAST, from.mac, ARP, &arp(1, from.mac, from.v4, target))
 }
 
-/// Whether `frame` is the answer of `of` to `to`.
-pub(super) fn is_arp_reply(frame: &[u8], to: [u8; 6], of: Party) -> bool {
-    let answer = arp(2, of.mac, of.v4, NOBODY);
-    frame.get(..6) == Some(&to)
-        && frame.get(12..14) == Some(&ARP.to_be_bytes())
-        && frame.get(14..32) == answer.get(..18)
+/// Whether `frame` is the answer of `of` to a request of `to`.
+pub(super) fn is_arp_reply(frame: &[u8], to: Party, of: Party) -> bool {
+    let answer = [&[0, 1, 8, 0, 6, 4, 0, 2][..], &of.mac, &of.v4.octets(), &to.mac, &to.v4.octets()].concat();
+    frame.get(12..14) == Some(&ARP.to_be_bytes()) && frame.get(14..42) == Some(&answer)
 }
 
 /// The transaction of a DHCPv4 reply.
