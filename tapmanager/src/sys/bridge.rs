@@ -31,9 +31,9 @@ pub(crate) fn create(netlink: &mut Netlink, name: &IfName, mac: MacAddr) -> Resu
         LinkAttribute::IfName(name.to_string()),
         LinkAttribute::Address(mac.octets().to_vec()),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge), LinkInfo::Data(InfoData::Bridge(options))]),
-        link::silent(),
     ];
-    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
+    link::silence(netlink, name)
 }
 
 /// Has the bridge of `port` send what is for `mac` there. It replaces the entry that says "this is my own port's

@@ -12,9 +12,7 @@ use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
     LinkMessage, Stats64,
 };
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia,
-};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use proto::tap::{IfName, MacAddr};
 
@@ -147,8 +145,15 @@ pub(crate) fn shape_tap(netlink: &mut Netlink, tap: u32, mtu: u32) -> Result<(),
     netlink.change(RouteNetlinkMessage::NewLink(message), 0)
 }
 
-/// The attribute that gives a link no IPv6 address of its own, not even a link-local one.
-pub(super) fn silent() -> LinkAttribute {
+/// Gives a link no IPv6 address of its own, not even a link-local one. The kernel takes this of links that are there
+/// already, not of one that is being made.
+pub(super) fn silence(netlink: &mut Netlink, name: &IfName) -> Result<(), NetlinkError> {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![LinkAttribute::IfName(name.to_string()), silent()];
+    netlink.change(RouteNetlinkMessage::NewLink(message), 0)
+}
+
+fn silent() -> LinkAttribute {
     let no_address = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     LinkAttribute::AfSpecUnspec(vec![no_address])
 }

@@ -12,9 +12,7 @@ use std::os::fd::OwnedFd;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, LinkMessage, MacVtapMode,
-};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, LinkMessage, MacVtapMode};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, makedev, mknodat};
 use nix::unistd::read;
@@ -33,9 +31,9 @@ pub(crate) fn create(netlink: &mut Netlink, name: &IfName, lower: u32) -> Result
         LinkAttribute::IfName(name.to_string()),
         LinkAttribute::Link(lower),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVtap), LinkInfo::Data(InfoData::MacVtap(options))]),
-        link::silent(),
     ];
-    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
+    link::silence(netlink, name)
 }
 
 /// Opens the device of the macvtap of this index `queues` times: each descriptor is a queue. The kernel does not mind if

@@ -23,6 +23,7 @@ use tests::cni::{self, Network};
 use tests::command::sh;
 use tests::guest::{Guest, ping};
 use tests::net_node::{NetNode, attach, pod_id};
+use tests::netns::run_in;
 use tests::taken::TakenTap;
 use tests::wait::wait_for;
 
@@ -82,8 +83,7 @@ impl Scene {
         let before = ports()?;
         let ask = Attach { data_path: Some(data_path), anti_spoof, ..attach(&bad) };
         let bad_net = node.attach_as(ask)?;
-        let nic = bad_net.nics.first().context("no NIC")?;
-        ensure!(nic.data_path == data_path, "{:?} in place of {data_path:?}", nic.data_path);
+        ensure!(stands_as(&bad_net)? == data_path, "not joined as {data_path:?}");
         let port = ports()?.into_iter().find(|port| !before.contains(port)).context("no new port")?;
         let tap = TakenTap::of(bed, &node, &bad)?;
         let gateway = Party { mac: mac_of_link("cni0")?, v4: gateway_of(&net)?, v6: "fd00:77::1".parse()? };
@@ -244,6 +244,19 @@ fn flood(bed: &Bed) -> Result<()> {
     ensure!(scene.node.status()?.ready, "the daemon is busy with one guest");
     scene.victim.udhcpc().context("the neighbour's lease, meanwhile")?;
     Ok(())
+}
+
+/// How a pod's link and tap are joined, as the kernel has it.
+fn stands_as(net: &PodNet) -> Result<DataPath> {
+    let links = run_in(&net.netns, "ip -d -o link")?;
+    let filters = run_in(&net.netns, "tc filter show dev tap0 ingress")?;
+    let signs = [
+        (links.contains(" macvtap "), DataPath::Macvtap),
+        (links.contains("bridge_slave"), DataPath::Bridge),
+        (filters.contains("mirred"), DataPath::Tc),
+        (filters.contains("direct-action"), DataPath::Ebpf),
+    ];
+    signs.into_iter().find_map(|(there, data_path)| there.then_some(data_path)).context("not joined at all")
 }
 
 /// A frame that is no frame is refused, which is as good as dropped.
