@@ -4,6 +4,7 @@
 //! what is reported is the pair whose ratio is the median one. `docs/benchmarks.md` says what each row measures.
 //! The daemons log as they do on a node, not as they do for the other cases.
 
+mod datapath;
 mod handoff_server;
 mod pull;
 mod report;
@@ -28,8 +29,13 @@ use self::report::{Report, Row};
 /// All rows take about two minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(360);
 type Group = fn(&Bed, &Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 4] =
-    [("vmwrapper", wrapper::rows), ("sandbox", sandbox::rows), ("start", start::rows), ("pull", pull::rows)];
+const GROUPS: [(&str, Group); 5] = [
+    ("vmwrapper", wrapper::rows),
+    ("sandbox", sandbox::rows),
+    ("start", start::rows),
+    ("pull", pull::rows),
+    ("datapath", datapath::rows),
+];
 
 /// `bed bench [--strict] [GROUP]`. With a group, nothing is written; with `--strict`, a missed target is a failure.
 ///

@@ -2,6 +2,7 @@
 
 mod faults;
 mod handoff;
+mod hostile;
 mod input;
 mod isolation;
 mod life;
@@ -9,5 +10,8 @@ mod life;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES].into_iter().flatten().copied()
+    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES, hostile::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
 }
