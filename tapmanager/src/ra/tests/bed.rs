@@ -1,8 +1,8 @@
 //! A guest, its pod and the gateway, each in a network namespace of its own, with real clients in the guest.
 //!
 //! The pod's end of the guest's link stands for the tap and its end of the gateway's for the CNI's link. Between them the
-//! test carries frames as the data path does: all but what is answered in the pod goes over. `/etc` is a copy and `/run`
-//! is empty, so what clients and their scripts write is seen by the test alone.
+//! test carries frames as the data path does: all but what is answered in the pod goes over. `/etc` is a copy, `/run` and
+//! the directory of `dhcpcd`'s leases are empty, so what clients and their scripts write is seen by the test alone.
 
 use std::fs;
 use std::process::{Output, Stdio};
@@ -120,6 +120,7 @@ fn set_up(guest: &Guest, gateway: &[&str]) {
     let copied = std::process::Command::new("cp").args(["-a", "/etc", &etc]).status().unwrap();
     assert!(copied.success());
     mount(Some(etc.as_str()), "/etc", None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    mount(Some("tmpfs"), "/var/lib/dhcpcd", Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
     // A copy: the machine's may be a link that leads out of /etc.
     fs::remove_file("/etc/resolv.conf").unwrap();
     fs::write("/etc/resolv.conf", "").unwrap();
