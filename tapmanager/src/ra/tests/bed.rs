@@ -69,26 +69,45 @@ impl Guest {
 
     /// Waits until `look` sees what it wants in what a line of `ip -6` says.
     pub(super) async fn until(&self, line: &str, look: impl Fn(&str) -> bool) -> String {
-        let mut said = String::new();
-        let looking = async {
-            loop {
-                said = self.ip(line).await.join("\n");
-                if look(&said) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+        until(line, look, async || self.ip(line).await.join("\n")).await
+    }
+
+    /// The same, of a file.
+    pub(super) async fn until_file(&self, path: &str, look: impl Fn(&str) -> bool) -> String {
+        until(path, look, async || fs::read_to_string(path).unwrap_or_default()).await
+    }
+
+    /// Waits until the guest has just these global addresses, and may use them.
+    pub(super) async fn has(&self, addresses: &[&str]) {
+        let plain = |said: &str| {
+            said.lines().count() == addresses.len()
+                && addresses.iter().all(|address| said.contains(&format!("inet6 {address} ")))
+                && !said.contains("tentative")
         };
-        if timeout(DEADLINE, looking).await.is_err() {
-            panic!("`ip -6 {line}` goes on to say: {said}");
-        }
-        said
+        self.until("addr show dev eth0 scope global", plain).await;
     }
 
     /// The far side answers by way of the gateway.
     pub(super) async fn reaches_far_from(&self, from: &str) {
         self.run(&format!("busybox ping6 -q -c 1 -w 30 -I {from} {FAR}")).await;
     }
+}
+
+async fn until(what: &str, look: impl Fn(&str) -> bool, read: impl AsyncFn() -> String) -> String {
+    let mut said = String::new();
+    let looking = async {
+        loop {
+            said = read().await;
+            if look(&said) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    if timeout(DEADLINE, looking).await.is_err() {
+        panic!("`{what}` goes on to say: {said}");
+    }
+    said
 }
 
 fn ended(what: &str, output: Output) -> String {
@@ -99,8 +118,7 @@ fn ended(what: &str, output: Output) -> String {
 
 /// Gives `nic` to a guest whose link is up, and serves it while `test` runs. `gateway` makes the gateway, by `ip -n`.
 pub(super) fn with_guest(nic: &Nic, dns: &Dns, gateway: &[&str], test: impl AsyncFnOnce(Guest) + Send) {
-    let servers =
-        (Server::new(nic, dns).unwrap(), dhcp6::Server::new(nic, dns, "web-0", Duration::from_secs(3600)).unwrap());
+    let servers = (Server::new(nic, dns).unwrap(), dhcp6::Server::new(nic, dns, "web-0", lease).unwrap());
     apart(async || {
         unshare(CloneFlags::CLONE_NEWUTS).unwrap();
         let guest = Guest { dir: tempfile::tempdir().unwrap() };
