@@ -117,7 +117,13 @@ fn ended(what: &str, output: Output) -> String {
 }
 
 /// Gives `nic` to a guest whose link is up, and serves it while `test` runs. `gateway` makes the gateway, by `ip -n`.
-pub(super) fn with_guest(nic: &Nic, dns: &Dns, gateway: &[&str], test: impl AsyncFnOnce(Guest) + Send) {
+pub(super) fn with_guest(nic: &Nic, gateway: &[&str], test: impl AsyncFnOnce(Guest) + Send) {
+    with_lease(nic, Duration::from_secs(3600), gateway, test);
+}
+
+/// The same, where an address has to be asked for again so soon.
+pub(super) fn with_lease(nic: &Nic, lease: Duration, gateway: &[&str], test: impl AsyncFnOnce(Guest) + Send) {
+    let dns = &dns(&["10.96.0.10", "fd00:96::a"], &["default.svc.cluster.local", "cluster.local"]);
     let servers = (Server::new(nic, dns).unwrap(), dhcp6::Server::new(nic, dns, "web-0", lease).unwrap());
     apart(async || {
         unshare(CloneFlags::CLONE_NEWUTS).unwrap();
