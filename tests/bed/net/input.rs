@@ -31,7 +31,7 @@ fn messages(bed: &Bed) -> Result<()> {
         (r"", "nothing"),
         (r"{", "half an object"),
         (r"[]", "another type"),
-        (r#"{"v":2,"body":"status"}"#, "another version"),
+        (r#"{"v":1,"body":"status"}"#, "another version"),
         (r#"{"v":1,"body":"reboot"}"#, "an unknown request"),
         (r#"{"v":1,"body":{"detach":{"pod":"../../etc"}}}"#, "a path for an id"),
         (r#"{"v":1,"body":{"detach":{"pod":"a","force":true}}}"#, "an unknown field"),
