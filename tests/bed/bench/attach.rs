@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use proto::tap::{Client, PodId, Token};
 use serde::Deserialize;
 use tests::case::Bed;
+use tests::cni::{self, Network};
 use tests::command::{command, run};
 use tests::net_node::{QEMU, Taps, pod_id};
 use tests::node::Node;
@@ -66,7 +67,12 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
         detaches_at_once.push(Pair { ours: ours.detach, baseline: least.delete_us });
     }
     let gets = gets(bed, node)?;
+    let plain = Network::BRIDGE.conflist().to_string();
+    let wide = plain.replace("10.77.0.0/24", "10.78.0.0/16").replace("cni0", "crowd0");
+    ensure!(wide != plain, "the network is another: {plain}");
+    cni::install(&wide)?;
     let crowd = crowd(node)?;
+    cni::install(&plain)?;
     let promise = |name, unit, target, pairs| Row { name, unit, target: Some(target), pairs };
     Ok(vec![
         promise("Attach less plugins / netlink", "us", 2.0, attaches),
