@@ -1,7 +1,8 @@
 //! A veth with the servers on one end and a real client on the other.
 //!
 //! A thread leaves the machine's network, mount and UTS namespaces and serves from there; the client's end of the veth is
-//! in one more network namespace. `/etc` is a copy and `/run` is empty, so what the scripts write is seen by the test
+//! in one more network namespace. Beside the servers is the CNI's link, a second veth, with a router on its other end.
+//! `/etc` is a copy and `/run` is empty, so what the scripts write is seen by the test
 //! alone, and no client finds a bus or a daemon of the machine.
 
 use std::fs;
@@ -26,6 +27,7 @@ use crate::net::filter::guest_requests;
 use crate::sys::bpf::Program;
 use crate::sys::netns::Netns;
 
+pub(super) const ROUTER_MAC: &str = "02:00:00:00:00:fd";
 /// How long a client may take to get its address; the first DISCOVER comes within seconds.
 const CLIENT_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -128,9 +130,10 @@ pub(super) fn with_servers<F: Future<Output = ()>>(servers: Servers, client: imp
             let (service, orders) = tokio::sync::mpsc::channel(1);
             let link = Link { dir: tempfile::tempdir().unwrap(), netns: lent.recv().unwrap(), service };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let own = format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid());
             runtime.block_on(async {
                 set_up(&link).await;
-                let supervisor = tokio::spawn(supervise(orders));
+                let supervisor = tokio::spawn(supervise(own.into(), orders));
                 link.serve(servers).await;
                 client(link).await;
                 timeout(CLIENT_DEADLINE, supervisor).await.expect("the service ends when it is told to").unwrap();
@@ -143,12 +146,13 @@ pub(super) fn with_servers<F: Future<Output = ()>>(servers: Servers, client: imp
 }
 
 /// Serves with the servers that came last, until the link is gone.
-async fn supervise(mut orders: tokio::sync::mpsc::Receiver<(Servers, oneshot::Sender<()>)>) {
+async fn supervise(netns: PathBuf, mut orders: tokio::sync::mpsc::Receiver<(Servers, oneshot::Sender<()>)>) {
     let mut order = orders.recv().await;
     while let Some((servers, ready)) = order {
-        let socket = PacketSocket::open(if_nametoindex("server").unwrap(), &guest_requests()).unwrap();
+        let tap = PacketSocket::open(if_nametoindex("server").unwrap(), &guest_requests()).unwrap();
         let cancel = CancellationToken::new();
-        let service = tokio::spawn(serve(Sockets { tap: socket, link: None }, servers, cancel.clone()));
+        let link = servers.open_link(&netns).await.unwrap();
+        let service = tokio::spawn(serve(Sockets { tap, link }, servers, cancel.clone()));
         ready.send(()).unwrap();
         order = orders.recv().await;
         cancel.cancel();
@@ -172,6 +176,14 @@ async fn set_up(link: &Link) {
     host("ip", &["link", "add", "server", "type", "veth", "peer", "name", "eth0", "address", MAC]).await;
     host("ip", &["link", "set", "eth0", "netns", netns]).await;
     host("ip", &["link", "set", "server", "up"]).await;
+    host("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "router", "address", ROUTER_MAC]).await;
+    host("ip", &["addr", "add", "fd00::1/64", "dev", "router", "nodad"]).await;
+    host("sh", &["-c", "echo 1 >/proc/sys/net/ipv6/conf/router/forwarding"]).await;
+    for name in ["eth0", "router"] {
+        host("ip", &["link", "set", name, "up"]).await;
+    }
+    // Addresses are of use at once.
+    link.run("sh", &["-c", "echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad"]).await;
     link.ip("link set eth0 up").await;
 }
 

@@ -188,20 +188,21 @@ fn dhcpcd_alone_on_its_link_has_all_routes() {
 }
 
 /// Without a bus and without udev. Ends when networkd says that the link is configured.
-async fn networkd(link: &Link, dhcp: &str) -> Client {
+pub(super) async fn networkd(link: &Link, network: &str) -> Client {
     let (daemon, online) = ("/lib/systemd/systemd-networkd", "/lib/systemd/systemd-networkd-wait-online");
     needs(daemon, "systemd");
     fs::create_dir_all("/run/systemd").unwrap();
     fs::create_dir_all("/etc/systemd/network").unwrap();
-    let network = "[Match]\nName=eth0\n[Network]\nDHCP=ipv4\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n[DHCPv4]\n";
-    fs::write("/etc/systemd/network/00-test.network", format!("{network}{dhcp}")).unwrap();
+    fs::write("/etc/systemd/network/00-test.network", format!("[Match]\nName=eth0\n[Network]\n{network}\n")).unwrap();
     let client = Client::start(link.command_without_udev(daemon, &[]));
     link.run(online, &["--interface=eth0", "--timeout=60"]).await;
     client
 }
 
+const NETWORKD_V4: &str = "DHCP=ipv4\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n";
+
 /// What networkd says of the link to resolved: name servers and domains; and the rest of the lease that it acts upon.
-async fn recorded(link: &Link) -> Vec<String> {
+pub(super) async fn recorded(link: &Link) -> Vec<String> {
     let index = link.ip("-o link show eth0").await;
     let (index, _) = index.split_once(':').unwrap();
     let file = |kind| fs::read_to_string(format!("/run/systemd/netif/{kind}/{index}")).unwrap();
@@ -213,7 +214,7 @@ async fn recorded(link: &Link) -> Vec<String> {
 #[test]
 fn networkd_takes_a_lease_and_what_it_is_told_to() {
     with_servers(bridged(), |link| async move {
-        let _client = networkd(&link, "UseMTU=yes\nUseDomains=yes\n").await;
+        let _client = networkd(&link, &format!("{NETWORKD_V4}[DHCPv4]\nUseMTU=yes\nUseDomains=yes")).await;
         let domains = "DOMAINS=default.svc.cluster.local default.svc.cluster.local svc.cluster.local cluster.local";
         let lease = ["SERVER_ADDRESS=10.77.0.1", "MTU=1450", "LIFETIME=86400", "DNS=10.96.0.10", "HOSTNAME=web-0"];
         assert_eq!(recorded(&link).await, [&["DNS=10.96.0.10", domains][..], &lease].concat());
@@ -232,7 +233,7 @@ fn networkd_takes_a_lease_and_what_it_is_told_to() {
 #[test]
 fn networkd_alone_on_its_link_has_all_routes_and_leaves_mtu_and_domains() {
     with_servers(alone(DAY), |link| async move {
-        let _client = networkd(&link, "").await;
+        let _client = networkd(&link, NETWORKD_V4).await;
         let lease = ["SERVER_ADDRESS=10.77.0.1", "MTU=1450", "LIFETIME=86400", "DNS=10.96.0.10", "HOSTNAME=web-0"];
         assert_eq!(recorded(&link).await, [&["DNS=10.96.0.10", "DOMAINS="][..], &lease].concat());
         let routes = "10.77.0.0/24 via 10.77.0.1 dev eth0\n10.77.0.1 dev eth0\n10.96.0.10 via 10.77.0.1 dev eth0\n\
