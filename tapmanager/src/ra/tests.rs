@@ -34,11 +34,13 @@ fn nic(addresses: &[&str], routes: &[(&str, &str)]) -> Nic {
         mtu: 1450,
         queues: 1,
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-        routes: routes
-            .iter()
-            .map(|(dst, gateway)| Route { dst: dst.parse().unwrap(), gateway: gateway.parse().ok() })
-            .collect(),
+        routes: self::routes(routes),
     }
+}
+
+fn routes(routes: &[(&str, &str)]) -> Vec<Route> {
+    let route = |(dst, gateway): &(&str, &str)| Route { dst: dst.parse().unwrap(), gateway: gateway.parse().ok() };
+    routes.iter().map(route).collect()
 }
 
 /// As the bridge plugin makes them.
@@ -211,6 +213,18 @@ fn each_gateway_is_a_router_for_its_own_routes() {
             &[
                 "router fe80::fd00:77:0:9 for 0; mtu 1450; prefix fd00:77::/64; route fd00:a::/32; route fd00:c::/64",
                 "router fe80::1 for 65535; mtu 1450; route fd00:b::/65",
+            ],
+        ),
+        (
+            "stand-ins that would be the same",
+            nic(
+                &["fd00:77::2/64"],
+                &[("fd00:a::/64", "fd00:77::1"), ("fd00:b::/64", "fd00:1:0:0:0:76:0:1"), ("::/0", STAND_IN)],
+            ),
+            &[
+                "router fe80::fd00:77:0:2 for 0; mtu 1450; prefix fd00:77::/64; route fd00:a::/64",
+                "router fe80::fd00:77:0:3 for 0; mtu 1450; route fd00:b::/64",
+                "router fe80::fd00:77:0:1 for 65535; mtu 1450",
             ],
         ),
         (

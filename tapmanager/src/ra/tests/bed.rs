@@ -1,8 +1,8 @@
 //! A guest, its pod and the gateway, each in a network namespace of its own, with real clients in the guest.
 //!
 //! The pod's end of the guest's link stands for the tap and its end of the gateway's for the CNI's link. Between them the
-//! test carries frames as the data path does: all but what is answered in the pod goes over. `/etc` is a copy and `/run`
-//! is empty, so what clients and their scripts write is seen by the test alone.
+//! test carries frames as the data path does: all but what is answered in the pod goes over. `/etc` is a copy, `/run` and
+//! the directory of `dhcpcd`'s leases are empty, so what clients and their scripts write is seen by the test alone.
 
 use std::fs;
 use std::process::{Output, Stdio};
@@ -69,26 +69,45 @@ impl Guest {
 
     /// Waits until `look` sees what it wants in what a line of `ip -6` says.
     pub(super) async fn until(&self, line: &str, look: impl Fn(&str) -> bool) -> String {
-        let mut said = String::new();
-        let looking = async {
-            loop {
-                said = self.ip(line).await.join("\n");
-                if look(&said) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+        until(line, look, async || self.ip(line).await.join("\n")).await
+    }
+
+    /// The same, of a file.
+    pub(super) async fn until_file(&self, path: &str, look: impl Fn(&str) -> bool) -> String {
+        until(path, look, async || fs::read_to_string(path).unwrap_or_default()).await
+    }
+
+    /// Waits until the guest has just these global addresses, and may use them.
+    pub(super) async fn has(&self, addresses: &[&str]) {
+        let plain = |said: &str| {
+            said.lines().count() == addresses.len()
+                && addresses.iter().all(|address| said.contains(&format!("inet6 {address} ")))
+                && !said.contains("tentative")
         };
-        if timeout(DEADLINE, looking).await.is_err() {
-            panic!("`ip -6 {line}` goes on to say: {said}");
-        }
-        said
+        self.until("addr show dev eth0 scope global", plain).await;
     }
 
     /// The far side answers by way of the gateway.
     pub(super) async fn reaches_far_from(&self, from: &str) {
         self.run(&format!("busybox ping6 -q -c 1 -w 30 -I {from} {FAR}")).await;
     }
+}
+
+async fn until(what: &str, look: impl Fn(&str) -> bool, read: impl AsyncFn() -> String) -> String {
+    let mut said = String::new();
+    let looking = async {
+        loop {
+            said = read().await;
+            if look(&said) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    if timeout(DEADLINE, looking).await.is_err() {
+        panic!("`{what}` goes on to say: {said}");
+    }
+    said
 }
 
 fn ended(what: &str, output: Output) -> String {
@@ -98,9 +117,14 @@ fn ended(what: &str, output: Output) -> String {
 }
 
 /// Gives `nic` to a guest whose link is up, and serves it while `test` runs. `gateway` makes the gateway, by `ip -n`.
-pub(super) fn with_guest(nic: &Nic, dns: &Dns, gateway: &[&str], test: impl AsyncFnOnce(Guest) + Send) {
-    let servers =
-        (Server::new(nic, dns).unwrap(), dhcp6::Server::new(nic, dns, "web-0", Duration::from_secs(3600)).unwrap());
+pub(super) fn with_guest(nic: &Nic, gateway: &[&str], test: impl AsyncFnOnce(Guest) + Send) {
+    with_lease(nic, Duration::from_secs(3600), gateway, test);
+}
+
+/// The same, where an address has to be asked for again so soon.
+pub(super) fn with_lease(nic: &Nic, lease: Duration, gateway: &[&str], test: impl AsyncFnOnce(Guest) + Send) {
+    let dns = &dns(&["10.96.0.10", "fd00:96::a"], &["default.svc.cluster.local", "cluster.local"]);
+    let servers = (Server::new(nic, dns).unwrap(), dhcp6::Server::new(nic, dns, "web-0", lease).unwrap());
     apart(async || {
         unshare(CloneFlags::CLONE_NEWUTS).unwrap();
         let guest = Guest { dir: tempfile::tempdir().unwrap() };
@@ -120,6 +144,7 @@ fn set_up(guest: &Guest, gateway: &[&str]) {
     let copied = std::process::Command::new("cp").args(["-a", "/etc", &etc]).status().unwrap();
     assert!(copied.success());
     mount(Some(etc.as_str()), "/etc", None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    mount(Some("tmpfs"), "/var/lib/dhcpcd", Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
     // A copy: the machine's may be a link that leads out of /etc.
     fs::remove_file("/etc/resolv.conf").unwrap();
     fs::write("/etc/resolv.conf", "").unwrap();
