@@ -5,7 +5,6 @@
 //! table is left out where the main table has one to the same destination on the link, and a default route of another
 //! table wherever the pod has one in the main table.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -30,7 +29,20 @@ pub(crate) fn of_link<'a>(observed: &'a Observed, link: &Link) -> Vec<&'a Kernel
     });
     let others: Vec<_> = others.collect();
     own.extend(others);
-    own
+    best(&own)
+}
+
+/// Of several routes to a destination the one that the kernel takes: that with the lowest metric, the first of equals.
+fn best<'a>(routes: &[&'a KernelRoute]) -> Vec<&'a KernelRoute> {
+    let mut best: Vec<&KernelRoute> = Vec::new();
+    for route in routes {
+        match best.iter_mut().find(|known| known.dst == route.dst) {
+            Some(known) if route.metric < known.metric => *known = route,
+            Some(_) => {}
+            None => best.push(route),
+        }
+    }
+    best
 }
 
 /// Addresses with the prefix length that the guest is told.
@@ -45,17 +57,9 @@ pub(crate) fn guest_routes(
     addresses: &[IpNetwork],
     routes: &[&KernelRoute],
 ) -> Result<Vec<Route>, PlanError> {
-    // Of several routes to a destination the kernel takes the one with the lowest metric, the first of equals.
-    let mut best: BTreeMap<(bool, IpAddr, u8), u32> = BTreeMap::new();
-    let key = |dst: IpNetwork| (dst.is_ipv6(), dst.network(), dst.prefix());
-    for route in routes {
-        let lowest = best.entry(key(route.dst)).or_insert(route.metric);
-        *lowest = route.metric.min(*lowest);
-    }
     let mut chosen: Vec<Route> = Vec::new();
     for route in routes {
-        let seen = chosen.iter().any(|route_| route_.dst == route.dst);
-        if seen || best.get(&key(route.dst)) != Some(&route.metric) || is_for_every_host(route.dst) {
+        if is_for_every_host(route.dst) {
             continue;
         }
         let gateway = match route.hop {
@@ -68,7 +72,9 @@ pub(crate) fn guest_routes(
     }
     for gateway in chosen.iter().filter_map(|route| route.gateway).collect::<Vec<_>>() {
         let by_address = addresses.iter().any(|net| net.contains(gateway));
-        let by_route = chosen.iter().any(|route| route.gateway.is_none() && route.dst.contains(gateway));
+        // Default routes come last, so not even one without a gateway makes another's reachable in time.
+        let before = |route: &Route| route.gateway.is_none() && route.dst.prefix() > 0 && route.dst.contains(gateway);
+        let by_route = chosen.iter().any(before);
         if !by_address && !by_route && !is_link_local(gateway) {
             chosen.push(Route { dst: host(gateway), gateway: None });
         }

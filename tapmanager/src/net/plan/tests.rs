@@ -1,3 +1,5 @@
+mod generated;
+
 use std::fmt::Write as _;
 
 use proto::tap::Route;
