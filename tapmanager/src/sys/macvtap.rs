@@ -10,9 +10,9 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, LinkMessage, MacVtapMode};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, LinkMessage, MacVtapMode,
+};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, makedev, mknodat};
 use nix::unistd::read;
@@ -28,12 +28,10 @@ pub(crate) fn create(netlink: &mut Netlink, name: &IfName, lower: u32) -> Result
     let mut message = LinkMessage::default();
     let options = vec![InfoMacVtap::Mode(MacVtapMode::Passthrough)];
     message.attributes = vec![
-        LinkAttribute::IfName(name.to_string()),
         LinkAttribute::Link(lower),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVtap), LinkInfo::Data(InfoData::MacVtap(options))]),
     ];
-    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
-    link::silence(netlink, name)
+    link::create_silent(netlink, name, message)
 }
 
 /// Opens the device of the macvtap of this index `queues` times: each descriptor is a queue. The kernel does not mind if

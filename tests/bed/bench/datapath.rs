@@ -83,7 +83,7 @@ struct Peer {
     counters: File,
 }
 
-pub(super) fn rows(bed: &Bed, node: &Node) -> Result<Vec<Row>> {
+pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let subjects: Vec<Subject> =
         (900..).zip(PATHS).map(|(n, path)| Subject::set(bed, node, n, path)).collect::<Result<_>>()?;
     let peer = Peer::set()?;
