@@ -23,3 +23,4 @@ mod rpc;
 pub mod spawner;
 mod sys;
 mod tokens;
+pub mod toolkit;
