@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::net::UnixDatagram;
@@ -92,7 +94,13 @@ impl Private {
         let gone = gone.map_err(|cause| ToolError::Kept { dir: self.dir.clone(), cause: Box::new(cause) });
         gone?;
         stopped?;
-        remove(&self.dir)
+        // The daemon binds the directory of its namespaces to itself, and leaves that, as `ip netns` does.
+        let netns_dir = &self.config.netns_dir;
+        match umount2(netns_dir, MntFlags::MNT_DETACH) {
+            // Not mounted, or not even made.
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => remove(&self.dir),
+            Err(errno) => Err(io_at("unmount", netns_dir, errno.into())),
+        }
     }
 }
 
@@ -181,7 +189,6 @@ async fn stop(daemon: &mut Child) -> Result<(), ToolError> {
     }
 }
 
-/// A namespace that is still mounted would keep the directory: then something is left, and that is said.
 fn remove(dir: &Path) -> Result<(), ToolError> {
     fs::remove_dir_all(dir).map_err(|cause| io_at("remove", dir, cause))
 }
