@@ -2,21 +2,26 @@
 //!
 //! A namespace is opened by its path for each verb and closed again: what stays open keeps it alive.
 
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use proto::tap::{Dns, IfName, Nic, PodNet};
-use tracing::{Instrument as _, debug};
+use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodId, PodNet};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, debug, error, info};
 
-use super::world::{Network, Seen, Serving, World, WorldError};
+use super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
+use super::{pod_of_netns, request, sysctl};
+use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
-use crate::cni::{Added, Cni, NetworkList, Target};
-use crate::dhcp::{self, Lease, Server};
+use crate::chain::Chain;
+use crate::cni::{Added, CapabilityArgs, Cni, CniError, NetworkList, Places, ResultView, Target};
+use crate::config::{Config, Vhost};
 use crate::faults::Faults;
-use crate::journal::Record;
-use crate::net::{self, Joined, Reported, Wish};
+use crate::journal::{Attachment, Choices, Record};
+use crate::net::{self, Joined, Opened, Reported, Wish};
+use crate::spawner::Spawner;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
 
@@ -24,34 +29,68 @@ use crate::sys::packet::PacketSocket;
 #[derive(Debug)]
 pub(crate) struct Kernel {
     cni: Arc<Cni>,
-    /// Name that plugins are asked to give the first link.
-    ifname: IfName,
-    dhcp_lease: Duration,
+    /// Where Multus keeps the results of its delegates.
+    multus_dir: PathBuf,
+    /// Of DHCP.
+    lease: Duration,
+    /// Whether machines are given vhost-net if the node has it.
+    vhost: bool,
 }
 
 impl Kernel {
-    /// With the plugins of `cni`, and DHCP leases of `dhcp_lease`.
-    pub(crate) fn new(cni: Cni, dhcp_lease: Duration) -> Self {
-        let ifname = "eth0".parse().expect("four letters and digits are a name");
-        Self { cni: Arc::new(cni), ifname, dhcp_lease }
-    }
-
-    fn target<'a>(&'a self, record: &'a Record) -> Target<'a> {
-        let request = &record.request;
-        let args = vec![
-            ("K8S_POD_NAMESPACE", request.namespace.clone()),
-            ("K8S_POD_NAME", request.name.clone()),
-            ("K8S_POD_INFRA_CONTAINER_ID", request.pod.as_str().to_owned()),
-            ("K8S_POD_UID", request.uid.clone()),
-        ];
-        Target { container_id: &request.pod, netns: &record.netns, ifname: &self.ifname, args }
+    /// As `config` says, with plugins started by `spawner`.
+    pub(crate) fn new(config: &Config, spawner: Spawner) -> Self {
+        let places = Places {
+            conf_dir: config.cni_conf_dir.clone(),
+            plugin_dirs: config.cni_plugin_dirs.clone(),
+            cache_dir: config.cni_cache_dir.clone(),
+        };
+        Self {
+            cni: Arc::new(Cni::new(places, config.cni_deadline, spawner)),
+            multus_dir: config.multus_dir.clone(),
+            lease: config.dhcp_lease,
+            vhost: config.vhost == Vhost::Auto,
+        }
     }
 }
 
+/// What plugins are told of an attachment. Without a namespace they are told none, as the CNI specification 1.1.0 has
+/// it for DEL: a path that leads nowhere is an error to some.
+fn target<'a>(record: &'a Record, attachment: &'a Attachment, netns: &'a Path) -> Target<'a> {
+    let request = &record.request;
+    let args = vec![
+        ("K8S_POD_NAMESPACE", request.namespace.clone()),
+        ("K8S_POD_NAME", request.name.clone()),
+        ("K8S_POD_INFRA_CONTAINER_ID", request.pod.as_str().to_owned()),
+        ("K8S_POD_UID", request.uid.clone()),
+    ];
+    let capabilities = CapabilityArgs::of(request, &attachment.ask, request::is_first(request, &attachment.ifname));
+    Target { container_id: &request.pod, netns, ifname: &attachment.ifname, args, capabilities }
+}
+
+const fn wish(choices: Choices) -> Wish {
+    Wish { data_path: choices.data_path, queues: choices.queues, anti_spoof: choices.anti_spoof }
+}
+
 impl World for Kernel {
-    async fn default_network(&self) -> Result<NetworkList, WorldError> {
+    async fn networks(&self, request: &Attach) -> Result<Vec<NetworkList>, WorldError> {
+        let (cni, request) = (Arc::clone(&self.cni), request.clone());
+        off_reactor(move || {
+            let mut networks = Vec::new();
+            for (place, ask) in request::asks(&request).iter().enumerate() {
+                let network = ask.network.as_ref().map_or_else(|| cni.default_network(), |name| cni.network(name))?;
+                CapabilityArgs::of(&request, ask, place == 0).fit(&network)?;
+                networks.push(network);
+            }
+            Ok(networks)
+        })
+        .await
+    }
+
+    async fn configured(&self) -> Vec<NetworkList> {
         let cni = Arc::clone(&self.cni);
-        Ok(off_reactor(move || cni.default_network()).await?)
+        // Why there is none, its status tells.
+        off_reactor(move || cni.networks().map_or_else(|_| Vec::new(), |networks| networks.lists.clone())).await
     }
 
     async fn look(&self, netns: &Path) -> Result<Seen, WorldError> {
@@ -76,30 +115,94 @@ impl World for Kernel {
         Ok(off_reactor(move || Netns::remove(&path)).await?)
     }
 
-    async fn add(&self, record: &Record) -> Result<Network, WorldError> {
-        let Added { raw, view } = self.cni.add(&record.network, &self.target(record)).await?;
-        let links = view.pod_links(&self.ifname);
-        let addresses = view.ips.iter().map(|ip| ip.address).collect();
-        let dns = Dns { servers: view.dns.servers, searches: view.dns.searches, options: view.dns.options };
-        let network = record.network.name().to_owned();
-        Ok(Network { raw, reported: Reported { network, links, addresses }, dns })
+    async fn namespaces(&self, dir: &Path) -> Result<Vec<PodId>, WorldError> {
+        let dir = dir.to_owned();
+        off_reactor(move || match std::fs::read_dir(&dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(cause) => Err(WorldError::List { dir, cause }),
+            Ok(entries) => {
+                let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+                let ours = paths.filter_map(|path| Some((pod_of_netns(&path)?, path)));
+                Ok(ours.filter(|(_, path)| matches!(Netns::open(path), Ok(Some(_)))).map(|(pod, _)| pod).collect())
+            }
+        })
+        .await
     }
 
-    async fn del(&self, record: &Record) -> Result<(), WorldError> {
-        Ok(self.cni.del(&record.network, &self.target(record), record.result.as_ref()).await?)
+    async fn sysctls(&self, netns: &Path, sysctls: &BTreeMap<String, String>) -> Result<(), WorldError> {
+        Ok(sysctl::set(&open(netns).await?, sysctls).await?)
+    }
+
+    async fn add(&self, record: &Record, attachment: &Attachment) -> Result<Network, WorldError> {
+        let target = target(record, attachment, &record.netns);
+        let Added { raw, view } = self.cni.add(&attachment.network, &target).await?;
+        let delegated = self.cni.delegated(&attachment.network, &target, &self.multus_dir).await?;
+        let mut all = vec![reported(attachment.network.name(), &attachment.ifname, &view)];
+        all.extend(delegated.iter().map(|of| reported(&of.network, &of.ifname, &of.view)));
+        let dns = Dns { servers: view.dns.servers, searches: view.dns.searches, options: view.dns.options };
+        Ok(Network { raw, reported: all, dns })
+    }
+
+    async fn del(&self, record: &Record, attachment: &Attachment, seen: Seen) -> Result<(), WorldError> {
+        let netns = if seen == Seen::Netns { &record.netns } else { Path::new("") };
+        let target = target(record, attachment, netns);
+        Ok(self.cni.del(&attachment.network, &target, attachment.result.as_ref()).await?)
+    }
+
+    async fn check_network(&self, record: &Record, attachment: &Attachment) -> Result<Checked, WorldError> {
+        let Some(result) = &attachment.result else {
+            return Ok(Checked::NotAsked("it has no result".to_owned()));
+        };
+        match self.cni.check(&attachment.network, &target(record, attachment, &record.netns), result).await {
+            Ok(()) => Ok(Checked::Well),
+            Err(error @ CniError::NoCheck { .. }) => Ok(Checked::NotAsked(Chain(&error).to_string())),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn join(
         &self,
         netns: &Path,
         reported: &[Reported],
-        wish: &Wish,
+        choices: Choices,
         faults: &Arc<Faults>,
     ) -> Result<Joined, WorldError> {
-        Ok(net::join(&open(netns).await?, reported, wish, faults).await?)
+        Ok(net::join(&open(netns).await?, reported, &wish(choices), faults).await?)
     }
 
-    async fn rejoin(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<PacketSocket>, WorldError> {
+    async fn check_join(&self, netns: &Path, nics: &[Nic], choices: Choices) -> Result<Vec<String>, WorldError> {
+        Ok(net::check(&open(netns).await?, nics, &wish(choices)).await?)
+    }
+
+    async fn repair(
+        &self,
+        netns: &Path,
+        nics: &[Nic],
+        choices: Choices,
+        faults: &Arc<Faults>,
+    ) -> Result<(), WorldError> {
+        let made = net::repair(&open(netns).await?, nics, &wish(choices), faults).await?;
+        info!(made = made.join("; "), "made again what the pod had lost");
+        Ok(())
+    }
+
+    async fn stats(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<NicStats>, WorldError> {
+        Ok(net::stats(&open(netns).await?, nics).await?)
+    }
+
+    async fn gc(&self, OfNetwork { network, valid }: &OfNetwork, by_plugins: bool) -> Result<Checked, WorldError> {
+        if !by_plugins {
+            self.cni.gc_ours(network, valid).await?;
+            return Ok(Checked::NotAsked("`cni_gc` is not set".to_owned()));
+        }
+        match self.cni.gc(network, valid).await {
+            Ok(()) => Ok(Checked::Well),
+            Err(error @ CniError::NoGc { .. }) => Ok(Checked::NotAsked(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn rejoin(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Option<PacketSocket>>, WorldError> {
         Ok(net::rejoin(&open(netns).await?, nics).await?)
     }
 
@@ -107,37 +210,54 @@ impl World for Kernel {
         Ok(net::unjoin(&open(netns).await?).await?)
     }
 
-    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<PacketSocket>) -> Serving {
-        Serving::start(|servers, cancel| {
+    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<Option<PacketSocket>>) -> Serving {
+        Serving::start(|servers| {
             for (nic, socket) in net.nics.iter().zip(sockets) {
-                if let Some(lease) = Lease::of(nic, &net.dns, hostname, self.dhcp_lease) {
-                    let serve = dhcp::serve(socket, Server::new(lease), cancel.clone());
-                    let span = tracing::info_span!("dhcp", nic = nic.name.as_str());
-                    servers.spawn(serve.instrument(span));
+                // Nothing can be said to a guest on a macvtap.
+                let Some(socket) = socket else { continue };
+                if let Some(of_nic) = Servers::of(nic, &net.dns, hostname, self.lease) {
+                    let span = tracing::info_span!("addressing", nic = nic.name.as_str(), mac = %nic.mac);
+                    servers.spawn(|cancel| address(Arc::clone(net), socket, of_nic, cancel).instrument(span));
                 } else {
-                    debug!(nic = nic.name.as_str(), "no IPv4 address, so no DHCP");
+                    debug!(nic = nic.name.as_str(), "no address, so nothing to serve");
                     socket.close_off_reactor();
                 }
             }
         })
     }
 
-    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<OwnedFd>, WorldError> {
-        Ok(net::open_taps(&open(netns).await?, nics.len()).await?)
+    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
+        Ok(net::open_taps(&open(netns).await?, nics, self.vhost).await?)
     }
 
     async fn ready(&self) -> Result<(), WorldError> {
         let cni = Arc::clone(&self.cni);
-        off_reactor(move || {
-            let network = cni.default_network()?;
-            Ok(cni.installed(&network)?)
-        })
-        .await
+        let network = off_reactor(move || cni.default_network()).await?;
+        Ok(self.cni.status(&network).await?)
     }
 
     fn plugin_micros(&self) -> u64 {
         self.cni.plugin_micros()
     }
+
+    fn now(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+}
+
+/// What the join has to know of a network.
+fn reported(network: &str, ifname: &IfName, view: &ResultView) -> Reported {
+    let addresses = view.ips.iter().map(|ip| ip.address).collect();
+    Reported { network: network.to_owned(), links: view.pod_links(ifname), addresses }
+}
+
+/// Serves one NIC until `cancel`.
+async fn address(net: Arc<PodNet>, tap: PacketSocket, servers: Servers, cancel: CancellationToken) {
+    let link = servers.open_link(&net.netns).await.unwrap_or_else(|error| {
+        error!(error = %Chain(&error), "the guest's IPv6 routers cannot be found");
+        None
+    });
+    addressing::serve(Sockets { tap, link }, servers, cancel).await;
 }
 
 async fn open(netns: &Path) -> Result<Netns, WorldError> {
