@@ -112,7 +112,11 @@ fn attach(wanted: Attach, out: &mut dyn Write) -> Result<Verdict, ToolError> {
         let net = Node::of(&config).attach(wanted.request())?;
         return show(&wanted.common, out, || json::attached(&wanted.pod, &net), || text::net(&wanted.pod, &net));
     }
-    runtime()?.block_on(passing(&wanted, config, images, out))
+    let runtime = runtime()?;
+    let done = runtime.block_on(passing(&wanted, config, images, out));
+    // What still reads our input is not waited for.
+    runtime.shutdown_background();
+    done
 }
 
 /// An attachment that ends with this program: with a private daemon, a guest, or both.

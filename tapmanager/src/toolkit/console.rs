@@ -3,15 +3,13 @@
 //! A line goes out when the guest's output ends with the prompt, so it is neither lost in a guest that boots nor read by
 //! the command before it. Sequences that move a terminal's cursor are not looked at: shells put them after a prompt.
 
-use std::collections::VecDeque;
-
 /// Longest end of the output that is kept for comparison.
 const MAX_TAIL: usize = 4096;
 
-/// What is to be done after some output.
+/// What is to be done now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Wait for more of it.
+    /// Wait for more output, or for a line.
     Wait,
     /// Send this.
     Send(Vec<u8>),
@@ -22,36 +20,56 @@ pub(super) enum Step {
 /// A script on its way to a guest.
 #[derive(Debug)]
 pub(super) struct Script {
-    lines: VecDeque<String>,
+    next: Option<String>,
+    /// No line comes after `next`.
+    closed: bool,
     prompt: Vec<u8>,
+    /// The guest has prompted since it was sent something, whatever it printed after that.
+    prompted: bool,
     tail: Vec<u8>,
 }
 
 impl Script {
-    pub(super) fn new(text: &str, prompt: &str) -> Self {
-        Self { lines: text.lines().map(str::to_owned).collect(), prompt: prompt.into(), tail: Vec::new() }
+    pub(super) fn new(prompt: &str) -> Self {
+        Self { next: None, closed: false, prompt: prompt.into(), prompted: false, tail: Vec::new() }
     }
 
-    /// How many lines the guest has not been sent.
-    pub(super) fn unsent(&self) -> usize {
-        self.lines.len()
+    /// Whether a line, or the news that there is none, is to be given to [`Script::line`].
+    pub(super) const fn wants_line(&self) -> bool {
+        self.next.is_none() && !self.closed
+    }
+
+    /// Takes up the next line; `None` says that there is none.
+    pub(super) fn line(&mut self, line: Option<String>) {
+        self.closed = line.is_none();
+        self.next = line;
+    }
+
+    /// Whether the guest has been sent all of it.
+    pub(super) const fn is_sent(&self) -> bool {
+        self.next.is_none() && self.closed
     }
 
     /// Takes up what the guest has printed.
-    pub(super) fn saw(&mut self, output: &[u8]) -> Step {
+    pub(super) fn saw(&mut self, output: &[u8]) {
         self.tail.extend_from_slice(output);
         let over = self.tail.len().saturating_sub(MAX_TAIL);
         self.tail.drain(..over);
-        if !without_escapes(&self.tail).ends_with(&self.prompt) {
+        self.prompted |= without_escapes(&self.tail).ends_with(&self.prompt);
+    }
+
+    pub(super) fn step(&mut self) -> Step {
+        if !self.prompted {
             return Step::Wait;
         }
-        self.tail.clear();
-        match self.lines.pop_front() {
-            None => Step::End,
-            Some(mut line) => {
-                line.push('\r');
-                Step::Send(line.into())
+        match self.next.take() {
+            Some(line) => {
+                self.prompted = false;
+                self.tail.clear();
+                Step::Send(format!("{line}\r").into())
             }
+            None if self.closed => Step::End,
+            None => Step::Wait,
         }
     }
 }
@@ -81,32 +99,55 @@ mod tests {
         Step::Send(line.as_bytes().to_vec())
     }
 
+    fn after(script: &mut Script, output: &[u8]) -> Step {
+        script.saw(output);
+        script.step()
+    }
+
     #[test]
     fn each_line_waits_for_a_prompt_and_the_last_one_for_its_end() {
-        let mut script = Script::new("ip a\nping x\n", "# ");
-        assert_eq!(script.saw(b"Linux boots # 1\r\n"), Step::Wait);
-        assert_eq!(script.saw(b"tiny:~#"), Step::Wait);
-        assert_eq!(script.saw(b" "), send("ip a\r"));
-        assert_eq!(script.saw(b"ip a\r\n1: lo\r\n"), Step::Wait);
-        assert_eq!(script.unsent(), 1);
-        assert_eq!(script.saw(b"tiny:~# \x1b[6n"), send("ping x\r"));
-        assert_eq!(script.saw(b"ping x\r\n"), Step::Wait);
-        assert_eq!(script.saw(b"\x1b[1;32mtiny\x1b[0m:~# \x1b[0m"), Step::End);
+        let mut script = Script::new("# ");
+        script.line(Some("ip a".into()));
+        assert!(!script.wants_line());
+        assert_eq!(after(&mut script, b"Linux boots # 1\r\n"), Step::Wait);
+        assert_eq!(after(&mut script, b"tiny:~#"), Step::Wait);
+        assert_eq!(after(&mut script, b" "), send("ip a\r"));
+        script.line(Some("ping x".into()));
+        assert_eq!(after(&mut script, b"ip a\r\n1: lo\r\n"), Step::Wait);
+        assert_eq!(after(&mut script, b"tiny:~# \x1b[6n"), send("ping x\r"));
+        script.line(None);
+        assert!(script.is_sent() && !script.wants_line());
+        assert_eq!(after(&mut script, b"ping x\r\n"), Step::Wait);
+        assert_eq!(after(&mut script, b"\x1b[1;32mtiny\x1b[0m:~# \x1b[0m"), Step::End);
+    }
+
+    #[test]
+    fn a_line_that_comes_after_the_prompt_is_sent_at_once_whatever_was_printed_since() {
+        let mut script = Script::new("# ");
+        assert_eq!(after(&mut script, b"tiny:~# "), Step::Wait);
+        assert_eq!(after(&mut script, b"\r\n[1.2] eth0 is up\r\n"), Step::Wait);
+        script.line(Some("x".into()));
+        assert_eq!(script.step(), send("x\r"));
+        script.line(Some("y".into()));
+        assert_eq!(script.step(), Step::Wait, "one line for each prompt");
     }
 
     #[test]
     fn an_empty_script_ends_at_the_first_prompt() {
-        assert_eq!(Script::new("", "login: ").saw(b"tiny login: "), Step::End);
+        let mut script = Script::new("login: ");
+        script.line(None);
+        assert_eq!(after(&mut script, b"tiny login: "), Step::End);
     }
 
     #[test]
     fn a_guest_that_never_prompts_costs_no_memory() {
-        let mut script = Script::new("x", "# ");
+        let mut script = Script::new("# ");
+        script.line(Some("x".into()));
         for _ in 0..1000 {
-            assert_eq!(script.saw(&[b'a'; 1000]), Step::Wait);
+            assert_eq!(after(&mut script, &[b'a'; 1000]), Step::Wait);
         }
         assert!(script.tail.len() <= MAX_TAIL);
-        assert_eq!(script.saw(b"# "), send("x\r"));
+        assert_eq!(after(&mut script, b"# "), send("x\r"));
     }
 
     #[test]

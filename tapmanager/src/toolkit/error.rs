@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use nix::errno::Errno;
-use proto::tap::{ClientError, ErrorCode, PodId};
+use proto::tap::{ClientError, ErrorBody, ErrorCode, PodId};
 
 use super::text::printable;
 use crate::chain::Chain;
@@ -18,9 +18,12 @@ pub enum ToolError {
     /// The daemon's configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The daemon is not there, or refuses.
+    /// The daemon is not there, or not understood.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(ClientError),
+    /// The daemon refuses, and says why.
+    #[error(transparent)]
+    Refused(ErrorBody),
     /// One of several pods was not taken away.
     #[error("failed to detach pod `{}`", pod.as_str())]
     Detach {
@@ -104,17 +107,13 @@ pub enum ToolError {
         said: String,
     },
     /// The guest ended before its script did.
-    #[error("the guest ended with {0} lines of the script unsent")]
-    Unsent(usize),
+    #[error("the guest ended before it was sent all of the script")]
+    Unsent,
     /// The script took too long.
-    #[error(
-        "the script did not end within {seconds} s, {unsent} lines are unsent; --timeout says how long it may take"
-    )]
+    #[error("the script did not end within {seconds} s; --timeout says how long it may take")]
     ScriptDeadline {
         /// How long it may take.
         seconds: u32,
-        /// What the guest has not been sent.
-        unsent: usize,
     },
     /// The result cannot be printed.
     #[error("failed to print")]
@@ -141,6 +140,7 @@ impl ToolError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Client(error) => of_client(error),
+            Self::Refused(body) => of_code(body.code),
             Self::Detach { cause, .. } | Self::LeftBehind { first: cause, .. } => cause.exit_code(),
             Self::File { cause, .. } | Self::Dir { cause, .. } if denied(cause) => 77,
             Self::File { .. } => 66,
@@ -151,7 +151,7 @@ impl ToolError {
             Self::ScriptDeadline { .. } => 75,
             Self::Config(_) | Self::NoQemuUser => 78,
             Self::Interrupted => 130,
-            Self::Private { .. } | Self::Kept { .. } | Self::Guest { .. } | Self::Unsent(_) => 70,
+            Self::Private { .. } | Self::Kept { .. } | Self::Guest { .. } | Self::Unsent => 70,
         }
     }
 
@@ -176,9 +176,7 @@ impl ToolError {
     fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Client(error) if of_client(error) == 77 => Some("are you root?"),
-            Self::Client(ClientError::Refused(body)) if body.code == ErrorCode::NotFound => {
-                Some("`tapmanager list` lists all")
-            }
+            Self::Refused(body) if body.code == ErrorCode::NotFound => Some("`tapmanager list` lists all"),
             Self::Client(ClientError::Codec { .. } | ClientError::WrongReply) => {
                 Some("is that the socket of a tapmanager of this release?")
             }
@@ -192,16 +190,30 @@ fn of_client(error: &ClientError) -> u8 {
     match error {
         ClientError::Connect { cause: Errno::EACCES | Errno::EPERM, .. } => 77,
         ClientError::Codec { .. } | ClientError::WrongReply => 76,
-        error => match error.code() {
-            ErrorCode::Version => 76,
-            ErrorCode::BadRequest => 65,
-            ErrorCode::NotFound => 66,
-            ErrorCode::Unavailable => 69,
-            ErrorCode::Conflict | ErrorCode::Deadline => 75,
-            ErrorCode::Denied => 77,
-            ErrorCode::Exhausted => 71,
-            ErrorCode::Internal => 70,
-        },
+        error => of_code(error.code()),
+    }
+}
+
+const fn of_code(code: ErrorCode) -> u8 {
+    match code {
+        ErrorCode::Version => 76,
+        ErrorCode::BadRequest => 65,
+        ErrorCode::NotFound => 66,
+        ErrorCode::Unavailable => 69,
+        ErrorCode::Conflict | ErrorCode::Deadline => 75,
+        ErrorCode::Denied => 77,
+        ErrorCode::Exhausted => 71,
+        ErrorCode::Internal => 70,
+    }
+}
+
+impl From<ClientError> for ToolError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            // It names itself as every error of the command line does.
+            ClientError::Refused(body) => Self::Refused(body),
+            error => Self::Client(error),
+        }
     }
 }
 

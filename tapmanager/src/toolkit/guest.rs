@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nix::unistd::{AccessFlags, access};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
@@ -120,24 +120,16 @@ async fn by_terminal(mut command: Command) -> Result<(), ToolError> {
 }
 
 async fn by_script(mut command: Command, wanted: &Attach, out: &mut dyn Write) -> Result<(), ToolError> {
-    let text = off_reactor(|| {
-        let read = io::read_to_string(io::stdin());
-        read.map_err(|cause| ToolError::File { path: "/dev/stdin".into(), cause })
-    })
-    .await?;
-    let mut script = Script::new(&text, &wanted.prompt);
+    let mut script = Script::new(&wanted.prompt);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut guest = command.spawn().map_err(|cause| process("start", cause))?;
     let limit = Duration::from_secs(wanted.timeout.into());
     match timeout(limit, converse(&mut guest, &mut script, out)).await {
-        Ok(Ok(true)) => {}
-        Ok(Ok(false)) => return ended(guest, &script).await,
-        Ok(Err(error)) => return Err(error),
-        Err(_late) => {
-            return Err(ToolError::ScriptDeadline { seconds: wanted.timeout, unsent: script.unsent() });
-        }
+        Ok(Ok(true)) => guest.kill().await.map_err(|cause| process("end", cause)),
+        Ok(Ok(false)) => ended(guest, &script).await,
+        Ok(Err(error)) => Err(error),
+        Err(_late) => Err(ToolError::ScriptDeadline { seconds: wanted.timeout }),
     }
-    guest.kill().await.map_err(|cause| process("end", cause))
 }
 
 /// Copies the guest's output and sends the script's lines: whether the script is done, rather than the guest gone.
@@ -145,15 +137,24 @@ async fn converse(guest: &mut Child, script: &mut Script, out: &mut dyn Write) -
     let gone = || process("reach", io::ErrorKind::BrokenPipe.into());
     let mut input = guest.stdin.take().ok_or_else(gone)?;
     let mut output = guest.stdout.take().ok_or_else(gone)?;
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut buffer = [0; 4096];
     loop {
-        let length = output.read(&mut buffer).await.map_err(|cause| process("read", cause))?;
-        let bytes = buffer.get(..length).unwrap_or_default();
-        if bytes.is_empty() {
-            return Ok(false);
+        tokio::select! {
+            read = output.read(&mut buffer) => {
+                let length = read.map_err(|cause| process("read", cause))?;
+                let bytes = buffer.get(..length).unwrap_or_default();
+                if bytes.is_empty() {
+                    return Ok(false);
+                }
+                out.write_all(bytes).and_then(|()| out.flush()).map_err(ToolError::Output)?;
+                script.saw(bytes);
+            }
+            line = lines.next_line(), if script.wants_line() => {
+                script.line(line.map_err(|cause| ToolError::File { path: "/dev/stdin".into(), cause })?);
+            }
         }
-        out.write_all(bytes).and_then(|()| out.flush()).map_err(ToolError::Output)?;
-        match script.saw(bytes) {
+        match script.step() {
             Step::Wait => {}
             Step::End => return Ok(true),
             // A guest that is going does not read: its end is seen above.
@@ -169,7 +170,7 @@ async fn ended(guest: Child, script: &Script) -> Result<(), ToolError> {
         return Err(ToolError::Guest { status: output.status, said });
     }
     // A script may power the guest off itself.
-    if script.unsent() > 0 { Err(ToolError::Unsent(script.unsent())) } else { Ok(()) }
+    if script.is_sent() { Ok(()) } else { Err(ToolError::Unsent) }
 }
 
 fn arguments(boot: &Boot, cpus: u16, accel: &str, interactive: bool) -> Vec<String> {

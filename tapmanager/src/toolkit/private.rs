@@ -126,6 +126,10 @@ fn config(dir: &Path, node: Config) -> Config {
         run_dir: dir.join("run"),
         netns_dir: dir.join("netns"),
         cni_conf_dir: dir.join("net.d"),
+        cni_cache_dir: dir.join("cni"),
+        multus_dir: dir.join("multus"),
+        // It knows one pod: by its word, all others on the network would be gone.
+        cni_gc: false,
         vmwrapper,
         // The guest is started by this program.
         qemu_uid: Some(nix::unistd::geteuid().as_raw()),
@@ -210,11 +214,13 @@ mod tests {
     #[test]
     fn nothing_of_the_node_is_shared_but_what_is_read() {
         let dir = Path::new("/d");
-        let node = Config::default();
+        let node = Config { cni_gc: true, ..Config::default() };
         let config = config(dir, node.clone());
-        for path in [&config.state_dir, &config.run_dir, &config.netns_dir, &config.cni_conf_dir] {
+        let written = [&config.state_dir, &config.run_dir, &config.netns_dir, &config.cni_cache_dir];
+        for path in written.into_iter().chain([&config.cni_conf_dir, &config.multus_dir]) {
             assert!(path.starts_with(dir), "{}", path.display());
         }
+        assert!(!config.cni_gc);
         assert_eq!(config.cni_plugin_dirs, node.cni_plugin_dirs);
         config.check().expect("usable");
     }

@@ -203,7 +203,7 @@ fn detaching_all_goes_on_after_one_that_resists() {
     let error = done.expect_err("b is left");
     assert_eq!(
         (error.exit_code(), error.line().as_str()),
-        (75, "failed to detach pod `b`: tapmanager: plugin `bridge` did not end within 60 s")
+        (75, "failed to detach pod `b`: plugin `bridge` did not end within 60 s")
     );
 }
 
@@ -240,7 +240,7 @@ fn each_class_of_refusal_has_its_exit_code() {
         let (out, done) = daemon.run(&["check", "demo"], "json");
         let error = done.expect_err("refused");
         assert_eq!((out.as_str(), error.exit_code()), ("", exit), "{code:?}");
-        assert!(error.line().starts_with("tapmanager: no "), "{}", error.line());
+        assert!(error.line().starts_with("no "), "{}", error.line());
     }
 }
 
