@@ -49,8 +49,7 @@ fn run(bed: &Bed) -> Result<()> {
 /// The code blocks behind the heading, one after the other.
 fn script(document: &str) -> Result<String> {
     let (_, example) = document.split_once(HEADING).context("the document has no worked example")?;
-    let blocks: Vec<&str> =
-        example.split("\n```sh\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
+    let blocks: Vec<&str> = example.split("\n```sh\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
     ensure!(blocks.len() > 1, "the worked example has no code");
     Ok(blocks.join("\n"))
 }
