@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use tapmanager::config::DEFAULT_FILE;
+use tapmanager::toolkit::cli::Tool;
 
 /// Network daemon of virtlet-rs: gives virtual machine pods the network that CNI plugins made.
 #[derive(Debug, Parser)]
@@ -15,6 +16,15 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[command(flatten)]
+    Duty(Duty),
+    #[command(flatten)]
+    Tool(Tool),
+}
+
+/// What needs no daemon that runs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Duty {
     /// Run the daemon until SIGTERM or SIGINT; running pods are left as they are
     Run(ConfigFile),
     /// Check the configuration and print it with all defaults
@@ -50,6 +60,8 @@ mod tests {
         assert!(Cli::try_parse_from(["tapmanager"]).is_err());
         assert!(Cli::try_parse_from(["tapmanager", "--config", "/c", "run"]).is_err());
         let cli = Cli::try_parse_from(["tapmanager", "run", "--config", "/c"]).expect("parses");
-        assert!(matches!(cli.command, Command::Run(ConfigFile { config: Some(file) }) if file.as_os_str() == "/c"));
+        assert!(
+            matches!(cli.command, Command::Duty(Duty::Run(ConfigFile { config: Some(file) })) if file.as_os_str() == "/c")
+        );
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use proto::tap::QemuUser;
 use tokio::net::UnixListener;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
@@ -135,6 +136,12 @@ pub fn dump_state(config: &Config) -> Result<serde_json::Value, DaemonError> {
     let Loaded { records, unreadable } = Journal::peek(&config.state_dir).load()?;
     let unreadable: Vec<String> = unreadable.iter().map(|file| Chain(file).to_string()).collect();
     Ok(serde_json::json!({ "pods": records, "unreadable": unreadable }))
+}
+
+/// Who QEMU runs as by the configuration, or as controld has told the daemon. Needs no daemon and changes nothing.
+#[must_use]
+pub fn qemu_user(config: &Config) -> Option<QemuUser> {
+    QemuAccess::load(config).user()
 }
 
 impl Daemon {

@@ -28,3 +28,4 @@ mod rpc;
 pub mod spawner;
 mod sys;
 mod tokens;
+pub mod toolkit;

@@ -1,7 +1,8 @@
 //! `tapmanager`: parses the command line, sets up logging and the runtime, and runs the daemon.
 //!
 //! Exit codes, as sysexits has them: 0 told to stop, 2 usage, 70 anything else, 75 another instance runs,
-//! 77 a permission is missing, 78 configuration. The reason is one line on stderr.
+//! 77 a permission is missing, 78 configuration. The reason is one line on stderr. Those of the tools are in
+//! [`tapmanager::toolkit`].
 
 mod cli;
 
@@ -18,35 +19,52 @@ use tapmanager::confinement;
 use tapmanager::daemon::{self, DaemonError};
 use tapmanager::faults::Faults;
 use tapmanager::spawner;
+use tapmanager::toolkit::{self, ToolError, Verdict};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
-use cli::{Cli, Command, ConfigFile};
+use cli::{Cli, Command, ConfigFile, Duty};
 
 /// How long the end waits for threads that are still closing sockets.
 const LAST_THREADS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    match work(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+    match Cli::parse().command {
+        Command::Duty(duty) => match work(duty) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                // Nobody is left to tell if this fails.
+                let _ = writeln!(io::stderr(), "tapmanager: {}", Chain(error.as_ref()));
+                ExitCode::from(exit_code(&error))
+            }
+        },
+        Command::Tool(tool) => ended(toolkit::run(tool, &mut io::stdout())),
+    }
+}
+
+/// How a tool ended.
+fn ended(done: Result<Verdict, ToolError>) -> ExitCode {
+    match done {
+        Ok(Verdict::Well) => ExitCode::SUCCESS,
+        Ok(Verdict::Unwell) => ExitCode::FAILURE,
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell if this fails.
-            let _ = writeln!(io::stderr(), "tapmanager: {}", Chain(error.as_ref()));
-            ExitCode::from(exit_code(&error))
+            toolkit::tell(&format!("tapmanager: {}\n", error.line()));
+            ExitCode::from(error.exit_code())
         }
     }
 }
 
-fn work(command: Command) -> anyhow::Result<()> {
-    match command {
-        Command::Run(ConfigFile { config }) => run(Config::load(config.as_deref())?),
-        Command::CheckConfig(ConfigFile { config }) => {
+fn work(duty: Duty) -> anyhow::Result<()> {
+    match duty {
+        Duty::Run(ConfigFile { config }) => run(Config::load(config.as_deref())?),
+        Duty::CheckConfig(ConfigFile { config }) => {
             let text =
                 toml::to_string(&Config::load(config.as_deref())?).context("failed to print the configuration")?;
             print(&text)
         }
-        Command::DumpState(ConfigFile { config }) => {
+        Duty::DumpState(ConfigFile { config }) => {
             let state = daemon::dump_state(&Config::load(config.as_deref())?)?;
             print(&format!("{state:#}\n"))
         }

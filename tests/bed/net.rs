@@ -6,11 +6,20 @@ mod hostile;
 mod input;
 mod isolation;
 mod life;
+mod worked_example;
 
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES, hostile::CASES]
+    [
+        life::CASES,
+        isolation::CASES,
+        handoff::CASES,
+        input::CASES,
+        faults::CASES,
+        hostile::CASES,
+        worked_example::CASES,
+    ]
         .into_iter()
         .flatten()
         .copied()

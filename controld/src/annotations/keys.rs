@@ -171,6 +171,26 @@ mod tests {
     }
 
     #[test]
+    fn every_key_is_documented() {
+        let document = include_str!("../../../docs/annotations.md");
+        let missing: Vec<&str> =
+            KNOWN.iter().map(|(name, _)| *name).filter(|name| !document.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "not in docs/annotations.md: {missing:?}");
+    }
+
+    #[test]
+    fn every_documented_example_is_taken() {
+        let document = include_str!("../../../docs/annotations.md");
+        let blocks = document.split("\n```yaml\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+        let examples: Vec<&str> = blocks.filter(|block| !block.starts_with("spec:")).collect();
+        assert!(examples.len() > 5, "examples are found");
+        for example in examples {
+            let all = serde_saphyr::from_str(example).expect("a map of strings");
+            super::super::PodAnnotations::parse(&all).expect(example);
+        }
+    }
+
+    #[test]
     fn the_nearest_name_is_of_the_same_style() {
         for (unknown, known) in [
             ("VirtletVCPUcount", VCPU_COUNT),

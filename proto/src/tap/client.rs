@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, Packet, Reply, Request, Token, WireError,
+    CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, List, Packet, PodSummary, Reply, Request, Token, WireError,
     decode_reply, encode_request, recv, send,
 };
 
@@ -106,6 +106,26 @@ impl Client {
     pub fn call(&self, request: &Request) -> Result<Reply, ClientError> {
         let (reply, _no_fds) = self.exchange(request, name_of(request))?;
         Ok(reply)
+    }
+
+    /// All pods, page by page.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn pods(&self) -> Result<Vec<PodSummary>, ClientError> {
+        let mut pods: Vec<PodSummary> = Vec::new();
+        loop {
+            let after = pods.last().map(|last| last.pod.clone());
+            let Reply::Pods(page) = self.call(&Request::List(List { after }))? else {
+                return Err(ClientError::WrongReply);
+            };
+            // An empty page that promises more would go on for ever.
+            let more = page.more && !page.pods.is_empty();
+            pods.extend(page.pods);
+            if !more {
+                return Ok(pods);
+            }
+        }
     }
 
     /// Trades a token for descriptors over the hand-off socket.

@@ -1,0 +1,220 @@
+//! The command line's tools for who writes CNI plugins or configurations: a pod's network without Kubernetes.
+//!
+//! Called by `main` for `attach`, `detach`, `list`, `status`, `check` and `explain`. All of them speak to a daemon over
+//! its control socket, through the same client as `controld`: the node's, or with `--conf` a private one ([`private`])
+//! that knows a single configuration and leaves nothing behind. `--shell` boots a guest ([`guest`]) as libvirt would,
+//! with `vmwrapper` in front of QEMU. What is printed for programs is [`json`]'s, for people [`text`]'s.
+//!
+//! | code | sysexits name | when |
+//! |---|---|---|
+//! | 0 | `EX_OK` | done; `check` found nothing, `status` is ready |
+//! | 1 | | `check` has findings, `status` is not ready |
+//! | 2 | | the command line is wrong |
+//! | 65 | `EX_DATAERR` | tapmanager refuses a value of the request |
+//! | 66 | `EX_NOINPUT` | no such pod, or no such file |
+//! | 69 | `EX_UNAVAILABLE` | no daemon, or its network is not ready |
+//! | 70 | `EX_SOFTWARE` | anything else that failed, a plugin's error included |
+//! | 71 | `EX_OSERR` | the system refuses: disk, descriptors, processes |
+//! | 72 | `EX_OSFILE` | a program is missing: QEMU or vmwrapper |
+//! | 74 | `EX_IOERR` | the output cannot be written |
+//! | 75 | `EX_TEMPFAIL` | a deadline passed, or the pod is being worked on |
+//! | 76 | `EX_PROTOCOL` | the daemon is of another release |
+//! | 77 | `EX_NOPERM` | not root |
+//! | 78 | `EX_CONFIG` | the configuration cannot be used |
+//! | 130 | | interrupted |
+
+pub mod cli;
+mod console;
+mod error;
+mod guest;
+mod json;
+mod node;
+mod ports;
+mod private;
+mod text;
+
+use std::io::{self, IsTerminal as _, Write};
+
+use proto::tap::{PodDetail, PodNet};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::cli::{Attach, Common, Detach, OfPod, Output, Tool};
+use self::guest::Images;
+use self::node::Node;
+use self::private::Private;
+use crate::config::Config;
+use crate::daemon;
+
+pub use self::error::{ToolError, tell};
+
+/// How a tool ended that did what it was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// All is well.
+    Well,
+    /// The answer is that something is not well: exit code 1.
+    Unwell,
+}
+
+/// Runs a tool; `out` gets its result.
+///
+/// # Errors
+/// See [`ToolError`].
+pub fn run(tool: Tool, out: &mut dyn Write) -> Result<Verdict, ToolError> {
+    match tool {
+        Tool::Attach(wanted) => attach(*wanted, out),
+        Tool::Detach(wanted) => detach(&wanted, out),
+        Tool::List(common) => {
+            let pods = Node::of(&common.config()?).pods()?;
+            show(&common, out, || json::list(&pods), || text::list(&pods))
+        }
+        Tool::Status(common) => {
+            let status = Node::of(&common.config()?).status()?;
+            show(&common, out, || json::whole(&status), || text::status(&status))?;
+            Ok(if status.ready { Verdict::Well } else { Verdict::Unwell })
+        }
+        Tool::Check(OfPod { common, pod }) => {
+            let report = Node::of(&common.config()?).check(&pod)?;
+            show(&common, out, || json::check(&pod, &report), || text::check(&report))?;
+            Ok(if report.findings.is_empty() { Verdict::Well } else { Verdict::Unwell })
+        }
+        Tool::Explain(OfPod { common, pod }) => {
+            let detail = Node::of(&common.config()?).inspect(&pod)?;
+            show(&common, out, || json::whole(&detail), || text::detail(&detail))
+        }
+    }
+}
+
+fn detach(wanted: &Detach, out: &mut dyn Write) -> Result<Verdict, ToolError> {
+    let node = Node::of(&wanted.common.config()?);
+    let pods = match &wanted.pod {
+        Some(pod) => vec![pod.clone()],
+        None => node.pods()?.into_iter().map(|pod| pod.pod).collect(),
+    };
+    // One that resists keeps the others from nothing.
+    let (mut gone, mut failed) = (Vec::new(), None);
+    for pod in pods {
+        match node.detach(&pod) {
+            Ok(()) => gone.push(pod),
+            Err(error) => failed = failed.or(Some(ToolError::Detach { pod, cause: Box::new(error) })),
+        }
+    }
+    show(&wanted.common, out, || json::detached(&gone), || text::detached(&gone))?;
+    failed.map_or(Ok(Verdict::Well), Err)
+}
+
+fn attach(wanted: Attach, out: &mut dyn Write) -> Result<Verdict, ToolError> {
+    let config = wanted.common.config()?;
+    // Before anything is made: a guest that cannot start should not cost an Attach.
+    let images = if wanted.shell { Some(Images::find(&wanted)?) } else { None };
+    if wanted.conf.is_none() && images.is_none() {
+        let net = Node::of(&config).attach(wanted.request())?;
+        return show(&wanted.common, out, || json::attached(&wanted.pod, &net), || text::net(&wanted.pod, &net));
+    }
+    let runtime = runtime()?;
+    let done = runtime.block_on(passing(&wanted, config, images, out));
+    // What still reads our input is not waited for.
+    runtime.shutdown_background();
+    done
+}
+
+/// An attachment that ends with this program: with a private daemon, a guest, or both.
+async fn passing(
+    wanted: &Attach,
+    config: Config,
+    images: Option<Images>,
+    out: &mut dyn Write,
+) -> Result<Verdict, ToolError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ToolError::Signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(ToolError::Signals)?;
+    let mut private = None;
+    let config = match &wanted.conf {
+        None => config,
+        Some(conf) => private.insert(Private::start(config, conf).await?).config().clone(),
+    };
+    let done = tokio::select! {
+        done = visit(wanted, &config, images, out) => done,
+        _ = interrupt.recv() => Err(ToolError::Interrupted),
+        _ = terminate.recv() => Err(ToolError::Interrupted),
+    };
+    // The daemon takes this up after an Attach that goes on.
+    let (node, pod) = (Node::of(&config), wanted.pod.clone());
+    let gone = off_reactor(move || node.detach(&pod)).await;
+    let undone = match private {
+        None => gone,
+        Some(private) => private.end(gone).await,
+    };
+    // Why it ended comes first; what is left behind has to be said as well.
+    match (done, undone) {
+        (Err(first), Err(undo)) => Err(ToolError::LeftBehind { first: Box::new(first), undo: Box::new(undo) }),
+        (Ok(_), Err(undo)) => Err(undo),
+        (done, Ok(())) => done,
+    }
+}
+
+async fn visit(
+    wanted: &Attach,
+    config: &Config,
+    images: Option<Images>,
+    out: &mut dyn Write,
+) -> Result<Verdict, ToolError> {
+    let (node, request) = (Node::of(config), wanted.request());
+    let (net, detail) = off_reactor(move || {
+        let pod = request.pod.clone();
+        let net = node.attach(request)?;
+        // Not all daemons explain; what the guest gets is known without.
+        Ok((net, node.inspect(&pod).ok()))
+    })
+    .await?;
+    let Some(images) = images else {
+        return show(
+            &wanted.common,
+            out,
+            || json::tried(&wanted.pod, &net, detail.as_ref()),
+            || tried(wanted, &net, detail.as_ref()),
+        );
+    };
+    // The console is what is on stdout then.
+    tell(&tried(wanted, &net, detail.as_ref()));
+    guest::run(wanted, config, images, net.nics.len(), out).await?;
+    Ok(Verdict::Well)
+}
+
+fn tried(wanted: &Attach, net: &PodNet, detail: Option<&PodDetail>) -> String {
+    detail.map_or_else(|| text::net(&wanted.pod, net), text::detail)
+}
+
+fn show(
+    common: &Common,
+    out: &mut dyn Write,
+    json: impl FnOnce() -> serde_json::Value,
+    text: impl FnOnce() -> String,
+) -> Result<Verdict, ToolError> {
+    let people = match common.output {
+        Some(output) => output == Output::Text,
+        None => io::stdout().is_terminal(),
+    };
+    let shown = if people { text() } else { format!("{:#}\n", json()) };
+    out.write_all(shown.as_bytes()).map_err(ToolError::Output)?;
+    Ok(Verdict::Well)
+}
+
+fn runtime() -> Result<Runtime, ToolError> {
+    Builder::new_current_thread().enable_all().build().map_err(ToolError::Signals)
+}
+
+/// Runs a call that blocks.
+async fn off_reactor<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(ToolError::Interrupted))
+}
+
+/// Who QEMU runs as at the daemon of `config`.
+fn qemu_user(config: &Config) -> Result<proto::tap::QemuUser, ToolError> {
+    daemon::qemu_user(config).ok_or(ToolError::NoQemuUser)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Why a tool failed, with what exit code, and what to do about it.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use nix::errno::Errno;
+use proto::tap::{ClientError, ErrorBody, ErrorCode, PodId};
+
+use super::text::printable;
+use crate::chain::Chain;
+use crate::config::ConfigError;
+
+/// Why a tool did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolError {
+    /// The daemon's configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The daemon is not there, or not understood.
+    #[error(transparent)]
+    Client(ClientError),
+    /// The daemon refuses, and says why.
+    #[error(transparent)]
+    Refused(ErrorBody),
+    /// One of several pods was not taken away.
+    #[error("failed to detach pod `{}`", pod.as_str())]
+    Detach {
+        /// The pod.
+        pod: PodId,
+        /// Why.
+        #[source]
+        cause: Box<ToolError>,
+    },
+    /// A file of the command line cannot be used.
+    #[error("failed to read `{}`", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A file of the command line is of no known kind.
+    #[error("`{}` does not end in .conflist, .conf or .json; these are the names that runtimes read", .0.display())]
+    ConfName(PathBuf),
+    /// A program is missing.
+    #[error("no `{program}`; {remedy}")]
+    Absent {
+        /// Its name or path.
+        program: String,
+        /// Where it comes from.
+        remedy: &'static str,
+    },
+    /// A program cannot be started or watched.
+    #[error("failed to {action} `{program}`")]
+    Process {
+        /// What was done.
+        action: &'static str,
+        /// Its name or path.
+        program: String,
+        /// The kernel's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// The private daemon did not come up.
+    #[error("the private daemon {what}:\n{log}")]
+    Private {
+        /// How it failed.
+        what: String,
+        /// The end of its log.
+        log: String,
+    },
+    /// A directory or socket of the private daemon.
+    #[error("failed to {action} `{}`", path.display())]
+    Dir {
+        /// What was done.
+        action: &'static str,
+        /// The directory, or what is in it.
+        path: PathBuf,
+        /// The kernel's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// The private daemon's pod could not be taken away.
+    #[error("the pod was not taken away; `{}` is kept for another try: see docs/cni-integration.md", dir.display())]
+    Kept {
+        /// All that the private daemon has.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        cause: Box<ToolError>,
+    },
+    /// Nobody has said who QEMU runs as.
+    #[error("it is not known who QEMU runs as; start controld once, set `qemu_uid` and `qemu_gid`, or use --conf")]
+    NoQemuUser,
+    /// More NICs than a guest of ours has slots for.
+    #[error("the pod has {0} NICs, a guest has slots for 1 to 15")]
+    Nics(usize),
+    /// QEMU ended with an error.
+    #[error("the guest ended: {status}{}", after_colon(said))]
+    Guest {
+        /// How.
+        status: ExitStatus,
+        /// What it said.
+        said: String,
+    },
+    /// The guest ended before its script did.
+    #[error("the guest ended before it was sent all of the script")]
+    Unsent,
+    /// The script took too long.
+    #[error("the script did not end within {seconds} s; --timeout says how long it may take")]
+    ScriptDeadline {
+        /// How long it may take.
+        seconds: u32,
+    },
+    /// The result cannot be printed.
+    #[error("failed to print")]
+    Output(#[source] io::Error),
+    /// Signals cannot be listened to.
+    #[error("failed to listen to signals")]
+    Signals(#[source] io::Error),
+    /// The user wants no more of it.
+    #[error("interrupted")]
+    Interrupted,
+    /// Something failed, and what was made could not be taken away again.
+    #[error("{}; and then: {}", Chain(&**first), Chain(&**undo))]
+    LeftBehind {
+        /// Why it ended.
+        first: Box<ToolError>,
+        /// Why something is left.
+        undo: Box<ToolError>,
+    },
+}
+
+impl ToolError {
+    /// The exit code; the header of [`crate::toolkit`] has the list.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Client(error) => of_client(error),
+            Self::Refused(body) => of_code(body.code),
+            Self::Detach { cause, .. } | Self::LeftBehind { first: cause, .. } => cause.exit_code(),
+            Self::File { cause, .. } | Self::Dir { cause, .. } if denied(cause) => 77,
+            Self::File { .. } => 66,
+            Self::ConfName(_) | Self::Nics(_) => 65,
+            Self::Dir { .. } | Self::Process { .. } | Self::Signals(_) => 71,
+            Self::Absent { .. } => 72,
+            Self::Output(_) => 74,
+            Self::ScriptDeadline { .. } => 75,
+            Self::Config(_) | Self::NoQemuUser => 78,
+            Self::Interrupted => 130,
+            Self::Private { .. } | Self::Kept { .. } | Self::Guest { .. } | Self::Unsent => 70,
+        }
+    }
+
+    /// Whether the reader of the output went away, as `head` does: no failure of ours.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// What, why, what to do: a line for stderr.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let text = Chain(self).to_string();
+        // The log of a private daemon has lines.
+        let text = text.lines().map(printable).collect::<Vec<_>>().join("\n");
+        match self.advice() {
+            Some(advice) => format!("{text}; {advice}"),
+            None => text,
+        }
+    }
+
+    fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Client(error) if of_client(error) == 77 => Some("are you root?"),
+            Self::Refused(body) if body.code == ErrorCode::NotFound => Some("`tapmanager list` lists all"),
+            Self::Client(ClientError::Codec { .. } | ClientError::WrongReply) => {
+                Some("is that the socket of a tapmanager of this release?")
+            }
+            Self::Dir { cause, .. } if denied(cause) => Some("are you root?"),
+            _ => None,
+        }
+    }
+}
+
+fn of_client(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Connect { cause: Errno::EACCES | Errno::EPERM, .. } => 77,
+        ClientError::Codec { .. } | ClientError::WrongReply => 76,
+        error => of_code(error.code()),
+    }
+}
+
+const fn of_code(code: ErrorCode) -> u8 {
+    match code {
+        ErrorCode::Version => 76,
+        ErrorCode::BadRequest => 65,
+        ErrorCode::NotFound => 66,
+        ErrorCode::Unavailable => 69,
+        ErrorCode::Conflict | ErrorCode::Deadline => 75,
+        ErrorCode::Denied => 77,
+        ErrorCode::Exhausted => 71,
+        ErrorCode::Internal => 70,
+    }
+}
+
+impl From<ClientError> for ToolError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            // It names itself as every error of the command line does.
+            ClientError::Refused(body) => Self::Refused(body),
+            error => Self::Client(error),
+        }
+    }
+}
+
+fn denied(cause: &io::Error) -> bool {
+    cause.kind() == io::ErrorKind::PermissionDenied
+}
+
+fn after_colon(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+/// Says something beside the result, on stderr.
+pub fn tell(text: &str) {
+    // Nobody is left to tell if this fails.
+    let _ = io::stderr().write_all(text.as_bytes());
+}

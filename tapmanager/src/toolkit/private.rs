@@ -1,0 +1,252 @@
+//! A daemon for one network configuration, in a directory of its own. Called by `attach --conf`.
+//!
+//! It is this very program as a child, confined as on a node: what works here works there. It has its own state,
+//! sockets, namespaces and configurations below one temporary directory, so that it neither sees nor sweeps what a
+//! daemon of the node has. What plugins keep elsewhere is theirs. It tells its readiness as it would tell systemd. It is
+//! in a process group of its own: Ctrl-C at the terminal is for the tool, which detaches first.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::net::UnixDatagram;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::error::ToolError;
+use super::text::printable;
+use crate::config::Config;
+
+/// How long the daemon may take to listen. It has nothing to recover.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+/// How long it may take to go: it waits 30 s for requests, then 30 s for pods.
+const STOP_DEADLINE: Duration = Duration::from_secs(70);
+/// How many lines of its log are shown when it fails.
+const LOG_TAIL: usize = 10;
+/// Where `vmwrapper` is looked for beside the configured place: with this program.
+const VMWRAPPER: &str = "vmwrapper";
+
+/// A private daemon that listens.
+#[derive(Debug)]
+pub(super) struct Private {
+    dir: PathBuf,
+    config: Config,
+    daemon: Child,
+}
+
+impl Private {
+    /// Starts it with `conf` as its only network configuration; the rest is as in `node`.
+    pub(super) async fn start(node: Config, conf: &Path) -> Result<Self, ToolError> {
+        let dir = make_dir()?;
+        match Self::start_in(&dir, node, conf).await {
+            Ok(private) => Ok(private),
+            Err(error) => {
+                // Nothing was attached, so nothing but files is in it.
+                remove(&dir)?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn start_in(dir: &Path, node: Config, conf: &Path) -> Result<Self, ToolError> {
+        let config = config(dir, node);
+        install(conf, &config.cni_conf_dir)?;
+        let file = dir.join("tapmanager.toml");
+        let text = toml::to_string(&config).map_err(|error| io_at("write", &file, io::Error::other(error)))?;
+        fs::write(&file, text).map_err(|cause| io_at("write", &file, cause))?;
+        let notify = dir.join("notify.sock");
+        let readiness = UnixDatagram::bind(&notify).map_err(|cause| io_at("bind", &notify, cause))?;
+        let log = dir.join("tapmanager.log");
+        let mut daemon = spawn(&file, &notify, &log)?;
+        let ready = timeout(START_DEADLINE, async {
+            tokio::select! {
+                ready = told_ready(&readiness) => ready.map_err(|cause| io_at("read", &notify, cause)),
+                ended = daemon.wait() => Err(ended_early(ended, &log)),
+            }
+        })
+        .await;
+        match ready {
+            Ok(Ok(())) => Ok(Self { dir: dir.to_owned(), config, daemon }),
+            Ok(Err(error)) => Err(error),
+            Err(_late) => {
+                stop(&mut daemon).await?;
+                let what = format!("was not ready within {} s", START_DEADLINE.as_secs());
+                Err(ToolError::Private { what, log: tail(&log) })
+            }
+        }
+    }
+
+    /// What it runs with.
+    pub(super) const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Ends it and removes the directory, unless `gone` says that the pod is still there.
+    pub(super) async fn end(mut self, gone: Result<(), ToolError>) -> Result<(), ToolError> {
+        let stopped = stop(&mut self.daemon).await;
+        let gone = gone.map_err(|cause| ToolError::Kept { dir: self.dir.clone(), cause: Box::new(cause) });
+        gone?;
+        stopped?;
+        // The daemon binds the directory of its namespaces to itself, and leaves that, as `ip netns` does.
+        let netns_dir = &self.config.netns_dir;
+        match umount2(netns_dir, MntFlags::MNT_DETACH) {
+            // Not mounted, or not even made.
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => remove(&self.dir),
+            Err(errno) => Err(io_at("unmount", netns_dir, errno.into())),
+        }
+    }
+}
+
+/// Directory and below it everything; only ours, but QEMU's user may pass through to the socket.
+fn make_dir() -> Result<PathBuf, ToolError> {
+    let base = std::env::temp_dir();
+    let name = format!("tapmanager-{}", std::process::id());
+    let dir = base.join(name);
+    fs::create_dir(&dir).map_err(|cause| io_at("create", &dir, cause))?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o711)).map_err(|cause| io_at("open", &dir, cause))?;
+    Ok(dir)
+}
+
+/// As on the node, but apart from it.
+fn config(dir: &Path, node: Config) -> Config {
+    let beside = std::env::current_exe().ok().and_then(|itself| Some(itself.parent()?.join(VMWRAPPER)));
+    let vmwrapper = match beside {
+        Some(beside) if !node.vmwrapper.exists() && beside.exists() => beside,
+        _ => node.vmwrapper.clone(),
+    };
+    Config {
+        state_dir: dir.join("state"),
+        run_dir: dir.join("run"),
+        netns_dir: dir.join("netns"),
+        cni_conf_dir: dir.join("net.d"),
+        cni_cache_dir: dir.join("cni"),
+        multus_dir: dir.join("multus"),
+        // It knows one pod: by its word, all others on the network would be gone.
+        cni_gc: false,
+        vmwrapper,
+        // The guest is started by this program.
+        qemu_uid: Some(nix::unistd::geteuid().as_raw()),
+        qemu_gid: Some(nix::unistd::getegid().as_raw()),
+        ..node
+    }
+}
+
+fn install(conf: &Path, dir: &Path) -> Result<(), ToolError> {
+    let known = |name: &&std::ffi::OsStr| ["conflist", "conf", "json"].iter().any(|known| name == known);
+    let name = conf.file_name().filter(|_| conf.extension().as_ref().is_some_and(known));
+    let name = name.ok_or_else(|| ToolError::ConfName(conf.to_owned()))?;
+    let text = fs::read(conf).map_err(|cause| ToolError::File { path: conf.to_owned(), cause })?;
+    fs::create_dir(dir).map_err(|cause| io_at("create", dir, cause))?;
+    let at = dir.join(name);
+    fs::write(&at, text).map_err(|cause| io_at("write", &at, cause))
+}
+
+fn spawn(config: &Path, notify: &Path, log: &Path) -> Result<Child, ToolError> {
+    let to = fs::File::create(log).map_err(|cause| io_at("create", log, cause))?;
+    let failed = |cause| ToolError::Process { action: "start", program: "tapmanager".to_owned(), cause };
+    Command::new(std::env::current_exe().map_err(failed)?)
+        .args(["run", "--config"])
+        .arg(config)
+        .env("NOTIFY_SOCKET", notify)
+        .stdin(Stdio::null())
+        .stdout(to.try_clone().map_err(failed)?)
+        .stderr(to)
+        .process_group(0)
+        .spawn()
+        .map_err(failed)
+}
+
+/// Waits for what sd_notify(3) calls readiness.
+async fn told_ready(socket: &UnixDatagram) -> io::Result<()> {
+    let mut message = [0; 512];
+    loop {
+        let length = socket.recv(&mut message).await?;
+        let text = message.get(..length).unwrap_or_default();
+        if text.split(|byte| *byte == b'\n').any(|line| line == b"READY=1") {
+            return Ok(());
+        }
+    }
+}
+
+fn ended_early(ended: io::Result<ExitStatus>, log: &Path) -> ToolError {
+    match ended {
+        Ok(status) => ToolError::Private { what: format!("ended, {status}"), log: tail(log) },
+        Err(cause) => ToolError::Process { action: "wait for", program: "tapmanager".to_owned(), cause },
+    }
+}
+
+async fn stop(daemon: &mut Child) -> Result<(), ToolError> {
+    let failed = |cause| ToolError::Process { action: "stop", program: "tapmanager".to_owned(), cause };
+    // Without a pid it has been waited for already.
+    let Some(pid) = daemon.id() else { return Ok(()) };
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM).map_err(|errno| failed(errno.into()))?;
+    match timeout(STOP_DEADLINE, daemon.wait()).await {
+        Ok(ended) => ended.map(drop).map_err(failed),
+        Err(_late) => daemon.kill().await.map_err(failed),
+    }
+}
+
+fn remove(dir: &Path) -> Result<(), ToolError> {
+    fs::remove_dir_all(dir).map_err(|cause| io_at("remove", dir, cause))
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
+}
+
+fn io_at(action: &'static str, path: &Path, cause: io::Error) -> ToolError {
+    ToolError::Dir { action, path: path.to_owned(), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_the_node_is_shared_but_what_is_read() {
+        let dir = Path::new("/d");
+        let node = Config { cni_gc: true, ..Config::default() };
+        let config = config(dir, node.clone());
+        let written = [&config.state_dir, &config.run_dir, &config.netns_dir, &config.cni_cache_dir];
+        for path in written.into_iter().chain([&config.cni_conf_dir, &config.multus_dir]) {
+            assert!(path.starts_with(dir), "{}", path.display());
+        }
+        assert!(!config.cni_gc);
+        assert_eq!(config.cni_plugin_dirs, node.cni_plugin_dirs);
+        config.check().expect("usable");
+    }
+
+    #[test]
+    fn a_configuration_keeps_its_name_and_others_are_refused() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let file = dir.path().join("my.conflist");
+        let error = install(&file, &dir.path().join("a")).expect_err("absent");
+        assert!(matches!(error, ToolError::File { .. }) && error.exit_code() == 66, "{error}");
+        fs::write(&file, "{}").expect("write");
+        install(&file, &dir.path().join("b")).expect("installed");
+        assert_eq!(fs::read_to_string(dir.path().join("b/my.conflist")).expect("there"), "{}");
+        let error = install(&dir.path().join("my.yaml"), &dir.path().join("c")).expect_err("unknown");
+        assert!(matches!(error, ToolError::ConfName(_)) && error.exit_code() == 65, "{error}");
+    }
+
+    #[tokio::test]
+    async fn readiness_is_told_among_other_things() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("s");
+        let socket = UnixDatagram::bind(&path).expect("bind");
+        let daemon = UnixDatagram::unbound().expect("socket");
+        daemon.send_to(b"STATUS=READY=1 soon", &path).await.expect("send");
+        daemon.send_to(b"STATUS=x\nREADY=1\n", &path).await.expect("send");
+        told_ready(&socket).await.expect("ready");
+        assert!(socket.try_recv(&mut [0; 1]).is_err(), "both were read");
+    }
+}

@@ -1,0 +1,280 @@
+//! Tools against a daemon that is a thread with answers, and the command line alone.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
+
+use clap::Parser;
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use proto::tap::{
+    CheckReport, DataPath, Dns, ErrorBody, ErrorCode, Nic, PodDetail, PodId, PodNet, PodPage, PodPhase, PodSummary,
+    Reply, Request, Route, ServerStatus, decode_request, encode_reply, recv, send,
+};
+
+use super::cli::Tool;
+use super::{ToolError, Verdict, run};
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+/// Answers in order; what it was asked is joined from it.
+struct FakeDaemon {
+    dir: tempfile::TempDir,
+    asked: JoinHandle<Vec<Request>>,
+}
+
+impl FakeDaemon {
+    fn with(answers: Vec<Result<Reply, ErrorBody>>) -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("socket");
+        let address = UnixAddr::new(&dir.path().join("control.sock")).expect("path");
+        bind(listener.as_raw_fd(), &address).expect("bind");
+        listen(&listener, Backlog::new(8).expect("backlog")).expect("listen");
+        let config = format!("run_dir = '{}'\n", dir.path().display());
+        std::fs::write(dir.path().join("tapmanager.toml"), config).expect("config");
+        // The type is of streams, accept(2) is the same.
+        let listener = UnixListener::from(listener);
+        let asked = thread::spawn(move || answers.iter().map(|answer| answer_one(&listener, answer)).collect());
+        Self { dir, asked }
+    }
+
+    /// What `words` print, and how that ends, in JSON and as text.
+    fn run(&self, words: &[&str], output: &str) -> (String, Result<Verdict, ToolError>) {
+        let config = self.dir.path().join("tapmanager.toml").display().to_string();
+        let words = ["tapmanager"].iter().chain(words).copied().chain(["--output", output, "--config", &config]);
+        let mut out = Vec::new();
+        let done = run(parse(words).expect("parses"), &mut out);
+        (String::from_utf8(out).expect("text"), done)
+    }
+
+    fn asked(self) -> Vec<Request> {
+        self.asked.join().expect("answers")
+    }
+}
+
+fn answer_one(listener: &UnixListener, answer: &Result<Reply, ErrorBody>) -> Request {
+    let (peer, _) = listener.accept().expect("accept");
+    let packet = recv(peer.as_fd()).expect("request");
+    let request = decode_request(&packet.bytes, 0).expect("request");
+    let reply = encode_reply(answer.as_ref().map_err(Clone::clone), 0).expect("reply");
+    send(peer.as_fd(), &reply, &[]).expect("send");
+    request
+}
+
+fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Tool, clap::Error> {
+    Line::try_parse_from(words).map(|line| line.tool)
+}
+
+fn pod() -> PodId {
+    "demo".parse().expect("id")
+}
+
+fn net() -> PodNet {
+    let nic = Nic {
+        name: "eth0".parse().expect("name"),
+        network: "mynet".into(),
+        data_path: DataPath::Tc,
+        mac: "02:00:00:00:00:05".parse().expect("mac"),
+        mtu: 1450,
+        queues: 1,
+        addresses: vec!["10.22.0.5/24".parse().expect("address")],
+        routes: vec![
+            Route { dst: "10.22.0.0/24".parse().expect("route"), gateway: None },
+            Route { dst: "0.0.0.0/0".parse().expect("route"), gateway: Some([10, 22, 0, 1].into()) },
+        ],
+    };
+    let dns = Dns { servers: vec![[192, 0, 2, 53].into()], searches: vec!["example.org".into()], options: vec![] };
+    PodNet { netns: PathBuf::from("/run/netns/virtlet-demo"), nics: vec![nic], dns }
+}
+
+fn summary(id: &str, trouble: Option<&str>) -> PodSummary {
+    PodSummary {
+        pod: id.parse().expect("id"),
+        namespace: "default".into(),
+        name: "demo".into(),
+        phase: PodPhase::Attached,
+        ip: Some([10, 22, 0, 5].into()),
+        trouble: trouble.map(str::to_owned),
+    }
+}
+
+fn refused(code: ErrorCode, message: &str) -> Result<Reply, ErrorBody> {
+    Err(ErrorBody { code, message: message.to_owned() })
+}
+
+/// Text, then JSON, of the same answer.
+fn both(words: &[&str], answer: &Reply) -> String {
+    let daemon = FakeDaemon::with(vec![Ok(answer.clone()), Ok(answer.clone())]);
+    let (text, done) = daemon.run(words, "text");
+    let verdict = done.expect("text");
+    let (json, done) = daemon.run(words, "json");
+    assert_eq!(done.expect("json"), verdict);
+    format!("{verdict:?}\n{text}---\n{json}")
+}
+
+#[test]
+fn attach_shows_what_the_guest_is_given() {
+    insta::assert_snapshot!(both(&["attach", "demo"], &Reply::Attached(net())));
+}
+
+#[test]
+fn attach_asks_for_what_the_command_line_says() {
+    let daemon = FakeDaemon::with(vec![Ok(Reply::Attached(net()))]);
+    let words = "attach demo --network a --network b --data-path bridge --queues 4 --no-anti-spoof \
+                 --host-port 8080:80 --ip 10.1.2.3/24 --ip fd00::3/64 --mac 02:00:00:00:00:07";
+    let (_, done) = daemon.run(&words.split_whitespace().collect::<Vec<_>>(), "json");
+    done.expect("attached");
+    insta::assert_json_snapshot!(daemon.asked());
+}
+
+#[test]
+fn an_address_alone_is_of_the_default_network() {
+    let tool = parse(["tapmanager", "attach", "--ip", "10.0.0.9/24"]).expect("parses");
+    let Tool::Attach(attach) = tool else { panic!("attach") };
+    let request = attach.request();
+    assert_eq!(request.pod.as_str(), "try");
+    let [ask] = request.networks.as_slice() else { panic!("one network: {:?}", request.networks) };
+    assert_eq!((ask.network.as_ref(), ask.ips.len()), (None, 1));
+}
+
+#[test]
+fn explain_says_what_and_why() {
+    let detail = PodDetail {
+        summary: summary("demo", Some("dhcp\u{1b}[31m is deaf")),
+        request: proto::tap::Attach::new(pod()),
+        net: Some(net()),
+        explanation: vec!["network `mynet` (the node's default) on `eth0`: plugins bridge; CNI 1.0.0".into()],
+    };
+    insta::assert_snapshot!(both(&["explain", "demo"], &Reply::Pod(Box::new(detail))));
+}
+
+#[test]
+fn check_is_silent_when_all_is_well_and_unwell_with_findings() {
+    let mut report = CheckReport { findings: vec![], checked: vec!["links".into()] };
+    insta::assert_snapshot!("check_well", both(&["check", "demo"], &Reply::Checked(report.clone())));
+    report.findings.push("link `eth0` has lost address 10.22.0.5/24".into());
+    insta::assert_snapshot!("check_findings", both(&["check", "demo"], &Reply::Checked(report)));
+}
+
+#[test]
+fn status_is_unwell_while_not_ready() {
+    let status = ServerStatus {
+        server: "tapmanager 0.1.0".into(),
+        ready: false,
+        reason: "no network configuration in `/etc/cni/net.d`".into(),
+        pods: 2,
+        tokens_refused: 0,
+        plugin_micros: 1_234_567,
+    };
+    insta::assert_snapshot!(both(&["status"], &Reply::Status(status)));
+}
+
+#[test]
+fn list_goes_through_all_pages() {
+    let page = |id: &str, more| Ok(Reply::Pods(PodPage { pods: vec![summary(id, None)], more }));
+    let daemon = FakeDaemon::with(vec![page("a", true), page("long-id", false), page("a", false)]);
+    let (text, done) = daemon.run(&["list"], "text");
+    done.expect("list");
+    let (json, done) = daemon.run(&["list"], "json");
+    done.expect("list");
+    insta::assert_snapshot!(format!("{text}---\n{json}"));
+    let after = |request: &Request| match request {
+        Request::List(list) => list.after.as_ref().map(|pod| pod.as_str().to_owned()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(daemon.asked().iter().map(after).collect::<Vec<_>>(), [None, Some("a".to_owned()), None]);
+}
+
+#[test]
+fn detaching_all_goes_on_after_one_that_resists() {
+    let pods = vec![summary("a", None), summary("b", None), summary("c", None)];
+    let daemon = FakeDaemon::with(vec![
+        Ok(Reply::Pods(PodPage { pods, more: false })),
+        Ok(Reply::Detached),
+        refused(ErrorCode::Deadline, "plugin `bridge` did not end within 60 s"),
+        Ok(Reply::Detached),
+    ]);
+    let (text, done) = daemon.run(&["detach", "--all", "--yes"], "text");
+    assert_eq!(text, "pod a: detached\npod c: detached\n");
+    let error = done.expect_err("b is left");
+    assert_eq!(
+        (error.exit_code(), error.line().as_str()),
+        (75, "failed to detach pod `b`: plugin `bridge` did not end within 60 s")
+    );
+}
+
+#[test]
+fn a_daemon_that_is_not_there_is_69_and_one_out_of_reach_77() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let config = dir.path().join("c");
+    std::fs::write(&config, format!("run_dir = '{}'", dir.path().display())).expect("write");
+    let words = ["tapmanager", "status", "--config", config.to_str().expect("text")];
+    let error = run(parse(words).expect("parses"), &mut Vec::new()).expect_err("nobody there");
+    assert_eq!(error.exit_code(), 69);
+    assert!(error.line().ends_with("control.sock`; is tapmanager running?: ENOENT: No such file or directory"));
+    let cause = nix::errno::Errno::EACCES;
+    let error = ToolError::from(proto::tap::ClientError::Connect { path: "/s".into(), cause });
+    assert_eq!(error.exit_code(), 77);
+    assert!(error.line().ends_with("are you root?"), "{}", error.line());
+}
+
+#[test]
+fn each_class_of_refusal_has_its_exit_code() {
+    let codes = [
+        (ErrorCode::Version, 76),
+        (ErrorCode::BadRequest, 65),
+        (ErrorCode::NotFound, 66),
+        (ErrorCode::Conflict, 75),
+        (ErrorCode::Denied, 77),
+        (ErrorCode::Unavailable, 69),
+        (ErrorCode::Deadline, 75),
+        (ErrorCode::Exhausted, 71),
+        (ErrorCode::Internal, 70),
+    ];
+    for (code, exit) in codes {
+        let daemon = FakeDaemon::with(vec![refused(code, "no\u{7}")]);
+        let (out, done) = daemon.run(&["check", "demo"], "json");
+        let error = done.expect_err("refused");
+        assert_eq!((out.as_str(), error.exit_code()), ("", exit), "{code:?}");
+        assert!(error.line().starts_with("no "), "{}", error.line());
+    }
+}
+
+#[test]
+fn an_answer_to_another_question_is_of_another_release() {
+    let daemon = FakeDaemon::with(vec![Ok(Reply::Detached)]);
+    let (_, done) = daemon.run(&["status"], "json");
+    assert_eq!(done.expect_err("wrong").exit_code(), 76);
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    for words in [
+        "detach",
+        "detach --all",
+        "detach --yes",
+        "detach demo --all --yes",
+        "check",
+        "attach -x",
+        "attach a/b",
+        "attach --guest k,i",
+        "attach --shell --guest k",
+        "attach --shell --guest k,i --disk d",
+        "attach --disk d",
+        "attach --no-kvm",
+        "attach --data-path ipvlan",
+        "attach --queues 0",
+        "attach --host-port 80",
+        "attach --ip 10.0.0.256/24",
+        "attach --mac ff:ff:ff:ff:ff:ff",
+        "list --output yaml",
+    ] {
+        let error = parse(["tapmanager"].into_iter().chain(words.split(' '))).expect_err(words);
+        assert_eq!(error.exit_code(), 2, "{words}");
+    }
+    parse(["tapmanager", "attach", "--shell", "--guest", "k,i", "--no-kvm"]).expect("goes together");
+}

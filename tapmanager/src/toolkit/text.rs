@@ -1,0 +1,142 @@
+//! What is printed for people. Pure. Text that came from a plugin is shown without its control characters.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use proto::tap::{CheckReport, DataPath, Nic, PodDetail, PodId, PodNet, PodPhase, PodSummary, ServerStatus};
+
+pub(super) fn net(pod: &PodId, net: &PodNet) -> String {
+    let mut text = format!("pod {}: namespace {}\n", pod.as_str(), net.netns.display());
+    for nic in &net.nics {
+        text.push_str(&of_nic(nic));
+    }
+    let words = |words: &[String]| words.join(" ");
+    let servers: Vec<String> = net.dns.servers.iter().map(ToString::to_string).collect();
+    for (name, value) in
+        [("servers", words(&servers)), ("search", words(&net.dns.searches)), ("options", words(&net.dns.options))]
+    {
+        if !value.is_empty() {
+            line(&mut text, &format!("resolver {name}: {value}"));
+        }
+    }
+    text
+}
+
+fn of_nic(nic: &Nic) -> String {
+    let Nic { name, network, data_path, mac, mtu, queues, addresses, routes } = nic;
+    let plural = if *queues == 1 { "" } else { "s" };
+    let mut text = String::new();
+    line(
+        &mut text,
+        &format!(
+            "nic {name}: network {network}, mac {mac}, mtu {mtu}, {queues} queue{plural}, joined by {}",
+            path(*data_path)
+        ),
+    );
+    for address in addresses {
+        line(&mut text, &format!("  address {address}"));
+    }
+    for route in routes {
+        let to = if route.dst.prefix() == 0 { "default".to_owned() } else { route.dst.to_string() };
+        let via = route.gateway.map_or_else(|| "on the link".to_owned(), |gateway| format!("via {gateway}"));
+        line(&mut text, &format!("  route {to} {via}"));
+    }
+    text
+}
+
+pub(super) fn detail(detail: &PodDetail) -> String {
+    let PodDetail { summary, net: given, explanation, request: _ } = detail;
+    let mut text = match given {
+        Some(given) => net(&summary.pod, given),
+        None => format!("pod {}: {}, has no network\n", summary.pod.as_str(), phase(summary.phase)),
+    };
+    if let Some(trouble) = &summary.trouble {
+        line(&mut text, &format!("trouble: {trouble}"));
+    }
+    if !explanation.is_empty() {
+        text.push_str("why:\n");
+    }
+    for reason in explanation {
+        line(&mut text, &format!("  {reason}"));
+    }
+    text
+}
+
+pub(super) fn check(report: &CheckReport) -> String {
+    let mut text = String::new();
+    for finding in &report.findings {
+        line(&mut text, finding);
+    }
+    text
+}
+
+pub(super) fn status(status: &ServerStatus) -> String {
+    let ServerStatus { server, ready, reason, pods, tokens_refused, plugin_micros } = status;
+    let mut text = String::new();
+    let word = if *ready { "ready" } else { "not ready" };
+    let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    line(&mut text, &format!("{server}: {word}{why}"));
+    let spent = Duration::from_micros(*plugin_micros).as_secs_f64();
+    line(&mut text, &format!("pods {pods}, tokens refused {tokens_refused}, {spent:.1} s spent in plugins"));
+    text
+}
+
+pub(super) fn list(pods: &[PodSummary]) -> String {
+    let rows: Vec<[String; 5]> = std::iter::once(["POD", "NAME", "PHASE", "IP", "TROUBLE"].map(str::to_owned))
+        .chain(pods.iter().map(row))
+        .collect();
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..5).map(|column| width(column).unwrap_or_default()).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        line(&mut text, cells.join("  ").trim_end());
+    }
+    text
+}
+
+fn row(pod: &PodSummary) -> [String; 5] {
+    let PodSummary { pod, namespace, name, phase: stands, ip, trouble } = pod;
+    [
+        pod.as_str().to_owned(),
+        printable(&format!("{namespace}/{name}")),
+        phase(*stands).to_owned(),
+        ip.map_or_else(|| "-".to_owned(), |ip| ip.to_string()),
+        printable(trouble.as_deref().unwrap_or_default()),
+    ]
+}
+
+pub(super) fn detached(pods: &[PodId]) -> String {
+    pods.iter().fold(String::new(), |mut text, pod| {
+        line(&mut text, &format!("pod {}: detached", pod.as_str()));
+        text
+    })
+}
+
+/// As the command line and the configuration call it.
+const fn path(path: DataPath) -> &'static str {
+    match path {
+        DataPath::Tc => "tc",
+        DataPath::Ebpf => "ebpf",
+        DataPath::Bridge => "bridge",
+        DataPath::Macvtap => "macvtap",
+    }
+}
+
+const fn phase(phase: PodPhase) -> &'static str {
+    match phase {
+        PodPhase::Attaching => "attaching",
+        PodPhase::Attached => "attached",
+        PodPhase::Detaching => "detaching",
+    }
+}
+
+fn line(text: &mut String, words: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{}", printable(words));
+}
+
+/// On one line, and harmless to a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
