@@ -13,6 +13,7 @@ pub mod command;
 pub mod config;
 pub mod cri;
 pub mod daemon;
+pub mod emulated;
 pub mod frames;
 pub mod guest;
 pub mod handoff;
