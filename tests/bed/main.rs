@@ -13,6 +13,7 @@ mod bench;
 mod cri;
 mod demo;
 mod kubelet;
+mod matrix;
 mod net;
 mod node;
 mod own;
@@ -32,6 +33,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .iter()
         .copied()
         .chain(net::cases())
+        .chain(matrix::cases())
         .chain(node::cases())
         .chain(vm::cases())
         .chain(restart::CASES.iter().copied())

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, read, write};
-use proto::tap::{Nic, PodId, Token};
+use proto::tap::{Nic, PodId, Route, Token};
 
 use crate::case::Bed;
 use crate::command::{TOOL_DEADLINE, finish, sh};
@@ -111,6 +111,22 @@ impl Guest {
         let pid = self.dir.join(format!("dhclient-{}.pid", self.name));
         self.run(&format!("dhclient -4 -1 -v -lf {} -pf {} {LINK}", leases.display(), pid.display()))?;
         Ok(fs::read_to_string(&leases)?)
+    }
+
+    /// Takes what its NIC has of one family without asking, as from a cloud-init network configuration.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub fn configure(&self, nic: &Nic, ipv6: bool) -> Result<()> {
+        let (ip, nodad) = if ipv6 { ("ip -6", "nodad") } else { ("ip -4", "") };
+        for address in nic.addresses.iter().filter(|address| address.is_ipv6() == ipv6) {
+            self.run(&format!("{ip} addr add {address} dev {LINK} {nodad}"))?;
+        }
+        for Route { dst, gateway } in nic.routes.iter().filter(|route| route.dst.is_ipv6() == ipv6) {
+            let via = gateway.map(|gateway| format!("via {gateway}")).unwrap_or_default();
+            self.run(&format!("{ip} route add {dst} {via} dev {LINK}"))?;
+        }
+        Ok(())
     }
 
     /// Pings from the guest, three times.

@@ -26,5 +26,7 @@ pub mod netns;
 pub mod node;
 pub mod raw;
 pub mod runner;
+pub mod traffic;
+pub mod view;
 pub mod wait;
 pub mod world;

@@ -83,7 +83,7 @@ fn in_cell(case: &Case) -> Result<()> {
 /// # Errors
 /// Whatever the case fails with.
 pub fn case(name: &str, dir: &Path, cases: &[Case]) -> Result<()> {
-    inside(dir, named(name, cases)?.run)
+    in_bed(dir, name, named(name, cases)?.run)
 }
 
 fn named<'a>(name: &str, cases: &'a [Case]) -> Result<&'a Case> {
@@ -95,9 +95,13 @@ fn named<'a>(name: &str, cases: &'a [Case]) -> Result<&'a Case> {
 /// # Errors
 /// Whatever it fails with.
 pub fn inside(dir: &Path, work: impl FnOnce(&Bed) -> Result<()>) -> Result<()> {
+    in_bed(dir, "", work)
+}
+
+fn in_bed(dir: &Path, case: &str, work: impl FnOnce(&Bed) -> Result<()>) -> Result<()> {
     let config = Config::from_env();
     furnish(dir, &config).context("failed to furnish the cell")?;
-    work(&Bed { config, dir: dir.to_owned() })
+    work(&Bed { case: case.to_owned(), config, dir: dir.to_owned() })
 }
 
 fn end_of(mut child: Child, deadline: Duration) -> Result<ExitStatus> {
