@@ -46,7 +46,7 @@ async fn main() -> anyhow::Result<()> {
 
 async fn run(hv: &Hypervisor, events: &mut broadcast::Receiver<HvEvent>, spec: &DomainSpec) -> anyhow::Result<()> {
     let begun = std::time::Instant::now();
-    hv.start(spec.id).await?;
+    hv.start(spec.id, std::path::Path::new("/var/log/libvirt/qemu/none.log")).await?;
     println!("started in {} ms", begun.elapsed().as_millis());
     let state = hv.state(spec.id).await?;
     ensure!(state.is_some_and(|state| state.phase == DomainPhase::On), "started, yet {state:?}");

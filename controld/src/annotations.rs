@@ -5,8 +5,10 @@
 //! a machine that is not what its pod says is worse than no machine. All problems of a pod are told at once, and nobody
 //! reads user-data or ssh keys in an error or a log.
 
+mod bandwidth;
 mod keys;
 mod meta_data;
+mod networks;
 mod quantity;
 mod reader;
 mod ssh_keys;
@@ -16,6 +18,7 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use proto::tap::{Bandwidth, DataPath, NetworkAsk};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -43,6 +46,14 @@ pub struct PodAnnotations {
     pub user_data: Option<UserData>,
     /// Keys of the image's default user, in order, none twice.
     pub ssh_keys: Vec<SshKey>,
+    /// Networks beside the node's default one.
+    pub networks: Vec<NetworkAsk>,
+    /// How links and taps are joined; `None` is the node's way.
+    pub data_path: Option<DataPath>,
+    /// Whether the guest is held to its own addresses; `None` is the node's way.
+    pub anti_spoof: Option<bool>,
+    /// Limits of the pod's traffic, from Kubernetes' own annotations.
+    pub bandwidth: Option<Bandwidth>,
 }
 
 /// Meta-data as the pod gives it. `instance-id` and `local-hostname` are strings if they are there.
@@ -91,6 +102,8 @@ enum Problem {
     NotUuid(String),
     #[error("together with {other}")]
     Together { other: String },
+    #[error("{0}")]
+    NotNetworks(String),
     #[error("has a NUL character")]
     Nul,
     #[error("not valid YAML: line {line}")]
@@ -127,6 +140,10 @@ impl PodAnnotations {
             meta_data: MetaData(reader.read(keys::META_DATA, meta_data::parse).unwrap_or_default()),
             user_data: reader.either((keys::USER_DATA, UserData::parse), (keys::SCRIPT, UserData::script)),
             ssh_keys: reader.read(keys::SSH_KEYS, ssh_keys::parse).unwrap_or_default(),
+            networks: reader.read(keys::NETWORKS, networks::parse).unwrap_or_default(),
+            data_path: reader.read(keys::DATA_PATH, data_path),
+            anti_spoof: reader.read(keys::ANTI_SPOOF, reader::switch),
+            bandwidth: bandwidth::of(all, &mut reader),
         };
         reader.finish(parsed)
     }
@@ -154,6 +171,16 @@ fn root_volume_size(text: &str) -> Result<u64, Problem> {
         QuantityError::Negative => Problem::Below { value: text.to_owned(), limit: 0 },
         QuantityError::TooLarge => Problem::Over { value: text.to_owned(), limit: quantity::MAX },
     })
+}
+
+fn data_path(text: &str) -> Result<DataPath, Problem> {
+    match text {
+        "tc" => Ok(DataPath::Tc),
+        "ebpf" => Ok(DataPath::Ebpf),
+        "bridge" => Ok(DataPath::Bridge),
+        "macvtap" => Ok(DataPath::Macvtap),
+        _ => Err(Problem::NotOneOf { value: text.to_owned(), all: vec!["tc", "ebpf", "bridge", "macvtap"] }),
+    }
 }
 
 fn system_uuid(text: &str) -> Result<Uuid, Problem> {

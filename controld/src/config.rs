@@ -29,6 +29,8 @@ pub struct Config {
     pub tap_deadline_s: u64,
     /// libvirt's connection URI.
     pub libvirt_uri: String,
+    /// Directory where libvirt logs what each QEMU says.
+    pub libvirt_log_dir: PathBuf,
     /// The real emulator.
     pub emulator: PathBuf,
     /// What libvirt runs in its place.
@@ -213,6 +215,7 @@ impl Config {
             ("tap_socket", self.tap_socket.as_ref()),
             ("handoff_socket", self.handoff_socket.as_ref()),
             ("emulator", Some(&self.emulator)),
+            ("libvirt_log_dir", Some(&self.libvirt_log_dir)),
             ("vmwrapper", Some(&self.vmwrapper)),
             ("images.dir", self.images.dir.as_ref()),
         ] {
@@ -285,6 +288,7 @@ impl Default for Config {
             handoff_socket: None,
             tap_deadline_s: 180,
             libvirt_uri: "qemu:///system".into(),
+            libvirt_log_dir: "/var/log/libvirt/qemu".into(),
             emulator: "/usr/bin/qemu-system-x86_64".into(),
             vmwrapper: "/usr/lib/virtlet/vmwrapper".into(),
             runtime_handlers: vec!["virtlet".into()],

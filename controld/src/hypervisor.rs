@@ -7,8 +7,10 @@
 
 mod ffi;
 mod link;
+mod log;
 mod meaning;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -156,14 +158,22 @@ impl Hypervisor {
         self.call("define the machine", DEFINE_DEADLINE, move |connection| connection.define(&xml).map(drop)).await
     }
 
-    /// Starts a machine.
+    /// Starts a machine, of which libvirt logs at `log`.
     ///
     /// # Errors
     /// When it does not start; if vmwrapper said why, that is the cause.
-    pub async fn start(&self, id: Uuid) -> Result<()> {
+    pub async fn start(&self, id: Uuid, log: &Path) -> Result<()> {
         let lines = self.lines().await?;
-        let deadline = self.shared.start_deadline;
-        let start = move |connection: &Connection| existing(connection, id)?.start();
+        let (deadline, log) = (self.shared.start_deadline, log.to_owned());
+        let start = move |connection: &Connection| {
+            existing(connection, id)?.start().map_err(|error| {
+                let silent = meaning::wrapper_line_of(&error.message).is_none() && error.message.contains("monitor");
+                match silent.then(|| log::wrapper_line(&log)).flatten() {
+                    Some(WrapperError { line, .. }) => LibvirtError { message: line, ..error },
+                    None => error,
+                }
+            })
+        };
         call("start the machine", deadline, lines.run(Lane::Starts, start)).await
     }
 

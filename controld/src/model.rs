@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use proto::tap::{Dns, PodId, PodNet};
+use proto::tap::{Dns, HostPort, PodId, PodNet};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -75,6 +75,18 @@ pub struct SandboxConfig {
     pub runtime_handler: String,
     /// Namespace options, echoed.
     pub namespaces: NamespaceOptions,
+    /// Ports of the node that lead to the pod.
+    #[serde(default)]
+    pub host_ports: Vec<HostPort>,
+    /// Settings of the pod's network namespace.
+    #[serde(default)]
+    pub sysctls: BTreeMap<String, String>,
+    /// The pod's cgroup; may be empty.
+    #[serde(default)]
+    pub cgroup_parent: String,
+    /// The pod's CPU limit, rounded up; `None` without one.
+    #[serde(default)]
+    pub cpus: Option<u16>,
 }
 
 /// CRI's numbers of `NamespaceMode`, echoed.
@@ -178,6 +190,22 @@ pub struct Resources {
     pub cpuset_cpus: String,
     /// Memory nodes.
     pub cpuset_mems: String,
+}
+
+/// CFS period when kubelet names none, in microseconds (kernel, `sched_cfs_period_us`).
+const DEFAULT_PERIOD: i64 = 100_000;
+
+impl Resources {
+    /// The CPU limit rounded up to whole CPUs, if there is one.
+    #[must_use]
+    pub fn cpus(&self) -> Option<u16> {
+        if self.cpu_quota <= 0 {
+            return None;
+        }
+        let period = if self.cpu_period > 0 { self.cpu_period } else { DEFAULT_PERIOD };
+        let cpus = self.cpu_quota / period + i64::from(self.cpu_quota % period != 0);
+        Some(u16::try_from(cpus).unwrap_or(u16::MAX))
+    }
 }
 
 /// What a machine is made of.

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::tap::{Attach, PodId, PodPhase};
+use proto::tap::{Attach, NetworkAsk, PodId, PodPhase, PodSummary};
 use uuid::Uuid;
 
+use crate::annotations::PodAnnotations;
 use crate::container::Containers;
 use crate::container::actor::Parts;
 use crate::error::{Chain, Error, Kind, Result};
@@ -41,6 +42,8 @@ impl Sandboxes {
     /// not ready.
     pub async fn run(&self, config: SandboxConfig) -> Result<PodId> {
         self.check(&config)?;
+        let annotations = PodAnnotations::parse(&config.annotations)
+            .map_err(|problems| Error::because(Kind::Invalid, "the pod cannot become a machine", problems))?;
         let (namespace, name, uid, attempt) = config.key();
         let _pass = self.gates.enter(format!("{namespace}/{name}/{uid}/{attempt}")).await;
         if let Some(same) = self.parts.store.sandboxes().into_iter().find(|other| other.key() == config.key()) {
@@ -60,7 +63,7 @@ impl Sandboxes {
             .to_string()
             .parse()
             .map_err(|cause| Error::because(Kind::Internal, "no sandbox id made", cause))?;
-        let attach = attach_of(&id, &config);
+        let attach = attach_of(&id, &config, &annotations);
         let mut sandbox = Sandbox {
             version: RECORD_VERSION,
             id: id.clone(),
@@ -139,10 +142,16 @@ impl Sandboxes {
     /// # Errors
     /// When tapmanager does not answer.
     pub async fn recover(&self) -> Result<()> {
-        let phases: BTreeMap<PodId, PodPhase> =
-            self.parts.tap.pods().await?.into_iter().map(|pod| (pod.pod, pod.phase)).collect();
+        let pods: BTreeMap<PodId, PodSummary> =
+            self.parts.tap.pods().await?.into_iter().map(|pod| (pod.pod.clone(), pod)).collect();
         for sandbox in self.parts.store.sandboxes() {
-            let attached = phases.get(&sandbox.id) == Some(&PodPhase::Attached);
+            let attached = match pods.get(&sandbox.id) {
+                Some(PodSummary { phase: PodPhase::Attached, trouble: None, .. }) => true,
+                Some(PodSummary { phase: PodPhase::Attached, trouble: Some(trouble), .. }) => {
+                    self.repaired(&sandbox.id, trouble).await
+                }
+                _ => false,
+            };
             match sandbox.state {
                 SandboxState::Creating => self.undo(&sandbox.id).await,
                 SandboxState::Ready if !attached => {
@@ -154,6 +163,20 @@ impl Sandboxes {
             }
         }
         Ok(())
+    }
+
+    /// Whether the network of a sandbox could be taken up again.
+    async fn repaired(&self, id: &PodId, trouble: &str) -> bool {
+        match self.parts.tap.recover(id.clone()).await {
+            Ok(_net) => {
+                tracing::info!(pod = %id, trouble, "network recovered");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(pod = %id, trouble, error = %Chain(&error), "network not recovered");
+                false
+            }
+        }
     }
 
     /// Takes back a sandbox that did not become ready. One that resists stays on record as not ready.
@@ -186,7 +209,12 @@ impl Sandboxes {
     }
 }
 
-fn attach_of(id: &PodId, config: &SandboxConfig) -> Attach {
+fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations) -> Attach {
+    let default =
+        NetworkAsk { network: None, interface: None, mac: None, ips: Vec::new(), device_id: None, aliases: Vec::new() };
+    let others = &annotations.networks;
+    let networks = if others.is_empty() { Vec::new() } else { [&[default], others.as_slice()].concat() };
+
     let hostname = if config.hostname.is_empty() { &config.name } else { &config.hostname };
     Attach {
         namespace: config.namespace.clone(),
@@ -194,6 +222,14 @@ fn attach_of(id: &PodId, config: &SandboxConfig) -> Attach {
         uid: config.uid.clone(),
         hostname: hostname.chars().take(63).collect(),
         dns: config.dns.clone(),
+        networks,
+        data_path: annotations.data_path,
+        queues: annotations.vcpus.or(config.cpus),
+        anti_spoof: annotations.anti_spoof,
+        host_ports: config.host_ports.clone(),
+        bandwidth: annotations.bandwidth.clone(),
+        sysctls: config.sysctls.clone(),
+        cgroup: config.cgroup_parent.clone(),
         ..Attach::new(id.clone())
     }
 }

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use proto::tap::{
-    Arm, Attach, Client, ClientError, ErrorCode, Hello, PodId, PodNet, QemuUser, Reply, Request, ServerStatus, Token,
+    Arm, Attach, Client, ClientError, ErrorCode, Hello, PodId, PodNet, PodStats, QemuUser, Reply, Request,
+    ServerStatus, Token,
 };
 
 use crate::error::{Error, Kind, Result};
@@ -77,6 +78,37 @@ impl Tap {
         match self.call(Request::Detach { pod }, "take down the pod's network").await? {
             Reply::Detached => Ok(()),
             _ => Err(wrong_reply()),
+        }
+    }
+
+    /// Takes up a pod that is in trouble again.
+    ///
+    /// # Errors
+    /// When it stays in trouble, or tapmanager does not answer.
+    pub async fn recover(&self, pod: PodId) -> Result<PodNet> {
+        match self.call(Request::Recover { pod }, "recover the pod's network").await? {
+            Reply::Attached(net) => Ok(net),
+            _ => Err(wrong_reply()),
+        }
+    }
+
+    /// Counters of all pods that have a network.
+    ///
+    /// # Errors
+    /// When tapmanager does not answer.
+    pub async fn stats(&self) -> Result<Vec<PodStats>> {
+        let mut pods: Vec<PodStats> = Vec::new();
+        loop {
+            let after = pods.last().map(|last| last.pod.clone());
+            let list = proto::tap::List { after };
+            let Reply::Stats(page) = self.call(Request::Stats(list), "read the counters of tapmanager").await? else {
+                return Err(wrong_reply());
+            };
+            let more = page.more && !page.pods.is_empty();
+            pods.extend(page.pods);
+            if !more {
+                return Ok(pods);
+            }
         }
     }
 

@@ -56,4 +56,4 @@ pub const MAX_PAGE: u16 = 256;
 /// Most pods of one page of [`Request::Stats`].
 pub const MAX_STATS_PAGE: u16 = 32;
 /// Longest trouble in a [`PodSummary`], in bytes of JSON.
-pub const MAX_TROUBLE: usize = 200;
+pub const MAX_TROUBLE: usize = 128;

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 use proto::tap::{IfName, PodId};
 use serde_json::{Map, Value};
 
+use crate::spawner::Spawner;
+
 pub(crate) use conf::{ConfError, NetworkList};
 pub(crate) use plugin::{Command, PluginError};
 pub(crate) use result::ResultView;
@@ -43,6 +45,7 @@ pub(crate) struct Cni {
     plugin_dirs: Vec<PathBuf>,
     /// For one command to one plugin.
     deadline: Duration,
+    spawner: Spawner,
     plugin_micros: AtomicU64,
 }
 
@@ -131,8 +134,8 @@ impl Moment<'_> {
 impl Cni {
     /// A runtime that looks for networks in `conf_dir` and for plugins in `plugin_dirs`, and gives each plugin
     /// `deadline` for each command.
-    pub(crate) fn new(conf_dir: PathBuf, plugin_dirs: Vec<PathBuf>, deadline: Duration) -> Self {
-        Self { conf_dir, plugin_dirs, deadline, plugin_micros: AtomicU64::new(0) }
+    pub(crate) fn new(conf_dir: PathBuf, plugin_dirs: Vec<PathBuf>, deadline: Duration, spawner: Spawner) -> Self {
+        Self { conf_dir, plugin_dirs, deadline, spawner, plugin_micros: AtomicU64::new(0) }
     }
 
     /// Reads the node's default network: the first *.conflist, *.conf or *.json in lexical order.
@@ -270,8 +273,15 @@ impl Cni {
         conf: &Map<String, Value>,
     ) -> Result<Option<Value>, PluginError> {
         let started = Instant::now();
-        let ask =
-            Ask { command, kind: &plugin.kind, dirs: &self.plugin_dirs, env: env.to_vec(), conf, limit: self.deadline };
+        let ask = Ask {
+            command,
+            kind: &plugin.kind,
+            dirs: &self.plugin_dirs,
+            env: env.to_vec(),
+            conf,
+            limit: self.deadline,
+            spawner: &self.spawner,
+        };
         let answer = plugin::ask(ask).await;
         let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.plugin_micros.fetch_add(micros, Ordering::Relaxed);

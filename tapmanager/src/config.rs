@@ -49,6 +49,8 @@ pub struct Config {
     /// Group id that QEMU runs as. Default: what controld says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qemu_gid: Option<u32>,
+    /// Whether the daemon filters its own system calls. Default `true`.
+    pub seccomp: bool,
     /// How log lines look: `text` or `json`. Default `text`.
     pub log_format: LogFormat,
     /// Least important lines that are logged: `error`, `warn`, `info`, `debug` or `trace`. Default `info`.
@@ -127,6 +129,7 @@ impl Default for Config {
             dhcp_lease: 24 * HOUR,
             qemu_uid: None,
             qemu_gid: None,
+            seccomp: true,
             log_format: LogFormat::Text,
             log_level: LogLevel::Info,
         }

@@ -27,6 +27,7 @@ use crate::journal::durable::DurableError;
 use crate::journal::{Journal, JournalError, Loaded};
 use crate::pod::{Kernel, Pods, Tools};
 use crate::rpc::{self, Limits, SocketError};
+use crate::spawner::Spawner;
 use access::QemuAccess;
 use service::{Control, HandOff, Service};
 use startup::StateLock;
@@ -114,8 +115,13 @@ pub struct Daemon {
 ///
 /// # Errors
 /// When it cannot start; see [`DaemonError`]. What fails later is logged and answered.
-pub async fn run(config: Config, faults: Arc<Faults>, shutdown: impl Future<Output = ()>) -> Result<(), DaemonError> {
-    let daemon = Daemon::start(config, faults).await?;
+pub async fn run(
+    config: Config,
+    spawner: Spawner,
+    faults: Arc<Faults>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), DaemonError> {
+    let daemon = Daemon::start(config, spawner, faults).await?;
     tell_systemd(sd_notify::NotifyState::Ready);
     daemon.serve(shutdown).await;
     Ok(())
@@ -136,7 +142,7 @@ impl Daemon {
     ///
     /// # Errors
     /// See [`DaemonError`].
-    pub async fn start(config: Config, faults: Arc<Faults>) -> Result<Self, DaemonError> {
+    pub async fn start(config: Config, spawner: Spawner, faults: Arc<Faults>) -> Result<Self, DaemonError> {
         config.check()?;
         info!(config = ?config, "starting");
         startup::probe()?;
@@ -147,7 +153,7 @@ impl Daemon {
         for file in &unreadable {
             error!(error = %Chain(file), "a pod is not recovered");
         }
-        let cni = Cni::new(config.cni_conf_dir.clone(), config.cni_plugin_dirs.clone(), config.cni_deadline);
+        let cni = Cni::new(config.cni_conf_dir.clone(), config.cni_plugin_dirs.clone(), config.cni_deadline, spawner);
         let tools =
             Tools { world: Kernel::new(cni, config.dhcp_lease), journal, netns_dir: config.netns_dir.clone(), faults };
         let access = QemuAccess::load(&config);

@@ -14,8 +14,10 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use tapmanager::chain::Chain;
 use tapmanager::config::{Config, ConfigError, LogFormat};
+use tapmanager::confinement;
 use tapmanager::daemon::{self, DaemonError};
 use tapmanager::faults::Faults;
+use tapmanager::spawner;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
@@ -60,6 +62,9 @@ fn run(config: Config) -> anyhow::Result<()> {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),
     }
+    // In this order: plugins are started by a process that keeps what the daemon gives up here.
+    let spawner = spawner::fork()?;
+    confinement::confine(config.seccomp)?;
     let runtime = Runtime::new().context("failed to start the runtime")?;
     let done = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("failed to watch for SIGTERM")?;
@@ -70,7 +75,7 @@ fn run(config: Config) -> anyhow::Result<()> {
                 _ = interrupt.recv() => {}
             }
         };
-        Ok(daemon::run(config, Arc::new(Faults::none()), shutdown).await?)
+        Ok(daemon::run(config, spawner, Arc::new(Faults::none()), shutdown).await?)
     });
     runtime.shutdown_timeout(LAST_THREADS);
     done

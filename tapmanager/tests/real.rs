@@ -9,6 +9,7 @@ use std::time::Duration;
 use proto::tap::{ErrorCode, PodPhase, QemuUser};
 use tapmanager::daemon::{Daemon, DaemonError};
 use tapmanager::faults::Faults;
+use tapmanager::spawner::Spawner;
 use tokio::runtime::Runtime;
 
 #[path = "real/bed.rs"]
@@ -120,7 +121,11 @@ fn a_second_daemon_and_a_stranger_are_refused() {
         let bed = Bed::new();
         let daemon = bed.start(Faults::none());
         let runtime = Runtime::new().expect("runtime");
-        let second = runtime.block_on(Daemon::start(bed.config.clone(), Arc::new(Faults::none())));
+        let second = runtime.block_on(Daemon::start(
+            bed.config.clone(),
+            Spawner::in_process().expect("spawner"),
+            Arc::new(Faults::none()),
+        ));
         assert!(matches!(second.expect_err("locked"), DaemonError::Locked { .. }));
         bed.attach("p1").expect("attached");
         let token = bed.arm("p1");

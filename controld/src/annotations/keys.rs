@@ -14,6 +14,12 @@ pub(super) const USER_DATA: &str = "VirtletCloudInitUserData";
 pub(super) const SCRIPT: &str = "VirtletCloudInitUserDataScript";
 /// `VirtletSSHKeys`.
 pub(super) const SSH_KEYS: &str = "VirtletSSHKeys";
+/// Networks beside the default one.
+pub(super) const NETWORKS: &str = "virtlet.cloud/networks";
+/// How links and taps are joined.
+pub(super) const DATA_PATH: &str = "virtlet.cloud/data-path";
+/// Whether the guest is held to its own addresses.
+pub(super) const ANTI_SPOOF: &str = "virtlet.cloud/anti-spoof";
 
 /// Before the kebab-case names.
 const DOMAIN: &str = "virtlet.cloud/";
@@ -68,6 +74,9 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     ("virtlet.cloud/emptydir-disks", Use::Later),
     ("virtlet.cloud/root-lifetime", Use::Choice { supported: &["pod"], later: &["container"] }),
     ("virtlet.cloud/root-device", Use::Choice { supported: &["image"], later: &["as-is"] }),
+    (NETWORKS, Use::Read),
+    (DATA_PATH, Use::Read),
+    (ANTI_SPOOF, Use::Read),
     ("virtlet.cloud/max-vcpus", Use::Later),
     ("virtlet.cloud/max-memory", Use::Later),
 ];

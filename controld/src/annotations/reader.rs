@@ -82,7 +82,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn refuse(&mut self, key: &str, problem: Problem) {
+    /// Notes what is wrong.
+    pub(super) fn refuse(&mut self, key: &str, problem: Problem) {
         self.problems.push(AnnotationError { key: key.to_owned(), problem });
     }
 }
@@ -113,6 +114,7 @@ fn choice(value: &str, supported: &'static [&'static str], later: &[&'static str
     }
 }
 
-fn switch(value: &str) -> Result<bool, Problem> {
+/// `true` or `false`.
+pub(super) fn switch(value: &str) -> Result<bool, Problem> {
     value.parse().map_err(|_| Problem::NotBool(value.to_owned()))
 }

@@ -7,8 +7,6 @@ use crate::model::Resources;
 const MIB: u64 = 1 << 20;
 /// The page size that guest memory is a multiple of.
 const GRAIN: u64 = 2 * MIB;
-/// CFS period when kubelet names none, in microseconds (kernel, `sched_cfs_period_us`).
-const DEFAULT_PERIOD: i64 = 100_000;
 
 /// Size of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,17 +36,8 @@ pub(super) fn of(resources: Option<&Resources>, annotated: Option<u16>, config: 
         }
         None => config.default_memory_mib * MIB,
     };
-    let vcpus = annotated.or_else(|| resources.and_then(limited_cpus)).unwrap_or(config.default_vcpus);
+    let vcpus = annotated.or_else(|| resources.and_then(Resources::cpus)).unwrap_or(config.default_vcpus);
     Ok(Size { vcpus: vcpus.clamp(1, 255), memory })
-}
-
-fn limited_cpus(resources: &Resources) -> Option<u16> {
-    if resources.cpu_quota <= 0 {
-        return None;
-    }
-    let period = if resources.cpu_period > 0 { resources.cpu_period } else { DEFAULT_PERIOD };
-    let cpus = resources.cpu_quota / period + i64::from(resources.cpu_quota % period != 0);
-    Some(u16::try_from(cpus).unwrap_or(u16::MAX))
 }
 
 #[cfg(test)]

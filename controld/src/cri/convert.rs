@@ -4,13 +4,16 @@
 
 mod container;
 mod sandbox;
+mod stats;
 
 pub use container::{container_config, container_entry, container_status, matches_container};
 pub use sandbox::{matches_sandbox, sandbox_config, sandbox_entry, sandbox_status};
+pub use stats::{matches_stats, sandbox_stats};
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Error, Kind};
+use crate::model::Resources;
 
 fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::Invalid, what)
@@ -22,6 +25,18 @@ fn sorted(map: HashMap<String, String>) -> BTreeMap<String, String> {
 
 fn unsorted(map: &BTreeMap<String, String>) -> HashMap<String, String> {
     map.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn resources(resources: proto::cri::LinuxContainerResources) -> Resources {
+    Resources {
+        cpu_period: resources.cpu_period,
+        cpu_quota: resources.cpu_quota,
+        cpu_shares: resources.cpu_shares,
+        memory_limit: resources.memory_limit_in_bytes,
+        oom_score_adj: resources.oom_score_adj,
+        cpuset_cpus: resources.cpuset_cpus,
+        cpuset_mems: resources.cpuset_mems,
+    }
 }
 
 /// Whether `labels` has all that `selector` wants.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proto::cri::runtime_service_server::RuntimeService;
 use proto::cri::*;
-use proto::tap::PodId;
+use proto::tap::{PodId, PodStats};
 use tonic::{Request, Response, Status};
 
 use super::{convert, find, finish, status};
@@ -188,6 +188,30 @@ impl RuntimeService for Runtime {
         let shown = all.iter().filter(|sandbox| convert::matches_sandbox(filter.as_ref(), sandbox));
         let items = shown.map(|sandbox| convert::sandbox_entry(sandbox)).collect();
         Ok(Response::new(ListPodSandboxResponse { items }))
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        request: Request<PodSandboxStatsRequest>,
+    ) -> Result<Response<PodSandboxStatsResponse>, Status> {
+        let id = answer(self.sandbox_id(&request.into_inner().pod_sandbox_id))?;
+        let sandbox = self.parts.store.sandbox(&id).ok_or_else(|| Status::not_found(format!("no sandbox `{id}`")))?;
+        let counters = answer(self.parts.tap.stats().await)?;
+        let stats = convert::sandbox_stats(&sandbox, counters.iter().find(|stats| stats.pod == id));
+        Ok(Response::new(PodSandboxStatsResponse { stats: Some(stats) }))
+    }
+
+    async fn list_pod_sandbox_stats(
+        &self,
+        request: Request<ListPodSandboxStatsRequest>,
+    ) -> Result<Response<ListPodSandboxStatsResponse>, Status> {
+        let filter = request.into_inner().filter;
+        let counters = answer(self.parts.tap.stats().await)?;
+        let counters: HashMap<PodId, PodStats> = counters.into_iter().map(|stats| (stats.pod.clone(), stats)).collect();
+        let all = self.parts.store.sandboxes();
+        let shown = all.iter().filter(|sandbox| convert::matches_stats(filter.as_ref(), sandbox));
+        let stats = shown.map(|sandbox| convert::sandbox_stats(sandbox, counters.get(&sandbox.id))).collect();
+        Ok(Response::new(ListPodSandboxStatsResponse { stats }))
     }
 
     async fn create_container(

@@ -71,6 +71,13 @@ pub(super) fn wrapper_line_of(message: &str) -> Option<WrapperError> {
     Some(WrapperError { code: code.parse().ok()?, line: line.trim_end().to_owned() })
 }
 
+/// vmwrapper's last line in what libvirt logs of a machine.
+pub(super) fn wrapper_line_in_log(tail: &str) -> Option<WrapperError> {
+    // Of an earlier start, if this one has said nothing: libvirt heads each with what it executes.
+    let this_start = tail.rfind(": starting up libvirt version").map_or(tail, |at| tail.get(at..).unwrap_or_default());
+    wrapper_line_of(this_start)
+}
+
 /// The DAC base label in a capabilities document: `<baselabel type='kvm'>+64055:+64055</baselabel>`.
 pub(super) fn qemu_user_of(capabilities: &str) -> Option<QemuUser> {
     let mut reader = Reader::from_str(capabilities);

@@ -206,10 +206,11 @@ pub struct NetworkAsk {
 }
 
 /// How a link of a CNI plugin and the guest's NIC are joined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataPath {
     /// clsact on both: classic BPF filters, then mirred redirect.
+    #[default]
     Tc,
     /// clsact on both: one eBPF program filters, counts and redirects.
     Ebpf,
@@ -289,9 +290,11 @@ pub struct PodNet {
 pub struct Nic {
     /// Name of the link in the pod's namespace, and the name wished for in the guest.
     pub name: IfName,
-    /// Name of the CNI network that the link belongs to.
+    /// Name of the CNI network that the link belongs to. Records of the first release have none.
+    #[serde(default)]
     pub network: String,
-    /// How it is joined with the link.
+    /// How it is joined with the link. In the first release there was one way.
+    #[serde(default)]
     pub data_path: DataPath,
     /// The guest's MAC address: the one that the CNI plugin gave the link.
     pub mac: MacAddr,

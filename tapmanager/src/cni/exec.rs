@@ -1,27 +1,24 @@
 //! One run of a plugin's executable: bytes in, bytes out, within a deadline. Called by [`super::plugin`].
 //!
-//! Invariants: the plugin leads a process group of its own, and however the run ends, also when nobody waits for it any
-//! more, no process of that group is left unless the plugin ended by itself. The plugin is not reaped before its output
-//! has ended, so its number cannot have become that of a stranger's group when the group is killed.
+//! The plugin is started by [`crate::spawner`]. However the run ends, also when nobody waits for it any more, no process of
+//! the plugin's group is left unless the plugin ended by itself.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, Command};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::time::{Instant, timeout_at};
+
+use crate::spawner::{Spawner, Stdio};
 
 /// Most bytes of a plugin's standard output.
 pub(super) const MAX_STDOUT: usize = 1 << 20;
 /// How much of the end of its standard error is kept.
 const STDERR_TAIL: usize = 4096;
-/// How long a killed plugin may take to die; one that sits in the kernel longer is left to the runtime to reap.
-const REAP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What to run.
 #[derive(Debug)]
@@ -66,53 +63,34 @@ pub(super) enum ExecError {
 }
 
 /// Runs a plugin to its end.
-pub(super) async fn run(call: Call<'_>) -> Result<Output, ExecError> {
+pub(super) async fn run(spawner: &Spawner, call: Call<'_>) -> Result<Output, ExecError> {
     let deadline = Instant::now() + call.limit;
-    let mut child = Command::new(call.program)
-        .env_clear()
-        .envs(call.env)
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(ExecError::Start)?;
-    // Declared after the child, so dropped before it: the group is killed while its leader is not reaped yet.
-    let mut group = Group::led_by(&child);
     let outcome = timeout_at(deadline, async {
-        let (stdout, stderr) = converse(&mut child, call.stdin).await?;
-        let status = child.wait().await.map_err(ExecError::Pipe)?;
+        let (stdin, feed) = io::pipe().map_err(ExecError::Pipe)?;
+        let (out, stdout) = io::pipe().map_err(ExecError::Pipe)?;
+        let (err, stderr) = io::pipe().map_err(ExecError::Pipe)?;
+        let stdio = Stdio { stdin: stdin.into(), stdout: stdout.into(), stderr: stderr.into() };
+        let env: Vec<(&str, &OsStr)> = call.env.iter().map(|(name, value)| (*name, value.as_os_str())).collect();
+        let mut run = spawner.run(call.program.as_os_str(), &env, stdio).await.map_err(ExecError::Start)?;
+        let feed = feed_all(Sender::from_owned_fd(feed.into()).map_err(ExecError::Pipe)?, call.stdin);
+        let out = read_capped(Receiver::from_owned_fd(out.into()).map_err(ExecError::Pipe)?);
+        let err = read_tail(Receiver::from_owned_fd(err.into()).map_err(ExecError::Pipe)?);
+        // All at once, so that no full pipe can block it. One that did not start has nothing to say.
+        let ended = async { run.ended().await.map_err(ExecError::Start) };
+        let (status, (), stdout, stderr) = tokio::try_join!(ended, feed, out, err)?;
+        run.over().await.map_err(ExecError::Pipe)?;
         Ok(Output { status, stdout, stderr })
     });
-    let outcome = outcome.await.unwrap_or(Err(ExecError::Deadline { limit: call.limit }));
-    if outcome.is_ok() {
-        group.forget();
-    } else {
-        group.kill();
-        // Its fate is told by the error already; this only keeps a zombie from outliving the call.
-        let _ = timeout(REAP_DEADLINE, child.wait()).await;
-        group.forget();
-    }
-    outcome
+    // Whatever is given up here is dropped, and with the run its plugin is killed.
+    outcome.await.unwrap_or(Err(ExecError::Deadline { limit: call.limit }))
 }
 
-/// Feeds the plugin and reads both of its outputs to their ends, all at once, so that no full pipe can block it.
-async fn converse(child: &mut Child, input: &[u8]) -> Result<(Vec<u8>, Vec<u8>), ExecError> {
-    let missing = || ExecError::Pipe(io::ErrorKind::NotConnected.into());
-    let mut stdin = child.stdin.take().ok_or_else(missing)?;
-    let stdout = child.stdout.take().ok_or_else(missing)?;
-    let stderr = child.stderr.take().ok_or_else(missing)?;
-    let feed = async move {
-        match stdin.write_all(input).await {
-            // It need not read what it does not want.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(ExecError::Pipe(error)),
-            _ => Ok(()), // and the pipe closes here
-        }
-    };
-    let ((), stdout, stderr) = tokio::try_join!(feed, read_capped(stdout), read_tail(stderr))?;
-    Ok((stdout, stderr))
+async fn feed_all(mut stdin: Sender, input: &[u8]) -> Result<(), ExecError> {
+    match stdin.write_all(input).await {
+        // It need not read what it does not want.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(ExecError::Pipe(error)),
+        _ => Ok(()), // and the pipe closes here
+    }
 }
 
 async fn read_capped(stdout: impl AsyncRead + Unpin) -> Result<Vec<u8>, ExecError> {
@@ -133,31 +111,5 @@ async fn read_tail(mut stderr: impl AsyncRead + Unpin) -> Result<Vec<u8>, ExecEr
         }
         tail.extend(chunk.iter().take(read));
         tail.drain(..tail.len().saturating_sub(STDERR_TAIL));
-    }
-}
-
-/// The process group of a plugin, killed when dropped.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn led_by(child: &Child) -> Self {
-        Self(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
-    }
-
-    fn kill(&self) {
-        if let Some(leader) = self.0 {
-            // Fails only if all of them are gone, which is what is wanted.
-            let _ = killpg(leader, Signal::SIGKILL);
-        }
-    }
-
-    fn forget(&mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
     }
 }

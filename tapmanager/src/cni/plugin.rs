@@ -16,6 +16,7 @@ use super::conf::Plugin;
 use super::exec::{self, Call, ExecError, Output};
 use super::result::ResultError;
 use super::version::SpecVersion;
+use crate::spawner::Spawner;
 
 /// Most characters kept of each text that a plugin wrote.
 const MAX_EXCERPT: usize = 1024;
@@ -99,6 +100,7 @@ pub(super) struct Ask<'a> {
     pub(super) env: Vec<(&'static str, OsString)>,
     pub(super) conf: &'a Map<String, Value>,
     pub(super) limit: Duration,
+    pub(super) spawner: &'a Spawner,
 }
 
 /// Runs the plugin. The answer is `None` if it wrote nothing.
@@ -108,7 +110,7 @@ pub(super) async fn ask(ask: Ask<'_>) -> Result<Option<Value>, PluginError> {
     env.push(("CNI_COMMAND", ask.command.as_str().into()));
     let stdin = Value::Object(ask.conf.clone()).to_string();
     let call = Call { program: &program, env, stdin: stdin.as_bytes(), limit: ask.limit };
-    let output = exec::run(call).await.map_err(|cause| PluginError::Run(Run(cause)))?;
+    let output = exec::run(ask.spawner, call).await.map_err(|cause| PluginError::Run(Run(cause)))?;
     answer(ask.command, &output)
 }
 

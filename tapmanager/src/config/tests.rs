@@ -39,6 +39,7 @@ fn every_key_takes_effect() {
         dhcp_lease_s = 4294967294
         qemu_uid = 1
         qemu_gid = 2
+        seccomp = false
         log_format = "json"
         log_level = "trace"
         "#,
@@ -58,6 +59,7 @@ fn every_key_takes_effect() {
             dhcp_lease: Duration::from_secs(4_294_967_294),
             qemu_uid: Some(1),
             qemu_gid: Some(2),
+            seccomp: false,
             log_format: LogFormat::Json,
             log_level: LogLevel::Trace,
         }

@@ -5,23 +5,15 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use caps::{CapSet, Capability};
+use caps::CapSet;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::DaemonError;
 use crate::config::Config;
+use crate::confinement::KEPT;
 
 const TUN: &str = "/dev/net/tun";
-
-/// What the daemon does that ordinary processes may not.
-const NEEDED: [(Capability, &str); 5] = [
-    (Capability::CAP_NET_ADMIN, "links, taps and filters"),
-    (Capability::CAP_NET_RAW, "packet sockets for DHCP"),
-    (Capability::CAP_SYS_ADMIN, "network namespaces"),
-    (Capability::CAP_SYS_PTRACE, "to see a peer's executable"),
-    (Capability::CAP_CHOWN, "to give the hand-off socket to QEMU's group"),
-];
 
 /// Held while the daemon runs; the kernel lets go of it however the daemon ends.
 #[derive(Debug)]
@@ -31,7 +23,7 @@ pub(super) struct StateLock {
 
 /// Checks that the kernel lets us do our work.
 pub(super) fn probe() -> Result<(), DaemonError> {
-    for (capability, purpose) in NEEDED {
+    for (capability, purpose) in KEPT {
         if !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false) {
             return Err(DaemonError::Permission {
                 missing: format!("{capability} is missing ({purpose})"),

@@ -14,6 +14,7 @@ use proto::tap::{
 use tapmanager::config::Config;
 use tapmanager::daemon::Daemon;
 use tapmanager::faults::Faults;
+use tapmanager::spawner::Spawner;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -112,7 +113,9 @@ impl Bed {
     /// Starts a daemon in this process; ready when it returns.
     pub(super) fn start(&self, faults: Faults) -> InProcess {
         let runtime = Runtime::new().expect("runtime");
-        let daemon = runtime.block_on(Daemon::start(self.config.clone(), Arc::new(faults))).expect("starts");
+        let daemon = runtime
+            .block_on(Daemon::start(self.config.clone(), Spawner::in_process().expect("spawner"), Arc::new(faults)))
+            .expect("starts");
         let (stop, stopped) = oneshot::channel::<()>();
         let served = runtime.spawn(daemon.serve(async {
             let _ = stopped.await;

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use tapmanager::config::Config;
 use tapmanager::daemon;
 use tapmanager::faults::Faults;
+use tapmanager::spawner::Spawner;
 use tests::case::{Bed, Case};
 use tests::cni::{self, Kind, Network};
 use tests::net_node::{Taps, pod_id};
@@ -80,7 +81,8 @@ impl InProcess {
         let (told, injected) = (shutdown.clone(), Arc::clone(&faults));
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(daemon::run(config, injected, told.cancelled_owned()))?;
+            let spawner = Spawner::in_process()?;
+            runtime.block_on(daemon::run(config, spawner, injected, told.cancelled_owned()))?;
             Ok(())
         });
         let taps = Taps::default();

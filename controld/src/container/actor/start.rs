@@ -69,7 +69,8 @@ pub(super) async fn machine(parts: &Arc<Parts>, container: &Container) -> Result
         let xml = domain::xml(&spec)
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         parts.hypervisor.define(xml).await?;
-        parts.hypervisor.start(container.id.uuid()).await?;
+        let log = parts.config.libvirt_log_dir.join(format!("{}.log", container.machine.domain));
+        parts.hypervisor.start(container.id.uuid(), &log).await?;
         remove_file(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {

@@ -4,7 +4,7 @@ use proto::cri;
 
 use super::{invalid, selects, sorted, unsorted};
 use crate::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerConfig, ContainerState, Exit, Mount, Resources, SandboxConfig};
+use crate::model::{Container, ContainerConfig, ContainerState, Exit, Mount, SandboxConfig};
 
 /// CRI's number of `MountPropagation::PRIVATE`.
 const PRIVATE: i32 = 0;
@@ -49,15 +49,7 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
         stdin: config.stdin,
         stdin_once: config.stdin_once,
         tty: config.tty,
-        resources: linux.resources.map(|resources| Resources {
-            cpu_period: resources.cpu_period,
-            cpu_quota: resources.cpu_quota,
-            cpu_shares: resources.cpu_shares,
-            memory_limit: resources.memory_limit_in_bytes,
-            oom_score_adj: resources.oom_score_adj,
-            cpuset_cpus: resources.cpuset_cpus,
-            cpuset_mems: resources.cpuset_mems,
-        }),
+        resources: linux.resources.map(super::resources),
     })
 }
 

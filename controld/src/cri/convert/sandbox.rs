@@ -1,7 +1,7 @@
 //! Sandboxes.
 
 use proto::cri;
-use proto::tap::Dns;
+use proto::tap::{Dns, HostPort, PortProtocol};
 
 use super::{invalid, selects, sorted, unsorted};
 use crate::error::Result;
@@ -22,10 +22,17 @@ pub fn sandbox_config(request: cri::RunPodSandboxRequest) -> Result<SandboxConfi
     if config.windows.is_some() {
         return Err(invalid("sandbox is for Windows nodes"));
     }
-    if let Some(port) = config.port_mappings.iter().find(|port| port.host_port != 0) {
-        return Err(invalid(format!("host port {} cannot be mapped to a machine yet; unset hostPort", port.host_port)));
+    // kubelet lists the ports of all containers; those without a host port need nothing done.
+    let host_ports = config.port_mappings.iter().filter(|port| port.host_port != 0).map(host_port);
+    let host_ports = host_ports.collect::<Result<_>>()?;
+    let linux = config.linux.unwrap_or_default();
+    if let Some(name) = linux.sysctls.keys().find(|name| !name.starts_with("net.")) {
+        return Err(invalid(format!(
+            "sysctl `{name}` is the machine's own, and only those of `net.` belong to its pod; set it in the guest, e.g. by \
+             cloud-init"
+        )));
     }
-    let security = config.linux.and_then(|linux| linux.security_context).unwrap_or_default();
+    let security = linux.security_context.unwrap_or_default();
     if security.run_as_group.is_some() && security.run_as_user.is_none() {
         return Err(invalid("run_as_group is set and run_as_user is not"));
     }
@@ -47,6 +54,33 @@ pub fn sandbox_config(request: cri::RunPodSandboxRequest) -> Result<SandboxConfi
             ipc: namespaces.ipc,
             target_id: namespaces.target_id,
         },
+        host_ports,
+        sysctls: sorted(linux.sysctls),
+        cgroup_parent: linux.cgroup_parent,
+        cpus: linux.resources.map(super::resources).and_then(|resources| resources.cpus()),
+    })
+}
+
+fn host_port(mapping: &cri::PortMapping) -> Result<HostPort> {
+    let port = |what: &str, value: i32| {
+        let port = u16::try_from(value).ok().filter(|port| *port != 0);
+        port.ok_or_else(|| invalid(format!("{what} {value} is not 1 to 65535")))
+    };
+    let host_ip = match mapping.host_ip.as_str() {
+        "" => None,
+        text => Some(text.parse().map_err(|_bad| invalid(format!("host IP `{text}` of a port is no IP address")))?),
+    };
+    let protocol = match cri::Protocol::try_from(mapping.protocol) {
+        Ok(cri::Protocol::Tcp) => PortProtocol::Tcp,
+        Ok(cri::Protocol::Udp) => PortProtocol::Udp,
+        Ok(cri::Protocol::Sctp) => PortProtocol::Sctp,
+        Err(_) => return Err(invalid(format!("protocol {} of a port is unknown", mapping.protocol))),
+    };
+    Ok(HostPort {
+        host_ip,
+        host_port: port("host port", mapping.host_port)?,
+        container_port: port("container port", mapping.container_port)?,
+        protocol,
     })
 }
 
@@ -121,7 +155,7 @@ pub fn matches_sandbox(filter: Option<&cri::PodSandboxFilter>, sandbox: &Sandbox
     })
 }
 
-fn metadata(config: &SandboxConfig) -> cri::PodSandboxMetadata {
+pub(super) fn metadata(config: &SandboxConfig) -> cri::PodSandboxMetadata {
     cri::PodSandboxMetadata {
         name: config.name.clone(),
         uid: config.uid.clone(),

@@ -76,7 +76,7 @@ fn container() -> Container {
 
 #[test]
 fn what_a_sandbox_lacks_or_cannot_have_is_named() {
-    let cases: [Case<cri::RunPodSandboxRequest>; 7] = [
+    let cases: [Case<cri::RunPodSandboxRequest>; 10] = [
         (|r| r.config = None, "no sandbox config"),
         (|r| r.config.as_mut().expect("config").metadata = None, "no metadata"),
         (|r| config_of(r).metadata.as_mut().expect("metadata").uid.clear(), "no uid"),
@@ -85,7 +85,16 @@ fn what_a_sandbox_lacks_or_cannot_have_is_named() {
             "`dns.local` is not an IP",
         ),
         (|r| config_of(r).windows = Some(cri::WindowsPodSandboxConfig::default()), "Windows"),
-        (|r| config_of(r).port_mappings.push(cri::PortMapping { host_port: 80, ..Default::default() }), "host port 80"),
+        (|r| port_of(r).container_port = 0, "container port 0"),
+        (|r| port_of(r).host_port = 65_536, "host port 65536"),
+        (|r| port_of(r).host_ip = "node".into(), "host IP `node`"),
+        (
+            |r| {
+                let sysctls = [("kernel.shm_rmid_forced".to_owned(), "1".to_owned())].into();
+                config_of(r).linux = Some(cri::LinuxPodSandboxConfig { sysctls, ..Default::default() });
+            },
+            "sysctl `kernel.shm_rmid_forced` is the machine's own",
+        ),
         (
             |r| {
                 let group = Some(cri::Int64Value { value: 1 });
@@ -103,6 +112,51 @@ fn what_a_sandbox_lacks_or_cannot_have_is_named() {
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().contains(wanted), "{error}");
     }
+}
+
+/// A port that is right so far.
+fn port_of(request: &mut cri::RunPodSandboxRequest) -> &mut cri::PortMapping {
+    let ports = &mut config_of(request).port_mappings;
+    ports.push(cri::PortMapping { host_port: 8080, container_port: 80, ..Default::default() });
+    ports.last_mut().expect("pushed")
+}
+
+#[test]
+fn pod_services_come_over() {
+    let mut request = sandbox_request();
+    port_of(&mut request).host_ip = "192.0.2.1".into();
+    port_of(&mut request).protocol = cri::Protocol::Udp.into();
+    config_of(&mut request).port_mappings.push(cri::PortMapping { container_port: 22, ..Default::default() });
+    config_of(&mut request).linux = Some(cri::LinuxPodSandboxConfig {
+        cgroup_parent: "/kubepods/pod1".into(),
+        sysctls: [("net.ipv4.ip_forward".to_owned(), "1".to_owned())].into(),
+        resources: Some(cri::LinuxContainerResources { cpu_quota: 150_000, ..Default::default() }),
+        ..Default::default()
+    });
+    let config = sandbox_config(request).expect("valid");
+    let ports: Vec<String> = config.host_ports.iter().map(|port| format!("{port:?}")).collect();
+    insta::assert_snapshot!(ports.join("\n"));
+    assert_eq!((config.cgroup_parent.as_str(), config.cpus), ("/kubepods/pod1", Some(2)));
+    assert_eq!(config.sysctls.keys().collect::<Vec<_>>(), ["net.ipv4.ip_forward"]);
+}
+
+#[test]
+fn counters_are_the_guests() {
+    let nic = |name: &str, rx_bytes| {
+        serde_json::json!({
+            "name": name, "rx_bytes": rx_bytes, "rx_packets": 2, "rx_errors": 3, "rx_dropped": 4, "tx_bytes": 5,
+            "tx_packets": 6, "tx_errors": 7, "tx_dropped": 8
+        })
+    };
+    let counters = serde_json::json!({ "pod": "0123456789abcdef", "nics": [nic("eth0", 1), nic("net1", 9)] });
+    let stats = sandbox_stats(&sandbox(), Some(&serde_json::from_value(counters).expect("stats")));
+    let network = stats.linux.and_then(|linux| linux.network).expect("network");
+    let first = network.default_interface.expect("default");
+    let value = |value: Option<cri::UInt64Value>| value.expect("counted").value;
+    assert_eq!((first.name.as_str(), value(first.rx_bytes), value(first.tx_bytes)), ("eth0", 1, 5));
+    assert_eq!((value(first.rx_errors), value(first.tx_errors)), (3, 7));
+    assert_eq!(network.interfaces.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>(), ["net1"]);
+    assert!(sandbox_stats(&sandbox(), None).linux.expect("linux").network.is_none());
 }
 
 fn config_of(request: &mut cri::RunPodSandboxRequest) -> &mut cri::PodSandboxConfig {

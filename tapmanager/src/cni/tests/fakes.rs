@@ -18,6 +18,7 @@ use proto::tap::{IfName, PodId};
 use serde_json::{Value, json};
 
 use super::super::{Cni, NetworkList, Target};
+use crate::spawner::Spawner;
 
 /// A deadline that no test reaches.
 pub(super) const LONG: Duration = Duration::from_secs(60);
@@ -71,7 +72,7 @@ impl Node {
     }
 
     pub(super) fn cni(&self, limit: Duration) -> Cni {
-        Cni::new(PathBuf::new(), vec![self.dir.path().join("bin")], limit)
+        Cni::new(PathBuf::new(), vec![self.dir.path().join("bin")], limit, Spawner::in_process().expect("spawner"))
     }
 
     #[expect(clippy::unused_self, reason = "reads like the others")]

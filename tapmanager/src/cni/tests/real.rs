@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::super::{Cni, NetworkList, Target};
 use super::fakes::{LONG, Node};
+use crate::spawner::Spawner;
 
 const PLUGINS: &str = "/usr/lib/cni";
 
@@ -78,7 +79,7 @@ fn debians_bridge_adds_checks_and_deletes() {
 }
 
 async fn one_life(list: &NetworkList, target: &Target<'_>, leases: &Path) {
-    let cni = Cni::new(PathBuf::new(), vec![PathBuf::from(PLUGINS)], LONG);
+    let cni = Cni::new(PathBuf::new(), vec![PathBuf::from(PLUGINS)], LONG, Spawner::in_process().expect("spawner"));
     let added = cni.add(list, target).await.unwrap();
     assert_eq!(added.view.pod_links(target.ifname), std::slice::from_ref(target.ifname));
     let pod_side = added.view.interfaces.iter().position(|interface| interface.name == *target.ifname);

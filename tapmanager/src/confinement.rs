@@ -1,0 +1,323 @@
+//! Gives up what the daemon does not need: capabilities, new privileges, and most system calls.
+//!
+//! Called by `main` after [`crate::spawner::fork`] and before the runtime has threads, for both are a thread's own and
+//! its children's. Who takes the daemon over through a packet, a socket or a file can still do to networks what it can,
+//! which is a lot, but starts no program, traces nobody, loads no module and gets no right back.
+//!
+//! A call that is not on the list fails with `EPERM` rather than kill the daemon: the error is logged where it is made.
+
+use std::collections::BTreeMap;
+
+use caps::{CapSet, Capability, CapsHashSet};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
+
+/// What the daemon does that ordinary processes may not, and why. Everything else is given up.
+pub(crate) const KEPT: [(Capability, &str); 6] = [
+    (Capability::CAP_NET_ADMIN, "links, taps and filters"),
+    (Capability::CAP_NET_RAW, "packet sockets for DHCP and router advertisements"),
+    (Capability::CAP_SYS_ADMIN, "network namespaces"),
+    (Capability::CAP_SYS_PTRACE, "to see a peer's executable"),
+    (Capability::CAP_CHOWN, "to give the hand-off socket to QEMU's group"),
+    (Capability::CAP_MKNOD, "device nodes of macvtaps"),
+];
+
+/// System calls that are allowed whatever their arguments.
+const ALLOWED: &[libc::c_long] = &[
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    // Threads; that they are no processes is looked at below.
+    libc::SYS_clone3,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_membarrier,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_sigaltstack,
+    libc::SYS_tgkill,
+    // Files.
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_copy_file_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_fcntl,
+    libc::SYS_fdatasync,
+    libc::SYS_flock,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_linkat,
+    libc::SYS_lseek,
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_pipe2,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_umask,
+    libc::SYS_unlinkat,
+    libc::SYS_write,
+    libc::SYS_writev,
+    // Sockets.
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_listen,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_socketpair,
+    // Waiting.
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_inotify_init1,
+    libc::SYS_inotify_rm_watch,
+    libc::SYS_nanosleep,
+    libc::SYS_ppoll,
+    // Networks and namespaces.
+    libc::SYS_bpf,
+    libc::SYS_ioctl,
+    libc::SYS_mount,
+    libc::SYS_setns,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    // About ourselves and the machine.
+    libc::SYS_capget,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getrandom,
+    libc::SYS_getuid,
+    libc::SYS_prlimit64,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+];
+
+/// Older forms, which newer architectures do not have.
+#[cfg(target_arch = "x86_64")]
+const ALLOWED_OF_OLD: &[libc::c_long] = &[
+    libc::SYS_access,
+    libc::SYS_arch_prctl,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_dup2,
+    libc::SYS_epoll_wait,
+    libc::SYS_lstat,
+    libc::SYS_mkdir,
+    libc::SYS_mknod,
+    libc::SYS_open,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_rename,
+    libc::SYS_rmdir,
+    libc::SYS_stat,
+    libc::SYS_unlink,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const ALLOWED_OF_OLD: &[libc::c_long] = &[];
+
+/// Families of sockets: the protocol's own, netlink, packets, and IP for questions about links.
+const FAMILIES: [libc::c_int; 5] = [libc::AF_UNIX, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_INET, libc::AF_INET6];
+/// glibc names its arenas by it (linux/prctl.h).
+const PR_SET_VMA: libc::c_int = 0x5356_4d41;
+const PRCTLS: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_CAPBSET_READ, PR_SET_VMA];
+
+/// Why the daemon could not be confined.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfinementError {
+    /// The kernel refuses to take a capability away.
+    #[error("failed to give up capabilities")]
+    Capabilities(#[from] caps::errors::CapsError),
+    /// The kernel does not take the filter, or there is none for this machine.
+    #[error("failed to install the filter of system calls; set `seccomp = false` if this kernel has none")]
+    Filter(#[source] seccompiler::Error),
+}
+
+/// Confines the calling thread and all that it will start. `filter` says whether system calls are filtered.
+///
+/// # Errors
+/// See [`ConfinementError`].
+pub fn confine(filter: bool) -> Result<(), ConfinementError> {
+    give_up_capabilities()?;
+    if filter { install_filter().map_err(ConfinementError::Filter) } else { Ok(()) }
+}
+
+fn give_up_capabilities() -> Result<(), caps::errors::CapsError> {
+    let kept: CapsHashSet = KEPT.iter().map(|(capability, _)| *capability).collect();
+    for capability in caps::all() {
+        // One that this kernel does not know is not there to be given up.
+        if !kept.contains(&capability) && caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false) {
+            caps::drop(None, CapSet::Bounding, capability)?;
+        }
+    }
+    let held = |set| Ok::<_, caps::errors::CapsError>(&caps::read(None, set)? & &kept);
+    let effective = held(CapSet::Effective)?;
+    let permitted = held(CapSet::Permitted)?;
+    caps::clear(None, CapSet::Ambient)?;
+    caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;
+    caps::set(None, CapSet::Effective, &effective)?;
+    caps::set(None, CapSet::Permitted, &permitted)
+}
+
+/// Also sets `no_new_privs`, which the kernel wants before a filter.
+fn install_filter() -> Result<(), seccompiler::Error> {
+    // The second one lets no third one in.
+    seccompiler::apply_filter(&no_clone3()?)?;
+    seccompiler::apply_filter(&filter()?)
+}
+
+fn filter() -> Result<BpfProgram, seccompiler::Error> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        ALLOWED.iter().chain(ALLOWED_OF_OLD).map(|number| (*number, Vec::new())).collect();
+    let thread = libc::CLONE_THREAD.unsigned_abs().into();
+    rules.insert(libc::SYS_clone, vec![argument(SeccompCmpOp::MaskedEq(thread), thread)?]);
+    rules.insert(libc::SYS_socket, one_of(&FAMILIES)?);
+    rules.insert(libc::SYS_prctl, one_of(&PRCTLS)?);
+    compile(rules, SeccompAction::Errno(libc::EPERM.unsigned_abs()), SeccompAction::Allow)
+}
+
+/// Its flags are in memory, where no filter looks: glibc takes this answer for an old kernel's and calls `clone`.
+fn no_clone3() -> Result<BpfProgram, seccompiler::Error> {
+    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS.unsigned_abs()))
+}
+
+fn compile(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    otherwise: SeccompAction,
+    matched: SeccompAction,
+) -> Result<BpfProgram, seccompiler::Error> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(seccompiler::Error::Backend)?;
+    let filter = SeccompFilter::new(rules, otherwise, matched, arch).map_err(seccompiler::Error::Backend)?;
+    filter.try_into().map_err(seccompiler::Error::Backend)
+}
+
+fn one_of(values: &[libc::c_int]) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    values.iter().map(|value| argument(SeccompCmpOp::Eq, value.unsigned_abs().into())).collect()
+}
+
+/// A rule about the first argument.
+fn argument(op: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::Error> {
+    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, op, value);
+    SeccompRule::new(vec![condition.map_err(seccompiler::Error::Backend)?]).map_err(seccompiler::Error::Backend)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io;
+    use std::net::UdpSocket;
+    use std::process::Command;
+    use std::thread;
+
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+    use super::*;
+
+    /// On a thread that ends with it: what it gives up, the other tests keep.
+    fn confined<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        thread::spawn(move || {
+            confine(true).expect("confined");
+            work()
+        })
+        .join()
+        .expect("joined")
+    }
+
+    #[test]
+    fn a_confined_thread_starts_no_program_and_gets_nothing_back() {
+        let errors = confined(|| {
+            caps::set(None, CapSet::Effective, &caps::all()).expect_err("capset");
+            [
+                Command::new("/bin/true").spawn().map(drop).expect_err("exec"),
+                socket(AddressFamily::Vsock, SockType::Stream, SockFlag::empty(), None).expect_err("vsock").into(),
+                nix::unistd::chroot("/").expect_err("chroot").into(),
+                io::Error::from(nix::sys::signal::kill(nix::unistd::Pid::this(), None).expect_err("kill")),
+            ]
+        });
+        for error in errors {
+            assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_confined_thread_does_the_work() {
+        confined(|| {
+            let dir = tempfile::tempdir().expect("tempdir");
+            let file = File::create(dir.path().join("a")).expect("file");
+            file.sync_all().expect("sync");
+            std::fs::rename(dir.path().join("a"), dir.path().join("b")).expect("rename");
+            UdpSocket::bind("127.0.0.1:0").expect("socket");
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("runtime");
+            let answer = runtime.block_on(async { tokio::task::spawn_blocking(|| 42).await });
+            assert_eq!(answer.expect("a thread"), 42);
+        });
+    }
+
+    #[test]
+    fn only_listed_capabilities_are_kept() {
+        let kept: CapsHashSet = KEPT.iter().map(|(capability, _)| *capability).collect();
+        let before = caps::read(None, CapSet::Permitted).expect("read");
+        for set in [CapSet::Effective, CapSet::Permitted, CapSet::Bounding] {
+            let left = thread::spawn(move || {
+                confine(false).expect("confined");
+                caps::read(None, set).expect("read")
+            });
+            let left = left.join().expect("joined");
+            assert!(left.is_subset(&kept), "{set:?}: {left:?}");
+        }
+        assert_eq!(caps::read(None, CapSet::Permitted).expect("read"), before, "other threads keep theirs");
+    }
+}

@@ -1,0 +1,163 @@
+//! Starts CNI plugins from a process of its own, which is what the daemon was before it gave its rights up.
+//!
+//! A child inherits its parent's system call filter and bounding set, and plugins need more than the daemon: so [`fork`]
+//! makes a small process first of all, and `main` confines the daemon only then. [`Spawner::run`] is called by
+//! [`crate::cni`]; the other end is [`serve`], one thread for each running plugin. In tests and in process the server is
+//! a thread ([`Spawner::in_process`]), which does the very same.
+//!
+//! # Wire
+//! One packet for each plugin over a `SOCK_SEQPACKET` pair: program and environment, separated by zero bytes, with the
+//! plugin's three standard descriptors and a socket of the call beside it. On that socket the server says once how the
+//! plugin ended, or that it did not start; the daemon answers with one byte once it has all of the output. Its hanging up
+//! instead, or its death, kills the plugin with all of its process group.
+//!
+//! Invariants: a plugin leads a process group of its own; no plugin outlives the daemon, so after a crash none runs beside
+//! the DEL of the next start; a plugin is not reaped before its call is over, so its number cannot have become that of
+//! a stranger's group when the group is killed.
+
+mod serve;
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::thread;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use proto::tap::{WireError, send};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+use crate::blocking::off_reactor;
+use crate::sys::fork::{self, Forked};
+use serve::{ENDED, NOT_STARTED, serve};
+
+/// The way to the process that starts plugins. Clones lead to the same.
+#[derive(Debug, Clone)]
+pub struct Spawner {
+    socket: Arc<OwnedFd>,
+}
+
+/// A plugin that was asked for. Dropping it kills the plugin and all of its process group.
+#[derive(Debug)]
+pub(crate) struct Run {
+    call: UnixStream,
+}
+
+/// The plugin's standard descriptors.
+#[derive(Debug)]
+pub(crate) struct Stdio {
+    pub(crate) stdin: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+}
+
+/// Why there is no process that starts plugins.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnerError {
+    /// No pair of sockets.
+    #[error("failed to make a socket for the process that starts plugins")]
+    Socket(#[source] io::Error),
+    /// It could not be forked.
+    #[error("failed to fork the process that starts plugins")]
+    Fork(#[source] io::Error),
+    /// Forking here would copy a process whose threads hold locks.
+    #[error("the process that starts plugins is forked before all threads, and there are {threads}")]
+    Threads {
+        /// How many there are.
+        threads: usize,
+    },
+}
+
+/// Forks the process that starts plugins. Call it first of all in `main`; in the child it does not return.
+///
+/// # Errors
+/// See [`SpawnerError`].
+pub fn fork() -> Result<Spawner, SpawnerError> {
+    let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count).unwrap_or(1);
+    if threads != 1 {
+        return Err(SpawnerError::Threads { threads });
+    }
+    let (ours, theirs) = pair(SockType::SeqPacket).map_err(SpawnerError::Socket)?;
+    match fork::fork().map_err(SpawnerError::Fork)? {
+        Forked::Child => {
+            drop(ours);
+            fork::stand_apart();
+            serve(theirs);
+            std::process::exit(0)
+        }
+        Forked::Parent => Ok(Spawner { socket: Arc::new(ours) }),
+    }
+}
+
+fn pair(kind: SockType) -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?)
+}
+
+// === impl Spawner ===
+
+impl Spawner {
+    /// Starts plugins from this process, on threads of it. For tests, and for programs that give no rights up.
+    ///
+    /// # Errors
+    /// When there is no socket or no thread.
+    pub fn in_process() -> Result<Self, SpawnerError> {
+        let (ours, theirs) = pair(SockType::SeqPacket).map_err(SpawnerError::Socket)?;
+        let server = thread::Builder::new().name("spawner".to_owned()).spawn(move || serve(theirs));
+        server.map_err(SpawnerError::Fork)?;
+        Ok(Self { socket: Arc::new(ours) })
+    }
+
+    /// Asks for a run of `program`, an absolute path, with `env` as all of its environment.
+    pub(crate) async fn run(&self, program: &OsStr, env: &[(&str, &OsStr)], stdio: Stdio) -> io::Result<Run> {
+        let (ours, theirs) = pair(SockType::Stream)?;
+        let packet = serve::encode(program, env);
+        let socket = Arc::clone(&self.socket);
+        off_reactor(move || {
+            let fds = [stdio.stdin.as_fd(), stdio.stdout.as_fd(), stdio.stderr.as_fd(), theirs.as_fd()];
+            send(socket.as_fd(), &packet, &fds)
+        })
+        .await
+        .map_err(|error| match error {
+            WireError::Os(errno) => errno.into(),
+            WireError::Closed | WireError::Truncated => gone(),
+        })?;
+        let call = std::os::unix::net::UnixStream::from(ours);
+        call.set_nonblocking(true)?;
+        Ok(Run { call: UnixStream::from_std(call)? })
+    }
+}
+
+// === impl Run ===
+
+impl Run {
+    /// Waits for the end of the plugin itself; others of its group may go on.
+    pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        let mut word = [0; 5];
+        self.call.read_exact(&mut word).await.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => gone(),
+            _ => error,
+        })?;
+        let [kind, a, b, c, d] = word;
+        let number = i32::from_ne_bytes([a, b, c, d]);
+        match kind {
+            ENDED => Ok(ExitStatus::from_raw(number)),
+            NOT_STARTED => Err(io::Error::from_raw_os_error(number)),
+            _ => Err(gone()),
+        }
+    }
+
+    /// Says that the run is over, so that nothing of it is killed.
+    pub(crate) async fn over(mut self) -> io::Result<()> {
+        self.call.write_all(b".").await
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the process that starts plugins is gone; restart tapmanager")
+}
+
+#[cfg(test)]
+mod tests;
