@@ -52,8 +52,24 @@ pub struct PodAnnotations {
     pub data_path: Option<DataPath>,
     /// Whether the guest is held to its own addresses; `None` is the node's way.
     pub anti_spoof: Option<bool>,
+    /// How the guest comes by its addresses.
+    pub network_config: NetworkConfig,
     /// Limits of the pod's traffic, from Kubernetes' own annotations.
     pub bandwidth: Option<Bandwidth>,
+}
+
+/// What the seed's network-config says about NICs that the guest can be sent DHCP on. The others are always told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NetworkConfig {
+    /// As [`Self::Dhcp`]: the node answers with everything that the file could tell.
+    #[default]
+    Auto,
+    /// Ask for the addresses.
+    Dhcp,
+    /// Addresses and routes as they are.
+    Static,
+    /// There is no such file.
+    None,
 }
 
 /// Meta-data as the pod gives it. `instance-id` and `local-hostname` are strings if they are there.
@@ -143,6 +159,7 @@ impl PodAnnotations {
             networks: reader.read(keys::NETWORKS, networks::parse).unwrap_or_default(),
             data_path: reader.read(keys::DATA_PATH, data_path),
             anti_spoof: reader.read(keys::ANTI_SPOOF, reader::switch),
+            network_config: network_config(&mut reader),
             bandwidth: bandwidth::of(all, &mut reader),
         };
         reader.finish(parsed)
@@ -180,6 +197,27 @@ fn data_path(text: &str) -> Result<DataPath, Problem> {
         "bridge" => Ok(DataPath::Bridge),
         "macvtap" => Ok(DataPath::Macvtap),
         _ => Err(Problem::NotOneOf { value: text.to_owned(), all: vec!["tc", "ebpf", "bridge", "macvtap"] }),
+    }
+}
+
+/// Virtlet's switch and our key say one thing; the switch turned off says nothing.
+fn network_config(reader: &mut Reader<'_>) -> NetworkConfig {
+    let chosen = reader.read(keys::NETWORK_CONFIG, network_config_named);
+    let forced = reader.read(keys::FORCE_DHCP, reader::switch).unwrap_or_default();
+    if forced && chosen != Some(NetworkConfig::Dhcp) {
+        reader.refuse_together(keys::NETWORK_CONFIG, keys::FORCE_DHCP);
+        return NetworkConfig::Dhcp;
+    }
+    chosen.unwrap_or_default()
+}
+
+fn network_config_named(text: &str) -> Result<NetworkConfig, Problem> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(NetworkConfig::Auto),
+        "dhcp" => Ok(NetworkConfig::Dhcp),
+        "static" => Ok(NetworkConfig::Static),
+        "none" => Ok(NetworkConfig::None),
+        _ => Err(Problem::NotOneOf { value: text.to_owned(), all: vec!["auto", "dhcp", "static", "none"] }),
     }
 }
 

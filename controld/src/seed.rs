@@ -49,7 +49,8 @@ pub struct SeedInput<'a> {
 pub struct Seed {
     meta_data: Vec<u8>,
     user_data: Vec<u8>,
-    network_config: Vec<u8>,
+    /// `None` if the pod wants none: cloud-init then asks for addresses on the first NIC that it finds.
+    network_config: Option<Vec<u8>>,
 }
 
 /// Why there is no seed.
@@ -89,10 +90,12 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, SeedError> {
     let encode = |file: &'static str, bytes: serde_json::Result<Vec<u8>>| {
         bytes.map_err(|cause| SeedError::Encode { file, cause })
     };
+    let network_config = network::config(input.net, input.annotations.network_config);
+    let network_config = network_config.map(|config| encode(image::NETWORK_CONFIG, json::encode(&config)));
     let seed = Seed {
         meta_data: encode(image::META_DATA, json::encode(&meta_data(input)))?,
         user_data: user_data.as_bytes().to_owned(),
-        network_config: encode(image::NETWORK_CONFIG, json::encode(&network::config(input.net)))?,
+        network_config: network_config.transpose()?,
     };
     within("cloud-init seed", seed.files().iter().map(|(_, bytes)| bytes.len()).sum(), MAX_SEED)?;
     Ok(seed)
@@ -136,12 +139,11 @@ fn mebibytes(bytes: usize) -> String {
 impl Seed {
     /// The files by name, in the order of their names.
     #[must_use]
-    pub fn files(&self) -> [(&'static str, &[u8]); 3] {
-        [
-            (image::META_DATA, &self.meta_data),
-            (image::NETWORK_CONFIG, &self.network_config),
-            (image::USER_DATA, &self.user_data),
-        ]
+    pub fn files(&self) -> Vec<(&'static str, &[u8])> {
+        let mut files = vec![(image::META_DATA, self.meta_data.as_slice())];
+        files.extend(self.network_config.as_deref().map(|bytes| (image::NETWORK_CONFIG, bytes)));
+        files.push((image::USER_DATA, &self.user_data));
+        files
     }
 
     /// An image with label `cidata` and these files. Two images of one seed differ in their times.

@@ -1,7 +1,7 @@
 //! DHCPv4 server of one NIC: tells the guest what the CNI plugins gave its pod. RFC 2131, 2132, 3397, 3442, 6842.
 //!
-//! The pod's actor makes a [`Lease`] of each NIC and spawns [`serve`] on the packet socket of its tap. [`Server`] is pure:
-//! a frame in, a frame out, no clock. There is one client, known by its MAC address before it speaks, and one address,
+//! [`crate::addressing`] makes a [`Lease`] of each NIC and hands the guest's frames to its [`Server`], which is pure: a frame
+//! in, a frame out, no clock. There is one client, known by its MAC address before it speaks, and one address,
 //! which is its own for as long as the pod lives; so nothing is ever taken back, and a restart of the daemon loses nothing.
 //!
 //! Who the server is: it says it is the gateway, for a client renews by unicast to who the server says it is, and only the
@@ -12,25 +12,18 @@ mod lease;
 mod reply;
 mod request;
 
-use std::io;
 use std::net::Ipv4Addr;
 
 use dhcproto::v4::MessageType;
 use proto::tap::MacAddr;
-use tokio_util::sync::CancellationToken;
 
-use crate::sys::packet::PacketSocket;
-
+pub(crate) use frame::checksum;
 pub(crate) use lease::Lease;
 
-use frame::{Datagram, ETHERNET_HEADER, Envelope};
+use frame::{Datagram, Envelope};
 use reply::Answer;
 use request::Request;
 
-/// Longest frame that is read; a client's message is far shorter (RFC 2131: 576 bytes are a long one).
-const MAX_FRAME: usize = ETHERNET_HEADER + 1500;
-/// How many failures to receive in a row end the service. One comes each time the link goes down.
-const MAX_ERRORS: u32 = 64;
 const BROADCAST_MAC: [u8; 6] = [0xff; 6];
 /// Source of answers to broadcasts. Locally administered, and no station's: nothing is sent back to it, as all that the
 /// guest sends to the server goes to the gateway's address.
@@ -42,37 +35,6 @@ pub(crate) struct Server {
     lease: Lease,
     /// Whether the guest was heard to refuse its address: told once in the log, however often the guest says it.
     declined: bool,
-}
-
-/// Answers the guest on `socket` until `cancel`, or until the socket keeps failing; then closes the socket.
-pub(crate) async fn serve(socket: PacketSocket, mut server: Server, cancel: CancellationToken) {
-    let served = cancel.run_until_cancelled(serve_frames(&socket, &mut server)).await;
-    if let Some(error) = served {
-        tracing::error!(mac = %server.lease.mac, %error, "dhcp service ended: its socket keeps failing");
-    }
-    socket.close_off_reactor();
-}
-
-async fn serve_frames(socket: &PacketSocket, server: &mut Server) -> io::Error {
-    let mut buffer = [0; MAX_FRAME];
-    let mut errors = 0;
-    loop {
-        let len = match socket.recv(&mut buffer).await {
-            Ok(len) => len,
-            Err(error) if errors == MAX_ERRORS => return error,
-            Err(error) => {
-                errors += 1;
-                tracing::debug!(mac = %server.lease.mac, %error, "dhcp socket failed");
-                continue;
-            }
-        };
-        errors = 0;
-        let Some(reply) = buffer.get(..len).and_then(|frame| server.handle_frame(frame)) else { continue };
-        if let Err(error) = socket.send(&reply).await {
-            // A guest that does not take what it is sent asks again, or does without.
-            tracing::debug!(mac = %server.lease.mac, %error, "dhcp reply lost");
-        }
-    }
 }
 
 // === impl Server ===

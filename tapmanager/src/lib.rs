@@ -2,12 +2,13 @@
 //!
 //! The walk of one `Attach`: [`rpc`] takes the request -> the pod's actor in [`pod`] -> [`journal`] intent -> [`sys`]
 //! creates the netns -> [`cni`] ADD -> [`net`] reads links, addresses and routes from the kernel, plans and applies the
-//! join of veth and tap -> [`dhcp`] serves the guest from a packet socket on the tap -> [`journal`] result -> reply.
+//! join of veth and tap -> [`addressing`] serves the guest from a packet socket on the tap -> [`journal`] result -> reply.
 //! `Get` walks [`rpc`] -> [`tokens`] -> [`sys`] opens the tap -> descriptors go to `vmwrapper`, none is kept.
 //!
 //! Layers, one way only: edge (`main`, [`rpc`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, [`dhcp`]'s
 //! server, [`cni`]'s parsers, [`tokens`]) -> [`sys`] and [`journal`].
 
+mod addressing;
 mod blocking;
 pub mod chain;
 mod cni;
@@ -15,10 +16,14 @@ pub mod config;
 pub mod confinement;
 pub mod daemon;
 mod dhcp;
+mod dhcp6;
+mod domain;
 pub mod faults;
+mod ipv6;
 mod journal;
 mod net;
 mod pod;
+mod ra;
 mod rpc;
 pub mod spawner;
 mod sys;

@@ -24,7 +24,7 @@ use crate::sys::tap::{self, TapError};
 use crate::sys::tc;
 
 mod apply;
-mod filter;
+pub(crate) mod filter;
 mod kernel;
 mod observe;
 mod plan;
@@ -175,7 +175,7 @@ fn rejoin_here(nics: &[(IfName, MacAddr)]) -> Result<Vec<PacketSocket>, JoinErro
         }
         check_joined(&mut netlink, tap, link)?;
         check_joined(&mut netlink, link, tap)?;
-        let socket = PacketSocket::open(tap.index, &filter::dhcp_requests());
+        let socket = PacketSocket::open(tap.index, &filter::guest_requests());
         sockets.push(socket.map_err(|cause| JoinError::Listen { tap: tap.name.clone(), cause })?);
     }
     Ok(sockets)

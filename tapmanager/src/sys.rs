@@ -5,6 +5,7 @@
 //! called inside [`netns::Netns::visit`], whose module is the only one that switches namespace.
 
 pub(crate) mod bpf;
+pub(crate) mod ebpf;
 pub(crate) mod fork;
 pub(crate) mod link;
 pub(crate) mod netlink;

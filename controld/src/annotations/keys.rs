@@ -14,6 +14,10 @@ pub(super) const USER_DATA: &str = "VirtletCloudInitUserData";
 pub(super) const SCRIPT: &str = "VirtletCloudInitUserDataScript";
 /// `VirtletSSHKeys`.
 pub(super) const SSH_KEYS: &str = "VirtletSSHKeys";
+/// `VirtletForceDHCPNetworkConfig`.
+pub(super) const FORCE_DHCP: &str = "VirtletForceDHCPNetworkConfig";
+/// How the guest comes by its addresses.
+pub(super) const NETWORK_CONFIG: &str = "virtlet.cloud/network-config";
 /// Networks beside the default one.
 pub(super) const NETWORKS: &str = "virtlet.cloud/networks";
 /// How links and taps are joined.
@@ -64,12 +68,11 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     ("VirtletSSHKeySource", Use::Later),
     ("VirtletFilesFromDataSource", Use::Later),
     ("VirtletChown9pfsMounts", Use::SwitchLater),
-    // A tap's network-config asks for DHCP in any case.
-    ("VirtletForceDHCPNetworkConfig", Use::Switch),
+    (FORCE_DHCP, Use::Read),
     ("VirtletVMIdentitySet", Use::Never),
     ("VirtletVMIdentityName", Use::Never),
     ("VirtletKeepVMEnvVars", Use::Never),
-    ("virtlet.cloud/network-config", Use::Choice { supported: &["auto", "dhcp"], later: &["static", "none"] }),
+    (NETWORK_CONFIG, Use::Read),
     ("virtlet.cloud/config-delivery", Use::Choice { supported: &["none"], later: &["share", "seed"] }),
     ("virtlet.cloud/emptydir-disks", Use::Later),
     ("virtlet.cloud/root-lifetime", Use::Choice { supported: &["pod"], later: &["container"] }),

@@ -50,12 +50,17 @@ impl<'a> Reader<'a> {
         (first, parse_first): (&'static str, impl FnOnce(&str) -> Result<T, Problem>),
         (second, parse_second): (&'static str, impl FnOnce(&str) -> Result<T, Problem>),
     ) -> Option<T> {
+        self.refuse_together(first, second);
+        let first = self.read(first, parse_first);
+        self.read(second, parse_second).or(first)
+    }
+
+    /// Refuses the second of two annotations if both are given.
+    pub(super) fn refuse_together(&mut self, first: &'static str, second: &'static str) {
         if let (Some(first), Some(second)) = (self.given.get(first), self.given.get(second)) {
             let (key, other) = (second.key, first.key.to_owned());
             self.refuse(key, Problem::Together { other });
         }
-        let first = self.read(first, parse_first);
-        self.read(second, parse_second).or(first)
     }
 
     /// `parsed`, unless something was wrong.

@@ -60,6 +60,23 @@ fn a_whole_pod() {
 }
 
 #[test]
+fn a_guest_comes_by_its_addresses_as_the_pod_says() {
+    let key = "virtlet.cloud/network-config";
+    for (pairs, expected) in [
+        (&[][..], NetworkConfig::Auto),
+        (&[(key, "auto")], NetworkConfig::Auto),
+        (&[(key, "dhcp")], NetworkConfig::Dhcp),
+        (&[(key, "static")], NetworkConfig::Static),
+        (&[(key, "none")], NetworkConfig::None),
+        (&[("VirtletForceDHCPNetworkConfig", "true")], NetworkConfig::Dhcp),
+        (&[("virtlet.cloud/force-dhcp-network-config", "true"), (key, "dhcp")], NetworkConfig::Dhcp),
+        (&[("VirtletForceDHCPNetworkConfig", "false"), (key, "static")], NetworkConfig::Static),
+    ] {
+        assert_eq!(of(pairs).expect("right").network_config, expected, "{pairs:?}");
+    }
+}
+
+#[test]
 fn a_uuid_needs_no_hyphens() {
     let plain = of(&[("VirtletSystemUUID", "53008994440c04017ad449c49758083d")]).expect("right");
     assert_eq!(plain.system_uuid.map(|uuid| uuid.to_string()).as_deref(), Some("53008994-440c-0401-7ad4-49c49758083d"));
@@ -110,7 +127,7 @@ fn each_rule_has_its_text() {
         &[("VirtletForceDHCPNetworkConfig", "True")],
         &[("VirtletVMIdentitySet", "x")],
         &[("VirtletKeepVMEnvVars", "true")],
-        &[("virtlet.cloud/network-config", "static")],
+        &[("VirtletForceDHCPNetworkConfig", "true"), ("virtlet.cloud/network-config", "static")],
         &[("virtlet.cloud/network-config", "bond")],
         &[("virtlet.cloud/config-delivery", "share")],
         &[("virtlet.cloud/emptydir-disks", "v=1Gi")],

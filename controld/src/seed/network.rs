@@ -1,70 +1,121 @@
-//! The guest's network-config, version 2, in its DHCP form.
+//! The guest's network-config: which of its NICs ask for their addresses, which are told them, and in which version.
 //!
-//! tapmanager answers DHCP on each tap, but the file is written all the same: it covers every NIC rather than the first,
-//! and networkd takes neither the MTU nor the search domains from DHCP by default.
+//! Called by [`super::assemble`]. Pure.
+//!
+//! tapmanager answers DHCP and sends router advertisements on each tap, but the file is written all the same: it covers
+//! every NIC rather than the first, and networkd takes neither the MTU nor the search domains from DHCP by default. The
+//! guest of a macvtap cannot be sent anything, so it is told its addresses whatever the pod says.
+//!
+//! | the file holds | version | why |
+//! |---|---|---|
+//! | only NICs that ask | 2 ([`v2`]) | every renderer of cloud-init gets it right |
+//! | NICs that are told, each gateway in a subnet of its NIC | 1 ([`v1`]) | the same |
+//! | a gateway outside of them, or a route on the link | 2 | version 1 cannot say it; of version 2's renderers only netplan heeds `on-link` |
 
-use std::collections::BTreeMap;
+mod v1;
+mod v2;
 
-use proto::tap::{Nic, PodNet};
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use proto::tap::{DataPath, Nic, PodNet};
 use serde::Serialize;
 
-#[derive(Serialize)]
-pub(super) struct NetworkConfig {
-    version: u8,
-    ethernets: BTreeMap<String, Ethernet>,
+use crate::annotations::NetworkConfig;
+
+/// A network-config in the one version that can say it.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Config {
+    V1(v1::Config),
+    V2(v2::Config),
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Ethernet {
-    r#match: Match,
-    /// The same as the key: networkd's renderer looks for a link of the key's name beside the MAC address.
-    set_name: String,
-    mtu: u32,
-    dhcp4: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nameservers: Option<Nameservers>,
+/// How a guest comes by the addresses of a NIC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Way {
+    /// It asks tapmanager.
+    Ask,
+    /// The file tells it, and which way its routes go.
+    Told(Vec<Told>),
 }
 
-#[derive(Serialize)]
-struct Match {
-    macaddress: String,
+/// A route that the file tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Told {
+    dst: IpNetwork,
+    /// `None`: the destination is on the link.
+    via: Option<IpAddr>,
+    /// Which of the NIC's addresses has the gateway as a neighbour.
+    neighbour_of: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Nameservers {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    addresses: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    search: Vec<String>,
-}
-
-/// The network-config of a pod's NICs. The resolver settings are the pod's, so they stand at its first NIC.
-pub(super) fn config(net: &PodNet) -> NetworkConfig {
-    let ethernet = |(index, nic): (usize, &Nic)| {
-        let nameservers = if index == 0 { nameservers(net) } else { None };
-        (nic.name.to_string(), Ethernet::of(nic, nameservers))
-    };
-    NetworkConfig { version: 2, ethernets: net.nics.iter().enumerate().map(ethernet).collect() }
-}
-
-fn nameservers(net: &PodNet) -> Option<Nameservers> {
-    if net.dns.servers.is_empty() && net.dns.searches.is_empty() {
+/// The network-config of a pod's NICs; `None` if the pod wants none.
+pub(super) fn config(net: &PodNet, wish: NetworkConfig) -> Option<Config> {
+    if wish == NetworkConfig::None {
         return None;
     }
-    let addresses = net.dns.servers.iter().map(ToString::to_string).collect();
-    Some(Nameservers { addresses, search: net.dns.searches.clone() })
+    let nics: Vec<(&Nic, Way)> = net.nics.iter().map(|nic| (nic, Way::of(nic, wish))).collect();
+    let told: Vec<&Told> = nics.iter().flat_map(|(_, way)| way.routes()).collect();
+    let all_ask = nics.iter().all(|(_, way)| *way == Way::Ask);
+    Some(if all_ask || told.iter().any(|route| route.neighbour_of.is_none()) {
+        Config::V2(v2::Config::new(&nics, &net.dns))
+    } else {
+        Config::V1(v1::Config::new(&nics, &net.dns))
+    })
 }
 
-impl Ethernet {
-    fn of(nic: &Nic, nameservers: Option<Nameservers>) -> Self {
-        Self {
-            r#match: Match { macaddress: nic.mac.to_string() },
-            set_name: nic.name.to_string(),
-            mtu: nic.mtu,
-            // A NIC without an IPv4 address gets no lease, and the guest's boot would wait for one.
-            dhcp4: nic.addresses.iter().any(ipnetwork::IpNetwork::is_ipv4),
-            nameservers,
+/// Place of the NIC that the pod's resolver settings stand at: the first that has an address.
+fn resolver_place(nics: &[(&Nic, Way)]) -> usize {
+    nics.iter().position(|(nic, _)| !nic.addresses.is_empty()).unwrap_or(0)
+}
+
+/// A NIC without addresses of a family gets none by asking, and the guest's boot would wait for it.
+fn asks(nic: &Nic, way: &Way, of_family: impl Fn(&IpNetwork) -> bool) -> bool {
+    *way == Way::Ask && nic.addresses.iter().any(of_family)
+}
+
+// === impl Way ===
+
+impl Way {
+    fn of(nic: &Nic, wish: NetworkConfig) -> Self {
+        if nic.data_path == DataPath::Macvtap || wish == NetworkConfig::Static {
+            Self::Told(told_routes(nic))
+        } else {
+            Self::Ask
+        }
+    }
+
+    fn routes(&self) -> &[Told] {
+        match self {
+            Self::Ask => &[],
+            Self::Told(routes) => routes,
         }
     }
 }
+
+/// The routes that do not follow from the addresses, or from being told that a gateway is on the link.
+fn told_routes(nic: &Nic) -> Vec<Told> {
+    let implied = |dst: IpNetwork| {
+        let by_address = nic.addresses.iter().any(|own| own.network() == dst.network() && own.prefix() == dst.prefix());
+        let to_gateway = nic.routes.iter().filter_map(|route| route.gateway).any(|gateway| dst == gateway.into());
+        by_address || to_gateway
+    };
+    let told = |dst: IpNetwork, via: Option<IpAddr>| {
+        let neighbour = |gateway: IpAddr| nic.addresses.iter().position(|own| is_neighbour(*own, gateway));
+        Told { dst, via, neighbour_of: via.and_then(neighbour) }
+    };
+    let routes = nic.routes.iter().filter(|route| route.gateway.is_some() || !implied(route.dst));
+    routes.map(|route| told(route.dst, route.gateway)).collect()
+}
+
+/// Link-local routers are the neighbours of every address of IPv6.
+fn is_neighbour(own: IpNetwork, gateway: IpAddr) -> bool {
+    match gateway {
+        IpAddr::V6(router) if router.is_unicast_link_local() => own.is_ipv6(),
+        _ => own.contains(gateway),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,7 @@ fn file(seed: &Seed, name: &str) -> String {
 }
 
 fn shown(seed: &Seed) -> String {
-    seed.files().map(|(name, _)| format!("== {name}\n{}", file(seed, name))).concat()
+    seed.files().iter().map(|(name, _)| format!("== {name}\n{}", file(seed, name))).collect()
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_pod_that_says_nothing() {
     == meta-data
     {"instance-id":"vm.default.6f0b","local-hostname":"vm-0"}
     == network-config
-    {"version":2,"ethernets":{"eth0":{"match":{"macaddress":"02:00:00:ab:00:01"},"set-name":"eth0","mtu":1450,"dhcp4":true,"nameservers":{"addresses":["10.96.0.10"],"search":["default.svc.cluster.local","cluster.local"]}}}}
+    {"version":2,"ethernets":{"eth0":{"match":{"macaddress":"02:00:00:ab:00:01"},"set-name":"eth0","mtu":1450,"dhcp4":true,"dhcp6":true,"accept-ra":true,"nameservers":{"addresses":["10.96.0.10"],"search":["default.svc.cluster.local","cluster.local"]}}}}
     == user-data
     #cloud-config
     "#);
@@ -80,13 +80,20 @@ fn a_pod_that_says_all() {
     == meta-data
     {"instance-id":"mine","local-hostname":"vm","public-keys":["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIGY8yBGq0dNL3ZpV7c6vXTXQYV0sHSFdp7JzTQkzDq5 me","ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIGY8yBGq0dNL3ZpV7c6vXTXQYV0sHSFdp7JzTQkzDq5 me too"],"zone":["a",1,true]}
     == network-config
-    {"version":2,"ethernets":{"eth0":{"match":{"macaddress":"02:00:00:ab:00:01"},"set-name":"eth0","mtu":1450,"dhcp4":true,"nameservers":{"addresses":["10.96.0.10"],"search":["default.svc.cluster.local","cluster.local"]}},"eth1":{"match":{"macaddress":"02:00:00:ab:00:02"},"set-name":"eth1","mtu":1450,"dhcp4":false},"net2":{"match":{"macaddress":"02:00:00:ab:00:03"},"set-name":"net2","mtu":1450,"dhcp4":true}}}
+    {"version":2,"ethernets":{"eth0":{"match":{"macaddress":"02:00:00:ab:00:01"},"set-name":"eth0","mtu":1450,"dhcp4":true,"dhcp6":true,"accept-ra":true,"nameservers":{"addresses":["10.96.0.10"],"search":["default.svc.cluster.local","cluster.local"]}},"eth1":{"match":{"macaddress":"02:00:00:ab:00:02"},"set-name":"eth1","mtu":1450,"dhcp4":false,"dhcp6":true,"accept-ra":true},"net2":{"match":{"macaddress":"02:00:00:ab:00:03"},"set-name":"net2","mtu":1450,"dhcp4":true}}}
     == user-data
     #cloud-config
     password: "hütte"  # mine
     "#);
     // Sizes only: it may be in a log.
-    assert_eq!(format!("{seed:?}"), r#"{"meta-data": 257, "network-config": 409, "user-data": 43}"#);
+    assert_eq!(format!("{seed:?}"), r#"{"meta-data": 257, "network-config": 469, "user-data": 43}"#);
+}
+
+#[test]
+fn a_pod_that_wants_no_network_config_has_no_such_file() {
+    let seed = seed_of(&annotations(&[("virtlet.cloud/network-config", "none")]), &net(), "").expect("seed");
+    let names: Vec<_> = seed.files().iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["meta-data", "user-data"]);
 }
 
 #[test]

@@ -17,7 +17,6 @@ const FRAGMENT: u16 = 0x3fff;
 const DONT_FRAGMENT: [u8; 2] = [0x40, 0x00];
 const TTL: u8 = 64;
 
-pub(super) const ETHERNET_HEADER: usize = 14;
 pub(super) const IP_HEADER: usize = 20;
 pub(super) const UDP_HEADER: usize = 8;
 
@@ -92,7 +91,7 @@ pub(super) fn build(envelope: &Envelope, payload: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Internet checksum of RFC 1071. All parts but the last have an even length.
-fn checksum(parts: &[&[u8]]) -> u16 {
+pub(crate) fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let value = |word: &[u8]| match *word {
         [high, low] => u32::from(u16::from_be_bytes([high, low])),

@@ -7,12 +7,11 @@ use std::time::Duration;
 use ipnetwork::{IpNetwork, Ipv4Network};
 use proto::tap::{Dns, MacAddr, Nic};
 
+use crate::domain::domain_name;
+
 /// Identity of the server where there is no gateway to lend its own. A guest cannot reach it, so such a guest's renewals
 /// come only when it takes to broadcast, at the second of its two timers.
 const LONELY_SERVER: Ipv4Addr = Ipv4Addr::new(169, 254, 254, 2);
-/// RFC 1035 section 2.3.4: longest label, and longest name on the wire.
-const MAX_LABEL: usize = 63;
-const MAX_NAME: usize = 255;
 
 /// What the client of one MAC address is given. It never ends for the guest: whoever renews gets the same again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,17 +117,6 @@ fn v4_network(network: &IpNetwork) -> Option<Ipv4Network> {
 fn without_host_bits(network: Ipv4Network) -> Ipv4Network {
     // The prefix is that of a network, so it is in range.
     Ipv4Network::new(network.network(), network.prefix()).unwrap_or(network)
-}
-
-/// The name without a trailing dot; `None` if it cannot stand on the wire, or if a guest's scripts might choke on it.
-fn domain_name(text: &str) -> Option<String> {
-    let name = text.strip_suffix('.').unwrap_or(text);
-    let fits = |label: &str| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        (1..=MAX_LABEL).contains(&label.len()) && label.chars().all(plain)
-    };
-    // On the wire each label has a length before it, and a zero is at the end.
-    (name.len() + 2 <= MAX_NAME && name.split('.').all(fits)).then(|| name.to_owned())
 }
 
 #[cfg(test)]

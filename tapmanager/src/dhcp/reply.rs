@@ -1,7 +1,10 @@
 //! The server's messages as bytes, within what the client takes. Pure; called by [`super::Server`].
 //!
-//! Options are put in by importance while there is room, so it is the search list that gets shorter first, then the
-//! routes (after the default one), the name servers. They stand in the order that the client asked for them in.
+//! Options are put in by importance while there is room. What does not fit into the packet that the client takes (option
+//! 57, 576 bytes if it says nothing, and never more than the link's MTU) is dropped in this order: the search list from
+//! its end, the echoed machine identifier, the broadcast address, routes from their end (the way to a gateway and the
+//! default route come first), the domain, the host name, name servers from their end, the MTU, routers from their end.
+//! Address, mask, times and identities always fit. The options stand in the order that the client asked for them in.
 
 use std::net::Ipv4Addr;
 
@@ -11,6 +14,7 @@ use dhcproto::{Encodable, Encoder};
 use super::frame::{IP_HEADER, UDP_HEADER};
 use super::lease::Lease;
 use super::request::{LEAST_MAX_SIZE, Request};
+use crate::domain::on_the_wire;
 
 /// RFC 2131 section 2: the fixed fields, and the magic cookie before the options.
 const HEADER: usize = 240;
@@ -20,6 +24,8 @@ const LEAST_PAYLOAD: usize = 300;
 const LEAST_MTU: u16 = 68;
 /// Most bytes of one option before it is split (RFC 3396).
 const MAX_OPTION: usize = 255;
+/// What clients that are older than RFC 3442 call its option, those of Microsoft.
+const OLD_ROUTES: OptionCode = OptionCode::Unknown(249);
 /// RFC 2131 section 3.3: all ones would be "for ever".
 const MAX_LEASE: u32 = u32::MAX - 1;
 
@@ -93,9 +99,11 @@ fn drafts(answer: Answer, lease: &Lease, request: &Request) -> Vec<Draft> {
         drafts.push(one(Code::Rebinding, rebinding.to_be_bytes()));
     }
     drafts.push(one(Code::SubnetMask, lease.address.mask().octets()));
+    let old = request.asks_for(OLD_ROUTES) && !request.asks_for(Code::ClasslessStaticRoute);
+    let routes = if old { OLD_ROUTES } else { Code::ClasslessStaticRoute };
     // A client that takes option 121 has to ignore this one (RFC 3442). Of an address that is alone on its link the
     // router is not a neighbour, which not every client copes with: it is told so only if it cannot be told better.
-    if lease.address.prefix() < 32 || !request.asks_for(Code::ClasslessStaticRoute) {
+    if lease.address.prefix() < 32 || !request.asks_for(routes) {
         drafts.push(several(Code::Router, &lease.routers, |router| router.octets().to_vec()));
     }
     if lease.mtu >= LEAST_MTU {
@@ -104,7 +112,7 @@ fn drafts(answer: Answer, lease: &Lease, request: &Request) -> Vec<Draft> {
     drafts.push(several(Code::DomainNameServer, &lease.dns, |server| server.octets().to_vec()));
     drafts.push(one(Code::Hostname, lease.hostname.as_bytes()));
     drafts.push(one(Code::DomainName, lease.searches.first().map(String::as_bytes).unwrap_or_default()));
-    drafts.push(several(Code::ClasslessStaticRoute, &lease.routes, |(dst, hop)| {
+    drafts.push(several(routes, &lease.routes, |(dst, hop)| {
         // RFC 3442: of the destination only as many bytes as its prefix touches.
         let significant = usize::from(dst.prefix().div_ceil(8));
         let dst_bytes = dst.ip().octets().into_iter().take(significant);
@@ -124,17 +132,6 @@ fn one(code: OptionCode, data: impl AsRef<[u8]>) -> Draft {
 
 fn several<T>(code: OptionCode, values: &[T], bytes: impl Fn(&T) -> Vec<u8>) -> Draft {
     Draft { code, parts: values.iter().map(bytes).collect() }
-}
-
-/// RFC 1035 section 3.1, without compression: not every client unpacks it. The lease has checked the labels.
-fn on_the_wire(domain: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(domain.len() + 2);
-    for label in domain.split('.') {
-        bytes.push(u8::try_from(label.len()).unwrap_or_default());
-        bytes.extend(label.bytes());
-    }
-    bytes.push(0);
-    bytes
 }
 
 /// Chooses what fits into `room` and puts it into the client's order; empty options are left out.

@@ -1,6 +1,5 @@
-//! The server as bytes: what it says to whom. With any bytes at all: [`hostile`]; with real clients: [`clients`].
+//! The server as bytes: what it says to whom. With any bytes at all: [`hostile`]; with real clients: [`crate::addressing`].
 
-mod clients;
 mod hostile;
 
 use std::fmt::Write as _;
@@ -346,6 +345,21 @@ fn who_cannot_be_told_routes_is_told_the_router() {
     assert!(offer(lonely_lease(), &[OptionCode::Router]));
     assert!(!offer(lonely_lease(), &[OptionCode::Router, OptionCode::ClasslessStaticRoute]));
     assert!(offer(lease(), &[OptionCode::Router, OptionCode::ClasslessStaticRoute]));
+}
+
+#[test]
+fn routes_have_their_old_number_for_clients_that_know_only_that() {
+    let old = OptionCode::Unknown(249);
+    let offer = |parameters: &[OptionCode]| {
+        let heard = ask(lonely_lease(), &Say::new(MessageType::Discover).opt(asking_for(parameters))).unwrap();
+        let has = |code| heard.message.opts().contains(code);
+        (has(old), has(OptionCode::ClasslessStaticRoute), has(OptionCode::Router))
+    };
+    assert_eq!(offer(&[OptionCode::Router, old]), (true, false, false));
+    assert_eq!(offer(&[old, OptionCode::ClasslessStaticRoute]), (false, true, false));
+    let heard = ask(lonely_lease(), &Say::new(MessageType::Discover).opt(asking_for(&[old]))).unwrap();
+    let wire = [249, 29, 32, 10, 77, 0, 1, 0, 0, 0, 0, 0, 10, 77, 0, 1];
+    assert!(heard.payload.windows(wire.len()).any(|window| window == wire), "{:?}", heard.payload);
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(crate) trait Links {
     /// Removes it with all filters; fine if it is gone.
     fn remove_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Adds a guard.
-    fn add_guard(&mut self, link: &IfName, guard: Guard) -> Result<(), StepError>;
+    fn add_guard(&mut self, link: &IfName, guard: &Guard) -> Result<(), StepError>;
     /// Adds a redirect.
     fn add_redirect(&mut self, from: &IfName, to: &IfName) -> Result<(), StepError>;
     /// Brings a link up.
@@ -129,7 +129,7 @@ fn perform<K: Taps + Links + Listeners>(
         Step::CreateTap { tap } => kernel.create_tap(tap),
         Step::ShapeTap { tap, mtu } => kernel.shape_tap(tap, *mtu),
         Step::AddClsact { link } => kernel.add_clsact(link),
-        Step::AddGuard { link, guard } => kernel.add_guard(link, *guard),
+        Step::AddGuard { link, guard } => kernel.add_guard(link, guard),
         Step::AddRedirect { from, to } => kernel.add_redirect(from, to),
         Step::Raise { link } => kernel.raise(link),
         Step::Listen { tap } => kernel.listen(tap).map(|listener| listeners.push(listener)),

@@ -73,7 +73,7 @@ impl Links for Kernel {
         Ok(tc::remove_clsact(&mut self.netlink, index)?)
     }
 
-    fn add_guard(&mut self, link: &IfName, guard: Guard) -> Result<(), StepError> {
+    fn add_guard(&mut self, link: &IfName, guard: &Guard) -> Result<(), StepError> {
         let index = self.index(link)?;
         Ok(tc::add_guard(&mut self.netlink, index, &guard.program())?)
     }
@@ -102,6 +102,6 @@ impl Listeners for Kernel {
 
     fn listen(&mut self, tap: &IfName) -> Result<PacketSocket, StepError> {
         let index = self.index(tap)?;
-        PacketSocket::open(index, &filter::dhcp_requests()).map_err(StepError::Listen)
+        PacketSocket::open(index, &filter::guest_requests()).map_err(StepError::Listen)
     }
 }

@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use proto::tap::{IfName, MacAddr, Nic, Route};
 
-use super::filter::Guard;
+use super::filter::{Guard, Identity, TooManyAddresses};
 use super::observe::Observed;
 use super::{Reported, Wish, tap_name};
 use crate::sys::link::{Address, Hop, KernelRoute, Link};
@@ -162,6 +162,15 @@ pub(crate) enum PlanError {
     /// Nowhere an address.
     #[error("no link of the pod has an IP address; does the network's configuration lack `ipam`?")]
     NoAddress,
+    /// More addresses than the guest can be held to.
+    #[error("link `{name}` has too many addresses")]
+    Identity {
+        /// The link.
+        name: IfName,
+        /// How many.
+        #[source]
+        cause: TooManyAddresses,
+    },
     /// A route that DHCP cannot say.
     #[error(
         "route to `{dst}` on link `{name}` goes by another address family or a tunnel, which a guest cannot be told"
@@ -194,8 +203,10 @@ pub(crate) fn plan(observed: &Observed, reported: &[Reported], wish: &Wish) -> R
             return Err(PlanError::NameTaken { name: tap });
         }
         let mac = usable_mac(observed, link)?;
-        plan.steps.extend(steps(link, mac, &tap));
-        plan.nics.push(nic(observed, network, link, mac, wish)?);
+        let nic = nic(observed, network, link, mac, wish)?;
+        let identity = wish.anti_spoof.then(|| identity(&nic)).transpose()?;
+        plan.steps.extend(steps(link, mac, &tap, identity));
+        plan.nics.push(nic);
     }
     check_addresses(reported, &plan.nics)?;
     Ok(plan)
@@ -245,14 +256,14 @@ fn usable_mac(observed: &Observed, link: &Link) -> Result<MacAddr, PlanError> {
 }
 
 /// Both ends get their filters before either is up for the guest, so no frame crosses unjudged.
-fn steps(link: &Link, mac: MacAddr, tap: &IfName) -> Vec<Step> {
+fn steps(link: &Link, mac: MacAddr, tap: &IfName, identity: Option<Identity>) -> Vec<Step> {
     let name = || link.name.clone();
     let tap = || tap.clone();
     let mut steps = vec![
         Step::CreateTap { tap: tap() },
         Step::ShapeTap { tap: tap(), mtu: link.mtu.min(TAP_MAX_MTU) },
         Step::AddClsact { link: tap() },
-        Step::AddGuard { link: tap(), guard: Guard::FromGuest },
+        Step::AddGuard { link: tap(), guard: Guard::FromGuest(identity) },
         Step::AddRedirect { from: tap(), to: name() },
         Step::AddClsact { link: name() },
         Step::AddGuard { link: name(), guard: Guard::ToGuest(mac) },
@@ -279,6 +290,14 @@ fn nic(observed: &Observed, reported: &Reported, link: &Link, mac: MacAddr, wish
     let routes = guest_routes(&link.name, &addresses, &routes)?;
     let (name, network) = (link.name.clone(), reported.network.clone());
     Ok(Nic { name, network, data_path: wish.data_path, mac, mtu: link.mtu, queues: 1, addresses, routes })
+}
+
+/// Who a guest with this NIC is.
+fn identity(nic: &Nic) -> Result<Identity, PlanError> {
+    let addresses: Vec<IpAddr> = nic.addresses.iter().map(IpNetwork::ip).collect();
+    let gateways: Vec<IpAddr> = nic.routes.iter().filter_map(|route| route.gateway).collect();
+    let tell = |cause| PlanError::Identity { name: nic.name.clone(), cause };
+    Identity::new(nic.mac, &addresses, &gateways).map_err(tell)
 }
 
 /// Addresses in the order of the plugins' result, then other lasting ones in the kernel's.
@@ -381,7 +400,7 @@ impl fmt::Display for Step {
             Self::CreateTap { tap } => write!(f, "create tap `{tap}`"),
             Self::ShapeTap { tap, mtu } => write!(f, "set tap `{tap}` to MTU {mtu}"),
             Self::AddClsact { link } => write!(f, "add the clsact qdisc to `{link}`"),
-            Self::AddGuard { link, guard: Guard::FromGuest } => write!(f, "filter what the guest sends on `{link}`"),
+            Self::AddGuard { link, guard: Guard::FromGuest(_) } => write!(f, "filter what the guest sends on `{link}`"),
             Self::AddGuard { link, guard: Guard::ToGuest(mac) } => write!(f, "filter what `{link}` gets for `{mac}`"),
             Self::AddRedirect { from, to } => write!(f, "redirect from `{from}` to `{to}`"),
             Self::Raise { link } => write!(f, "bring up `{link}`"),

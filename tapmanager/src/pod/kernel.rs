@@ -11,9 +11,9 @@ use proto::tap::{Dns, IfName, Nic, PodNet};
 use tracing::{Instrument as _, debug};
 
 use super::world::{Network, Seen, Serving, World, WorldError};
+use crate::addressing::{self, Servers};
 use crate::blocking::off_reactor;
 use crate::cni::{Added, Cni, NetworkList, Target};
-use crate::dhcp::{self, Lease, Server};
 use crate::faults::Faults;
 use crate::journal::Record;
 use crate::net::{self, Joined, Reported, Wish};
@@ -110,12 +110,12 @@ impl World for Kernel {
     fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<PacketSocket>) -> Serving {
         Serving::start(|servers, cancel| {
             for (nic, socket) in net.nics.iter().zip(sockets) {
-                if let Some(lease) = Lease::of(nic, &net.dns, hostname, self.dhcp_lease) {
-                    let serve = dhcp::serve(socket, Server::new(lease), cancel.clone());
-                    let span = tracing::info_span!("dhcp", nic = nic.name.as_str());
+                if let Some(of_nic) = Servers::of(nic, &net.dns, hostname, self.dhcp_lease) {
+                    let serve = addressing::serve(socket, of_nic, cancel.clone());
+                    let span = tracing::info_span!("addressing", nic = nic.name.as_str());
                     servers.spawn(serve.instrument(span));
                 } else {
-                    debug!(nic = nic.name.as_str(), "no IPv4 address, so no DHCP");
+                    debug!(nic = nic.name.as_str(), "no address, so nothing to serve");
                     socket.close_off_reactor();
                 }
             }

@@ -1,15 +1,21 @@
 //! A small assembler for classic BPF, the filter language of packet sockets and of `cls_bpf`.
 //!
 //! Used by [`crate::net::filter`], which says what the programs decide, by [`super::tc`] and [`super::packet`], which
-//! hand them to the kernel. Jumps go forward only and reach 255 instructions (the machine's rule), so a label is used
-//! first and bound later; [`Assembler::finish`] refuses a program that breaks this. A load beyond the end of the frame
-//! ends a program with 0, which `cls_bpf` takes for "let the namespace's stack have it": programs for it must check
-//! lengths before they load, see [`Test::AtLeastX`].
+//! hand them to the kernel, and by [`super::ebpf`], which translates them. Jumps go forward only (the machine's rule),
+//! so a label is used first and bound later. The machine's conditional jumps reach 255 instructions: where that is not
+//! enough, [`Assembler::finish`] makes two instructions of one. A load beyond the end of the frame ends a program with
+//! 0, which `cls_bpf` takes for "let the namespace's stack have it": programs for it must check lengths before they
+//! load, see [`Test::AtLeastX`].
 //!
 //! Encoding: kernel header `linux/bpf_common.h`, meaning: `Documentation/networking/filter.rst`.
 
+use std::collections::BTreeSet;
+
 #[cfg(test)]
 pub(crate) mod interpreter;
+
+/// `BPF_MAXINSNS`: the most instructions of a classic program.
+const MAX_LEN: usize = 4096;
 
 // Classes, sizes, modes and operations of `linux/bpf_common.h` and `linux/filter.h`.
 const LD: u16 = 0x00;
@@ -42,7 +48,7 @@ const TAX: u16 = 0x00;
 /// Offset at which loads read what the kernel knows about the frame instead of its bytes (`SKF_AD_OFF`).
 const ANCILLARY: u32 = (-0x1000_i32).cast_unsigned();
 /// Whether the kernel took an 802.1Q tag off the frame (`SKF_AD_VLAN_TAG_PRESENT`).
-const VLAN_TAG_PRESENT: u32 = ANCILLARY + 48;
+pub(crate) const VLAN_TAG_PRESENT: u32 = ANCILLARY + 48;
 
 /// One instruction, as `struct sock_filter` has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +94,8 @@ pub(crate) enum Op {
     VlanTagged,
     /// `X` = 4 times the low four bits of this byte of the frame: the length of an IPv4 header.
     XIpv4HeaderLength(u32),
+    /// `A` = this.
+    AIs(u32),
     /// `X` = this.
     XIs(u32),
     /// `X` = `A`.
@@ -127,18 +135,22 @@ pub(crate) enum Test {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AssembleError {
     /// A label was never bound.
-    #[error("instruction {at} jumps to a label that is nowhere")]
+    #[error("step {at} jumps to a label that is nowhere")]
     Unbound {
         /// The jump.
         at: usize,
     },
-    /// A jump backwards or too far.
-    #[error("instruction {at} jumps to instruction {target}, which a classic BPF jump cannot reach")]
-    Unreachable {
+    /// A jump backwards.
+    #[error("step {at} jumps backwards, which classic BPF cannot")]
+    Backwards {
         /// The jump.
         at: usize,
-        /// Where to.
-        target: usize,
+    },
+    /// More than the kernel takes.
+    #[error("a program of {len} instructions, and the kernel takes {MAX_LEN}")]
+    TooLong {
+        /// Its length.
+        len: usize,
     },
 }
 
@@ -198,6 +210,7 @@ impl Assembler {
             Op::Length => (LD | W | LEN, 0),
             Op::VlanTagged => (LD | W | ABS, VLAN_TAG_PRESENT),
             Op::XIpv4HeaderLength(k) => (LDX | B | MSH, k),
+            Op::AIs(k) => (LD | W | IMM, k),
             Op::XIs(k) => (LDX | W | IMM, k),
             Op::XIsA => (MISC | TAX, 0),
             Op::Add(k) => (ALU | ADD, k),
@@ -234,28 +247,57 @@ impl Assembler {
 
     /// The program.
     pub(crate) fn finish(self) -> Result<Program, AssembleError> {
-        let labels = self.labels;
-        let distance = |at: usize, label: Label| {
-            let target = labels.get(label.0).copied().flatten().ok_or(AssembleError::Unbound { at })?;
-            let skipped = target.checked_sub(at + 1).ok_or(AssembleError::Unreachable { at, target })?;
-            Ok((skipped, target))
-        };
-        let place = |(at, draft): (usize, Draft)| match draft {
-            Draft::Done(instruction) => Ok(instruction),
-            Draft::Jump(label) => {
-                let (skipped, target) = distance(at, label)?;
-                let k = u32::try_from(skipped).map_err(|_| AssembleError::Unreachable { at, target })?;
-                Ok(Instruction { code: JMP | JA, jt: 0, jf: 0, k })
+        // The conditional jumps that reach their label only by a jump of their own. Each round finds more or is the
+        // last.
+        let mut far = vec![false; self.code.len()];
+        loop {
+            let (instructions, too_far) = self.emit(&far)?;
+            if too_far.is_empty() {
+                let len = instructions.len();
+                return if len > MAX_LEN { Err(AssembleError::TooLong { len }) } else { Ok(Program { instructions }) };
             }
-            Draft::When { code, k, label, holds } => {
-                let (skipped, target) = distance(at, label)?;
-                let skipped = u8::try_from(skipped).map_err(|_| AssembleError::Unreachable { at, target })?;
-                let (jt, jf) = if holds { (skipped, 0) } else { (0, skipped) };
-                Ok(Instruction { code, jt, jf, k })
-            }
+            far.iter_mut().enumerate().filter(|(at, _)| too_far.contains(at)).for_each(|(_, far)| *far = true);
+        }
+    }
+
+    /// The instructions when these jumps are far ones, and which others should be.
+    fn emit(&self, far: &[bool]) -> Result<(Vec<Instruction>, BTreeSet<usize>), AssembleError> {
+        let mut starts = vec![0];
+        starts.extend(far.iter().scan(0, |end, far| {
+            *end += 1 + usize::from(*far);
+            Some(*end)
+        }));
+        // From behind the instruction at `from` to the label.
+        let distance = |at: usize, from: usize, label: Label| {
+            let target = self.labels.get(label.0).copied().flatten().ok_or(AssembleError::Unbound { at })?;
+            let target = starts.get(target).copied().ok_or(AssembleError::Unbound { at })?;
+            let skipped = target.checked_sub(from + 1).ok_or(AssembleError::Backwards { at })?;
+            u32::try_from(skipped).map_err(|_| AssembleError::TooLong { len: target })
         };
-        let instructions = self.code.into_iter().enumerate().map(place).collect::<Result<_, _>>()?;
-        Ok(Program { instructions })
+        let always = |k| Instruction { code: JMP | JA, jt: 0, jf: 0, k };
+        let mut instructions = Vec::new();
+        let mut too_far = BTreeSet::new();
+        for (at, (draft, far)) in self.code.iter().zip(far).enumerate() {
+            let here = instructions.len();
+            match *draft {
+                Draft::Done(instruction) => instructions.push(instruction),
+                Draft::Jump(label) => instructions.push(always(distance(at, here, label)?)),
+                Draft::When { code, k, label, holds } if *far => {
+                    let (jt, jf) = if holds { (0, 1) } else { (1, 0) };
+                    instructions.push(Instruction { code, jt, jf, k });
+                    instructions.push(always(distance(at, here + 1, label)?));
+                }
+                Draft::When { code, k, label, holds } => {
+                    let skipped = u8::try_from(distance(at, here, label)?).unwrap_or_else(|_| {
+                        too_far.insert(at);
+                        u8::MAX
+                    });
+                    let (jt, jf) = if holds { (skipped, 0) } else { (0, skipped) };
+                    instructions.push(Instruction { code, jt, jf, k });
+                }
+            }
+        }
+        Ok((instructions, too_far))
     }
 
     fn branch(&mut self, test: Test, label: Label, holds: bool) {

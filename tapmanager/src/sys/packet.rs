@@ -1,6 +1,6 @@
 //! Packet sockets on taps: how the pod's DHCP server hears its guest and nobody else.
 //!
-//! Opened inside a namespace by [`crate::net`], read and written by `dhcp::serve` on the one runtime. With
+//! Opened inside a namespace by [`crate::net`], read and written by `addressing::serve` on the one runtime. With
 //! `ETH_P_ALL` the socket sees the guest's frames before the tap's filters drop them, so nothing has to leave the pod
 //! to be answered. What it sends goes to the guest and nowhere else.
 //!
@@ -20,6 +20,10 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, 
 use super::bpf::Program;
 use super::ready::Ready;
 
+/// What the guest's frames may take of the kernel's memory before they are read, as the kernel counts: a few dozen frames.
+/// The default is 16 times that, for each of a node's guests that floods its server.
+const RECEIVE_BUFFER: i32 = 16 << 10;
+
 /// A bound packet socket of one link.
 #[derive(Debug)]
 pub(crate) struct PacketSocket {
@@ -34,6 +38,8 @@ impl PacketSocket {
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
         // Without this it would also hear all that goes to the guest.
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
+        // The kernel doubles it, for its own books.
+        set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
         attach_filter(&socket, filter)?;
         bind(&socket, ifindex)?;
         Ok(Self { ready: Ready::register(socket)? })

@@ -144,7 +144,7 @@ impl Links for Fake {
         self.remove(format!("clsact {link}"), link)
     }
 
-    fn add_guard(&mut self, link: &IfName, _: Guard) -> Result<(), StepError> {
+    fn add_guard(&mut self, link: &IfName, _: &Guard) -> Result<(), StepError> {
         self.step(format!("guard {link}"), None)
     }
 
@@ -177,10 +177,10 @@ fn plan() -> Vec<Step> {
         Step::CreateTap { tap: tap0.clone() },
         Step::ShapeTap { tap: tap0.clone(), mtu: 1400 },
         Step::AddClsact { link: tap0.clone() },
-        Step::AddGuard { link: tap0.clone(), guard: Guard::FromGuest },
+        Step::AddGuard { link: tap0.clone(), guard: Guard::FromGuest(None) },
         Step::AddRedirect { from: tap0.clone(), to: eth0.clone() },
         Step::AddClsact { link: eth0.clone() },
-        Step::AddGuard { link: eth0.clone(), guard: Guard::FromGuest },
+        Step::AddGuard { link: eth0.clone(), guard: Guard::FromGuest(None) },
         Step::AddRedirect { from: eth0.clone(), to: tap0.clone() },
         Step::Raise { link: eth0 },
         Step::Raise { link: tap0.clone() },

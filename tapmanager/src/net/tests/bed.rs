@@ -250,5 +250,5 @@ fn is(link: &LinkMessage, name: &str) -> bool {
 }
 
 pub(super) fn wish() -> Wish {
-    Wish { data_path: proto::tap::DataPath::Tc, queues: 1, anti_spoof: true }
+    Wish { data_path: proto::tap::DataPath::Tc, queues: 1, anti_spoof: false }
 }

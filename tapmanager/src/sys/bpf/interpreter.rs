@@ -49,6 +49,7 @@ pub(crate) fn run(program: &Program, input: Input<'_>) -> u32 {
             _ => {
                 match now.code {
                     0x80 => a = u32::try_from(frame.len()).expect("short frame"),
+                    0x00 => a = k,
                     0x01 => x = k,
                     0x07 => x = a,
                     0x04 => a = a.wrapping_add(k),

@@ -61,20 +61,41 @@ fn a_label_that_is_nowhere_is_refused() {
 }
 
 #[test]
-fn a_jump_backwards_or_too_far_is_refused() {
+fn a_jump_backwards_is_refused() {
     let mut asm = Assembler::default();
     let back = asm.label();
     asm.bind(back);
     asm.jump(back);
-    assert_eq!(asm.finish(), Err(AssembleError::Unreachable { at: 0, target: 0 }));
+    assert_eq!(asm.finish(), Err(AssembleError::Backwards { at: 0 }));
+}
 
-    for (between, reaches) in [(255, true), (256, false)] {
+#[test]
+fn conditional_jumps_reach_any_distance() {
+    for between in [0, 254, 255, 256, 300, 3000] {
+        for (len, holds) in [(20, true), (19, false)] {
+            let build = |asm: &mut Assembler| {
+                let (far, further) = (asm.label(), asm.label());
+                asm.op(Op::Length);
+                asm.when(Test::Is(20), far);
+                asm.unless(Test::Is(20), further);
+                (0..between).for_each(|_| asm.op(Op::XIs(0)));
+                asm.give(3);
+                asm.bind(far);
+                asm.give(4);
+                asm.bind(further);
+                asm.give(5);
+            };
+            assert_eq!(decide(build, &vec![0; len]), if holds { 4 } else { 5 }, "{between} instructions between");
+        }
+    }
+}
+
+#[test]
+fn a_program_longer_than_the_kernel_takes_is_refused() {
+    for (steps, fits) in [(4095, true), (4096, false)] {
         let mut asm = Assembler::default();
-        let far = asm.label();
-        asm.when(Test::Is(0), far);
-        (0..between).for_each(|_| asm.op(Op::Length));
-        asm.bind(far);
+        (0..steps).for_each(|_| asm.op(Op::Length));
         asm.give(0);
-        assert_eq!(asm.finish().is_ok(), reaches, "{between} instructions between");
+        assert_eq!(asm.finish().is_ok(), fits, "{steps}");
     }
 }
