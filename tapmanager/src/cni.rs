@@ -10,6 +10,7 @@
 
 mod conf;
 mod exec;
+mod exercise;
 mod plugin;
 mod result;
 mod version;
@@ -26,6 +27,8 @@ use proto::tap::{IfName, PodId};
 use serde_json::{Map, Value};
 
 use crate::spawner::Spawner;
+
+pub use exercise::exercise;
 
 pub(crate) use conf::{ConfError, NetworkList};
 pub(crate) use plugin::{Command, PluginError};
