@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use proto::tap::QemuUser;
+use proto::tap::{DataPath, QemuUser};
 use serde::{Deserialize, Serialize};
 
 /// Where the configuration is looked for when the command line names no file.
@@ -14,6 +14,8 @@ pub const DEFAULT_FILE: &str = "/etc/virtlet/tapmanager.toml";
 
 /// Longest path of a socket: `sun_path` of unix(7), less the closing zero.
 const MAX_SOCKET_PATH: usize = 107;
+/// A pod's descriptors travel in one message, which has room for 253; a queue and its vhost are two.
+const MAX_QUEUES: u16 = 64;
 const HOUR: Duration = Duration::from_secs(3600);
 /// RFC 2131 section 3.3: all ones would be "for ever".
 const MAX_LEASE: Duration = Duration::from_secs(u32::MAX as u64 - 1);
@@ -43,6 +45,29 @@ pub struct Config {
     /// Lease time that DHCP offers, in seconds. Default 86400.
     #[serde(rename = "dhcp_lease_s", with = "seconds")]
     pub dhcp_lease: Duration,
+    /// How links and taps are joined where a pod does not say: `tc`, `ebpf`, `bridge` or `macvtap`. Default `tc`.
+    pub data_path: DataPath,
+    /// Whether guests are held to their own MAC and IP addresses where a pod does not say. Default true.
+    pub anti_spoof: bool,
+    /// Most queues of a NIC, which has one for each CPU of its machine. Default 8.
+    pub max_queues: u16,
+    /// Whether machines are given vhost-net: `auto` if the node has it, or `off`. Default `auto`.
+    pub vhost: Vhost,
+    /// Directory that Multus keeps the results of its delegates in. Default `/var/lib/cni/multus`.
+    pub multus_dir: PathBuf,
+    /// Directory of the CNI result cache. Default `/var/lib/cni`.
+    pub cni_cache_dir: PathBuf,
+    /// Whether CNI GC is run; only right where no other runtime uses the node's networks. Default false.
+    pub cni_gc: bool,
+    /// How often what belongs to no pod is taken away, in seconds; 0 is only at the start and when asked. Default 600.
+    #[serde(rename = "collect_every_s", with = "seconds")]
+    pub collect_every: Duration,
+    /// Pause after the first failure to take a pod away, in seconds; each further one is twice as long. Default 2.
+    #[serde(rename = "detach_retry_s", with = "seconds")]
+    pub detach_retry: Duration,
+    /// How long after that failure a detach is answered all the same, in seconds. Default 300.
+    #[serde(rename = "detach_give_up_s", with = "seconds")]
+    pub detach_give_up: Duration,
     /// User id that QEMU runs as; with `qemu_gid` it overrides what controld says. Default: what controld says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qemu_uid: Option<u32>,
@@ -55,6 +80,16 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Least important lines that are logged: `error`, `warn`, `info`, `debug` or `trace`. Default `info`.
     pub log_level: LogLevel,
+}
+
+/// Whether machines are given vhost-net.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Vhost {
+    /// If the node has it.
+    Auto,
+    /// Never.
+    Off,
 }
 
 /// How log lines look.
@@ -127,6 +162,16 @@ impl Default for Config {
             arm_ttl: Duration::from_secs(120),
             vmwrapper: "/usr/lib/virtlet/vmwrapper".into(),
             dhcp_lease: 24 * HOUR,
+            data_path: DataPath::Tc,
+            anti_spoof: true,
+            max_queues: 8,
+            vhost: Vhost::Auto,
+            multus_dir: "/var/lib/cni/multus".into(),
+            cni_cache_dir: "/var/lib/cni".into(),
+            cni_gc: false,
+            collect_every: Duration::from_secs(600),
+            detach_retry: Duration::from_secs(2),
+            detach_give_up: Duration::from_secs(300),
             qemu_uid: None,
             qemu_gid: None,
             seccomp: true,
@@ -176,12 +221,16 @@ impl Config {
             ("netns_dir", &self.netns_dir),
             ("cni_conf_dir", &self.cni_conf_dir),
             ("vmwrapper", &self.vmwrapper),
+            ("multus_dir", &self.multus_dir),
+            ("cni_cache_dir", &self.cni_cache_dir),
         ];
         let plugin_dirs = self.cni_plugin_dirs.iter().map(|dir| ("cni_plugin_dirs", dir));
         let times = [
             ("cni_deadline_s", self.cni_deadline, HOUR, "is not between 1 and 3600"),
             ("arm_ttl_s", self.arm_ttl, HOUR, "is not between 1 and 3600"),
             ("dhcp_lease_s", self.dhcp_lease, MAX_LEASE, "is not between 1 and 4294967294"),
+            ("detach_retry_s", self.detach_retry, HOUR, "is not between 1 and 3600"),
+            ("detach_give_up_s", self.detach_give_up, 24 * HOUR, "is not between 1 and 86400"),
         ];
         let refuse = |key, problem| Err(ConfigError::Value { key, problem });
         for (key, path) in paths.into_iter().chain(plugin_dirs) {
@@ -196,6 +245,12 @@ impl Config {
             if time < Duration::from_secs(1) || time > most {
                 return refuse(key, problem);
             }
+        }
+        if self.collect_every > 24 * HOUR {
+            return refuse("collect_every_s", "is not between 0 and 86400");
+        }
+        if !(1..=MAX_QUEUES).contains(&self.max_queues) {
+            return refuse("max_queues", "is not between 1 and 64");
         }
         if self.handoff_socket().as_os_str().len() > MAX_SOCKET_PATH {
             return refuse("run_dir", "is too long: a socket's path has at most 107 bytes");

@@ -15,17 +15,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::net::UnixListener;
-use tokio::time::timeout;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::chain::Chain;
 use crate::cni::Cni;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Vhost};
 use crate::faults::Faults;
 use crate::journal::durable::DurableError;
 use crate::journal::{Journal, JournalError, Loaded};
-use crate::pod::{Kernel, Pods, Tools};
+use crate::pod::{Kernel, Patience, Pods, Settings, Tools};
 use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
 use access::QemuAccess;
@@ -108,6 +108,7 @@ pub struct Daemon {
     control: UnixListener,
     handoff: UnixListener,
     sockets: [PathBuf; 2],
+    collect_every: Duration,
     _lock: StateLock,
 }
 
@@ -154,28 +155,36 @@ impl Daemon {
             error!(error = %Chain(file), "a pod is not recovered");
         }
         let cni = Cni::new(config.cni_conf_dir.clone(), config.cni_plugin_dirs.clone(), config.cni_deadline, spawner);
-        let tools =
-            Tools { world: Kernel::new(cni, config.dhcp_lease), journal, netns_dir: config.netns_dir.clone(), faults };
+        let world = Kernel::new(cni, config.dhcp_lease, config.vhost == Vhost::Auto);
+        let place = (config.netns_dir.clone(), startup::boot_id()?);
+        let tools = Tools::new(world, journal, place, settings(&config), faults);
         let access = QemuAccess::load(&config);
         let service = Arc::new(Service::new(Pods::new(tools), access, &config, &unreadable)?);
-        recover(&service, records).await;
+        come_up(&service, records).await;
         let sockets = [config.control_socket(), config.handoff_socket()];
         let listen = |path| rpc::bind(path).map_err(ListenError::from);
-        let daemon =
-            Self { control: listen(&sockets[0])?, handoff: listen(&sockets[1])?, service, sockets, _lock: lock };
+        let daemon = Self {
+            control: listen(&sockets[0])?,
+            handoff: listen(&sockets[1])?,
+            service,
+            sockets,
+            collect_every: config.collect_every,
+            _lock: lock,
+        };
         daemon.service.access().open_socket().map_err(ListenError::from)?;
         Ok(daemon)
     }
 
     /// Answers until `shutdown`, then finishes what is being worked on and closes the sockets.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { service, control, handoff, sockets, _lock } = self;
+        let Self { service, control, handoff, sockets, collect_every, _lock } = self;
         let going_down = CancellationToken::new();
         let control_edge = Arc::new(Control(Arc::clone(&service)));
         let handoff_edge = Arc::new(HandOff(Arc::clone(&service)));
         let servers = [
             tokio::spawn(rpc::serve(control, control_edge, CONTROL_LIMITS, going_down.clone())),
             tokio::spawn(rpc::serve(handoff, handoff_edge, HANDOFF_LIMITS, going_down.clone())),
+            tokio::spawn(collect(Arc::clone(&service), collect_every, going_down.clone())),
         ];
         info!("serving");
         shutdown.await;
@@ -193,15 +202,44 @@ impl Daemon {
     }
 }
 
-async fn recover(service: &Arc<Service<Kernel>>, records: crate::journal::Records) {
-    if records.is_empty() {
-        return;
+/// Recovers pods, then collects what belongs to none: only after the recovery is it known which is which.
+async fn come_up(service: &Arc<Service<Kernel>>, records: crate::journal::Records) {
+    if !records.is_empty() {
+        info!(pods = records.len(), "recovering");
     }
-    info!(pods = records.len(), "recovering");
     let service = Arc::clone(service);
-    let recovery = tokio::spawn(async move { service.pods().recover(records).await });
+    let recovery = tokio::spawn(async move {
+        service.pods().recover(records).await;
+        service.pods().collect().await;
+    });
     if timeout(RECOVERY_WAIT, recovery).await.is_err() {
         warn!("recovery of some pods goes on while others are served");
+    }
+}
+
+/// Collects from time to time until the daemon goes down.
+async fn collect(service: Arc<Service<Kernel>>, every: Duration, going_down: CancellationToken) {
+    if every.is_zero() {
+        return;
+    }
+    let mut times = interval_at(Instant::now() + every, every);
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = going_down.cancelled() => return,
+            _ = times.tick() => {}
+        }
+        service.pods().collect().await;
+    }
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        data_path: config.data_path,
+        anti_spoof: config.anti_spoof,
+        max_queues: config.max_queues,
+        patience: Patience { first_pause: config.detach_retry, give_up: config.detach_give_up },
+        cni_gc: config.cni_gc,
     }
 }
 

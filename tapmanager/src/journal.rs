@@ -1,9 +1,15 @@
 //! What the daemon must remember about each pod to undo it: one JSON file per pod in `<state_dir>/pods`.
 //!
-//! Called by the pods' actors, one write before a pod is touched (intent) and one after (result), and once at the
-//! start. An actor is the only writer of its pod's file.
+//! Called by the pods' actors: one write before a pod is touched (intent), one after each network that was added, and
+//! one at the end (result); and once at the start. An actor is the only writer of its pod's files.
 //!
 //! - A file is replaced as a whole ([`durable`]), so it is never torn by us.
+//! - Intent and result outlive a power failure. What is written on the way, and that a pod is being taken away, only
+//!   has to outlive the daemon: it goes unflushed into a note, `POD.note`, beside `POD.json`, whose place it takes as
+//!   long as it is there. A note that a power failure tore is as good as none: the intent below it names all that has
+//!   to be undone. A note that is older than its file, because the daemon was killed before it could remove it, says
+//!   what was true a moment before, and acting on that is right as well.
+//! - Records of the first release are read as well ([`first`]).
 //! - A file that does not parse, names another pod, or comes from a newer release is never touched: it is reported,
 //!   and its pod cannot be attached until somebody has looked at it.
 //! - The directory is read once; lists come from memory.
@@ -11,6 +17,7 @@
 //! All functions block on the disk: call them off the reactor.
 
 pub(crate) mod durable;
+mod first;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -19,37 +26,79 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
-use proto::tap::{Attach, PodId, PodNet, PodPhase};
+use proto::tap::{Attach, DataPath, IfName, NetworkAsk, PodId, PodNet, PodPhase};
 use serde::{Deserialize, Serialize};
 
 use crate::cni::NetworkList;
-use durable::{DurableError, Existing};
+use durable::{DurableError, Existing, Keep};
+use first::{FIRST, FirstRecord};
 
 /// Version of the files. Any change of meaning raises it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Longest file that is read. Ours have some kilobytes; a plugin's result may have some more.
 const MAX_FILE: u64 = 4 << 20;
 const SUFFIX: &str = ".json";
+const NOTE_SUFFIX: &str = ".note";
 
 /// One pod, as written down.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     version: u32,
+    /// The boot of the node in which it was made (`/proc/sys/kernel/random/boot_id`). The first release wrote none.
+    pub(crate) boot: Option<String>,
     /// How far it was when this was written.
     pub(crate) phase: PodPhase,
     /// What was asked for.
     pub(crate) request: Attach,
     /// File of the pod's namespace. It is ours from the intent on: it did not exist before.
     pub(crate) netns: PathBuf,
-    /// The network configuration of ADD, because DEL has to use the same.
-    pub(crate) network: NetworkList,
-    /// The plugins' final result, verbatim, for DEL.
-    pub(crate) result: Option<serde_json::Value>,
+    /// What the request left open, as it was decided.
+    pub(crate) choices: Choices,
+    /// The networks in the order of ADD. Those whose DEL is done are taken off.
+    pub(crate) attachments: Vec<Attachment>,
     /// What the pod was given.
     pub(crate) net: Option<PodNet>,
-    /// How many times in a row DEL failed for want of a plugin.
-    pub(crate) plugin_missing: u32,
+    /// Since when it cannot be taken away.
+    pub(crate) failing: Option<Failing>,
+}
+
+/// How a pod's links are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Choices {
+    /// How a link and its tap are joined.
+    pub(crate) data_path: DataPath,
+    /// Most queues of a tap.
+    pub(crate) queues: u16,
+    /// Whether the guest is held to its own addresses.
+    pub(crate) anti_spoof: bool,
+}
+
+/// A network of a pod.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Attachment {
+    /// The network configuration of ADD, because DEL has to use the same.
+    pub(crate) network: NetworkList,
+    /// Name of the link that its plugins are asked to make.
+    pub(crate) ifname: IfName,
+    /// What was asked for.
+    pub(crate) ask: NetworkAsk,
+    /// The plugins' final result, verbatim, for DEL.
+    pub(crate) result: Option<serde_json::Value>,
+}
+
+/// A pod that could not be taken away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Failing {
+    /// When the first try failed, in seconds since 1970.
+    pub(crate) since: u64,
+    /// Tries that failed.
+    pub(crate) tries: u32,
+    /// Why the last one failed.
+    pub(crate) why: String,
 }
 
 /// Records by pod.
@@ -129,23 +178,36 @@ struct VersionOnly {
 }
 
 impl Record {
-    /// The intent to attach `request`'s pod.
-    pub(crate) const fn intent(request: Attach, netns: PathBuf, network: NetworkList) -> Self {
+    /// The intent to attach `request`'s pod in the boot `boot`.
+    pub(crate) const fn intent(
+        request: Attach,
+        boot: String,
+        netns: PathBuf,
+        choices: Choices,
+        attachments: Vec<Attachment>,
+    ) -> Self {
         Self {
             version: VERSION,
+            boot: Some(boot),
             phase: PodPhase::Attaching,
             request,
             netns,
-            network,
-            result: None,
+            choices,
+            attachments,
             net: None,
-            plugin_missing: 0,
+            failing: None,
         }
     }
 
     /// The pod.
     pub(crate) const fn pod(&self) -> &PodId {
         &self.request.pod
+    }
+
+    /// Forgets the networks whose ADD cannot have begun: each result was written before the next ADD began.
+    pub(crate) fn keep_begun(&mut self) {
+        let done = self.attachments.iter().take_while(|attachment| attachment.result.is_some()).count();
+        self.attachments.truncate(done + 1);
     }
 }
 
@@ -166,57 +228,96 @@ impl Journal {
 
     /// Reads every file.
     pub(crate) fn load(&self) -> Result<Loaded, JournalError> {
-        let failed = |cause| JournalError::Open { path: self.dir.clone(), cause };
         let mut loaded = Loaded::default();
-        let mut paths: Vec<PathBuf> = Vec::new();
-        for entry in fs::read_dir(&self.dir).map_err(failed)? {
-            paths.push(entry.map_err(failed)?.path());
-        }
-        paths.sort();
-        for path in paths {
+        for path in self.paths()? {
             match read(&path) {
                 Ok(Found::Record(record)) => {
-                    loaded.records.insert(record.pod().clone(), *record);
+                    let record = self.noted(record.pod()).unwrap_or(*record);
+                    loaded.records.insert(record.pod().clone(), record);
                 }
-                Ok(Found::Temp) => {}
+                Ok(Found::Aside) => {}
                 Err(cause) => loaded.unreadable.push(Unreadable { path, cause }),
             }
         }
         Ok(loaded)
     }
 
-    /// Removes what a crash in the middle of a write left: files that bear exactly the name that we give them.
-    pub(crate) fn sweep(&self) -> Result<(), JournalError> {
-        let failed = |cause| JournalError::Open { path: self.dir.clone(), cause };
-        for entry in fs::read_dir(&self.dir).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            if let Some(name) = name.to_str().filter(|name| is_temp(name)) {
+    /// Reads the record of one pod; `None` if there is none that is understood.
+    pub(crate) fn read(&self, pod: &PodId) -> Option<Record> {
+        match read(&self.dir.join(file_name(pod))) {
+            Ok(Found::Record(record)) => Some(self.noted(pod).unwrap_or(*record)),
+            Ok(Found::Aside) | Err(_) => None,
+        }
+    }
+
+    /// Whether there is a file of the pod, understood or not.
+    pub(crate) fn has(&self, pod: &PodId) -> bool {
+        fs::symlink_metadata(self.dir.join(file_name(pod))).is_ok()
+    }
+
+    /// Removes what a crash in the middle of a write left: files that bear exactly the name that we give them, and
+    /// notes that belong to no record. Returns how many.
+    pub(crate) fn sweep(&self) -> Result<usize, JournalError> {
+        let mut swept = 0;
+        for path in self.paths()? {
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let stray = is_temp(name) || pod_of_note(name).is_some_and(|pod| !self.has(&pod));
+            if stray {
                 durable::remove(&self.dir, name)?;
+                swept += 1;
             }
         }
-        Ok(())
+        Ok(swept)
     }
 
-    /// Writes the first record of a pod. A file of that pod must not exist.
+    /// Writes the first record of a pod. A file of that pod must not exist. It outlives the daemon when this returns,
+    /// and a power failure once [`Self::flush`] has returned.
     pub(crate) fn create(&self, record: &Record) -> Result<(), JournalError> {
-        self.write(record, Existing::Keep)
+        self.write(record, &file_name(record.pod()), Existing::Keep, Keep::ForGood)
     }
 
-    /// Writes a later record of a pod.
+    /// Makes all created records outlive a power failure.
+    pub(crate) fn flush(&self) -> Result<(), JournalError> {
+        Ok(durable::flush_dir(&self.dir)?)
+    }
+
+    /// Writes a later record of a pod so that it outlives the daemon.
+    pub(crate) fn note(&self, record: &Record) -> Result<(), JournalError> {
+        self.write(record, &note_name(record.pod()), Existing::Replace, Keep::ForThisBoot)
+    }
+
+    /// Writes a later record of a pod for good.
     pub(crate) fn replace(&self, record: &Record) -> Result<(), JournalError> {
-        self.write(record, Existing::Replace)
+        self.write(record, &file_name(record.pod()), Existing::Replace, Keep::ForGood)?;
+        Ok(durable::remove(&self.dir, &note_name(record.pod()))?)
     }
 
     /// Forgets a pod; fine if it is unknown.
     pub(crate) fn remove(&self, pod: &PodId) -> Result<(), JournalError> {
+        // The note first: without its file it would be nothing.
+        durable::remove(&self.dir, &note_name(pod))?;
         Ok(durable::remove(&self.dir, &file_name(pod))?)
     }
 
-    fn write(&self, record: &Record, existing: Existing) -> Result<(), JournalError> {
+    fn paths(&self) -> Result<Vec<PathBuf>, JournalError> {
+        let failed = |cause| JournalError::Open { path: self.dir.clone(), cause };
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(failed)? {
+            paths.push(entry.map_err(failed)?.path());
+        }
+        paths.sort();
+        Ok(paths)
+    }
+
+    fn noted(&self, pod: &PodId) -> Option<Record> {
+        parse(&self.dir.join(note_name(pod)), pod).ok()
+    }
+
+    fn write(&self, record: &Record, name: &str, existing: Existing, keep: Keep) -> Result<(), JournalError> {
         let pod = record.pod();
         let bytes =
             serde_json::to_vec_pretty(record).map_err(|cause| JournalError::Encode { pod: pod.clone(), cause })?;
-        durable::write(&self.dir, &file_name(pod), &bytes, existing).map_err(|error| {
+        durable::write(&self.dir, name, &bytes, existing, keep).map_err(|error| {
             if error.is_occupied() { JournalError::Occupied { pod: pod.clone() } } else { error.into() }
         })
     }
@@ -224,41 +325,55 @@ impl Journal {
 
 enum Found {
     Record(Box<Record>),
-    /// Not yet in place when we were killed: what it was to replace still holds.
-    Temp,
+    /// Not yet in place when we were killed, so what it was to replace still holds; or a note, which is looked at with
+    /// its record.
+    Aside,
 }
 
 fn file_name(pod: &PodId) -> String {
     format!("{}{SUFFIX}", pod.as_str())
 }
 
+fn note_name(pod: &PodId) -> String {
+    format!("{}{NOTE_SUFFIX}", pod.as_str())
+}
+
 fn pod_of(name: &str) -> Option<PodId> {
     name.strip_suffix(SUFFIX)?.parse().ok()
 }
 
+fn pod_of_note(name: &str) -> Option<PodId> {
+    name.strip_suffix(NOTE_SUFFIX)?.parse().ok()
+}
+
 fn is_temp(name: &str) -> bool {
-    durable::name_of_temp(name).and_then(pod_of).is_some()
+    durable::name_of_temp(name).and_then(|name| pod_of(name).or_else(|| pod_of_note(name))).is_some()
 }
 
 fn read(path: &Path) -> Result<Found, UnreadableCause> {
     let name = path.file_name().and_then(|name| name.to_str()).ok_or(UnreadableCause::Name)?;
-    if is_temp(name) {
-        return Ok(Found::Temp);
+    if is_temp(name) || pod_of_note(name).is_some() {
+        return Ok(Found::Aside);
     }
     let pod = pod_of(name).ok_or(UnreadableCause::Name)?;
+    parse(path, &pod).map(|record| Found::Record(Box::new(record)))
+}
+
+fn parse(path: &Path, pod: &PodId) -> Result<Record, UnreadableCause> {
     let bytes = read_bounded(path)?;
     let VersionOnly { version } = serde_json::from_slice(&bytes)?;
-    if version != VERSION {
-        return Err(UnreadableCause::Version { theirs: version });
-    }
-    let record: Record = serde_json::from_slice(&bytes)?;
-    if *record.pod() != pod {
+    let record: Record = match version {
+        VERSION => serde_json::from_slice(&bytes)?,
+        FIRST => serde_json::from_slice::<FirstRecord>(&bytes)?.into(),
+        theirs => return Err(UnreadableCause::Version { theirs }),
+    };
+    if record.pod() != pod {
         return Err(UnreadableCause::OtherPod { pod: record.request.pod });
     }
     if record.phase == PodPhase::Attached && record.net.is_none() {
         return Err(UnreadableCause::NoNetwork);
     }
-    Ok(Found::Record(Box::new(record)))
+    Ok(record)
 }
 
 /// Neither a link nor a fifo in the directory may lead us away or hold us up.

@@ -2,18 +2,18 @@
 //!
 //! Called by the pod's actor. [`join`] looks at the namespace ([`observe`]), decides ([`plan`], pure) and does it
 //! ([`apply`] on [`kernel`]), all on one short thread inside the namespace. What crosses between guest and network,
-//! and what does not, is [`filter`]'s.
+//! and what does not, is [`filter`]'s. Afterwards [`stand`] compares the namespace with what was made.
 //!
-//! Invariants: addresses, routes, MAC and MTU stay on the CNI's link as its plugin left them (their DEL needs them), the
-//! guest gets copies; whatever comes in on either link goes out of the other or is dropped, so the namespace's own
-//! stack hears nothing; no descriptor of a tap is kept.
+//! Invariants, on every data path: addresses, routes, MAC and MTU stay on the CNI's link as its plugin left them (their
+//! CHECK and DEL need them), the guest gets copies; whatever comes in on either end goes out of the other or is dropped,
+//! so the namespace's own stack hears nothing; no descriptor of a tap is kept.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use ipnetwork::IpNetwork;
-use proto::tap::{DataPath, IfName, MacAddr, Nic};
+use proto::tap::{DataPath, IfName, Nic, NicStats};
 
 use crate::faults::Faults;
 use crate::sys::link::{self, Link};
@@ -21,13 +21,18 @@ use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
 use crate::sys::tap::{self, TapError};
-use crate::sys::tc;
+use crate::sys::tc::{self, Hook};
+use crate::sys::{macvtap, vhost};
 
 mod apply;
 pub(crate) mod filter;
 mod kernel;
 mod observe;
 mod plan;
+mod stand;
+mod stats;
+
+use stand::{Guarded, Standing};
 
 const SYSFS: &str = "/sys";
 
@@ -36,8 +41,8 @@ const SYSFS: &str = "/sys";
 pub(crate) struct Joined {
     /// The guest's NICs, in its order.
     pub(crate) nics: Vec<Nic>,
-    /// The packet socket of each, on which its guest asks for DHCP.
-    pub(crate) dhcp: Vec<PacketSocket>,
+    /// The packet socket of each, on which its guest asks for DHCP; none of a NIC on which nothing can be said to it.
+    pub(crate) dhcp: Vec<Option<PacketSocket>>,
 }
 
 /// How a pod's links are to be joined, where they allow a choice.
@@ -62,6 +67,15 @@ pub(crate) struct Reported {
     pub(crate) addresses: Vec<IpNetwork>,
 }
 
+/// The descriptors of one NIC, for its machine.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// One for each queue of its tap.
+    pub(crate) queues: Vec<OwnedFd>,
+    /// One of `/dev/vhost-net` for each queue, or none.
+    pub(crate) vhost: Vec<OwnedFd>,
+}
+
 /// Why a pod's network was not joined, joined again or taken apart.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
@@ -80,27 +94,11 @@ pub(crate) enum JoinError {
     /// A step failed.
     #[error(transparent)]
     Apply(#[from] Box<apply::ApplyError>),
-    /// A link of the pod is gone.
-    #[error("link `{name}` is gone from the pod's namespace; detach the pod and attach it again")]
-    LinkGone {
-        /// The link.
-        name: IfName,
-    },
-    /// A link of the pod has another MAC address than the guest.
-    #[error("link `{name}` no longer has the MAC address `{mac}`; detach the pod and attach it again")]
-    MacChanged {
-        /// The link.
-        name: IfName,
-        /// What it had.
-        mac: MacAddr,
-    },
-    /// The filters are not there as they were.
-    #[error("link `{name}` is no longer joined with `{other}`; detach the pod and attach it again")]
-    NotJoined {
-        /// The one.
-        name: IfName,
-        /// The other.
-        other: IfName,
+    /// Not as it was joined.
+    #[error("{}; detach the pod and attach it again", listed(found))]
+    Changed {
+        /// In what.
+        found: Vec<stand::Finding>,
     },
     /// No packet socket.
     #[error("failed to open a packet socket on `{tap}`")]
@@ -114,12 +112,28 @@ pub(crate) enum JoinError {
     /// A tap could not be opened.
     #[error(transparent)]
     Tap(#[from] TapError),
+    /// The device is there and does not open.
+    #[error("failed to open `{}`", vhost::DEVICE)]
+    Vhost(#[source] std::io::Error),
+}
+
+fn listed(found: &[stand::Finding]) -> String {
+    found.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The name of the tap of the guest's NIC at `place`, from 0.
 pub(crate) fn tap_name(place: usize) -> IfName {
+    numbered("tap", place)
+}
+
+/// The name of the bridge of the guest's NIC at `place`, from 0.
+fn bridge_name(place: usize) -> IfName {
+    numbered("vmbr", place)
+}
+
+fn numbered(name: &str, place: usize) -> IfName {
     // A machine word has at most 20 digits, but a pod has at most 15 NICs.
-    format!("tap{}", place % 1_000_000).parse().expect("at most ten letters and digits")
+    format!("{name}{}", place % 1_000_000).parse().expect("at most ten letters and digits")
 }
 
 /// Joins the links of a pod with taps, or changes nothing. `faults` counts each change of the kernel.
@@ -133,71 +147,144 @@ pub(crate) async fn join(
     netns.visit(move || join_here(&reported, &wish, &faults)).await?
 }
 
-/// Takes up a joined pod again after a restart: checks that all stands as [`join`] left it, and opens packet sockets.
-pub(crate) async fn rejoin(netns: &Netns, nics: &[Nic]) -> Result<Vec<PacketSocket>, JoinError> {
-    let nics: Vec<(IfName, MacAddr)> = nics.iter().map(|nic| (nic.name.clone(), nic.mac)).collect();
+/// Takes up a joined pod again after a restart or a repair: checks that its guest is connected and guarded, and opens
+/// packet sockets.
+pub(crate) async fn rejoin(netns: &Netns, nics: &[Nic]) -> Result<Vec<Option<PacketSocket>>, JoinError> {
+    // Whether the guards are those of today does not matter here.
+    let nics = guarded(nics, false)?;
     netns.visit(move || rejoin_here(&nics)).await?
 }
 
-/// Takes our filters off a pod's links, so that its CNI plugins find them as they left them; fine if there are none.
-/// The taps stay, joined with nothing, and go with the namespace.
+/// What is not as [`join`] left it; nothing when all is well.
+pub(crate) async fn check(netns: &Netns, nics: &[Nic], wish: &Wish) -> Result<Vec<String>, JoinError> {
+    let nics = guarded(nics, wish.anti_spoof)?;
+    let look = move || Ok(Standing::look(&mut Netlink::open()?, &nics)?.findings(&nics));
+    let findings: Result<Vec<stand::Finding>, JoinError> = netns.visit(look).await?;
+    Ok(findings?.iter().map(ToString::to_string).collect())
+}
+
+/// Makes again what our side lost, and tells what that was; what still stands is left alone. Packet sockets have to be
+/// opened again ([`rejoin`]). A machine that held a tap which is gone is not connected to the new one.
+pub(crate) async fn repair(
+    netns: &Netns,
+    nics: &[Nic],
+    wish: &Wish,
+    faults: &Arc<Faults>,
+) -> Result<Vec<String>, JoinError> {
+    let (nics, faults) = (guarded(nics, wish.anti_spoof)?, Arc::clone(faults));
+    netns.visit(move || repair_here(&nics, &faults)).await?
+}
+
+/// Counters of a pod's NICs, in their order.
+pub(crate) async fn stats(netns: &Netns, nics: &[Nic]) -> Result<Vec<NicStats>, JoinError> {
+    let nics = nics.to_vec();
+    let count = move || {
+        let mut netlink = Netlink::open()?;
+        Ok(stats::of(&nics, &link::counters(&mut netlink)?, &tc::drops(&mut netlink)?))
+    };
+    netns.visit(count).await?
+}
+
+/// Takes what is ours off a pod's links, so that its CNI plugins find them as they left them; fine if there is nothing.
+/// Taps stay, joined with nothing, and go with the namespace.
 pub(crate) async fn unjoin(netns: &Netns) -> Result<(), JoinError> {
     netns.visit(unjoin_here).await?
 }
 
-/// Opens the taps of a pod's NICs for a machine, in their order. The caller hands them on and closes them at once.
-pub(crate) async fn open_taps(netns: &Netns, count: usize) -> Result<Vec<OwnedFd>, JoinError> {
-    let open = move || (0..count).map(|place| tap::open(&tap_name(place))).collect::<Result<_, _>>();
-    Ok(netns.visit(open).await??)
+/// Opens the taps of a pod's NICs for a machine, in their order, and `/dev/vhost-net` if it is there and `vhost` is
+/// wanted. The caller hands them on and closes them at once.
+pub(crate) async fn open_taps(netns: &Netns, nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
+    let nics = nics.to_vec();
+    netns.visit(move || open_here(&nics, vhost)).await?
 }
 
 fn join_here(reported: &[Reported], wish: &Wish, faults: &Faults) -> Result<Joined, JoinError> {
     let mut netlink = Netlink::open()?;
     let observed = observe::observe(&mut netlink, Path::new(SYSFS))?;
     let plan = plan::plan(&observed, reported, wish)?;
-    let mut kernel = kernel::Kernel::new(netlink, &observed);
-    let dhcp = apply::apply(&mut kernel, &plan.steps, faults)?;
+    let mut kernel = kernel::Kernel::new(netlink, &observed.links);
+    let mut sockets = apply::apply(&mut kernel, &plan.steps, faults)?.into_iter();
+    let dhcp = plan.nics.iter().map(|nic| if hears_guest(nic) { sockets.next() } else { None }).collect();
     Ok(Joined { nics: plan.nics, dhcp })
 }
 
-fn rejoin_here(nics: &[(IfName, MacAddr)]) -> Result<Vec<PacketSocket>, JoinError> {
-    let mut netlink = Netlink::open()?;
-    let links = link::links(&mut netlink)?;
-    let find = |name: &IfName| {
-        let link = links.iter().find(|link| link.name == *name);
-        link.ok_or_else(|| JoinError::LinkGone { name: name.clone() })
-    };
-    let mut sockets = Vec::new();
-    for (place, (name, mac)) in nics.iter().enumerate() {
-        let (link, tap) = (find(name)?, find(&tap_name(place))?);
-        if link.mac != Some(*mac) {
-            return Err(JoinError::MacChanged { name: name.clone(), mac: *mac });
-        }
-        check_joined(&mut netlink, tap, link)?;
-        check_joined(&mut netlink, link, tap)?;
-        let socket = PacketSocket::open(tap.index, &filter::guest_requests());
-        sockets.push(socket.map_err(|cause| JoinError::Listen { tap: tap.name.clone(), cause })?);
-    }
-    Ok(sockets)
+/// Whether a packet socket can speak with the guest; if not, it is addressed by cloud-init.
+fn hears_guest(nic: &Nic) -> bool {
+    nic.data_path != DataPath::Macvtap
 }
 
-fn check_joined(netlink: &mut Netlink, from: &Link, to: &Link) -> Result<(), JoinError> {
-    let whole = tc::Ours { guard: true, redirect_to: Some(to.index) };
-    if from.up && tc::ours(netlink, from.index)? == whole {
-        return Ok(());
+fn guarded(nics: &[Nic], anti_spoof: bool) -> Result<Vec<Guarded>, JoinError> {
+    let guarded = |nic: &Nic| Ok(Guarded { nic: nic.clone(), guards: plan::Guards::of(nic, anti_spoof)? });
+    nics.iter().map(guarded).collect()
+}
+
+fn rejoin_here(nics: &[Guarded]) -> Result<Vec<Option<PacketSocket>>, JoinError> {
+    let standing = Standing::look(&mut Netlink::open()?, nics)?;
+    let found: Vec<_> = standing.findings(nics).into_iter().filter(stand::Finding::is_break).collect();
+    if !found.is_empty() {
+        return Err(JoinError::Changed { found });
     }
-    Err(JoinError::NotJoined { name: from.name.clone(), other: to.name.clone() })
+    let listen = |(place, Guarded { nic, .. }): (usize, &Guarded)| {
+        let tap = tap_name(place);
+        let link = standing.link(&tap).filter(|_| hears_guest(nic));
+        let socket = link.map(|link| PacketSocket::open(link.index, &filter::guest_requests())).transpose();
+        socket.map_err(|cause| JoinError::Listen { tap, cause })
+    };
+    nics.iter().enumerate().map(listen).collect()
+}
+
+fn repair_here(nics: &[Guarded], faults: &Faults) -> Result<Vec<String>, JoinError> {
+    let mut netlink = Netlink::open()?;
+    let standing = Standing::look(&mut netlink, nics)?;
+    let steps = standing.repairs(nics).map_err(|found| JoinError::Changed { found })?;
+    apply::apply(&mut kernel::Kernel::new(netlink, &standing.observed.links), &steps, faults)?;
+    Ok(steps.iter().map(ToString::to_string).collect())
 }
 
 fn unjoin_here() -> Result<(), JoinError> {
     let mut netlink = Netlink::open()?;
-    for link in link::links(&mut netlink)? {
-        // Only ours is taken away: had another program filtered there before, join would have refused the link.
-        if !link.loopback && tc::ours(&mut netlink, link.index)?.any() {
-            tc::remove_clsact(&mut netlink, link.index)?;
+    for Link { index, name, kind, loopback, .. } in link::links(&mut netlink)? {
+        let is_ours = |of: fn(usize) -> IfName| (0..plan::MAX_NICS).any(|place| of(place) == name);
+        match kind.as_deref() {
+            // A join refuses a pod in which somebody else has taken these names.
+            Some("bridge") if is_ours(bridge_name) => link::remove(&mut netlink, index)?,
+            Some("macvtap") if is_ours(tap_name) => link::remove(&mut netlink, index)?,
+            // Only ours is taken away: had another program filtered there before, join would have refused the link.
+            _ if !loopback && tc::ours(&mut netlink, index, Hook::Ingress)?.any() => {
+                tc::remove_clsact(&mut netlink, index)?;
+            }
+            _ => {}
         }
     }
     Ok(())
+}
+
+fn open_here(nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
+    let links = link::links(&mut Netlink::open()?)?;
+    let open = |(place, nic): (usize, &Nic)| {
+        let name = tap_name(place);
+        let Some(link) = links.iter().find(|link| link.name == name) else { return Err(TapError::Absent { name }.into()) };
+        let queues = open_queues(nic, link)?;
+        let count = if vhost { queues.len() } else { 0 };
+        let vhost = vhost::open(Path::new(vhost::DEVICE), count).map_err(JoinError::Vhost)?;
+        Ok(Opened { queues, vhost })
+    };
+    nics.iter().enumerate().map(open).collect()
+}
+
+fn open_queues(nic: &Nic, tap: &Link) -> Result<Vec<OwnedFd>, TapError> {
+    let name = || tap.name.clone();
+    if nic.data_path == DataPath::Macvtap {
+        let queues = macvtap::open(tap.index, nic.queues);
+        let queues = queues.map_err(|cause| TapError::Macvtap { name: name(), cause })?;
+        tap::shape_macvtap(&queues, &tap.name)?;
+        return Ok(queues);
+    }
+    // The kernel itself refuses a second holder of a tap of one queue only.
+    if tap.carrier {
+        return Err(TapError::Busy { name: name() });
+    }
+    tap::open(&tap.name, nic.queues)
 }
 
 #[cfg(test)]

@@ -9,44 +9,77 @@
 
 mod actor;
 mod attach;
+mod collect;
+mod detach;
 mod error;
+mod explain;
+mod health;
 mod kernel;
 mod machine;
 mod request;
+mod sysctl;
 mod world;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use proto::tap::{Attach, MAX_PAGE, PodId, PodNet, PodPage, PodPhase, PodSummary};
-use tokio::sync::{mpsc, oneshot, watch};
+use proto::tap::{
+    Attach, CheckReport, DataPath, MAX_PAGE, MAX_STATS_PAGE, MAX_TROUBLE, PodDetail, PodId, PodNet, PodPage, PodPhase,
+    PodStats, PodSummary, StatsPage,
+};
+use tokio::sync::{RwLock, mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
-use tracing::{Instrument as _, warn};
+use tracing::{Instrument as _, debug, warn};
 
+use crate::blocking::off_reactor;
+use crate::chain::Chain;
 use crate::faults::Faults;
 use crate::journal::{Journal, Records};
+use crate::net::Opened;
 use actor::{Actor, Command};
 pub(crate) use error::PodError;
 pub(crate) use kernel::Kernel;
+pub(crate) use machine::Patience;
 pub(crate) use world::{World, WorldError};
 
 /// Commands that may wait for one pod. `controld` asks one thing at a time; more is a client gone wild.
 const MAX_WAITING: usize = 16;
-/// Pods that are recovered at the same time: each may run a plugin or a thread in its namespace.
-const RECOVERED_AT_ONCE: usize = 8;
+/// Pods that are recovered, counted or collected at the same time: each may run a plugin or a thread in its namespace.
+const WORKED_ON_AT_ONCE: usize = 8;
+/// What the name of each of our namespaces begins with: our label.
+const NETNS_PREFIX: &str = "virtlet-";
 
 /// What the actors work with.
 #[derive(Debug)]
 pub(crate) struct Tools<W> {
-    pub(crate) world: W,
-    pub(crate) journal: Journal,
-    pub(crate) netns_dir: PathBuf,
-    pub(crate) faults: Arc<Faults>,
+    world: W,
+    journal: Journal,
+    netns_dir: PathBuf,
+    /// This boot of the node.
+    boot: String,
+    settings: Settings,
+    faults: Arc<Faults>,
+    /// Read by each ADD as long as it runs; written by a GC of networks.
+    adding: RwLock<()>,
+}
+
+/// What the configuration says.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Where a pod says none.
+    pub(crate) data_path: DataPath,
+    /// Where a pod does not say.
+    pub(crate) anti_spoof: bool,
+    /// Most queues of a NIC, whatever a pod says.
+    pub(crate) max_queues: u16,
+    /// With what cannot be taken away.
+    pub(crate) patience: Patience,
+    /// Whether networks are collected by CNI GC.
+    pub(crate) cni_gc: bool,
 }
 
 /// All pods on record.
@@ -80,6 +113,30 @@ struct Handle {
     view: watch::Receiver<Option<View>>,
 }
 
+// === impl Tools ===
+
+impl<W> Tools<W> {
+    /// In `boot` of the node, with namespaces in `netns_dir`.
+    pub(crate) fn new(
+        world: W,
+        journal: Journal,
+        (netns_dir, boot): (PathBuf, String),
+        settings: Settings,
+        faults: Arc<Faults>,
+    ) -> Self {
+        Self { world, journal, netns_dir, boot, settings, faults, adding: RwLock::new(()) }
+    }
+
+    fn netns_of(&self, pod: &PodId) -> PathBuf {
+        self.netns_dir.join(format!("{NETNS_PREFIX}{}", pod.as_str()))
+    }
+}
+
+/// The pod whose namespace would have this path.
+fn pod_of_netns(path: &Path) -> Option<PodId> {
+    path.file_name()?.to_str()?.strip_prefix(NETNS_PREFIX)?.parse().ok()
+}
+
 // === impl Pods ===
 
 impl<W: World> Pods<W> {
@@ -90,17 +147,17 @@ impl<W: World> Pods<W> {
     }
 
     /// Takes up the pods of an earlier life of the daemon: undoes what was half made, finishes what was half taken
-    /// away, serves the rest again. Ends when all is done; what fails is logged, and stays for a later detach.
+    /// away, takes away what an earlier boot of the node left, serves the rest again. Ends when all is done; what fails is logged, and stays for a later detach.
     pub(crate) async fn recover(&self, records: Records) {
         let recoveries = records.into_iter().map(|(pod, record)| async move {
             let (done, wait) = oneshot::channel();
-            if let Err(error) = self.shared.tell(&pod, Command::Recover(Box::new(record), done)) {
+            if let Err(error) = self.shared.tell(&pod, Command::Restore(Box::new(record), done)) {
                 warn!(pod = pod.as_str(), %error, "pod was not recovered");
             }
             // An actor that died has said so itself.
             let _ = wait.await;
         });
-        futures_util::stream::iter(recoveries).for_each_concurrent(RECOVERED_AT_ONCE, |recovery| recovery).await;
+        futures_util::stream::iter(recoveries).for_each_concurrent(WORKED_ON_AT_ONCE, |recovery| recovery).await;
     }
 
     /// Gives the pod its network; repeating it gives the same answer.
@@ -119,6 +176,70 @@ impl<W: World> Pods<W> {
         answer.await.map_err(|_| PodError::Died { pod: pod.clone() })?
     }
 
+    /// Takes a pod that is in trouble up again.
+    pub(crate) async fn take_up(&self, pod: &PodId) -> Result<Arc<PodNet>, PodError> {
+        self.known(pod)?;
+        let (reply, answer) = oneshot::channel();
+        self.shared.tell(pod, Command::Recover(reply))?;
+        answer.await.map_err(|_| PodError::Died { pod: pod.clone() })?
+    }
+
+    /// Compares a pod with what it was given.
+    pub(crate) async fn check(&self, pod: &PodId) -> Result<CheckReport, PodError> {
+        self.known(pod)?;
+        let (reply, answer) = oneshot::channel();
+        self.shared.tell(pod, Command::Check(reply))?;
+        answer.await.map_err(|_| PodError::Died { pod: pod.clone() })?
+    }
+
+    /// All that is known of a pod.
+    pub(crate) async fn inspect(&self, pod: &PodId) -> Result<PodDetail, PodError> {
+        let view = self.known(pod)?;
+        let (journal, of) = (self.shared.tools.journal.clone(), pod.clone());
+        // What is only asked for now and then is not kept in memory.
+        let record = off_reactor(move || journal.read(&of)).await;
+        let explanation = record.map_or_else(Vec::new, |record| explain::explain(&record));
+        Ok(PodDetail {
+            summary: view.summary(pod),
+            request: view.request.as_ref().clone(),
+            net: view.net.map(|net| net.as_ref().clone()),
+            explanation: health::bounded(explanation),
+        })
+    }
+
+    /// One page of the counters of the attached pods after `after`, in the order of their ids. A pod that cannot be
+    /// counted is left out.
+    pub(crate) async fn stats(&self, after: Option<&PodId>) -> StatsPage {
+        let (pods, more) = self.attached_after(after);
+        let world = &self.shared.tools.world;
+        let counted = futures_util::stream::iter(pods).map(|(pod, net)| async move {
+            match world.stats(&net.netns, &net.nics).await {
+                Ok(nics) => Some(PodStats { pod, nics }),
+                Err(error) => {
+                    debug!(pod = pod.as_str(), error = %Chain(&error), "pod is not counted");
+                    None
+                }
+            }
+        });
+        let pods = counted.buffered(WORKED_ON_AT_ONCE).filter_map(std::future::ready).collect().await;
+        StatsPage { pods, more }
+    }
+
+    fn attached_after(&self, after: Option<&PodId>) -> (Vec<(PodId, Arc<PodNet>)>, bool) {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let handles = self.shared.lock();
+        let mut attached = handles
+            .iter()
+            .flat_map(|handles| handles.range::<PodId, _>((start, Bound::Unbounded)))
+            .filter_map(|(pod, handle)| Some((pod.clone(), handle.view.borrow().as_ref()?.net.clone()?)));
+        let pods = attached.by_ref().take(usize::from(MAX_STATS_PAGE)).collect();
+        (pods, attached.next().is_some())
+    }
+
+    fn known(&self, pod: &PodId) -> Result<View, PodError> {
+        self.view(pod).ok_or_else(|| PodError::Unknown { pod: pod.clone() })
+    }
+
     /// The pod, if it is on record.
     pub(crate) fn view(&self, pod: &PodId) -> Option<View> {
         self.shared.lock().as_ref()?.get(pod)?.view.borrow().clone()
@@ -126,20 +247,22 @@ impl<W: World> Pods<W> {
 
     /// The pod if it is attached and of use: whoever gets a token or descriptors for it can use them.
     pub(crate) fn usable(&self, pod: &PodId) -> Result<Arc<PodNet>, PodError> {
-        let view = self.view(pod).ok_or_else(|| PodError::Unknown { pod: pod.clone() })?;
+        let view = self.known(pod)?;
         match (view.phase, view.net, view.trouble) {
-            (_, _, Some(trouble)) => Err(PodError::Unusable { pod: pod.clone(), trouble: trouble.to_string() }),
+            (PodPhase::Attached, _, Some(trouble)) => {
+                Err(PodError::Unusable { pod: pod.clone(), trouble: trouble.to_string() })
+            }
             (PodPhase::Attached, Some(net), None) => Ok(net),
-            (phase, _, None) => Err(PodError::NotAttached { pod: pod.clone(), phase }),
+            (phase, _, _) => Err(PodError::NotAttached { pod: pod.clone(), phase }),
         }
     }
 
     /// Opens the pod's taps for its machine. The caller sends them and closes them at once.
-    pub(crate) async fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Vec<OwnedFd>), PodError> {
+    pub(crate) async fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Vec<Opened>), PodError> {
         let net = self.usable(pod)?;
         let opened = self.shared.tools.world.open_taps(&net.netns, &net.nics).await;
-        let fds = opened.map_err(|cause| PodError::Taps { pod: pod.clone(), cause })?;
-        Ok((net, fds))
+        let opened = opened.map_err(|cause| PodError::Taps { pod: pod.clone(), cause })?;
+        Ok((net, opened))
     }
 
     /// Whether a pod could be given a network now.
@@ -234,9 +357,25 @@ impl View {
             name: self.request.name.clone(),
             phase: self.phase,
             ip: addresses.map(ipnetwork::IpNetwork::ip).next(),
-            trouble: None,
+            trouble: self.trouble.as_deref().map(|trouble| shortened(trouble, MAX_TROUBLE)),
         }
     }
+}
+
+/// At most `room` bytes of JSON, without control characters.
+fn shortened(text: &str, mut room: usize) -> String {
+    let mut short = String::new();
+    for c in text.chars() {
+        let c = if c.is_control() { ' ' } else { c };
+        // The quotation mark and the backslash are escaped.
+        let bytes = c.len_utf8() + usize::from(matches!(c, '"' | '\\'));
+        if bytes > room {
+            break;
+        }
+        room -= bytes;
+        short.push(c);
+    }
+    short
 }
 
 #[cfg(test)]

@@ -5,9 +5,12 @@
 //! called inside [`netns::Netns::visit`], whose module is the only one that switches namespace.
 
 pub(crate) mod bpf;
+pub(crate) mod bridge;
+mod detached;
 pub(crate) mod ebpf;
 pub(crate) mod fork;
 pub(crate) mod link;
+pub(crate) mod macvtap;
 pub(crate) mod netlink;
 pub(crate) mod netns;
 pub(crate) mod packet;
@@ -16,3 +19,4 @@ pub(crate) mod tap;
 pub(crate) mod tc;
 #[cfg(test)]
 pub(crate) mod testbed;
+pub(crate) mod vhost;

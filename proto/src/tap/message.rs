@@ -182,8 +182,9 @@ impl Attach {
     }
 }
 
-/// A network that a pod asks for, by the name that its configuration has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A network that a pod asks for, by the name that its configuration has. The default asks for the node's default network
+/// and nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkAsk {
     /// `name` of the network configuration; `None` is the node's default network.

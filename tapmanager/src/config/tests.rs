@@ -37,6 +37,16 @@ fn every_key_takes_effect() {
         arm_ttl_s = 3600
         vmwrapper = "/w"
         dhcp_lease_s = 4294967294
+        data_path = "bridge"
+        anti_spoof = false
+        max_queues = 64
+        vhost = "off"
+        multus_dir = "/m"
+        cni_cache_dir = "/k"
+        cni_gc = true
+        collect_every_s = 0
+        detach_retry_s = 1
+        detach_give_up_s = 86400
         qemu_uid = 1
         qemu_gid = 2
         seccomp = false
@@ -57,6 +67,16 @@ fn every_key_takes_effect() {
             arm_ttl: Duration::from_secs(3600),
             vmwrapper: "/w".into(),
             dhcp_lease: Duration::from_secs(4_294_967_294),
+            data_path: DataPath::Bridge,
+            anti_spoof: false,
+            max_queues: 64,
+            vhost: Vhost::Off,
+            multus_dir: "/m".into(),
+            cni_cache_dir: "/k".into(),
+            cni_gc: true,
+            collect_every: Duration::ZERO,
+            detach_retry: Duration::from_secs(1),
+            detach_give_up: Duration::from_secs(86400),
             qemu_uid: Some(1),
             qemu_gid: Some(2),
             seccomp: false,
@@ -84,6 +104,14 @@ fn refusals_name_the_key_and_the_line() {
         "cni_deadline_s = \"1m\"",
         "arm_ttl_s = 1.5",
         "dhcp_lease_s = 4294967295",
+        "data_path = \"ovs\"",
+        "max_queues = 0",
+        "max_queues = 65",
+        "vhost = true",
+        "multus_dir = \"m\"",
+        "collect_every_s = 86401",
+        "detach_retry_s = 0",
+        "detach_give_up_s = 0",
         "qemu_uid = 1",
         "qemu_gid = 1",
         "qemu_uid = 4294967296",

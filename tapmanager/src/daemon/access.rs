@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::StateCause;
 use crate::config::Config;
-use crate::journal::durable::{self, Existing};
+use crate::journal::durable::{self, Existing, Keep};
 use crate::rpc::{SocketError, open_to_group};
 
 const FILE: &str = "qemu.json";
@@ -83,7 +83,7 @@ impl QemuAccess {
         }
         let note = Note { version: VERSION, uid: user.uid, gid: user.gid };
         let bytes = format!("{}\n", serde_json::json!(note));
-        let kept = durable::write(&self.state_dir, FILE, bytes.as_bytes(), Existing::Replace);
+        let kept = durable::write(&self.state_dir, FILE, bytes.as_bytes(), Existing::Replace, Keep::ForGood);
         kept.map_err(|error| AccessError::Note(error.into()))?;
         open_to_group(&self.socket, user.gid).map_err(AccessError::Socket)?;
         *lock(&self.user) = Some(user);

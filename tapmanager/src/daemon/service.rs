@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use proto::tap::{
-    CodecError, ErrorBody, ErrorCode, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, PodId, QemuUser, Reply,
-    Request, ServerStatus, Token, decode_request, encode_reply,
+    CodecError, ErrorBody, ErrorCode, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, Nic, PodId, QemuUser,
+    Reply, Request, ServerStatus, Token, decode_request, encode_reply,
 };
 use serde::Serialize;
 use tracing::{debug, error, info, warn};
@@ -22,6 +22,7 @@ use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::config::Config;
 use crate::journal::Unreadable;
+use crate::net::Opened;
 use crate::pod::{PodError, Pods, World};
 use crate::rpc::{Answer, Edge, Executable, Peer, refusal};
 use crate::tokens::Tokens;
@@ -101,11 +102,16 @@ impl<W: World> Service<W> {
                 Ok(Reply::Detached)
             }
             Request::List(list) => Ok(Reply::Pods(self.pods.page(list.after.as_ref()))),
-            Request::Recover { .. }
-            | Request::Check { .. }
-            | Request::Inspect { .. }
-            | Request::Stats(_)
-            | Request::Collect => Err(refusal(ErrorCode::BadRequest, "not answered yet".to_owned())),
+            Request::Recover { pod } => {
+                let net = self.pods.take_up(&pod).await.map_err(|error| error.body())?;
+                Ok(Reply::Attached(net.as_ref().clone()))
+            }
+            Request::Check { pod } => Ok(Reply::Checked(self.pods.check(&pod).await.map_err(|error| error.body())?)),
+            Request::Inspect { pod } => {
+                Ok(Reply::Pod(Box::new(self.pods.inspect(&pod).await.map_err(|error| error.body())?)))
+            }
+            Request::Stats(list) => Ok(Reply::Stats(self.pods.stats(list.after.as_ref()).await)),
+            Request::Collect => Ok(Reply::Collected(self.pods.collect().await)),
             Request::Status => Ok(Reply::Status(self.status().await)),
         }
     }
@@ -151,10 +157,11 @@ impl<W: World> Service<W> {
     }
 
     async fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
-        let (net, fds) = self.pods.open_taps(pod).await?;
-        let of = |nic: &proto::tap::Nic| HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: nic.queues, vhost: 0 };
+        let (net, opened) = self.pods.open_taps(pod).await?;
+        let nics = net.nics.iter().zip(&opened).map(|(nic, opened)| of_machine(nic, opened)).collect();
+        let fds: Vec<OwnedFd> = opened.into_iter().flat_map(|nic| nic.queues.into_iter().chain(nic.vhost)).collect();
         info!(pod = pod.as_str(), fds = fds.len(), "descriptors handed off");
-        Ok((HandoffReply::Nics(Handoff { nics: net.nics.iter().map(of).collect() }), fds))
+        Ok((HandoffReply::Nics(Handoff { nics }), fds))
     }
 
     /// Whether the peer is `vmwrapper`, run as QEMU's user. It is told which of the two it is not: both are plain to it.
@@ -176,6 +183,12 @@ impl<W: World> Service<W> {
     fn tokens(&self) -> MutexGuard<'_, Tokens> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn of_machine(nic: &Nic, opened: &Opened) -> HandoffNic {
+    // A message has room for some hundreds.
+    let count = |fds: &[OwnedFd]| u16::try_from(fds.len()).unwrap_or(u16::MAX);
+    HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: count(&opened.queues), vhost: count(&opened.vhost) }
 }
 
 // === edges ===

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::confinement::KEPT;
 
 const TUN: &str = "/dev/net/tun";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Held while the daemon runs; the kernel lets go of it however the daemon ends.
 #[derive(Debug)]
@@ -40,6 +41,18 @@ pub(super) fn probe() -> Result<(), DaemonError> {
         });
     }
     Ok(())
+}
+
+/// This boot of the node: what the kernel draws anew at each.
+pub(super) fn boot_id() -> Result<String, DaemonError> {
+    match std::fs::read_to_string(BOOT_ID) {
+        Ok(id) => Ok(id.trim().to_owned()),
+        Err(cause) => Err(DaemonError::Permission {
+            missing: format!("`{BOOT_ID}` cannot be read"),
+            remedy: "mount /proc for tapmanager",
+            cause: Some(cause),
+        }),
+    }
 }
 
 /// Makes the directories, and makes sure that no other daemon works on them.

@@ -6,6 +6,8 @@ use super::*;
 
 /// As the first release wrote it. Stays as it is for ever.
 const FIRST_RELEASE: &str = include_str!("fixtures/v1.json");
+/// As of today, for later releases to read.
+const SECOND_RELEASE: &str = include_str!("fixtures/v2.json");
 
 struct Dir {
     dir: tempfile::TempDir,
@@ -56,16 +58,26 @@ fn record(pod: &str) -> Record {
         hostname: "vm".into(),
         ..Attach::new(pod.parse().expect("pod id"))
     };
-    Record::intent(request, format!("/run/netns/virtlet-{pod}").into(), network())
+    let choices = Choices { data_path: DataPath::Ebpf, queues: 4, anti_spoof: true };
+    let attachments = ["eth0", "net1"].map(|name| attachment(name, None)).to_vec();
+    Record::intent(request, "boot".into(), format!("/run/netns/virtlet-{pod}").into(), choices, attachments)
+}
+
+fn attachment(name: &str, result: Option<serde_json::Value>) -> Attachment {
+    Attachment { network: network(), ifname: name.parse().expect("name"), ask: NetworkAsk::default(), result }
+}
+
+fn result() -> serde_json::Value {
+    serde_json::json!({ "cniVersion": "1.0.0", "unknown": [1.5, null] })
 }
 
 fn attached(pod: &str) -> Record {
     let mut record = record(pod);
     record.phase = PodPhase::Attached;
-    record.result = Some(serde_json::json!({ "cniVersion": "1.0.0", "unknown": [1.5, null] }));
+    record.attachments = ["eth0", "net1"].map(|name| attachment(name, Some(result()))).to_vec();
     let nic = Nic {
         name: "eth0".parse().expect("name"),
-        network: "pods".into(),
+        network: "net".into(),
         data_path: proto::tap::DataPath::Tc,
         mac: "02:00:00:00:00:01".parse().expect("mac"),
         mtu: 1450,
@@ -112,9 +124,72 @@ fn the_first_release_is_understood_for_ever() {
     dir.put("p1.json", FIRST_RELEASE);
     let loaded = dir.load();
     assert!(loaded.unreadable.is_empty(), "{:?}", loaded.unreadable);
-    assert_eq!(json(&loaded.records[&"p1".parse().expect("id")]), json(&attached("p1")));
-    // And it is what this release writes, for an older one to read.
-    assert_eq!(serde_json::to_string_pretty(&attached("p1")).expect("encodes"), FIRST_RELEASE.trim_end());
+    // The boot is not known; all else is what there was no choice about.
+    let mut expected = attached("p1");
+    (expected.boot, expected.attachments) = (None, vec![attachment("eth0", Some(result()))]);
+    expected.choices = Choices { data_path: DataPath::Tc, queues: 1, anti_spoof: false };
+    let record = &loaded.records[&"p1".parse().expect("id")];
+    assert_eq!(json(record), json(&expected));
+    dir.journal.replace(record).expect("as of today");
+    assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&expected));
+}
+
+#[test]
+fn this_release_writes_what_the_next_has_to_understand() {
+    let dir = Dir::new();
+    dir.put("p1.json", SECOND_RELEASE);
+    assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&whole()));
+    assert_eq!(serde_json::to_string_pretty(&whole()).expect("encodes"), SECOND_RELEASE.trim_end());
+}
+
+/// With something in every field.
+fn whole() -> Record {
+    let mut record = attached("p1");
+    record.phase = PodPhase::Detaching;
+    record.failing = Some(Failing { since: 1_700_000_000, tries: 3, why: "its plugin is busy".into() });
+    record
+}
+
+#[test]
+fn a_note_takes_the_place_of_its_record_as_long_as_it_is_whole() {
+    let dir = Dir::new();
+    let phase = || dir.load().records.values().map(|record| record.phase).collect::<Vec<_>>();
+    dir.journal.create(&record("p1")).expect("intent");
+    let mut leaving = record("p1");
+    leaving.phase = PodPhase::Detaching;
+    dir.journal.note(&leaving).expect("note");
+    assert_eq!(dir.names(), ["p1.json", "p1.note"]);
+    assert_eq!(phase(), [PodPhase::Detaching]);
+    assert_eq!(dir.journal.read(leaving.pod()).map(|record| record.phase), Some(PodPhase::Detaching));
+    let note = fs::read(dir.path("p1.note")).expect("note");
+    for cut in [0, 1, note.len() / 2, note.len() - 1] {
+        dir.put("p1.note", &note[..cut]);
+        assert_eq!(phase(), [PodPhase::Attaching], "torn at {cut}");
+    }
+    dir.put("p1.note", String::from_utf8_lossy(&note).replace("\"p1\"", "\"p2\""));
+    assert_eq!(phase(), [PodPhase::Attaching], "of another pod");
+    dir.journal.replace(&attached("p1")).expect("for good");
+    assert_eq!(dir.names(), ["p1.json"]);
+    dir.journal.note(&leaving).expect("note");
+    dir.journal.remove(leaving.pod()).expect("removed");
+    assert!(dir.names().is_empty());
+    // A crash between the two removals can only have left the record; a note alone is nobody's.
+    dir.put("p1.note", &note);
+    assert!(dir.load().records.is_empty());
+    assert_eq!(dir.journal.sweep().expect("swept"), 1);
+    assert!(dir.names().is_empty());
+}
+
+#[test]
+fn what_may_have_begun_is_what_comes_after_the_last_result() {
+    let mut record = record("p1");
+    record.attachments.push(attachment("net2", None));
+    for done in 0..=3 {
+        let mut begun = record.clone();
+        begun.attachments.iter_mut().take(done).for_each(|attachment| attachment.result = Some(result()));
+        begun.keep_begun();
+        assert_eq!(begun.attachments.len(), (done + 1).min(3), "{done}");
+    }
 }
 
 #[test]
@@ -147,7 +222,7 @@ fn what_is_not_understood_is_reported_and_left_alone() {
     dir.put("p1.json", &text[..text.len() - 9]);
     dir.put("p2.json", "");
     dir.put("p3.json", &text);
-    dir.put("p4.json", text.replace("\"version\":1", "\"version\":2"));
+    dir.put("p4.json", text.replace("\"version\":2", "\"version\":3"));
     dir.put("p5.json", attached_to_nothing);
     dir.put("p6.json", serde_json::to_vec(&no_net).expect("encodes"));
     dir.put("p7.json", vec![b' '; usize::try_from(MAX_FILE).expect("fits") + 1]);

@@ -7,24 +7,34 @@
 use std::fmt;
 use std::io;
 
-use proto::tap::IfName;
+use proto::tap::{IfName, MacAddr};
 
 use super::filter::Guard;
 use super::plan::Step;
 use crate::faults::{Faults, InjectedFault};
+use crate::sys::ebpf::EbpfError;
 use crate::sys::netlink::NetlinkError;
 use crate::sys::tap::TapError;
+use crate::sys::tc::{Hook, Toward};
 
-/// Makes and removes taps.
-pub(crate) trait Taps {
+/// Makes and removes links of ours.
+pub(crate) trait Makes {
     /// Makes a persistent tap; fails if it is there.
-    fn create_tap(&mut self, tap: &IfName) -> Result<(), StepError>;
+    fn create_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError>;
     /// Removes it; fine if it is gone.
-    fn remove_tap(&mut self, tap: &IfName) -> Result<(), StepError>;
+    fn remove_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError>;
+    /// Makes a bridge; fails if it is there.
+    fn create_bridge(&mut self, bridge: &IfName, mac: MacAddr) -> Result<(), StepError>;
+    /// Makes a macvtap on a link; fails if it is there.
+    fn create_macvtap(&mut self, tap: &IfName, link: &IfName) -> Result<(), StepError>;
+    /// Removes a bridge or a macvtap; fine if it is gone.
+    fn remove_link(&mut self, link: &IfName) -> Result<(), StepError>;
 }
 
 /// Changes links.
 pub(crate) trait Links {
+    /// Takes the packet queues off a tap.
+    fn unqueue(&mut self, tap: &IfName) -> Result<(), StepError>;
     /// Sets a tap's MTU and silences it.
     fn shape_tap(&mut self, tap: &IfName, mtu: u32) -> Result<(), StepError>;
     /// Adds the queueing discipline for filters; fails if one is there.
@@ -32,9 +42,19 @@ pub(crate) trait Links {
     /// Removes it with all filters; fine if it is gone.
     fn remove_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Adds a guard.
-    fn add_guard(&mut self, link: &IfName, guard: &Guard) -> Result<(), StepError>;
+    fn add_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError>;
+    /// Adds a guard and the redirect behind it as one program.
+    fn add_program(&mut self, from: &IfName, to: &IfName, guard: &Guard) -> Result<(), StepError>;
+    /// Adds a guard that drops all that comes in.
+    fn deafen(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Adds a redirect.
-    fn add_redirect(&mut self, from: &IfName, to: &IfName) -> Result<(), StepError>;
+    fn add_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError>;
+    /// Makes a link a port of a bridge.
+    fn enslave(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError>;
+    /// Makes it none; fine if the link is gone.
+    fn release(&mut self, link: &IfName) -> Result<(), StepError>;
+    /// Has the bridge of a port send what is for an address there.
+    fn pin(&mut self, port: &IfName, mac: MacAddr) -> Result<(), StepError>;
     /// Brings a link up.
     fn raise(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Brings a link down; fine if it is gone.
@@ -58,10 +78,19 @@ pub(crate) enum StepError {
     /// The kernel's answer.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// The program of the data path `ebpf`.
+    #[error(transparent)]
+    Ebpf(#[from] EbpfError),
     /// Somebody else filters there.
     #[error("link `{link}` has an ingress qdisc already; a CNI plugin filters there, which excludes a virtual machine")]
     QdiscTaken {
         /// The link.
+        link: IfName,
+    },
+    /// The name of a link of ours is taken.
+    #[error("a link `{link}` exists already in the pod's namespace")]
+    Exists {
+        /// Its name.
         link: IfName,
     },
     /// A link that was there is not.
@@ -100,7 +129,7 @@ pub(crate) struct ApplyError {
 pub(crate) struct LeftBehind(pub(crate) Vec<(Step, StepError)>);
 
 /// Does all `steps`, or none. Gives the listeners in the order of their steps.
-pub(crate) fn apply<K: Taps + Links + Listeners>(
+pub(crate) fn apply<K: Makes + Links + Listeners>(
     kernel: &mut K,
     steps: &[Step],
     faults: &Faults,
@@ -120,34 +149,53 @@ pub(crate) fn apply<K: Taps + Links + Listeners>(
     Ok(listeners)
 }
 
-fn perform<K: Taps + Links + Listeners>(
+fn perform<K: Makes + Links + Listeners>(
     kernel: &mut K,
     step: &Step,
     listeners: &mut Vec<K::Listener>,
 ) -> Result<(), StepError> {
     match step {
-        Step::CreateTap { tap } => kernel.create_tap(tap),
+        Step::CreateTap { tap, queues } => kernel.create_tap(tap, *queues),
+        Step::Unqueue { tap } => kernel.unqueue(tap),
         Step::ShapeTap { tap, mtu } => kernel.shape_tap(tap, *mtu),
+        Step::CreateBridge { bridge, mac } => kernel.create_bridge(bridge, *mac),
+        Step::CreateMacvtap { tap, link } => kernel.create_macvtap(tap, link),
         Step::AddClsact { link } => kernel.add_clsact(link),
-        Step::AddGuard { link, guard } => kernel.add_guard(link, guard),
-        Step::AddRedirect { from, to } => kernel.add_redirect(from, to),
+        Step::Clear { link } => kernel.remove_clsact(link),
+        Step::AddGuard { link, hook, guard } => kernel.add_guard(link, *hook, guard),
+        Step::AddProgram { from, to, guard } => kernel.add_program(from, to, guard),
+        Step::Deafen { link } => kernel.deafen(link),
+        Step::AddRedirect { from, to, toward } => kernel.add_redirect(from, to, *toward),
+        Step::Enslave { link, bridge } => kernel.enslave(link, bridge),
+        Step::Pin { port, mac } => kernel.pin(port, *mac),
         Step::Raise { link } => kernel.raise(link),
         Step::Listen { tap } => kernel.listen(tap).map(|listener| listeners.push(listener)),
     }
 }
 
-fn undo_all<K: Taps + Links>(kernel: &mut K, done: &[Step]) -> LeftBehind {
+fn undo_all<K: Makes + Links>(kernel: &mut K, done: &[Step]) -> LeftBehind {
     let failed = done.iter().rev().filter_map(|step| undo(kernel, step).err().map(|error| (step.clone(), error)));
     LeftBehind(failed.collect())
 }
 
-fn undo<K: Taps + Links>(kernel: &mut K, step: &Step) -> Result<(), StepError> {
+fn undo<K: Makes + Links>(kernel: &mut K, step: &Step) -> Result<(), StepError> {
     match step {
-        Step::CreateTap { tap } => kernel.remove_tap(tap),
+        Step::CreateTap { tap, queues } => kernel.remove_tap(tap, *queues),
+        Step::CreateBridge { bridge: link, .. } | Step::CreateMacvtap { tap: link, .. } => kernel.remove_link(link),
         Step::AddClsact { link } => kernel.remove_clsact(link),
+        Step::Enslave { link, .. } => kernel.release(link),
         Step::Raise { link } => kernel.lower(link),
-        // Gone with the tap, with the clsact or, as the listeners, before.
-        Step::ShapeTap { .. } | Step::AddGuard { .. } | Step::AddRedirect { .. } | Step::Listen { .. } => Ok(()),
+        // Gone with the tap, with the bridge, with the clsact or, as the listeners, before. What was cleared was not
+        // as it should be.
+        Step::Unqueue { .. }
+        | Step::ShapeTap { .. }
+        | Step::Clear { .. }
+        | Step::AddGuard { .. }
+        | Step::AddProgram { .. }
+        | Step::Deafen { .. }
+        | Step::AddRedirect { .. }
+        | Step::Pin { .. }
+        | Step::Listen { .. } => Ok(()),
     }
 }
 

@@ -7,14 +7,16 @@ use std::collections::BTreeMap;
 
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
-use proto::tap::IfName;
+use proto::tap::{IfName, MacAddr};
 
-use super::apply::{Links, Listeners, StepError, Taps};
+use super::apply::{Links, Listeners, Makes, StepError};
 use super::filter::{self, Guard};
-use super::observe::Observed;
-use crate::sys::netlink::Netlink;
+use crate::sys::bpf::Program;
+use crate::sys::link::Link;
+use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::packet::PacketSocket;
-use crate::sys::{link, tap, tc};
+use crate::sys::tc::{Hook, Toward};
+use crate::sys::{bridge, ebpf, link, macvtap, tap, tc};
 
 /// The kernel as seen from inside a pod's namespace.
 #[derive(Debug)]
@@ -25,36 +27,68 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Works through `netlink` on the links that were seen, and on those that it makes.
-    pub(crate) fn new(netlink: Netlink, observed: &Observed) -> Self {
-        let indices = observed.links.iter().map(|link| (link.name.clone(), link.index)).collect();
+    pub(crate) fn new(netlink: Netlink, links: &[Link]) -> Self {
+        let indices = links.iter().map(|link| (link.name.clone(), link.index)).collect();
         Self { netlink, indices }
     }
 
     fn index(&self, link: &IfName) -> Result<u32, StepError> {
         self.indices.get(link).copied().ok_or_else(|| StepError::LinkGone { link: link.clone() })
     }
+
+    /// Notes a link that was just made.
+    fn made(&mut self, link: &IfName) -> Result<(), StepError> {
+        let index = if_nametoindex(link.as_str()).map_err(|_| StepError::LinkGone { link: link.clone() })?;
+        self.indices.insert(link.clone(), index);
+        Ok(())
+    }
 }
 
-impl Taps for Kernel {
-    fn create_tap(&mut self, tap: &IfName) -> Result<(), StepError> {
-        tap::create(tap)?;
-        match if_nametoindex(tap.as_str()) {
-            Ok(index) => {
-                self.indices.insert(tap.clone(), index);
-                Ok(())
-            }
-            Err(_) => Err(StepError::LinkGone { link: tap.clone() }),
-        }
+/// Of a link that was made: its name may be taken.
+fn creating(link: &IfName, done: Result<(), NetlinkError>) -> Result<(), StepError> {
+    match done {
+        Err(error) if error.errno() == Some(Errno::EEXIST) => Err(StepError::Exists { link: link.clone() }),
+        done => Ok(done?),
+    }
+}
+
+impl Makes for Kernel {
+    fn create_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError> {
+        tap::create(tap, queues)?;
+        self.made(tap)
     }
 
-    fn remove_tap(&mut self, tap: &IfName) -> Result<(), StepError> {
-        tap::remove(tap)?;
+    fn remove_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError> {
+        tap::remove(tap, queues)?;
         self.indices.remove(tap);
+        Ok(())
+    }
+
+    fn create_bridge(&mut self, name: &IfName, mac: MacAddr) -> Result<(), StepError> {
+        creating(name, bridge::create(&mut self.netlink, name, mac))?;
+        self.made(name)
+    }
+
+    fn create_macvtap(&mut self, tap: &IfName, link: &IfName) -> Result<(), StepError> {
+        let lower = self.index(link)?;
+        creating(tap, macvtap::create(&mut self.netlink, tap, lower))?;
+        self.made(tap)
+    }
+
+    fn remove_link(&mut self, name: &IfName) -> Result<(), StepError> {
+        if let Some(index) = self.indices.remove(name) {
+            link::remove(&mut self.netlink, index)?;
+        }
         Ok(())
     }
 }
 
 impl Links for Kernel {
+    fn unqueue(&mut self, tap: &IfName) -> Result<(), StepError> {
+        let index = self.index(tap)?;
+        Ok(tc::set_noqueue(&mut self.netlink, index)?)
+    }
+
     fn shape_tap(&mut self, tap: &IfName, mtu: u32) -> Result<(), StepError> {
         let index = self.index(tap)?;
         Ok(link::shape_tap(&mut self.netlink, index, mtu)?)
@@ -73,14 +107,44 @@ impl Links for Kernel {
         Ok(tc::remove_clsact(&mut self.netlink, index)?)
     }
 
-    fn add_guard(&mut self, link: &IfName, guard: &Guard) -> Result<(), StepError> {
+    fn add_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError> {
         let index = self.index(link)?;
-        Ok(tc::add_guard(&mut self.netlink, index, &guard.program())?)
+        Ok(tc::add_guard(&mut self.netlink, index, hook, &guard.program())?)
     }
 
-    fn add_redirect(&mut self, from: &IfName, to: &IfName) -> Result<(), StepError> {
+    fn add_program(&mut self, from: &IfName, to: &IfName, guard: &Guard) -> Result<(), StepError> {
         let (from, to) = (self.index(from)?, self.index(to)?);
-        Ok(tc::add_redirect(&mut self.netlink, from, to)?)
+        let guard = guard.program();
+        let program = ebpf::load(&guard, to)?;
+        Ok(tc::add_ebpf(&mut self.netlink, from, &program, &guard, to)?)
+    }
+
+    fn deafen(&mut self, link: &IfName) -> Result<(), StepError> {
+        let index = self.index(link)?;
+        Ok(tc::add_guard(&mut self.netlink, index, Hook::Ingress, &Program::always(tc::DROP))?)
+    }
+
+    fn add_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError> {
+        let (from, to) = (self.index(from)?, self.index(to)?);
+        Ok(tc::add_redirect(&mut self.netlink, from, to, toward)?)
+    }
+
+    fn enslave(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError> {
+        let (link, bridge) = (self.index(link)?, self.index(bridge)?);
+        Ok(link::set_controller(&mut self.netlink, link, bridge)?)
+    }
+
+    fn release(&mut self, link: &IfName) -> Result<(), StepError> {
+        let index = self.index(link)?;
+        match link::set_controller(&mut self.netlink, index, 0) {
+            Err(error) if error.is_absent() => Ok(()),
+            done => Ok(done?),
+        }
+    }
+
+    fn pin(&mut self, port: &IfName, mac: MacAddr) -> Result<(), StepError> {
+        let index = self.index(port)?;
+        Ok(bridge::pin(&mut self.netlink, index, mac)?)
     }
 
     fn raise(&mut self, link: &IfName) -> Result<(), StepError> {

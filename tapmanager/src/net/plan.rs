@@ -6,27 +6,34 @@
 //! neighbours are on the link"; to the kernel it is only where the route to them first came from. The `ptp` plugin, for
 //! one, sets `10.77.0.2/24` and then replaces the route to `10.77.0.0/24` by one through the gateway. Therefore an
 //! address keeps its prefix length only if the kernel still has the route that it implies, and is a host address (/32,
-//! /128) otherwise; all other routes of the link go to the guest as they are. A gateway that nothing says how to
-//! reach (an `onlink` route) gets a route of its own. Routes on the link come first and default routes last, so that
-//! a guest that sets them one by one finds each gateway reachable.
+//! /128) otherwise; all other routes of the link go to the guest as they are ([`routes`]). A gateway that nothing says
+//! how to reach (an `onlink` route) gets a route of its own. Routes on the link come first and default routes last, so
+//! that a guest that sets them one by one finds each gateway reachable.
+//!
+//! The NICs stand in the order of the networks, then of each network's result. A link that several networks report (a
+//! meta plugin's result lists those of others) is the first one's, and addresses of each may be on it.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use proto::tap::{IfName, MacAddr, Nic, Route};
+use proto::tap::{DataPath, IfName, MacAddr, Nic};
 
-use super::filter::{Guard, Identity, TooManyAddresses};
+use super::filter::TooManyAddresses;
 use super::observe::Observed;
-use super::{Reported, Wish, tap_name};
-use crate::sys::link::{Address, Hop, KernelRoute, Link};
+use super::{Reported, Wish, bridge_name, tap_name};
+use crate::sys::link::{Address, Link};
+
+pub(crate) mod routes;
+mod step;
+
+pub(crate) use step::{Guards, Step, steps};
 
 /// As many PCI slots as `vmwrapper` has for NICs.
-const MAX_NICS: usize = 15;
-/// The most that a tap takes (`MAX_MTU` less the Ethernet header in the kernel's `tun.c`). The redirect does not look
-/// at a tap's MTU, so frames of a larger link cross none the less.
-const TAP_MAX_MTU: u32 = 65_521;
+pub(crate) const MAX_NICS: usize = 15;
+/// Most queues of a NIC, so that those of [`MAX_NICS`], each with a vhost descriptor, go into one message of at most
+/// 253 descriptors.
+const MAX_QUEUES: u16 = 8;
+const _: () = assert!(MAX_NICS * MAX_QUEUES as usize * 2 <= proto::tap::MAX_FDS);
 
 /// What is to be done and what comes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,61 +44,21 @@ pub(crate) struct Plan {
     pub(crate) nics: Vec<Nic>,
 }
 
-/// One change of the namespace. Displays as what it tries.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Make a persistent tap.
-    CreateTap {
-        /// Its name.
-        tap: IfName,
-    },
-    /// Set the tap's MTU and silence it.
-    ShapeTap {
-        /// The tap.
-        tap: IfName,
-        /// The MTU.
-        mtu: u32,
-    },
-    /// Give a link the queueing discipline for filters.
-    AddClsact {
-        /// The link.
-        link: IfName,
-    },
-    /// Drop what must not cross.
-    AddGuard {
-        /// On the ingress side of this link.
-        link: IfName,
-        /// What is dropped.
-        guard: Guard,
-    },
-    /// Take what comes in on one link out of another.
-    AddRedirect {
-        /// In here.
-        from: IfName,
-        /// Out there.
-        to: IfName,
-    },
-    /// Bring a link up that is down.
-    Raise {
-        /// The link.
-        link: IfName,
-    },
-    /// Open the packet socket for the guest's DHCP.
-    Listen {
-        /// On this tap.
-        tap: IfName,
-    },
-}
-
 /// Why a pod cannot be joined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanError {
     /// Nothing to join.
-    #[error("the CNI plugins made no link in the pod's namespace; is this a network for pods?")]
-    NoLinks,
+    #[error("the plugins of network `{network}` made no link in the pod's namespace; is this a network for pods?")]
+    NoLinks {
+        /// The network.
+        network: String,
+    },
     /// Nothing but loopback.
-    #[error("the CNI plugins made nothing but a loopback link; the network needs a plugin that connects pods")]
-    OnlyLoopback,
+    #[error("network `{network}` is nothing but a loopback link; it needs a plugin that connects pods")]
+    OnlyLoopback {
+        /// The network.
+        network: String,
+    },
     /// Not there.
     #[error("link `{name}`, which a CNI plugin reported, is not in the pod's namespace")]
     Missing {
@@ -154,14 +121,13 @@ pub(crate) enum PlanError {
         name: IfName,
     },
     /// The kernel does not have what was reported.
-    #[error("address `{address}`, which a CNI plugin reported, is on no link of the pod")]
+    #[error("address `{address}`, which a CNI plugin reported, is on no link that network `{network}` made")]
     AddressMissing {
         /// As reported.
         address: IpAddr,
+        /// By this network.
+        network: String,
     },
-    /// Nowhere an address.
-    #[error("no link of the pod has an IP address; does the network's configuration lack `ipam`?")]
-    NoAddress,
     /// More addresses than the guest can be held to.
     #[error("link `{name}` has too many addresses")]
     Identity {
@@ -171,6 +137,19 @@ pub(crate) enum PlanError {
         #[source]
         cause: TooManyAddresses,
     },
+    /// A data path that the link does not allow.
+    #[error("link `{name}` cannot be joined by the data path `{data_path}`: {why}; use `tc` for this pod")]
+    DataPath {
+        /// The link.
+        name: IfName,
+        /// As wished.
+        data_path: &'static str,
+        /// What stands against it.
+        why: &'static str,
+    },
+    /// Nowhere an address.
+    #[error("no link of the pod has an IP address; does the network's configuration lack `ipam`?")]
+    NoAddress,
     /// A route that DHCP cannot say.
     #[error(
         "route to `{dst}` on link `{name}` goes by another address family or a tunnel, which a guest cannot be told"
@@ -183,38 +162,49 @@ pub(crate) enum PlanError {
     },
 }
 
-/// Decides how to join the links that the plugins reported; without any, those that have a reported address.
+/// A link that is joined, and the networks that report it.
+struct Chosen<'a> {
+    link: &'a Link,
+    networks: Vec<&'a Reported>,
+}
+
+/// Decides how to join the links that the plugins reported; for a network without any, those that have its addresses.
 pub(crate) fn plan(observed: &Observed, reported: &[Reported], wish: &Wish) -> Result<Plan, PlanError> {
-    let mut links: Vec<(&Link, &Reported)> = Vec::new();
+    let mut chosen: Vec<Chosen<'_>> = Vec::new();
     for network in reported {
-        for link in chosen_links(observed, network)? {
-            if links.iter().all(|(other, _)| *other != link) {
-                links.push((link, network));
+        for link in links_of(observed, network, reported)? {
+            match chosen.iter_mut().find(|known| known.link == link) {
+                Some(known) => known.networks.push(network),
+                None => chosen.push(Chosen { link, networks: vec![network] }),
             }
         }
     }
-    if links.len() > MAX_NICS {
-        return Err(PlanError::TooMany { count: links.len() });
+    if chosen.len() > MAX_NICS {
+        return Err(PlanError::TooMany { count: chosen.len() });
     }
     let mut plan = Plan { steps: Vec::new(), nics: Vec::new() };
-    for (place, (link, network)) in links.iter().copied().enumerate() {
-        let tap = tap_name(place);
-        if observed.links.iter().any(|other| other.name == tap) {
-            return Err(PlanError::NameTaken { name: tap });
+    for (place, chosen) in chosen.iter().enumerate() {
+        for name in [tap_name(place), bridge_name(place)] {
+            if observed.links.iter().any(|other| other.name == name) {
+                return Err(PlanError::NameTaken { name });
+            }
         }
-        let mac = usable_mac(observed, link)?;
-        let nic = nic(observed, network, link, mac, wish)?;
-        let identity = wish.anti_spoof.then(|| identity(&nic)).transpose()?;
-        plan.steps.extend(steps(link, mac, &tap, identity));
+        let nic = nic(observed, chosen, wish)?;
+        let guards = Guards::of(&nic, wish.anti_spoof)?;
+        plan.steps.extend(steps(&nic, place, chosen.link.up, &guards));
         plan.nics.push(nic);
     }
-    check_addresses(reported, &plan.nics)?;
+    check_addresses(reported, &chosen, &plan.nics)?;
     Ok(plan)
 }
 
-fn chosen_links<'a>(observed: &'a Observed, reported: &Reported) -> Result<Vec<&'a Link>, PlanError> {
+fn links_of<'a>(
+    observed: &'a Observed,
+    network: &Reported,
+    reported: &[Reported],
+) -> Result<Vec<&'a Link>, PlanError> {
     let mut links: Vec<&Link> = Vec::new();
-    for name in &reported.links {
+    for name in &network.links {
         let link = observed.links.iter().find(|link| link.name == *name);
         let link = link.ok_or_else(|| PlanError::Missing { name: name.clone() })?;
         // Chained plugins may report a link once each.
@@ -222,19 +212,45 @@ fn chosen_links<'a>(observed: &'a Observed, reported: &Reported) -> Result<Vec<&
             links.push(link);
         }
     }
-    if reported.links.is_empty() {
-        // Results of old plugins name no interfaces.
+    if network.links.is_empty() {
+        // Results of old plugins name no interfaces. Those that another network names are not meant: networks may have
+        // the same addresses.
+        let elsewhere = |link: &Link| reported.iter().any(|other| other.links.contains(&link.name));
         let addressed = |link: &&Link| {
             let mut own = observed.addresses.iter().filter(|address| address.link == link.index);
-            own.any(|own| reported.addresses.iter().any(|address| address.ip() == own.net.ip()))
+            !elsewhere(link) && own.any(|own| network.addresses.iter().any(|address| address.ip() == own.net.ip()))
         };
         links = observed.links.iter().filter(addressed).collect();
     }
+    let name = || network.network.clone();
     if links.is_empty() {
-        return Err(PlanError::NoLinks);
+        return Err(PlanError::NoLinks { network: name() });
     }
     links.retain(|link| !link.loopback);
-    if links.is_empty() { Err(PlanError::OnlyLoopback) } else { Ok(links) }
+    if links.is_empty() { Err(PlanError::OnlyLoopback { network: name() }) } else { Ok(links) }
+}
+
+fn nic(observed: &Observed, chosen: &Chosen<'_>, wish: &Wish) -> Result<Nic, PlanError> {
+    let link = chosen.link;
+    let mac = usable_mac(observed, link)?;
+    check_data_path(link, wish.data_path)?;
+    let own = own_addresses(observed, chosen);
+    if !link.up && !own.is_empty() {
+        return Err(PlanError::Down { name: link.name.clone() });
+    }
+    let kernel = routes::of_link(observed, link);
+    let addresses = routes::with_prefixes(own, &kernel);
+    Ok(Nic {
+        name: link.name.clone(),
+        // There is one at least: it is why the link was chosen.
+        network: chosen.networks.first().map_or_else(String::new, |network| network.network.clone()),
+        data_path: wish.data_path,
+        mac,
+        mtu: link.mtu,
+        queues: wish.queues.clamp(1, MAX_QUEUES),
+        routes: routes::guest_routes(&link.name, &addresses, &kernel)?,
+        addresses,
+    })
 }
 
 fn usable_mac(observed: &Observed, link: &Link) -> Result<MacAddr, PlanError> {
@@ -244,9 +260,11 @@ fn usable_mac(observed: &Observed, link: &Link) -> Result<MacAddr, PlanError> {
     }
     let refuse = |kind: &str, advice| Err(PlanError::Kind { name: name(), kind: kind.to_owned(), advice });
     match link.kind.as_deref() {
-        // Its pods share one MAC address, so the guard would take each other's frames for reflections.
+        // It receives by the addresses that it has itself, and its pods share one MAC address: a guest behind it gets
+        // nothing, and the guard would take other pods' frames for reflections.
         Some(kind @ "ipvlan") => return refuse(kind, "use macvlan, bridge or ptp"),
-        Some(kind @ "tun") => return refuse(kind, "use a plugin that makes an ordinary pod link"),
+        // What comes out of it is for the program that holds it, so behind it is the namespace and no network.
+        Some(kind @ "tun") => return refuse(kind, "use a plugin that makes an ordinary pod link, such as bridge or ptp"),
         _ => {}
     }
     if !link.ethernet {
@@ -255,56 +273,29 @@ fn usable_mac(observed: &Observed, link: &Link) -> Result<MacAddr, PlanError> {
     link.mac.ok_or_else(|| PlanError::NoMac { name: name() })
 }
 
-/// Both ends get their filters before either is up for the guest, so no frame crosses unjudged.
-fn steps(link: &Link, mac: MacAddr, tap: &IfName, identity: Option<Identity>) -> Vec<Step> {
-    let name = || link.name.clone();
-    let tap = || tap.clone();
-    let mut steps = vec![
-        Step::CreateTap { tap: tap() },
-        Step::ShapeTap { tap: tap(), mtu: link.mtu.min(TAP_MAX_MTU) },
-        Step::AddClsact { link: tap() },
-        Step::AddGuard { link: tap(), guard: Guard::FromGuest(identity) },
-        Step::AddRedirect { from: tap(), to: name() },
-        Step::AddClsact { link: name() },
-        Step::AddGuard { link: name(), guard: Guard::ToGuest(mac) },
-        Step::AddRedirect { from: name(), to: tap() },
-    ];
-    if !link.up {
-        steps.push(Step::Raise { link: name() });
+fn check_data_path(link: &Link, wished: DataPath) -> Result<(), PlanError> {
+    let refuse = |data_path, why| Err(PlanError::DataPath { name: link.name.clone(), data_path, why });
+    match wished {
+        DataPath::Bridge if link.controller.is_some() => {
+            refuse("bridge", "it is a member of another link, such as a VRF, and can be of one only")
+        }
+        DataPath::Macvtap if link.controller.is_some() => {
+            refuse("macvtap", "it is a member of another link, such as a VRF, which takes its frames")
+        }
+        // The kernel would lay the macvtap on the node's own link below it, which other pods share.
+        DataPath::Macvtap if matches!(link.kind.as_deref(), Some("macvlan" | "macvtap")) => {
+            refuse("macvtap", "it is itself a macvlan, and one cannot lie on another")
+        }
+        DataPath::Tc | DataPath::Ebpf | DataPath::Bridge | DataPath::Macvtap => Ok(()),
     }
-    steps.push(Step::Raise { link: tap() });
-    steps.push(Step::Listen { tap: tap() });
-    steps
 }
 
-fn nic(observed: &Observed, reported: &Reported, link: &Link, mac: MacAddr, wish: &Wish) -> Result<Nic, PlanError> {
-    let routes: Vec<&KernelRoute> = observed.routes.iter().filter(|route| route.link == link.index).collect();
-    let own = own_addresses(observed, reported, link);
-    if !link.up && !own.is_empty() {
-        return Err(PlanError::Down { name: link.name.clone() });
-    }
-    let addresses: Vec<IpNetwork> = own
-        .into_iter()
-        .map(|net| if routes.iter().any(|route| implies(net, route)) { net } else { host(net.ip()) })
-        .collect();
-    let routes = guest_routes(&link.name, &addresses, &routes)?;
-    let (name, network) = (link.name.clone(), reported.network.clone());
-    Ok(Nic { name, network, data_path: wish.data_path, mac, mtu: link.mtu, queues: 1, addresses, routes })
-}
-
-/// Who a guest with this NIC is.
-fn identity(nic: &Nic) -> Result<Identity, PlanError> {
-    let addresses: Vec<IpAddr> = nic.addresses.iter().map(IpNetwork::ip).collect();
-    let gateways: Vec<IpAddr> = nic.routes.iter().filter_map(|route| route.gateway).collect();
-    let tell = |cause| PlanError::Identity { name: nic.name.clone(), cause };
-    Identity::new(nic.mac, &addresses, &gateways).map_err(tell)
-}
-
-/// Addresses in the order of the plugins' result, then other lasting ones in the kernel's.
-fn own_addresses(observed: &Observed, reported: &Reported, link: &Link) -> Vec<IpNetwork> {
-    let own: Vec<&Address> = observed.addresses.iter().filter(|address| address.link == link.index).collect();
-    let is_reported = |own: &Address| reported.addresses.iter().any(|address| address.ip() == own.net.ip());
-    let first = reported.addresses.iter().filter_map(|address| own.iter().find(|own| own.net.ip() == address.ip()));
+/// Addresses in the order of the plugins' results, then other lasting ones in the kernel's.
+fn own_addresses(observed: &Observed, chosen: &Chosen<'_>) -> Vec<IpNetwork> {
+    let own: Vec<&Address> = observed.addresses.iter().filter(|address| address.link == chosen.link.index).collect();
+    let reported = || chosen.networks.iter().flat_map(|network| &network.addresses);
+    let is_reported = |own: &Address| reported().any(|address| address.ip() == own.net.ip());
+    let first = reported().filter_map(|address| own.iter().find(|own| own.net.ip() == address.ip()));
     let others = own.iter().filter(|own| own.lasting && !is_reported(own));
     let mut addresses: Vec<IpNetwork> = Vec::new();
     for address in first.chain(others) {
@@ -315,98 +306,23 @@ fn own_addresses(observed: &Observed, reported: &Reported, link: &Link) -> Vec<I
     addresses
 }
 
-fn guest_routes(name: &IfName, addresses: &[IpNetwork], routes: &[&KernelRoute]) -> Result<Vec<Route>, PlanError> {
-    // Of several routes to a destination the kernel takes the one with the lowest metric, the first of equals.
-    let mut best: BTreeMap<(bool, IpAddr, u8), u32> = BTreeMap::new();
-    let key = |dst: IpNetwork| (dst.is_ipv6(), dst.network(), dst.prefix());
-    for route in routes {
-        let lowest = best.entry(key(route.dst)).or_insert(route.metric);
-        *lowest = route.metric.min(*lowest);
-    }
-    let mut chosen: Vec<Route> = Vec::new();
-    for route in routes {
-        let seen = chosen.iter().any(|route_| route_.dst == route.dst);
-        if seen || best.get(&key(route.dst)) != Some(&route.metric) || is_for_every_host(route.dst) {
-            continue;
-        }
-        let gateway = match route.hop {
-            Hop::OnLink if addresses.iter().any(|net| implies(*net, route) || host(net.ip()) == route.dst) => continue,
-            Hop::OnLink => None,
-            Hop::Gateway(gateway) => Some(gateway),
-            Hop::Unspeakable => return Err(PlanError::Route { name: name.clone(), dst: route.dst }),
+/// Every address of a network is on a link of that network.
+fn check_addresses(reported: &[Reported], chosen: &[Chosen<'_>], nics: &[Nic]) -> Result<(), PlanError> {
+    for network in reported {
+        let has = |ip: IpAddr| {
+            let mut joined = chosen.iter().zip(nics);
+            joined.any(|(chosen, nic)| {
+                let is_of = chosen.networks.iter().any(|other| std::ptr::eq(*other, network));
+                is_of && nic.addresses.iter().any(|net| net.ip() == ip)
+            })
         };
-        chosen.push(Route { dst: route.dst, gateway });
-    }
-    for gateway in chosen.iter().filter_map(|route| route.gateway).collect::<Vec<_>>() {
-        let by_address = addresses.iter().any(|net| net.contains(gateway));
-        let by_route = chosen.iter().any(|route| route.gateway.is_none() && route.dst.contains(gateway));
-        if !by_address && !by_route && !is_link_local(gateway) {
-            chosen.push(Route { dst: host(gateway), gateway: None });
+        // The loopback plugin reports its own, which no guest needs to be given.
+        let mut expected = network.addresses.iter().map(IpNetwork::ip).filter(|ip| !ip.is_loopback());
+        if let Some(address) = expected.find(|ip| !has(*ip)) {
+            return Err(PlanError::AddressMissing { address, network: network.network.clone() });
         }
-    }
-    chosen.sort_by_key(|route| (route.dst.prefix() == 0, route.gateway.is_some()));
-    Ok(chosen)
-}
-
-fn check_addresses(reported: &[Reported], nics: &[Nic]) -> Result<(), PlanError> {
-    let has = |ip: IpAddr| nics.iter().any(|nic| nic.addresses.iter().any(|net| net.ip() == ip));
-    // The loopback plugin reports its own, which no guest needs to be given.
-    let mut expected =
-        reported.iter().flat_map(|network| &network.addresses).map(IpNetwork::ip).filter(|ip| !ip.is_loopback());
-    if let Some(address) = expected.find(|ip| !has(*ip)) {
-        return Err(PlanError::AddressMissing { address });
     }
     if nics.iter().all(|nic| nic.addresses.is_empty()) { Err(PlanError::NoAddress) } else { Ok(()) }
-}
-
-/// Whether `route` is the one that a guest makes by itself for an address with this prefix length.
-fn implies(net: IpNetwork, route: &KernelRoute) -> bool {
-    route.hop == Hop::OnLink && route.dst.ip() == net.network() && route.dst.prefix() == net.prefix()
-}
-
-/// Destinations that every host has routes to without being told: IPv6 link-local and multicast.
-fn is_for_every_host(dst: IpNetwork) -> bool {
-    is_link_local(dst.ip()) || dst.ip().is_multicast()
-}
-
-fn is_link_local(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
-}
-
-fn host(ip: IpAddr) -> IpNetwork {
-    ip.into()
-}
-
-// === impl Step ===
-
-impl Step {
-    /// What to call the step when it is done.
-    pub(crate) fn done(&self) -> &'static str {
-        match self {
-            Self::CreateTap { .. } => "tap created",
-            Self::ShapeTap { .. } => "tap shaped",
-            Self::AddClsact { .. } => "clsact added",
-            Self::AddGuard { .. } => "guard added",
-            Self::AddRedirect { .. } => "redirect added",
-            Self::Raise { .. } => "link up",
-            Self::Listen { .. } => "packet socket opened",
-        }
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::CreateTap { tap } => write!(f, "create tap `{tap}`"),
-            Self::ShapeTap { tap, mtu } => write!(f, "set tap `{tap}` to MTU {mtu}"),
-            Self::AddClsact { link } => write!(f, "add the clsact qdisc to `{link}`"),
-            Self::AddGuard { link, guard: Guard::FromGuest(_) } => write!(f, "filter what the guest sends on `{link}`"),
-            Self::AddGuard { link, guard: Guard::ToGuest(mac) } => write!(f, "filter what `{link}` gets for `{mac}`"),
-            Self::AddRedirect { from, to } => write!(f, "redirect from `{from}` to `{to}`"),
-            Self::Raise { link } => write!(f, "bring up `{link}`"),
-            Self::Listen { tap } => write!(f, "open a packet socket on `{tap}`"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,49 +1,76 @@
 //! The owner of one pod: takes commands one after the other, keeps record, servers and view in step.
 //!
 //! Started by [`super::Pods`]. What may follow what is decided in [`super::machine`]; how it is done is in
-//! [`super::attach`]. Errors are logged here, once, and returned to whoever asked, if they are still there.
+//! [`super::attach`] and [`super::detach`]; looking after a pod that stands is [`super::health`]'s. Errors are logged
+//! here, once, and returned to whoever asked, if they are still there.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use proto::tap::{Attach, PodId, PodNet, PodPhase};
+use proto::tap::{Attach, CheckReport, PodId, PodNet, PodPhase};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::attach::Progress;
-use super::error::{AttachError, DetachError, PodError, Undone};
-use super::machine::{OnAttach, OnRestart, on_attach, on_restart};
-use super::world::{Serving, World};
+use super::error::{AttachError, DetachError, PodError, StepError, Undone};
+use super::machine::{AfterFailure, NETNS_GONE, OnAttach, OnRestart, after_failure, on_attach, on_restart};
+use super::world::{Seen, Serving, World};
 use super::{Shared, View};
 use crate::chain::Chain;
 use crate::journal::Record;
+
+/// The trouble of a pod whose server ended by itself.
+const SERVER_ENDED: &str = "a server of its guest has ended, as when a tap is removed; recover the pod";
 
 /// What can be asked of a pod. The larger parts are boxed, because queues are made of these.
 #[derive(Debug)]
 pub(super) enum Command {
     Attach(Box<Attach>, oneshot::Sender<Result<Arc<PodNet>, PodError>>),
     Detach(oneshot::Sender<Result<(), PodError>>),
+    Recover(oneshot::Sender<Result<Arc<PodNet>, PodError>>),
+    Check(oneshot::Sender<Result<CheckReport, PodError>>),
+    /// Take away what is overdue, or belongs to no pod.
+    Collect(oneshot::Sender<Collected>),
     /// Take the pod up from an earlier life of the daemon.
-    Recover(Box<Record>, oneshot::Sender<()>),
+    Restore(Box<Record>, oneshot::Sender<()>),
+}
+
+/// What a collection did about one pod: lines for people.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    pub(super) removed: Vec<String>,
+    pub(super) kept: Vec<String>,
 }
 
 #[derive(Debug)]
 pub(super) struct Actor<W> {
-    shared: Arc<Shared<W>>,
-    pod: PodId,
-    publish: watch::Sender<Option<View>>,
+    pub(super) shared: Arc<Shared<W>>,
+    pub(super) pod: PodId,
+    pub(super) publish: watch::Sender<Option<View>>,
     /// `None` while the pod is not on record.
-    held: Option<Held>,
+    pub(super) held: Option<Held>,
 }
 
 /// A pod on record.
 #[derive(Debug)]
-struct Held {
-    record: Record,
-    request: Arc<Attach>,
-    serving: Option<Serving>,
-    trouble: Option<Arc<str>>,
-    net: Option<Arc<PodNet>>,
+pub(super) struct Held {
+    pub(super) record: Record,
+    pub(super) request: Arc<Attach>,
+    pub(super) serving: Option<Serving>,
+    pub(super) trouble: Option<Arc<str>>,
+    pub(super) net: Option<Arc<PodNet>>,
+    /// When it is tried again to take it away.
+    pub(super) retry: Option<Instant>,
+    /// It has been said that it is overdue.
+    overdue: bool,
+}
+
+/// What wakes an actor.
+enum Event {
+    Asked(Command),
+    Retry,
+    ServerEnded,
+    Closing,
 }
 
 impl<W: World> Actor<W> {
@@ -53,15 +80,12 @@ impl<W: World> Actor<W> {
 
     /// Works until the pod is gone, or the daemon goes down, which leaves the pod as it is.
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
-        while let Some(command) = queue.recv().await {
-            // Whoever asked may have hung up: the work is done all the same, the answer is nobody's.
-            match command {
-                Command::Attach(request, reply) => drop(reply.send(self.attach(*request).await)),
-                Command::Detach(reply) => drop(reply.send(self.detach().await)),
-                Command::Recover(record, done) => {
-                    self.recover(*record).await;
-                    let _ = done.send(());
-                }
+        loop {
+            match self.next(&mut queue).await {
+                Event::Asked(command) => self.obey(command).await,
+                Event::Retry => drop(self.detach().await),
+                Event::ServerEnded => self.server_ended(),
+                Event::Closing => break,
             }
             if self.held.is_none() && self.shared.retire(&self.pod, &queue) {
                 return;
@@ -69,6 +93,33 @@ impl<W: World> Actor<W> {
         }
         if let Some(serving) = self.held.and_then(|held| held.serving) {
             serving.ended().await;
+        }
+    }
+
+    async fn next(&self, queue: &mut mpsc::Receiver<Command>) -> Event {
+        let held = self.held.as_ref();
+        let retry = held.and_then(|held| held.retry);
+        let broken = held.filter(|held| held.trouble.is_none()).and_then(|held| held.serving.as_ref());
+        tokio::select! {
+            biased;
+            command = queue.recv() => command.map_or(Event::Closing, Event::Asked),
+            () = until(retry) => Event::Retry,
+            () = ended(broken) => Event::ServerEnded,
+        }
+    }
+
+    async fn obey(&mut self, command: Command) {
+        // Whoever asked may have hung up: the work is done all the same, the answer is nobody's.
+        match command {
+            Command::Attach(request, reply) => drop(reply.send(self.attach(*request).await)),
+            Command::Detach(reply) => drop(reply.send(self.detach().await)),
+            Command::Recover(reply) => drop(reply.send(self.recover().await)),
+            Command::Check(reply) => drop(reply.send(self.check().await)),
+            Command::Collect(reply) => drop(reply.send(self.collect().await)),
+            Command::Restore(record, done) => {
+                self.restore(*record).await;
+                let _ = done.send(());
+            }
         }
     }
 
@@ -94,7 +145,7 @@ impl<W: World> Actor<W> {
         let record = tools.intend(request).await.map_err(|cause| failed(cause, Undone::default()))?;
         let held = self.held.insert(Held::new(record));
         held.show(&self.publish);
-        let mut progress = Progress::none();
+        let mut progress = Progress::default();
         match tools.make(&mut held.record, &mut progress).await {
             Ok(net) => {
                 held.serving = progress.serving;
@@ -108,88 +159,142 @@ impl<W: World> Actor<W> {
             Err(cause) => {
                 let undone = tools.undo(&mut held.record, progress, &cause).await;
                 if undone.on_record {
-                    held.show(&self.publish);
+                    self.schedule();
                 } else {
-                    self.held = None;
-                    self.publish.send_replace(None);
+                    self.gone();
                 }
                 Err(failed(cause, undone))
             }
         }
     }
 
+    /// Takes the pod away. Fine if it is overdue, whatever comes of it.
     async fn detach(&mut self) -> Result<(), PodError> {
-        let Some(held) = &mut self.held else { return Ok(()) };
-        let started = Instant::now();
-        held.net = None;
-        held.trouble = None;
-        // Shown before it is begun: no descriptor is handed out any more.
-        held.show_as(PodPhase::Detaching, &self.publish);
-        match self.shared.tools.detach(&mut held.record, held.serving.take()).await {
-            Ok(()) => {
-                self.held = None;
-                self.publish.send_replace(None);
-                info!(ms = started.elapsed().as_secs_f64() * 1e3, "pod detached");
-                Ok(())
-            }
+        match self.take_away().await {
+            Ok(()) => Ok(()),
             Err(cause) => {
                 let error = DetachError { pod: self.pod.clone(), cause };
-                error!(error = %Chain(&error), "detach failed");
-                Err(Box::new(error).into())
+                match self.schedule() {
+                    AfterFailure::Overdue => Ok(()),
+                    AfterFailure::Again(pause) => {
+                        error!(error = %Chain(&error), again_s = pause.as_secs_f64(), "detach failed");
+                        Err(Box::new(error).into())
+                    }
+                }
             }
         }
     }
 
-    async fn recover(&mut self, record: Record) {
-        let world = &self.shared.tools.world;
+    /// Tries to take the pod away, and notes what comes of it.
+    pub(super) async fn take_away(&mut self) -> Result<(), StepError> {
+        let Some(held) = &mut self.held else { return Ok(()) };
+        let started = Instant::now();
+        held.net = None;
+        held.trouble = None;
+        held.retry = None;
+        // Shown before it is begun: no descriptor is handed out any more.
+        held.show_as(PodPhase::Detaching, &self.publish);
+        self.shared.tools.detach(&mut held.record, held.serving.take()).await?;
+        self.gone();
+        info!(ms = started.elapsed().as_secs_f64() * 1e3, "pod detached");
+        Ok(())
+    }
+
+    /// After a failure to take the pod away: shows it, and decides when it is tried again.
+    pub(super) fn schedule(&mut self) -> AfterFailure {
+        let tools = &self.shared.tools;
+        let Some(held) = &mut self.held else { return AfterFailure::Overdue };
+        let Some(failing) = &held.record.failing else { return AfterFailure::Overdue };
+        let after = after_failure(failing, tools.settings.patience, tools.world.now());
+        let tries = failing.tries;
+        let trouble = match after {
+            AfterFailure::Again(pause) => {
+                held.retry = Some(Instant::now() + pause);
+                format!("not wholly taken away after {tries} tries, which go on: {}", failing.why)
+            }
+            AfterFailure::Overdue => {
+                held.retry = None;
+                if !std::mem::replace(&mut held.overdue, true) {
+                    error!(tries, error = failing.why, "pod is overdue: something of it is left until it is collected");
+                }
+                format!("overdue, not wholly taken away after {tries} tries; collect tries again: {}", failing.why)
+            }
+        };
+        held.in_trouble(&trouble, &self.publish);
+        after
+    }
+
+    pub(super) fn gone(&mut self) {
+        self.held = None;
+        self.publish.send_replace(None);
+    }
+
+    async fn restore(&mut self, record: Record) {
+        let tools = &self.shared.tools;
         let held = self.held.insert(Held::new(record));
         held.show(&self.publish);
-        let seen = match world.look(&held.record.netns).await {
+        let seen = match tools.world.look(&held.record.netns).await {
             Ok(seen) => seen,
             Err(error) => {
                 error!(error = %Chain(&error), "pod was not recovered");
                 return held.in_trouble(&Chain(&error).to_string(), &self.publish);
             }
         };
-        match on_restart(held.record.phase, seen) {
+        let phase = held.record.phase;
+        // No mount outlives a reboot.
+        let same_boot = held.record.boot.as_ref().map_or(seen == Seen::Netns, |boot| *boot == tools.boot);
+        match on_restart(phase, same_boot, seen) {
             OnRestart::TakeAway => {
-                info!(phase = ?held.record.phase, "taking away what an earlier run left half done");
-                // Logged where it fails; the pod waits for a detach then.
+                info!(?phase, same_boot, "taking away what an earlier run left");
+                if phase == PodPhase::Attaching {
+                    held.record.keep_begun();
+                }
+                // Logged where it fails; it is tried again then.
                 let _ = self.detach().await;
             }
             OnRestart::Report(trouble) => {
                 warn!(trouble, "pod cannot be served");
                 held.in_trouble(trouble, &self.publish);
             }
-            OnRestart::Serve => {
-                let Some(net) = held.net.clone() else { return };
-                match world.rejoin(&net.netns, &net.nics).await {
-                    Ok(sockets) => {
-                        held.serving = Some(world.serve(&net, &held.record.request.hostname, sockets));
-                        info!("pod is served again");
-                    }
-                    Err(error) => {
-                        error!(error = %Chain(&error), "pod cannot be served again");
-                        held.in_trouble(&Chain(&error).to_string(), &self.publish);
-                    }
+            OnRestart::Serve => match self.serve_again().await {
+                Ok(_) => info!("pod is served again"),
+                Err(error) => {
+                    error!(error = %Chain(&error), "pod cannot be served again");
+                    self.trouble(&Chain(&error).to_string());
                 }
-            }
+            },
         }
+    }
+
+    fn server_ended(&mut self) {
+        error!("a server of the pod has ended");
+        self.trouble(SERVER_ENDED);
+    }
+
+    pub(super) fn trouble(&mut self, trouble: &str) {
+        if let Some(held) = &mut self.held {
+            held.in_trouble(trouble, &self.publish);
+        }
+    }
+
+    pub(super) fn netns_gone(&self) -> PodError {
+        PodError::Unusable { pod: self.pod.clone(), trouble: NETNS_GONE.to_owned() }
     }
 }
 
 impl Held {
     fn new(record: Record) -> Self {
-        let net = record.net.clone().map(Arc::new);
-        Self { request: Arc::new(record.request.clone()), record, serving: None, trouble: None, net }
+        let net = record.net.clone().filter(|_| record.phase == PodPhase::Attached).map(Arc::new);
+        let request = Arc::new(record.request.clone());
+        Self { request, record, serving: None, trouble: None, net, retry: None, overdue: false }
     }
 
-    fn in_trouble(&mut self, trouble: &str, publish: &watch::Sender<Option<View>>) {
+    pub(super) fn in_trouble(&mut self, trouble: &str, publish: &watch::Sender<Option<View>>) {
         self.trouble = Some(trouble.into());
         self.show(publish);
     }
 
-    fn show(&self, publish: &watch::Sender<Option<View>>) {
+    pub(super) fn show(&self, publish: &watch::Sender<Option<View>>) {
         self.show_as(self.record.phase, publish);
     }
 
@@ -200,5 +305,19 @@ impl Held {
             net: self.net.clone(),
             trouble: self.trouble.clone(),
         }));
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn ended(serving: Option<&Serving>) {
+    match serving {
+        Some(serving) => serving.broken().cancelled().await,
+        None => std::future::pending().await,
     }
 }

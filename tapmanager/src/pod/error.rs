@@ -9,6 +9,7 @@ use proto::tap::{ErrorBody, ErrorCode, PodId, PodPhase};
 
 use super::machine::Conflict;
 use super::request::BadAttach;
+use super::sysctl::SysctlError;
 use super::world::WorldError;
 use crate::chain::Chain;
 use crate::cni::{CniError, PluginError};
@@ -35,6 +36,12 @@ pub(crate) enum PodError {
     Detach(#[from] Box<DetachError>),
     #[error("failed to open the taps of pod `{}`", pod.as_str())]
     Taps {
+        pod: PodId,
+        #[source]
+        cause: WorldError,
+    },
+    #[error("pod `{}` cannot be taken up again", pod.as_str())]
+    Recover {
         pod: PodId,
         #[source]
         cause: WorldError,
@@ -74,7 +81,7 @@ pub(crate) struct Undone {
 
 /// A pod's network was not wholly taken away.
 #[derive(Debug, thiserror::Error)]
-#[error("pod `{}` was not wholly detached; detach it again", pod.as_str())]
+#[error("pod `{}` is not wholly detached yet; that is tried again", pod.as_str())]
 pub(crate) struct DetachError {
     pub(super) pod: PodId,
     #[source]
@@ -97,6 +104,7 @@ pub(crate) enum Step {
     LookAtNetns,
     WriteIntent,
     CreateNetns,
+    Sysctls,
     Add,
     Join,
     Serve,
@@ -114,6 +122,10 @@ pub(crate) enum StepCause {
     World(#[from] WorldError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error("{}", Each(.0))]
+    Dels(Vec<WorldError>),
+    #[error(transparent)]
+    Bad(#[from] BadAttach),
     #[error(transparent)]
     Fault(#[from] InjectedFault),
     #[error("a file that we did not make is in the place of its namespace; remove it if nobody needs it")]
@@ -138,7 +150,7 @@ impl PodError {
             Self::Conflict { .. } | Self::NotAttached { .. } | Self::Unusable { .. } => ErrorCode::Conflict,
             Self::Attach(error) => error.cause.cause.code(),
             Self::Detach(error) => error.cause.cause.code(),
-            Self::Taps { cause, .. } => world_code(cause),
+            Self::Taps { cause, .. } | Self::Recover { cause, .. } => world_code(cause),
             Self::Unknown { .. } => ErrorCode::NotFound,
             Self::Busy { .. } | Self::Closing => ErrorCode::Unavailable,
             Self::Died { .. } => ErrorCode::Internal,
@@ -157,10 +169,33 @@ impl fmt::Display for Undone {
     }
 }
 
+/// Several errors with their causes: a chain of sources has room for one only.
+struct Each<'a>(&'a [WorldError]);
+
+impl fmt::Display for Each<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, error) in self.0.iter().enumerate() {
+            write!(f, "{}{}", if at == 0 { "" } else { "; and " }, Chain(error))?;
+        }
+        Ok(())
+    }
+}
+
 impl StepCause {
+    /// Whether nothing but plugins that are not installed are to blame.
+    pub(super) fn is_absence(&self) -> bool {
+        let Self::Dels(errors) = self else { return false };
+        errors.iter().all(|error| {
+            let culprits = error.culprits();
+            !culprits.is_empty() && culprits.iter().all(|culprit| culprit.absent)
+        })
+    }
+
     fn code(&self) -> ErrorCode {
         match self {
             Self::World(error) => world_code(error),
+            Self::Dels(errors) => errors.first().map_or(ErrorCode::Internal, world_code),
+            Self::Bad(_) => ErrorCode::BadRequest,
             Self::Journal(JournalError::Occupied { .. }) | Self::Taken => ErrorCode::Conflict,
             Self::Journal(error) => kernel_code(error),
             Self::Fault(_) => ErrorCode::Internal,
@@ -176,6 +211,11 @@ fn world_code(error: &WorldError) -> ErrorCode {
         WorldError::Netns(error) if matches!(**error, NetnsError::Exists { .. }) => ErrorCode::Conflict,
         WorldError::Join(error) if matches!(**error, JoinError::Tap(TapError::Busy { .. })) => ErrorCode::Conflict,
         WorldError::NoNetns => ErrorCode::Conflict,
+        WorldError::Incapable { .. } => ErrorCode::BadRequest,
+        WorldError::Sysctl(error) => match &**error {
+            SysctlError::Refused { .. } => ErrorCode::BadRequest,
+            error @ SysctlError::Netns(_) => kernel_code(error),
+        },
         error => kernel_code(error),
     }
 }
@@ -225,6 +265,7 @@ impl fmt::Display for Step {
             Self::LookAtNetns => "look at its namespace",
             Self::WriteIntent => "write the intent",
             Self::CreateNetns => "create the namespace",
+            Self::Sysctls => "set the sysctls of the namespace",
             Self::Add => "run CNI ADD",
             Self::Join => "join tap and link",
             Self::Serve => "serve DHCP",

@@ -4,21 +4,30 @@
 //!            Attach: intent            result
 //!  (absent) ----------------> Attaching ------> Attached
 //!     ^                           |                 |
-//!     |                           | failure, or     | Detach
-//!     |                           | a crash         v
-//!     +---------------------------+------------ Detaching <--+
-//!                  all undone                       |        | DEL failed: Detach tries again
-//!                                                   +--------+
+//!     |                           | failure, or     | Detach, or
+//!     |                           | a crash         | a reboot
+//!     |                           v                 v
+//!     |        all undone         +--------> Detaching ---- DEL fails: again after a pause ----+
+//!     +--------------------------------------|   ^  ^-----------------------------------------+
+//!     |                                      |   | overdue: Detach is answered all the same,
+//!     +---- overdue, and no DEL could help --+---+ and only Collect tries again
 //! ```
 //!
 //! Only the pod's actor moves it, and writes the journal before it acts on a move. `Attaching` and `Detaching` are seen
 //! by others only in lists: the actor works on them without looking at its queue, so a command meets
 //! `Attaching` never, and `Detaching` only after a failure. An attached pod whose namespace is gone or cannot be served
-//! after a restart is in trouble: it stays `Attached` on record, so that a Detach gives its address back.
+//! is in trouble: it stays `Attached` on record, so that a Detach gives its address back, or Recover takes it up again.
+//! A reboot of the node ended all machines, so pods of an earlier boot are taken away, whatever they were.
+
+use std::time::Duration;
 
 use proto::tap::{Attach, PodPhase};
 
 use super::world::Seen;
+use crate::journal::Failing;
+
+/// Longest pause between two tries to take a pod away.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What an Attach leads to.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,7 +63,7 @@ pub(crate) enum Conflict {
 /// What the start of the daemon does about a pod on record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnRestart {
-    /// Undo an Attach, or finish a Detach, that was cut off.
+    /// Undo an Attach, or finish a Detach, that was cut off, or that the end of the machine calls for.
     TakeAway,
     /// Serve it again.
     Serve,
@@ -75,19 +84,54 @@ pub(super) fn on_attach(standing: Option<(PodPhase, &Attach)>, trouble: Option<&
     }
 }
 
-/// Decides about a pod that the journal has in `phase` while the kernel has `seen` at its namespace's path.
-pub(super) const fn on_restart(phase: PodPhase, seen: Seen) -> OnRestart {
+/// How long what cannot be taken away is tried again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// Pause after the first try. Each further pause is twice as long.
+    pub(crate) first_pause: Duration,
+    /// From the first failure on; then the pod is overdue.
+    pub(crate) give_up: Duration,
+}
+
+/// What follows a try to take a pod away that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterFailure {
+    /// Try again by itself after this pause.
+    Again(Duration),
+    /// It took too long: whoever asked is not held up any more, and [`super::Pods::collect`] goes on.
+    Overdue,
+}
+
+/// Decides what follows the failure that `failing` says, at the time `now`, in seconds since 1970.
+pub(super) fn after_failure(failing: &Failing, patience: Patience, now: u64) -> AfterFailure {
+    let left = failing.since.saturating_add(patience.give_up.as_secs()).saturating_sub(now);
+    if left == 0 {
+        return AfterFailure::Overdue;
+    }
+    let doubled = 2_u32.saturating_pow(failing.tries.saturating_sub(1));
+    let pause = patience.first_pause.saturating_mul(doubled).min(LONGEST_PAUSE);
+    AfterFailure::Again(pause.min(Duration::from_secs(left)))
+}
+
+/// Whether a pod that is overdue is dropped although a DEL of it failed once more: nothing that could be waited for
+/// would let it succeed. Its plugins are not installed, or there is no namespace that they could look into.
+pub(super) const fn is_hopeless(all_absent: bool, seen: Seen) -> bool {
+    all_absent || !matches!(seen, Seen::Netns)
+}
+
+/// Decides about a pod that the journal has in `phase`, of this boot of the node or an earlier one, while the kernel has
+/// `seen` at its namespace's path.
+pub(super) const fn on_restart(phase: PodPhase, same_boot: bool, seen: Seen) -> OnRestart {
     match (phase, seen) {
         (PodPhase::Attaching | PodPhase::Detaching, _) => OnRestart::TakeAway,
+        _ if !same_boot => OnRestart::TakeAway,
         (PodPhase::Attached, Seen::Netns) => OnRestart::Serve,
-        (PodPhase::Attached, Seen::Nothing) => {
-            OnRestart::Report("its network namespace is gone, as after a reboot; detach the pod")
-        }
-        (PodPhase::Attached, Seen::OtherFile) => {
-            OnRestart::Report("its network namespace is not mounted any more; detach the pod")
-        }
+        (PodPhase::Attached, Seen::Nothing | Seen::OtherFile) => OnRestart::Report(NETNS_GONE),
     }
 }
+
+/// The trouble of a pod without namespace.
+pub(super) const NETNS_GONE: &str = "its network namespace is gone; detach the pod";
 
 fn first_difference(a: &Attach, b: &Attach) -> Option<&'static str> {
     // Taken apart, so that a new field cannot be forgotten here.

@@ -1,24 +1,39 @@
 //! The actor on a fake world and a real journal.
 
 pub(crate) mod fake;
+mod health;
+mod leaving;
 mod sequences;
+mod several;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use proto::tap::ErrorCode;
+use proto::tap::{ErrorCode, IfName, NicStats};
 use tempfile::TempDir;
 
 use super::*;
-use crate::journal::Record;
-use fake::{Fake, network, nics};
+use crate::journal::{Attachment, Choices, Record};
+use fake::{Fake, network, nic};
 
 const GRACE: Duration = Duration::from_secs(10);
+const CHOICES: Choices = Choices { data_path: DataPath::Tc, queues: 1, anti_spoof: true };
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        data_path: DataPath::Tc,
+        anti_spoof: true,
+        max_queues: 8,
+        patience: Patience { first_pause: Duration::from_secs(2), give_up: Duration::from_secs(300) },
+        cni_gc: false,
+    }
+}
 
 struct House {
     dir: TempDir,
     world: Arc<Fake>,
     pods: Pods<Arc<Fake>>,
+    boots: u32,
 }
 
 impl House {
@@ -27,22 +42,34 @@ impl House {
     }
 
     fn with(faults: Faults, world: Fake) -> Self {
-        Self::in_dir(tempfile::tempdir().expect("tempdir"), Arc::new(world), faults)
+        Self::in_dir(tempfile::tempdir().expect("tempdir"), Arc::new(world), faults, settings(), 0)
     }
 
-    fn in_dir(dir: TempDir, world: Arc<Fake>, faults: Faults) -> Self {
+    fn set(settings: Settings) -> Self {
+        Self::in_dir(tempfile::tempdir().expect("tempdir"), Arc::default(), Faults::none(), settings, 0)
+    }
+
+    fn in_dir(dir: TempDir, world: Arc<Fake>, faults: Faults, settings: Settings, boots: u32) -> Self {
         let journal = Journal::open(dir.path()).expect("journal");
-        let tools =
-            Tools { world: Arc::clone(&world), journal, netns_dir: "/run/netns".into(), faults: Arc::new(faults) };
-        Self { dir, world, pods: Pods::new(tools) }
+        let place = ("/run/netns".into(), format!("boot {boots}"));
+        let tools = Tools::new(Arc::clone(&world), journal, place, settings, Arc::new(faults));
+        Self { dir, world, pods: Pods::new(tools), boots }
     }
 
     /// The daemon dies and comes back.
     async fn restart(self) -> Self {
         self.pods.close(GRACE).await;
-        let house = Self::in_dir(self.dir, self.world, Faults::none());
+        let settings = self.pods.shared.tools.settings.clone();
+        let house = Self::in_dir(self.dir, self.world, Faults::none(), settings, self.boots);
         house.pods.recover(house.records()).await;
         house
+    }
+
+    /// The node dies and comes back.
+    async fn reboot(mut self) -> Self {
+        self.world.reboot();
+        self.boots += 1;
+        self.restart().await
     }
 
     fn records(&self) -> Records {
@@ -52,10 +79,15 @@ impl House {
     }
 
     fn put(&self, pod: &str, phase: PodPhase, at: impl FnOnce(&mut fake::State, &Path)) {
-        let netns = PathBuf::from(format!("/run/netns/virtlet-{pod}"));
-        let mut record = Record::intent(request(pod), netns.clone(), network());
+        let netns = netns_of(pod);
+        let ifname: IfName = "eth0".parse().expect("name");
+        let result = (phase != PodPhase::Attaching).then(|| serde_json::json!({ "link": ifname }));
+        let attachment = Attachment { network: network("net"), ifname, ask: proto::tap::NetworkAsk::default(), result };
+        let boot = format!("boot {}", self.boots);
+        let mut record = Record::intent(request(pod), boot, netns.clone(), CHOICES, vec![attachment]);
         record.phase = phase;
-        record.net = Some(PodNet { netns: netns.clone(), nics: nics(), dns: proto::tap::Dns::default() });
+        record.net =
+            Some(PodNet { netns: netns.clone(), nics: vec![nic(0, "eth0")], dns: proto::tap::Dns::default() });
         self.pods.shared.tools.journal.create(&record).expect("written");
         at(&mut self.world.state(), &netns);
     }
@@ -64,13 +96,26 @@ impl House {
         self.pods.view(&id(pod)).map(|view| view.phase)
     }
 
+    fn trouble(&self, pod: &str) -> Option<String> {
+        self.pods.view(&id(pod)).and_then(|view| view.trouble).map(|trouble| trouble.to_string())
+    }
+
+    fn calls(&self, verb: &str) -> usize {
+        self.world.state().log.iter().filter(|line| line.split(' ').next() == Some(verb)).count()
+    }
+
+    /// What was called since the last time.
+    fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.world.state().log)
+    }
+
     #[track_caller]
     fn assert_nothing_left(&self) {
         let state = self.world.state();
-        let left = [&state.netns, &state.other_files, &state.added, &state.joined];
-        assert_eq!(left, [&BTreeSet::new(); 4]);
+        assert_eq!([&state.netns, &state.other_files, &state.joined], [&BTreeSet::new(); 3]);
+        assert_eq!(state.added, BTreeSet::new());
         drop(state);
-        assert_eq!(self.world.serving(), 0, "DHCP is served");
+        assert_eq!(self.world.serving(), 0, "guests are served");
         assert_eq!(self.pods.count(), 0, "on record in memory");
         let files = std::fs::read_dir(self.dir.path().join("pods")).expect("dir").count();
         assert_eq!(files, 0, "on record on disk");
@@ -78,13 +123,22 @@ impl House {
 
     #[track_caller]
     fn assert_whole(&self, pod: &str) {
-        let netns = PathBuf::from(format!("/run/netns/virtlet-{pod}"));
+        let netns = netns_of(pod);
+        let record = self.records().remove(&id(pod)).expect("on record");
         let state = self.world.state();
-        assert!([&state.netns, &state.added, &state.joined].iter().all(|set| set.contains(&netns)));
+        assert!([&state.netns, &state.joined].iter().all(|set| set.contains(&netns)));
+        for attachment in &record.attachments {
+            assert!(state.added.contains(&(pod.to_owned(), attachment.ifname.as_str().to_owned())));
+            assert!(attachment.result.is_some());
+        }
         drop(state);
         assert_eq!(self.phase(pod), Some(PodPhase::Attached));
-        assert_eq!(self.records()[&id(pod)].phase, PodPhase::Attached);
+        assert_eq!(record.phase, PodPhase::Attached);
     }
+}
+
+fn netns_of(pod: &str) -> PathBuf {
+    format!("/run/netns/virtlet-{pod}").into()
 }
 
 fn id(pod: &str) -> PodId {
@@ -103,12 +157,10 @@ async fn a_pod_is_attached_once_and_detached_without_a_trace() {
     house.assert_whole("p1");
     assert_eq!(house.world.serving(), 1);
     assert_eq!(house.pods.attach(request("p1")).await.expect("again"), net);
-    let log = house.world.state().log.clone();
-    assert_eq!(log, ["default_network", "look", "create_netns", "add", "join"]);
+    assert_eq!(house.log(), ["networks", "look", "create_netns", "add eth0", "join"]);
     house.pods.detach(&id("p1")).await.expect("detached");
     house.assert_nothing_left();
-    let log = house.world.state().log.split_off(5);
-    assert_eq!(log, ["look", "unjoin", "del", "remove_netns"]);
+    assert_eq!(house.log(), ["look", "unjoin", "del eth0", "remove_netns"]);
     house.pods.detach(&id("p1")).await.expect("detached again");
     house.pods.detach(&id("never-seen")).await.expect("detached");
 }
@@ -157,7 +209,7 @@ async fn a_failure_after_any_step_undoes_all_earlier_ones() {
 #[tokio::test]
 async fn a_failure_of_any_verb_undoes_all_earlier_ones() {
     let mut messages = Vec::new();
-    for verb in ["default_network", "look", "create_netns", "add", "join"] {
+    for verb in ["networks", "look", "create_netns", "add", "join"] {
         let house = House::new();
         house.world.fail(verb, &[]);
         messages.push(house.pods.attach(request("p1")).await.expect_err(verb).body().message);
@@ -205,72 +257,6 @@ async fn del_of_a_plugin_that_was_never_added_holds_nothing_up() {
 }
 
 #[tokio::test]
-async fn a_detach_whose_del_fails_is_tried_again_by_the_next() {
-    let house = House::new();
-    house.pods.attach(request("p1")).await.expect("attached");
-    house.world.fail("del", &[("first", false)]);
-    let body = house.pods.detach(&id("p1")).await.expect_err("fails").body();
-    assert_eq!(
-        body.message,
-        "pod `p1` was not wholly detached; detach it again: failed to run CNI DEL: del fails as the test wants"
-    );
-    assert_eq!(house.phase("p1"), Some(PodPhase::Detaching));
-    assert_eq!(house.world.serving(), 0);
-    assert!(house.pods.usable(&id("p1")).is_err());
-    assert_eq!(house.world.state().netns.len(), 1);
-    let house = house.restart().await;
-    house.assert_nothing_left();
-}
-
-#[tokio::test]
-async fn a_plugin_that_stays_absent_is_given_up_on_across_restarts() {
-    let house = House::new();
-    house.pods.attach(request("p1")).await.expect("attached");
-    let absent = [("first", true), ("second", true)];
-    house.world.fail("del", &absent);
-    house.pods.detach(&id("p1")).await.expect_err("first try");
-    // One that is there but fails begins the count anew.
-    house.world.fail("del", &[("first", true), ("second", false)]);
-    house.pods.detach(&id("p1")).await.expect_err("second try");
-    assert_eq!(house.records()[&id("p1")].plugin_missing, 0);
-    house.world.fail("del", &absent);
-    house.pods.detach(&id("p1")).await.expect_err("third try");
-    house.world.fail("del", &absent);
-    let house = house.restart().await;
-    assert_eq!(house.records()[&id("p1")].plugin_missing, 2);
-    house.world.fail("del", &absent);
-    house.pods.detach(&id("p1")).await.expect("given up");
-    house.world.state().added.clear();
-    house.assert_nothing_left();
-}
-
-#[tokio::test]
-async fn del_runs_once_for_a_namespace_that_is_gone_whatever_it_says() {
-    for other_file in [false, true] {
-        let house = House::new();
-        house.pods.attach(request("p1")).await.expect("attached");
-        {
-            let mut state = house.world.state();
-            let netns = std::mem::take(&mut state.netns);
-            if other_file {
-                state.other_files = netns;
-            }
-            state.log.clear();
-        }
-        house.world.fail("del", &[("first", false)]);
-        house.pods.detach(&id("p1")).await.expect("detached");
-        let log = house.world.state().log.clone();
-        let file_first = if other_file { &["remove_netns"][..] } else { &[] };
-        assert_eq!(log, [&["look"], file_first, &["del", "remove_netns"]].concat());
-        let mut state = house.world.state();
-        state.added.clear();
-        state.joined.clear();
-        drop(state);
-        house.assert_nothing_left();
-    }
-}
-
-#[tokio::test]
 async fn a_file_in_the_place_of_the_namespace_is_not_touched() {
     let house = House::new();
     let netns = PathBuf::from("/run/netns/virtlet-p1");
@@ -293,7 +279,7 @@ async fn work_goes_on_when_the_client_hangs_up() {
     // Queued behind it.
     house.pods.attach(request("p1")).await.expect("the same");
     house.assert_whole("p1");
-    assert_eq!(house.world.state().log.iter().filter(|verb| **verb == "add").count(), 1);
+    assert_eq!(house.calls("add"), 1);
 }
 
 #[tokio::test]
@@ -307,7 +293,7 @@ async fn commands_of_one_pod_are_serialised_and_others_do_not_wait() {
     let (held, ()) = tokio::join!(futures_util::future::join_all(held), other);
     let nets: Vec<_> = held.into_iter().map(|net| net.expect("attached")).collect();
     assert_eq!(nets[0], nets[1]);
-    assert_eq!(house.world.state().log.iter().filter(|verb| **verb == "add").count(), 1);
+    assert_eq!(house.calls("add"), 1);
 }
 
 #[tokio::test]
@@ -355,17 +341,19 @@ async fn a_disk_that_takes_nothing_fails_an_attach_and_no_detach() {
 #[tokio::test]
 async fn a_restart_undoes_finishes_serves_and_reports() {
     let house = House::new();
+    let added = |state: &mut fake::State, netns: &Path| {
+        let pod = pod_of_netns(netns).expect("ours");
+        state.added.insert((pod.as_str().to_owned(), "eth0".to_owned()));
+    };
     let all = |state: &mut fake::State, netns: &Path| {
         state.netns.insert(netns.into());
-        state.added.insert(netns.into());
+        added(state, netns);
         state.joined.insert(netns.into());
     };
     house.put("a-cut-off", PodPhase::Attaching, all);
     house.put("b-cut-off-early", PodPhase::Attaching, |_, _| {});
     house.put("c-served", PodPhase::Attached, all);
-    house.put("d-rebooted", PodPhase::Attached, |state, netns| {
-        state.added.insert(netns.into());
-    });
+    house.put("d-removed", PodPhase::Attached, added);
     house.put("e-unmounted", PodPhase::Attached, |state, netns| {
         state.other_files.insert(netns.into());
     });
@@ -374,17 +362,44 @@ async fn a_restart_undoes_finishes_serves_and_reports() {
     let pods = house.pods.page(None).pods;
     let pods: Vec<_> = pods.iter().map(|pod| (pod.pod.as_str(), pod.phase)).collect();
     let attached = PodPhase::Attached;
-    assert_eq!(pods, [("c-served", attached), ("d-rebooted", attached), ("e-unmounted", attached)]);
+    assert_eq!(pods, [("c-served", attached), ("d-removed", attached), ("e-unmounted", attached)]);
     assert_eq!(house.world.serving(), 1);
     house.assert_whole("c-served");
     house.pods.usable(&id("c-served")).expect("usable");
-    for lost in ["d-rebooted", "e-unmounted"] {
+    for lost in ["d-removed", "e-unmounted"] {
         assert_eq!(house.pods.usable(&id(lost)).expect_err("lost").body().code, ErrorCode::Conflict);
         let body = house.pods.attach(request(lost)).await.expect_err("lost").body();
         assert_eq!(body.code, ErrorCode::Conflict, "{}", body.message);
         house.pods.detach(&id(lost)).await.expect("detached");
     }
     house.pods.detach(&id("c-served")).await.expect("detached");
+    house.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_reboot_leaves_nothing_of_any_pod() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.put("p2", PodPhase::Attaching, |_, _| {});
+    house.put("p3", PodPhase::Detaching, |_, _| {});
+    house.log();
+    let house = house.reboot().await;
+    assert!(!house.log().contains(&"unjoin".to_owned()), "there is no namespace");
+    assert_eq!(house.world.state().told.iter().filter(|(_, result)| *result).count(), 2);
+    house.assert_nothing_left();
+    house.pods.attach(request("p1")).await.expect("attached anew");
+    house.assert_whole("p1");
+}
+
+#[tokio::test]
+async fn a_namespace_of_another_boot_is_taken_away_as_well() {
+    // Somebody made it again, or mounts outlive what the kernel calls a boot: no machine is in it.
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    let netns = house.world.state().netns.clone();
+    house.world.reboot();
+    house.world.state().netns = netns;
+    let house = House { boots: 1, ..house }.restart().await;
     house.assert_nothing_left();
 }
 
@@ -432,6 +447,21 @@ fn the_longest_page_fits_into_a_packet() {
     };
     let page = PodPage { pods: vec![summary; usize::from(MAX_PAGE)], more: true };
     proto::tap::encode_reply(Ok(&proto::tap::Reply::Pods(page)), 0).expect("fits");
+    let name = "n".repeat(15);
+    let nic = |_| NicStats {
+        name: name.parse().expect("name"),
+        rx_bytes: u64::MAX,
+        rx_packets: u64::MAX,
+        rx_errors: u64::MAX,
+        rx_dropped: u64::MAX,
+        tx_bytes: u64::MAX,
+        tx_packets: u64::MAX,
+        tx_errors: u64::MAX,
+        tx_dropped: u64::MAX,
+    };
+    let stats = PodStats { pod: id(&"p".repeat(PodId::MAX_LEN)), nics: (0..request::MAX_NETWORKS).map(nic).collect() };
+    let page = StatsPage { pods: vec![stats; usize::from(MAX_STATS_PAGE)], more: true };
+    proto::tap::encode_reply(Ok(&proto::tap::Reply::Stats(page)), 0).expect("fits");
 }
 
 #[tokio::test]

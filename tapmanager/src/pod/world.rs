@@ -3,21 +3,22 @@
 //! Implemented by [`super::kernel::Kernel`] and, in tests, by a fake that can fail at any verb. Each verb that makes
 //! something undoes its own part when it fails; each verb that removes something is fine if the thing is gone.
 
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::tap::{Dns, Nic, PodNet};
+use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodId, PodNet};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::sysctl::SysctlError;
 use crate::cni::{CniError, ConfError, NetworkList, PluginError};
 use crate::faults::Faults;
-use crate::journal::Record;
-use crate::net::{JoinError, Joined, Reported, Wish};
+use crate::journal::{Attachment, Choices, Record};
+use crate::net::{JoinError, Joined, Opened, Reported};
 use crate::sys::netns::NetnsError;
 use crate::sys::packet::PacketSocket;
 
@@ -40,8 +41,8 @@ pub(crate) enum Seen {
 pub(crate) struct Network {
     /// Their result, verbatim.
     pub(crate) raw: Value,
-    /// What the join has to know of it.
-    pub(crate) reported: Reported,
+    /// What the join has to know of it: the network's own part first, then those that a meta plugin added.
+    pub(crate) reported: Vec<Reported>,
     /// Resolver settings that they say.
     pub(crate) dns: Dns,
 }
@@ -57,6 +58,16 @@ pub(crate) enum WorldError {
     Cni(Box<CniError>),
     #[error(transparent)]
     Join(Box<JoinError>),
+    #[error(transparent)]
+    Sysctl(Box<SysctlError>),
+    #[error("network `{network}` has no plugin with the capability `{capability}`, which the pod's {what} need")]
+    Incapable { network: String, capability: &'static str, what: &'static str },
+    #[error("failed to list the namespaces in `{}`", dir.display())]
+    List {
+        dir: PathBuf,
+        #[source]
+        cause: std::io::Error,
+    },
     #[error("its network namespace is gone")]
     NoNetns,
     #[cfg(test)]
@@ -73,40 +84,107 @@ pub(crate) struct Culprit<'a> {
     pub(crate) absent: bool,
 }
 
+/// What became of a CHECK.
+#[derive(Debug)]
+pub(crate) enum Checked {
+    /// All plugins say that it is well.
+    Well,
+    /// They were not asked, for this reason.
+    NotAsked(String),
+}
+
+/// The attachments to one network that are on record.
+#[derive(Debug)]
+pub(crate) struct OfNetwork {
+    /// As the latest of them has it.
+    pub(crate) network: NetworkList,
+    /// Container id and name of the link of each.
+    pub(crate) valid: Vec<(PodId, IfName)>,
+}
+
 /// The verbs.
 pub(crate) trait World: Send + Sync + 'static {
-    /// Reads the node's default network, without running or changing anything.
-    fn default_network(&self) -> impl Future<Output = Result<NetworkList, WorldError>> + Send;
+    /// Reads the networks that the pod asks for, in order, and refuses those that cannot do what it asks of them. Runs
+    /// and changes nothing.
+    fn networks(&self, request: &Attach) -> impl Future<Output = Result<Vec<NetworkList>, WorldError>> + Send;
+    /// All networks of the node that can be read.
+    fn configured(&self) -> impl Future<Output = Vec<NetworkList>> + Send;
     /// Looks at the path of a namespace.
     fn look(&self, netns: &Path) -> impl Future<Output = Result<Seen, WorldError>> + Send;
     /// Makes a namespace.
     fn create_netns(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Removes a namespace, or the file in its place.
     fn remove_netns(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
-    /// Runs CNI ADD. The one verb that undoes nothing: whoever called it runs [`Self::del`].
-    fn add(&self, record: &Record) -> impl Future<Output = Result<Network, WorldError>> + Send;
-    /// Runs CNI DEL with the recorded configuration and result.
-    fn del(&self, record: &Record) -> impl Future<Output = Result<(), WorldError>> + Send;
+    /// The pods that have a mounted namespace of our name in `dir`.
+    fn namespaces(&self, dir: &Path) -> impl Future<Output = Result<Vec<PodId>, WorldError>> + Send;
+    /// Sets what the pod wants of its namespace.
+    fn sysctls(
+        &self,
+        netns: &Path,
+        sysctls: &BTreeMap<String, String>,
+    ) -> impl Future<Output = Result<(), WorldError>> + Send;
+    /// Runs CNI ADD of one network. The one verb that undoes nothing: whoever called it runs [`Self::del`].
+    fn add(&self, record: &Record, attachment: &Attachment)
+    -> impl Future<Output = Result<Network, WorldError>> + Send;
+    /// Runs CNI DEL of one network with the recorded configuration and result; plugins are told of the namespace as
+    /// long as it is there.
+    fn del(
+        &self,
+        record: &Record,
+        attachment: &Attachment,
+        seen: Seen,
+    ) -> impl Future<Output = Result<(), WorldError>> + Send;
+    /// Runs CNI CHECK of one network.
+    fn check_network(
+        &self,
+        record: &Record,
+        attachment: &Attachment,
+    ) -> impl Future<Output = Result<Checked, WorldError>> + Send;
     /// Joins taps to the links that CNI made.
     fn join(
         &self,
         netns: &Path,
         reported: &[Reported],
-        wish: &Wish,
+        choices: Choices,
         faults: &Arc<Faults>,
     ) -> impl Future<Output = Result<Joined, WorldError>> + Send;
     /// Opens the sockets of an existing join again.
-    fn rejoin(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<PacketSocket>, WorldError>> + Send;
+    fn rejoin(
+        &self,
+        netns: &Path,
+        nics: &[Nic],
+    ) -> impl Future<Output = Result<Vec<Option<PacketSocket>>, WorldError>> + Send;
+    /// What is not as [`Self::join`] left it.
+    fn check_join(
+        &self,
+        netns: &Path,
+        nics: &[Nic],
+        choices: Choices,
+    ) -> impl Future<Output = Result<Vec<String>, WorldError>> + Send;
+    /// Makes again what our side of the join lost.
+    fn repair(
+        &self,
+        netns: &Path,
+        nics: &[Nic],
+        choices: Choices,
+        faults: &Arc<Faults>,
+    ) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Takes our filters off the links that CNI made.
     fn unjoin(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
-    /// Serves DHCP on the sockets, which are the NICs' in order.
-    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<PacketSocket>) -> Serving;
-    /// Opens the taps of the NICs, queue by queue.
-    fn open_taps(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<OwnedFd>, WorldError>> + Send;
+    /// Serves the guest's requests on the sockets, which are the NICs' in order.
+    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<Option<PacketSocket>>) -> Serving;
+    /// Opens the taps of the NICs for a machine.
+    fn open_taps(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<Opened>, WorldError>> + Send;
+    /// Counters of the NICs.
+    fn stats(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<NicStats>, WorldError>> + Send;
+    /// Lets the plugins of a network take away what belongs to none of its attachments on record.
+    fn gc(&self, network: &OfNetwork) -> impl Future<Output = Result<Checked, WorldError>> + Send;
     /// Whether a pod could be given a network now.
     fn ready(&self) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Time spent in CNI plugins since the start, in microseconds.
     fn plugin_micros(&self) -> u64;
+    /// Seconds since 1970.
+    fn now(&self) -> u64;
 }
 
 /// The servers of one pod. Dropping it ends them as well.
@@ -114,15 +192,18 @@ pub(crate) trait World: Send + Sync + 'static {
 pub(crate) struct Serving {
     cancel: CancellationToken,
     servers: TaskTracker,
+    /// Cancelled when a server ends that was not told to.
+    broken: CancellationToken,
 }
 
 // === impl Serving ===
 
 impl Serving {
-    /// Starts one server for each of `start`'s calls to the tracker; they end when the token is cancelled.
-    pub(crate) fn start(start: impl FnOnce(&TaskTracker, &CancellationToken)) -> Self {
-        let serving = Self { cancel: CancellationToken::new(), servers: TaskTracker::new() };
-        start(&serving.servers, &serving.cancel);
+    /// Lets `start` start servers.
+    pub(crate) fn start(start: impl FnOnce(&Starter<'_>)) -> Self {
+        let cancel = CancellationToken::new();
+        let serving = Self { cancel, servers: TaskTracker::new(), broken: CancellationToken::new() };
+        start(&Starter(&serving));
         serving.servers.close();
         serving
     }
@@ -130,6 +211,11 @@ impl Serving {
     /// Tells the servers to end, and does not wait.
     pub(crate) fn stop(&self) {
         self.cancel.cancel();
+    }
+
+    /// Is cancelled when a server has ended that was not told to: its link is gone, or its socket failed for good.
+    pub(crate) const fn broken(&self) -> &CancellationToken {
+        &self.broken
     }
 
     /// Waits for the end of the servers after [`Self::stop`], so that their sockets keep no namespace alive.
@@ -144,6 +230,24 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.cancel.cancel();
+    }
+}
+
+/// Starts servers.
+#[derive(Debug)]
+pub(crate) struct Starter<'a>(&'a Serving);
+
+impl Starter<'_> {
+    /// Starts one server, which ends when the token that it is given is cancelled.
+    pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, server: impl FnOnce(CancellationToken) -> F) {
+        let (cancel, broken) = (self.0.cancel.clone(), self.0.broken.clone());
+        let server = server(cancel.clone());
+        self.0.servers.spawn(async move {
+            server.await;
+            if !cancel.is_cancelled() {
+                broken.cancel();
+            }
+        });
     }
 }
 
@@ -167,6 +271,12 @@ impl From<CniError> for WorldError {
     }
 }
 
+impl From<SysctlError> for WorldError {
+    fn from(error: SysctlError) -> Self {
+        Self::Sysctl(Box::new(error))
+    }
+}
+
 impl From<JoinError> for WorldError {
     fn from(error: JoinError) -> Self {
         Self::Join(Box::new(error))
@@ -182,7 +292,13 @@ impl WorldError {
             Self::Fake { culprits, .. } => {
                 culprits.iter().map(|&(plugin, absent)| Culprit { plugin, absent }).collect()
             }
-            Self::Conf(_) | Self::Netns(_) | Self::Join(_) | Self::NoNetns => Vec::new(),
+            Self::Conf(_)
+            | Self::Netns(_)
+            | Self::Join(_)
+            | Self::Sysctl(_)
+            | Self::Incapable { .. }
+            | Self::List { .. }
+            | Self::NoNetns => Vec::new(),
         }
     }
 }

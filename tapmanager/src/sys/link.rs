@@ -3,15 +3,17 @@
 //! Called by [`crate::net`] and by [`super::netns`] (loopback). The lists are plain values of our own types, so that
 //! what decides on them is pure. `/sys/class/net` is not used: it shows the namespace of whoever mounted it.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
+    LinkMessage, Stats64,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use proto::tap::{IfName, MacAddr};
@@ -20,6 +22,11 @@ use super::netlink::{Netlink, NetlinkError};
 
 /// Index of the loopback link in every namespace (`LOOPBACK_IFINDEX`).
 pub(crate) const LOOPBACK: u32 = 1;
+
+/// The routing table that is looked through when no rule leads elsewhere (`RT_TABLE_MAIN`).
+pub(crate) const MAIN_TABLE: u32 = 254;
+/// The kernel's own table of local addresses (`RT_TABLE_LOCAL`).
+const LOCAL_TABLE: u32 = 255;
 
 /// A link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +43,14 @@ pub(crate) struct Link {
     pub(crate) loopback: bool,
     /// Whether it is administratively up.
     pub(crate) up: bool,
+    /// Whether it has a carrier; a tap has one while a program holds it.
+    pub(crate) carrier: bool,
+    /// Index of the bridge, VRF or other link that it is a member of.
+    pub(crate) controller: Option<u32>,
+    /// Index of the link that it lies on; of no meaning if that is in another namespace.
+    pub(crate) lower: Option<u32>,
+    /// The routing table that it stands for, if it is a VRF.
+    pub(crate) vrf_table: Option<u32>,
     /// Its address, if it is one that a station may have.
     pub(crate) mac: Option<MacAddr>,
     /// Its MTU.
@@ -43,6 +58,9 @@ pub(crate) struct Link {
     /// Address of the PCI device that it is a port of.
     pub(crate) pci: Option<String>,
 }
+
+/// A link's name and what it counted.
+pub(crate) type Counted = (IfName, Stats64);
 
 /// An IP address of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,11 +73,13 @@ pub(crate) struct Address {
     pub(crate) lasting: bool,
 }
 
-/// A unicast route of the main table.
+/// A unicast route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KernelRoute {
     /// Index of the link.
     pub(crate) link: u32,
+    /// The routing table that it stands in: [`MAIN_TABLE`], or one that a VRF or a policy rule leads to.
+    pub(crate) table: u32,
     /// Destination.
     pub(crate) dst: IpNetwork,
     /// Next hop.
@@ -99,8 +119,7 @@ pub(crate) fn addresses(netlink: &mut Netlink) -> Result<Vec<Address>, NetlinkEr
     Ok(addresses.collect())
 }
 
-/// The main table's routes of this thread's namespace, in the kernel's order. Other tables, which only policy rules
-/// lead to, are not read.
+/// The unicast routes of this thread's namespace, of all tables, in the kernel's order.
 pub(crate) fn routes(netlink: &mut Netlink) -> Result<Vec<KernelRoute>, NetlinkError> {
     let all = netlink.list(&RouteNetlinkMessage::GetRoute(RouteMessage::default()))?;
     let routes = all.into_iter().filter_map(|message| match message {
@@ -124,9 +143,42 @@ pub(crate) fn down(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError>
 pub(crate) fn shape_tap(netlink: &mut Netlink, tap: u32, mtu: u32) -> Result<(), NetlinkError> {
     let mut message = LinkMessage::default();
     message.header.index = tap;
-    let no_address = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
-    message.attributes = vec![LinkAttribute::Mtu(mtu), LinkAttribute::AfSpecUnspec(vec![no_address])];
+    message.attributes = vec![LinkAttribute::Mtu(mtu), silent()];
     netlink.change(RouteNetlinkMessage::NewLink(message), 0)
+}
+
+/// The attribute that gives a link no IPv6 address of its own, not even a link-local one.
+pub(super) fn silent() -> LinkAttribute {
+    let no_address = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
+    LinkAttribute::AfSpecUnspec(vec![no_address])
+}
+
+/// Makes a link a member of another, or of none with 0.
+pub(crate) fn set_controller(netlink: &mut Netlink, link: u32, controller: u32) -> Result<(), NetlinkError> {
+    let mut message = LinkMessage::default();
+    message.header.index = link;
+    message.attributes = vec![LinkAttribute::Controller(controller)];
+    netlink.change(RouteNetlinkMessage::NewLink(message), 0)
+}
+
+/// Removes a link; fine if it is gone. Waits for the kernel, 16 to 36 ms.
+pub(crate) fn remove(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
+    let mut message = LinkMessage::default();
+    message.header.index = link;
+    match netlink.change(RouteNetlinkMessage::DelLink(message), 0) {
+        Err(error) if error.is_absent() => Ok(()),
+        done => done,
+    }
+}
+
+/// What the links of this thread's namespace counted since they were made, by index.
+pub(crate) fn counters(netlink: &mut Netlink) -> Result<BTreeMap<u32, Counted>, NetlinkError> {
+    let all = netlink.list(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    let counted = all.into_iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewLink(link) => counted_of(link),
+        _ => None,
+    });
+    Ok(counted.collect())
 }
 
 fn set_up(netlink: &mut Netlink, link: u32, up: bool) -> Result<(), NetlinkError> {
@@ -140,6 +192,7 @@ fn set_up(netlink: &mut Netlink, link: u32, up: bool) -> Result<(), NetlinkError
 fn link_of(message: LinkMessage) -> Option<Link> {
     let flags = message.header.flags;
     let (mut name, mut kind, mut mac, mut mtu, mut parent, mut bus) = (None, None, None, 0, None, None);
+    let (mut controller, mut lower, mut vrf_table) = (None, None, None);
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(value) => name = value.parse().ok(),
@@ -149,11 +202,16 @@ fn link_of(message: LinkMessage) -> Option<Link> {
             LinkAttribute::Mtu(value) => mtu = value,
             LinkAttribute::ParentDevName(value) => parent = Some(value),
             LinkAttribute::ParentDevBusName(value) => bus = Some(value),
+            LinkAttribute::Controller(index) => controller = Some(index).filter(|index| *index != 0),
+            LinkAttribute::Link(index) => lower = Some(index),
             LinkAttribute::LinkInfo(infos) => {
-                kind = infos.into_iter().find_map(|info| match info {
-                    LinkInfo::Kind(kind) => Some(kind.to_string()),
-                    _ => None,
-                });
+                for info in infos {
+                    match info {
+                        LinkInfo::Kind(value) => kind = Some(value.to_string()),
+                        LinkInfo::Data(InfoData::Vrf(data)) => vrf_table = table_of(&data),
+                        _ => {}
+                    }
+                }
             }
             _ => {}
         }
@@ -165,10 +223,33 @@ fn link_of(message: LinkMessage) -> Option<Link> {
         ethernet: message.header.link_layer_type == LinkLayerType::Ether,
         loopback: flags.contains(LinkFlags::Loopback),
         up: flags.contains(LinkFlags::Up),
+        carrier: flags.contains(LinkFlags::LowerUp),
+        controller,
+        lower,
+        vrf_table,
         mac,
         mtu,
         pci: parent.filter(|_| bus.as_deref() == Some("pci")),
     })
+}
+
+fn table_of(data: &[InfoVrf]) -> Option<u32> {
+    data.iter().find_map(|info| match info {
+        InfoVrf::TableId(table) => Some(*table),
+        _ => None,
+    })
+}
+
+fn counted_of(message: LinkMessage) -> Option<(u32, Counted)> {
+    let (mut name, mut stats) = (None, None);
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(value) => name = value.parse().ok(),
+            LinkAttribute::Stats64(value) => stats = Some(value),
+            _ => {}
+        }
+    }
+    Some((message.header.index, (name?, stats?)))
 }
 
 fn address_of(message: &AddressMessage) -> Option<Address> {
@@ -212,12 +293,12 @@ fn routes_of(message: &RouteMessage) -> Vec<KernelRoute> {
         }
     }
     let Ok(dst) = IpNetwork::new(dst, header.destination_prefix_length) else { return Vec::new() };
-    if table != u32::from(RouteHeader::RT_TABLE_MAIN) || header.kind != RouteType::Unicast {
+    if table == LOCAL_TABLE || header.kind != RouteType::Unicast {
         return Vec::new();
     }
     let single = link.map(|link| (link, hop_of(&message.attributes)));
     let several = several.iter().map(|hop: &RouteNextHop| (hop.interface_index, hop_of(&hop.attributes)));
-    single.into_iter().chain(several).map(|(link, hop)| KernelRoute { link, dst, hop, metric }).collect()
+    single.into_iter().chain(several).map(|(link, hop)| KernelRoute { link, table, dst, hop, metric }).collect()
 }
 
 fn hop_of(attributes: &[RouteAttribute]) -> Hop {

@@ -18,7 +18,11 @@ use proto::tap::IfName;
 const DEVICE: &str = "/dev/net/tun";
 /// Size of `struct virtio_net_hdr_v1`, which every frame of a modern virtio-net starts with.
 const VNET_HEADER_LEN: libc::c_int = 12;
-/// What a tap of ours is. QEMU reads them back and sets offloads and header size itself.
+/// What a tap of ours is. QEMU reads them back.
+///
+/// Offloads (`TUNSETOFFLOAD`: checksums left to the receiver, segments larger than the MTU) are not set here. QEMU
+/// clears them when it takes a tap up and sets what the guest's driver agrees to, which firmware and old drivers do
+/// not; it needs no privilege for that.
 const FLAGS: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
 
 mod ioctl {
@@ -52,6 +56,15 @@ pub(crate) enum TapError {
         /// Its name.
         name: IfName,
     },
+    /// Not a device that can be opened.
+    #[error("failed to open the device of macvtap `{name}`")]
+    Macvtap {
+        /// Its name.
+        name: IfName,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
     /// A step failed.
     #[error("failed to {action} tap `{name}`")]
     Step {
@@ -65,10 +78,11 @@ pub(crate) enum TapError {
     },
 }
 
-/// Makes a persistent tap in this thread's namespace. It fails if a link of that name is there.
-pub(crate) fn create(name: &IfName) -> Result<(), TapError> {
+/// Makes a persistent tap in this thread's namespace, for as many `queues` at once. It fails if a link of that name is
+/// there.
+pub(crate) fn create(name: &IfName, queues: u16) -> Result<(), TapError> {
     let device = open_device()?;
-    attach(&device, name, FLAGS | libc::IFF_TUN_EXCL).map_err(|errno| match errno {
+    attach(&device, name, flags(queues) | libc::IFF_TUN_EXCL).map_err(|errno| match errno {
         Errno::EBUSY | Errno::EEXIST | Errno::EINVAL if exists(name) => TapError::Exists { name: name.clone() },
         cause => TapError::Step { action: "create", name: name.clone(), cause },
     })?;
@@ -79,18 +93,35 @@ pub(crate) fn create(name: &IfName) -> Result<(), TapError> {
     Ok(())
 }
 
-/// Opens a tap in this thread's namespace for a machine. One machine at a time has it.
-pub(crate) fn open(name: &IfName) -> Result<OwnedFd, TapError> {
-    let device = open_existing(name)?;
-    // SAFETY: points to a number that outlives the call, on an open descriptor.
-    unsafe { ioctl::set_vnet_header_len(device.as_raw_fd(), &VNET_HEADER_LEN) }
-        .map_err(step("set the header size of", name))?;
-    Ok(device.into())
+/// Opens the `queues` of a tap in this thread's namespace for a machine. One machine at a time has it: with several
+/// queues the kernel lets others have more of them, so the caller looks at the carrier first.
+pub(crate) fn open(name: &IfName, queues: u16) -> Result<Vec<OwnedFd>, TapError> {
+    let open = |_| {
+        let device = open_existing(name, queues)?;
+        // SAFETY: points to a number that outlives the call, on an open descriptor.
+        unsafe { ioctl::set_vnet_header_len(device.as_raw_fd(), &VNET_HEADER_LEN) }
+            .map_err(step("set the header size of", name))?;
+        Ok(device.into())
+    };
+    (0..queues).map(open).collect()
+}
+
+/// Makes descriptors of a macvtap what those of a tap are.
+pub(crate) fn shape_macvtap(queues: &[OwnedFd], name: &IfName) -> Result<(), TapError> {
+    for queue in queues {
+        let request = request(None, FLAGS);
+        // SAFETY: points to a whole ifreq that outlives the call, with a terminated name, on an open descriptor.
+        unsafe { ioctl::set_iff(queue.as_raw_fd(), &raw const request) }.map_err(step("set the flags of", name))?;
+        // SAFETY: points to a number that outlives the call, on an open descriptor.
+        unsafe { ioctl::set_vnet_header_len(queue.as_raw_fd(), &VNET_HEADER_LEN) }
+            .map_err(step("set the header size of", name))?;
+    }
+    Ok(())
 }
 
 /// Removes a tap from this thread's namespace; fine if it is gone. Waits for the kernel, 16 to 36 ms.
-pub(crate) fn remove(name: &IfName) -> Result<(), TapError> {
-    let device = match open_existing(name) {
+pub(crate) fn remove(name: &IfName, queues: u16) -> Result<(), TapError> {
+    let device = match open_existing(name, queues) {
         Err(TapError::Absent { .. }) => return Ok(()),
         other => other?,
     };
@@ -100,12 +131,12 @@ pub(crate) fn remove(name: &IfName) -> Result<(), TapError> {
 }
 
 /// Attaching to a name that is not there would make a new, empty tap: so it is looked for first.
-fn open_existing(name: &IfName) -> Result<File, TapError> {
+fn open_existing(name: &IfName, queues: u16) -> Result<File, TapError> {
     if !exists(name) {
         return Err(TapError::Absent { name: name.clone() });
     }
     let device = open_device()?;
-    attach(&device, name, FLAGS).map_err(|errno| match errno {
+    attach(&device, name, flags(queues)).map_err(|errno| match errno {
         Errno::EBUSY => TapError::Busy { name: name.clone() },
         cause => TapError::Step { action: "open", name: name.clone(), cause },
     })?;
@@ -120,19 +151,28 @@ fn open_device() -> Result<File, TapError> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(DEVICE).map_err(TapError::Device)
 }
 
+/// A tap keeps what it was made as: the kernel refuses to attach to it otherwise.
+const fn flags(queues: u16) -> libc::c_int {
+    if queues > 1 { FLAGS | libc::IFF_MULTI_QUEUE } else { FLAGS }
+}
+
 fn attach(device: &File, name: &IfName, flags: libc::c_int) -> nix::Result<()> {
+    let request = request(Some(name), flags);
+    // SAFETY: points to a whole ifreq that outlives the call, with a terminated name, on an open descriptor.
+    unsafe { ioctl::set_iff(device.as_raw_fd(), &raw const request) }?;
+    Ok(())
+}
+
+fn request(name: Option<&IfName>, flags: libc::c_int) -> libc::ifreq {
     let mut ifr_name = [0; libc::IFNAMSIZ];
     // An IfName has at most 15 bytes, so the last stays zero.
-    for (to, from) in ifr_name.iter_mut().zip(name.as_str().bytes()) {
+    for (to, from) in ifr_name.iter_mut().zip(name.into_iter().flat_map(|name| name.as_str().bytes())) {
         *to = from.cast_signed();
     }
     // The kernel takes the low 16 bits (`ifr_flags` is a short).
     #[expect(clippy::cast_possible_truncation, reason = "flags of a tap are 16 bits")]
     let ifr_flags = flags as libc::c_short;
-    let request = libc::ifreq { ifr_name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: ifr_flags } };
-    // SAFETY: points to a whole ifreq that outlives the call, with a terminated name, on an open descriptor.
-    unsafe { ioctl::set_iff(device.as_raw_fd(), &raw const request) }?;
-    Ok(())
+    libc::ifreq { ifr_name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: ifr_flags } }
 }
 
 fn step(action: &'static str, name: &IfName) -> impl FnOnce(Errno) -> TapError {

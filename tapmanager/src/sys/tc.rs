@@ -1,18 +1,21 @@
 //! Traffic control: how two links are joined, and what must not cross.
 //!
-//! Called by [`crate::net`] inside the pod's namespace. On the ingress side of each link a guard (`cls_bpf` in
-//! direct-action mode: its program drops a frame or lets it go on) stands before a redirect (`cls_bpf` that matches all,
-//! with a `mirred` action that takes the frame to the other link's egress). Both carry a handle of ours, by which
-//! they are found again; what others may have put there is left alone.
+//! Called by [`crate::net`] inside the pod's namespace. At a hook of a link a guard (`cls_bpf` in direct-action mode: its
+//! program drops a frame or lets it go on) stands before a redirect (`cls_bpf` that matches all, with a `mirred` action
+//! that takes the frame to another link). Both carry a handle of ours, by which they are found again; what others may
+//! have put there is left alone.
 //!
 //! Only classic BPF and mirred are used: kernels in the field lack matchall, flower and act_gact. Attributes that
 //! netlink-packet-route has no types for are of `linux/pkt_cls.h`.
 
-use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_EXCL, Nla, NlaBuffer, NlasIterator, Parseable};
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Nla, NlaBuffer, NlasIterator, Parseable};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{
     TcAction, TcActionAttribute, TcActionMirror, TcActionMirrorOption, TcActionOption, TcActionType, TcAttribute,
-    TcBpfFlags, TcFilterBpf, TcFilterBpfOption, TcHandle, TcMessage, TcMirror, TcMirrorActionType, TcOption,
+    TcBpfFlags, TcFilterBpf, TcFilterBpfOption, TcHandle, TcMessage, TcMirror, TcMirrorActionType, TcOption, TcStats2,
 };
 use nix::errno::Errno;
 
@@ -25,7 +28,6 @@ pub(crate) const DROP: u32 = 2;
 pub(crate) const GO_ON: u32 = u32::MAX;
 
 const CLSACT_HANDLE: TcHandle = TcHandle { major: 0xffff, minor: 0 };
-const INGRESS: TcHandle = TcHandle { major: 0xffff, minor: TcHandle::MIN_INGRESS };
 /// Handle of every filter of ours: `vrlt` in ASCII.
 const OURS: TcHandle = TcHandle { major: 0x7672, minor: 0x6c74 };
 const GUARD_PRIORITY: u16 = 1;
@@ -33,24 +35,72 @@ const REDIRECT_PRIORITY: u16 = 10;
 /// A class is demanded of a filter that is not direct-action; nothing reads it.
 const CLASS: TcHandle = TcHandle { major: 1, minor: 1 };
 
+/// Between the two parts of a program's name.
+const NAME_DIVIDER: &str = " to ";
+
 // `TCA_BPF_*`
 const BPF_ACTION: u16 = 1;
 const BPF_OPS_LEN: u16 = 4;
 const BPF_OPS: u16 = 5;
 
-/// What of ours stands on the ingress side of a link.
+/// Where on a link a filter stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hook {
+    /// What comes in on it.
+    Ingress,
+    /// What goes out of it.
+    Egress,
+}
+
+/// Which way a redirect puts a frame into another link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Toward {
+    /// Out of it, as if this machine sent the frame.
+    Wire,
+    /// Into it, as if the frame came from its wire: a macvtap gives such frames to its descriptors.
+    Stack,
+}
+
+/// A program in short, by which two are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark(u64);
+
+/// What of ours stands at a hook of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Ours {
-    /// The guard is there.
-    pub(crate) guard: bool,
-    /// Index of the link that the redirect, if it is there, goes to.
+    /// The guard, if there is one.
+    pub(crate) guard: Option<Mark>,
+    /// Index of the link that the redirect, if it is there, goes to; 0 when that link is gone.
     pub(crate) redirect_to: Option<u32>,
+}
+
+impl Hook {
+    const fn parent(self) -> TcHandle {
+        let minor = match self {
+            Self::Ingress => TcHandle::MIN_INGRESS,
+            Self::Egress => TcHandle::MIN_EGRESS,
+        };
+        TcHandle { major: 0xffff, minor }
+    }
+}
+
+impl Mark {
+    /// Of a program.
+    pub(crate) fn of(program: &Program) -> Self {
+        Self::of_code(&code(program))
+    }
+
+    /// FNV-1a: it tells releases of ours apart, not friend from foe.
+    fn of_code(code: &[u8]) -> Self {
+        let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        Self(code.iter().fold(0xcbf2_9ce4_8422_2325, mix))
+    }
 }
 
 impl Ours {
     /// Whether there is anything.
     pub(crate) fn any(self) -> bool {
-        self.guard || self.redirect_to.is_some()
+        self.guard.is_some() || self.redirect_to.is_some()
     }
 }
 
@@ -68,18 +118,29 @@ pub(crate) fn remove_clsact(netlink: &mut Netlink, link: u32) -> Result<(), Netl
     }
 }
 
-/// Puts `program` before all else that comes in on a link. It gives [`DROP`] or [`GO_ON`].
-pub(crate) fn add_guard(netlink: &mut Netlink, link: u32, program: &Program) -> Result<(), NetlinkError> {
-    let mut options = ops(program);
-    options.push(TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)));
-    add_filter(netlink, link, GUARD_PRIORITY, options)
+/// Leaves a link without a queue of its own, so that a tap of many queues does not have one for each. Before it is up.
+pub(crate) fn set_noqueue(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
+    let mut message = TcMessage::with_index(link.cast_signed());
+    message.header.parent = TcHandle::ROOT;
+    message.attributes.push(TcAttribute::Kind("noqueue".to_owned()));
+    netlink.change(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
-/// Takes all that comes in on a link, and passes its guard, out of the link `to`.
-pub(crate) fn add_redirect(netlink: &mut Netlink, link: u32, to: u32) -> Result<(), NetlinkError> {
+/// Puts `program` before all else at a hook of a link. It gives [`DROP`] or [`GO_ON`].
+pub(crate) fn add_guard(netlink: &mut Netlink, link: u32, hook: Hook, program: &Program) -> Result<(), NetlinkError> {
+    let mut options = ops(program);
+    options.push(TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)));
+    add_filter(netlink, link, hook, GUARD_PRIORITY, options)
+}
+
+/// Takes all that comes in on a link, and passes its guard, to the link `to`.
+pub(crate) fn add_redirect(netlink: &mut Netlink, link: u32, to: u32, toward: Toward) -> Result<(), NetlinkError> {
     let mut parms = TcMirror::default();
     parms.generic.action = TcActionType::Stolen;
-    parms.eaction = TcMirrorActionType::EgressRedir;
+    parms.eaction = match toward {
+        Toward::Wire => TcMirrorActionType::EgressRedir,
+        Toward::Stack => TcMirrorActionType::IngressRedir,
+    };
     parms.ifindex = to;
     let mut action = TcAction::default();
     action.attributes = vec![
@@ -89,14 +150,32 @@ pub(crate) fn add_redirect(netlink: &mut Netlink, link: u32, to: u32) -> Result<
     let mut options = ops(&Program::always(u32::MAX));
     options.push(TcOption::Bpf(TcFilterBpfOption::ClassId(CLASS)));
     options.push(raw(BPF_ACTION, emitted(&[action].as_slice())));
-    add_filter(netlink, link, REDIRECT_PRIORITY, options)
+    add_filter(netlink, link, Hook::Ingress, REDIRECT_PRIORITY, options)
 }
 
-/// What of ours stands on the ingress side of a link; nothing if the link is gone.
-pub(crate) fn ours(netlink: &mut Netlink, link: u32) -> Result<Ours, NetlinkError> {
+/// Puts `program`, which is `guard` and a redirect out of `to` in one, on what comes in on a link.
+pub(crate) fn add_ebpf(
+    netlink: &mut Netlink,
+    link: u32,
+    program: &OwnedFd,
+    guard: &Program,
+    to: u32,
+) -> Result<(), NetlinkError> {
+    // The kernel lists a program by its tag only, so the name that it keeps says what is in it.
+    let name = format!("{:016x}{NAME_DIVIDER}{to}", Mark::of(guard).0);
+    let options = vec![
+        TcOption::Bpf(TcFilterBpfOption::ProgFd(program.as_raw_fd().cast_unsigned())),
+        TcOption::Bpf(TcFilterBpfOption::ProgName(name)),
+        TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)),
+    ];
+    add_filter(netlink, link, Hook::Ingress, GUARD_PRIORITY, options)
+}
+
+/// What of ours stands at a hook of a link; nothing if the link is gone.
+pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours, NetlinkError> {
     let mut request = TcMessage::default();
     request.header.index = link.cast_signed();
-    request.header.parent = INGRESS;
+    request.header.parent = hook.parent();
     let filters = match netlink.list(&RouteNetlinkMessage::GetTrafficFilter(request)) {
         Err(error) if error.is_absent() => return Ok(Ours::default()),
         filters => filters?,
@@ -108,12 +187,61 @@ pub(crate) fn ours(netlink: &mut Netlink, link: u32) -> Result<Ours, NetlinkErro
         if filter.header.handle != OURS {
             continue;
         }
-        match redirect_target(&filter) {
-            Some(to) => found.redirect_to = Some(to),
-            None => found.guard = true,
+        if let Some((guard, to)) = program_of(&filter) {
+            (found.guard, found.redirect_to) = (Some(guard), Some(to));
+        } else if let Some(to) = redirect_target(&filter) {
+            found.redirect_to = Some(to);
+        } else {
+            found.guard = attribute(&filter, BPF_OPS).map(|code| Mark::of_code(&code));
         }
     }
     Ok(found)
+}
+
+/// How many frames the filters of each link dropped, by the link's index.
+pub(crate) fn drops(netlink: &mut Netlink) -> Result<BTreeMap<u32, u64>, NetlinkError> {
+    let all = netlink.list(&RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
+    let drops = all.into_iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewQueueDiscipline(message) if message.header.handle == CLSACT_HANDLE => {
+            Some((message.header.index.cast_unsigned(), dropped(&message)))
+        }
+        _ => None,
+    });
+    Ok(drops.collect())
+}
+
+/// A program as the kernel takes and lists it.
+fn code(program: &Program) -> Vec<u8> {
+    let code = program.instructions();
+    let mut bytes = Vec::with_capacity(code.len() * 8);
+    for instruction in code {
+        bytes.extend(instruction.code.to_ne_bytes());
+        bytes.extend([instruction.jt, instruction.jf]);
+        bytes.extend(instruction.k.to_ne_bytes());
+    }
+    bytes
+}
+
+/// The guard and the target of a filter by [`add_ebpf`], as its name says.
+fn program_of(filter: &TcMessage) -> Option<(Mark, u32)> {
+    let name = options_of(filter).find_map(|option| match option {
+        TcOption::Bpf(TcFilterBpfOption::ProgName(name)) => Some(name),
+        _ => None,
+    })?;
+    let (mark, to) = name.split_once(NAME_DIVIDER)?;
+    Some((Mark(u64::from_str_radix(mark, 16).ok()?), to.parse().ok()?))
+}
+
+fn dropped(message: &TcMessage) -> u64 {
+    let stats = message.attributes.iter().filter_map(|attribute| match attribute {
+        TcAttribute::Stats2(stats) => Some(stats),
+        _ => None,
+    });
+    let drops = stats.flatten().filter_map(|stat| match stat {
+        TcStats2::Queue(queue) => Some(u64::from(queue.drops)),
+        _ => None,
+    });
+    drops.sum()
 }
 
 fn clsact(link: u32) -> TcMessage {
@@ -124,10 +252,16 @@ fn clsact(link: u32) -> TcMessage {
     message
 }
 
-fn add_filter(netlink: &mut Netlink, link: u32, priority: u16, options: Vec<TcOption>) -> Result<(), NetlinkError> {
+fn add_filter(
+    netlink: &mut Netlink,
+    link: u32,
+    hook: Hook,
+    priority: u16,
+    options: Vec<TcOption>,
+) -> Result<(), NetlinkError> {
     let mut message = TcMessage::with_index(link.cast_signed());
     message.header.handle = OURS;
-    message.header.parent = INGRESS;
+    message.header.parent = hook.parent();
     // Priority and protocol share a word; the protocol, any, is in network order.
     message.header.info = u32::from(priority) << 16 | u32::from(ETH_P_ALL.to_be());
     message.attributes.push(TcAttribute::Kind(TcFilterBpf::KIND.to_owned()));
@@ -139,16 +273,9 @@ fn add_filter(netlink: &mut Netlink, link: u32, priority: u16, options: Vec<TcOp
 const ETH_P_ALL: u16 = 3;
 
 fn ops(program: &Program) -> Vec<TcOption> {
-    let code = program.instructions();
     // The assembler reaches 255 instructions with a jump; a program of 65536 cannot be meant.
-    let len = u16::try_from(code.len()).unwrap_or(u16::MAX);
-    let mut bytes = Vec::with_capacity(code.len() * 8);
-    for instruction in code {
-        bytes.extend(instruction.code.to_ne_bytes());
-        bytes.extend([instruction.jt, instruction.jf]);
-        bytes.extend(instruction.k.to_ne_bytes());
-    }
-    vec![raw(BPF_OPS_LEN, len.to_ne_bytes().to_vec()), raw(BPF_OPS, bytes)]
+    let len = u16::try_from(program.instructions().len()).unwrap_or(u16::MAX);
+    vec![raw(BPF_OPS_LEN, len.to_ne_bytes().to_vec()), raw(BPF_OPS, code(program))]
 }
 
 fn raw(kind: u16, value: Vec<u8>) -> TcOption {
@@ -163,18 +290,28 @@ fn emitted(value: &impl Emitable) -> Vec<u8> {
 
 /// Where a filter of ours redirects to, if it does.
 fn redirect_target(filter: &TcMessage) -> Option<u32> {
+    let bytes = attribute(filter, BPF_ACTION)?;
+    let actions = NlasIterator::new(bytes.as_slice()).flatten();
+    actions.filter_map(|action| mirror_target(&action)).next()
+}
+
+fn options_of(filter: &TcMessage) -> impl Iterator<Item = &TcOption> {
     let options = filter.attributes.iter().filter_map(|attribute| match attribute {
         TcAttribute::Options(options) => Some(options),
         _ => None,
     });
-    let actions = options.flatten().find_map(|option| match option {
-        TcOption::Bpf(TcFilterBpfOption::Other(nla)) if nla.kind() == BPF_ACTION => Some(nla),
+    options.flatten()
+}
+
+/// The bytes of an option that the library has no type for.
+fn attribute(filter: &TcMessage, kind: u16) -> Option<Vec<u8>> {
+    let found = options_of(filter).find_map(|option| match option {
+        TcOption::Bpf(TcFilterBpfOption::Other(nla)) if nla.kind() == kind => Some(nla),
         _ => None,
     })?;
-    let mut bytes = vec![0; actions.value_len()];
-    actions.emit_value(&mut bytes);
-    let actions = NlasIterator::new(bytes.as_slice()).flatten();
-    actions.filter_map(|action| mirror_target(&action)).next()
+    let mut bytes = vec![0; found.value_len()];
+    found.emit_value(&mut bytes);
+    Some(bytes)
 }
 
 fn mirror_target(action: &NlaBuffer<&[u8]>) -> Option<u32> {

@@ -11,6 +11,7 @@ use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::pod::Tools;
 use crate::pod::tests::fake::Fake;
+use crate::pod::tests::settings;
 
 const QEMU: QemuUser = QemuUser { uid: 64055, gid: 993 };
 
@@ -34,12 +35,9 @@ impl House {
         };
         std::fs::write(config.handoff_socket(), "").expect("stands for the socket");
         let world = Arc::new(Fake::default());
-        let tools = Tools {
-            world: Arc::clone(&world),
-            journal: Journal::open(dir.path()).expect("journal"),
-            netns_dir: "/run/netns".into(),
-            faults: Arc::new(Faults::none()),
-        };
+        let journal = Journal::open(dir.path()).expect("journal");
+        let place = ("/run/netns".into(), "boot".to_owned());
+        let tools = Tools::new(Arc::clone(&world), journal, place, settings(), Arc::new(Faults::none()));
         let service = Service::new(Pods::new(tools), QemuAccess::load(&config), &config, &[]).expect("service");
         let service = Arc::new(service);
         let (control, handoff) = (Control(Arc::clone(&service)), HandOff(service));
@@ -184,7 +182,7 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
         (b"{\"v\":2,\"body\":\"unheard_of\"}", 0, ErrorCode::BadRequest),
         (b"{\"v\":2,\"body\":{\"arm\":{\"pod\":\"../x\"}}}", 0, ErrorCode::BadRequest),
         (b"{\"v\":2,\"body\":{\"arm\":{\"pod\":\"p1\",\"x\":1}}}", 0, ErrorCode::BadRequest),
-        (b"{\"v\":2,\"body\":\"status\"}", 0, ErrorCode::Version),
+        (b"{\"v\":1,\"body\":\"status\"}", 0, ErrorCode::Version),
         (b"{\"v\":2,\"body\":\"status\"}", 1, ErrorCode::BadRequest),
         (&long, 0, ErrorCode::BadRequest),
     ];

@@ -1,4 +1,4 @@
-use proto::tap::Dns;
+use proto::tap::{Bandwidth, DataPath, Dns, HostPort, NetworkAsk, PortProtocol};
 
 use super::*;
 
@@ -49,15 +49,53 @@ fn every_field_of_a_request_makes_a_difference() {
     assert_eq!(changed(|r| r.uid.clear()), Some("uid"));
     assert_eq!(changed(|r| r.hostname.clear()), Some("hostname"));
     assert_eq!(changed(|r| r.dns = Some(Dns::default())), Some("dns"));
+    assert_eq!(changed(|r| r.networks.push(NetworkAsk::default())), Some("networks"));
+    assert_eq!(changed(|r| r.data_path = Some(DataPath::Tc)), Some("data_path"));
+    assert_eq!(changed(|r| r.queues = Some(1)), Some("queues"));
+    assert_eq!(changed(|r| r.anti_spoof = Some(true)), Some("anti_spoof"));
+    let port = HostPort { host_ip: None, host_port: 80, container_port: 80, protocol: PortProtocol::Tcp };
+    let mut ported = request();
+    ported.host_ports.push(port);
+    assert_eq!(first_difference(&base, &ported), Some("host_ports"));
+    assert_eq!(changed(|r| r.bandwidth = Some(Bandwidth::default())), Some("bandwidth"));
+    assert_eq!(changed(|r| drop(r.sysctls.insert("net.core.somaxconn".into(), "1".into()))), Some("sysctls"));
+    assert_eq!(changed(|r| r.cgroup.push('/')), Some("cgroup"));
 }
 
 #[test]
-fn restart_is_decided_by_record_and_world() {
+fn restart_is_decided_by_record_boot_and_world() {
     for seen in [Seen::Netns, Seen::OtherFile, Seen::Nothing] {
-        assert_eq!(on_restart(PodPhase::Attaching, seen), OnRestart::TakeAway);
-        assert_eq!(on_restart(PodPhase::Detaching, seen), OnRestart::TakeAway);
+        for same_boot in [false, true] {
+            assert_eq!(on_restart(PodPhase::Attaching, same_boot, seen), OnRestart::TakeAway);
+            assert_eq!(on_restart(PodPhase::Detaching, same_boot, seen), OnRestart::TakeAway);
+        }
+        assert_eq!(on_restart(PodPhase::Attached, false, seen), OnRestart::TakeAway);
     }
-    assert_eq!(on_restart(PodPhase::Attached, Seen::Netns), OnRestart::Serve);
-    assert!(matches!(on_restart(PodPhase::Attached, Seen::Nothing), OnRestart::Report(_)));
-    assert!(matches!(on_restart(PodPhase::Attached, Seen::OtherFile), OnRestart::Report(_)));
+    assert_eq!(on_restart(PodPhase::Attached, true, Seen::Netns), OnRestart::Serve);
+    assert_eq!(on_restart(PodPhase::Attached, true, Seen::Nothing), OnRestart::Report(NETNS_GONE));
+    assert_eq!(on_restart(PodPhase::Attached, true, Seen::OtherFile), OnRestart::Report(NETNS_GONE));
+}
+
+#[test]
+fn pauses_double_up_to_a_minute_and_end_when_the_pod_is_overdue() {
+    let patience = Patience { first_pause: Duration::from_secs(2), give_up: Duration::from_secs(300) };
+    let failing = |tries| Failing { since: 1000, tries, why: String::new() };
+    let after = |tries, now| after_failure(&failing(tries), patience, now);
+    let again = |seconds| AfterFailure::Again(Duration::from_secs(seconds));
+    for (tries, pause) in [(0, 2), (1, 2), (2, 4), (3, 8), (5, 32), (6, 60), (7, 60), (u32::MAX, 60)] {
+        assert_eq!(after(tries, 1000), again(pause), "{tries}");
+    }
+    assert_eq!(after(7, 1290), again(10), "the last try is when it is overdue");
+    assert_eq!(after(7, 1300), AfterFailure::Overdue);
+    assert_eq!(after(1, u64::MAX), AfterFailure::Overdue);
+    // A clock that was set back.
+    assert_eq!(after(1, 0), again(2));
+}
+
+#[test]
+fn only_what_no_waiting_helps_is_hopeless() {
+    assert!(is_hopeless(true, Seen::Netns));
+    assert!(is_hopeless(false, Seen::Nothing));
+    assert!(is_hopeless(false, Seen::OtherFile));
+    assert!(!is_hopeless(false, Seen::Netns));
 }

@@ -1,19 +1,20 @@
 //! A world made of sets, in which any verb can be told to fail.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use proto::tap::{Dns, Nic, PodNet};
+use proto::tap::{Attach, Dns, Nic, NicStats, PodId, PodNet};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
-use super::super::world::{Network, Seen, Serving, World, WorldError};
+use super::super::pod_of_netns;
+use super::super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
 use crate::cni::NetworkList;
 use crate::faults::Faults;
-use crate::journal::Record;
-use crate::net::{Joined, Reported, Wish};
+use crate::journal::{Attachment, Choices, Record};
+use crate::net::{Joined, Opened, Reported};
 use crate::sys::packet::PacketSocket;
 
 #[derive(Debug, Default)]
@@ -26,13 +27,33 @@ pub(crate) struct Fake {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Verbs that were called.
-    pub(crate) log: Vec<&'static str>,
-    /// Verbs that fail, with the plugins that are to blame and whether they are absent. Once each.
-    pub(crate) failing: BTreeMap<&'static str, Vec<(&'static str, bool)>>,
+    pub(crate) log: Vec<String>,
+    /// Verbs that fail, with the plugins that are to blame and whether they are absent.
+    pub(crate) failing: BTreeMap<&'static str, Failure>,
     pub(crate) netns: BTreeSet<PathBuf>,
     pub(crate) other_files: BTreeSet<PathBuf>,
-    pub(crate) added: BTreeSet<PathBuf>,
+    /// Container and link of each ADD without DEL.
+    pub(crate) added: BTreeSet<(String, String)>,
+    /// What DEL was told of the result, by container and link.
+    pub(crate) told: Vec<(String, bool)>,
     pub(crate) joined: BTreeSet<PathBuf>,
+    /// What a check of the join finds.
+    pub(crate) lost: Vec<String>,
+    /// What the plugins were told is on record.
+    pub(crate) collected: Vec<(String, Vec<String>)>,
+    /// Resolvers that networks say, by network.
+    pub(crate) dns: BTreeMap<String, Dns>,
+    pub(crate) now: u64,
+    /// Servers that run, to be ended from outside.
+    pub(crate) servers: Vec<CancellationToken>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    culprits: Vec<(&'static str, bool)>,
+    /// How many calls succeed before.
+    after: usize,
+    times: usize,
 }
 
 impl Fake {
@@ -49,8 +70,14 @@ impl Fake {
         self.state.lock().expect("no test panics with it")
     }
 
+    /// The next call fails.
     pub(crate) fn fail(&self, verb: &'static str, culprits: &[(&'static str, bool)]) {
-        self.state().failing.insert(verb, culprits.to_vec());
+        self.fail_from(verb, culprits, 0, 1);
+    }
+
+    /// After so many calls, so many calls fail.
+    pub(crate) fn fail_from(&self, verb: &'static str, culprits: &[(&'static str, bool)], after: usize, times: usize) {
+        self.state().failing.insert(verb, Failure { culprits: culprits.to_vec(), after, times });
     }
 
     pub(crate) fn serving(&self) -> usize {
@@ -62,40 +89,65 @@ impl Fake {
         let mut state = self.state();
         state.netns.clear();
         state.joined.clear();
+        state.lost.clear();
     }
 
     fn verb(&self, verb: &'static str) -> Result<MutexGuard<'_, State>, WorldError> {
+        self.verb_on(verb, verb.to_owned())
+    }
+
+    fn verb_on(&self, verb: &'static str, line: String) -> Result<MutexGuard<'_, State>, WorldError> {
         let mut state = self.state();
-        state.log.push(verb);
-        match state.failing.remove(verb) {
-            Some(culprits) => Err(WorldError::Fake { verb, culprits }),
-            None => Ok(state),
+        state.log.push(line);
+        let Some(failure) = state.failing.get_mut(verb) else { return Ok(state) };
+        if failure.after > 0 {
+            failure.after -= 1;
+            return Ok(state);
         }
+        failure.times -= 1;
+        let culprits = failure.culprits.clone();
+        if failure.times == 0 {
+            state.failing.remove(verb);
+        }
+        Err(WorldError::Fake { verb, culprits })
     }
 }
 
-pub(crate) fn network() -> NetworkList {
+/// The network of this name, of two plugins.
+pub(crate) fn network(name: &str) -> NetworkList {
     let plugins = serde_json::json!([{ "type": "first" }, { "type": "second" }]);
-    let list = serde_json::json!({ "name": "net", "cniVersion": "1.0.0", "plugins": plugins });
+    let list = serde_json::json!({ "name": name, "cniVersion": "1.0.0", "plugins": plugins });
     serde_json::from_value(list).expect("a network")
 }
 
-pub(crate) fn nics() -> Vec<Nic> {
-    vec![Nic {
-        name: "eth0".parse().expect("name"),
-        network: "pods".into(),
+/// What each link of the networks becomes.
+pub(crate) fn nic(place: usize, name: &str) -> Nic {
+    Nic {
+        name: name.parse().expect("name"),
+        network: "net".into(),
         data_path: proto::tap::DataPath::Tc,
-        mac: "02:00:00:00:00:01".parse().expect("mac"),
+        mac: format!("02:00:00:00:00:{:02x}", place + 1).parse().expect("mac"),
         mtu: 1500,
         queues: 1,
-        addresses: vec!["10.77.0.2/24".parse().expect("address")],
+        addresses: vec![format!("10.77.{place}.2/24").parse().expect("address")],
         routes: vec![],
-    }]
+    }
+}
+
+fn key(record: &Record, attachment: &Attachment) -> (String, String) {
+    (record.pod().as_str().to_owned(), attachment.ifname.as_str().to_owned())
 }
 
 impl World for Arc<Fake> {
-    async fn default_network(&self) -> Result<NetworkList, WorldError> {
-        self.verb("default_network").map(|_| network())
+    async fn networks(&self, request: &Attach) -> Result<Vec<NetworkList>, WorldError> {
+        drop(self.verb("networks")?);
+        let named = request.networks.iter().map(|ask| ask.network.as_deref().unwrap_or("net"));
+        let named: Vec<_> = named.collect();
+        Ok(if named.is_empty() { vec![network("net")] } else { named.into_iter().map(network).collect() })
+    }
+
+    async fn configured(&self) -> Vec<NetworkList> {
+        vec![network("net")]
     }
 
     async fn look(&self, netns: &Path) -> Result<Seen, WorldError> {
@@ -120,35 +172,77 @@ impl World for Arc<Fake> {
         Ok(())
     }
 
-    async fn add(&self, record: &Record) -> Result<Network, WorldError> {
+    async fn namespaces(&self, _: &Path) -> Result<Vec<PodId>, WorldError> {
+        Ok(self.verb("namespaces")?.netns.iter().filter_map(|path| pod_of_netns(path)).collect())
+    }
+
+    async fn sysctls(&self, netns: &Path, _: &BTreeMap<String, String>) -> Result<(), WorldError> {
+        assert!(self.verb("sysctls")?.netns.contains(netns), "set without a namespace");
+        Ok(())
+    }
+
+    async fn add(&self, record: &Record, attachment: &Attachment) -> Result<Network, WorldError> {
         if let Some(gate) = &self.gate {
             gate.acquire().await.expect("open").forget();
         }
         // Half of it is done even if it fails.
-        self.state().added.insert(record.netns.clone());
-        drop(self.verb("add")?);
-        let reported =
-            Reported { network: "pods".into(), links: vec!["eth0".parse().expect("name")], addresses: vec![] };
-        Ok(Network { raw: serde_json::json!({ "cniVersion": "1.0.0" }), reported, dns: Dns::default() })
+        self.state().added.insert(key(record, attachment));
+        let name = attachment.network.name().to_owned();
+        let dns = self.verb_on("add", format!("add {}", attachment.ifname))?.dns.get(&name).cloned();
+        let reported = Reported { network: name, links: vec![attachment.ifname.clone()], addresses: vec![] };
+        let raw = serde_json::json!({ "cniVersion": "1.0.0", "link": attachment.ifname });
+        Ok(Network { raw, reported: vec![reported], dns: dns.unwrap_or_default() })
     }
 
-    async fn del(&self, record: &Record) -> Result<(), WorldError> {
-        self.verb("del")?.added.remove(&record.netns);
+    async fn del(&self, record: &Record, attachment: &Attachment, seen: Seen) -> Result<(), WorldError> {
+        let key = key(record, attachment);
+        let mut state = self.verb_on("del", format!("del {}", attachment.ifname))?;
+        assert_eq!(seen == Seen::Netns, state.netns.contains(&record.netns), "told wrongly of the namespace");
+        if let Some(result) = &attachment.result {
+            assert_eq!(result["link"], attachment.ifname.as_str(), "the result of another network");
+        }
+        state.told.push((attachment.ifname.as_str().to_owned(), attachment.result.is_some()));
+        state.added.remove(&key);
         Ok(())
     }
 
-    async fn join(&self, netns: &Path, _: &[Reported], _: &Wish, faults: &Arc<Faults>) -> Result<Joined, WorldError> {
+    async fn check_network(&self, _: &Record, attachment: &Attachment) -> Result<Checked, WorldError> {
+        self.verb_on("check_network", format!("check {}", attachment.ifname)).map(|_| Checked::Well)
+    }
+
+    async fn join(
+        &self,
+        netns: &Path,
+        reported: &[Reported],
+        _: Choices,
+        faults: &Arc<Faults>,
+    ) -> Result<Joined, WorldError> {
         let mut state = self.verb("join")?;
         // Undone by itself when it fails, as the real one.
         faults.after("joined").map_err(|_| WorldError::Fake { verb: "join", culprits: vec![] })?;
         assert!(state.netns.contains(netns), "joined without a namespace");
         state.joined.insert(netns.into());
-        Ok(Joined { nics: nics(), dhcp: vec![] })
+        let links = reported.iter().flat_map(|reported| &reported.links).enumerate();
+        Ok(Joined { nics: links.map(|(place, link)| nic(place, link.as_str())).collect(), dhcp: vec![] })
     }
 
-    async fn rejoin(&self, netns: &Path, _: &[Nic]) -> Result<Vec<PacketSocket>, WorldError> {
-        assert!(self.verb("rejoin")?.netns.contains(netns), "rejoined without a namespace");
-        Ok(vec![])
+    async fn rejoin(&self, netns: &Path, _: &[Nic]) -> Result<Vec<Option<PacketSocket>>, WorldError> {
+        let state = self.verb("rejoin")?;
+        assert!(state.netns.contains(netns), "rejoined without a namespace");
+        if state.lost.is_empty() { Ok(vec![]) } else { Err(WorldError::Fake { verb: "rejoin", culprits: vec![] }) }
+    }
+
+    async fn check_join(&self, netns: &Path, _: &[Nic], _: Choices) -> Result<Vec<String>, WorldError> {
+        let state = self.verb("check_join")?;
+        assert!(state.netns.contains(netns), "checked without a namespace");
+        Ok(state.lost.clone())
+    }
+
+    async fn repair(&self, netns: &Path, _: &[Nic], _: Choices, _: &Arc<Faults>) -> Result<(), WorldError> {
+        let mut state = self.verb("repair")?;
+        assert!(state.netns.contains(netns), "repaired without a namespace");
+        state.lost.clear();
+        Ok(())
     }
 
     async fn unjoin(&self, netns: &Path) -> Result<(), WorldError> {
@@ -156,22 +250,49 @@ impl World for Arc<Fake> {
         Ok(())
     }
 
-    fn serve(&self, _: &Arc<PodNet>, _: &str, _: Vec<PacketSocket>) -> Serving {
+    fn serve(&self, _: &Arc<PodNet>, _: &str, _: Vec<Option<PacketSocket>>) -> Serving {
         let serving = Arc::clone(&self.serving);
         serving.fetch_add(1, Ordering::SeqCst);
-        Serving::start(|servers, cancel| {
-            let cancel = cancel.clone();
-            servers.spawn(async move {
-                cancel.cancelled().await;
+        let killed = CancellationToken::new();
+        self.state().servers.push(killed.clone());
+        Serving::start(|servers| {
+            servers.spawn(|cancel| async move {
+                tokio::select! {
+                    () = cancel.cancelled() => {}
+                    () = killed.cancelled() => {}
+                }
                 serving.fetch_sub(1, Ordering::SeqCst);
             });
         })
     }
 
-    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<OwnedFd>, WorldError> {
+    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
         assert!(self.verb("open_taps")?.netns.contains(netns), "opened without a namespace");
         let open = |_: &Nic| std::fs::File::open("/dev/null").expect("null").into();
-        Ok(nics.iter().map(open).collect())
+        Ok(nics.iter().map(|nic| Opened { queues: vec![open(nic)], vhost: vec![] }).collect())
+    }
+
+    async fn stats(&self, _: &Path, nics: &[Nic]) -> Result<Vec<NicStats>, WorldError> {
+        drop(self.verb("stats")?);
+        let count = |nic: &Nic| NicStats {
+            name: nic.name.clone(),
+            rx_bytes: 1,
+            rx_packets: 2,
+            rx_errors: 3,
+            rx_dropped: 4,
+            tx_bytes: 5,
+            tx_packets: 6,
+            tx_errors: 7,
+            tx_dropped: 8,
+        };
+        Ok(nics.iter().map(count).collect())
+    }
+
+    async fn gc(&self, network: &OfNetwork) -> Result<Checked, WorldError> {
+        let mut state = self.verb("gc")?;
+        let valid = network.valid.iter().map(|(pod, link)| format!("{}/{link}", pod.as_str())).collect();
+        state.collected.push((network.network.name().to_owned(), valid));
+        Ok(Checked::Well)
     }
 
     async fn ready(&self) -> Result<(), WorldError> {
@@ -180,5 +301,9 @@ impl World for Arc<Fake> {
 
     fn plugin_micros(&self) -> u64 {
         7
+    }
+
+    fn now(&self) -> u64 {
+        self.state().now
     }
 }

@@ -9,22 +9,55 @@ enum Act {
     Attach,
     AttachOther,
     Detach,
+    Check,
+    Recover,
+    Collect,
+    /// The clock goes on.
+    Later,
+    /// A join loses something.
+    Lose,
     Restart,
     Reboot,
     Fail(&'static str, bool),
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let verbs = ["default_network", "look", "create_netns", "remove_netns", "add", "del", "join", "rejoin", "unjoin"];
+    let verbs = [
+        "networks",
+        "look",
+        "create_netns",
+        "remove_netns",
+        "namespaces",
+        "sysctls",
+        "add",
+        "del",
+        "join",
+        "rejoin",
+        "check_join",
+        "repair",
+        "unjoin",
+    ];
     let act = prop_oneof![
         4 => Just(Act::Attach),
         1 => Just(Act::AttachOther),
         4 => Just(Act::Detach),
         2 => Just(Act::Restart),
         1 => Just(Act::Reboot),
+        1 => Just(Act::Check),
+        1 => Just(Act::Recover),
+        1 => Just(Act::Collect),
+        1 => Just(Act::Later),
+        1 => Just(Act::Lose),
         4 => (proptest::sample::select(verbs.to_vec()), any::<bool>()).prop_map(|(verb, absent)| Act::Fail(verb, absent)),
     ];
     proptest::collection::vec(act, 1..25)
+}
+
+fn asked() -> Attach {
+    let mut attach = request("p1");
+    attach.networks = ["net", "blue"].map(several::ask).to_vec();
+    attach.sysctls.insert("net.core.somaxconn".into(), "128".into());
+    attach
 }
 
 proptest! {
@@ -38,18 +71,20 @@ proptest! {
             let mut house = House::new();
             for act in acts {
                 match act {
-                    Act::Attach => drop(house.pods.attach(request("p1")).await),
+                    Act::Attach => drop(house.pods.attach(asked()).await),
                     Act::AttachOther => {
-                        let mut other = request("p1");
+                        let mut other = asked();
                         other.hostname = "else".into();
                         drop(house.pods.attach(other).await);
                     }
                     Act::Detach => drop(house.pods.detach(&id("p1")).await),
                     Act::Restart => house = house.restart().await,
-                    Act::Reboot => {
-                        house.world.reboot();
-                        house = house.restart().await;
-                    }
+                    Act::Reboot => house = house.reboot().await,
+                    Act::Check => drop(house.pods.check(&id("p1")).await),
+                    Act::Recover => drop(house.pods.take_up(&id("p1")).await),
+                    Act::Collect => drop(house.pods.collect().await),
+                    Act::Later => house.world.state().now += 100,
+                    Act::Lose => house.world.state().lost = vec!["tap `tap0` is gone".into()],
                     Act::Fail(verb, absent) => house.world.fail(verb, &[("first", absent)]),
                 }
                 let on_record = house.pods.count();
@@ -60,9 +95,10 @@ proptest! {
                 if house.pods.usable(&id("p1")).is_ok() {
                     house.assert_whole("p1");
                     assert_eq!(house.world.serving(), 1);
-                } else {
+                } else if house.phase("p1") != Some(PodPhase::Attached) {
                     assert_eq!(house.world.serving(), 0);
                 }
+                assert!(house.world.serving() <= on_record, "a guest is served twice");
             }
             house.world.state().failing.clear();
             house.pods.detach(&id("p1")).await.expect("detached in the end");

@@ -1,0 +1,179 @@
+//! Taking a pod's network away, step by step. Called by the pod's [`super::actor`] alone.
+//!
+//! It is the reverse of making it, and is one function, whether a Detach wants it, an Attach failed half way, a restart
+//! found either cut off, or the node was rebooted: servers -> filters -> CNI DEL of each network, the last first ->
+//! namespace -> record. A DEL that fails keeps no other from being run; what is done is taken off the record.
+//!
+//! # When CNI DEL fails
+//!
+//! The pod stays on record with its namespace, so that an address or a firewall rule is never silently lost, and three
+//! things go on, each in its time ([`super::machine::after_failure`]):
+//! - Whoever asked is told what failed, and a Detach that is asked again tries again.
+//! - The actor tries again by itself, after pauses that double up to a minute.
+//! - `detach_give_up_s` after the first failure the pod is *overdue*. From then on Detach is answered as if all was well,
+//!   because nothing may hold a pod's deletion up for ever; the pod stays listed as `Detaching` with its trouble, which
+//!   is logged once as an error, and every collection ([`super::collect`]) tries again. One that is hopeless
+//!   ([`super::machine::is_hopeless`]) is dropped there: its namespace and record are removed, and the report names what
+//!   may be left on the node.
+//!
+//! The time of the first failure is on record, so that a restart does not begin the count anew.
+//!
+//! While an Attach is undone, a plugin whose own ADD did not come to a good end holds nothing up: no repetition could
+//! help, and whoever asked is told.
+
+use std::collections::BTreeSet;
+
+use proto::tap::PodPhase;
+use tracing::warn;
+
+use super::Tools;
+use super::attach::{At as _, Progress};
+use super::error::{Step, StepCause, StepError, Undone};
+use super::world::{Seen, Serving, World, WorldError};
+use crate::chain::Chain;
+use crate::cni::NetworkList;
+use crate::journal::{Failing, Journal, Record};
+
+/// What is there to be taken away, beside networks.
+#[derive(Debug)]
+struct Extent {
+    netns: bool,
+    joined: bool,
+    serving: Option<Serving>,
+}
+
+/// What is overlooked in the DEL of the last network.
+type Excuse<'a> = &'a (dyn Fn(&WorldError) -> bool + Sync);
+
+impl<W: World> Tools<W> {
+    /// Undoes an Attach that broke off by `cause`.
+    pub(super) async fn undo(&self, record: &mut Record, progress: Progress, cause: &StepError) -> Undone {
+        let Progress { netns, added, add_failed, joined, serving } = progress;
+        record.attachments.truncate(added);
+        let excused = match (record.attachments.last(), &cause.cause) {
+            (Some(attachment), StepCause::World(error)) if add_failed => without_add(&attachment.network, error),
+            _ => BTreeSet::new(),
+        };
+        let excuse = |error: &WorldError| {
+            let culprits = error.culprits();
+            !culprits.is_empty() && culprits.iter().all(|culprit| excused.contains(culprit.plugin))
+        };
+        let mut left_behind = Vec::new();
+        let extent = Extent { netns, joined, serving };
+        let taken = self.take_away(record, extent, Some(&excuse), &mut left_behind).await;
+        let on_record = taken.is_err();
+        if let Err(error) = taken {
+            self.note_failure(record, &error).await;
+            left_behind.push(error);
+        }
+        Undone { left_behind, on_record }
+    }
+
+    /// Takes everything away, as far as it is there. What fails is noted on the record.
+    pub(super) async fn detach(&self, record: &mut Record, serving: Option<Serving>) -> Result<(), StepError> {
+        self.mark_detaching(record).await;
+        let mut overlooked = Vec::new();
+        let extent = Extent { netns: true, joined: true, serving };
+        let done = self.take_away(record, extent, None, &mut overlooked).await;
+        overlooked.iter().for_each(|error| log_left(error));
+        if let Err(error) = &done {
+            self.note_failure(record, error).await;
+        }
+        done
+    }
+
+    /// Removes namespace and record of a pod whose networks cannot be given back.
+    pub(super) async fn drop_remains(&self, record: &Record) -> Result<(), StepError> {
+        self.world.remove_netns(&record.netns).await.at(Step::RemoveNetns)?;
+        self.forget(record).await.at(Step::Forget)
+    }
+
+    async fn take_away(
+        &self,
+        record: &mut Record,
+        extent: Extent,
+        excuse_last: Option<Excuse<'_>>,
+        overlooked: &mut Vec<StepError>,
+    ) -> Result<(), StepError> {
+        let Extent { netns: made, joined, serving } = extent;
+        if let Some(serving) = &serving {
+            serving.stop();
+        }
+        let netns = record.netns.clone();
+        let seen = self.world.look(&netns).await.at(Step::LookAtNetns)?;
+        if joined && seen == Seen::Netns {
+            // The filters are ours and go with the namespace; DEL does not mind them.
+            self.world.unjoin(&netns).await.at(Step::Unjoin).unwrap_or_else(|error| overlooked.push(error));
+        }
+        if seen == Seen::OtherFile {
+            self.world.remove_netns(&netns).await.at(Step::RemoveNetns)?;
+        }
+        self.del_all(record, seen, excuse_last, overlooked).await?;
+        if let Some(serving) = serving {
+            serving.ended().await;
+        }
+        if made {
+            self.world.remove_netns(&netns).await.at(Step::RemoveNetns)?;
+        }
+        self.forget(record).await.at(Step::Forget)
+    }
+
+    /// Runs DEL of all networks, the last first, and takes those off the record whose DEL is done.
+    async fn del_all(
+        &self,
+        record: &mut Record,
+        seen: Seen,
+        excuse_last: Option<Excuse<'_>>,
+        overlooked: &mut Vec<StepError>,
+    ) -> Result<(), StepError> {
+        let last = record.attachments.len();
+        let mut failed = Vec::new();
+        for place in (0..last).rev() {
+            let Some(attachment) = record.attachments.get(place) else { continue };
+            match self.world.del(record, attachment, seen).await {
+                Ok(()) => {
+                    record.attachments.remove(place);
+                }
+                Err(error) if place + 1 == last && excuse_last.is_some_and(|excuse| excuse(&error)) => {
+                    overlooked.push(StepError { step: Step::Del, cause: error.into() });
+                    record.attachments.remove(place);
+                }
+                Err(error) => failed.push(error),
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(StepError { step: Step::Del, cause: StepCause::Dels(failed) }) }
+    }
+
+    /// Notes that the pod is on its way out. A full disk must not keep anything from being taken away, and without the
+    /// note a restart finds an attached pod that cannot be served, which waits for its Detach as well.
+    async fn mark_detaching(&self, record: &mut Record) {
+        if record.phase != PodPhase::Detaching {
+            record.phase = PodPhase::Detaching;
+            self.journal(record, Journal::note).await.unwrap_or_else(|error| log_left(&error));
+        }
+    }
+
+    async fn note_failure(&self, record: &mut Record, error: &StepError) {
+        let now = self.world.now();
+        let earlier = record.failing.take();
+        record.phase = PodPhase::Detaching;
+        record.failing = Some(Failing {
+            // A clock that was set back does not make it wait longer than from now.
+            since: earlier.as_ref().map_or(now, |failing| failing.since.min(now)),
+            tries: earlier.map_or(0, |failing| failing.tries).saturating_add(1),
+            why: Chain(error).to_string(),
+        });
+        self.journal(record, Journal::note).await.unwrap_or_else(|error| log_left(&error));
+    }
+}
+
+/// The plugins whose ADD did not come to a good end, when ADD as a whole failed with `error`.
+fn without_add(network: &NetworkList, error: &WorldError) -> BTreeSet<String> {
+    let culprits = error.culprits();
+    let failed = |kind: &&str| culprits.iter().any(|culprit| culprit.plugin == *kind);
+    network.kinds().skip_while(|kind| !failed(kind)).map(str::to_owned).collect()
+}
+
+pub(super) fn log_left(error: &(dyn std::error::Error + 'static)) {
+    warn!(error = %Chain(error), "something was left behind");
+}

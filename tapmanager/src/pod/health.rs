@@ -1,0 +1,145 @@
+//! Looking after a pod that stands: comparing it with what it was given, and taking it up again when it is in trouble.
+//!
+//! Part of the pod's [`super::actor`], so that nothing of the pod changes meanwhile. A pod whose join is not as it was
+//! made, or whose servers do not run, is in trouble, which lists show and which keeps descriptors from being handed
+//! out; a check that finds it well ends the trouble. What plugins say at CHECK is reported, but is no trouble: the
+//! guest's way to its link stands.
+
+use std::sync::Arc;
+
+use proto::tap::{CheckReport, PodNet, PodPhase};
+use tracing::{info, warn};
+
+use super::actor::Actor;
+use super::error::PodError;
+use super::machine::NETNS_GONE;
+use super::shortened;
+use super::world::{Checked, Seen, World, WorldError};
+use crate::chain::Chain;
+
+/// Most lines of a report, and most bytes of a line: two reports fit into a packet, and one beside the largest request.
+pub(super) const MAX_LINES: usize = 128;
+pub(super) const MAX_LINE: usize = 400;
+
+impl<W: World> Actor<W> {
+    /// Compares the pod with what it was given.
+    pub(super) async fn check(&mut self) -> Result<CheckReport, PodError> {
+        let world = &self.shared.tools.world;
+        let held = self.held.as_ref().ok_or_else(|| PodError::Unknown { pod: self.pod.clone() })?;
+        let (PodPhase::Attached, Some(net)) = (held.record.phase, &held.net) else {
+            return Err(PodError::NotAttached { pod: self.pod.clone(), phase: held.record.phase });
+        };
+        let mut checked = vec!["its namespace".to_owned()];
+        let mut troubles = Vec::new();
+        let mut findings = Vec::new();
+        match world.look(&net.netns).await {
+            Ok(Seen::Netns) => {
+                checked.push("links, taps and filters".to_owned());
+                match world.check_join(&net.netns, &net.nics, held.record.choices).await {
+                    Ok(found) => troubles.extend(found),
+                    Err(error) => troubles.push(Chain(&error).to_string()),
+                }
+                checked.push("servers of its guest".to_owned());
+                if held.serving.as_ref().is_none_or(|serving| serving.broken().is_cancelled()) {
+                    troubles.push("its guest is not served; recover the pod".to_owned());
+                }
+                for attachment in &held.record.attachments {
+                    let name = format!("network `{}` on `{}`", attachment.network.name(), attachment.ifname);
+                    match world.check_network(&held.record, attachment).await {
+                        Ok(Checked::Well) => checked.push(format!("{name}, by its plugins")),
+                        Ok(Checked::NotAsked(why)) => {
+                            checked.push(format!("{name}: its plugins were not asked: {why}"))
+                        }
+                        Err(error) => findings.push(format!("{name}: {}", Chain(&error))),
+                    }
+                }
+            }
+            Ok(Seen::Nothing | Seen::OtherFile) => troubles.push(NETNS_GONE.to_owned()),
+            Err(error) => troubles.push(Chain(&error).to_string()),
+        }
+        let trouble = troubles.first().map(|trouble| Arc::from(trouble.as_str()));
+        if let Some(held) = &mut self.held
+            && held.trouble != trouble
+        {
+            match &trouble {
+                Some(trouble) => warn!(trouble = &**trouble, "pod is in trouble"),
+                None => info!("pod is well again"),
+            }
+            held.trouble = trouble;
+            held.show(&self.publish);
+        }
+        troubles.append(&mut findings);
+        Ok(CheckReport { findings: bounded(troubles), checked: bounded(checked) })
+    }
+
+    /// Takes the pod up again: makes what our side lost, and serves its guest.
+    pub(super) async fn recover(&mut self) -> Result<Arc<PodNet>, PodError> {
+        let failed = |cause| PodError::Recover { pod: self.pod.clone(), cause };
+        let world = &self.shared.tools.world;
+        let held = self.held.as_mut().ok_or_else(|| PodError::Unknown { pod: self.pod.clone() })?;
+        let (PodPhase::Attached, Some(net)) = (held.record.phase, held.net.clone()) else {
+            return Err(PodError::NotAttached { pod: self.pod.clone(), phase: held.record.phase });
+        };
+        match world.look(&net.netns).await.map_err(failed)? {
+            Seen::Netns => {}
+            Seen::Nothing | Seen::OtherFile => {
+                self.trouble(NETNS_GONE);
+                return Err(self.netns_gone());
+            }
+        }
+        let served = held.serving.as_ref().is_some_and(|serving| !serving.broken().is_cancelled());
+        let lost = world.check_join(&net.netns, &net.nics, held.record.choices).await.map_err(failed)?;
+        if served && lost.is_empty() {
+            held.trouble = None;
+            held.show(&self.publish);
+            return Ok(net);
+        }
+        if let Some(serving) = held.serving.take() {
+            serving.ended().await;
+        }
+        let repaired = if lost.is_empty() {
+            Ok(())
+        } else {
+            world.repair(&net.netns, &net.nics, held.record.choices, &self.shared.tools.faults).await
+        };
+        let again = match repaired {
+            Ok(()) => self.serve_again().await,
+            Err(error) => Err(error),
+        };
+        match again {
+            Ok(net) => {
+                info!("pod is taken up again");
+                Ok(net)
+            }
+            Err(cause) => {
+                self.trouble(&Chain(&cause).to_string());
+                Err(PodError::Recover { pod: self.pod.clone(), cause })
+            }
+        }
+    }
+
+    /// Serves the guest of a pod whose join stands.
+    pub(super) async fn serve_again(&mut self) -> Result<Arc<PodNet>, WorldError> {
+        let world = &self.shared.tools.world;
+        let held = self.held.as_mut().ok_or(WorldError::NoNetns)?;
+        let net = held.net.clone().ok_or(WorldError::NoNetns)?;
+        let sockets = world.rejoin(&net.netns, &net.nics).await?;
+        held.serving = Some(world.serve(&net, &held.record.request.hostname, sockets));
+        held.trouble = None;
+        held.show(&self.publish);
+        Ok(net)
+    }
+}
+
+/// At most [`MAX_LINES`] lines, each of at most [`MAX_LINE`] bytes of JSON.
+pub(super) fn bounded(mut lines: Vec<String>) -> Vec<String> {
+    let more = lines.len().saturating_sub(MAX_LINES);
+    lines.truncate(MAX_LINES);
+    for line in &mut lines {
+        *line = shortened(line, MAX_LINE);
+    }
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}

@@ -1,0 +1,235 @@
+//! Pods that cannot be taken away, and what belongs to no pod.
+
+use super::*;
+
+const BUSY: &[(&str, bool)] = &[("first", false)];
+const ABSENT: &[(&str, bool)] = &[("first", true), ("second", true)];
+
+/// A house whose actors do not pause between two tries.
+fn eager() -> House {
+    House::set(Settings { patience: Patience { first_pause: Duration::ZERO, ..settings().patience }, ..settings() })
+}
+
+/// Lets the actors do what is due, until no pod is on record.
+async fn emptied(house: &House) {
+    let emptied = async {
+        while house.pods.count() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(GRACE, emptied).await.expect("emptied");
+}
+
+#[tokio::test]
+async fn a_detach_whose_del_fails_is_tried_again_by_the_next() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.world.fail("del", BUSY);
+    let body = house.pods.detach(&id("p1")).await.expect_err("fails").body();
+    assert_eq!(
+        body.message,
+        "pod `p1` is not wholly detached yet; that is tried again: failed to run CNI DEL: del fails as the test wants"
+    );
+    assert_eq!(house.phase("p1"), Some(PodPhase::Detaching));
+    assert_eq!(
+        house.trouble("p1").expect("trouble"),
+        "not wholly taken away after 1 tries, which go on: failed to run CNI DEL: del fails as the test wants"
+    );
+    assert_eq!(house.world.serving(), 0);
+    assert!(house.pods.usable(&id("p1")).is_err());
+    assert_eq!(house.world.state().netns.len(), 1, "DEL needs the namespace");
+    house.pods.detach(&id("p1")).await.expect("detached");
+    house.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_detach_that_failed_is_tried_again_without_being_asked() {
+    let house = eager();
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.world.fail_from("del", BUSY, 0, 3);
+    house.pods.detach(&id("p1")).await.expect_err("fails");
+    emptied(&house).await;
+    assert_eq!(house.calls("del"), 4);
+    house.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn an_overdue_pod_holds_no_deletion_up_and_is_collected_later() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.world.fail_from("del", BUSY, 0, 4);
+    house.pods.detach(&id("p1")).await.expect_err("first try");
+    house.world.state().now = 299;
+    house.pods.detach(&id("p1")).await.expect_err("not yet");
+    // The count goes on across a restart, which tries as well.
+    let house = house.restart().await;
+    assert_eq!(house.records()[&id("p1")].failing.as_ref().map(|failing| (failing.since, failing.tries)), Some((0, 3)));
+    house.world.state().now = 300;
+    house.pods.detach(&id("p1")).await.expect("answered as if all was well");
+    assert_eq!(house.phase("p1"), Some(PodPhase::Detaching));
+    assert_eq!(
+        house.trouble("p1").expect("trouble"),
+        "overdue, not wholly taken away after 4 tries; collect tries again: failed to run CNI DEL: \
+         del fails as the test wants"
+    );
+    assert_eq!(house.world.state().netns.len(), 1, "an address is not silently lost");
+    let report = house.pods.collect().await;
+    assert_eq!(report.removed, ["what was left of pod `p1`"]);
+    assert_eq!(report.kept, [""; 0]);
+    house.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_collection_reports_what_still_fails() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.world.fail_from("del", BUSY, 0, 3);
+    house.pods.detach(&id("p1")).await.expect_err("first try");
+    let report = house.pods.collect().await;
+    assert_eq!(report.kept, ["pod `p1`: failed to run CNI DEL: del fails as the test wants"]);
+    house.world.state().now = 300;
+    let report = house.pods.collect().await;
+    assert_eq!(report.kept.len(), 1, "{report:?}");
+    assert_eq!(house.world.state().netns.len(), 1, "overdue, but not hopeless");
+    assert_eq!(house.pods.collect().await.removed.len(), 1);
+    house.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn what_is_hopeless_is_dropped_once_it_is_overdue() {
+    for (culprits, gone) in [(ABSENT, false), (BUSY, true)] {
+        let house = House::new();
+        house.pods.attach(request("p1")).await.expect("attached");
+        if gone {
+            house.world.state().netns.clear();
+        }
+        house.world.fail_from("del", culprits, 0, 3);
+        house.pods.detach(&id("p1")).await.expect_err("first try");
+        assert_eq!(house.pods.collect().await.kept.len(), 1, "not overdue yet");
+        house.world.state().now = 300;
+        let report = house.pods.collect().await;
+        assert_eq!(
+            report.removed,
+            ["pod `p1`, although its networks may keep something of it on the node: failed to run CNI DEL: \
+              del fails as the test wants"]
+        );
+        let mut state = house.world.state();
+        state.added.clear();
+        state.joined.clear();
+        drop(state);
+        house.assert_nothing_left();
+    }
+}
+
+#[tokio::test]
+async fn del_is_told_when_the_namespace_is_gone() {
+    for other_file in [false, true] {
+        let house = House::new();
+        house.pods.attach(request("p1")).await.expect("attached");
+        {
+            let mut state = house.world.state();
+            let netns = std::mem::take(&mut state.netns);
+            if other_file {
+                state.other_files = netns;
+            }
+            state.joined.clear();
+        }
+        house.log();
+        house.pods.detach(&id("p1")).await.expect("detached");
+        let file_first = if other_file { &["remove_netns"][..] } else { &[] };
+        assert_eq!(house.log(), [&["look"], file_first, &["del eth0", "remove_netns"]].concat());
+        house.assert_nothing_left();
+    }
+}
+
+#[tokio::test]
+async fn only_namespaces_of_our_name_that_belong_to_no_pod_are_collected() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.put("not-taken-up", PodPhase::Attached, |state, netns| {
+        state.netns.insert(netns.into());
+    });
+    let foreign = ["/run/netns/cni-1234", "/run/netns/virtlet-", "/run/netns/virtlet-..", "/run/netns/other"];
+    house.world.state().netns.extend(foreign.iter().map(PathBuf::from));
+    house.world.state().netns.insert(netns_of("stray"));
+    let report = house.pods.collect().await;
+    assert_eq!(report.removed, ["namespace `/run/netns/virtlet-stray`, which belongs to no pod"]);
+    assert_eq!(
+        report.kept,
+        ["namespace `/run/netns/virtlet-not-taken-up`: the journal has a file of its pod that is not understood"]
+    );
+    let left: Vec<_> = house.world.state().netns.iter().cloned().collect();
+    assert_eq!(left.len(), foreign.len() + 2, "{left:?}");
+    house.assert_whole("p1");
+    assert_eq!(house.pods.count(), 1, "a stray leaves no actor");
+}
+
+#[tokio::test]
+async fn plugins_are_told_of_every_pod_on_record_and_only_where_the_node_wants_it() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.pods.collect().await;
+    assert_eq!(house.calls("gc"), 0);
+    let house = House::set(Settings { cni_gc: true, ..settings() });
+    house.pods.attach(request("p1")).await.expect("attached");
+    let mut two = request("p2");
+    two.networks = ["blue", "net"].map(several::ask).to_vec();
+    house.pods.attach(two).await.expect("attached");
+    house.world.fail("gc", &[]);
+    let report = house.pods.collect().await;
+    assert_eq!(report.kept, ["gc fails as the test wants"]);
+    let told = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(house.world.state().collected, [("net".to_owned(), told(&["p1/eth0", "p2/net1"]))]);
+    house.world.state().collected.clear();
+    house.pods.collect().await;
+    let expected = [("blue".to_owned(), told(&["p2/eth0"])), ("net".to_owned(), told(&["p1/eth0", "p2/net1"]))];
+    assert_eq!(house.world.state().collected, expected);
+    // What is not understood may be anybody's attachment.
+    std::fs::write(house.dir.path().join("pods/p3.json"), "{}").expect("written");
+    let report = house.pods.collect().await;
+    assert_eq!(report.kept, ["CNI GC was not run, because files of the journal are not understood"]);
+}
+
+#[tokio::test]
+async fn no_plugin_is_told_while_a_pod_is_being_added() {
+    let settings = Settings { cni_gc: true, ..settings() };
+    let dir = tempfile::tempdir().expect("tempdir");
+    let house = House::in_dir(dir, Arc::new(Fake::gated()), Faults::none(), settings, 0);
+    let attach = house.pods.attach(request("p1"));
+    let collected = async {
+        while house.world.state().netns.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let mut report = house.pods.collect().await;
+        while report.kept.is_empty() {
+            report = house.pods.collect().await;
+        }
+        house.world.open_gate();
+        report
+    };
+    let (attached, report) = tokio::join!(attach, collected);
+    attached.expect("attached");
+    assert_eq!(report.kept, ["CNI GC was not run, because pods are being attached"]);
+}
+
+#[tokio::test]
+async fn a_full_disk_holds_no_detach_up() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    // Stands for a full disk: the place of the temporary file cannot be written.
+    let temp = house.dir.path().join("pods/.p1.note.tmp");
+    std::fs::create_dir(&temp).expect("dir");
+    house.pods.detach(&id("p1")).await.expect("detached");
+    std::fs::remove_dir(temp).expect("removed");
+    house.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn an_attach_whose_undo_failed_is_undone_without_being_asked() {
+    let house = eager();
+    house.world.fail("join", &[]);
+    house.world.fail("del", BUSY);
+    house.pods.attach(request("p1")).await.expect_err("fails");
+    emptied(&house).await;
+    house.assert_nothing_left();
+}
