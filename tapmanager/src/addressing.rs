@@ -1,91 +1,147 @@
-//! Addressing of one NIC's guest: one packet socket, one task, and the servers that answer on it.
+//! Addressing of one NIC's guest: its packet sockets, one task, and the servers that answer on them.
 //!
 //! The pod's actor makes the [`Servers`] of each NIC and spawns [`serve`] on the packet socket of its tap. The servers are
 //! pure, a frame in, frames out; this is the edge around them: it reads the guest's frames, hands each to the server of
 //! its protocol and sends the answers.
 //!
-//! A guest may send as much as it likes, and other pods must not notice. So the task reads only what a [`Budget`] grants:
-//! [`BURST`] frames at once, then one each [`REFILL`]. What comes faster waits in the socket's small buffer, and beyond
-//! that the kernel drops it: neither the memory nor the time that one guest can cost grows with what it sends. An honest
-//! guest needs a few frames at its start and a few per minute later; one that floods delays itself alone.
+//! | frame | server |
+//! |---|---|
+//! | IPv4 of the guest | [`dhcp`] |
+//! | UDP over IPv6 of the guest | [`dhcp6`] |
+//! | other IPv6 of the guest: router and neighbour solicitations | [`ra`] |
+//! | neighbour advertisements of the network, heard on the CNI's link where a router has to be found there | [`ra`] |
+//! | none: the start, and each [`ra::INTERVAL`] | [`ra`] |
+//!
+//! A guest may send as much as it likes, and other pods must not notice: an [`Ear`] reads no faster than a budget allows.
+//! The servers remember nothing that grows, so neither the memory nor the time that one guest can cost grows with what it
+//! sends. An honest guest needs a few frames at its start and a few per minute later; one that floods delays itself alone.
 
 mod budget;
+mod ear;
 
-use std::io;
-use std::time::{Duration, Instant};
+use std::convert::Infallible;
+use std::future::pending;
+use std::path::Path;
+use std::time::Duration;
 
-use proto::tap::{Dns, MacAddr, Nic};
-use tokio::time::sleep;
+use proto::tap::{Dns, IfName, Nic};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::dhcp;
+use crate::blocking::off_reactor;
+use crate::ra::{self, Answers};
+use crate::sys::link;
+use crate::sys::netlink::{Netlink, NetlinkError};
+use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
+use crate::{dhcp, dhcp6};
 
-use budget::Budget;
-
-/// Longest frame that is read, with its Ethernet header: what is asked here is far shorter on links of any MTU.
-const MAX_FRAME: usize = 14 + 1500;
-/// How many failures to receive in a row end the service. One comes each time the link goes down.
-const MAX_ERRORS: u32 = 64;
-/// Frames that are taken as fast as they come: more than a boot with all of its clients.
-const BURST: u32 = 64;
-/// One more frame is taken each time that this has passed.
-const REFILL: Duration = Duration::from_millis(25);
+use ear::Ear;
 
 const ETHERTYPE: std::ops::Range<usize> = 12..14;
 const IPV4: [u8; 2] = [0x08, 0x00];
+const IPV6: [u8; 2] = [0x86, 0xdd];
+/// Place of the next header in a frame with an IPv6 packet.
+const NEXT_HEADER: usize = 14 + 6;
 
 /// All that answers the guest behind one NIC.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    mac: MacAddr,
+    name: IfName,
     dhcp4: Option<dhcp::Server>,
+    dhcp6: Option<dhcp6::Server>,
+    ra: Option<ra::Server>,
 }
 
-/// Answers the guest on `socket` until `cancel`, or until the socket keeps failing; then closes the socket.
-pub(crate) async fn serve(socket: PacketSocket, mut servers: Servers, cancel: CancellationToken) {
-    let served = cancel.run_until_cancelled(serve_frames(&socket, &mut servers)).await;
-    if let Some(error) = served {
-        tracing::error!(mac = %servers.mac, %error, "the guest is addressed no more: its socket keeps failing");
+/// Where the servers hear and speak.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    /// With the guest.
+    pub(crate) tap: PacketSocket,
+    /// With the network, to find routers in; see [`Servers::open_link`].
+    pub(crate) link: Option<PacketSocket>,
+}
+
+/// Why the network cannot be asked for a router.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    /// The namespace is not to be had.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    /// There is none.
+    #[error("the pod's namespace is gone")]
+    NoNetns,
+    /// Links are not told.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// It is not there.
+    #[error("link `{name}` is gone")]
+    NoLink {
+        /// The link.
+        name: IfName,
+    },
+    /// The kernel refuses.
+    #[error("failed to listen on link `{name}`")]
+    Listen {
+        /// The link.
+        name: IfName,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+/// Answers the guest until `cancel`, then closes the sockets.
+pub(crate) async fn serve(sockets: Sockets, mut servers: Servers, cancel: CancellationToken) {
+    // It ends in no other way.
+    let _: Option<Infallible> = cancel.run_until_cancelled(serve_frames(&sockets, &mut servers)).await;
+    sockets.tap.close_off_reactor();
+    if let Some(link) = sockets.link {
+        link.close_off_reactor();
     }
-    socket.close_off_reactor();
 }
 
-async fn serve_frames(socket: &PacketSocket, servers: &mut Servers) -> io::Error {
-    let mut buffer = [0; MAX_FRAME];
-    let mut budget = Budget::new(BURST, REFILL, Instant::now());
-    let mut throttled = false;
-    let mut errors = 0;
+async fn serve_frames(sockets: &Sockets, servers: &mut Servers) -> Infallible {
+    let mut tap = Ear::new(&sockets.tap, "guest");
+    let mut link = sockets.link.as_ref().map(|link| Ear::new(link, "network"));
+    let mut due = interval(ra::INTERVAL);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let wait = budget.spend(Instant::now());
-        if !wait.is_zero() {
-            if !throttled {
-                throttled = true;
-                tracing::warn!(mac = %servers.mac, "guest floods the servers of its address; it is heard more slowly");
-            }
-            sleep(wait).await;
+        let answers = tokio::select! {
+            frame = tap.hear() => servers.handle_frame(frame),
+            frame = hear(&mut link) => servers.handle_link_frame(frame),
+            _ = due.tick() => servers.unsolicited(),
+        };
+        for answer in &answers.to_guest {
+            send(&sockets.tap, answer).await;
         }
-        match socket.recv(&mut buffer).await {
-            Ok(len) => {
-                errors = 0;
-                for answer in buffer.get(..len).map(|frame| servers.handle_frame(frame)).unwrap_or_default() {
-                    send(socket, &answer, servers.mac).await;
-                }
-            }
-            Err(error) if errors == MAX_ERRORS => return error,
-            Err(error) => {
-                errors += 1;
-                tracing::debug!(mac = %servers.mac, %error, "packet socket failed");
+        for question in &answers.to_link {
+            if let Some(link) = &sockets.link {
+                send(link, question).await;
             }
         }
     }
 }
 
-async fn send(socket: &PacketSocket, frame: &[u8], mac: MacAddr) {
+async fn hear<'a>(ear: &'a mut Option<Ear<'_>>) -> &'a [u8] {
+    match ear {
+        Some(ear) => ear.hear().await,
+        None => pending().await,
+    }
+}
+
+async fn send(socket: &PacketSocket, frame: &[u8]) {
     if let Err(error) = socket.send(frame).await {
         // A guest that does not take what it is sent asks again, or does without.
-        tracing::debug!(%mac, %error, "answer lost");
+        tracing::debug!(%error, "answer lost");
     }
+}
+
+fn listen(name: &IfName) -> Result<PacketSocket, LinkError> {
+    let links = link::links(&mut Netlink::open()?)?;
+    let found = links.iter().find(|link| link.name == *name);
+    let index = found.ok_or_else(|| LinkError::NoLink { name: name.clone() })?.index;
+    PacketSocket::open(index, &ra::link_filter()).map_err(|cause| LinkError::Listen { name: name.clone(), cause })
 }
 
 // === impl Servers ===
@@ -94,17 +150,46 @@ impl Servers {
     /// The servers that `nic` needs; `None` if it has no address to tell.
     pub(crate) fn of(nic: &Nic, dns: &Dns, hostname: &str, lease: Duration) -> Option<Self> {
         let dhcp4 = dhcp::Lease::of(nic, dns, hostname, lease).map(dhcp::Server::new);
-        let servers = Self { mac: nic.mac, dhcp4 };
-        servers.dhcp4.is_some().then_some(servers)
+        let dhcp6 = dhcp6::Server::new(nic, dns, hostname, lease);
+        let ra = ra::Server::new(nic, dns);
+        let any = dhcp4.is_some() || dhcp6.is_some() || ra.is_some();
+        any.then(|| Self { name: nic.name.clone(), dhcp4, dhcp6, ra })
     }
 
-    /// Hands an Ethernet frame of the guest to the server of its protocol; the answers are frames to the guest.
-    fn handle_frame(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
-        let ethertype = frame.get(ETHERTYPE).and_then(|bytes| <[u8; 2]>::try_from(bytes).ok());
-        match ethertype {
-            Some(IPV4) => self.dhcp4.as_mut().and_then(|server| server.handle_frame(frame)).into_iter().collect(),
-            _ => Vec::new(),
+    /// The socket on the CNI's link in the namespace `netns`, if the servers need one.
+    pub(crate) async fn open_link(&self, netns: &Path) -> Result<Option<PacketSocket>, LinkError> {
+        if !self.ra.as_ref().is_some_and(ra::Server::needs_link) {
+            return Ok(None);
         }
+        let (path, name) = (netns.to_owned(), self.name.clone());
+        let netns = off_reactor(move || Netns::open(&path)).await?.ok_or(LinkError::NoNetns)?;
+        netns.visit(move || listen(&name)).await?.map(Some)
+    }
+
+    /// Hands an Ethernet frame of the guest to the server of its protocol.
+    fn handle_frame(&mut self, frame: &[u8]) -> Answers {
+        let ethertype = frame.get(ETHERTYPE).and_then(|bytes| <[u8; 2]>::try_from(bytes).ok());
+        let answer = match (ethertype, frame.get(NEXT_HEADER)) {
+            (Some(IPV4), _) => self.dhcp4.as_mut().and_then(|server| server.handle_frame(frame)),
+            (Some(IPV6), Some(&crate::ipv6::UDP)) => self.dhcp6.as_mut().and_then(|server| server.handle_frame(frame)),
+            (Some(IPV6), _) => {
+                return self.ra.as_mut().map(|server| server.handle_frame(frame)).unwrap_or_default();
+            }
+            _ => None,
+        };
+        Answers { to_guest: answer.into_iter().collect(), to_link: Vec::new() }
+    }
+
+    /// Hands on an Ethernet frame of the network.
+    fn handle_link_frame(&mut self, frame: &[u8]) -> Answers {
+        let to_guest = self.ra.as_mut().map(|server| server.handle_link_frame(frame)).unwrap_or_default();
+        Answers { to_guest, to_link: Vec::new() }
+    }
+
+    /// What the guest is told without having asked.
+    fn unsolicited(&self) -> Answers {
+        let to_guest = self.ra.as_ref().map(ra::Server::unsolicited).unwrap_or_default();
+        Answers { to_guest, to_link: Vec::new() }
     }
 }
 

@@ -1,16 +1,25 @@
-//! CNI runtime: gives a pod the node's default network by running its plugins, and takes it away again.
+//! CNI runtime: gives a pod the networks of the node by running their plugins, and takes them away again.
 //!
-//! Called by the pod's actor: [`Cni::default_network`] and [`Cni::add`] at Attach, [`Cni::del`] at Detach and when an
-//! Attach is undone, [`Cni::check`] on demand. Who called `add` calls `del`, whatever `add` came to. The flow is that of
-//! the CNI specification 1.1.0, sections 3 and 4: [`conf`] finds and reads the network, [`plugin`] tells each plugin what
-//! to do, [`exec`] runs it within a deadline, [`result`] reads what it answers.
+//! Called by the pod's actor: [`Cni::default_network`], [`Cni::network`] and [`Cni::add`] at Attach, [`Cni::del`] at
+//! Detach and when an Attach is undone, [`Cni::check`] on demand; by the daemon [`Cni::status`] for its readiness and
+//! [`Cni::gc`] to collect. Who called `add` calls `del`, whatever `add` came to. The flow is that of the CNI
+//! specification 1.1.0, sections 3 and 4: [`conf`] finds and reads the networks, [`negotiate`] chooses the version,
+//! [`plugin`] tells each plugin what to do, [`exec`] runs it within a deadline, [`result`] reads what it answers,
+//! [`cache`] leaves it where other runtimes would.
 //!
-//! Nothing is kept here: the network and the result of ADD live in the journal, so that DEL gets what ADD used even if
-//! the files have changed or the daemon was restarted in between.
+//! Network and result of ADD live in the journal, so that DEL gets what ADD used even if files have changed or the
+//! daemon was restarted in between; the cache is asked where the journal has no result. Any number of pods may be worked
+//! on at once; that there is one command at a time for one pod is the caller's to see to.
 
+mod cache;
+mod capability;
+mod collect;
 mod conf;
+mod error;
 mod exec;
 mod exercise;
+mod multus;
+mod negotiate;
 mod plugin;
 mod result;
 mod version;
@@ -18,37 +27,66 @@ mod version;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
-use std::fmt;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use proto::tap::{IfName, PodId};
 use serde_json::{Map, Value};
+use tracing::warn;
 
+use crate::blocking::off_reactor;
+use crate::chain::Chain;
 use crate::spawner::Spawner;
 
 pub use exercise::exercise;
 
-pub(crate) use conf::{ConfError, NetworkList};
+pub(crate) use capability::CapabilityArgs;
+pub(crate) use conf::NetworkList;
+pub(crate) use conf::dir::{ConfError, Networks};
+pub(crate) use error::CniError;
+pub(crate) use multus::Delegated;
 pub(crate) use plugin::{Command, PluginError};
 pub(crate) use result::ResultView;
 
+use cache::{Cache, Entry, Key};
 use conf::Plugin;
+use conf::watch::ConfWatch;
+use negotiate::{Spoken, Stamp};
 use plugin::Ask;
 use version::SpecVersion;
 
 /// Where plugins find `iptables`, `nft` and the like; they get no other variable of the daemon's environment.
 const PLUGIN_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// How long one plugin may take to say how it is: kubelet asks for the node's state and waits for it.
+const STATUS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Variables of a plugin's environment.
+type Env = Vec<(&'static str, OsString)>;
+
+/// Where things are on the node.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    /// Network configurations.
+    pub(crate) conf_dir: PathBuf,
+    /// Plugins; the first directory that has one wins.
+    pub(crate) plugin_dirs: Vec<PathBuf>,
+    /// The result cache.
+    pub(crate) cache_dir: PathBuf,
+}
 
 /// Runs the plugins of the node.
 #[derive(Debug)]
 pub(crate) struct Cni {
-    conf_dir: PathBuf,
+    conf: Mutex<ConfWatch>,
     plugin_dirs: Vec<PathBuf>,
+    cache: Cache,
     /// For one command to one plugin.
     deadline: Duration,
     spawner: Spawner,
+    spoken: Spoken,
     plugin_micros: AtomicU64,
 }
 
@@ -57,12 +95,14 @@ pub(crate) struct Cni {
 pub(crate) struct Target<'a> {
     /// The pod.
     pub(crate) container_id: &'a PodId,
-    /// File of its namespace.
+    /// File of its namespace; empty if it is gone.
     pub(crate) netns: &'a Path,
     /// Name of the link to make in it.
     pub(crate) ifname: &'a IfName,
     /// For `CNI_ARGS`; `IgnoreUnknown=1` is added.
     pub(crate) args: Vec<(&'static str, String)>,
+    /// For the plugins that declare them.
+    pub(crate) capabilities: CapabilityArgs,
 }
 
 /// What ADD came to.
@@ -72,50 +112,6 @@ pub(crate) struct Added {
     pub(crate) raw: Value,
     /// The same for reading.
     pub(crate) view: ResultView,
-}
-
-/// Why a network could not be added, removed or checked.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CniError {
-    /// An argument that cannot be told to plugins.
-    #[error("`{name}` cannot be told to CNI plugins: it holds `;`, `=` or a control character")]
-    Argument {
-        /// Name of the argument.
-        name: &'static str,
-    },
-    /// A plugin directory that cannot be told to plugins.
-    #[error("the CNI plugin directories cannot be told to plugins")]
-    PluginDirs(#[source] env::JoinPathsError),
-    /// A plugin failed.
-    #[error("CNI plugin `{kind}` of network `{network}` failed at {command}")]
-    Plugin {
-        /// Name of the network.
-        network: String,
-        /// File name of the plugin.
-        kind: String,
-        /// What it was asked to do.
-        command: Command,
-        /// What came of it.
-        #[source]
-        cause: PluginError,
-    },
-    /// Several plugins failed at DEL.
-    #[error("{}", Each(.0))]
-    Several(Vec<CniError>),
-    /// The network names several versions, and no one fits all plugins.
-    #[error("the plugins of network `{network}` have no CNI version in common; set one `cniVersion` that all speak")]
-    NoCommonVersion {
-        /// Name of the network.
-        network: String,
-    },
-    /// The network's version has no CHECK.
-    #[error("network `{network}` is of CNI version {version}, which has no CHECK; 0.4.0 and later have")]
-    NoCheck {
-        /// Name of the network.
-        network: String,
-        /// Its version.
-        version: &'static str,
-    },
 }
 
 /// What a command is about: a new ADD, or one that was made earlier and came to this result, if to any.
@@ -135,35 +131,56 @@ impl Moment<'_> {
 // === impl Cni ===
 
 impl Cni {
-    /// A runtime that looks for networks in `conf_dir` and for plugins in `plugin_dirs`, and gives each plugin
-    /// `deadline` for each command.
-    pub(crate) fn new(conf_dir: PathBuf, plugin_dirs: Vec<PathBuf>, deadline: Duration, spawner: Spawner) -> Self {
-        Self { conf_dir, plugin_dirs, deadline, spawner, plugin_micros: AtomicU64::new(0) }
+    /// A runtime that gives each plugin `deadline` for each command.
+    pub(crate) fn new(places: Places, deadline: Duration, spawner: Spawner) -> Self {
+        Self {
+            conf: Mutex::new(ConfWatch::new(places.conf_dir)),
+            plugin_dirs: places.plugin_dirs,
+            cache: Cache::new(places.cache_dir),
+            deadline,
+            spawner,
+            spoken: Spoken::default(),
+            plugin_micros: AtomicU64::new(0),
+        }
     }
 
-    /// Reads the node's default network: the first *.conflist, *.conf or *.json in lexical order.
+    /// The networks of the node as they are configured now. Like the two below it blocks on the disk if they changed.
+    pub(crate) fn networks(&self) -> Result<Arc<Networks>, ConfError> {
+        self.conf.lock().unwrap_or_else(PoisonError::into_inner).networks()
+    }
+
+    /// The node's default network: the first good *.conflist, *.conf or *.json in lexical order.
     pub(crate) fn default_network(&self) -> Result<NetworkList, ConfError> {
-        conf::default_network(&self.conf_dir)
+        let mut conf = self.conf.lock().unwrap_or_else(PoisonError::into_inner);
+        conf.networks()?.default_network(conf.dir())
+    }
+
+    /// The network of this name.
+    pub(crate) fn network(&self, name: &str) -> Result<NetworkList, ConfError> {
+        let mut conf = self.conf.lock().unwrap_or_else(PoisonError::into_inner);
+        conf.networks()?.named(name, conf.dir())
     }
 
     /// Whether all plugins of the network are installed. Runs none of them.
     pub(crate) fn installed(&self, list: &NetworkList) -> Result<(), CniError> {
-        for plugin in list.plugins() {
-            plugin::find(&plugin.kind, &self.plugin_dirs)
-                .map_err(|cause| failure(list, plugin, Command::Add, cause))?;
+        for kind in list.kinds() {
+            let found = plugin::find(kind, &self.plugin_dirs);
+            found.map_err(|cause| CniError::plugin(list, kind, Command::Add, cause))?;
         }
         Ok(())
     }
 
     /// Joins `target` to the network. On failure it is half joined: [`Self::del`] is the caller's next step.
     pub(crate) async fn add(&self, list: &NetworkList, target: &Target<'_>) -> Result<Added, CniError> {
-        let env = self.environment(target)?;
-        let version = self.version_for(list, &env, Moment::Add).await?;
+        target.capabilities.fit(list)?;
+        let offered = target.capabilities.offered();
+        let env = self.environment(&target.key(list), target.netns, &target.told())?;
+        let version = self.version_for(list, Moment::Add).await?;
         let mut last: Option<(Value, ResultView)> = None;
         for plugin in list.plugins() {
-            let fail = |cause| failure(list, plugin, Command::Add, cause);
+            let fail = |cause| CniError::plugin(list, &plugin.kind, Command::Add, cause);
             let prev = last.as_ref().map(|(raw, _)| raw);
-            let conf = plugin::request(plugin, list.name(), version, &Map::new(), prev);
+            let conf = plugin::request(plugin, list.name(), version, &offered, prev);
             let raw = self.ask(Command::Add, plugin, &env, &conf).await.map_err(fail)?;
             let raw = raw.ok_or_else(|| fail(PluginError::silent(Command::Add)))?;
             // Read after each plugin, so that the one that wrote a bad result is the one that is named.
@@ -172,52 +189,84 @@ impl Cni {
             last = Some((raw, view));
         }
         let (raw, view) = last.unwrap_or_default(); // a list has at least one plugin
+        let mut entry = Entry::ours(target.key(list), list);
+        entry.netns = target.netns.to_string_lossy().into_owned();
+        entry.cni_args = target.told();
+        entry.capability_args = offered;
+        entry.result = raw.clone();
+        let cache = self.cache.clone();
+        off_reactor(move || cache.write(&entry)).await?;
         Ok(Added { raw, view })
     }
 
-    /// Takes `target` out of the network, with the last plugin first. `prev` is the result of ADD, if there was one. All
-    /// plugins are run, whether or not an earlier one failed.
+    /// Takes `target` out of the network, with the last plugin first. `prev` is the result of ADD; without it the cache
+    /// is asked. All plugins are run, whether or not an earlier one failed.
     pub(crate) async fn del(
         &self,
         list: &NetworkList,
         target: &Target<'_>,
         prev: Option<&Value>,
     ) -> Result<(), CniError> {
-        let env = self.environment(target)?;
-        let version = self.version_for(list, &env, Moment::After(prev)).await?;
-        let prev = prev.filter(|_| version.has_check());
-        let mut errors = Vec::new();
-        for plugin in list.plugins().iter().rev() {
-            let conf = plugin::request(plugin, list.name(), version, &Map::new(), prev);
-            if let Err(cause) = self.ask(Command::Del, plugin, &env, &conf).await {
-                errors.push(failure(list, plugin, Command::Del, cause));
-            }
-        }
-        match errors.len() {
-            0 => Ok(()),
-            1 => errors.pop().map_or(Ok(()), Err),
-            _ => Err(CniError::Several(errors)),
-        }
+        let key = target.key(list);
+        let env = self.environment(&key, target.netns, &target.told())?;
+        let offered = target.capabilities.offered();
+        let prev = match prev {
+            Some(prev) => Some(prev.clone()),
+            None => self.cached(&key).await,
+        };
+        self.del_by(list, &env, &offered, prev.as_ref()).await?;
+        self.forget(&key).await
     }
 
     /// Asks all plugins whether the network is still as `prev`, the result of ADD, says. Fine without asking if the
     /// network's author disabled it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no request of the tap protocol asks for it yet"))]
     pub(crate) async fn check(&self, list: &NetworkList, target: &Target<'_>, prev: &Value) -> Result<(), CniError> {
         if list.check_disabled() {
             return Ok(());
         }
-        let env = self.environment(target)?;
-        let version = self.version_for(list, &env, Moment::After(Some(prev))).await?;
+        let env = self.environment(&target.key(list), target.netns, &target.told())?;
+        let version = self.version_for(list, Moment::After(Some(prev))).await?;
         if !version.has_check() {
             return Err(CniError::NoCheck { network: list.name().to_owned(), version: version.as_str() });
         }
+        let offered = target.capabilities.offered();
         for plugin in list.plugins() {
-            let conf = plugin::request(plugin, list.name(), version, &Map::new(), Some(prev));
+            let conf = plugin::request(plugin, list.name(), version, &offered, Some(prev));
             let answer = self.ask(Command::Check, plugin, &env, &conf).await;
-            answer.map_err(|cause| failure(list, plugin, Command::Check, cause))?;
+            answer.map_err(|cause| CniError::plugin(list, &plugin.kind, Command::Check, cause))?;
         }
         Ok(())
+    }
+
+    /// Whether a pod could be given the network now: its plugins are installed, and those that can be asked say so.
+    pub(crate) async fn status(&self, list: &NetworkList) -> Result<(), CniError> {
+        self.installed(list)?;
+        let version = self.version_for(list, Moment::Add).await?;
+        if !version.has_status_and_gc() {
+            return Ok(());
+        }
+        let env = self.plain_environment()?;
+        for plugin in list.plugins() {
+            let conf = plugin::request(plugin, list.name(), version, &Map::new(), None);
+            let answer = self.ask(Command::Status, plugin, &env, &conf).await;
+            answer.map_err(|cause| CniError::plugin(list, &plugin.kind, Command::Status, cause))?;
+        }
+        Ok(())
+    }
+
+    /// What Multus gave to `target` besides what it reported, from its directory `dir`; nothing if the network is not
+    /// Multus'.
+    pub(crate) async fn delegated(
+        &self,
+        list: &NetworkList,
+        target: &Target<'_>,
+        dir: &Path,
+    ) -> Result<Vec<Delegated>, CniError> {
+        if !list.kinds().any(|kind| multus::KINDS.contains(&kind)) {
+            return Ok(Vec::new());
+        }
+        let (dir, pod, main) = (dir.to_owned(), target.container_id.clone(), target.ifname.clone());
+        Ok(off_reactor(move || multus::delegated(&dir, &pod, &main)).await?)
     }
 
     /// Wall time spent inside plugins, each from its start to its end, in microseconds.
@@ -225,64 +274,103 @@ impl Cni {
         self.plugin_micros.load(Ordering::Relaxed)
     }
 
-    /// The version that a network's plugins are spoken to in. Where the configuration leaves a choice, plugins are asked.
-    /// After an ADD its version holds, and a plugin that cannot tell its versions does not keep the others from being run.
-    async fn version_for(
+    async fn del_by(
         &self,
         list: &NetworkList,
-        env: &[(&'static str, OsString)],
-        moment: Moment<'_>,
-    ) -> Result<SpecVersion, CniError> {
-        let mut choice = list.versions().to_vec();
+        env: &Env,
+        offered: &Map<String, Value>,
+        prev: Option<&Value>,
+    ) -> Result<(), CniError> {
+        let version = self.version_for(list, Moment::After(prev)).await?;
+        let prev = prev.filter(|_| version.has_check());
+        let mut errors = Vec::new();
+        for plugin in list.plugins().iter().rev() {
+            let conf = plugin::request(plugin, list.name(), version, offered, prev);
+            if let Err(cause) = self.ask(Command::Del, plugin, env, &conf).await {
+                errors.push(CniError::plugin(list, &plugin.kind, Command::Del, cause));
+            }
+        }
+        CniError::all(errors)
+    }
+
+    /// The result of an ADD that the journal does not know. A bad entry keeps no DEL from being made.
+    async fn cached(&self, key: &Key) -> Option<Value> {
+        let (cache, key) = (self.cache.clone(), key.clone());
+        match off_reactor(move || cache.read(&key)).await {
+            Ok(entry) => Some(entry?.result),
+            Err(error) => {
+                warn!(error = %Chain(&error), "DEL is made without the result of ADD");
+                None
+            }
+        }
+    }
+
+    async fn forget(&self, key: &Key) -> Result<(), CniError> {
+        let (cache, key) = (self.cache.clone(), key.clone());
+        Ok(off_reactor(move || cache.remove(&key)).await?)
+    }
+
+    /// The version that a network's plugins are spoken to in. After an ADD a plugin that cannot tell its versions does not
+    /// keep the others from being run.
+    async fn version_for(&self, list: &NetworkList, moment: Moment<'_>) -> Result<SpecVersion, CniError> {
+        let choice = list.versions();
         if let Some(used) = moment.version_of_add().filter(|used| choice.contains(used)) {
             return Ok(used);
         }
-        let newest = choice.last().copied();
+        let mut spoken = Vec::new();
         if choice.len() > 1 {
             let mut asked = BTreeSet::new();
             for plugin in list.plugins().iter().filter(|plugin| asked.insert(&plugin.kind)) {
-                match (self.versions_of(plugin, env).await, moment) {
-                    (Ok(spoken), _) => choice.retain(|version| spoken.contains(version)),
+                match (self.versions_of(plugin).await, moment) {
+                    (Ok(versions), _) => spoken.push(versions),
                     (Err(_), Moment::After(_)) => {}
-                    (Err(cause), Moment::Add) => return Err(failure(list, plugin, Command::Version, cause)),
+                    (Err(cause), Moment::Add) => {
+                        return Err(CniError::plugin(list, &plugin.kind, Command::Version, cause));
+                    }
                 }
             }
         }
+        let common = negotiate::newest_common(choice, &spoken);
         let common = match moment {
-            Moment::Add => choice.last().copied(),
-            Moment::After(_) => choice.last().copied().or(newest),
+            Moment::Add => common,
+            Moment::After(_) => common.or(choice.last().copied()),
         };
         common.ok_or_else(|| CniError::NoCommonVersion { network: list.name().to_owned() })
     }
 
-    async fn versions_of(
-        &self,
-        plugin: &Plugin,
-        env: &[(&'static str, OsString)],
-    ) -> Result<Vec<SpecVersion>, PluginError> {
+    async fn versions_of(&self, plugin: &Plugin) -> Result<Vec<SpecVersion>, PluginError> {
+        let path = plugin::find(&plugin.kind, &self.plugin_dirs)?;
+        let stamp = Stamp::of(&path).ok();
+        if let Some(known) = stamp.and_then(|stamp| self.spoken.get(&path, stamp)) {
+            return Ok(known);
+        }
         let newest = SpecVersion::V110.as_str();
         let conf = Map::from_iter([("cniVersion".to_owned(), newest.into())]);
-        let answer = self.ask(Command::Version, plugin, env, &conf).await?;
-        let spoken = answer.as_ref().and_then(|answer| answer.get("supportedVersions")).and_then(Value::as_array);
+        let answer = self.ask(Command::Version, plugin, &vec![("PATH", PLUGIN_PATH.into())], &conf).await?;
+        let spoken = answer.as_ref().and_then(negotiate::spoken_in);
         let spoken = spoken.ok_or_else(|| PluginError::silent(Command::Version))?;
-        Ok(spoken.iter().filter_map(|version| SpecVersion::parse(version.as_str()?)).collect())
+        if let Some(stamp) = stamp {
+            self.spoken.note(path, stamp, spoken.clone());
+        }
+        Ok(spoken)
     }
 
     async fn ask(
         &self,
         command: Command,
         plugin: &Plugin,
-        env: &[(&'static str, OsString)],
+        env: &Env,
         conf: &Map<String, Value>,
     ) -> Result<Option<Value>, PluginError> {
         let started = Instant::now();
+        let limit = if command == Command::Status { self.deadline.min(STATUS_WITHIN) } else { self.deadline };
         let ask = Ask {
             command,
             kind: &plugin.kind,
             dirs: &self.plugin_dirs,
-            env: env.to_vec(),
+            env: env.clone(),
             conf,
-            limit: self.deadline,
+            limit,
             spawner: &self.spawner,
         };
         let answer = plugin::ask(ask).await;
@@ -291,60 +379,44 @@ impl Cni {
         answer
     }
 
-    /// What all commands for `target` have in common.
-    fn environment(&self, target: &Target<'_>) -> Result<Vec<(&'static str, OsString)>, CniError> {
+    /// What all commands have in common.
+    fn plain_environment(&self) -> Result<Env, CniError> {
         let path = env::join_paths(&self.plugin_dirs).map_err(CniError::PluginDirs)?;
-        let mut args = "IgnoreUnknown=1".to_owned();
-        for (name, value) in &target.args {
-            // The list has no way to quote.
-            if value.contains(|c: char| c == ';' || c == '=' || c.is_control()) {
-                return Err(CniError::Argument { name });
-            }
-            args.extend([";", name, "=", value]);
+        Ok(vec![("CNI_PATH", path), ("PATH", PLUGIN_PATH.into())])
+    }
+
+    /// What all commands for one attachment have in common.
+    fn environment(&self, key: &Key, netns: &Path, args: &[(String, String)]) -> Result<Env, CniError> {
+        // The list has no way to quote.
+        let breaks = |text: &str| text.contains(|c: char| c == ';' || c == '=' || c.is_control());
+        if let Some((name, _)) = args.iter().find(|(name, value)| breaks(name) || breaks(value)) {
+            return Err(CniError::Argument { name: name.clone() });
         }
-        Ok(vec![
-            ("CNI_CONTAINERID", target.container_id.as_str().into()),
-            ("CNI_NETNS", target.netns.into()),
-            ("CNI_IFNAME", target.ifname.as_str().into()),
-            ("CNI_ARGS", args.into()),
-            ("CNI_PATH", path),
-            ("PATH", PLUGIN_PATH.into()),
-        ])
+        let text: Vec<_> = args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut env = vec![
+            ("CNI_CONTAINERID", key.container.as_str().into()),
+            ("CNI_NETNS", netns.into()),
+            ("CNI_IFNAME", key.link.as_str().into()),
+            ("CNI_ARGS", text.join(";").into()),
+        ];
+        env.extend(self.plain_environment()?);
+        Ok(env)
     }
 }
 
-// === impl CniError ===
-
-impl CniError {
-    /// Whether a plugin's deadline is the cause, or one of the causes.
-    pub(crate) fn is_deadline(&self) -> bool {
-        match self {
-            Self::Plugin { cause, .. } => cause.is_deadline(),
-            Self::Several(errors) => errors.iter().any(Self::is_deadline),
-            _ => false,
-        }
+impl Target<'_> {
+    /// For `CNI_ARGS`, as plugins and the cache get them.
+    fn told(&self) -> Vec<(String, String)> {
+        let args = self.args.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        iter::once(("IgnoreUnknown".to_owned(), "1".to_owned())).chain(args).collect()
     }
-}
 
-fn failure(list: &NetworkList, plugin: &Plugin, command: Command, cause: PluginError) -> CniError {
-    CniError::Plugin { network: list.name().to_owned(), kind: plugin.kind.clone(), command, cause }
-}
-
-/// Several errors with their causes: a chain of sources has room for one only.
-struct Each<'a>(&'a [CniError]);
-
-impl fmt::Display for Each<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, error) in self.0.iter().enumerate() {
-            f.write_str(if at == 0 { "" } else { "; and " })?;
-            write!(f, "{error}")?;
-            let mut cause = std::error::Error::source(error);
-            while let Some(error) = cause {
-                write!(f, ": {error}")?;
-                cause = error.source();
-            }
+    fn key(&self, list: &NetworkList) -> Key {
+        Key {
+            network: list.name().to_owned(),
+            container: self.container_id.as_str().to_owned(),
+            link: self.ifname.as_str().to_owned(),
         }
-        Ok(())
     }
 }
 

@@ -20,8 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::chain::Chain;
-use crate::cni::Cni;
-use crate::config::{Config, ConfigError, Vhost};
+use crate::config::{Config, ConfigError};
 use crate::faults::Faults;
 use crate::journal::durable::DurableError;
 use crate::journal::{Journal, JournalError, Loaded};
@@ -154,8 +153,7 @@ impl Daemon {
         for file in &unreadable {
             error!(error = %Chain(file), "a pod is not recovered");
         }
-        let cni = Cni::new(config.cni_conf_dir.clone(), config.cni_plugin_dirs.clone(), config.cni_deadline, spawner);
-        let world = Kernel::new(cni, config.dhcp_lease, config.vhost == Vhost::Auto);
+        let world = Kernel::new(&config, spawner);
         let place = (config.netns_dir.clone(), startup::boot_id()?);
         let tools = Tools::new(world, journal, place, settings(&config), faults);
         let access = QemuAccess::load(&config);

@@ -5,8 +5,8 @@
 //! join of veth and tap -> [`addressing`] serves the guest from a packet socket on the tap -> [`journal`] result -> reply.
 //! `Get` walks [`rpc`] -> [`tokens`] -> [`sys`] opens the tap -> descriptors go to `vmwrapper`, none is kept.
 //!
-//! Layers, one way only: edge (`main`, [`rpc`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, [`dhcp`]'s
-//! server, [`cni`]'s parsers, [`tokens`]) -> [`sys`] and [`journal`].
+//! Layers, one way only: edge (`main`, [`rpc`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, the servers
+//! in [`dhcp`], [`dhcp6`] and [`ra`], [`cni`]'s parsers, [`tokens`]) -> [`sys`] and [`journal`].
 
 mod addressing;
 mod blocking;

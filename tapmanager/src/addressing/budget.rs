@@ -1,4 +1,4 @@
-//! How many frames of a guest are worth reading: a token bucket. Pure, the time is passed in; spent by [`super::serve`].
+//! How many frames of a guest are worth reading: a token bucket. Pure, the time is passed in; spent by [`super::ear`].
 //!
 //! Kept as the time until which all is paid for, so that there is nothing to refill and nothing that could overflow.
 
@@ -19,12 +19,14 @@ impl Budget {
         Self { credit: refill * burst.saturating_sub(1), refill, paid_until: now }
     }
 
-    /// Spends a token; the caller may act on it after this time, and must not spend another before.
-    pub(super) fn spend(&mut self, now: Instant) -> Duration {
-        self.paid_until = self.paid_until.max(now);
-        let wait = self.paid_until.duration_since(now).saturating_sub(self.credit);
-        self.paid_until += self.refill;
-        wait
+    /// How long it takes until there is a token.
+    pub(super) fn wait(&self, now: Instant) -> Duration {
+        self.paid_until.saturating_duration_since(now).saturating_sub(self.credit)
+    }
+
+    /// Spends a token, which has been waited for.
+    pub(super) fn spend(&mut self, now: Instant) {
+        self.paid_until = self.paid_until.max(now) + self.refill;
     }
 }
 
@@ -43,15 +45,20 @@ mod tests {
         let mut now = start;
         let waits: Vec<_> = (0..6)
             .map(|_| {
-                let wait = budget.spend(now);
+                let wait = budget.wait(now);
                 now += wait;
+                budget.spend(now);
                 wait.as_millis()
             })
             .collect();
         assert_eq!(waits, [0, 0, 0, 10, 10, 10]);
         // Full again, and no fuller, after however long a rest.
         now += Duration::from_secs(86_400);
-        let waits: Vec<_> = (0..4).map(|_| budget.spend(now).as_millis()).collect();
+        let waits = [(); 4].map(|()| {
+            let wait = budget.wait(now);
+            budget.spend(now);
+            wait.as_millis()
+        });
         assert_eq!(waits, [0, 0, 0, 10]);
     }
 
@@ -63,7 +70,8 @@ mod tests {
             let mut now = start;
             for (spent, pause) in pauses.into_iter().enumerate() {
                 now += Duration::from_millis(pause);
-                now += budget.spend(now);
+                now += budget.wait(now);
+                budget.spend(now);
                 let granted = u128::from(burst) + now.duration_since(start).as_millis() / REFILL.as_millis();
                 prop_assert!((spent as u128) < granted, "{spent} of {granted}");
             }

@@ -1,14 +1,11 @@
-//! Network configurations: which file is the node's default network, and what a file must hold to be one.
+//! Network configurations: what one must hold to be used. Called by [`dir`], which finds and reads the files, and by the
+//! journal, which keeps them.
 //!
-//! Called by [`super::Cni::default_network`]. As with libcni, the first file in lexical order is the network, and a
-//! broken first file is an error, not a reason to silently use the second. A [`NetworkList`] is well-formed: a name,
-//! versions that this runtime speaks, and at least one plugin, each with a plain file name. It serializes as a
-//! `.conflist`, so what the journal keeps is what an administrator could put into a file.
+//! A [`NetworkList`] is well-formed: a name, versions that this runtime speaks, and at least one plugin, each with a plain
+//! file name. It serializes as a `.conflist`, so what the journal keeps is what an administrator could put into a file.
 
-use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+pub(super) mod dir;
+pub(super) mod watch;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -28,6 +25,7 @@ pub(crate) struct NetworkList {
     /// Ascending, never empty. More than one: plugins are asked which of them they speak.
     versions: Vec<SpecVersion>,
     disable_check: bool,
+    disable_gc: bool,
     plugins: Vec<Plugin>,
 }
 
@@ -38,44 +36,6 @@ pub(super) struct Plugin {
     pub(super) kind: String,
     /// Its configuration as in the file.
     pub(super) conf: Map<String, Value>,
-}
-
-/// Why there is no network.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfError {
-    /// The directory cannot be listed.
-    #[error("failed to list the CNI configuration directory `{}`", dir.display())]
-    List {
-        /// The directory.
-        dir: PathBuf,
-        /// The kernel's word.
-        #[source]
-        cause: io::Error,
-    },
-    /// There is no file.
-    #[error("no network is configured: `{}` has no *.conflist, *.conf or *.json; install a CNI network", dir.display())]
-    None {
-        /// The directory.
-        dir: PathBuf,
-    },
-    /// The file cannot be read.
-    #[error("failed to read the network configuration `{}`", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The kernel's word.
-        #[source]
-        cause: io::Error,
-    },
-    /// What the file holds is no network.
-    #[error("network configuration `{}` is refused; correct it, or remove it if another one is meant", file.display())]
-    Refused {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it.
-        #[source]
-        cause: ListError,
-    },
 }
 
 /// What is wrong with a network configuration.
@@ -121,49 +81,6 @@ pub(crate) enum ListError {
     },
 }
 
-/// Reads the first configuration of `dir`.
-pub(super) fn default_network(dir: &Path) -> Result<NetworkList, ConfError> {
-    let file = first_file(dir)?.ok_or_else(|| ConfError::None { dir: dir.to_owned() })?;
-    let refuse = |cause| ConfError::Refused { file: file.clone(), cause };
-    let bytes = read_bounded(&file)
-        .map_err(|cause| ConfError::Read { file: file.clone(), cause })?
-        .ok_or_else(|| refuse(ListError::NotAFile))?;
-    let value = serde_json::from_slice(&bytes).map_err(|error| refuse(ListError::Json(error)))?;
-    let is_list = file.extension() == Some(OsStr::new("conflist"));
-    let list = if is_list { NetworkList::try_from(value) } else { NetworkList::of_single(value) };
-    list.map_err(refuse)
-}
-
-fn first_file(dir: &Path) -> Result<Option<PathBuf>, ConfError> {
-    let wanted = |path: &Path| {
-        let extension = path.extension().and_then(OsStr::to_str);
-        matches!(extension, Some("conflist" | "conf" | "json")) && !path.is_dir()
-    };
-    let listing = match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other,
-    };
-    let fail = |cause| ConfError::List { dir: dir.to_owned(), cause };
-    let mut first: Option<PathBuf> = None;
-    for entry in listing.map_err(fail)? {
-        let path = entry.map_err(fail)?.path();
-        if wanted(&path) && first.as_ref().is_none_or(|first| path.as_os_str() < first.as_os_str()) {
-            first = Some(path);
-        }
-    }
-    Ok(first)
-}
-
-/// `None` for what is no regular file (a FIFO would block) or too long.
-fn read_bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    if !fs::metadata(path)?.is_file() {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    let read = File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    Ok((u64::try_from(read).is_ok_and(|read| read <= MAX_FILE)).then_some(bytes))
-}
-
 fn spoken() -> String {
     SpecVersion::ALL.map(SpecVersion::as_str).join(", ")
 }
@@ -186,6 +103,16 @@ impl NetworkList {
         self.disable_check
     }
 
+    /// Whether the network's author forbids GC.
+    pub(super) fn gc_disabled(&self) -> bool {
+        self.disable_gc
+    }
+
+    /// Whether a plugin of it declares the capability.
+    pub(super) fn declares(&self, capability: &str) -> bool {
+        self.plugins.iter().any(|plugin| plugin.declares(capability))
+    }
+
     /// Versions to choose from, ascending.
     pub(super) fn versions(&self) -> &[SpecVersion] {
         &self.versions
@@ -197,7 +124,7 @@ impl NetworkList {
     }
 
     /// Wraps the configuration of a single plugin into a list of one.
-    fn of_single(value: Value) -> Result<Self, ListError> {
+    pub(super) fn of_single(value: Value) -> Result<Self, ListError> {
         let Value::Object(conf) = value else {
             return Err(ListError::Field { field: "type", expected: "a text in an object" });
         };
@@ -205,7 +132,7 @@ impl NetworkList {
             return Err(ListError::ListInConf);
         }
         let mut list = Map::new();
-        for key in ["name", "cniVersion", "cniVersions", "disableCheck"] {
+        for key in ["name", "cniVersion", "cniVersions", "disableCheck", "disableGC"] {
             if let Some(value) = conf.get(key) {
                 list.insert(key.to_owned(), value.clone());
             }
@@ -215,21 +142,21 @@ impl NetworkList {
     }
 }
 
+impl Plugin {
+    /// Whether it says that it takes the capability's arguments.
+    pub(super) fn declares(&self, capability: &str) -> bool {
+        self.conf.get("capabilities").and_then(|declared| declared.get(capability)) == Some(&Value::Bool(true))
+    }
+}
+
 impl TryFrom<Value> for NetworkList {
     type Error = ListError;
 
     fn try_from(mut value: Value) -> Result<Self, Self::Error> {
-        let name = value.get("name").and_then(Value::as_str).filter(|name| is_network_name(name));
-        let name = name.ok_or(ListError::Name)?.to_owned();
+        let name = name_of(&value).ok_or(ListError::Name)?.to_owned();
         let versions = versions(&value)?;
-        let disable_check = match value.get("disableCheck") {
-            None | Some(Value::Null) => false,
-            Some(Value::Bool(disabled)) => *disabled,
-            // libcni takes the word as well.
-            Some(Value::String(word)) if word == "true" => true,
-            Some(Value::String(word)) if word == "false" => false,
-            Some(_) => return Err(ListError::Field { field: "disableCheck", expected: "true or false" }),
-        };
+        let disable_check = flag(&value, "disableCheck")?;
+        let disable_gc = flag(&value, "disableGC")?;
         let Some(Value::Array(entries)) = value.get_mut("plugins").map(Value::take) else {
             return Err(ListError::Field { field: "plugins", expected: "a list" });
         };
@@ -237,7 +164,7 @@ impl TryFrom<Value> for NetworkList {
             return Err(ListError::PluginCount { found: entries.len() });
         }
         let plugins = entries.into_iter().zip(1..).map(|(entry, at)| plugin(entry, at)).collect::<Result<_, _>>()?;
-        Ok(Self { name, versions, disable_check, plugins })
+        Ok(Self { name, versions, disable_check, disable_gc, plugins })
     }
 }
 
@@ -250,8 +177,20 @@ impl From<NetworkList> for Value {
             "cniVersion": versions.last(),
             "cniVersions": versions,
             "disableCheck": list.disable_check,
+            "disableGC": list.disable_gc,
             "plugins": plugins,
         })
+    }
+}
+
+/// libcni takes the words as well.
+fn flag(list: &Value, field: &'static str) -> Result<bool, ListError> {
+    match list.get(field) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(set)) => Ok(*set),
+        Some(Value::String(word)) if word.eq_ignore_ascii_case("true") => Ok(true),
+        Some(Value::String(word)) if word.eq_ignore_ascii_case("false") => Ok(false),
+        Some(_) => Err(ListError::Field { field, expected: "true or false" }),
     }
 }
 
@@ -288,6 +227,11 @@ fn plugin(entry: Value, at: usize) -> Result<Plugin, ListError> {
     let kind = conf.get("type").and_then(Value::as_str).filter(|kind| is_plain_file_name(kind));
     let kind = kind.ok_or(ListError::PluginType { at })?.to_owned();
     Ok(Plugin { kind, conf })
+}
+
+/// What [`is_network_name`] looks for, in a whole list.
+pub(super) fn name_of(list: &Value) -> Option<&str> {
+    list.get("name").and_then(Value::as_str).filter(|name| is_network_name(name))
 }
 
 /// CNI specification 1.1.0, section 1: the characters of a network's name.

@@ -32,6 +32,10 @@ pub(crate) enum Command {
     Check,
     /// Tell which versions of the specification the plugin speaks.
     Version,
+    /// Tell whether it could do an ADD now.
+    Status,
+    /// Take away what belongs to none of the attachments that are told.
+    Gc,
 }
 
 /// Why a plugin did not do what it was asked to.
@@ -124,16 +128,17 @@ pub(super) fn request(
 ) -> Map<String, Value> {
     let mut conf = plugin.conf.clone();
     // Only what the plugin declares is handed to it, and the declaration itself is the runtime's affair.
-    let declared = conf.remove("capabilities");
-    let wants = |name: &str| declared.as_ref().and_then(|d| d.get(name)) == Some(&Value::Bool(true));
-    let args: Map<_, _> =
-        capabilities.iter().filter(|(name, _)| wants(name)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let declared = capabilities.iter().filter(|(name, _)| plugin.declares(name));
+    let args: Map<_, _> = declared.map(|(name, value)| (name.clone(), value.clone())).collect();
+    conf.remove("capabilities");
     if !args.is_empty() {
         conf.insert("runtimeConfig".to_owned(), Value::Object(args));
     }
     conf.remove("cniVersions");
     conf.insert("name".to_owned(), network.into());
     conf.insert("cniVersion".to_owned(), version.as_str().into());
+    // libcni takes out all that only the runtime may put in.
+    conf.remove("prevResult");
     if let Some(prev) = prev {
         conf.insert("prevResult".to_owned(), prev.clone());
     }
@@ -164,7 +169,7 @@ fn answer(command: Command, output: &Output) -> Result<Option<Value>, PluginErro
     match parsed {
         Some(value @ Value::Object(_)) => Ok(Some(value)),
         // Nobody reads what is written at these.
-        _ if matches!(command, Command::Del | Command::Check) => Ok(None),
+        _ if !matches!(command, Command::Add | Command::Version) => Ok(None),
         _ => Err(PluginError::Junk { expected: command.expects(), stdout, stderr }),
     }
 }
@@ -188,13 +193,15 @@ impl Command {
             Self::Del => "DEL",
             Self::Check => "CHECK",
             Self::Version => "VERSION",
+            Self::Status => "STATUS",
+            Self::Gc => "GC",
         }
     }
 
     const fn expects(self) -> &'static str {
         match self {
             Self::Add => "result",
-            Self::Del | Self::Check => "answer",
+            Self::Del | Self::Check | Self::Status | Self::Gc => "answer",
             Self::Version => "list of versions",
         }
     }

@@ -13,7 +13,7 @@ pub(crate) enum SpecVersion {
     V040,
     /// 1.0.0: addresses no longer tell their family.
     V100,
-    /// 1.1.0: a configuration may name several versions.
+    /// 1.1.0: STATUS and GC; a configuration may name several versions.
     V110,
 }
 
@@ -40,6 +40,11 @@ impl SpecVersion {
     /// Whether plugins know CHECK, and take the result of ADD at DEL.
     pub(crate) fn has_check(self) -> bool {
         self >= Self::V040
+    }
+
+    /// Whether plugins know STATUS and GC.
+    pub(crate) fn has_status_and_gc(self) -> bool {
+        self >= Self::V110
     }
 
     /// Whether each address of a result says if it is of IPv4 or IPv6.

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join;
-use proto::tap::{Attach, NetworkAsk, PodNet, PodPhase};
+use proto::tap::{Attach, PodNet, PodPhase};
 use serde_json::Value;
 
 use super::Tools;
@@ -57,11 +57,10 @@ impl<W: World> Tools<W> {
             return Err(StepError { step: Step::CreateNetns, cause: StepCause::Taken });
         }
         let names = request::interfaces(&request.networks).at(Step::ReadConfiguration)?;
-        let asks = request.networks.iter().cloned().chain(request.networks.is_empty().then(NetworkAsk::default));
         let attachments = networks
             .into_iter()
             .zip(names)
-            .zip(asks)
+            .zip(request::asks(request))
             .map(|((network, ifname), ask)| Attachment { network, ifname, ask, result: None })
             .collect();
         let choices = Choices {

@@ -4,19 +4,20 @@
 //! - pods on record that are on their way out: each is tried once more, and a hopeless overdue one is dropped;
 //! - network namespaces `virtlet-<pod>` in `netns_dir`, if that is a mounted network namespace and no file of the
 //!   journal, understood or not, is about that pod. That name is our label;
+//! - entries of the CNI result cache with our name in them whose attachment is not on record: each is given a DEL;
 //! - with `cni_gc`, what plugins keep of attachments that are not on record (CNI specification 1.1.0, section 2, "GC").
 //!   That word of CNI is about a whole network, whoever uses it, so it is for networks that are ours alone.
 //!
 //! Each pod is gone about by its own actor, so that nothing is taken away from a pod that is being attached meanwhile.
-//! GC and ADD exclude each other by [`Tools::adding`](super::Tools): while a pod is being added, GC is left for the next
-//! time rather than let pods wait for it.
+//! The two about CNI and ADD exclude each other by [`Tools::adding`](super::Tools): while a pod is being added, they are
+//! left for the next time rather than let pods wait for them.
 
 use std::collections::BTreeMap;
 
 use futures_util::StreamExt as _;
 use proto::tap::{CollectReport, PodId, PodPhase};
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::actor::{Actor, Collected, Command};
 use super::health::bounded;
@@ -43,9 +44,7 @@ impl<W: World> Pods<W> {
             all.kept.extend(kept);
         }
         drop(collected);
-        if tools.settings.cni_gc {
-            self.collect_networks(&mut all).await;
-        }
+        self.collect_networks(&mut all).await;
         for line in &all.removed {
             info!(line, "collected");
         }
@@ -67,7 +66,7 @@ impl<W: World> Pods<W> {
     async fn collect_networks(&self, all: &mut Collected) {
         let tools = &self.shared.tools;
         let Ok(_nobody_adds) = tools.adding.try_write() else {
-            all.kept.push("CNI GC was not run, because pods are being attached".to_owned());
+            all.kept.push("networks were not collected, because pods are being attached".to_owned());
             return;
         };
         // Intents that are not added to yet are on record as well.
@@ -76,7 +75,7 @@ impl<W: World> Pods<W> {
             Ok(loaded) if loaded.unreadable.is_empty() => loaded,
             Ok(_) => {
                 // Their attachments would be taken for nobody's.
-                all.kept.push("CNI GC was not run, because files of the journal are not understood".to_owned());
+                all.kept.push("networks were not collected, because files of the journal are not understood".to_owned());
                 return;
             }
             Err(error) => return all.kept.push(Chain(&error).to_string()),
@@ -95,9 +94,9 @@ impl<W: World> Pods<W> {
             }
         }
         for (name, network) in &networks {
-            match tools.world.gc(network).await {
+            match tools.world.gc(network, tools.settings.cni_gc).await {
                 Ok(Checked::Well) => {}
-                Ok(Checked::NotAsked(why)) => info!(network = name, why, "CNI GC was not run"),
+                Ok(Checked::NotAsked(why)) => debug!(network = name, why, "no CNI GC"),
                 Err(error) => all.kept.push(Chain(&error).to_string()),
             }
         }

@@ -211,7 +211,6 @@ fn world_code(error: &WorldError) -> ErrorCode {
         WorldError::Netns(error) if matches!(**error, NetnsError::Exists { .. }) => ErrorCode::Conflict,
         WorldError::Join(error) if matches!(**error, JoinError::Tap(TapError::Busy { .. })) => ErrorCode::Conflict,
         WorldError::NoNetns => ErrorCode::Conflict,
-        WorldError::Incapable { .. } => ErrorCode::BadRequest,
         WorldError::Sysctl(error) => match &**error {
             SysctlError::Refused { .. } => ErrorCode::BadRequest,
             error @ SysctlError::Netns(_) => kernel_code(error),
@@ -224,6 +223,7 @@ fn cni_code(error: &CniError) -> ErrorCode {
     match error {
         error if error.is_deadline() => ErrorCode::Deadline,
         CniError::Plugin { cause, .. } => plugin_code(cause),
+        CniError::Incapable { .. } | CniError::Argument { .. } => ErrorCode::BadRequest,
         error => kernel_code(error),
     }
 }

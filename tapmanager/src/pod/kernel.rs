@@ -3,22 +3,25 @@
 //! A namespace is opened by its path for each verb and closed again: what stays open keeps it alive.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use proto::tap::{Attach, Dns, Nic, NicStats, PodId, PodNet};
-use tracing::{Instrument as _, debug, info};
+use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodId, PodNet};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, debug, error, info};
 
 use super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
-use super::{pod_of_netns, sysctl};
-use crate::addressing::{self, Servers};
+use super::{pod_of_netns, request, sysctl};
+use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
-use crate::cni::{Added, Cni, CniError, NetworkList, Target};
+use crate::cni::{Added, CapabilityArgs, Cni, CniError, NetworkList, Places, ResultView, Target};
+use crate::config::{Config, Vhost};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
 use crate::net::{self, Joined, Opened, Reported, Wish};
+use crate::spawner::Spawner;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
 
@@ -26,14 +29,28 @@ use crate::sys::packet::PacketSocket;
 #[derive(Debug)]
 pub(crate) struct Kernel {
     cni: Arc<Cni>,
-    dhcp_lease: Duration,
+    /// Where Multus keeps the results of its delegates.
+    multus_dir: PathBuf,
+    /// Of DHCP.
+    lease: Duration,
+    /// Whether machines are given vhost-net if the node has it.
     vhost: bool,
 }
 
 impl Kernel {
-    /// With the plugins of `cni`, DHCP leases of `dhcp_lease`, and vhost-net for machines if `vhost` and the node has it.
-    pub(crate) fn new(cni: Cni, dhcp_lease: Duration, vhost: bool) -> Self {
-        Self { cni: Arc::new(cni), dhcp_lease, vhost }
+    /// As `config` says, with plugins started by `spawner`.
+    pub(crate) fn new(config: &Config, spawner: Spawner) -> Self {
+        let places = Places {
+            conf_dir: config.cni_conf_dir.clone(),
+            plugin_dirs: config.cni_plugin_dirs.clone(),
+            cache_dir: config.cni_cache_dir.clone(),
+        };
+        Self {
+            cni: Arc::new(Cni::new(places, config.cni_deadline, spawner)),
+            multus_dir: config.multus_dir.clone(),
+            lease: config.dhcp_lease,
+            vhost: config.vhost == Vhost::Auto,
+        }
     }
 }
 
@@ -47,7 +64,8 @@ fn target<'a>(record: &'a Record, attachment: &'a Attachment, netns: &'a Path) -
         ("K8S_POD_INFRA_CONTAINER_ID", request.pod.as_str().to_owned()),
         ("K8S_POD_UID", request.uid.clone()),
     ];
-    Target { container_id: &request.pod, netns, ifname: &attachment.ifname, args }
+    let capabilities = CapabilityArgs::of(request, &attachment.ask, request::is_first(request, &attachment.ifname));
+    Target { container_id: &request.pod, netns, ifname: &attachment.ifname, args, capabilities }
 }
 
 const fn wish(choices: Choices) -> Wish {
@@ -56,16 +74,23 @@ const fn wish(choices: Choices) -> Wish {
 
 impl World for Kernel {
     async fn networks(&self, request: &Attach) -> Result<Vec<NetworkList>, WorldError> {
-        let cni = Arc::clone(&self.cni);
-        let names: Vec<_> = request.networks.iter().map(|ask| ask.network.clone()).collect();
-        let names = if names.is_empty() { vec![None] } else { names };
-        let networks = off_reactor(move || names.iter().map(|_| cni.default_network()).collect::<Result<Vec<_>, _>>());
-        Ok(networks.await?)
+        let (cni, request) = (Arc::clone(&self.cni), request.clone());
+        off_reactor(move || {
+            let mut networks = Vec::new();
+            for (place, ask) in request::asks(&request).iter().enumerate() {
+                let network = ask.network.as_ref().map_or_else(|| cni.default_network(), |name| cni.network(name))?;
+                CapabilityArgs::of(&request, ask, place == 0).fit(&network)?;
+                networks.push(network);
+            }
+            Ok(networks)
+        })
+        .await
     }
 
     async fn configured(&self) -> Vec<NetworkList> {
         let cni = Arc::clone(&self.cni);
-        off_reactor(move || cni.default_network()).await.into_iter().collect()
+        // Why there is none, its status tells.
+        off_reactor(move || cni.networks().map_or_else(|_| Vec::new(), |networks| networks.lists.clone())).await
     }
 
     async fn look(&self, netns: &Path) -> Result<Seen, WorldError> {
@@ -111,11 +136,11 @@ impl World for Kernel {
     async fn add(&self, record: &Record, attachment: &Attachment) -> Result<Network, WorldError> {
         let target = target(record, attachment, &record.netns);
         let Added { raw, view } = self.cni.add(&attachment.network, &target).await?;
-        let links = view.pod_links(&attachment.ifname);
-        let addresses = view.ips.iter().map(|ip| ip.address).collect();
+        let delegated = self.cni.delegated(&attachment.network, &target, &self.multus_dir).await?;
+        let mut all = vec![reported(attachment.network.name(), &attachment.ifname, &view)];
+        all.extend(delegated.iter().map(|of| reported(&of.network, &of.ifname, &of.view)));
         let dns = Dns { servers: view.dns.servers, searches: view.dns.searches, options: view.dns.options };
-        let network = attachment.network.name().to_owned();
-        Ok(Network { raw, reported: vec![Reported { network, links, addresses }], dns })
+        Ok(Network { raw, reported: all, dns })
     }
 
     async fn del(&self, record: &Record, attachment: &Attachment, seen: Seen) -> Result<(), WorldError> {
@@ -165,8 +190,16 @@ impl World for Kernel {
         Ok(net::stats(&open(netns).await?, nics).await?)
     }
 
-    async fn gc(&self, _: &OfNetwork) -> Result<Checked, WorldError> {
-        Ok(Checked::Well)
+    async fn gc(&self, OfNetwork { network, valid }: &OfNetwork, by_plugins: bool) -> Result<Checked, WorldError> {
+        if !by_plugins {
+            self.cni.gc_ours(network, valid).await?;
+            return Ok(Checked::NotAsked("`cni_gc` is not set".to_owned()));
+        }
+        match self.cni.gc(network, valid).await {
+            Ok(()) => Ok(Checked::Well),
+            Err(error @ CniError::NoGc { .. }) => Ok(Checked::NotAsked(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn rejoin(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Option<PacketSocket>>, WorldError> {
@@ -182,9 +215,9 @@ impl World for Kernel {
             for (nic, socket) in net.nics.iter().zip(sockets) {
                 // Nothing can be said to a guest on a macvtap.
                 let Some(socket) = socket else { continue };
-                if let Some(of_nic) = Servers::of(nic, &net.dns, hostname, self.dhcp_lease) {
-                    let span = tracing::info_span!("addressing", nic = nic.name.as_str());
-                    servers.spawn(|cancel| addressing::serve(socket, of_nic, cancel).instrument(span));
+                if let Some(of_nic) = Servers::of(nic, &net.dns, hostname, self.lease) {
+                    let span = tracing::info_span!("addressing", nic = nic.name.as_str(), mac = %nic.mac);
+                    servers.spawn(|cancel| address(Arc::clone(net), socket, of_nic, cancel).instrument(span));
                 } else {
                     debug!(nic = nic.name.as_str(), "no address, so nothing to serve");
                     socket.close_off_reactor();
@@ -199,11 +232,8 @@ impl World for Kernel {
 
     async fn ready(&self) -> Result<(), WorldError> {
         let cni = Arc::clone(&self.cni);
-        off_reactor(move || {
-            let network = cni.default_network()?;
-            Ok(cni.installed(&network)?)
-        })
-        .await
+        let network = off_reactor(move || cni.default_network()).await?;
+        Ok(self.cni.status(&network).await?)
     }
 
     fn plugin_micros(&self) -> u64 {
@@ -213,6 +243,21 @@ impl World for Kernel {
     fn now(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
+}
+
+/// What the join has to know of a network.
+fn reported(network: &str, ifname: &IfName, view: &ResultView) -> Reported {
+    let addresses = view.ips.iter().map(|ip| ip.address).collect();
+    Reported { network: network.to_owned(), links: view.pod_links(ifname), addresses }
+}
+
+/// Serves one NIC until `cancel`.
+async fn address(net: Arc<PodNet>, tap: PacketSocket, servers: Servers, cancel: CancellationToken) {
+    let link = servers.open_link(&net.netns).await.unwrap_or_else(|error| {
+        error!(error = %Chain(&error), "the guest's IPv6 routers cannot be found");
+        None
+    });
+    addressing::serve(Sockets { tap, link }, servers, cancel).await;
 }
 
 async fn open(netns: &Path) -> Result<Netns, WorldError> {

@@ -86,6 +86,16 @@ pub(super) fn check(attach: &Attach) -> Result<(), BadAttach> {
     require(plain, "cgroup", "is not an absolute path without `..`")
 }
 
+/// What `attach` asks of each of its networks, in order; of the node's default network alone if it names none.
+pub(super) fn asks(attach: &Attach) -> Vec<NetworkAsk> {
+    if attach.networks.is_empty() { vec![NetworkAsk::default()] } else { attach.networks.clone() }
+}
+
+/// Whether `ifname` is the link of the first network of `attach`.
+pub(super) fn is_first(attach: &Attach, ifname: &IfName) -> bool {
+    interfaces(&attach.networks).is_ok_and(|names| names.first() == Some(ifname))
+}
+
 /// The names of the links of `networks`, in order: `eth0`, `net1`, `net2` and so on where the request says none.
 pub(super) fn interfaces(networks: &[NetworkAsk]) -> Result<Vec<IfName>, BadAttach> {
     require(networks.len() <= MAX_NETWORKS, "networks", "has more than 16 entries")?;

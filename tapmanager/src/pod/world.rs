@@ -60,8 +60,6 @@ pub(crate) enum WorldError {
     Join(Box<JoinError>),
     #[error(transparent)]
     Sysctl(Box<SysctlError>),
-    #[error("network `{network}` has no plugin with the capability `{capability}`, which the pod's {what} need")]
-    Incapable { network: String, capability: &'static str, what: &'static str },
     #[error("failed to list the namespaces in `{}`", dir.display())]
     List {
         dir: PathBuf,
@@ -177,8 +175,9 @@ pub(crate) trait World: Send + Sync + 'static {
     fn open_taps(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<Opened>, WorldError>> + Send;
     /// Counters of the NICs.
     fn stats(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<NicStats>, WorldError>> + Send;
-    /// Lets the plugins of a network take away what belongs to none of its attachments on record.
-    fn gc(&self, network: &OfNetwork) -> impl Future<Output = Result<Checked, WorldError>> + Send;
+    /// Takes away what belongs to none of a network's attachments on record: what our result cache tells of, and, only
+    /// if `by_plugins`, what its plugins find of anybody's.
+    fn gc(&self, network: &OfNetwork, by_plugins: bool) -> impl Future<Output = Result<Checked, WorldError>> + Send;
     /// Whether a pod could be given a network now.
     fn ready(&self) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Time spent in CNI plugins since the start, in microseconds.
@@ -296,7 +295,6 @@ impl WorldError {
             | Self::Netns(_)
             | Self::Join(_)
             | Self::Sysctl(_)
-            | Self::Incapable { .. }
             | Self::List { .. }
             | Self::NoNetns => Vec::new(),
         }
@@ -309,9 +307,6 @@ fn culprits(error: &CniError) -> Vec<Culprit<'_>> {
             vec![Culprit { plugin: kind, absent: matches!(cause, PluginError::Absent { .. }) }]
         }
         CniError::Several(errors) => errors.iter().flat_map(culprits).collect(),
-        CniError::Argument { .. }
-        | CniError::PluginDirs(_)
-        | CniError::NoCommonVersion { .. }
-        | CniError::NoCheck { .. } => Vec::new(),
+        _ => Vec::new(),
     }
 }

@@ -148,7 +148,7 @@ async fn supervise(mut orders: tokio::sync::mpsc::Receiver<(Servers, oneshot::Se
     while let Some((servers, ready)) = order {
         let socket = PacketSocket::open(if_nametoindex("server").unwrap(), &guest_requests()).unwrap();
         let cancel = CancellationToken::new();
-        let service = tokio::spawn(serve(socket, servers, cancel.clone()));
+        let service = tokio::spawn(serve(Sockets { tap: socket, link: None }, servers, cancel.clone()));
         ready.send(()).unwrap();
         order = orders.recv().await;
         cancel.cancel();

@@ -288,8 +288,8 @@ impl World for Arc<Fake> {
         Ok(nics.iter().map(count).collect())
     }
 
-    async fn gc(&self, network: &OfNetwork) -> Result<Checked, WorldError> {
-        let mut state = self.verb("gc")?;
+    async fn gc(&self, network: &OfNetwork, by_plugins: bool) -> Result<Checked, WorldError> {
+        let mut state = self.verb_on("gc", format!("gc {by_plugins}"))?;
         let valid = network.valid.iter().map(|(pod, link)| format!("{}/{link}", pod.as_str())).collect();
         state.collected.push((network.network.name().to_owned(), valid));
         Ok(Checked::Well)

@@ -1,0 +1,289 @@
+//! The result cache in the standard place: what each ADD came to, for DEL, for CHECK, and for whoever else looks there.
+//!
+//! The form is libcni's (`kind: cniCacheV1`), one file `results/<network>-<container>-<link>` for each attachment. Entries
+//! of ours carry one more member, [`OWNER`], which libcni ignores: no other entry is ever removed or acted upon.
+//!
+//! Called by [`super::Cni`]; [`super::multus`] reads entries of the same form. A file is replaced as a whole, so that a
+//! crash of the daemon leaves no half one. It is not flushed: a power failure takes the namespaces away as well, and the
+//! journal has the result. Whatever a file holds, reading it is bounded, and a bad one is an error that names it.
+//!
+//! All functions block on the disk: call them off the reactor.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use nix::fcntl::OFlag;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::conf::dir::read_bounded;
+use super::conf::{ListError, NetworkList};
+use super::result::{ResultError, ResultView};
+
+const KIND: &str = "cniCacheV1";
+/// Our entries' mark.
+const OWNER: &str = "virtlet";
+/// A configuration of at most 1 MiB in base64 and a result of at most 1 MiB fit.
+const MAX_FILE: u64 = 4 << 20;
+
+/// The cache.
+#[derive(Debug, Clone)]
+pub(super) struct Cache {
+    dir: PathBuf,
+}
+
+/// One attachment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Entry {
+    kind: String,
+    pub(super) container_id: String,
+    /// The network's configuration in base64.
+    #[serde(default)]
+    config: String,
+    pub(super) if_name: String,
+    pub(super) network_name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) netns: String,
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub(super) cni_args: Vec<(String, String)>,
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Map::is_empty")]
+    pub(super) capability_args: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub(super) result: Value,
+    #[serde(default, rename = "virtlet.owner", skip_serializing_if = "String::is_empty")]
+    owner: String,
+}
+
+/// What an entry is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) network: String,
+    pub(super) container: String,
+    pub(super) link: String,
+}
+
+/// The cache, or an entry of it, cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CacheError {
+    /// The kernel says no.
+    #[error("failed to {action} `{}` of the CNI result cache", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// The kernel's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// It is no entry.
+    #[error("`{}` is no entry of a CNI result cache: {problem}", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// It is not JSON, or a value of it is of the wrong type.
+    #[error("`{}` is no entry of a CNI result cache", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        #[source]
+        cause: serde_json::Error,
+    },
+    /// Its result is none.
+    #[error("the result in `{}` of the CNI result cache cannot be used", path.display())]
+    Result {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        cause: ResultError,
+    },
+    /// Its configuration is none.
+    #[error("the configuration in `{}` of the CNI result cache cannot be used", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        cause: ListError,
+    },
+}
+
+/// libcni writes nothing or a list, older releases `null`.
+fn nullable<'de, T: Default + Deserialize<'de>, D: serde::Deserializer<'de>>(value: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or_default())
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// An entry of ours.
+    pub(super) fn ours(key: Key, list: &NetworkList) -> Self {
+        Self {
+            kind: KIND.to_owned(),
+            container_id: key.container,
+            config: BASE64_STANDARD.encode(Value::from(list.clone()).to_string()),
+            if_name: key.link,
+            network_name: key.network,
+            netns: String::new(),
+            cni_args: Vec::new(),
+            capability_args: Map::new(),
+            result: Value::Null,
+            owner: OWNER.to_owned(),
+        }
+    }
+
+    /// What it is about.
+    pub(super) fn key(&self) -> Key {
+        Key { network: self.network_name.clone(), container: self.container_id.clone(), link: self.if_name.clone() }
+    }
+
+    /// Whether this runtime wrote it.
+    pub(super) fn is_ours(&self) -> bool {
+        self.owner == OWNER
+    }
+
+    /// The configuration of ADD.
+    pub(super) fn list(&self, cache: &Cache) -> Result<NetworkList, CacheError> {
+        let path = cache.file(&self.key());
+        let bytes = BASE64_STANDARD.decode(&self.config).ok();
+        let value = bytes.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        let value = value.ok_or_else(|| CacheError::Form {
+            path: path.clone(),
+            problem: "its configuration is not JSON in base64",
+        })?;
+        NetworkList::try_from(value).map_err(|cause| CacheError::Config { path, cause })
+    }
+
+    fn read(path: &Path) -> Result<Option<Self>, CacheError> {
+        let bytes = match read_bounded(path, MAX_FILE) {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|cause| CacheError::Io { action: "read", path: path.to_owned(), cause })?,
+        };
+        let problem = |problem| CacheError::Form { path: path.to_owned(), problem };
+        let bytes = bytes.ok_or_else(|| problem("it is not a regular file of at most 4 MiB"))?;
+        let json = |cause| CacheError::Json { path: path.to_owned(), cause };
+        let value: Value = serde_json::from_slice(&bytes).map_err(json)?;
+        if value.get("kind") != Some(&KIND.into()) {
+            return Err(problem("its kind is not `cniCacheV1`"));
+        }
+        Self::deserialize(value).map(Some).map_err(json)
+    }
+}
+
+// === impl Cache ===
+
+impl Cache {
+    /// The cache in `dir`, which need not exist.
+    pub(super) const fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    fn results(&self) -> PathBuf {
+        self.dir.join("results")
+    }
+
+    fn file(&self, key: &Key) -> PathBuf {
+        self.results().join(file_name(key))
+    }
+
+    /// Puts the entry in place.
+    pub(super) fn write(&self, entry: &Entry) -> Result<(), CacheError> {
+        let results = self.results();
+        let failed = |action, path: &Path| {
+            let path = path.to_owned();
+            move |cause| CacheError::Io { action, path, cause }
+        };
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&results);
+        made.map_err(failed("make", &results))?;
+        let path = self.file(&entry.key());
+        // No network's name begins so, hence no entry's.
+        let temp = results.join(format!(".{}.tmp", file_name(&entry.key())));
+        let text = serde_json::to_vec(entry).map_err(|cause| failed("write", &temp)(cause.into()))?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(OFlag::O_NOFOLLOW.bits())
+            .open(&temp);
+        let written = file.and_then(|mut file| file.write_all(&text)).map_err(failed("write", &temp));
+        let placed = written.and_then(|()| fs::rename(&temp, &path).map_err(failed("put in place", &path)));
+        if placed.is_err() {
+            // On a full disk this makes room again.
+            let _ = fs::remove_file(&temp);
+        }
+        placed
+    }
+
+    /// The entry, if there is one. It is about what its name says, and its result is one.
+    pub(super) fn read(&self, key: &Key) -> Result<Option<Entry>, CacheError> {
+        let path = self.file(key);
+        let Some(entry) = Entry::read(&path)? else { return Ok(None) };
+        sound(&entry, &path)?;
+        Ok(Some(entry))
+    }
+
+    /// Removes the entry; fine if there is none.
+    pub(super) fn remove(&self, key: &Key) -> Result<(), CacheError> {
+        let path = self.file(key);
+        match fs::remove_file(&path) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                Err(CacheError::Io { action: "remove", path, cause })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The sound entries whose file name `wanted` takes, in the order of the names, and those that are not sound.
+    pub(super) fn select(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<Result<Entry, CacheError>>, CacheError> {
+        let dir = self.results();
+        let fail = |cause| CacheError::Io { action: "list", path: dir.clone(), cause };
+        let listing = match fs::read_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(fail)?,
+        };
+        let mut names = Vec::new();
+        for entry in listing {
+            let name = entry.map_err(fail)?.file_name();
+            names.extend(name.into_string().ok().filter(|name| wanted(name)));
+        }
+        names.sort_unstable();
+        let read = |name: String| {
+            let path = dir.join(name);
+            let entry = Entry::read(&path).transpose()?;
+            Some(entry.and_then(|entry| sound(&entry, &path).map(|()| entry)))
+        };
+        Ok(names.into_iter().filter_map(read).collect())
+    }
+}
+
+fn sound(entry: &Entry, path: &Path) -> Result<(), CacheError> {
+    if path.file_name().and_then(|name| name.to_str()) != Some(&file_name(&entry.key())) {
+        return Err(CacheError::Form {
+            path: path.to_owned(),
+            problem: "it is about another attachment than its name",
+        });
+    }
+    if !entry.result.is_object() {
+        return Err(CacheError::Form { path: path.to_owned(), problem: "it has no result" });
+    }
+    let view = ResultView::of(&entry.result);
+    view.map(drop).map_err(|cause| CacheError::Result { path: path.to_owned(), cause })
+}
+
+fn file_name(key: &Key) -> String {
+    format!("{}-{}-{}", key.network, key.container, key.link)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Keeps the networks of a directory in memory, and knows when they have changed. Called by [`crate::cni::Cni`].
+//!
+//! Nothing runs in between: whoever asks first takes note of what the kernel reported since (inotify), so an answer is
+//! never older than the question, and costs two system calls if nothing happened. What the kernel does not report (a
+//! file behind a link to elsewhere, a directory of another machine) is seen within [`MAX_AGE`]. Without inotify every
+//! question reads the files.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use tracing::{info, warn};
+
+use super::dir::{ConfError, Networks};
+use crate::chain::Chain;
+
+/// How long an answer of the memory holds if the kernel reports no change.
+const MAX_AGE: Duration = Duration::from_secs(10);
+
+/// The networks of a directory.
+#[derive(Debug)]
+pub(in crate::cni) struct ConfWatch {
+    dir: PathBuf,
+    max_age: Duration,
+    seen: Option<Seen>,
+    /// How often the files were read.
+    #[cfg(test)]
+    reads: usize,
+}
+
+#[derive(Debug)]
+struct Seen {
+    networks: Arc<Networks>,
+    at: Instant,
+    /// None if the directory cannot be watched.
+    watched: Option<Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    changes: Inotify,
+    /// Device and inode: the directory itself may be replaced.
+    identity: (u64, u64),
+}
+
+impl ConfWatch {
+    /// Nothing is read or watched yet.
+    pub(in crate::cni) const fn new(dir: PathBuf) -> Self {
+        Self {
+            dir,
+            max_age: MAX_AGE,
+            seen: None,
+            #[cfg(test)]
+            reads: 0,
+        }
+    }
+
+    /// The directory.
+    pub(in crate::cni) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The networks as they are now. Blocks on the disk if they have changed.
+    pub(in crate::cni) fn networks(&mut self) -> Result<Arc<Networks>, ConfError> {
+        if let Some(seen) = &self.seen
+            && seen.at.elapsed() < self.max_age
+            && seen.watched.as_ref().is_some_and(|watched| watched.is_quiet(&self.dir))
+        {
+            return Ok(Arc::clone(&seen.networks));
+        }
+        #[cfg(test)]
+        {
+            self.reads += 1;
+        }
+        // Watched before it is read, so that no change in between is missed.
+        let watched = Watched::of(&self.dir).ok();
+        let at = Instant::now();
+        let networks = match Networks::read(&self.dir) {
+            Ok(networks) => Arc::new(networks),
+            Err(error) => {
+                self.seen = None;
+                return Err(error);
+            }
+        };
+        self.tell(&networks);
+        self.seen = Some(Seen { networks: Arc::clone(&networks), at, watched });
+        Ok(networks)
+    }
+
+    /// Logs what is new.
+    fn tell(&self, now: &Networks) {
+        let before = self.seen.as_ref().map(|seen| &*seen.networks);
+        if before.is_none_or(|before| before.lists != now.lists) {
+            let names: Vec<_> = now.lists.iter().map(super::NetworkList::name).collect();
+            info!(networks = names.join(", "), "network configurations, the default network first");
+        }
+        let words = |networks: &Networks| networks.broken.iter().map(|e| Chain(&**e).to_string()).collect::<Vec<_>>();
+        let known = before.map(words).unwrap_or_default();
+        for error in words(now).iter().filter(|error| !known.contains(error)) {
+            warn!(%error, "a network configuration is not used");
+        }
+    }
+}
+
+impl Watched {
+    fn of(dir: &Path) -> io::Result<Self> {
+        let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        let what = AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_ATTRIB
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_MOVE
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_ONLYDIR;
+        changes.add_watch(dir, what)?;
+        let identity = identity(dir)?;
+        // Those with plugins of a network.
+        for entry in std::fs::read_dir(dir)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                changes.add_watch(&path, what)?;
+            }
+        }
+        Ok(Self { changes, identity })
+    }
+
+    fn is_quiet(&self, dir: &Path) -> bool {
+        let nothing = matches!(self.changes.read_events(), Err(Errno::EAGAIN));
+        nothing && identity(dir).is_ok_and(|identity| identity == self.identity)
+    }
+}
+
+fn identity(dir: &Path) -> io::Result<(u64, u64)> {
+    let meta = std::fs::metadata(dir)?;
+    Ok((meta.dev(), meta.ino()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Which version of the specification a network's plugins are spoken to in. Called by [`super::Cni`] before each command.
+//!
+//! After an ADD its version holds. Else it is the newest that the configuration names and this runtime speaks, if it
+//! names one only; plugins would refuse any other. Where it names several (`cniVersions`, 1.1.0), the plugins are asked,
+//! and the newest is taken that all speak. What a plugin answered is remembered as long as its file is the same.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::version::SpecVersion;
+
+/// What plugins answered to VERSION, by their executables.
+#[derive(Debug, Default)]
+pub(super) struct Spoken(Mutex<HashMap<PathBuf, (Stamp, Vec<SpecVersion>)>>);
+
+/// What changes when an executable is replaced or written to: device, inode, length, and change of content in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    file: (u64, u64),
+    len: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Of the file now.
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let meta = fs::metadata(path)?;
+        let changed = (meta.mtime(), meta.mtime_nsec());
+        Ok(Self { file: (meta.dev(), meta.ino()), len: meta.len(), changed })
+    }
+}
+
+impl Spoken {
+    /// The answer of the executable, if it gave one since it had the stamp.
+    pub(super) fn get(&self, path: &Path, stamp: Stamp) -> Option<Vec<SpecVersion>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(path).filter(|(then, _)| *then == stamp).map(|(_, versions)| versions.clone())
+    }
+
+    /// Takes note of an answer. The stamp is that of before the question.
+    pub(super) fn note(&self, path: PathBuf, stamp: Stamp, versions: Vec<SpecVersion>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path, (stamp, versions));
+    }
+}
+
+/// The versions in a plugin's answer to VERSION that this runtime speaks too; `None` if it is no such answer.
+pub(super) fn spoken_in(answer: &Value) -> Option<Vec<SpecVersion>> {
+    let listed = answer.get("supportedVersions")?.as_array()?;
+    Some(listed.iter().filter_map(|version| SpecVersion::parse(version.as_str()?)).collect())
+}
+
+/// The newest of `choice` that all of `spoken` hold.
+pub(super) fn newest_common(choice: &[SpecVersion], spoken: &[Vec<SpecVersion>]) -> Option<SpecVersion> {
+    choice.iter().copied().filter(|version| spoken.iter().all(|versions| versions.contains(version))).max()
+}
+
+#[cfg(test)]
+mod tests;
