@@ -21,8 +21,8 @@ use tests::emulated;
 use tests::guest::Guest;
 use tests::net_node::{NetNode, attach, pod_id};
 use tests::netns;
-use tests::traffic::{Place, bulk, pings};
-use tests::view::{View, addresses};
+use tests::traffic::{Place, bulk, pings, small_pings};
+use tests::view::{Bound, View, addresses};
 use tests::world::World;
 
 use shapes::{Family, Kernel, SHAPES, Shape, Verdict};
@@ -30,8 +30,10 @@ use wires::Wires;
 
 /// A case of the node tier takes 5 to 10 times as long.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// The data paths that there are.
-const PATHS: &[DataPath] = &[DataPath::Tc];
+/// The data paths that there are. The first is the default.
+const PATHS: &[DataPath] = &[DataPath::Tc, DataPath::Ebpf, DataPath::Bridge, DataPath::Macvtap];
+/// The shape that is tried in every combination of the rest.
+const WHOLE: &str = "bridge";
 
 struct Row {
     name: String,
@@ -50,9 +52,7 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
                     let set = if new_plugins { "new" } else { "debian" };
                     let tier = if shape.kernel == Kernel::Own { "net::" } else { emulated::TIER };
                     let name = format!("{tier}matrix_{}_{}_{}_{set}", shape.name, family.word(), word(path));
-                    // One family shows what a set does differently.
-                    let telling = family == Family::Dual || shape.families.len() == 1;
-                    if new_plugins || (shape.in_debian && telling) {
+                    if counts(shape, family, path, new_plugins) {
                         rows.push(Row { name, shape, family, path, new_plugins });
                     }
                 }
@@ -61,6 +61,19 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     }
     rows
 });
+
+/// Which combinations are rows. Every shape is in one with each family, each data path and each set of plugins, and
+/// what goes with the default data path in all; one shape is in all with all.
+fn counts(shape: &Shape, family: Family, path: DataPath, new_plugins: bool) -> bool {
+    // One family shows what a set, or a data path, does differently.
+    let telling = family == Family::Dual || shape.families.len() == 1;
+    match (path, new_plugins) {
+        (DataPath::Tc, true) => true,
+        (DataPath::Tc, false) => shape.in_debian && telling,
+        (_, true) => telling || shape.name == WHOLE,
+        (_, false) => shape.name == WHOLE && telling,
+    }
+}
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
     ROWS.iter().map(|row| Case { name: &row.name, deadline: DEADLINE, run })
@@ -105,12 +118,8 @@ fn run(bed: &Bed) -> Result<()> {
     };
     let [nic] = net.nics.as_slice() else { bail!("not one NIC: {:?}", net.nics) };
     let guest = Guest::start(bed, &node, &ask.pod, nic, "guest")?;
-    if row.family != Family::V6 {
-        guest.udhcpc()?;
-    }
-    guest.configure(nic, true)?;
-
-    let seen = View::of(guest.netns(), "eth0", &row.family.destinations())?;
+    addressed(&guest, nic, row)?;
+    let seen = View::of(guest.netns(), "eth0", &row.family.destinations(), Bound::Free)?;
     seen.assert_is(&expected)?;
     as_promised(&guest, nic, row.family)?;
     if verdict == Verdict::Works {
@@ -123,13 +132,34 @@ fn run(bed: &Bed) -> Result<()> {
     before.assert_same()
 }
 
+/// Gives the guest its addresses as a machine gets them: by the servers on its tap; from cloud-init where there are none.
+fn addressed(guest: &Guest, nic: &Nic, row: &Row) -> Result<()> {
+    if row.path == DataPath::Macvtap {
+        guest.configure(nic, false)?;
+        return guest.configure(nic, true);
+    }
+    if row.family != Family::V6 {
+        guest.udhcpc().context("DHCPv4")?;
+    }
+    if row.family != Family::V4 {
+        guest.dhclient6().context("DHCPv6")?;
+    }
+    Ok(())
+}
+
 /// What the same plugins give a process.
 fn as_a_process(caller: Caller<'_>, row: &Row, wires: &Wires) -> Result<View> {
     let result = caller.add()?;
-    let seen = View::of(caller.netns, "eth0", &row.family.destinations())?;
+    let seen = View::of(caller.netns, "eth0", &row.family.destinations(), row.shape.bound)?;
     if (row.shape.verdict)(row.path) == Verdict::Works {
+        let own = addresses(caller.netns, "eth0")?;
         for far in row.family.far() {
-            pings(Some(caller.netns), far, 1000).context("a process")?;
+            let source = match row.shape.bound {
+                Bound::Free => None,
+                Bound::ToLink => Some("eth0".to_owned()),
+                Bound::ToAddress => own.iter().find(|own| own.is_ipv4() == far.is_ipv4()).map(ToString::to_string),
+            };
+            small_pings(Some(caller.netns), source.as_deref(), far).context("a process")?;
         }
     }
     caller.del(&result)?;
@@ -151,6 +181,9 @@ fn as_promised(guest: &Guest, nic: &Nic, family: Family) -> Result<()> {
 
 fn traffic(guest: Place<'_>, nic: &Nic, wires: &Wires, row: &Row) -> Result<()> {
     let far: Option<PathBuf> = wires.far();
+    for beyond in row.family.beyond() {
+        small_pings(guest, None, beyond).context("through the gateway")?;
+    }
     for there in row.family.far() {
         let own = nic.addresses.iter().map(|address| address.ip()).find(|own| own.is_ipv4() == there.is_ipv4());
         let own = own.context("no address of a family")?;

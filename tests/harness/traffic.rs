@@ -17,6 +17,14 @@ const CHUNK: usize = 1 << 16;
 /// A namespace; `None` is the cell's own.
 pub type Place<'a> = Option<&'a Path>;
 
+/// Pings `to` with small packets, from `source` if that is given: an address, or a link.
+///
+/// # Errors
+/// When one is not answered.
+pub fn small_pings(from: Place<'_>, source: Option<&str>, to: IpAddr) -> Result<()> {
+    pings_of(from, source, to, "small", 56)
+}
+
 /// Pings `to` with small packets, with packets of exactly `mtu`, and with such that need fragments.
 ///
 /// # Errors
@@ -25,15 +33,21 @@ pub fn pings(from: Place<'_>, to: IpAddr, mtu: u32) -> Result<()> {
     // IP and ICMP headers
     let headers = if to.is_ipv4() { 28 } else { 48 };
     for (what, payload) in [("small", 56), ("full", mtu - headers), ("fragmented", 2 * mtu + 1000)] {
-        let line = format!("busybox ping -c 2 -i 0.2 -W 5 -s {payload} {to}");
-        let mut ping = match from {
-            Some(netns) => netns::command_in(netns, &line),
-            None => command("busybox", line.split_whitespace().skip(1)),
-        };
-        let ended = finish(&mut ping, TOOL_DEADLINE)?;
-        let both = ended.code == Some(0) && ended.stdout.contains("2 packets received");
-        ensure!(both, "no {what} pings to {to}: {}{}", ended.stdout, ended.stderr);
+        pings_of(from, None, to, what, payload)?;
     }
+    Ok(())
+}
+
+fn pings_of(from: Place<'_>, source: Option<&str>, to: IpAddr, what: &str, payload: u32) -> Result<()> {
+    let source = source.map(|source| format!("-I {source}")).unwrap_or_default();
+    let line = format!("busybox ping -c 2 -i 0.2 -W 5 -s {payload} {source} {to}");
+    let mut ping = match from {
+        Some(netns) => netns::command_in(netns, &line),
+        None => command("busybox", line.split_whitespace().skip(1)),
+    };
+    let ended = finish(&mut ping, TOOL_DEADLINE)?;
+    let both = ended.code == Some(0) && ended.stdout.contains("2 packets received");
+    ensure!(both, "no {what} pings to {to}: {}{}", ended.stdout, ended.stderr);
     Ok(())
 }
 

@@ -11,7 +11,20 @@ use serde_json::Value;
 use crate::command::{TOOL_DEADLINE, finish};
 use crate::netns;
 
-/// The network from within, without what differs by right: the very addresses.
+/// How somebody chooses their way, where there is more than one table of routes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Bound {
+    /// As most do: not at all.
+    #[default]
+    Free,
+    /// By the link: those in a VRF.
+    ToLink,
+    /// By their own address: those who are under rules of it.
+    ToAddress,
+}
+
+/// The network from within, without what differs by right: the very addresses; and which router of IPv6, since a guest
+/// knows one by its link-local address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     mtu: u64,
@@ -26,12 +39,15 @@ impl View {
     ///
     /// # Errors
     /// When there is no such link.
-    pub fn of(netns: &Path, link: &str, destinations: &[IpAddr]) -> Result<Self> {
+    pub fn of(netns: &Path, link: &str, destinations: &[IpAddr], bound: Bound) -> Result<Self> {
         let own = addresses(netns, link)?;
         let shown = netns::run_in(netns, &format!("ip -j link show dev {link}"))?;
         let shown: Value = serde_json::from_str(&shown)?;
         let mtu = shown.pointer("/0/mtu").and_then(Value::as_u64).context("a link without MTU")?;
-        let ways = destinations.iter().map(|to| Ok((*to, way(netns, *to, &own)?))).collect::<Result<_>>()?;
+        let ways = destinations
+            .iter()
+            .map(|to| Ok((*to, way(netns, *to, &own, &bound.words(link, *to, &own))?)))
+            .collect::<Result<_>>()?;
         let four = own.iter().filter(|own| own.is_ipv4()).count();
         Ok(Self { mtu, addresses: (four, own.len() - four), ways })
     }
@@ -73,15 +89,35 @@ pub fn addresses(netns: &Path, link: &str) -> Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-fn way(netns: &Path, to: IpAddr, own: &[IpAddr]) -> Result<String> {
-    let ended = finish(&mut netns::command_in(netns, &format!("ip -j route get {to}")), TOOL_DEADLINE)?;
+fn way(netns: &Path, to: IpAddr, own: &[IpAddr], bound: &str) -> Result<String> {
+    let ended = finish(&mut netns::command_in(netns, &format!("ip -j route get {to} {bound}")), TOOL_DEADLINE)?;
     if ended.code != Some(0) {
-        ensure!(ended.stderr.contains("unreachable"), "`ip route get {to}`: {}", ended.stderr);
+        ensure!(ended.stderr.contains("unreachable"), "`ip route get {to} {bound}`: {}", ended.stderr);
         return Ok("unreachable".to_owned());
     }
     let answer: Value = serde_json::from_str(&ended.stdout)?;
     let route = answer.get(0).context("no route")?;
-    let by = route["gateway"].as_str().map_or_else(|| "on the link".to_owned(), |gateway| format!("by {gateway}"));
-    let from = route["prefsrc"].as_str().context("a route without a source")?.parse::<IpAddr>()?;
-    Ok(format!("{by}{}", if own.contains(&from) { "" } else { ", from another link" }))
+    let by = match route["gateway"].as_str().map(str::parse).transpose()? {
+        None => "on the link".to_owned(),
+        Some(IpAddr::V4(gateway)) => format!("by {gateway}"),
+        Some(IpAddr::V6(_)) => "by a router".to_owned(),
+    };
+    // Whoever gave a source is not told of one.
+    let from = route["prefsrc"].as_str().or(route["from"].as_str()).context("a route without a source")?;
+    Ok(format!("{by}{}", if own.contains(&from.parse()?) { "" } else { ", from another link" }))
+}
+
+impl Bound {
+    /// As words of `ip route get`.
+    fn words(self, link: &str, to: IpAddr, own: &[IpAddr]) -> String {
+        match self {
+            Self::Free => String::new(),
+            Self::ToLink => format!("oif {link}"),
+            Self::ToAddress => own
+                .iter()
+                .find(|own| own.is_ipv4() == to.is_ipv4())
+                .map(|own| format!("from {own}"))
+                .unwrap_or_default(),
+        }
+    }
 }

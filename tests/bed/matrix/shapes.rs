@@ -1,18 +1,23 @@
 //! The rows' left column: configurations of plugins, what each needs, and what is expected of it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Result, ensure};
-use proto::tap::{Attach, DataPath, Nic};
+use anyhow::{Context as _, Result, ensure};
+use proto::tap::{Attach, Bandwidth, DataPath, HostPort, Nic, PortProtocol};
 use serde_json::{Value, json};
 use tests::command::sh;
 use tests::guest::Guest;
+use tests::traffic::forwarded;
+use tests::view::Bound;
 
 use super::wires::Wiring;
 
 /// The far end, and the gateway of every shape.
 pub(super) const FAR4: &str = "10.77.0.1";
 pub(super) const FAR6: &str = "fd00:77::1";
+/// The same station's address in a network that the routes lead to through the gateway.
+pub(super) const BEYOND4: &str = "10.99.3.4";
+pub(super) const BEYOND6: &str = "fd00:99::4";
 
 const ALL: &[Family] = &[Family::V4, Family::V6, Family::Dual];
 const DUAL: &[Family] = &[Family::Dual];
@@ -59,6 +64,8 @@ pub(super) struct Shape {
     pub(super) in_debian: bool,
     /// Whether the plugins keep something of their own for the next pod, as chains of the firewall.
     pub(super) keeps: bool,
+    /// How a process must bind itself to get anywhere. A guest has one table of routes.
+    pub(super) bound: Bound,
     /// What the pod asks for besides.
     pub(super) ask: fn(&mut Attach),
     pub(super) verdict: fn(DataPath) -> Verdict,
@@ -77,6 +84,7 @@ const PLAIN: Shape = Shape {
     plugins: |_| Value::Null,
     in_debian: true,
     keeps: false,
+    bound: Bound::Free,
     ask: |_| {},
     verdict: |_| Verdict::Works,
     also: |_, _| Ok(()),
@@ -90,12 +98,19 @@ pub(super) const SHAPES: &[Shape] = &[
     Shape { name: "bridge", plugins: |family| json!([bridge(&host_local(family))]), ..PLAIN },
     Shape { name: "bridge_static", families: DUAL, plugins: |family| json!([bridge(&fixed(family))]), ..PLAIN },
     Shape { name: "ptp", plugins: |family| json!([{"type": "ptp", "mtu": 1450, "ipam": host_local(family)}]), ..PLAIN },
-    Shape { name: "macvlan", wiring: Wiring::Uplink, plugins: |family| json!([macvlan(&host_local(family))]), ..PLAIN },
+    Shape {
+        name: "macvlan",
+        wiring: Wiring::Uplink,
+        plugins: |family| json!([macvlan(&host_local(family))]),
+        verdict: on_macvlan,
+        ..PLAIN
+    },
     Shape {
         name: "macvlan_dhcp",
         wiring: Wiring::Dhcp,
         families: V4,
         plugins: |_| json!([macvlan(&json!({"type": "dhcp"}))]),
+        verdict: on_macvlan,
         ..PLAIN
     },
     Shape {
@@ -146,8 +161,23 @@ pub(super) const SHAPES: &[Shape] = &[
         name: "bridge_sbr",
         families: V4,
         plugins: |family| json!([bridge(&host_local(family)), {"type": "sbr"}]),
-        // All routes are for those alone who name their own address as the source.
-        verdict: |_| Verdict::Lonely,
+        bound: Bound::ToAddress,
+        ..PLAIN
+    },
+    Shape {
+        name: "bridge_portmap",
+        families: V4,
+        plugins: |family| json!([bridge(&host_local(family)), portmap()]),
+        keeps: true,
+        ask: |ask| {
+            let port = HostPort { host_ip: None, host_port: 18080, container_port: 80, protocol: PortProtocol::Tcp };
+            ask.host_ports = vec![port];
+        },
+        also: |guest, nic| {
+            let own = nic.addresses.first().context("no address")?.ip();
+            let (listens, called) = (SocketAddr::new(own, 80), SocketAddr::new(BEYOND4.parse()?, 18080));
+            forwarded(None, Some(guest.netns()), listens, called).context("by the node's port")
+        },
         ..PLAIN
     },
     Shape {
@@ -165,9 +195,33 @@ pub(super) const SHAPES: &[Shape] = &[
         ..EMULATED
     },
     Shape {
-        name: "ptp_vrf",
+        name: "bridge_vrf",
         families: DUAL,
-        plugins: |family| json!([{"type": "ptp", "ipam": host_local(family)}, {"type": "vrf", "vrfname": "blue"}]),
+        plugins: |family| json!([bridge(&host_local(family)), {"type": "vrf", "vrfname": "blue"}]),
+        bound: Bound::ToLink,
+        verdict: |path| match path {
+            DataPath::Tc | DataPath::Ebpf => Verdict::Works,
+            DataPath::Bridge | DataPath::Macvtap => Verdict::Refused("is a member of another link, such as a VRF"),
+        },
+        ..EMULATED
+    },
+    Shape {
+        name: "bridge_bandwidth",
+        families: DUAL,
+        plugins: |family| json!([bridge(&host_local(family)), bandwidth()]),
+        ask: |ask| {
+            let rate = Some(100_000_000);
+            let burst = Some(4_000_000);
+            ask.bandwidth =
+                Some(Bandwidth { ingress_rate: rate, ingress_burst: burst, egress_rate: rate, egress_burst: burst });
+        },
+        also: |_, _| {
+            let shaped = sh("tc -s qdisc show")?;
+            let passed =
+                |kind: &str| shaped.split("qdisc ").any(|one| one.starts_with(kind) && !one.contains("Sent 0 b"));
+            ensure!(passed("tbf") || passed("htb"), "nothing went through the plugin's shaper:\n{shaped}");
+            Ok(())
+        },
         ..EMULATED
     },
     Shape {
@@ -184,12 +238,21 @@ pub(super) const SHAPES: &[Shape] = &[
         wiring: Wiring::Uplink,
         families: DUAL,
         plugins: |family| json!([macvlan(&host_local(family))]),
+        verdict: on_macvlan,
         ..EMULATED
     },
 ];
 
 fn bridge(ipam: &Value) -> Value {
     json!({"type": "bridge", "bridge": "cni0", "isGateway": true, "mtu": 1450, "ipam": ipam})
+}
+
+fn portmap() -> Value {
+    json!({"type": "portmap", "capabilities": {"portMappings": true}})
+}
+
+fn bandwidth() -> Value {
+    json!({"type": "bandwidth", "capabilities": {"bandwidth": true}})
 }
 
 fn macvlan(ipam: &Value) -> Value {
@@ -218,6 +281,13 @@ fn routes(family: Family) -> Value {
     default.iter().chain(&more).map(|dst| json!({"dst": dst})).collect()
 }
 
+fn on_macvlan(path: DataPath) -> Verdict {
+    match path {
+        DataPath::Macvtap => Verdict::Refused("it is itself a macvlan, and one cannot lie on another"),
+        DataPath::Tc | DataPath::Ebpf | DataPath::Bridge => Verdict::Works,
+    }
+}
+
 impl Shape {
     pub(super) fn list(&self, family: Family) -> Value {
         json!({"cniVersion": "1.0.0", "name": "vtnet", "plugins": (self.plugins)(family)})
@@ -241,6 +311,11 @@ impl Family {
         }
     }
 
+    /// The far end behind the gateway.
+    pub(super) fn beyond(self) -> Vec<IpAddr> {
+        self.parsed(&[BEYOND4], &[BEYOND6])
+    }
+
     /// The far end.
     pub(super) fn far(self) -> Vec<IpAddr> {
         self.parsed(&[FAR4], &[FAR6])
@@ -248,10 +323,7 @@ impl Family {
 
     /// The far end, a neighbour that is not there, somebody in the world, and somebody behind a route of its own.
     pub(super) fn destinations(self) -> Vec<IpAddr> {
-        self.parsed(
-            &[FAR4, "10.77.0.200", "192.0.2.9", "10.99.3.4"],
-            &[FAR6, "fd00:77::200", "2001:db8::9", "fd00:99::4"],
-        )
+        self.parsed(&[FAR4, "10.77.0.200", "192.0.2.9", BEYOND4], &[FAR6, "fd00:77::200", "2001:db8::9", BEYOND6])
     }
 
     fn parsed(self, four: &[&str], six: &[&str]) -> Vec<IpAddr> {

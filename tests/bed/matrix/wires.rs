@@ -10,7 +10,7 @@ use tests::daemon::Daemon;
 use tests::netns;
 use tests::wait::wait_until;
 
-use super::shapes::{FAR4, FAR6};
+use super::shapes::{BEYOND4, BEYOND6, FAR4, FAR6};
 
 /// How the node is wired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,9 @@ const OUTSIDE: &str = "outside";
 impl Wires {
     pub(super) fn lay(bed: &Bed, wiring: Wiring, plugins: &Path) -> Result<Self> {
         if wiring == Wiring::None {
+            for beyond in [BEYOND4, BEYOND6] {
+                sh(&format!("ip addr add {beyond} dev lo"))?;
+            }
             return Ok(Self { wiring, _programs: Vec::new() });
         }
         let outside = netns::create(OUTSIDE)?;
@@ -50,6 +53,9 @@ impl Wires {
         }
         netns::run_in(&outside, &format!("ip addr add {FAR4}/24 dev {far}"))?;
         netns::run_in(&outside, &format!("ip addr add {FAR6}/64 dev {far} nodad"))?;
+        for beyond in [BEYOND4, BEYOND6] {
+            netns::run_in(&outside, &format!("ip addr add {beyond} dev lo"))?;
+        }
         let programs = if wiring == Wiring::Dhcp { dhcp(bed, &outside, plugins)? } else { Vec::new() };
         Ok(Self { wiring, _programs: programs })
     }
