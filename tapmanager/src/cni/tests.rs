@@ -1,7 +1,9 @@
 //! The runtime against plugins that are shell scripts, and in [`real`] against Debian's in namespaces of their own.
 
+mod cached;
 mod fakes;
 mod real;
+mod whole;
 
 use std::fs;
 use std::time::Duration;

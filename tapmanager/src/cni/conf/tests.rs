@@ -1,138 +1,6 @@
-use std::fmt::Write as _;
-use std::os::unix::fs::symlink;
-
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
-
 use super::*;
 
 const LIST: &str = r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"bridge","x":1},{"type":"tuning"}]}"#;
-const SINGLE: &str = r#"{"cniVersion":"0.4.0","name":"one","type":"ptp","ipam":{"type":"host-local"}}"#;
-
-fn dir_with(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    for (name, text) in files {
-        fs::write(dir.path().join(name), text).unwrap();
-    }
-    dir
-}
-
-/// The error and its causes, without the directory's name.
-fn refusal(dir: &tempfile::TempDir) -> String {
-    let error = default_network(dir.path()).expect_err("refused");
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(error) = cause {
-        write!(text, ": {error}").unwrap();
-        cause = error.source();
-    }
-    text.replace(dir.path().to_str().unwrap(), "DIR")
-}
-
-fn refused(text: &str) -> String {
-    let full = refusal(&dir_with(&[("10-x.conflist", text)]));
-    let start =
-        "network configuration `DIR/10-x.conflist` is refused; correct it, or remove it if another one is meant: ";
-    full.strip_prefix(start).unwrap_or(&full).to_owned()
-}
-
-#[test]
-fn the_first_file_in_lexical_order_is_the_network() {
-    let dir =
-        dir_with(&[("20-b.conflist", LIST), ("10-a.conf", SINGLE), ("00-readme.txt", "no"), ("05-x.conf.bak", "no")]);
-    fs::create_dir(dir.path().join("00-dir.conf")).unwrap();
-    assert_eq!(default_network(dir.path()).unwrap().name(), "one");
-}
-
-#[test]
-fn a_single_configuration_becomes_a_list_of_one() {
-    for name in ["10-a.conf", "10-a.json"] {
-        let list = default_network(dir_with(&[(name, SINGLE)]).path()).unwrap();
-        assert_eq!(list.versions(), [SpecVersion::V040]);
-        let plugin = list.plugins().first().unwrap();
-        assert_eq!(plugin.kind, "ptp");
-        assert_eq!(Value::Object(plugin.conf.clone()), serde_json::from_str::<Value>(SINGLE).unwrap());
-    }
-}
-
-#[test]
-fn a_link_to_a_file_is_as_good_as_the_file() {
-    let elsewhere = dir_with(&[("net", LIST)]);
-    let dir = dir_with(&[]);
-    symlink(elsewhere.path().join("net"), dir.path().join("10-x.conflist")).unwrap();
-    assert_eq!(default_network(dir.path()).unwrap().name(), "net");
-}
-
-#[test]
-fn without_a_file_the_error_says_what_to_do() {
-    let text = "no network is configured: `DIR` has no *.conflist, *.conf or *.json; install a CNI network";
-    assert_eq!(refusal(&dir_with(&[("x.yaml", "")])), text);
-    let gone = ConfError::None { dir: "/gone".into() }.to_string();
-    assert_eq!(default_network(Path::new("/gone")).expect_err("no such directory").to_string(), gone);
-}
-
-#[test]
-fn a_broken_first_file_is_an_error_though_a_good_one_follows() {
-    let dir = dir_with(&[("10-a.conflist", "{"), ("20-b.conflist", LIST)]);
-    assert_eq!(
-        refusal(&dir),
-        "network configuration `DIR/10-a.conflist` is refused; correct it, or remove it if another one is meant: \
-         it is not JSON: EOF while parsing an object at line 1 column 1"
-    );
-}
-
-#[test]
-fn what_is_no_file_is_not_waited_for() {
-    let dir = dir_with(&[]);
-    mkfifo(&dir.path().join("10-x.conf"), Mode::S_IRUSR).unwrap();
-    assert!(refusal(&dir).ends_with("it is not a regular file of at most 1048576 bytes"));
-    let dir = dir_with(&[]);
-    symlink("/gone", dir.path().join("10-x.conf")).unwrap();
-    assert!(refusal(&dir).starts_with("failed to read the network configuration `DIR/10-x.conf`: No such file"));
-}
-
-#[test]
-fn an_endless_file_is_refused() {
-    let long = format!("{LIST}{}", " ".repeat(1 << 20));
-    assert_eq!(refused(&long), "it is not a regular file of at most 1048576 bytes");
-}
-
-#[test]
-fn what_is_wrong_is_said() {
-    let spoken = "this runtime speaks 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0";
-    let plugins = r#""plugins":[{"type":"a"}]"#;
-    for (text, expected) in [
-        ("[]".to_owned(), "`name` is not letters, digits, `_`, `.` and `-`, starting with a letter or digit"),
-        (format!(r#"{{"cniVersion":"1.0.0",{plugins}}}"#), "`name` is not letters"),
-        (format!(r#"{{"name":"../x","cniVersion":"1.0.0",{plugins}}}"#), "`name` is not letters"),
-        (format!(r#"{{"name":"n",{plugins}}}"#), &format!("`cniVersion` is missing; {spoken}")),
-        (format!(r#"{{"name":"n","cniVersion":"0.2.0",{plugins}}}"#), &format!("`cniVersion` is `0.2.0`; {spoken}")),
-        (format!(r#"{{"name":"n","cniVersion":1,{plugins}}}"#), "`cniVersion` is missing or not a text"),
-        (format!(r#"{{"name":"n","cniVersions":[1],{plugins}}}"#), "`cniVersions` is missing or not a list of texts"),
-        (r#"{"name":"n","cniVersion":"1.0.0"}"#.to_owned(), "`plugins` is missing or not a list"),
-        (r#"{"name":"n","cniVersion":"1.0.0","plugins":[]}"#.to_owned(), "`plugins` has 0 entries, not 1 to 32"),
-        (
-            format!(r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{}{{}}]}}"#, r#"{"type":"a"},"#.repeat(32)),
-            "`plugins` has 33 entries, not 1 to 32",
-        ),
-        (
-            r#"{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"a"},{"type":"../sh"}]}"#.to_owned(),
-            "plugin 2 of `plugins` has no `type` that is a plain file name",
-        ),
-        (
-            format!(r#"{{"name":"n","cniVersion":"1.0.0","disableCheck":"no",{plugins}}}"#),
-            "`disableCheck` is missing or not true or false",
-        ),
-    ] {
-        let said = refused(&text);
-        assert!(said.starts_with(expected), "{text}: {said}");
-    }
-    let misnamed = refusal(&dir_with(&[("10-x.conf", LIST)]));
-    assert!(
-        misnamed.ends_with("it has `plugins` but no `type`: a list of plugins belongs into a *.conflist"),
-        "{misnamed}"
-    );
-}
 
 #[test]
 fn versions_are_those_that_both_sides_speak() {
@@ -145,12 +13,33 @@ fn versions_are_those_that_both_sides_speak() {
 
 #[test]
 fn a_list_survives_the_journal() {
-    let list = default_network(dir_with(&[("10-x.conflist", LIST)]).path()).unwrap();
+    let list = NetworkList::try_from(serde_json::from_str::<Value>(LIST).unwrap()).unwrap();
     let text = serde_json::to_string(&list).unwrap();
     assert_eq!(serde_json::from_str::<NetworkList>(&text).unwrap(), list);
     insta::assert_snapshot!(
         text,
-        @r#"{"cniVersion":"1.0.0","cniVersions":["1.0.0"],"disableCheck":false,"name":"net","plugins":[{"type":"bridge","x":1},{"type":"tuning"}]}"#
+        @r#"{"cniVersion":"1.0.0","cniVersions":["1.0.0"],"disableCheck":false,"disableGC":false,"name":"net","plugins":[{"type":"bridge","x":1},{"type":"tuning"}]}"#
     );
     assert!(serde_json::from_str::<NetworkList>(r#"{"name":"n"}"#).is_err());
+}
+
+#[test]
+fn capabilities_count_where_they_are_set() {
+    let of = |text: &str| NetworkList::try_from(serde_json::from_str::<Value>(text).unwrap()).unwrap();
+    let list = of(r#"{"name":"n","cniVersion":"1.0.0","plugins":[
+            {"type":"a","capabilities":{"mac":true,"ips":false,"dns":"yes"}},{"type":"b","capabilities":["aliases"]}
+        ]}"#);
+    assert!(list.declares("mac"));
+    for other in ["ips", "dns", "aliases", "bandwidth"] {
+        assert!(!list.declares(other), "{other}");
+    }
+}
+
+#[test]
+fn flags_may_be_words() {
+    for (value, set) in [("true", true), ("false", false), ("\"True\"", true), ("\"false\"", false), ("null", false)] {
+        let text = LIST.replace("\"name\"", &format!("\"disableGC\":{value},\"name\""));
+        let list = NetworkList::try_from(serde_json::from_str::<Value>(&text).unwrap()).unwrap();
+        assert_eq!((list.gc_disabled(), list.check_disabled()), (set, false), "{value}");
+    }
 }

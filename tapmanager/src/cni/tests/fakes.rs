@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, mpsc};
 use std::thread;
@@ -17,7 +17,7 @@ use nix::unistd::mkfifo;
 use proto::tap::{IfName, PodId};
 use serde_json::{Value, json};
 
-use super::super::{Cni, NetworkList, Target};
+use super::super::{CapabilityArgs, Cni, NetworkList, Places, Target};
 use crate::spawner::Spawner;
 
 /// A deadline that no test reaches.
@@ -72,7 +72,12 @@ impl Node {
     }
 
     pub(super) fn cni(&self, limit: Duration) -> Cni {
-        Cni::new(PathBuf::new(), vec![self.dir.path().join("bin")], limit, Spawner::in_process().expect("spawner"))
+        let places = Places {
+            conf_dir: self.dir.path().join("net.d"),
+            plugin_dirs: vec![self.dir.path().join("bin")],
+            cache_dir: self.dir.path().join("cache"),
+        };
+        Cni::new(places, limit, Spawner::in_process().expect("spawner"))
     }
 
     #[expect(clippy::unused_self, reason = "reads like the others")]
@@ -82,6 +87,7 @@ impl Node {
             netns: Path::new("/run/netns/x"),
             ifname: &LINK,
             args: vec![("K8S_POD_NAMESPACE", "default".to_owned()), ("K8S_POD_NAME", "web-0".to_owned())],
+            capabilities: CapabilityArgs::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use std::thread;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
 
-use super::super::{Cni, NetworkList, Target};
+use super::super::{Cni, NetworkList, Places, Target};
 use super::fakes::{LONG, Node};
 use crate::spawner::Spawner;
 
@@ -79,7 +79,9 @@ fn debians_bridge_adds_checks_and_deletes() {
 }
 
 async fn one_life(list: &NetworkList, target: &Target<'_>, leases: &Path) {
-    let cni = Cni::new(PathBuf::new(), vec![PathBuf::from(PLUGINS)], LONG, Spawner::in_process().expect("spawner"));
+    let places =
+        Places { conf_dir: PathBuf::new(), plugin_dirs: vec![PathBuf::from(PLUGINS)], cache_dir: leases.join("cache") };
+    let cni = Cni::new(places, LONG, Spawner::in_process().expect("spawner"));
     let added = cni.add(list, target).await.unwrap();
     assert_eq!(added.view.pod_links(target.ifname), std::slice::from_ref(target.ifname));
     let pod_side = added.view.interfaces.iter().position(|interface| interface.name == *target.ifname);

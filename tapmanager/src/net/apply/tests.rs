@@ -13,21 +13,30 @@ fn all_steps_are_done_in_order() {
     assert_eq!(
         kernel.calls,
         [
-            "create tap0",
+            "create tap0 2",
+            "unqueue tap0",
             "shape tap0 1400",
             "clsact tap0",
-            "guard tap0",
-            "redirect tap0 eth0",
+            "guard tap0 Ingress",
+            "redirect tap0 eth0 Wire",
             "clsact eth0",
-            "guard eth0",
-            "redirect eth0 tap0",
+            "program eth0 tap0",
             "raise eth0",
             "raise tap0",
             "listen tap0",
-            "create tap1",
-            "clsact tap1",
+            "create tap1 1",
+            "bridge vmbr1 02:00:00:00:00:01",
+            "clsact vmbr1",
+            "deafen vmbr1",
+            "enslave net1 vmbr1",
+            "enslave tap1 vmbr1",
+            "pin tap1 02:00:00:00:00:01",
             "raise tap1",
             "listen tap1",
+            "macvtap tap2 net2",
+            "clsact tap2",
+            "guard tap2 Egress",
+            "raise tap2",
         ]
     );
 }
@@ -59,7 +68,7 @@ fn what_cannot_be_undone_is_said_and_the_rest_is_undone() {
     let error = apply(&mut kernel, &plan(), &Faults::none()).expect_err("a step fails");
     assert_eq!(
         error.to_string(),
-        "network setup stopped at step 9 of 15, to bring up `eth0`; could not undo: add the clsact qdisc to `eth0` \
+        "network setup stopped at step 9 of 24, to bring up `eth0`; could not undo: add the clsact qdisc to `eth0` \
          (link `eth0` is gone)"
     );
     assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("tap `tap9` is in use; another QEMU holds it"));
@@ -121,17 +130,33 @@ impl Fake {
     }
 }
 
-impl Taps for Fake {
-    fn create_tap(&mut self, tap: &IfName) -> Result<(), StepError> {
-        self.step(format!("create {tap}"), Some(format!("tap {tap}")))
+impl Makes for Fake {
+    fn create_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError> {
+        self.step(format!("create {tap} {queues}"), Some(format!("tap {tap}")))
     }
 
-    fn remove_tap(&mut self, tap: &IfName) -> Result<(), StepError> {
+    fn remove_tap(&mut self, tap: &IfName, _: u16) -> Result<(), StepError> {
         self.remove(format!("tap {tap}"), tap)
+    }
+
+    fn create_bridge(&mut self, bridge: &IfName, mac: MacAddr) -> Result<(), StepError> {
+        self.step(format!("bridge {bridge} {mac}"), Some(format!("link {bridge}")))
+    }
+
+    fn create_macvtap(&mut self, tap: &IfName, link: &IfName) -> Result<(), StepError> {
+        self.step(format!("macvtap {tap} {link}"), Some(format!("link {tap}")))
+    }
+
+    fn remove_link(&mut self, link: &IfName) -> Result<(), StepError> {
+        self.remove(format!("link {link}"), link)
     }
 }
 
 impl Links for Fake {
+    fn unqueue(&mut self, tap: &IfName) -> Result<(), StepError> {
+        self.step(format!("unqueue {tap}"), None)
+    }
+
     fn shape_tap(&mut self, tap: &IfName, mtu: u32) -> Result<(), StepError> {
         self.step(format!("shape {tap} {mtu}"), None)
     }
@@ -144,12 +169,32 @@ impl Links for Fake {
         self.remove(format!("clsact {link}"), link)
     }
 
-    fn add_guard(&mut self, link: &IfName, _: &Guard) -> Result<(), StepError> {
-        self.step(format!("guard {link}"), None)
+    fn add_guard(&mut self, link: &IfName, hook: Hook, _: &Guard) -> Result<(), StepError> {
+        self.step(format!("guard {link} {hook:?}"), None)
     }
 
-    fn add_redirect(&mut self, from: &IfName, to: &IfName) -> Result<(), StepError> {
-        self.step(format!("redirect {from} {to}"), None)
+    fn add_program(&mut self, from: &IfName, to: &IfName, _: &Guard) -> Result<(), StepError> {
+        self.step(format!("program {from} {to}"), None)
+    }
+
+    fn deafen(&mut self, link: &IfName) -> Result<(), StepError> {
+        self.step(format!("deafen {link}"), None)
+    }
+
+    fn add_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError> {
+        self.step(format!("redirect {from} {to} {toward:?}"), None)
+    }
+
+    fn enslave(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError> {
+        self.step(format!("enslave {link} {bridge}"), Some(format!("port {link}")))
+    }
+
+    fn release(&mut self, link: &IfName) -> Result<(), StepError> {
+        self.remove(format!("port {link}"), link)
+    }
+
+    fn pin(&mut self, port: &IfName, mac: MacAddr) -> Result<(), StepError> {
+        self.step(format!("pin {port} {mac}"), None)
     }
 
     fn raise(&mut self, link: &IfName) -> Result<(), StepError> {
@@ -170,25 +215,38 @@ impl Listeners for Fake {
     }
 }
 
-/// The steps of one whole NIC, and the states of another.
+/// A NIC of each sort of step.
 fn plan() -> Vec<Step> {
-    let (tap0, eth0, tap1) = (name("tap0"), name("eth0"), name("tap1"));
+    let (tap0, eth0) = (name("tap0"), name("eth0"));
+    let (tap1, net1, vmbr1) = (name("tap1"), name("net1"), name("vmbr1"));
+    let (tap2, net2) = (name("tap2"), name("net2"));
+    let mac: MacAddr = "02:00:00:00:00:01".parse().expect("an address");
+    let guard = Guard::FromGuest(None);
     vec![
-        Step::CreateTap { tap: tap0.clone() },
+        Step::CreateTap { tap: tap0.clone(), queues: 2 },
+        Step::Unqueue { tap: tap0.clone() },
         Step::ShapeTap { tap: tap0.clone(), mtu: 1400 },
         Step::AddClsact { link: tap0.clone() },
-        Step::AddGuard { link: tap0.clone(), guard: Guard::FromGuest(None) },
-        Step::AddRedirect { from: tap0.clone(), to: eth0.clone() },
+        Step::AddGuard { link: tap0.clone(), hook: Hook::Ingress, guard: guard.clone() },
+        Step::AddRedirect { from: tap0.clone(), to: eth0.clone(), toward: Toward::Wire },
         Step::AddClsact { link: eth0.clone() },
-        Step::AddGuard { link: eth0.clone(), guard: Guard::FromGuest(None) },
-        Step::AddRedirect { from: eth0.clone(), to: tap0.clone() },
+        Step::AddProgram { from: eth0.clone(), to: tap0.clone(), guard: guard.clone() },
         Step::Raise { link: eth0 },
         Step::Raise { link: tap0.clone() },
         Step::Listen { tap: tap0 },
-        Step::CreateTap { tap: tap1.clone() },
-        Step::AddClsact { link: tap1.clone() },
+        Step::CreateTap { tap: tap1.clone(), queues: 1 },
+        Step::CreateBridge { bridge: vmbr1.clone(), mac },
+        Step::AddClsact { link: vmbr1.clone() },
+        Step::Deafen { link: vmbr1.clone() },
+        Step::Enslave { link: net1, bridge: vmbr1.clone() },
+        Step::Enslave { link: tap1.clone(), bridge: vmbr1 },
+        Step::Pin { port: tap1.clone(), mac },
         Step::Raise { link: tap1.clone() },
         Step::Listen { tap: tap1 },
+        Step::CreateMacvtap { tap: tap2.clone(), link: net2 },
+        Step::AddClsact { link: tap2.clone() },
+        Step::AddGuard { link: tap2.clone(), hook: Hook::Egress, guard },
+        Step::Raise { link: tap2 },
     ]
 }
 

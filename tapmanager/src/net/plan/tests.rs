@@ -1,8 +1,10 @@
 use std::fmt::Write as _;
 
+use proto::tap::Route;
 use sriov::VirtualFunction;
 
 use super::*;
+use crate::sys::link::{Hop, KernelRoute, MAIN_TABLE};
 
 #[test]
 fn bridge_keeps_its_prefix_and_the_default_route() {
@@ -221,6 +223,10 @@ fn veth(index: u32, text: &str) -> Link {
         ethernet: true,
         loopback: false,
         up: true,
+        carrier: true,
+        controller: None,
+        lower: None,
+        vrf_table: None,
         mac: "8e:00:00:00:00:02".parse().ok(),
         mtu: 1450,
         pci: None,
@@ -241,7 +247,7 @@ fn link_local(link: u32) -> Address {
 }
 
 fn on_link(link: u32, dst: &str) -> KernelRoute {
-    KernelRoute { link, dst: net(dst), hop: Hop::OnLink, metric: 0 }
+    KernelRoute { link, table: MAIN_TABLE, dst: net(dst), hop: Hop::OnLink, metric: 0 }
 }
 
 fn route(link: u32, dst: &str, gateway: &str) -> KernelRoute {

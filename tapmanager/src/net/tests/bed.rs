@@ -11,6 +11,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage, State};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use nix::unistd::{read, write};
+use proto::tap::{DataPath, Nic};
 use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::faults::Faults;
@@ -22,7 +23,7 @@ use crate::sys::netlink::Netlink;
 use crate::sys::netns::Netns;
 use crate::sys::packet::PacketSocket;
 use crate::sys::ready::Ready;
-use crate::sys::tc;
+use crate::sys::tc::{self, Hook};
 use crate::sys::testbed::{ip, within};
 
 /// Size of the header that a tap puts before each frame.
@@ -78,10 +79,25 @@ impl Bed {
     /// The ends of the taps that a guest would have, ready for frames.
     pub(super) async fn guests(&self, count: usize) -> Vec<Wire> {
         let events = self.pod.inside(Events::here).expect("entered");
-        let taps = open_taps(&self.pod, count).await.expect("free taps");
+        let taps = open_taps(&self.pod, &self.nics(count), false).await.expect("free taps");
         let names: Vec<String> = (0..count).map(|place| tap_name(place).to_string()).collect();
         events.until_up(&names);
-        taps.into_iter().map(Wire::of_tap).collect()
+        taps.into_iter().flat_map(|nic| nic.queues).map(Wire::of_tap).collect()
+    }
+
+    /// NICs of one queue, of which only that is of interest.
+    pub(super) fn nics(&self, count: usize) -> Vec<Nic> {
+        let nic = |place: usize| Nic {
+            name: if place == 0 { "eth0".to_owned() } else { format!("net{place}") }.parse().expect("a name"),
+            network: "pods".to_owned(),
+            data_path: DataPath::Tc,
+            mac: "8e:01:02:03:04:05".parse().expect("an address"),
+            mtu: 1450,
+            queues: 1,
+            addresses: vec![],
+            routes: vec![],
+        };
+        (0..count).map(nic).collect()
     }
 
     pub(super) async fn guest(&self) -> Wire {
@@ -113,7 +129,7 @@ impl Bed {
 
     pub(super) fn ours(&self, name: &str) -> tc::Ours {
         let index = self.index(name);
-        let look = || tc::ours(&mut Netlink::open().expect("a socket"), index).expect("filters");
+        let look = || tc::ours(&mut Netlink::open().expect("a socket"), index, Hook::Ingress).expect("filters");
         self.pod.inside(look).expect("entered")
     }
 }

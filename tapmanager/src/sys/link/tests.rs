@@ -104,7 +104,7 @@ fn a_link_whose_address_no_station_has_has_none() {
 fn route(attributes: Vec<RouteAttribute>) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = AddressFamily::Inet;
-    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.table = u8::try_from(MAIN_TABLE).expect("a short number");
     message.header.kind = RouteType::Unicast;
     message.header.scope = RouteScope::Universe;
     message.attributes = attributes;

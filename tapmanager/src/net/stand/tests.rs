@@ -1,0 +1,217 @@
+//! On a model of a namespace that does what steps say. The real kernel's turn is in [`crate::net::tests`].
+
+use ipnetwork::IpNetwork;
+
+use super::*;
+use crate::sys::link::{Address, Hop, KernelRoute, MAIN_TABLE};
+
+const PATHS: [DataPath; 4] = [DataPath::Tc, DataPath::Ebpf, DataPath::Bridge, DataPath::Macvtap];
+
+fn name(text: &str) -> IfName {
+    text.parse().expect("a name")
+}
+
+fn net(text: &str) -> IpNetwork {
+    text.parse().expect("a network")
+}
+
+fn guarded(data_path: DataPath) -> Guarded {
+    let nic = Nic {
+        name: name("eth0"),
+        network: "pods".to_owned(),
+        data_path,
+        mac: "02:00:00:00:00:01".parse().expect("an address"),
+        mtu: 1450,
+        queues: 2,
+        addresses: vec![net("10.77.0.2/24")],
+        routes: vec![proto::tap::Route { dst: net("0.0.0.0/0"), gateway: Some("10.77.0.1".parse().expect("address")) }],
+    };
+    let guards = Guards::of(&nic, true).expect("guards");
+    Guarded { nic, guards }
+}
+
+/// The namespace as the plugins leave it.
+fn bare() -> Standing {
+    let route = |dst, hop| KernelRoute { link: 2, table: MAIN_TABLE, dst: net(dst), hop, metric: 0 };
+    let gateway = Hop::Gateway("10.77.0.1".parse().expect("an address"));
+    Standing {
+        observed: Observed {
+            links: vec![made(2, "eth0", "veth")],
+            addresses: vec![Address { link: 2, net: net("10.77.0.2/24"), lasting: true }],
+            routes: vec![route("10.77.0.0/24", Hop::OnLink), route("0.0.0.0/0", gateway)],
+            ..Observed::default()
+        },
+        ours: vec![],
+    }
+}
+
+fn made(index: u32, text: &str, kind: &str) -> Link {
+    Link {
+        index,
+        name: name(text),
+        kind: Some(kind.to_owned()),
+        ethernet: true,
+        loopback: false,
+        up: index == 2,
+        carrier: true,
+        controller: None,
+        lower: None,
+        vrf_table: None,
+        mac: "02:00:00:00:00:01".parse().ok(),
+        mtu: 1450,
+        pci: None,
+    }
+}
+
+impl Standing {
+    fn act(&mut self, step: &Step) {
+        let next = 10 + u32::try_from(self.observed.links.len()).expect("few");
+        let mut make = |link: Link| {
+            assert!(self.observed.links.iter().all(|other| other.name != link.name), "made twice");
+            self.observed.links.push(link);
+        };
+        match step {
+            Step::CreateTap { tap, .. } => make(made(next, tap.as_str(), "tun")),
+            Step::CreateBridge { bridge, .. } => make(made(next, bridge.as_str(), "bridge")),
+            Step::CreateMacvtap { tap, .. } => make(Link { lower: Some(2), ..made(next, tap.as_str(), "macvtap") }),
+            Step::Clear { link } => {
+                let index = self.index(link);
+                self.ours.retain(|(at, ..)| Some(*at) != index);
+            }
+            Step::AddGuard { link, hook, guard } => self.filter(link, *hook).guard = Some(Mark::of(&guard.program())),
+            Step::Deafen { link } => {
+                self.filter(link, Hook::Ingress).guard = Some(Mark::of(&Program::always(tc::DROP)));
+            }
+            Step::AddProgram { from, to, guard } => {
+                let to = self.index(to);
+                *self.filter(from, Hook::Ingress) = Ours { guard: Some(Mark::of(&guard.program())), redirect_to: to };
+            }
+            Step::AddRedirect { from, to, .. } => self.filter(from, Hook::Ingress).redirect_to = self.index(to),
+            Step::Enslave { link, bridge } => self.change(link).controller = self.index(bridge),
+            Step::Raise { link } => self.change(link).up = true,
+            Step::Unqueue { .. }
+            | Step::ShapeTap { .. }
+            | Step::AddClsact { .. }
+            | Step::Pin { .. }
+            | Step::Listen { .. } => {}
+        }
+    }
+
+    fn change(&mut self, name: &IfName) -> &mut Link {
+        self.observed.links.iter_mut().find(|link| link.name == *name).expect("a link")
+    }
+
+    fn filter(&mut self, link: &IfName, hook: Hook) -> &mut Ours {
+        let index = self.index(link).expect("a link");
+        let at = self.ours.iter().position(|(at, side, _)| (*at, *side) == (index, hook)).unwrap_or_else(|| {
+            self.ours.push((index, hook, Ours::default()));
+            self.ours.len() - 1
+        });
+        &mut self.ours[at].2
+    }
+
+    /// As the kernel does it: filters go with their link, and lead nowhere when their target is gone.
+    fn remove(&mut self, link: &IfName) {
+        let index = self.index(link).expect("a link");
+        self.observed.links.retain(|other| other.index != index);
+        self.ours.retain(|(at, ..)| *at != index);
+        for (.., ours) in &mut self.ours {
+            if ours.redirect_to == Some(index) {
+                ours.redirect_to = Some(0);
+            }
+        }
+        for other in &mut self.observed.links {
+            if other.controller == Some(index) {
+                other.controller = None;
+            }
+        }
+    }
+
+    fn repaired(mut self, nics: &[Guarded]) -> Self {
+        for step in self.repairs(nics).expect("ours to repair") {
+            self.act(&step);
+        }
+        self
+    }
+}
+
+fn joined(nic: &Guarded) -> Standing {
+    let mut standing = bare();
+    for step in steps(&nic.nic, 0, true, &nic.guards) {
+        standing.act(&step);
+    }
+    standing
+}
+
+#[test]
+fn what_was_just_joined_lacks_nothing() {
+    for path in PATHS {
+        let nic = guarded(path);
+        let standing = joined(&nic);
+        assert_eq!(standing.findings(std::slice::from_ref(&nic)), [], "{path:?}");
+        assert_eq!(standing.repairs(&[nic]), Ok(vec![]), "{path:?}");
+    }
+}
+
+#[test]
+fn whatever_of_ours_is_lost_is_found_breaks_the_join_and_is_made_again() {
+    type Lose = fn(&mut Standing);
+    let losses: [(&str, &[DataPath], Lose); 6] = [
+        ("tap", &PATHS, |standing| standing.remove(&name("tap0"))),
+        ("tap down", &PATHS, |standing| standing.change(&name("tap0")).up = false),
+        ("link down", &PATHS, |standing| standing.change(&name("eth0")).up = false),
+        ("filters", &PATHS, |standing| standing.ours.clear()),
+        ("bridge", &[DataPath::Bridge], |standing| standing.remove(&name("vmbr0"))),
+        ("port", &[DataPath::Bridge], |standing| standing.change(&name("eth0")).controller = None),
+    ];
+    for (what, paths, lose) in losses {
+        for path in paths {
+            let nics = [guarded(*path)];
+            let mut standing = joined(&nics[0]);
+            lose(&mut standing);
+            assert!(standing.findings(&nics).iter().any(Finding::is_break), "{what} {path:?}");
+            assert_eq!(standing.repaired(&nics).findings(&nics), [], "{what} {path:?}");
+        }
+    }
+}
+
+#[test]
+fn a_guard_of_another_release_is_no_break_and_is_made_anew() {
+    for path in PATHS {
+        let nics = [guarded(path)];
+        let loose = Guarded { guards: Guards::of(&nics[0].nic, false).expect("guards"), ..nics[0].clone() };
+        let standing = joined(&loose);
+        assert_eq!(standing.findings(&nics), [Finding::OtherGuard { link: name("tap0") }], "{path:?}");
+        assert!(!standing.findings(&nics)[0].is_break());
+        assert_eq!(standing.repaired(&nics).findings(&nics), [], "{path:?}");
+    }
+}
+
+#[test]
+fn what_the_plugins_made_is_told_and_not_made_again() {
+    let nics = [guarded(DataPath::Tc)];
+    let found = |change: fn(&mut Standing)| {
+        let mut standing = joined(&nics[0]);
+        change(&mut standing);
+        (standing.findings(&nics), standing.repairs(&nics).is_err())
+    };
+    let eth0 = || name("eth0");
+    assert_eq!(found(|standing| standing.remove(&name("eth0"))), (vec![Finding::LinkGone { link: eth0() }], true));
+    let other = "02:00:00:00:00:02".parse().ok();
+    let mut standing = joined(&nics[0]);
+    standing.change(&eth0()).mac = other;
+    assert_eq!(standing.findings(&nics), [Finding::MacChanged { link: eth0(), mac: nics[0].nic.mac }]);
+    assert!(standing.repairs(&nics).is_err());
+    let lost = "10.77.0.2".parse().expect("an address");
+    let gone = vec![Finding::AddressGone { link: eth0(), address: lost }];
+    assert_eq!(found(|standing| standing.observed.addresses.clear()), (gone, false));
+    let more = |standing: &mut Standing| {
+        standing.observed.addresses.push(Address { link: 2, net: net("10.77.0.9/24"), lasting: true });
+    };
+    let new = "10.77.0.9".parse().expect("an address");
+    assert_eq!(found(more), (vec![Finding::AddressNew { link: eth0(), address: new }], false));
+    let routes = |standing: &mut Standing| standing.observed.routes.truncate(1);
+    assert_eq!(found(routes), (vec![Finding::RoutesChanged { link: eth0() }], false));
+    let mtu = |standing: &mut Standing| standing.change(&name("eth0")).mtu = 1400;
+    assert_eq!(found(mtu), (vec![Finding::MtuChanged { link: eth0(), was: 1450, is: 1400 }], false));
+}

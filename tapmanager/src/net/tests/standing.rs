@@ -1,0 +1,119 @@
+//! Checks, repairs, counters and queues on the real kernel, by each data path.
+
+use proto::tap::DataPath;
+
+use super::*;
+
+const PATHS: [DataPath; 4] = [DataPath::Tc, DataPath::Ebpf, DataPath::Bridge, DataPath::Macvtap];
+
+fn by(data_path: DataPath) -> Wish {
+    Wish { data_path, queues: 2, anti_spoof: true }
+}
+
+async fn joined(bed: &Bed, wish: &Wish) -> Joined {
+    join(&bed.pod, &[bed.reported()], wish, &Arc::new(Faults::none())).await.expect("joined")
+}
+
+#[test]
+fn by_each_data_path_what_is_lost_is_found_and_made_again() {
+    for path in PATHS {
+        apart(async || {
+            let bed = Bed::new();
+            let before = bed.state();
+            let wish = by(path);
+            let nics = joined(&bed, &wish).await.nics;
+            let check = async || check(&bed.pod, &nics, &wish).await.expect("looked");
+            assert_eq!(check().await, [""; 0], "{path:?}");
+            let in_pod = |line: &'static str| bed.pod.inside(move || ip(line)).expect("entered");
+            let clear = || drop(std::process::Command::new("tc").args(["qdisc", "del", "dev", "eth0", "clsact"]).status());
+            let losses: [(&str, &dyn Fn()); 3] = [
+                ("tap", &|| in_pod("link del tap0")),
+                ("tap down", &|| in_pod("link set tap0 down")),
+                ("filters", &|| bed.pod.inside(clear).expect("entered")),
+            ];
+            for (what, lose) in losses {
+                lose();
+                assert!(!check().await.is_empty(), "{what} {path:?}");
+                rejoin(&bed.pod, &nics).await.expect_err("not as joined");
+                let made = repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect("repaired");
+                assert!(!made.is_empty(), "{what} {path:?}");
+                assert_eq!(check().await, [""; 0], "{what} {path:?}: {made:?}");
+                let sockets = rejoin(&bed.pod, &nics).await.expect("joined again");
+                assert_eq!(sockets.iter().flatten().count(), usize::from(path != DataPath::Macvtap));
+            }
+            in_pod("addr del 10.77.0.2/24 dev eth0");
+            assert!(!check().await.is_empty(), "address {path:?}");
+            in_pod("link set eth0 address 8e:00:00:00:00:99");
+            repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect_err("not ours to repair");
+            in_pod("link set eth0 address 8e:01:02:03:04:05");
+            unjoin(&bed.pod).await.expect("unjoined");
+            let eth0 = |seen: &Seen| seen.0.iter().find(|link| link.name.as_str() == "eth0").cloned();
+            assert_eq!(eth0(&bed.state()), eth0(&before), "{path:?}");
+            assert_eq!(bed.ours("eth0"), tc::Ours::default(), "{path:?}");
+        });
+    }
+}
+
+#[test]
+fn by_each_data_path_a_failed_join_leaves_the_namespace_as_it_was() {
+    for path in PATHS {
+        apart(async || {
+            let bed = Bed::new();
+            let before = bed.state();
+            for failed in 1.. {
+                let faults = Arc::new(Faults::after_step(failed));
+                match join(&bed.pod, &[bed.reported()], &by(path), &faults).await {
+                    Ok(_) => break,
+                    Err(JoinError::Apply(error)) => {
+                        assert!(matches!(error.cause, apply::StepError::Fault(_)), "{error}: {}", error.cause);
+                        assert!(error.left_behind.0.is_empty(), "{error}");
+                    }
+                    Err(error) => panic!("{path:?}: {error}"),
+                }
+                assert_eq!(bed.state(), before, "{path:?} after step {failed}");
+                assert_eq!(bed.ours("eth0"), tc::Ours::default(), "{path:?} after step {failed}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_guest_has_as_many_queues_as_it_was_given_and_counts_from_its_side() {
+    for path in PATHS {
+        apart(async || {
+            let bed = Bed::new();
+            let nics = joined(&bed, &by(path)).await.nics;
+            assert_eq!(nics[0].queues, 2);
+            let events = bed.pod.inside(Events::here).expect("entered");
+            let opened = open_taps(&bed.pod, &nics, false).await.expect("opened");
+            assert_eq!(opened.iter().map(|nic| (nic.queues.len(), nic.vhost.len())).collect::<Vec<_>>(), [(2, 0)]);
+            if path != DataPath::Macvtap {
+                events.until_up(&["tap0".to_owned()]);
+            }
+            let mut queues = opened.into_iter().flat_map(|nic| nic.queues).map(Wire::of_tap);
+            let guest = queues.next().expect("a queue");
+            // Its own address and none other: the guest is held to it.
+            let mut frame = ethernet([0x8e, 1, 2, 3, 4, 5], 0x0806, &[0; 46]);
+            frame[14..42].copy_from_slice(&own_arp());
+            let before = stats(&bed.pod, &nics).await.expect("counted").remove(0);
+            guest.send(&frame).await;
+            let mut foreign = frame.clone();
+            foreign[6..12].copy_from_slice(&FAR);
+            guest.send(&foreign).await;
+            let after = stats(&bed.pod, &nics).await.expect("counted").remove(0);
+            assert_eq!(after.name.as_str(), "eth0");
+            assert!(after.tx_packets > before.tx_packets, "{path:?}: {before:?} {after:?}");
+            assert!(after.tx_dropped > before.tx_dropped, "{path:?}: {before:?} {after:?}");
+        });
+    }
+}
+
+/// "Who has 10.77.0.1?" of the guest.
+fn own_arp() -> [u8; 28] {
+    let mut arp = [0; 28];
+    arp[..8].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1]);
+    arp[8..14].copy_from_slice(&[0x8e, 1, 2, 3, 4, 5]);
+    arp[14..18].copy_from_slice(&[10, 77, 0, 2]);
+    arp[24..28].copy_from_slice(&[10, 77, 0, 1]);
+    arp
+}
