@@ -4,9 +4,9 @@
 //! tree, no snooping (both would speak for themselves), and it forwards the link-local groups that bridges keep back
 //! (LLDP, 802.1X), as the pod's network is the guest's neighbour and not this bridge.
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::link::{
-    BridgeStpState, InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo, LinkMessage,
+    BridgeStpState, InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -21,19 +21,16 @@ const FORWARDED_GROUPS: u16 = 0xfff8;
 /// Makes a bridge; `EEXIST` if a link of that name is there. Its MAC address is fixed, as a bridge without one takes its
 /// ports', of which one is the guest's.
 pub(crate) fn create(netlink: &mut Netlink, name: &IfName, mac: MacAddr) -> Result<(), NetlinkError> {
-    let mut message = LinkMessage::default();
     let options = vec![
         InfoBridge::StpState(BridgeStpState::Disabled),
         InfoBridge::MulticastSnooping(false),
         InfoBridge::GroupFwdMask(FORWARDED_GROUPS),
     ];
-    message.attributes = vec![
-        LinkAttribute::IfName(name.to_string()),
+    let attributes = vec![
         LinkAttribute::Address(mac.octets().to_vec()),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge), LinkInfo::Data(InfoData::Bridge(options))]),
-        link::silent(),
     ];
-    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    link::create_silent(netlink, name, attributes)
 }
 
 /// Has the bridge of `port` send what is for `mac` there. It replaces the entry that says "this is my own port's

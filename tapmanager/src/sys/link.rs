@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
@@ -147,8 +148,29 @@ pub(crate) fn shape_tap(netlink: &mut Netlink, tap: u32, mtu: u32) -> Result<(),
     netlink.change(RouteNetlinkMessage::NewLink(message), 0)
 }
 
+/// Makes a link that the namespace's own IPv6 does not speak on; takes it away again if only the first half comes about.
+/// In halves, since newer kernels refuse to be told of the IPv6 of a link that is not there yet (`EAFNOSUPPORT`).
+pub(super) fn create_silent(
+    netlink: &mut Netlink,
+    name: &IfName,
+    mut attributes: Vec<LinkAttribute>,
+) -> Result<(), NetlinkError> {
+    let named = |attributes| {
+        let mut message = LinkMessage::default();
+        message.attributes = attributes;
+        message
+    };
+    let name = || LinkAttribute::IfName(name.to_string());
+    attributes.insert(0, name());
+    netlink.change(RouteNetlinkMessage::NewLink(named(attributes)), NLM_F_CREATE | NLM_F_EXCL)?;
+    netlink.change(RouteNetlinkMessage::NewLink(named(vec![name(), silent()])), 0).inspect_err(|_| {
+        // What is reported is why it is not as it should be.
+        let _left = netlink.change(RouteNetlinkMessage::DelLink(named(vec![name()])), 0);
+    })
+}
+
 /// The attribute that gives a link no IPv6 address of its own, not even a link-local one.
-pub(super) fn silent() -> LinkAttribute {
+fn silent() -> LinkAttribute {
     let no_address = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     LinkAttribute::AfSpecUnspec(vec![no_address])
 }

@@ -10,10 +10,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, LinkMessage, MacVtapMode,
+    InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, MacVtapMode,
 };
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, makedev, mknodat};
@@ -27,15 +25,12 @@ use super::netlink::{Netlink, NetlinkError};
 /// Makes a macvtap on the link `lower`; `EEXIST` if a link of that name is there. MAC address and MTU are those of the
 /// link.
 pub(crate) fn create(netlink: &mut Netlink, name: &IfName, lower: u32) -> Result<(), NetlinkError> {
-    let mut message = LinkMessage::default();
     let options = vec![InfoMacVtap::Mode(MacVtapMode::Passthrough)];
-    message.attributes = vec![
-        LinkAttribute::IfName(name.to_string()),
+    let attributes = vec![
         LinkAttribute::Link(lower),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVtap), LinkInfo::Data(InfoData::MacVtap(options))]),
-        link::silent(),
     ];
-    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    link::create_silent(netlink, name, attributes)
 }
 
 /// Opens the device of the macvtap of this index `queues` times: each descriptor is a queue. The kernel does not mind if
