@@ -13,7 +13,7 @@ use nix::unistd::{read, write};
 use proto::tap::recv;
 
 use super::RELAYING;
-use crate::raw::{given_descriptor, tap_header_len};
+use crate::raw::{given_descriptor, tap_header_len, without_offloads};
 
 const MAX_FRAME: usize = 1 << 16;
 
@@ -45,6 +45,7 @@ fn pod_tap(netdev: &str) -> Result<OwnedFd> {
 /// Reads only after `poll`: a pod's descriptor blocks, as it comes.
 fn relay(pairs: &[(OwnedFd, OwnedFd)]) -> Result<()> {
     let headers = pairs.iter().map(|(pod, _)| tap_header_len(pod.as_fd())).collect::<Result<Vec<_>>>()?;
+    pairs.iter().try_for_each(|(pod, _)| without_offloads(pod.as_fd()))?;
     let mut buffer = vec![0; MAX_FRAME + headers.iter().max().copied().unwrap_or_default()];
     loop {
         let mut ends: Vec<PollFd<'_>> = pairs
