@@ -5,9 +5,13 @@ mod handoff;
 mod input;
 mod isolation;
 mod life;
+mod networks;
 
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES].into_iter().flatten().copied()
+    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES, networks::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
 }

@@ -228,7 +228,7 @@ pub fn vmwrapper(bed: &Bed, node: &NetNode, token: &Token) -> Command {
         .env("VIRTLET_HANDOFF", node.handoff_socket())
         .env("VIRTLET_TOKEN", token.as_str())
         .env("VIRTLET_EMULATOR", bed.itself())
-        .env("VIRTLET_NICS", "0x10")
+        .env("VIRTLET_NICS", "0x10,0x11")
         .uid(QEMU.uid)
         .gid(QEMU.gid);
     command
