@@ -17,6 +17,7 @@ mod collect;
 mod conf;
 mod error;
 mod exec;
+mod exercise;
 mod multus;
 mod negotiate;
 mod plugin;
@@ -39,6 +40,8 @@ use tracing::warn;
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::spawner::Spawner;
+
+pub use exercise::exercise;
 
 pub(crate) use capability::CapabilityArgs;
 pub(crate) use conf::NetworkList;

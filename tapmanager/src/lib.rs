@@ -18,6 +18,8 @@ pub mod daemon;
 mod dhcp;
 mod dhcp6;
 mod domain;
+#[doc(hidden)]
+pub mod exercise;
 pub mod faults;
 mod ipv6;
 mod journal;

@@ -5,14 +5,17 @@
 //! bed demo                      the whole chain once, in view
 //! bed bench [--strict] [GROUP]  measures, prints a table, writes a report
 //! ```
-//! Inside only: `enter`, `case`, `demo-inside`, `get`, and `fake-emulator` and `give-away`, which stand where QEMU would.
+//! Inside only: `enter`, `case`, `demo-inside`, `get`, `node-agent` (in the emulated node), and `fake-emulator` and
+//! `give-away`, which stand where QEMU would.
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
 mod bench;
 mod cri;
 mod demo;
 mod kubelet;
+mod matrix;
 mod net;
+mod node;
 mod own;
 mod restart;
 mod vm;
@@ -30,6 +33,8 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .iter()
         .copied()
         .chain(net::cases())
+        .chain(matrix::cases())
+        .chain(node::cases())
         .chain(vm::cases())
         .chain(restart::CASES.iter().copied())
         .chain(cri::cases())
@@ -52,6 +57,7 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         ["bench", words @ ..] => return bench::bench(words),
         ["demo"] => runner::in_view(&["demo-inside"], demo::DEADLINE)?,
         ["demo-inside", dir] => runner::inside(Path::new(dir), demo::run)?,
+        ["node-agent"] => runner::serve(&CASES)?,
         ["get", socket, token] => handoff::get(Path::new(socket), token)?,
         [guest::FAKE_EMULATOR, ..] => guest::emulate(&args)?,
         [taken::GIVE_AWAY, ..] => taken::give_away(&args)?,

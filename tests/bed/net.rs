@@ -6,6 +6,7 @@ mod hostile;
 mod input;
 mod isolation;
 mod life;
+mod networks;
 mod worked_example;
 
 use tests::case::Case;
@@ -18,6 +19,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         input::CASES,
         faults::CASES,
         hostile::CASES,
+        networks::CASES,
         worked_example::CASES,
     ]
         .into_iter()

@@ -21,6 +21,8 @@ pub struct Case {
 /// The world of the running case.
 #[derive(Debug)]
 pub struct Bed {
+    /// Name of the case, by which a case of a table finds its row; empty when none runs.
+    pub case: String,
     /// Where programs, guests and peers are.
     pub config: Config,
     /// The case's own directory; its parent is searchable by everybody, since QEMU is not root.

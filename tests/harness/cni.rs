@@ -77,29 +77,76 @@ pub fn debian_plugins() -> PathBuf {
 /// # Errors
 /// When the plugin says that the pod is not as ADD left it.
 pub fn check(plugins: &Path, network: &Network, pod: &str, netns: &Path, result: &Value) -> Result<()> {
-    let list = network.conflist();
-    let mut config = list.pointer("/plugins/0").cloned().context("a list without plugins")?;
-    for key in ["cniVersion", "name"] {
-        config[key] = list[key].clone();
-    }
-    config["prevResult"] = result.clone();
-    let kind = config["type"].as_str().context("a plugin without a type")?.to_owned();
-    let mut child = Command::new(plugins.join(&kind))
-        .env_clear()
-        .env("CNI_COMMAND", "CHECK")
-        .env("CNI_CONTAINERID", pod)
-        .env("CNI_NETNS", netns)
-        .env("CNI_IFNAME", "eth0")
-        .env("CNI_PATH", plugins)
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("failed to start plugin `{kind}`"))?;
-    child.stdin.take().context("no pipe")?.write_all(config.to_string().as_bytes())?;
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        bail!("CHECK of `{kind}` failed: {}", String::from_utf8_lossy(&output.stdout));
-    }
+    let caller = Caller { plugins, list: &network.conflist(), id: pod, netns };
+    caller.call("CHECK", 0, Some(result))?;
     Ok(())
+}
+
+/// Somebody who calls the plugins of a list themselves, as a runtime of processes would.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'a> {
+    /// Directory of the plugins.
+    pub plugins: &'a Path,
+    /// The configuration list.
+    pub list: &'a Value,
+    /// Container id.
+    pub id: &'a str,
+    /// Where the container's namespace is mounted.
+    pub netns: &'a Path,
+}
+
+impl Caller<'_> {
+    /// ADD of every plugin; the last one's result.
+    ///
+    /// # Errors
+    /// What a plugin says.
+    pub fn add(&self) -> Result<Value> {
+        let mut result = None;
+        for at in 0..self.count() {
+            result = Some(serde_json::from_str(&self.call("ADD", at, result.as_ref())?)?);
+        }
+        result.context("a list without plugins")
+    }
+
+    /// DEL of every plugin, in reverse.
+    ///
+    /// # Errors
+    /// What a plugin says.
+    pub fn del(&self, result: &Value) -> Result<()> {
+        (0..self.count()).rev().try_for_each(|at| self.call("DEL", at, Some(result)).map(drop))
+    }
+
+    fn count(&self) -> usize {
+        self.list["plugins"].as_array().map_or(0, Vec::len)
+    }
+
+    fn call(&self, verb: &str, at: usize, previous: Option<&Value>) -> Result<String> {
+        let mut config = self.list["plugins"].get(at).cloned().context("a list without plugins")?;
+        for key in ["cniVersion", "name"] {
+            config[key] = self.list[key].clone();
+        }
+        if let Some(previous) = previous {
+            config["prevResult"] = previous.clone();
+        }
+        let kind = config["type"].as_str().context("a plugin without a type")?.to_owned();
+        let mut child = Command::new(self.plugins.join(&kind))
+            .env_clear()
+            .env("CNI_COMMAND", verb)
+            .env("CNI_CONTAINERID", self.id)
+            .env("CNI_NETNS", self.netns)
+            .env("CNI_IFNAME", "eth0")
+            .env("CNI_PATH", self.plugins)
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("failed to start plugin `{kind}`"))?;
+        child.stdin.take().context("no pipe")?.write_all(config.to_string().as_bytes())?;
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            bail!("{verb} of `{kind}` failed: {said}");
+        }
+        Ok(said)
+    }
 }

@@ -36,6 +36,16 @@ impl Config {
         self.dist.canonicalize().with_context(|| format!("no `{}`; run `make build`", self.dist.display()))
     }
 
+    /// The variables and directories that this was read from, for the same program on another machine.
+    ///
+    /// # Errors
+    /// When the programs under test are not there.
+    pub fn places(&self) -> Result<Vec<(&'static str, PathBuf)>> {
+        let optional = [("VIRTLET_GUESTS", &self.guests), ("VIRTLET_PEERS", &self.peers)];
+        let known = optional.into_iter().filter_map(|(name, path)| Some((name, path.clone()?)));
+        Ok(std::iter::once(("VIRTLET_DIST", self.dist()?)).chain(known).collect())
+    }
+
     /// A file of the guest builder, such as `tiny.qcow2`.
     ///
     /// # Errors

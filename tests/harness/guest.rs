@@ -1,29 +1,33 @@
 //! A guest without a machine: a network namespace behind a pod's tap, reached through the real `vmwrapper`.
 //!
 //! `vmwrapper` runs as QEMU's user and becomes "the emulator", which is `bed fake-emulator`: it copies frames between
-//! the descriptor that `vmwrapper` appended and its standard input, a tap in the guest's namespace. The stack in there
-//! is a real kernel's, so real DHCP clients take the lease.
+//! each descriptor that `vmwrapper` appended and a tap in the guest's namespace ([`emulator`]). The stack in there is a
+//! real kernel's, so real DHCP clients take the lease.
+
+mod emulator;
 
 use std::fs::{self, File};
 use std::net::IpAddr;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::slice;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, read, write};
-use proto::tap::{Nic, PodId, Token};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::Pid;
+use proto::tap::{Nic, PodId, Route, Token, send};
+
+pub use self::emulator::emulate;
 
 use crate::case::Bed;
 use crate::command::{TOOL_DEADLINE, finish, sh};
 use crate::net_node::{NetNode, QEMU};
 use crate::netns;
-use crate::raw::{create_tap, given_descriptor, tap_header_len};
+use crate::raw::create_tap;
 use crate::wait::wait_for;
 
 /// First argument of the fake emulator, by which the bed knows what it is.
@@ -32,7 +36,16 @@ pub const FAKE_EMULATOR: &str = "fake-emulator";
 const LINK: &str = "eth0";
 const RELAYING: &str = "relaying";
 const UDHCPC_SCRIPT: &str = include_str!("guest/udhcpc.sh");
+const DHCLIENT6_SCRIPT: &str = include_str!("guest/dhclient6.sh");
 const START_DEADLINE: Duration = Duration::from_secs(20);
+/// A guest does all that a machine does, in fewer seconds: it waits less before it asks for routers, and for whoever may
+/// have its addresses already.
+const HASTE: [&str; 3] = [
+    "net.ipv6.conf.LINK.router_solicitation_delay=0",
+    "net.ipv6.conf.LINK.router_solicitation_interval=1",
+    "net.ipv6.neigh.LINK.retrans_time_ms=100",
+];
+const IPV6_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A running guest.
 #[derive(Debug)]
@@ -44,17 +57,30 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts a guest called `name` behind the first NIC of `pod`.
+    /// Starts a guest called `name` behind `nic`, the only one of `pod`.
     ///
     /// # Errors
     /// When the hand-off fails: the error has what `vmwrapper` said.
     pub fn start(bed: &Bed, node: &NetNode, pod: &PodId, nic: &Nic, name: &str) -> Result<Self> {
+        Self::with_all(bed, node, pod, slice::from_ref(nic), name)
+    }
+
+    /// Starts a guest called `name` behind all NICs of `pod`, which are `eth0`, `eth1` and so on in there.
+    ///
+    /// # Errors
+    /// As [`Guest::start`].
+    pub fn with_all(bed: &Bed, node: &NetNode, pod: &PodId, nics: &[Nic], name: &str) -> Result<Self> {
         let token = node.arm(pod)?;
-        let (netns, tap) = create_client(name, nic)?;
+        let netns = netns::create(name)?;
+        let taps = nics.iter().enumerate().map(|(place, nic)| create_client(&netns, place, nic));
+        let taps = taps.collect::<Result<Vec<_>>>()?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).context("no sockets")?;
+        send(ours.as_fd(), b"taps", &taps.iter().map(|tap| tap.as_fd()).collect::<Vec<_>>())?;
         let log = bed.logs().join(format!("guest-{name}.log"));
         let mut emulator = vmwrapper(bed, node, &token);
         let mut emulator = emulator
-            .stdin(Stdio::from(tap))
+            .stdin(Stdio::from(theirs))
             .stdout(Stdio::from(File::create(&log)?))
             .stderr(Stdio::from(File::options().append(true).open(&log)?))
             .spawn()
@@ -88,13 +114,19 @@ impl Guest {
     /// # Errors
     /// When there is no lease.
     pub fn udhcpc(&self) -> Result<String> {
-        let script = self.dir.join("udhcpc.sh");
-        let lease = self.dir.join(format!("lease-{}", self.name));
-        fs::write(&script, UDHCPC_SCRIPT)?;
-        sh(&format!("chmod 0755 {}", script.display()))?;
+        self.udhcpc_on(LINK)
+    }
+
+    /// [`Guest::udhcpc`] on one of several NICs.
+    ///
+    /// # Errors
+    /// When there is no lease.
+    pub fn udhcpc_on(&self, link: &str) -> Result<String> {
+        let lease = self.dir.join(format!("lease-{}-{link}", self.name));
+        let script = self.script("udhcpc.sh", UDHCPC_SCRIPT)?;
         // -n: give up without a lease; -q: end with one; hostname and search are not asked for by default
         let line = format!(
-            "env LEASE={} busybox udhcpc -f -n -q -t 5 -T 1 -i {LINK} -s {} -O staticroutes -O mtu -O search -O hostname -O dns -O router",
+            "env LEASE={} busybox udhcpc -f -n -q -t 5 -T 1 -i {link} -s {} -O staticroutes -O mtu -O search -O hostname -O dns -O router",
             lease.display(),
             script.display()
         );
@@ -111,6 +143,55 @@ impl Guest {
         let pid = self.dir.join(format!("dhclient-{}.pid", self.name));
         self.run(&format!("dhclient -4 -1 -v -lf {} -pf {} {LINK}", leases.display(), pid.display()))?;
         Ok(fs::read_to_string(&leases)?)
+    }
+
+    /// Takes routes from router advertisements, as the kernel does by itself, and addresses by ISC's DHCPv6 client.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn dhclient6(&self) -> Result<()> {
+        let script = self.script("dhclient6.sh", DHCLIENT6_SCRIPT)?;
+        let leases = self.dir.join(format!("dhclient6-{}.leases", self.name));
+        let pid = self.dir.join(format!("dhclient6-{}.pid", self.name));
+        self.settled("link")?;
+        wait_for("router advertisement", IPV6_DEADLINE, || {
+            Ok((!self.run(&format!("ip -6 route show proto ra dev {LINK}"))?.is_empty()).then_some(()))
+        })?;
+        let files = format!("-sf {} -lf {} -pf {}", script.display(), leases.display(), pid.display());
+        self.run(&format!("dhclient -6 -1 {files} {LINK}"))?;
+        self.settled("global")
+    }
+
+    /// Waits until there is an address of this scope, and the kernel knows that it has it alone.
+    fn settled(&self, scope: &str) -> Result<()> {
+        wait_for(&format!("IPv6 address of scope {scope}"), IPV6_DEADLINE, || {
+            let shown = self.run(&format!("ip -6 -o addr show dev {LINK} scope {scope}"))?;
+            ensure!(!shown.contains("dadfailed"), "somebody else has the address: {shown}");
+            Ok((!shown.is_empty() && !shown.contains("tentative")).then_some(()))
+        })
+    }
+
+    fn script(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.dir.join(name);
+        fs::write(&path, text)?;
+        sh(&format!("chmod 0755 {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Takes what its NIC has of one family without asking, as from a cloud-init network configuration.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub fn configure(&self, nic: &Nic, ipv6: bool) -> Result<()> {
+        let (ip, nodad) = if ipv6 { ("ip -6", "nodad") } else { ("ip -4", "") };
+        for address in nic.addresses.iter().filter(|address| address.is_ipv6() == ipv6) {
+            self.run(&format!("{ip} addr add {address} dev {LINK} {nodad}"))?;
+        }
+        for Route { dst, gateway } in nic.routes.iter().filter(|route| route.dst.is_ipv6() == ipv6) {
+            let via = gateway.map(|gateway| format!("via {gateway}")).unwrap_or_default();
+            self.run(&format!("{ip} route add {dst} {via} dev {LINK}"))?;
+        }
+        Ok(())
     }
 
     /// Pings from the guest, three times.
@@ -152,7 +233,7 @@ pub(crate) fn vmwrapper_before(bed: &Bed, node: &NetNode, token: &Token, emulato
         .env("VIRTLET_HANDOFF", node.handoff_socket())
         .env("VIRTLET_TOKEN", token.as_str())
         .env("VIRTLET_EMULATOR", bed.itself())
-        .env("VIRTLET_NICS", "0x10")
+        .env("VIRTLET_NICS", "0x10,0x11")
         .uid(QEMU.uid)
         .gid(QEMU.gid);
     command
@@ -173,65 +254,13 @@ pub fn ping(netns: Option<&Path>, to: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// The fake emulator: finds the descriptor that `vmwrapper` appended and copies frames until one side ends.
-///
-/// # Errors
-/// When the arguments are not vmwrapper's, or a tap fails.
-pub fn emulate(args: &[String]) -> Result<()> {
-    use std::io::Write as _;
-
-    let netdev = args.iter().find(|arg| arg.starts_with("tap,")).context("no `-netdev tap` among the arguments")?;
-    let number = netdev.split(',').find_map(|part| part.strip_prefix("fd=")).context("`-netdev` without `fd=`")?;
-    let pod = given_descriptor(number.parse()?)?;
-    if let Some((name, _)) = std::env::vars_os().find(|(name, _)| name.to_string_lossy().starts_with("VIRTLET_")) {
-        bail!("the emulator was given `{}`", name.display());
+fn create_client(netns: &Path, place: usize, nic: &Nic) -> Result<OwnedFd> {
+    let link = format!("eth{place}");
+    let tap = netns::inside(netns, || create_tap(&link))?;
+    for setting in HASTE {
+        netns::run_in(netns, &format!("sysctl -q -w {}", setting.replace("LINK", &link)))?;
     }
-    writeln!(std::io::stdout(), "{RELAYING}")?;
-    relay(pod.as_fd(), std::io::stdin().as_fd())
-}
-
-/// Reads only after `poll`: the pod's descriptor blocks, as it comes.
-fn relay(pod: BorrowedFd<'_>, client: BorrowedFd<'_>) -> Result<()> {
-    let header = tap_header_len(pod)?;
-    let mut buffer = vec![0; header + (1 << 16)];
-    loop {
-        let mut ends = [PollFd::new(pod, PollFlags::POLLIN), PollFd::new(client, PollFlags::POLLIN)];
-        poll(&mut ends, PollTimeout::NONE)?;
-        let [from_pod, from_client] = ends.map(|end| end.any().unwrap_or(false));
-        // A frame of the pod starts with a virtio header. Ours are all zeros: no offloads are agreed on.
-        if from_pod && let Some(len) = frame(read(pod, &mut buffer))? {
-            delivered(write(client, buffer.get(header..len).context("a frame shorter than its header")?))?;
-        }
-        if from_client && let Some(len) = frame(read(client, buffer.split_at_mut(header).1))? {
-            if len == 0 {
-                return Ok(()); // no tap, but the end of a file: only the hand-off was wanted
-            }
-            buffer.split_at_mut(header).0.fill(0);
-            delivered(write(pod, buffer.get(..header + len).context("a frame longer than its buffer")?))?;
-        }
-    }
-}
-
-fn frame(outcome: nix::Result<usize>) -> Result<Option<usize>> {
-    match outcome {
-        Ok(len) => Ok(Some(len)),
-        Err(Errno::EAGAIN) => Ok(None),
-        Err(cause) => Err(cause.into()),
-    }
-}
-
-/// A link that is down, or full, loses frames, as links do.
-fn delivered(outcome: nix::Result<usize>) -> Result<()> {
-    match outcome {
-        Ok(_) | Err(Errno::EIO | Errno::EAGAIN | Errno::ENOBUFS) => Ok(()),
-        Err(cause) => Err(cause.into()),
-    }
-}
-
-fn create_client(name: &str, nic: &Nic) -> Result<(PathBuf, OwnedFd)> {
-    let path = netns::create(name)?;
-    let tap = netns::inside(&path, || create_tap(LINK))?;
     // As virtio-net takes both from QEMU.
-    netns::run_in(&path, &format!("ip link set {LINK} address {} mtu {} up", nic.mac, nic.mtu))?;
-    Ok((path, tap))
+    netns::run_in(netns, &format!("ip link set {link} address {} mtu {} up", nic.mac, nic.mtu))?;
+    Ok(tap)
 }

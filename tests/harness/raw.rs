@@ -1,5 +1,8 @@
 //! The kernel calls that no safe crate has: opening a tap, and a packet socket on one link.
-#![expect(unsafe_code, reason = "ioctls of taps and bind of a packet socket have no safe wrapper")]
+#![expect(
+    unsafe_code,
+    reason = "TUNSETIFF, TUNSETOFFLOAD, TUNGETVNETHDRSZ and bind of a packet socket have no safe wrapper"
+)]
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -76,6 +79,17 @@ pub fn tap_header_len(tap: BorrowedFd<'_>) -> Result<usize> {
     // SAFETY: the kernel writes one int, which outlives the call.
     unsafe { ioctl::get_vnet_header_len(tap.as_raw_fd(), &raw mut len) }.context("not a tap")?;
     Ok(usize::try_from(len)?)
+}
+
+/// Agrees on no offloads with the kernel's end of a tap, as an emulator does for a guest that wants none. A macvtap
+/// comes with all of them on.
+///
+/// # Errors
+/// When `tap` is no tap.
+pub fn without_offloads(tap: BorrowedFd<'_>) -> Result<()> {
+    // SAFETY: takes a number, on an open descriptor.
+    unsafe { ioctl::set_offloads(tap.as_raw_fd(), 0) }.context("no tap to agree with")?;
+    Ok(())
 }
 
 /// Takes over the descriptor whose number this program was given in its arguments.

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use crate::case::{Bed, Case, log_dir};
 use crate::cell::{Cell, furnish};
 use crate::config::Config;
+use crate::emulated::{self, OnDemand};
 
 /// Lines of each daemon's log that are shown of a failed case.
 const TAIL: usize = 40;
@@ -23,10 +24,22 @@ const TAIL: usize = 40;
 /// Runs the cases that `args` (of a test program) choose.
 pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
     let args = Arguments::from_iter(std::iter::once("bed".to_owned()).chain(args));
+    // Gone with the last trial.
+    let node = Arc::new(OnDemand::default());
     let trial = |case: &'static Case| {
-        Trial::test(case.name, move || in_cell(case).map_err(|failed| Failed::from(format!("{failed:#}"))))
+        let node = Arc::clone(&node);
+        let run = move || if case.name.starts_with(emulated::TIER) { node.run(case) } else { in_cell(case) };
+        Trial::test(case.name, move || run().map_err(|failed| Failed::from(format!("{failed:#}"))))
     };
     libtest_mimic::run(&args, cases.iter().map(trial).collect())
+}
+
+/// Runs the cases that the machine outside asks this one, an emulated node, to run.
+///
+/// # Errors
+/// When there is no machine outside.
+pub fn serve(cases: &'static [Case]) -> Result<()> {
+    emulated::serve(|name| in_cell(named(name, cases)?))
 }
 
 /// Runs `bed WORDS... DIR` in a cell with this process's own output, as the demo does.
@@ -70,8 +83,11 @@ fn in_cell(case: &Case) -> Result<()> {
 /// # Errors
 /// Whatever the case fails with.
 pub fn case(name: &str, dir: &Path, cases: &[Case]) -> Result<()> {
-    let case = cases.iter().find(|case| case.name == name).with_context(|| format!("no case `{name}`"))?;
-    inside(dir, case.run)
+    in_bed(dir, name, named(name, cases)?.run)
+}
+
+fn named<'a>(name: &str, cases: &'a [Case]) -> Result<&'a Case> {
+    cases.iter().find(|case| case.name == name).with_context(|| format!("no case `{name}`"))
 }
 
 /// Runs `work` in the cell that this process is in.
@@ -79,9 +95,13 @@ pub fn case(name: &str, dir: &Path, cases: &[Case]) -> Result<()> {
 /// # Errors
 /// Whatever it fails with.
 pub fn inside(dir: &Path, work: impl FnOnce(&Bed) -> Result<()>) -> Result<()> {
+    in_bed(dir, "", work)
+}
+
+fn in_bed(dir: &Path, case: &str, work: impl FnOnce(&Bed) -> Result<()>) -> Result<()> {
     let config = Config::from_env();
     furnish(dir, &config).context("failed to furnish the cell")?;
-    work(&Bed { config, dir: dir.to_owned() })
+    work(&Bed { case: case.to_owned(), config, dir: dir.to_owned() })
 }
 
 fn end_of(mut child: Child, deadline: Duration) -> Result<ExitStatus> {

@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, List, Packet, PodSummary, Reply, Request, Token, WireError,
-    decode_reply, encode_request, recv, send,
+    CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, List, Packet, PodSummary, Reply, Request,
+    Token, WireError, decode_reply, encode_request, recv, send,
 };
 
 /// Why a call failed.

@@ -1,0 +1,79 @@
+//! What is fuzzed: everything that reads bytes of a guest, a plugin, a client or a pod's user.
+//!
+//! A target is a function of bytes that panics when it finds a fault. `bin fuzz` (`make fuzz`) gives libFuzzer one of
+//! them; `cargo test` replays what lies in `corpus/`. An input that once found a fault belongs there, under a name that
+//! says which; the rest of a corpus is what libFuzzer's own `-merge=1` left of long runs.
+
+use std::collections::BTreeMap;
+
+use controld::annotations::PodAnnotations;
+use controld::seed::{SeedInput, assemble};
+use proto::tap::{PodNet, Reply, Request, decode_reply, decode_request, encode_reply, encode_request};
+
+/// A name, which is that of the corpus too, and what takes the bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    ("dhcp4", tapmanager::exercise::dhcp4),
+    ("dhcp6", tapmanager::exercise::dhcp6),
+    ("neighbours", tapmanager::exercise::neighbours),
+    ("cni-result", tapmanager::exercise::cni_result),
+    ("tap-message", tap_message),
+    ("annotations", annotations),
+    ("spdy", streaming::spdy::exercise),
+];
+
+/// The target called `name`.
+#[must_use]
+pub fn target(name: &str) -> Option<fn(&[u8])> {
+    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, run)| *run)
+}
+
+/// A message of the tap protocol: what could be read is written as something that reads the same.
+fn tap_message(bytes: &[u8]) {
+    if let Ok(request) = decode_request::<Request>(bytes, 0) {
+        let written = encode_request(&request).expect("what came in one packet fits in one");
+        let again: Request = decode_request(&written, 0).expect("own requests can be read");
+        assert!(again == request, "not what was read: {again:?}");
+    }
+    if let Ok(Ok(reply)) = decode_reply::<Reply>(bytes, 0) {
+        let written = encode_reply(Ok(&reply), 0).expect("what came in one packet fits in one");
+        let again = decode_reply::<Reply>(&written, 0).expect("own replies can be read");
+        assert!(again.is_ok_and(|again| again == reply), "not what was read: {reply:?}");
+    }
+}
+
+/// Annotations of a pod, as a JSON object, and the seed that is made of them: both of its files for cloud-init's own
+/// parser are JSON, which is YAML, whatever the pod says.
+fn annotations(bytes: &[u8]) {
+    let Ok(all) = serde_json::from_slice::<BTreeMap<String, String>>(bytes) else { return };
+    let annotations = match PodAnnotations::parse(&all) {
+        Ok(annotations) => annotations,
+        Err(errors) => return drop(errors.to_string()),
+    };
+    let net: PodNet = serde_json::from_str(NET).expect("a constant network");
+    let input = SeedInput {
+        pod_name: "pod",
+        namespace: "default",
+        uid: "00000000-0000-4000-8000-000000000000",
+        hostname: "pod",
+        annotations: &annotations,
+        net: &net,
+    };
+    let Ok(seed) = assemble(&input) else { return };
+    for (name, content) in seed.files().iter().filter(|(name, _)| *name != "user-data") {
+        let parsed: Result<serde_json::Value, _> = serde_json::from_slice(content);
+        assert!(parsed.is_ok(), "`{name}` is no JSON: {}", String::from_utf8_lossy(content));
+    }
+}
+
+const NET: &str = r#"{
+    "netns": "/run/netns/pod",
+    "nics": [{
+        "name": "eth0", "mac": "02:00:00:77:00:0a", "mtu": 1450, "queues": 1,
+        "addresses": ["10.77.0.10/24", "fd00:77::a/64"],
+        "routes": [{"dst": "0.0.0.0/0", "gateway": "10.77.0.1"}, {"dst": "::/0", "gateway": "fe80::77"}]
+    }],
+    "dns": {"servers": ["10.96.0.10"], "searches": ["svc.cluster.test"], "options": []}
+}"#;
