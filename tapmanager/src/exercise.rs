@@ -60,7 +60,8 @@ pub fn neighbours(bytes: &[u8]) {
     let Some(mut server) = ra::Server::new(&nic(), &dns()) else { return };
     let to = ipv6::ALL_NODES;
     let guest = Envelope { from_mac: GUEST, to_mac: ipv6::group_mac(to), from: GUEST_LINK_LOCAL, to };
-    let gateway = Envelope { from_mac: GATEWAY, to_mac: GUEST, from: Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, 1), to };
+    let gateway =
+        Envelope { from_mac: GATEWAY, to_mac: GUEST, from: Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, 1), to };
     let [from_guest, from_link] = [guest, gateway].map(|envelope| ipv6::icmp(&envelope, bytes.to_vec()));
     for frame in std::iter::once(bytes).chain(from_guest.as_deref()) {
         let answers = server.handle_frame(frame);

@@ -22,7 +22,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         networks::CASES,
         worked_example::CASES,
     ]
-        .into_iter()
-        .flatten()
-        .copied()
+    .into_iter()
+    .flatten()
+    .copied()
 }

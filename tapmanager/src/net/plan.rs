@@ -198,11 +198,7 @@ pub(crate) fn plan(observed: &Observed, reported: &[Reported], wish: &Wish) -> R
     Ok(plan)
 }
 
-fn links_of<'a>(
-    observed: &'a Observed,
-    network: &Reported,
-    reported: &[Reported],
-) -> Result<Vec<&'a Link>, PlanError> {
+fn links_of<'a>(observed: &'a Observed, network: &Reported, reported: &[Reported]) -> Result<Vec<&'a Link>, PlanError> {
     let mut links: Vec<&Link> = Vec::new();
     for name in &network.links {
         let link = observed.links.iter().find(|link| link.name == *name);
@@ -264,7 +260,9 @@ fn usable_mac(observed: &Observed, link: &Link) -> Result<MacAddr, PlanError> {
         // nothing, and the guard would take other pods' frames for reflections.
         Some(kind @ "ipvlan") => return refuse(kind, "use macvlan, bridge or ptp"),
         // What comes out of it is for the program that holds it, so behind it is the namespace and no network.
-        Some(kind @ "tun") => return refuse(kind, "use a plugin that makes an ordinary pod link, such as bridge or ptp"),
+        Some(kind @ "tun") => {
+            return refuse(kind, "use a plugin that makes an ordinary pod link, such as bridge or ptp");
+        }
         _ => {}
     }
     if !link.ethernet {

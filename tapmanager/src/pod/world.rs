@@ -291,12 +291,9 @@ impl WorldError {
             Self::Fake { culprits, .. } => {
                 culprits.iter().map(|&(plugin, absent)| Culprit { plugin, absent }).collect()
             }
-            Self::Conf(_)
-            | Self::Netns(_)
-            | Self::Join(_)
-            | Self::Sysctl(_)
-            | Self::List { .. }
-            | Self::NoNetns => Vec::new(),
+            Self::Conf(_) | Self::Netns(_) | Self::Join(_) | Self::Sysctl(_) | Self::List { .. } | Self::NoNetns => {
+                Vec::new()
+            }
         }
     }
 }

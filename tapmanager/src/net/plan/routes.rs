@@ -25,7 +25,8 @@ pub(crate) fn of_link<'a>(observed: &'a Observed, link: &Link) -> Vec<&'a Kernel
     };
     let others = others.into_iter().filter(|route| {
         let known = own.iter().any(|main| main.dst == route.dst);
-        !known && !(route.dst.prefix() == 0 && has_default(route.dst.is_ipv6()))
+        let shadowed = route.dst.prefix() == 0 && has_default(route.dst.is_ipv6());
+        !(known || shadowed)
     });
     let others: Vec<_> = others.collect();
     own.extend(others);
