@@ -184,7 +184,7 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
         (b"{\"v\":2,\"body\":\"unheard_of\"}", 0, ErrorCode::BadRequest),
         (b"{\"v\":2,\"body\":{\"arm\":{\"pod\":\"../x\"}}}", 0, ErrorCode::BadRequest),
         (b"{\"v\":2,\"body\":{\"arm\":{\"pod\":\"p1\",\"x\":1}}}", 0, ErrorCode::BadRequest),
-        (b"{\"v\":2,\"body\":\"status\"}", 0, ErrorCode::Version),
+        (b"{\"v\":1,\"body\":\"status\"}", 0, ErrorCode::Version),
         (b"{\"v\":2,\"body\":\"status\"}", 1, ErrorCode::BadRequest),
         (&long, 0, ErrorCode::BadRequest),
     ];
