@@ -21,6 +21,7 @@ use proto::tap::{DataPath, IfName, MacAddr, Nic};
 use super::filter::TooManyAddresses;
 use super::observe::Observed;
 use super::{Reported, Wish, bridge_name, tap_name};
+use crate::config::MAX_QUEUES;
 use crate::sys::link::{Address, Link};
 
 pub(crate) mod routes;
@@ -30,9 +31,7 @@ pub(crate) use step::{Guards, Step, steps};
 
 /// As many PCI slots as `vmwrapper` has for NICs.
 pub(crate) const MAX_NICS: usize = 15;
-/// Most queues of a NIC, so that those of [`MAX_NICS`], each with a vhost descriptor, go into one message of at most
-/// 253 descriptors.
-const MAX_QUEUES: u16 = 8;
+/// All queues of all NICs, each with its vhost descriptor, go into one message.
 const _: () = assert!(MAX_NICS * MAX_QUEUES as usize * 2 <= proto::tap::MAX_FDS);
 
 /// What is to be done and what comes of it.

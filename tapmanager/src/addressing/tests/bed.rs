@@ -195,6 +195,18 @@ async fn set_up(link: &Link) {
     // Addresses are of use at once.
     link.run("sh", &["-c", "echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad"]).await;
     link.ip("link set eth0 up").await;
+    // The kernel makes a link ready in its own time, and drops what is sent before.
+    let ready = async {
+        for name in ["server", "eth0", "router"] {
+            while !is_up(&host("ip", &["link", "show", name]).await) {}
+        }
+        while !is_up(&link.ip("link show eth0").await) {}
+    };
+    timeout(CLIENT_DEADLINE, ready).await.expect("the links come up");
+}
+
+fn is_up(shown: &str) -> bool {
+    shown.contains("qdisc noqueue state UP")
 }
 
 /// Fails unless there is a program to test with.

@@ -25,8 +25,8 @@ pub(crate) fn of_link<'a>(observed: &'a Observed, link: &Link) -> Vec<&'a Kernel
     };
     let others = others.into_iter().filter(|route| {
         let known = own.iter().any(|main| main.dst == route.dst);
-        let shadowed = route.dst.prefix() == 0 && has_default(route.dst.is_ipv6());
-        !(known || shadowed)
+        let default_elsewhere = route.dst.prefix() == 0 && has_default(route.dst.is_ipv6());
+        !(known || default_elsewhere)
     });
     let others: Vec<_> = others.collect();
     own.extend(others);
