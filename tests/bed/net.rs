@@ -5,12 +5,13 @@ mod handoff;
 mod input;
 mod isolation;
 mod life;
+mod toolkit;
 mod worked_example;
 
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES, worked_example::CASES]
+    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES, toolkit::CASES, worked_example::CASES]
         .into_iter()
         .flatten()
         .copied()
