@@ -127,6 +127,9 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_ppoll,
     // Networks and namespaces.
     libc::SYS_bpf,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
     libc::SYS_ioctl,
     libc::SYS_mount,
     libc::SYS_setns,

@@ -2,6 +2,7 @@
 
 mod faults;
 mod handoff;
+mod hostile;
 mod input;
 mod isolation;
 mod life;
@@ -11,8 +12,17 @@ mod worked_example;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES, toolkit::CASES, worked_example::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        life::CASES,
+        isolation::CASES,
+        handoff::CASES,
+        input::CASES,
+        faults::CASES,
+        hostile::CASES,
+        toolkit::CASES,
+        worked_example::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }

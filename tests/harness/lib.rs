@@ -25,5 +25,6 @@ pub mod netns;
 pub mod node;
 pub mod raw;
 pub mod runner;
+pub mod taken;
 pub mod wait;
 pub mod world;

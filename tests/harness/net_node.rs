@@ -101,7 +101,15 @@ impl Taps {
     /// # Errors
     /// What `tapmanager` says.
     pub fn attach(&self, pod: &PodId) -> Result<PodNet> {
-        match self.client.call(&Request::Attach(attach(pod)))? {
+        self.attach_as(attach(pod))
+    }
+
+    /// Gives a pod the network that is asked for.
+    ///
+    /// # Errors
+    /// What `tapmanager` says.
+    pub fn attach_as(&self, ask: Attach) -> Result<PodNet> {
+        match self.client.call(&Request::Attach(ask))? {
             Reply::Attached(net) => Ok(net),
             other => bail!("not an answer to attach: {other:?}"),
         }

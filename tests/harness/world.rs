@@ -25,7 +25,9 @@ const DIRS: [&str; 7] = [
 ];
 
 /// Outlive pods by design: what host-local keeps beside its addresses.
-const LASTING: [&str; 5] = [
+const LASTING: [&str; 6] = [
+    // Ours, as other runtimes have it; what is in it must go.
+    "/var/lib/cni/results",
     "/var/lib/cni/networks",
     "/var/lib/cni/networks/vtnet",
     "/var/lib/cni/networks/vtnet/lock",

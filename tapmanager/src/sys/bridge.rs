@@ -4,7 +4,7 @@
 //! tree, no snooping (both would speak for themselves), and it forwards the link-local groups that bridges keep back
 //! (LLDP, 802.1X), as the pod's network is the guest's neighbour and not this bridge.
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::link::{
     BridgeStpState, InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo, LinkMessage,
 };
@@ -28,12 +28,10 @@ pub(crate) fn create(netlink: &mut Netlink, name: &IfName, mac: MacAddr) -> Resu
         InfoBridge::GroupFwdMask(FORWARDED_GROUPS),
     ];
     message.attributes = vec![
-        LinkAttribute::IfName(name.to_string()),
         LinkAttribute::Address(mac.octets().to_vec()),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge), LinkInfo::Data(InfoData::Bridge(options))]),
-        link::silent(),
     ];
-    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    link::create_silent(netlink, name, message)
 }
 
 /// Has the bridge of `port` send what is for `mac` there. It replaces the entry that says "this is my own port's

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
@@ -147,8 +148,26 @@ pub(crate) fn shape_tap(netlink: &mut Netlink, tap: u32, mtu: u32) -> Result<(),
     netlink.change(RouteNetlinkMessage::NewLink(message), 0)
 }
 
+/// Makes a link that `message` describes, without an IPv6 address of its own, which the kernel refuses to be told in the
+/// same breath. It is gone again if that fails; `EEXIST` if a link of that name is there.
+pub(super) fn create_silent(netlink: &mut Netlink, name: &IfName, mut message: LinkMessage) -> Result<(), NetlinkError> {
+    let named = LinkAttribute::IfName(name.to_string());
+    message.attributes.push(named.clone());
+    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
+    let mut quiet = LinkMessage::default();
+    quiet.attributes = vec![named.clone(), silent()];
+    let silenced = netlink.change(RouteNetlinkMessage::NewLink(quiet), 0);
+    if silenced.is_err() {
+        let mut made = LinkMessage::default();
+        made.attributes = vec![named];
+        // What counts is why it was not silenced.
+        let _ = netlink.change(RouteNetlinkMessage::DelLink(made), 0);
+    }
+    silenced
+}
+
 /// The attribute that gives a link no IPv6 address of its own, not even a link-local one.
-pub(super) fn silent() -> LinkAttribute {
+fn silent() -> LinkAttribute {
     let no_address = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     LinkAttribute::AfSpecUnspec(vec![no_address])
 }

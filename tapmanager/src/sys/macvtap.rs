@@ -10,8 +10,6 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, LinkMessage, MacVtapMode,
 };
@@ -30,12 +28,10 @@ pub(crate) fn create(netlink: &mut Netlink, name: &IfName, lower: u32) -> Result
     let mut message = LinkMessage::default();
     let options = vec![InfoMacVtap::Mode(MacVtapMode::Passthrough)];
     message.attributes = vec![
-        LinkAttribute::IfName(name.to_string()),
         LinkAttribute::Link(lower),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVtap), LinkInfo::Data(InfoData::MacVtap(options))]),
-        link::silent(),
     ];
-    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    link::create_silent(netlink, name, message)
 }
 
 /// Opens the device of the macvtap of this index `queues` times: each descriptor is a queue. The kernel does not mind if

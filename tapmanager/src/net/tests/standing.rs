@@ -62,6 +62,7 @@ fn by_each_data_path_a_failed_join_leaves_the_namespace_as_it_was() {
             let before = bed.state();
             for failed in 1.. {
                 let faults = Arc::new(Faults::after_step(failed));
+                let events = bed.pod.inside(Events::here).expect("entered");
                 match join(&bed.pod, &[bed.reported()], &by(path), &faults).await {
                     Ok(_) => break,
                     Err(JoinError::Apply(error)) => {
@@ -70,6 +71,7 @@ fn by_each_data_path_a_failed_join_leaves_the_namespace_as_it_was() {
                     }
                     Err(error) => panic!("{path:?}: {error}"),
                 }
+                events.until_gone("tap0");
                 assert_eq!(bed.state(), before, "{path:?} after step {failed}");
                 assert_eq!(bed.ours("eth0"), tc::Ours::default(), "{path:?} after step {failed}");
             }
