@@ -13,9 +13,7 @@ use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
     LinkMessage, Stats64,
 };
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia,
-};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use proto::tap::{IfName, MacAddr};
 
@@ -150,7 +148,11 @@ pub(crate) fn shape_tap(netlink: &mut Netlink, tap: u32, mtu: u32) -> Result<(),
 
 /// Makes a link that `message` describes, without an IPv6 address of its own, which the kernel refuses to be told in the
 /// same breath. It is gone again if that fails; `EEXIST` if a link of that name is there.
-pub(super) fn create_silent(netlink: &mut Netlink, name: &IfName, mut message: LinkMessage) -> Result<(), NetlinkError> {
+pub(super) fn create_silent(
+    netlink: &mut Netlink,
+    name: &IfName,
+    mut message: LinkMessage,
+) -> Result<(), NetlinkError> {
     let named = LinkAttribute::IfName(name.to_string());
     message.attributes.push(named.clone());
     netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;

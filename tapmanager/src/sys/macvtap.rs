@@ -10,9 +10,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, LinkMessage, MacVtapMode,
-};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, LinkMessage, MacVtapMode};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, makedev, mknodat};
 use nix::unistd::read;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, State};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use nix::unistd::{read, write};

@@ -25,7 +25,8 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
             let check = async || check(&bed.pod, &nics, &wish).await.expect("looked");
             assert_eq!(check().await, [""; 0], "{path:?}");
             let in_pod = |line: &'static str| bed.pod.inside(move || ip(line)).expect("entered");
-            let clear = || drop(std::process::Command::new("tc").args(["qdisc", "del", "dev", "eth0", "clsact"]).status());
+            let clear =
+                || drop(std::process::Command::new("tc").args(["qdisc", "del", "dev", "eth0", "clsact"]).status());
             let losses: [(&str, &dyn Fn()); 3] = [
                 ("tap", &|| in_pod("link del tap0")),
                 ("tap down", &|| in_pod("link set tap0 down")),
