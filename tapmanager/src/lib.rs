@@ -5,7 +5,9 @@
 //! join of veth and tap -> [`addressing`] serves the guest from a packet socket on the tap -> [`journal`] result -> reply.
 //! `Get` walks [`rpc`] -> [`tokens`] -> [`sys`] opens the tap -> descriptors go to `vmwrapper`, none is kept.
 //!
-//! Layers, one way only: edge (`main`, [`rpc`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, the servers
+//! [`toolkit`] is a client of the daemon, and knows no more of it than its socket and its configuration.
+//!
+//! Layers, one way only: edge (`main`, [`toolkit`], [`rpc`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, the servers
 //! in [`dhcp`], [`dhcp6`] and [`ra`], [`cni`]'s parsers, [`tokens`]) -> [`sys`] and [`journal`].
 
 mod addressing;

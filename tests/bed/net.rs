@@ -7,6 +7,7 @@ mod input;
 mod isolation;
 mod life;
 mod networks;
+mod toolkit;
 mod worked_example;
 
 use tests::case::Case;
@@ -20,6 +21,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         faults::CASES,
         hostile::CASES,
         networks::CASES,
+        toolkit::CASES,
         worked_example::CASES,
     ]
     .into_iter()

@@ -174,7 +174,7 @@ fn nullable<'de, T: Default + Deserialize<'de>, D: serde::Deserializer<'de>>(val
 
 impl ResultView {
     /// Reads a result of any version that has interfaces and addresses.
-    pub(super) fn of(raw: &Value) -> Result<Self, ResultError> {
+    pub(crate) fn of(raw: &Value) -> Result<Self, ResultError> {
         let wire = WireResult::deserialize(raw).map_err(ResultError::Form)?;
         bound("interfaces", &wire.interfaces)?;
         bound("addresses", &wire.ips)?;

@@ -1,5 +1,7 @@
 //! What became of a pod's networks and why, in lines for people. Pure; called when a pod is inspected.
 
+mod said;
+
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -13,6 +15,8 @@ pub(super) fn explain(record: &Record) -> Vec<String> {
     let mut lines = Vec::new();
     for attachment in &record.attachments {
         lines.push(network(attachment));
+        let result = attachment.result.as_ref();
+        lines.extend(result.map(|result| format!("network `{}`: {}", attachment.network.name(), said::said(result))));
     }
     for nic in record.net.iter().flat_map(|net| &net.nics) {
         lines.extend(of_nic(nic, record));

@@ -11,6 +11,7 @@ use tests::world::World;
 
 const DOCUMENT: &str = include_str!("../../../docs/cni-integration.md");
 const HEADING: &str = "## A worked example";
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// An emulated machine boots in it.
 const DEADLINE: Duration = Duration::from_secs(240);
 const SCRIPT_DEADLINE: Duration = Duration::from_secs(200);
@@ -25,8 +26,7 @@ fn run(bed: &Bed) -> Result<()> {
     fs::create_dir_all("/run/netns")?;
     // The reader's PATH: what is under test, and a ping, which a reader has.
     symlink("/bin/busybox", tools.join("ping"))?;
-    let path = std::env::var("PATH").unwrap_or_default();
-    let path = format!("{}:{}:{path}", bed.dir.join("bin").display(), tools.display());
+    let path = format!("{}:{}:{PATH}", bed.dir.join("bin").display(), tools.display());
     let (kernel, initrd) = (bed.config.guest("tiny.vmlinuz")?, bed.config.guest("tiny.initrd")?);
     let before = World::look()?;
     let mut reader = command("bash", ["-euxo", "pipefail", "-c", &script]);
