@@ -24,7 +24,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{read, write};
-use proto::tap::{Attach, DataPath, MacAddr};
+use proto::tap::{Attach, DataPath, MacAddr, PodId};
 use tests::case::Bed;
 use tests::command::sh;
 use tests::net_node::{attach, pod_id};
@@ -67,6 +67,7 @@ struct Costs {
 
 /// A pod, and the namespace that stands for its guest's stack.
 struct Subject {
+    pod: PodId,
     tap: TakenTap,
     mac: MacAddr,
     ip: Ipv4Addr,
@@ -91,6 +92,10 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
         subject.wait_connected(&peer)?;
     }
     let rounds: Vec<Vec<Costs>> = (0..ROUNDS).map(|_| round(&subjects, &peer)).collect::<Result<_>>()?;
+    for subject in subjects {
+        subject.end(node)?;
+    }
+    peer.end()?;
     let (bridge, tc, ebpf, macvtap) = (DataPath::Bridge, DataPath::Tc, DataPath::Ebpf, DataPath::Macvtap);
     let row = |name, unit, target, of: fn(&Costs) -> f64, ours, baseline| {
         let at = |path| PATHS.iter().position(|at| *at == path);
@@ -153,14 +158,14 @@ impl Subject {
             .find_map(|at| if let ipnetwork::IpNetwork::V4(at) = at { Some(at.ip()) } else { None });
         let ip = ip.context("no IPv4 address")?;
         let tap = TakenTap::of(bed, &node.net, &pod)?;
-        let guest = netns::create(&format!("vt-guest{n}"))?;
+        let guest = netns::create(&guest_name(&pod))?;
         let guest_tap = inside(&guest, || create_tap_with_header("eth0", tap.header_len()))?;
         for tap in [tap.descriptor(), guest_tap.as_fd()] {
             take_offloads(tap)?;
         }
         run_in(&guest, &format!("ip link set eth0 address {} mtu {} up", nic.mac, nic.mtu))?;
         run_in(&guest, &format!("ip addr add {ip}/24 dev eth0"))?;
-        Ok(Self { tap, mac: nic.mac, ip, guest, guest_tap })
+        Ok(Self { pod, tap, mac: nic.mac, ip, guest, guest_tap })
     }
 
     /// The kernel takes up to a second to let frames out of a tap that has just been opened.
@@ -169,6 +174,12 @@ impl Subject {
             write(&peer.socket, &frame(self.mac, peer.mac, SINK_IP, self.ip))?;
             Ok(self.tap.receive(Duration::from_millis(20))?.is_some().then_some(()))
         })
+    }
+
+    fn end(self, node: &Node) -> Result<()> {
+        drop((self.tap, self.guest_tap));
+        netns::remove(&guest_name(&self.pod))?;
+        node.net.detach(&self.pod)
     }
 
     /// Nanoseconds per frame to the peer, from the first write until the last is counted.
@@ -266,6 +277,12 @@ impl Peer {
         Ok(Self { netns, mac, socket, counters })
     }
 
+    /// Its link goes with it.
+    fn end(self) -> Result<()> {
+        drop((self.socket, self.counters));
+        netns::remove(PEER)
+    }
+
     /// How many frames its link received.
     fn received(&self) -> Result<u64> {
         let mut text = [0; 4096];
@@ -274,6 +291,10 @@ impl Peer {
         let line = text.lines().find_map(|line| line.trim_start().strip_prefix("eth0:")).context("no counters")?;
         Ok(line.split_whitespace().nth(1).context("no counter of packets")?.parse()?)
     }
+}
+
+fn guest_name(pod: &PodId) -> String {
+    format!("vt-guest-{pod}")
 }
 
 fn link(netns: &Path) -> Result<serde_json::Value> {
