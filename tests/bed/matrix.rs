@@ -153,7 +153,7 @@ fn as_a_process(caller: Caller<'_>, row: &Row, wires: &Wires) -> Result<View> {
     let seen = View::of(caller.netns, "eth0", &row.family.destinations(), row.shape.bound)?;
     if (row.shape.verdict)(row.path) == Verdict::Works {
         let own = addresses(caller.netns, "eth0")?;
-        for far in row.family.far() {
+        for far in row.family.far().into_iter().chain(row.family.beyond()) {
             let source = match row.shape.bound {
                 Bound::Free => None,
                 Bound::ToLink => Some("eth0".to_owned()),
