@@ -14,8 +14,9 @@ pub const DEFAULT_FILE: &str = "/etc/virtlet/tapmanager.toml";
 
 /// Longest path of a socket: `sun_path` of unix(7), less the closing zero.
 const MAX_SOCKET_PATH: usize = 107;
-/// A pod's descriptors travel in one message, which has room for 253; a queue and its vhost are two.
-const MAX_QUEUES: u16 = 64;
+/// A pod's descriptors travel in one message, which has room for 253: those of 15 NICs, where a queue and its vhost-net
+/// are two.
+pub(crate) const MAX_QUEUES: u16 = 8;
 const HOUR: Duration = Duration::from_secs(3600);
 /// RFC 2131 section 3.3: all ones would be "for ever".
 const MAX_LEASE: Duration = Duration::from_secs(u32::MAX as u64 - 1);
@@ -250,7 +251,7 @@ impl Config {
             return refuse("collect_every_s", "is not between 0 and 86400");
         }
         if !(1..=MAX_QUEUES).contains(&self.max_queues) {
-            return refuse("max_queues", "is not between 1 and 64");
+            return refuse("max_queues", "is not between 1 and 8");
         }
         if self.handoff_socket().as_os_str().len() > MAX_SOCKET_PATH {
             return refuse("run_dir", "is too long: a socket's path has at most 107 bytes");

@@ -263,7 +263,9 @@ fn open_here(nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
     let links = link::links(&mut Netlink::open()?)?;
     let open = |(place, nic): (usize, &Nic)| {
         let name = tap_name(place);
-        let Some(link) = links.iter().find(|link| link.name == name) else { return Err(TapError::Absent { name }.into()) };
+        let Some(link) = links.iter().find(|link| link.name == name) else {
+            return Err(TapError::Absent { name }.into());
+        };
         let queues = open_queues(nic, link)?;
         let count = if vhost { queues.len() } else { 0 };
         let vhost = vhost::open(Path::new(vhost::DEVICE), count).map_err(JoinError::Vhost)?;

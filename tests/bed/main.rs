@@ -5,8 +5,8 @@
 //! bed demo                      the whole chain once, in view
 //! bed bench [--strict] [GROUP]  measures, prints a table, writes a report
 //! ```
-//! Inside only: `enter`, `case`, `demo-inside`, `get`, `node-agent` (in the emulated node), and `fake-emulator`, which
-//! stands where QEMU would.
+//! Inside only: `enter`, `case`, `demo-inside`, `get`, `node-agent` (in the emulated node), and `fake-emulator` and
+//! `give-away`, which stand where QEMU would.
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
 mod bench;
@@ -26,7 +26,7 @@ use std::sync::LazyLock;
 
 use anyhow::Result;
 use tests::case::Case;
-use tests::{cell, guest, handoff, runner};
+use tests::{cell, guest, handoff, runner, taken};
 
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
     own::CASES
@@ -60,6 +60,7 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         ["node-agent"] => runner::serve(&CASES)?,
         ["get", socket, token] => handoff::get(Path::new(socket), token)?,
         [guest::FAKE_EMULATOR, ..] => guest::emulate(&args)?,
+        [taken::GIVE_AWAY, ..] => taken::give_away(&args)?,
         _ => return Ok(runner::run(args, &CASES).exit_code()),
     }
     Ok(ExitCode::SUCCESS)

@@ -2,6 +2,7 @@
 
 mod faults;
 mod handoff;
+mod hostile;
 mod input;
 mod isolation;
 mod life;
@@ -10,7 +11,7 @@ mod networks;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES, networks::CASES]
+    [life::CASES, isolation::CASES, handoff::CASES, input::CASES, faults::CASES, hostile::CASES, networks::CASES]
         .into_iter()
         .flatten()
         .copied()

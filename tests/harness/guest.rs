@@ -221,9 +221,14 @@ impl Guest {
 /// A command that runs `vmwrapper` as libvirt would, for a machine with one NIC, and with the fake emulator behind it.
 #[must_use]
 pub fn vmwrapper(bed: &Bed, node: &NetNode, token: &Token) -> Command {
+    vmwrapper_before(bed, node, token, FAKE_EMULATOR)
+}
+
+/// A command that runs `vmwrapper` as libvirt would, with an emulator of the bed behind it.
+pub(crate) fn vmwrapper_before(bed: &Bed, node: &NetNode, token: &Token, emulator: &str) -> Command {
     let mut command = Command::new(bed.vmwrapper());
     command
-        .arg(FAKE_EMULATOR)
+        .arg(emulator)
         .env_clear()
         .env("VIRTLET_HANDOFF", node.handoff_socket())
         .env("VIRTLET_TOKEN", token.as_str())

@@ -26,6 +26,7 @@ pub mod netns;
 pub mod node;
 pub mod raw;
 pub mod runner;
+pub mod taken;
 pub mod traffic;
 pub mod view;
 pub mod wait;

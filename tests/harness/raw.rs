@@ -1,8 +1,5 @@
 //! The kernel calls that no safe crate has: opening a tap, and a packet socket on one link.
-#![expect(
-    unsafe_code,
-    reason = "TUNSETIFF, TUNSETOFFLOAD, TUNGETVNETHDRSZ and bind of a packet socket have no safe wrapper"
-)]
+#![expect(unsafe_code, reason = "ioctls of taps and bind of a packet socket have no safe wrapper")]
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -17,8 +14,9 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 mod ioctl {
     use nix::libc;
     nix::ioctl_write_ptr_bad!(set_iff, libc::TUNSETIFF, libc::ifreq);
-    nix::ioctl_write_int_bad!(set_offload, libc::TUNSETOFFLOAD);
     nix::ioctl_read_bad!(get_vnet_header_len, libc::TUNGETVNETHDRSZ, libc::c_int);
+    nix::ioctl_write_ptr_bad!(set_vnet_header_len, libc::TUNSETVNETHDRSZ, libc::c_int);
+    nix::ioctl_write_int_bad!(set_offloads, libc::TUNSETOFFLOAD);
 }
 
 /// Makes a tap in the calling thread's network namespace: plain Ethernet frames, gone with its descriptor.
@@ -26,6 +24,33 @@ mod ioctl {
 /// # Errors
 /// When the kernel refuses, or the name is too long.
 pub fn create_tap(name: &str) -> Result<OwnedFd> {
+    create(name, 0)
+}
+
+/// Makes a tap as [`create_tap`] does, whose frames come behind a virtio header of `header` bytes.
+///
+/// # Errors
+/// When the kernel refuses, or the name is too long.
+pub fn create_tap_with_header(name: &str, header: usize) -> Result<OwnedFd> {
+    let tap = create(name, libc::IFF_VNET_HDR)?;
+    let len = libc::c_int::try_from(header)?;
+    // SAFETY: the kernel reads one int, which outlives the call.
+    unsafe { ioctl::set_vnet_header_len(tap.as_raw_fd(), &raw const len) }.context("no header of that length")?;
+    Ok(tap)
+}
+
+/// Tells the kernel that who reads `tap` takes frames without checksums and TCP unsegmented, as QEMU does for a guest.
+///
+/// # Errors
+/// When `tap` is no tap.
+pub fn take_offloads(tap: BorrowedFd<'_>) -> Result<()> {
+    let all = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    // SAFETY: takes a number.
+    unsafe { ioctl::set_offloads(tap.as_raw_fd(), all.try_into()?) }.context("no offloads")?;
+    Ok(())
+}
+
+fn create(name: &str, flags: libc::c_int) -> Result<OwnedFd> {
     let tun = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
     if name.len() >= libc::IFNAMSIZ {
         bail!("link name `{name}` is too long");
@@ -35,7 +60,7 @@ pub fn create_tap(name: &str) -> Result<OwnedFd> {
     for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *slot = byte.cast_signed();
     }
-    request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_TAP | libc::IFF_NO_PI)?;
+    request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_TAP | libc::IFF_NO_PI | flags)?;
     // SAFETY: the kernel reads one `ifreq`, which outlives the call.
     unsafe { ioctl::set_iff(tun.as_raw_fd(), &raw const request) }
         .with_context(|| format!("failed to make tap `{name}`"))?;
@@ -60,7 +85,7 @@ pub fn tap_header_len(tap: BorrowedFd<'_>) -> Result<usize> {
 /// When `tap` is no tap.
 pub fn without_offloads(tap: BorrowedFd<'_>) -> Result<()> {
     // SAFETY: takes a number, on an open descriptor.
-    unsafe { ioctl::set_offload(tap.as_raw_fd(), 0) }.context("no tap to agree with")?;
+    unsafe { ioctl::set_offloads(tap.as_raw_fd(), 0) }.context("no tap to agree with")?;
     Ok(())
 }
 

@@ -24,8 +24,9 @@ const DIRS: [&str; 7] = [
     "/var/lib/kubelet/pods",
 ];
 
-/// Outlive pods by design: what host-local keeps beside its addresses, and the directory of results.
+/// Outlive pods by design: what host-local keeps beside its addresses.
 const LASTING: [&str; 6] = [
+    // Ours, as other runtimes have it; what is in it must go.
     "/var/lib/cni/results",
     "/var/lib/cni/networks",
     "/var/lib/cni/networks/vtnet",

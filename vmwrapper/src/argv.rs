@@ -21,6 +21,8 @@ pub(crate) struct Nic {
     pub(crate) slot: PciSlot,
     /// At least one.
     pub(crate) queues: Vec<OwnedFd>,
+    /// Of `/dev/vhost-net`: none, or one for each queue, whose frames the kernel moves then.
+    pub(crate) vhost: Vec<OwnedFd>,
 }
 
 /// `args` as they were, then a `-netdev` and a `-device` for each NIC.
@@ -32,14 +34,25 @@ pub(crate) fn extend(mut args: Vec<OsString>, nics: &[Nic]) -> Vec<OsString> {
 }
 
 fn netdev(index: usize, nic: &Nic) -> String {
-    let numbers: Vec<String> = nic.queues.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
-    let key = if numbers.len() == 1 { "fd" } else { "fds" };
-    format!("tap,id=vw{index},{key}={},vhost=off", numbers.join(":"))
+    let queues = descriptors("fd", &nic.queues);
+    let vhost = if nic.vhost.is_empty() {
+        "vhost=off".to_owned()
+    } else {
+        format!("vhost=on,{}", descriptors("vhostfd", &nic.vhost))
+    };
+    format!("tap,id=vw{index},{queues},{vhost}")
+}
+
+/// `key=3` or `keys=3:4`: one queue is another option than several.
+fn descriptors(key: &str, fds: &[OwnedFd]) -> String {
+    let numbers: Vec<String> = fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+    let plural = if numbers.len() == 1 { "" } else { "s" };
+    format!("{key}{plural}={}", numbers.join(":"))
 }
 
 fn device(index: usize, nic: &Nic) -> String {
     // No value needs escaping: numbers, and a MAC address as we print it.
-    let Nic { mac, mtu, slot, queues } = nic;
+    let Nic { mac, mtu, slot, queues, .. } = nic;
     let queues = match queues.len() {
         1 => String::new(),
         // An MSI-X vector for each direction of each queue, one for the control queue and one for configuration.

@@ -20,13 +20,15 @@ pub(crate) enum HandoffError {
     Count { nics: usize, slots: usize },
     #[error("tapmanager gave NIC {0} without a queue")]
     NoQueue(usize),
+    #[error("tapmanager gave NIC {nic} {vhost} vhost descriptors for {queues} queues")]
+    Vhost { nic: usize, vhost: usize, queues: usize },
 }
 
 impl HandoffError {
     /// Whether the two sides do not understand each other, rather than one of them not answering or saying no.
     pub(crate) fn is_of_protocol(&self) -> bool {
         match self {
-            Self::Count { .. } | Self::NoQueue(_) => true,
+            Self::Count { .. } | Self::NoQueue(_) | Self::Vhost { .. } => true,
             Self::Client(ClientError::Refused(body)) => matches!(body.code, ErrorCode::Version | ErrorCode::BadRequest),
             Self::Client(ClientError::Wire { cause, .. }) => matches!(cause, WireError::Truncated),
             Self::Client(ClientError::Codec { .. } | ClientError::WrongReply) => true,
@@ -39,9 +41,9 @@ impl HandoffError {
         match self {
             Self::Client(ClientError::Refused(_) | ClientError::Connect { .. }) => None,
             Self::Client(ClientError::Deadline { .. } | ClientError::Wire { .. }) => Some("see tapmanager's log"),
-            Self::Client(ClientError::Codec { .. } | ClientError::WrongReply) | Self::NoQueue(_) => {
-                Some("install vmwrapper and tapmanager of one release")
-            }
+            Self::Client(ClientError::Codec { .. } | ClientError::WrongReply)
+            | Self::NoQueue(_)
+            | Self::Vhost { .. } => Some("install vmwrapper and tapmanager of one release"),
             Self::Count { .. } => Some("delete the pod, so that it is made anew"),
         }
     }
@@ -63,12 +65,16 @@ pub(crate) fn fetch(
     }
     let mut fds = fds.into_iter();
     let place = |(index, (nic, &slot)): (usize, (&proto::tap::HandoffNic, &PciSlot))| {
-        // The client has seen to it that there are as many descriptors as queues.
+        // The client has seen to it that there are as many descriptors as are announced.
         let queues: Vec<OwnedFd> = fds.by_ref().take(nic.queues.into()).collect();
+        let vhost: Vec<OwnedFd> = fds.by_ref().take(nic.vhost.into()).collect();
         if queues.is_empty() {
             return Err(HandoffError::NoQueue(index));
         }
-        Ok(Nic { mac: nic.mac, mtu: nic.mtu, slot, queues })
+        if !vhost.is_empty() && vhost.len() != queues.len() {
+            return Err(HandoffError::Vhost { nic: index, vhost: vhost.len(), queues: queues.len() });
+        }
+        Ok(Nic { mac: nic.mac, mtu: nic.mtu, slot, queues, vhost })
     };
     handoff.nics.iter().zip(slots).enumerate().map(place).collect()
 }

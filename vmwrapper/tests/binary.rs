@@ -154,9 +154,9 @@ fn answers_that_are_not_of_the_protocol() {
     for (packet, why) in [
         (&b"hello\xff"[..], "message is not of the tap protocol: expected value at line 1 column 1"),
         (b"{}", "message is not of the tap protocol: missing field `v`"),
-        (br#"{"v":2,"x":[]}"#, "peer speaks tap protocol 2, this program speaks 1; install one release of both"),
-        (br#"{"v":1,"fds":1,"body":{"ok":{"nics":{"nics":[]}}}}"#, "message announces 1 descriptors, 0 came"),
-        (br#"{"v":1,"fds":0,"body":{"ok":{"nics":{"nics":[{"mac":"02:00:00:00:00:01\",\"x\":\"","mtu":1,"queues":1}]}}}}"#, "is not six pairs of hex digits joined by colons"),
+        (br#"{"v":1,"x":[]}"#, "peer speaks tap protocol 1, this program speaks 2; install one release of both"),
+        (br#"{"v":2,"fds":1,"body":{"ok":{"nics":{"nics":[]}}}}"#, "message announces 1 descriptors, 0 came"),
+        (br#"{"v":2,"fds":0,"body":{"ok":{"nics":{"nics":[{"mac":"02:00:00:00:00:01\",\"x\":\"","mtu":1,"queues":1}]}}}}"#, "is not six pairs of hex digits joined by colons"),
     ] {
         let server = Server::start(Answer::Packet(packet.into()));
         let output = pod(&server.path).arg("-S").output().expect("runs");
@@ -178,6 +178,26 @@ fn descriptors_and_nics_that_do_not_match() {
         let server = Server::start(Answer::Nics(nics(queues), sent));
         let output = pod(&server.path).env("VIRTLET_NICS", slots).arg("-S").output().expect("runs");
         fails_like(&output, 76, why);
+    }
+}
+
+#[test]
+fn descriptors_of_vhost_follow_the_queues_and_are_as_many() {
+    for (vhost, outcome) in [(1, None), (2, Some("tapmanager gave NIC 0 2 vhost descriptors for 1 queues; install"))] {
+        let mut handoff = nics(&[1]);
+        handoff.nics[0].vhost = vhost;
+        let server = Server::start(Answer::Nics(handoff, 1 + usize::from(vhost)));
+        let output = pod(&server.path).env("VIRTLET_NICS", "0x10").arg("-S").output().expect("runs");
+        if let Some(why) = outcome {
+            fails_like(&output, 76, why);
+            continue;
+        }
+        let said = Said::of(&output);
+        let file_of = |key: &str| {
+            let number = said.args[2].split(',').find_map(|option| option.strip_prefix(key)).expect("named");
+            said.fds.iter().find_map(|(fd, file)| (fd == number).then_some(file.as_str())).expect("inherited")
+        };
+        assert_eq!((file_of("fd="), file_of("vhostfd=")), ("/dev/zero", "/dev/full"));
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{IfName, MacAddr, PodId, Token};
 
 /// What `controld` asks of `tapmanager`.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, on its way to the wire")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {

@@ -2,6 +2,7 @@
 
 mod bed;
 mod clients;
+mod clients6;
 mod flood;
 
 use std::net::Ipv6Addr;
@@ -30,7 +31,7 @@ fn nic(addresses: &[&str], routes: &[(&str, &str)]) -> Nic {
 
 fn dns() -> Dns {
     Dns {
-        servers: vec!["10.96.0.10".parse().unwrap()],
+        servers: ["10.96.0.10", "fd00:10::10"].map(|server| server.parse().unwrap()).to_vec(),
         searches: ["default.svc.cluster.local", "svc.cluster.local", "cluster.local"].map(str::to_owned).to_vec(),
         options: vec!["ndots:5".to_owned()],
     }
@@ -84,6 +85,16 @@ fn alone(lease: Duration) -> Servers {
         ("0.0.0.0/0", "10.77.0.1"),
     ];
     servers(&nic(&["10.77.0.2/24"], &routes), lease)
+}
+
+/// As the bridge plugin makes them.
+fn bridged6() -> Servers {
+    servers(&nic(&["fd00::2/64"], &[("fd00::/64", ""), ("::/0", "fd00::1")]), DAY)
+}
+
+/// As Calico makes them.
+fn alone6() -> Servers {
+    servers(&nic(&["fd00::2/128"], &[("::/0", "fe80::1")]), DAY)
 }
 
 #[test]

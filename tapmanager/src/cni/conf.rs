@@ -172,14 +172,18 @@ impl From<NetworkList> for Value {
     fn from(list: NetworkList) -> Self {
         let versions: Vec<_> = list.versions.iter().map(|version| version.as_str()).collect();
         let plugins: Vec<_> = list.plugins.into_iter().map(|plugin| Self::Object(plugin.conf)).collect();
-        json!({
+        let mut value = json!({
             "name": list.name,
             "cniVersion": versions.last(),
             "cniVersions": versions,
             "disableCheck": list.disable_check,
-            "disableGC": list.disable_gc,
             "plugins": plugins,
-        })
+        });
+        // Younger than the journal's first files, which are to stay as they are.
+        if list.disable_gc {
+            value["disableGC"] = true.into();
+        }
+        value
     }
 }
 

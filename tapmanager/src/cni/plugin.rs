@@ -137,8 +137,6 @@ pub(super) fn request(
     conf.remove("cniVersions");
     conf.insert("name".to_owned(), network.into());
     conf.insert("cniVersion".to_owned(), version.as_str().into());
-    // libcni takes out all that only the runtime may put in.
-    conf.remove("prevResult");
     if let Some(prev) = prev {
         conf.insert("prevResult".to_owned(), prev.clone());
     }

@@ -39,7 +39,7 @@ fn every_key_takes_effect() {
         dhcp_lease_s = 4294967294
         data_path = "bridge"
         anti_spoof = false
-        max_queues = 64
+        max_queues = 7
         vhost = "off"
         multus_dir = "/m"
         cni_cache_dir = "/k"
@@ -69,7 +69,7 @@ fn every_key_takes_effect() {
             dhcp_lease: Duration::from_secs(4_294_967_294),
             data_path: DataPath::Bridge,
             anti_spoof: false,
-            max_queues: 64,
+            max_queues: 7,
             vhost: Vhost::Off,
             multus_dir: "/m".into(),
             cni_cache_dir: "/k".into(),
@@ -106,7 +106,7 @@ fn refusals_name_the_key_and_the_line() {
         "dhcp_lease_s = 4294967295",
         "data_path = \"ovs\"",
         "max_queues = 0",
-        "max_queues = 65",
+        "max_queues = 9",
         "vhost = true",
         "multus_dir = \"m\"",
         "collect_every_s = 86401",

@@ -6,7 +6,7 @@
 //!
 //! | link | dropped |
 //! |---|---|
-//! | tap (guest to outside) | DHCP, as it is answered in the pod and as a guest serves nobody: UDP to ports 67 and 68 over IPv4, to 546 and 547 over IPv6; ICMPv6 133 (router solicitation, answered in the pod), 134 (router advertisement) and 137 (redirect) |
+//! | tap (guest to outside) | DHCP, as it is answered in the pod and as a guest serves nobody: UDP to ports 67 and 68 and from 67 over IPv4, to 546 and 547 and from 547 over IPv6; ICMPv6 133 (router solicitation, answered in the pod), 134 (router advertisement) and 137 (redirect) |
 //! | tap, guest held to its identity | all but IPv4, IPv6 and ARP, hence LLC and spanning tree too; VLAN tags; source MAC other than the guest's; the rest of the next table |
 //! | CNI's link (outside to guest) | source MAC is the guest's (a bridge in hairpin mode reflects its broadcasts); destination is another station (a bridge floods); UDP to 68 over IPv4 and to 546 over IPv6: foreign DHCP; ICMPv6 type 134: foreign router advertisements |
 //! | all | frames that cannot be judged: IP or UDP header cut off or of another version, more than one VLAN tag, more than [`ipv6::MAX_EXTENSIONS`] IPv6 extension headers |
@@ -104,6 +104,8 @@ struct Rules<'a> {
     udp4: &'a [u32],
     /// The same over IPv6.
     udp6: &'a [u32],
+    /// Ports that no UDP is let through from, over IPv4 and over IPv6.
+    from: [&'a [u32]; 2],
     /// Types of ICMPv6 that are not let through.
     icmp6: &'a [u32],
     /// Who the sender must be.
@@ -143,6 +145,7 @@ impl Guard {
                 Rules {
                     udp4: &[DHCPV4_SERVER, DHCPV4_CLIENT],
                     udp6: &[DHCPV6_SERVER, DHCPV6_CLIENT],
+                    from: [&[DHCPV4_SERVER], &[DHCPV6_SERVER]],
                     icmp6: &[ROUTER_SOLICITATION, ROUTER_ADVERTISEMENT, REDIRECT],
                     identity: identity.as_ref(),
                 }
@@ -157,7 +160,7 @@ impl Guard {
                 asm.jump(exits.drop);
                 asm.bind(foreign);
                 let (udp4, udp6, icmp6) = (&[DHCPV4_CLIENT], &[DHCPV6_CLIENT], &[ROUTER_ADVERTISEMENT]);
-                Rules { udp4, udp6, icmp6, identity: None }
+                Rules { udp4, udp6, from: [&[], &[]], icmp6, identity: None }
             }
         };
         judge(&mut asm, &rules, exits);

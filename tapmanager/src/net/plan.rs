@@ -21,6 +21,7 @@ use proto::tap::{DataPath, IfName, MacAddr, Nic};
 use super::filter::TooManyAddresses;
 use super::observe::Observed;
 use super::{Reported, Wish, bridge_name, tap_name};
+use crate::config::MAX_QUEUES;
 use crate::sys::link::{Address, Link};
 
 pub(crate) mod routes;
@@ -30,9 +31,7 @@ pub(crate) use step::{Guards, Step, steps};
 
 /// As many PCI slots as `vmwrapper` has for NICs.
 pub(crate) const MAX_NICS: usize = 15;
-/// Most queues of a NIC, so that those of [`MAX_NICS`], each with a vhost descriptor, go into one message of at most
-/// 253 descriptors.
-const MAX_QUEUES: u16 = 8;
+/// All queues of all NICs, each with its vhost descriptor, go into one message.
 const _: () = assert!(MAX_NICS * MAX_QUEUES as usize * 2 <= proto::tap::MAX_FDS);
 
 /// What is to be done and what comes of it.
@@ -198,11 +197,7 @@ pub(crate) fn plan(observed: &Observed, reported: &[Reported], wish: &Wish) -> R
     Ok(plan)
 }
 
-fn links_of<'a>(
-    observed: &'a Observed,
-    network: &Reported,
-    reported: &[Reported],
-) -> Result<Vec<&'a Link>, PlanError> {
+fn links_of<'a>(observed: &'a Observed, network: &Reported, reported: &[Reported]) -> Result<Vec<&'a Link>, PlanError> {
     let mut links: Vec<&Link> = Vec::new();
     for name in &network.links {
         let link = observed.links.iter().find(|link| link.name == *name);
@@ -264,7 +259,9 @@ fn usable_mac(observed: &Observed, link: &Link) -> Result<MacAddr, PlanError> {
         // nothing, and the guard would take other pods' frames for reflections.
         Some(kind @ "ipvlan") => return refuse(kind, "use macvlan, bridge or ptp"),
         // What comes out of it is for the program that holds it, so behind it is the namespace and no network.
-        Some(kind @ "tun") => return refuse(kind, "use a plugin that makes an ordinary pod link, such as bridge or ptp"),
+        Some(kind @ "tun") => {
+            return refuse(kind, "use a plugin that makes an ordinary pod link, such as bridge or ptp");
+        }
         _ => {}
     }
     if !link.ethernet {

@@ -68,7 +68,8 @@ impl Standing {
     pub(crate) fn look(netlink: &mut Netlink, nics: &[Guarded]) -> Result<Self, NetlinkError> {
         let links = link::links(netlink)?;
         let (addresses, routes) = (link::addresses(netlink)?, link::routes(netlink)?);
-        let mut standing = Self { observed: Observed { links, addresses, routes, ..Observed::default() }, ours: vec![] };
+        let mut standing =
+            Self { observed: Observed { links, addresses, routes, ..Observed::default() }, ours: vec![] };
         for (place, Guarded { nic, .. }) in nics.iter().enumerate() {
             for (name, hook) in hooks(nic, place) {
                 if let Some(index) = standing.link(&name).map(|link| link.index) {

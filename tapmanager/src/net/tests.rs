@@ -152,6 +152,7 @@ fn whichever_step_fails_the_namespace_is_as_before() {
         let mut failed = 0;
         let joined = loop {
             let faults = Arc::new(Faults::after_step(failed + 1));
+            let events = bed.pod.inside(Events::here).expect("entered");
             match join(&bed.pod, &reported, &wish(), &faults).await {
                 Ok(joined) => break joined,
                 Err(JoinError::Apply(error)) => {
@@ -161,6 +162,7 @@ fn whichever_step_fails_the_namespace_is_as_before() {
                 Err(error) => panic!("{error}"),
             }
             failed += 1;
+            events.until_all_gone(if failed > 10 { &["tap0", "tap1"] } else { &["tap0"] });
             assert_eq!(bed.state(), before, "after step {failed}");
             for link in ["eth0", "net1"] {
                 assert_eq!(bed.ours(link), tc::Ours::default(), "{link} after step {failed}");

@@ -20,7 +20,7 @@ use crate::chain::Chain;
 use crate::journal::Record;
 
 /// The trouble of a pod whose server ended by itself.
-const SERVER_ENDED: &str = "a server of its guest has ended, as when a tap is removed; recover the pod";
+const SERVER_ENDED: &str = "a server of its guest has ended, which is a bug; recover the pod";
 
 /// What can be asked of a pod. The larger parts are boxed, because queues are made of these.
 #[derive(Debug)]

@@ -75,7 +75,8 @@ impl<W: World> Pods<W> {
             Ok(loaded) if loaded.unreadable.is_empty() => loaded,
             Ok(_) => {
                 // Their attachments would be taken for nobody's.
-                all.kept.push("networks were not collected, because files of the journal are not understood".to_owned());
+                all.kept
+                    .push("networks were not collected, because files of the journal are not understood".to_owned());
                 return;
             }
             Err(error) => return all.kept.push(Chain(&error).to_string()),

@@ -57,11 +57,8 @@ fn of_nic(nic: &Nic, record: &Record) -> Vec<String> {
         DataPath::Bridge => "a bridge in the pod's namespace",
         DataPath::Macvtap => "a macvtap on the link",
     };
-    let Choices { data_path, queues, .. } = record.choices;
+    let Choices { queues, .. } = record.choices;
     let mut lines = vec![format!("nic `{name}` of network `{}`: mac {}, mtu {}; {how}", nic.network, nic.mac, nic.mtu)];
-    if nic.data_path != data_path {
-        lines.push(format!("nic `{name}`: not joined by {data_path:?} as chosen, because its link does not allow it"));
-    }
     lines.push(format!("nic `{name}`: {} queues; at most {queues} by request and `max_queues`", nic.queues));
     for address in &nic.addresses {
         lines.push(format!("nic `{name}`: address {address}, {}", prefix(*address, record)));

@@ -253,7 +253,8 @@ fn reported(network: &str, ifname: &IfName, view: &ResultView) -> Reported {
 
 /// Serves one NIC until `cancel`.
 async fn address(net: Arc<PodNet>, tap: PacketSocket, servers: Servers, cancel: CancellationToken) {
-    let link = servers.open_link(&net.netns).await.unwrap_or_else(|error| {
+    let opened = cancel.run_until_cancelled(servers.open_link(&net.netns)).await;
+    let link = opened.unwrap_or(Ok(None)).unwrap_or_else(|error| {
         error!(error = %Chain(&error), "the guest's IPv6 routers cannot be found");
         None
     });

@@ -86,8 +86,7 @@ impl House {
         let boot = format!("boot {}", self.boots);
         let mut record = Record::intent(request(pod), boot, netns.clone(), CHOICES, vec![attachment]);
         record.phase = phase;
-        record.net =
-            Some(PodNet { netns: netns.clone(), nics: vec![nic(0, "eth0")], dns: proto::tap::Dns::default() });
+        record.net = Some(PodNet { netns: netns.clone(), nics: vec![nic(0, "eth0")], dns: proto::tap::Dns::default() });
         self.pods.shared.tools.journal.create(&record).expect("written");
         at(&mut self.world.state(), &netns);
     }

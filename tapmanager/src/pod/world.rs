@@ -212,7 +212,7 @@ impl Serving {
         self.cancel.cancel();
     }
 
-    /// Is cancelled when a server has ended that was not told to: its link is gone, or its socket failed for good.
+    /// Is cancelled when a server has ended that was not told to.
     pub(crate) const fn broken(&self) -> &CancellationToken {
         &self.broken
     }
@@ -241,10 +241,12 @@ impl Starter<'_> {
     pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, server: impl FnOnce(CancellationToken) -> F) {
         let (cancel, broken) = (self.0.cancel.clone(), self.0.broken.clone());
         let server = server(cancel.clone());
+        // A panic ends it as well.
+        let ended = broken.drop_guard();
         self.0.servers.spawn(async move {
             server.await;
-            if !cancel.is_cancelled() {
-                broken.cancel();
+            if cancel.is_cancelled() {
+                ended.disarm();
             }
         });
     }
@@ -291,12 +293,9 @@ impl WorldError {
             Self::Fake { culprits, .. } => {
                 culprits.iter().map(|&(plugin, absent)| Culprit { plugin, absent }).collect()
             }
-            Self::Conf(_)
-            | Self::Netns(_)
-            | Self::Join(_)
-            | Self::Sysctl(_)
-            | Self::List { .. }
-            | Self::NoNetns => Vec::new(),
+            Self::Conf(_) | Self::Netns(_) | Self::Join(_) | Self::Sysctl(_) | Self::List { .. } | Self::NoNetns => {
+                Vec::new()
+            }
         }
     }
 }

@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnetwork::{IpNetwork, Ipv6Network};
 use proto::tap::Nic;
 
-/// Router of a NIC that has none: its advertisements say what is on the link. No gateway's stand-in is the same, as no
-/// global address starts with zeros.
+/// Router of a NIC that has none: its advertisements say what is on the link.
 const NOBODY: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x7669, 0x7274, 1);
 
 /// A router as the guest sees it.
@@ -31,12 +30,12 @@ pub(super) fn of(nic: &Nic) -> Vec<Router> {
         if hop.is_multicast() || hop.is_unspecified() || hop.is_loopback() {
             continue;
         }
-        let local = hop.is_unicast_link_local();
-        let address = if local { hop } else { stand_in(hop) };
-        let router = match routers.iter_mut().find(|router| router.address == address) {
+        let gateway = Some(hop).filter(|hop| !hop.is_unicast_link_local());
+        let known = |router: &&mut Router| router.gateway.unwrap_or(router.address) == hop;
+        let router = match routers.iter_mut().find(known) {
             Some(router) => router,
             None => {
-                let gateway = (!local).then_some(hop);
+                let address = gateway.map_or(hop, |gateway| free_stand_in(gateway, nic, &routers));
                 routers.push(Router { address, gateway, default: false, routes: Vec::new() });
                 // Was just put there.
                 let Some(router) = routers.last_mut() else { continue };
@@ -80,6 +79,20 @@ pub(super) fn own_addresses(nic: &Nic) -> Vec<Ipv6Network> {
         IpNetwork::V6(_) | IpNetwork::V4(_) => None,
     };
     nic.addresses.iter().filter_map(global).collect()
+}
+
+/// The stand-in of `gateway`, or the next address that is neither another one's nor a gateway itself.
+fn free_stand_in(gateway: Ipv6Addr, nic: &Nic, routers: &[Router]) -> Ipv6Addr {
+    let mut address = stand_in(gateway);
+    let is_taken = |address: Ipv6Addr| {
+        let gateway = Some(IpAddr::V6(address));
+        routers.iter().any(|router| router.address == address)
+            || nic.routes.iter().any(|route| route.gateway == gateway)
+    };
+    while is_taken(address) {
+        address = Ipv6Addr::from_bits(address.to_bits().wrapping_add(1));
+    }
+    address
 }
 
 /// The link-local address that stands for a global one: both halves of it folded into the interface identifier, so that

@@ -6,7 +6,7 @@
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::link::{
-    BridgeStpState, InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo,
+    BridgeStpState, InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -21,16 +21,17 @@ const FORWARDED_GROUPS: u16 = 0xfff8;
 /// Makes a bridge; `EEXIST` if a link of that name is there. Its MAC address is fixed, as a bridge without one takes its
 /// ports', of which one is the guest's.
 pub(crate) fn create(netlink: &mut Netlink, name: &IfName, mac: MacAddr) -> Result<(), NetlinkError> {
+    let mut message = LinkMessage::default();
     let options = vec![
         InfoBridge::StpState(BridgeStpState::Disabled),
         InfoBridge::MulticastSnooping(false),
         InfoBridge::GroupFwdMask(FORWARDED_GROUPS),
     ];
-    let attributes = vec![
+    message.attributes = vec![
         LinkAttribute::Address(mac.octets().to_vec()),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge), LinkInfo::Data(InfoData::Bridge(options))]),
     ];
-    link::create_silent(netlink, name, attributes)
+    link::create_silent(netlink, name, message)
 }
 
 /// Has the bridge of `port` send what is for `mac` there. It replaces the entry that says "this is my own port's

@@ -13,9 +13,7 @@ use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
     LinkMessage, Stats64,
 };
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia,
-};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use proto::tap::{IfName, MacAddr};
 
@@ -148,25 +146,26 @@ pub(crate) fn shape_tap(netlink: &mut Netlink, tap: u32, mtu: u32) -> Result<(),
     netlink.change(RouteNetlinkMessage::NewLink(message), 0)
 }
 
-/// Makes a link that the namespace's own IPv6 does not speak on; takes it away again if only the first half comes about.
-/// In halves, since newer kernels refuse to be told of the IPv6 of a link that is not there yet (`EAFNOSUPPORT`).
+/// Makes a link that `message` describes, without an IPv6 address of its own, which the kernel refuses to be told in the
+/// same breath. It is gone again if that fails; `EEXIST` if a link of that name is there.
 pub(super) fn create_silent(
     netlink: &mut Netlink,
     name: &IfName,
-    mut attributes: Vec<LinkAttribute>,
+    mut message: LinkMessage,
 ) -> Result<(), NetlinkError> {
-    let named = |attributes| {
-        let mut message = LinkMessage::default();
-        message.attributes = attributes;
-        message
-    };
-    let name = || LinkAttribute::IfName(name.to_string());
-    attributes.insert(0, name());
-    netlink.change(RouteNetlinkMessage::NewLink(named(attributes)), NLM_F_CREATE | NLM_F_EXCL)?;
-    netlink.change(RouteNetlinkMessage::NewLink(named(vec![name(), silent()])), 0).inspect_err(|_| {
-        // What is reported is why it is not as it should be.
-        let _left = netlink.change(RouteNetlinkMessage::DelLink(named(vec![name()])), 0);
-    })
+    let named = LinkAttribute::IfName(name.to_string());
+    message.attributes.push(named.clone());
+    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
+    let mut quiet = LinkMessage::default();
+    quiet.attributes = vec![named.clone(), silent()];
+    let silenced = netlink.change(RouteNetlinkMessage::NewLink(quiet), 0);
+    if silenced.is_err() {
+        let mut made = LinkMessage::default();
+        made.attributes = vec![named];
+        // What counts is why it was not silenced.
+        let _ = netlink.change(RouteNetlinkMessage::DelLink(made), 0);
+    }
+    silenced
 }
 
 /// The attribute that gives a link no IPv6 address of its own, not even a link-local one.

@@ -10,9 +10,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, MacVtapMode,
-};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, LinkMessage, MacVtapMode};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, makedev, mknodat};
 use nix::unistd::read;
@@ -25,12 +23,13 @@ use super::netlink::{Netlink, NetlinkError};
 /// Makes a macvtap on the link `lower`; `EEXIST` if a link of that name is there. MAC address and MTU are those of the
 /// link.
 pub(crate) fn create(netlink: &mut Netlink, name: &IfName, lower: u32) -> Result<(), NetlinkError> {
+    let mut message = LinkMessage::default();
     let options = vec![InfoMacVtap::Mode(MacVtapMode::Passthrough)];
-    let attributes = vec![
+    message.attributes = vec![
         LinkAttribute::Link(lower),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVtap), LinkInfo::Data(InfoData::MacVtap(options))]),
     ];
-    link::create_silent(netlink, name, attributes)
+    link::create_silent(netlink, name, message)
 }
 
 /// Opens the device of the macvtap of this index `queues` times: each descriptor is a queue. The kernel does not mind if

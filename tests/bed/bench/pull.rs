@@ -17,7 +17,7 @@ use super::timed;
 const PAIRS: usize = 7;
 const FILE: &str = "random.qcow2";
 
-pub(super) fn rows(bed: &Bed, node: &Node) -> Result<Vec<Row>> {
+pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let image = bed.dir.join(FILE);
     create_image(&image)?;
     let name = node.images.offer(FILE, &image, Fault::None);

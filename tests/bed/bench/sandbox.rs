@@ -4,27 +4,19 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use proto::cri::{RemovePodSandboxRequest, StopPodSandboxRequest};
-use serde::Deserialize;
 use tests::case::Bed;
-use tests::command::{command, run};
 use tests::node::Node;
 
+use super::attach::floor;
 use super::report::{Pair, Row};
 use super::{baseline, p50, timed};
 
 const ROUNDS: usize = 9;
-const SANDBOXES: usize = 15;
+const SANDBOXES: u32 = 15;
 
-/// What `netfloor` prints.
-#[derive(Debug, Deserialize)]
-struct Floor {
-    create_us: f64,
-    delete_us: f64,
-}
-
-pub(super) fn rows(bed: &Bed, node: &Node) -> Result<Vec<Row>> {
+pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let netfloor = baseline(bed, "netfloor")?;
     let scratch = Path::new("/var/lib/virtlet/bench");
     fs::create_dir(scratch)?;
@@ -40,7 +32,7 @@ pub(super) fn rows(bed: &Bed, node: &Node) -> Result<Vec<Row>> {
             stopped.push(stop);
             durable.push(timed(|| durable_write(scratch).and_then(|()| durable_write(scratch)))?.0);
         }
-        let floor = floor(&netfloor)?;
+        let floor = floor(&netfloor, SANDBOXES)?;
         let (made, stopped, durable) = (p50(made)?, p50(stopped)?, p50(durable)?);
         creates.push(Pair { ours: made, baseline: floor.create_us });
         deletes.push(Pair { ours: stopped, baseline: floor.delete_us });
@@ -84,12 +76,6 @@ fn less_plugins<T>(node: &Node, work: impl FnOnce() -> Result<T>) -> Result<(f64
     let inside = node.net.status()?.plugin_micros - before;
     #[expect(clippy::cast_precision_loss, reason = "microseconds of a bench")]
     Ok((micros - inside as f64, made))
-}
-
-fn floor(netfloor: &Path) -> Result<Floor> {
-    let script = format!("mount -t tmpfs none /run && mkdir /run/netns && exec {} {SANDBOXES}", netfloor.display());
-    let said = run(&mut command("unshare", ["--net", "--mount", "sh", "-c", &script]))?;
-    serde_json::from_str(&said).with_context(|| format!("netfloor said `{said}`"))
 }
 
 /// The least that makes 1 KiB survive a power cut.

@@ -22,7 +22,7 @@ const PEER: &str = "peer";
 /// Below these everything belongs to one machine, but for the images.
 const OURS: [&str; 3] = ["/run/virtlet/", "/var/lib/virtlet/volumes/", "/var/lib/virtlet/console/"];
 
-pub(super) fn rows(bed: &Bed, node: &Node) -> Result<Vec<Row>> {
+pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let image = node.pull(bed, "tiny.qcow2")?;
     // Not measured: libvirt asks each emulator for its capabilities once.
     let (_, vm) = start(node, &image)?;

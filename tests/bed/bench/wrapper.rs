@@ -15,7 +15,7 @@ const SPAWNS: usize = 150;
 /// QEMU gets about as many from libvirt.
 const ARGUMENTS: usize = 200;
 
-pub(super) fn rows(bed: &Bed, _node: &Node) -> Result<Vec<Row>> {
+pub(super) fn rows(bed: &Bed, _node: &mut Node) -> Result<Vec<Row>> {
     let socket = bed.dir.join("handoff.sock");
     handoff_server::start(&socket)?;
     let emulator = baseline(bed, "nop")?;

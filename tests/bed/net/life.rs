@@ -202,5 +202,6 @@ fn address(net: &PodNet) -> Result<IpAddr> {
 fn cached_result(pod: &PodId) -> Result<serde_json::Value> {
     let path = Path::new("/var/lib/virtlet/net/pods").join(format!("{pod}.json"));
     let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(path)?)?;
-    record.get("result").filter(|result| result.is_object()).cloned().context("no result on record")
+    let result = record.pointer("/attachments/0/result").filter(|result| result.is_object());
+    result.cloned().context("no result on record")
 }

@@ -190,5 +190,5 @@ fn checked_by_the_plugin(sandbox: &str, network: &Network) -> Result<()> {
     let record = fs::read_to_string(format!("/var/lib/virtlet/net/pods/{sandbox}.json"))?;
     let record: serde_json::Value = serde_json::from_str(&record)?;
     let netns = Path::new("/run/netns").join(format!("virtlet-{sandbox}"));
-    cni::check(&cni::debian_plugins(), network, sandbox, &netns, &record["result"])
+    cni::check(&cni::debian_plugins(), network, sandbox, &netns, &record["attachments"][0]["result"])
 }

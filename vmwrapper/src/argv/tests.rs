@@ -11,6 +11,7 @@ fn nic(last_byte: u8, slot: &str, queues: usize) -> Nic {
         mtu: 1450,
         slot: PciSlot::of(slot),
         queues: (0..queues).map(|_| null()).collect(),
+        vhost: Vec::new(),
     }
 }
 
@@ -19,9 +20,16 @@ fn appended(nics: &[Nic]) -> String {
     let args = extend(Vec::new(), nics);
     let mut words: Vec<String> = args.iter().map(|arg| arg.to_str().expect("text").to_owned()).collect();
     for (word, nic) in words.iter_mut().skip(1).step_by(4).zip(nics) {
-        let numbers: Vec<String> = nic.queues.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
-        let names: Vec<String> = (0..numbers.len()).map(|queue| format!("Q{queue}")).collect();
-        *word = word.replace(&format!("={},", numbers.join(":")), &format!("={},", names.join(":")));
+        for (letter, fds) in [("Q", &nic.queues), ("V", &nic.vhost)].into_iter().filter(|(_, fds)| !fds.is_empty()) {
+            let numbers: Vec<String> = fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+            let names: Vec<String> = (0..numbers.len()).map(|place| format!("{letter}{place}")).collect();
+            let (given, named) = (format!("={}", numbers.join(":")), format!("={}", names.join(":")));
+            let options = word.split(',').map(|option| match option.strip_suffix(&given) {
+                Some(key) => format!("{key}{named}"),
+                None => option.to_owned(),
+            });
+            *word = options.collect::<Vec<_>>().join(",");
+        }
     }
     words.join("\n")
 }
@@ -47,6 +55,25 @@ fn two_nics_one_of_three_queues() {
     tap,id=vw1,fd=Q0,vhost=off
     -device
     {"driver":"virtio-net-pci","netdev":"vw1","id":"vwnet1","mac":"02:00:00:00:00:02","host_mtu":1450,"bus":"pcie.0","addr":"0x1e"}
+    "#);
+}
+
+#[test]
+fn the_kernel_moves_the_frames_of_queues_with_vhost() {
+    let with_vhost = |queues| {
+        let mut nic = nic(1, "0x10", queues);
+        nic.vhost = (0..queues).map(|_| File::open("/dev/null").expect("null").into()).collect();
+        nic
+    };
+    insta::assert_snapshot!(appended(&[with_vhost(1), with_vhost(2)]), @r#"
+    -netdev
+    tap,id=vw0,fd=Q0,vhost=on,vhostfd=V0
+    -device
+    {"driver":"virtio-net-pci","netdev":"vw0","id":"vwnet0","mac":"02:00:00:00:00:01","host_mtu":1450,"bus":"pcie.0","addr":"0x10"}
+    -netdev
+    tap,id=vw1,fds=Q0:Q1,vhost=on,vhostfds=V0:V1
+    -device
+    {"driver":"virtio-net-pci","netdev":"vw1","id":"vwnet1","mac":"02:00:00:00:00:01","host_mtu":1450,"mq":true,"vectors":6,"bus":"pcie.0","addr":"0x10"}
     "#);
 }
 

@@ -77,7 +77,7 @@ fn serve(connection: &OwnedFd, answer: Answer) -> Token {
                 .map(|path| File::open(path).expect("opens"))
                 .collect();
             let fds: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
-            let announced = handoff.nics.iter().map(|nic| usize::from(nic.queues)).sum();
+            let announced = handoff.nics.iter().map(|nic| usize::from(nic.queues + nic.vhost)).sum();
             let packet = encode_reply(Ok(&HandoffReply::Nics(handoff)), announced).expect("encodes");
             send(connection.as_fd(), &packet, &fds).expect("sends");
         }

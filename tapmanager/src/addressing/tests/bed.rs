@@ -1,12 +1,13 @@
 //! A veth with the servers on one end and a real client on the other.
 //!
 //! A thread leaves the machine's network, mount and UTS namespaces and serves from there; the client's end of the veth is
-//! in one more network namespace. `/etc` is a copy and `/run` is empty, so what the scripts write is seen by the test
+//! in one more network namespace. Beside the servers is the CNI's link, a second veth, with a router on its other end.
+//! `/etc` is a copy, `/run` and `/var/lib` are empty, so what the scripts write is seen by the test
 //! alone, and no client finds a bus or a daemon of the machine.
 
 use std::fs;
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -17,6 +18,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::unix::pipe::{OpenOptions, Receiver};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -26,12 +29,15 @@ use crate::net::filter::guest_requests;
 use crate::sys::bpf::Program;
 use crate::sys::netns::Netns;
 
+pub(super) const ROUTER_MAC: &str = "02:00:00:00:00:fd";
 /// How long a client may take to get its address; the first DISCOVER comes within seconds.
 const CLIENT_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The servers on one end of a veth, and the client's end.
 pub(super) struct Link {
     dir: tempfile::TempDir,
+    /// What the client's script says.
+    said: BufReader<Receiver>,
     /// File of the namespace that the client's end is in.
     netns: PathBuf,
     /// To [`supervise`].
@@ -95,12 +101,12 @@ impl Link {
         path
     }
 
-    /// What the client's script says, as soon as it does.
-    pub(super) async fn said(&self) -> String {
-        let path = self.path("said");
-        let read = tokio::task::spawn_blocking(move || fs::read_to_string(path).unwrap());
-        let text = timeout(CLIENT_DEADLINE, read).await.expect("the client's script is run").unwrap();
-        text.trim_end().to_owned()
+    /// The next line that the client's script says, as soon as it does.
+    pub(super) async fn said(&mut self) -> String {
+        let mut line = String::new();
+        let read = self.said.read_line(&mut line);
+        timeout(CLIENT_DEADLINE, read).await.expect("the client's script is run").unwrap();
+        line.trim_end().to_owned()
     }
 }
 
@@ -126,11 +132,17 @@ pub(super) fn with_servers<F: Future<Output = ()>>(servers: Servers, client: imp
             let _done = done;
             unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS).expect("namespaces");
             let (service, orders) = tokio::sync::mpsc::channel(1);
-            let link = Link { dir: tempfile::tempdir().unwrap(), netns: lent.recv().unwrap(), service };
+            let (dir, netns) = (tempfile::tempdir().unwrap(), lent.recv().unwrap());
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let own = format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid());
             runtime.block_on(async {
+                let said = dir.path().join("said");
+                mkfifo(&said, Mode::S_IRWXU).unwrap();
+                // With an end to write to that stays open, no end of file is read between two lines.
+                let said = OpenOptions::new().read_write(true).open_receiver(said).unwrap();
+                let link = Link { dir, said: BufReader::new(said), netns, service };
                 set_up(&link).await;
-                let supervisor = tokio::spawn(supervise(orders));
+                let supervisor = tokio::spawn(supervise(own.into(), orders));
                 link.serve(servers).await;
                 client(link).await;
                 timeout(CLIENT_DEADLINE, supervisor).await.expect("the service ends when it is told to").unwrap();
@@ -143,12 +155,13 @@ pub(super) fn with_servers<F: Future<Output = ()>>(servers: Servers, client: imp
 }
 
 /// Serves with the servers that came last, until the link is gone.
-async fn supervise(mut orders: tokio::sync::mpsc::Receiver<(Servers, oneshot::Sender<()>)>) {
+async fn supervise(netns: PathBuf, mut orders: tokio::sync::mpsc::Receiver<(Servers, oneshot::Sender<()>)>) {
     let mut order = orders.recv().await;
     while let Some((servers, ready)) = order {
-        let socket = PacketSocket::open(if_nametoindex("server").unwrap(), &guest_requests()).unwrap();
+        let tap = PacketSocket::open(if_nametoindex("server").unwrap(), &guest_requests()).unwrap();
         let cancel = CancellationToken::new();
-        let service = tokio::spawn(serve(Sockets { tap: socket, link: None }, servers, cancel.clone()));
+        let link = servers.open_link(&netns).await.unwrap();
+        let service = tokio::spawn(serve(Sockets { tap, link }, servers, cancel.clone()));
         ready.send(()).unwrap();
         order = orders.recv().await;
         cancel.cancel();
@@ -162,17 +175,38 @@ async fn set_up(link: &Link) {
     let etc = link.path("etc");
     host("cp", &["-a", "/etc", &etc]).await;
     mount(Some(etc.as_str()), "/etc", none, MsFlags::MS_BIND, none).unwrap();
-    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+    for dir in ["/run", "/var/lib"] {
+        mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+    }
     // A copy: the machine's may be a link that leads out of /etc.
     fs::remove_file("/etc/resolv.conf").unwrap();
     fs::write("/etc/resolv.conf", "").unwrap();
     host("hostname", &["localhost"]).await;
-    mkfifo(Path::new(&link.path("said")), Mode::S_IRWXU).unwrap();
     let netns = link.netns.to_str().unwrap();
     host("ip", &["link", "add", "server", "type", "veth", "peer", "name", "eth0", "address", MAC]).await;
     host("ip", &["link", "set", "eth0", "netns", netns]).await;
     host("ip", &["link", "set", "server", "up"]).await;
+    host("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "router", "address", ROUTER_MAC]).await;
+    host("ip", &["addr", "add", "fd00::1/64", "dev", "router", "nodad"]).await;
+    host("sh", &["-c", "echo 1 >/proc/sys/net/ipv6/conf/router/forwarding"]).await;
+    for name in ["eth0", "router"] {
+        host("ip", &["link", "set", name, "up"]).await;
+    }
+    // Addresses are of use at once.
+    link.run("sh", &["-c", "echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad"]).await;
     link.ip("link set eth0 up").await;
+    // The kernel makes a link ready in its own time, and drops what is sent before.
+    let ready = async {
+        for name in ["server", "eth0", "router"] {
+            while !is_up(&host("ip", &["link", "show", name]).await) {}
+        }
+        while !is_up(&link.ip("link show eth0").await) {}
+    };
+    timeout(CLIENT_DEADLINE, ready).await.expect("the links come up");
+}
+
+fn is_up(shown: &str) -> bool {
+    shown.contains("qdisc noqueue state UP")
 }
 
 /// Fails unless there is a program to test with.

@@ -41,7 +41,7 @@ esac"#;
 #[test]
 fn udhcpc_takes_a_lease_and_renews_it_with_a_restarted_server() {
     needs("busybox", "busybox-static");
-    with_servers(bridged(), |link| async move {
+    with_servers(bridged(), |mut link| async move {
         let script = link.script(UDHCPC_SCRIPT).await;
         let args = ["udhcpc", "-f", "-i", "eth0", "-O", "search", "-O", "mtu", "-O", "staticroutes", "-s", &script];
         let client = Client::start(link.command("busybox", &args));
@@ -65,7 +65,7 @@ fn udhcpc_takes_a_lease_and_renews_it_with_a_restarted_server() {
 
 #[test]
 fn udhcpc_with_debians_script_reaches_the_gateway_of_an_address_alone_on_its_link() {
-    with_servers(alone(DAY), |link| async move {
+    with_servers(alone(DAY), |mut link| async move {
         // That script knows no routes, and the client does not ask for them.
         let script = link.script(UDHCPC_SCRIPT).await;
         let _client = Client::start(link.command("busybox", &["udhcpc", "-f", "-i", "eth0", "-s", &script]));
@@ -78,7 +78,7 @@ fn udhcpc_with_debians_script_reaches_the_gateway_of_an_address_alone_on_its_lin
 
 #[test]
 fn udhcpc_gets_the_routes_that_it_asks_for() {
-    with_servers(alone(DAY), |link| async move {
+    with_servers(alone(DAY), |mut link| async move {
         let script = link.script(UDHCPC_SCRIPT).await;
         let args = ["udhcpc", "-f", "-i", "eth0", "-O", "staticroutes", "-s", &script];
         let _client = Client::start(link.command("busybox", &args));
@@ -99,7 +99,7 @@ async fn dhclient(link: &Link) -> Client {
 
 #[test]
 fn dhclient_takes_a_lease() {
-    with_servers(bridged(), |link| async move {
+    with_servers(bridged(), |mut link| async move {
         let _client = dhclient(&link).await;
         let expected = "BOUND 10.77.0.2/255.255.255.0 by 10.77.0.1; router 10.77.0.1; routes ; mtu 1450; dns 10.96.0.10; \
                         domain default.svc.cluster.local; \
@@ -121,7 +121,7 @@ fn dhclient_takes_a_lease() {
 #[test]
 fn dhclient_alone_on_its_link_has_all_routes_and_renews() {
     // So short that it renews at once.
-    with_servers(alone(Duration::from_secs(4)), |link| async move {
+    with_servers(alone(Duration::from_secs(4)), |mut link| async move {
         let _client = dhclient(&link).await;
         let said = link.said().await;
         let expected =
@@ -154,7 +154,7 @@ async fn dhcpcd(link: &Link) -> Client {
 
 #[test]
 fn dhcpcd_takes_a_lease() {
-    with_servers(bridged(), |link| async move {
+    with_servers(bridged(), |mut link| async move {
         let _client = dhcpcd(&link).await;
         let expected = "BOUND 10.77.0.2/24 by 10.77.0.1; router 10.77.0.1; routes ; mtu 1450; dns 10.96.0.10; \
                         domain default.svc.cluster.local; \
@@ -175,7 +175,7 @@ fn dhcpcd_takes_a_lease() {
 
 #[test]
 fn dhcpcd_alone_on_its_link_has_all_routes() {
-    with_servers(alone(DAY), |link| async move {
+    with_servers(alone(DAY), |mut link| async move {
         let _client = dhcpcd(&link).await;
         let said = link.said().await;
         let expected = "BOUND 10.77.0.2/32 by 10.77.0.1; router ; routes 10.77.0.1/32 0.0.0.0 0.0.0.0/0 10.77.0.1 \
@@ -188,23 +188,25 @@ fn dhcpcd_alone_on_its_link_has_all_routes() {
 }
 
 /// Without a bus and without udev. Ends when networkd says that the link is configured.
-async fn networkd(link: &Link, dhcp: &str) -> Client {
+pub(super) async fn networkd(link: &Link, network: &str) -> Client {
     let (daemon, online) = ("/lib/systemd/systemd-networkd", "/lib/systemd/systemd-networkd-wait-online");
     needs(daemon, "systemd");
     fs::create_dir_all("/run/systemd").unwrap();
     fs::create_dir_all("/etc/systemd/network").unwrap();
-    let network = "[Match]\nName=eth0\n[Network]\nDHCP=ipv4\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n[DHCPv4]\n";
-    fs::write("/etc/systemd/network/00-test.network", format!("{network}{dhcp}")).unwrap();
+    fs::write("/etc/systemd/network/00-test.network", format!("[Match]\nName=eth0\n[Network]\n{network}\n")).unwrap();
     let client = Client::start(link.command_without_udev(daemon, &[]));
     link.run(online, &["--interface=eth0", "--timeout=60"]).await;
     client
 }
 
+const NETWORKD_V4: &str = "DHCP=ipv4\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n";
+
 /// What networkd says of the link to resolved: name servers and domains; and the rest of the lease that it acts upon.
-async fn recorded(link: &Link) -> Vec<String> {
+pub(super) async fn recorded(link: &Link) -> Vec<String> {
     let index = link.ip("-o link show eth0").await;
     let (index, _) = index.split_once(':').unwrap();
-    let file = |kind| fs::read_to_string(format!("/run/systemd/netif/{kind}/{index}")).unwrap();
+    // There is a lease only of DHCPv4.
+    let file = |kind| fs::read_to_string(format!("/run/systemd/netif/{kind}/{index}")).unwrap_or_default();
     let wanted = ["DNS=", "DOMAINS=", "MTU=", "SERVER_ADDRESS=", "HOSTNAME=", "LIFETIME="];
     let lines = [file("links"), file("leases")].concat();
     lines.lines().filter(|line| wanted.iter().any(|key| line.starts_with(key))).map(str::to_owned).collect()
@@ -213,7 +215,7 @@ async fn recorded(link: &Link) -> Vec<String> {
 #[test]
 fn networkd_takes_a_lease_and_what_it_is_told_to() {
     with_servers(bridged(), |link| async move {
-        let _client = networkd(&link, "UseMTU=yes\nUseDomains=yes\n").await;
+        let _client = networkd(&link, &format!("{NETWORKD_V4}[DHCPv4]\nUseMTU=yes\nUseDomains=yes")).await;
         let domains = "DOMAINS=default.svc.cluster.local default.svc.cluster.local svc.cluster.local cluster.local";
         let lease = ["SERVER_ADDRESS=10.77.0.1", "MTU=1450", "LIFETIME=86400", "DNS=10.96.0.10", "HOSTNAME=web-0"];
         assert_eq!(recorded(&link).await, [&["DNS=10.96.0.10", domains][..], &lease].concat());
@@ -232,7 +234,7 @@ fn networkd_takes_a_lease_and_what_it_is_told_to() {
 #[test]
 fn networkd_alone_on_its_link_has_all_routes_and_leaves_mtu_and_domains() {
     with_servers(alone(DAY), |link| async move {
-        let _client = networkd(&link, "").await;
+        let _client = networkd(&link, NETWORKD_V4).await;
         let lease = ["SERVER_ADDRESS=10.77.0.1", "MTU=1450", "LIFETIME=86400", "DNS=10.96.0.10", "HOSTNAME=web-0"];
         assert_eq!(recorded(&link).await, [&["DNS=10.96.0.10", "DOMAINS="][..], &lease].concat());
         let routes = "10.77.0.0/24 via 10.77.0.1 dev eth0\n10.77.0.1 dev eth0\n10.96.0.10 via 10.77.0.1 dev eth0\n\

@@ -18,8 +18,11 @@ fn a_list_survives_the_journal() {
     assert_eq!(serde_json::from_str::<NetworkList>(&text).unwrap(), list);
     insta::assert_snapshot!(
         text,
-        @r#"{"cniVersion":"1.0.0","cniVersions":["1.0.0"],"disableCheck":false,"disableGC":false,"name":"net","plugins":[{"type":"bridge","x":1},{"type":"tuning"}]}"#
+        @r#"{"cniVersion":"1.0.0","cniVersions":["1.0.0"],"disableCheck":false,"name":"net","plugins":[{"type":"bridge","x":1},{"type":"tuning"}]}"#
     );
+    let uncollected = NetworkList { disable_gc: true, ..list };
+    let text = serde_json::to_string(&uncollected).unwrap();
+    assert_eq!(serde_json::from_str::<NetworkList>(&text).unwrap(), uncollected);
     assert!(serde_json::from_str::<NetworkList>(r#"{"name":"n"}"#).is_err());
 }
 

@@ -131,7 +131,62 @@ fn a_result_takes_the_form_of_the_version_spoken() {
     assert_eq!(error.to_string(), "it is of version `0.2.0`, 0.4.0 was asked for");
 }
 
+/// Any JSON, with the words of a result in the places of names.
+fn any_json() -> impl Strategy<Value = Value> {
+    let words = [
+        "cniVersion",
+        "interfaces",
+        "ips",
+        "routes",
+        "dns",
+        "name",
+        "mac",
+        "sandbox",
+        "address",
+        "gateway",
+        "interface",
+        "dst",
+        "gw",
+        "nameservers",
+        "domain",
+        "search",
+        "options",
+        "version",
+    ];
+    let texts =
+        ["1.0.0", "0.2.0", "eth0", "/run/netns/x", "10.0.0.2/24", "fd00::2/64", "10.0.0.1", "0.0.0.0/0", "", "\0"];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        (-1_i64..3).prop_map(Value::from),
+        proptest::sample::select(texts.to_vec()).prop_map(Value::from),
+        ".{0,20}".prop_map(Value::from),
+    ];
+    let word = proptest::sample::select(words.to_vec()).prop_map(str::to_owned);
+    leaf.prop_recursive(5, 64, 6, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            proptest::collection::btree_map(word.clone(), inner, 0..8)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
 proptest! {
+    #[test]
+    fn whatever_a_plugin_writes_is_read_or_refused(raw in any_json(), to in 0_usize..5) {
+        if let Ok(view) = ResultView::of(&raw) {
+            // What is read is well-formed, and the form of another version says the same.
+            prop_assert!(view.ips.iter().all(|ip| ip.interface.is_none_or(|index| index < view.interfaces.len())));
+            if raw.is_object() && let Ok(converted) = convert(raw, SpecVersion::ALL[to]) {
+                prop_assert_eq!(ResultView::of(&converted).unwrap(), view);
+                prop_assert_eq!(converted["cniVersion"].as_str(), Some(SpecVersion::ALL[to].as_str()));
+            }
+        }
+    }
+
     #[test]
     fn no_text_in_the_place_of_a_value_panics(a in ".*", b in ".*", n in any::<i64>(), to in 0_usize..5) {
         let raw = json!({

@@ -1,118 +1,298 @@
-//! The runtime with Debian's `bridge`, `host-local` and `tuning`, in network namespaces of their own.
-//!
-//! A thread leaves the machine's network namespace for a new one and runs everything from there, plugins included; a
-//! second thread lends its namespace to be the pod's. Nothing of it outlives the test.
+//! The runtime with the CNI project's plugins: Debian's, and the builder's newer ones where `VIRTLET_PEERS` says that
+//! they are. Each test has a corner of the kernel for itself, plugins included, of which nothing outlives it.
 
+use std::env;
 use std::fs;
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc;
-use std::thread;
 
-use nix::sched::{CloneFlags, unshare};
-use serde_json::json;
+use ipnetwork::IpNetwork;
+use proto::tap::{Bandwidth, HostPort, PodId, PortProtocol};
+use serde_json::{Value, json};
 
-use super::super::{Cni, NetworkList, Places, Target};
+use super::super::{CapabilityArgs, Cni, CniError, NetworkList, Places, Target};
 use super::fakes::{LONG, Node};
+use crate::chain::Chain;
 use crate::spawner::Spawner;
+use crate::sys::netns::Netns;
+use crate::sys::testbed;
 
-const PLUGINS: &str = "/usr/lib/cni";
+const DEBIANS: &str = "/usr/lib/cni";
+const NETNS: &str = "/run/netns/x";
+const STATE: &str = "/run/state";
 
-/// Runs `work` in a new network namespace; it is given the file of one more network namespace, the pod's.
-fn on_a_node_of_its_own<F: Future<Output = ()>>(work: impl FnOnce(PathBuf) -> F + Send) {
-    thread::scope(|scope| {
-        let (lend, lent) = mpsc::channel();
-        let (done, end) = mpsc::channel::<()>();
-        scope.spawn(move || {
-            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace; this test needs root or `unshare -r`");
-            let netns = format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid());
-            lend.send(PathBuf::from(netns)).unwrap();
-            // Ends when the other end is dropped, also by a panic.
-            let _ = end.recv();
-        });
-        let node = scope.spawn(move || {
-            let _done = done;
-            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(work(lent.recv().unwrap()));
-        });
-        if let Err(panic) = node.join() {
-            std::panic::resume_unwind(panic);
-        }
+/// Directories of plugins, and the newest version that those in it speak.
+fn releases() -> Vec<(PathBuf, &'static str)> {
+    assert!(Path::new(DEBIANS).join("bridge").exists(), "install the package containernetworking-plugins");
+    let newer = env::var_os("VIRTLET_PEERS").map(|peers| (PathBuf::from(peers).join("cni"), "1.1.0"));
+    [(PathBuf::from(DEBIANS), "1.0.0")]
+        .into_iter()
+        .chain(newer.filter(|(dir, _)| dir.join("bridge").exists()))
+        .collect()
+}
+
+fn on_a_node_of_its_own(test: impl AsyncFnOnce() + Send) {
+    testbed::apart(async || {
+        fs::create_dir_all("/run/netns").unwrap();
+        fs::create_dir_all(STATE).unwrap();
+        Netns::create(Path::new(NETNS)).unwrap();
+        test().await;
     });
+}
+
+fn runtime(plugins: &Path) -> Cni {
+    let places = Places {
+        conf_dir: PathBuf::new(),
+        plugin_dirs: vec![plugins.to_owned()],
+        cache_dir: "/run/state/cache".into(),
+    };
+    Cni::new(places, LONG, Spawner::in_process().expect("spawner"))
+}
+
+fn bridge(more: &Value, ipam: Value) -> Value {
+    let mut bridge = json!({"type": "bridge", "bridge": "cni-test0", "isGateway": true, "ipam": ipam});
+    for (member, value) in more.as_object().unwrap() {
+        bridge[member] = value.clone();
+    }
+    bridge
+}
+
+fn host_local() -> Value {
+    json!({
+        "type": "host-local",
+        "dataDir": STATE,
+        "ranges": [[{"subnet": "10.77.0.0/24"}], [{"subnet": "fd77::/64"}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+    })
+}
+
+fn network(version: &str, plugins: Value) -> NetworkList {
+    json!({"cniVersion": version, "name": "net", "plugins": plugins}).try_into().unwrap()
+}
+
+/// What a program of the node writes, in this thread's namespace: the directory in /sys would show the machine's.
+fn said(line: &str) -> String {
+    let mut words = line.split_whitespace();
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn leases() -> Vec<String> {
+    let names = fs::read_dir(Path::new(STATE).join("net")).into_iter().flatten();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("10.") || name.starts_with("fd")).collect()
+}
+
+fn why(error: &CniError) -> String {
+    Chain(error).to_string()
 }
 
 #[test]
-fn debians_bridge_adds_checks_and_deletes() {
-    assert!(Path::new(PLUGINS).join("bridge").exists(), "install the package containernetworking-plugins");
-    let leases = tempfile::tempdir().unwrap();
-    let data_dir = leases.path();
-    on_a_node_of_its_own(|netns| async move {
+fn a_bridge_adds_checks_and_deletes_in_every_version() {
+    on_a_node_of_its_own(async || {
         let node = Node::new();
-        let target = Target { netns: &netns, ..node.target() };
-        for version in ["0.3.1", "0.4.0", "1.0.0"] {
-            let list: NetworkList = json!({
-                "cniVersion": version,
-                "name": "net",
-                "plugins": [
-                    {
-                        "type": "bridge",
-                        "bridge": "cni-test0",
-                        "isGateway": true,
-                        "mtu": 1400,
-                        "ipam": {
-                            "type": "host-local",
-                            "dataDir": data_dir,
-                            "ranges": [[{"subnet": "10.77.0.0/24"}], [{"subnet": "fd77::/64"}]],
-                            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
-                        },
-                    },
-                    {"type": "tuning", "sysctl": {"net.ipv4.conf.eth0.arp_notify": "1"}},
-                ],
-            })
-            .try_into()
-            .unwrap();
-            one_life(&list, &target, data_dir).await;
+        let target = Target { netns: Path::new(NETNS), ..node.target() };
+        for (plugins, newest) in releases() {
+            for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+                if version > newest {
+                    continue;
+                }
+                let tuning = json!({
+                    "type": "tuning", "dataDir": STATE, "sysctl": {"net.ipv4.conf.eth0.arp_notify": "1"},
+                });
+                let list = network(version, json!([bridge(&json!({"mtu": 1400}), host_local()), tuning]));
+                one_life(&runtime(&plugins), &list, &target).await;
+            }
         }
     });
 }
 
-async fn one_life(list: &NetworkList, target: &Target<'_>, leases: &Path) {
-    let places =
-        Places { conf_dir: PathBuf::new(), plugin_dirs: vec![PathBuf::from(PLUGINS)], cache_dir: leases.join("cache") };
-    let cni = Cni::new(places, LONG, Spawner::in_process().expect("spawner"));
+async fn one_life(cni: &Cni, list: &NetworkList, target: &Target<'_>) {
+    cni.status(list).await.unwrap();
     let added = cni.add(list, target).await.unwrap();
     assert_eq!(added.view.pod_links(target.ifname), std::slice::from_ref(target.ifname));
     let pod_side = added.view.interfaces.iter().position(|interface| interface.name == *target.ifname);
     assert_eq!(added.view.ips.len(), 2);
     assert!(added.view.ips.iter().all(|ip| ip.interface == pod_side && ip.gateway.is_some()), "{:?}", added.view);
     assert_eq!(added.view.ips.first().map(|ip| ip.address.prefix()), Some(24));
-    assert!(links().contains("cni-test0"));
+    assert!(said("ip -oneline link").contains("cni-test0"));
 
     let check = cni.check(list, target, &added.raw).await;
-    if added.raw["cniVersion"] == "0.3.1" {
-        check.expect_err("0.3.1 has no CHECK");
+    if added.raw["cniVersion"].as_str() < Some("0.4.0") {
+        check.expect_err("0.3 has no CHECK");
     } else {
         check.unwrap();
         // Of a result that the world does not agree with, the plugin's own words are told.
         let mut wrong = added.raw.clone();
         wrong["ips"][0]["address"] = "10.77.0.99/24".into();
         let error = cni.check(list, target, &wrong).await.expect_err("another address");
-        let cause = std::error::Error::source(&error).unwrap().to_string();
-        assert!(cause.contains("Failed to match addr"), "{cause}");
+        assert!(why(&error).contains("Failed to match addr"), "{}", why(&error));
     }
 
-    cni.del(list, target, Some(&added.raw)).await.unwrap();
-    cni.del(list, target, Some(&added.raw)).await.unwrap();
-    assert!(!links().contains("veth"), "{}", links());
-    let left = fs::read_dir(leases.join("net")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let left: Vec<_> = left.filter(|name| name.starts_with("10.") || name.starts_with("fd")).collect();
-    assert!(left.is_empty(), "leases left: {left:?}");
+    // Of the cache's result, then without any.
+    cni.del(list, target, None).await.unwrap();
+    cni.del(list, target, None).await.unwrap();
+    assert!(!said("ip -oneline link").contains("veth"), "{}", said("ip -oneline link"));
+    assert_eq!(leases(), [""; 0]);
 }
 
-/// Of the namespace of this thread, by a process: the directory in /sys would show the machine's.
-fn links() -> String {
-    let output = Command::new("ip").args(["-oneline", "link"]).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
+#[test]
+fn ports_rates_and_firewall_are_made_and_taken_away() {
+    on_a_node_of_its_own(async || {
+        let node = Node::new();
+        let port = |host_port, protocol| HostPort { host_ip: None, host_port, container_port: 80, protocol };
+        let capabilities = CapabilityArgs {
+            port_mappings: vec![port(18080, PortProtocol::Tcp), port(15353, PortProtocol::Udp)],
+            // Without bursts, as Kubernetes has them.
+            bandwidth: Some(Bandwidth {
+                ingress_rate: Some(8_000_000),
+                egress_rate: Some(4_000_000),
+                ..Bandwidth::default()
+            }),
+            ..CapabilityArgs::default()
+        };
+        let target = Target { netns: Path::new(NETNS), capabilities, ..node.target() };
+        for (plugins, newest) in releases() {
+            let cni = runtime(&plugins);
+            let list = network(
+                newest,
+                json!([
+                    bridge(&json!({"ipMasq": true}), host_local()),
+                    {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true, "backend": "iptables"},
+                    {"type": "bandwidth", "capabilities": {"bandwidth": true}},
+                    {"type": "firewall", "backend": "iptables"},
+                    {"type": "tuning", "dataDir": STATE, "sysctl": {"net.ipv4.conf.eth0.arp_notify": "1"}},
+                ]),
+            );
+            cni.status(&list).await.unwrap();
+            let added = cni.add(&list, &target).await.unwrap();
+            assert_eq!(added.view.pod_links(target.ifname), std::slice::from_ref(target.ifname));
+            let address = added.view.ips.first().unwrap().address.ip();
+            let nat = said("iptables -t nat -S");
+            assert!(nat.contains(&format!("--dport 18080 -j DNAT --to-destination {address}:80")), "{nat}");
+            assert!(nat.contains("-p udp -m udp --dport 15353"), "{nat}");
+            assert!(said("ip6tables -t nat -S").contains("--dport 18080"));
+            assert!(said("iptables -S").contains(&format!("-d {address}/32")), "{}", said("iptables -S"));
+            let qdiscs = said("tc qdisc show");
+            assert!(qdiscs.contains("rate 8Mbit") && qdiscs.contains("rate 4Mbit"), "{qdiscs}");
+
+            let check = cni.check(&list, &target, &added.raw).await;
+            if plugins == Path::new(DEBIANS) {
+                // portmap of that release looks for the rules of the IPv4 address in both families' tables.
+                let error = check.expect_err("a fault of portmap 1.1.1 with two families");
+                assert!(why(&error).contains("could not check ipv6 dnat"), "{}", why(&error));
+            } else {
+                check.unwrap();
+            }
+            cni.del(&list, &target, Some(&added.raw)).await.unwrap();
+            let nat = said("iptables -t nat -S") + &said("ip6tables -t nat -S");
+            assert!(!nat.contains("18080") && !nat.contains("15353"), "{nat}");
+            assert!(!said("iptables -S").contains(&format!("-d {address}/32")), "{}", said("iptables -S"));
+            assert!(!said("tc qdisc show").contains("tbf"), "{}", said("tc qdisc show"));
+            assert_eq!(leases(), [""; 0]);
+        }
+    });
+}
+
+#[test]
+fn the_pod_gets_the_addresses_that_it_asks_for() {
+    on_a_node_of_its_own(async || {
+        let node = Node::new();
+        let wish = CapabilityArgs { mac: Some("02:00:00:00:77:01".parse().unwrap()), ..CapabilityArgs::default() };
+        let ips: Vec<IpNetwork> = vec!["10.78.0.9/16".parse().unwrap(), "fd78::9/64".parse().unwrap()];
+        let ranges: Vec<Vec<IpNetwork>> = vec![vec!["10.79.0.0/24".parse().unwrap()]];
+        let both = json!({"capabilities": {"mac": true, "ips": true, "ipRanges": true}, "isGateway": false});
+        for (plugins, newest) in releases() {
+            let cni = runtime(&plugins);
+            let by_name = network(newest, json!([bridge(&both, json!({"type": "static"}))]));
+            let by_range = network(newest, json!([bridge(&both, json!({"type": "host-local", "dataDir": STATE}))]));
+            for (list, capabilities, expected) in [
+                (by_name, CapabilityArgs { ips: ips.clone(), ..wish.clone() }, ips.clone()),
+                (
+                    by_range,
+                    CapabilityArgs { ip_ranges: ranges.clone(), ..wish.clone() },
+                    vec!["10.79.0.2/24".parse().unwrap()],
+                ),
+            ] {
+                let target = Target { netns: Path::new(NETNS), capabilities, ..node.target() };
+                let added = cni.add(&list, &target).await.unwrap();
+                let given: Vec<_> = added.view.ips.iter().map(|ip| ip.address).collect();
+                assert_eq!(given, expected);
+                let inside = added.view.interfaces.iter().find(|interface| interface.sandbox.is_some()).unwrap();
+                assert_eq!(inside.mac, wish.mac);
+                cni.check(&list, &target, &added.raw).await.unwrap();
+                cni.del(&list, &target, Some(&added.raw)).await.unwrap();
+                fs::remove_dir_all(Path::new(STATE).join("net")).unwrap_or_default();
+            }
+        }
+    });
+}
+
+#[test]
+fn the_newest_version_that_the_release_speaks_is_found_out() {
+    on_a_node_of_its_own(async || {
+        let node = Node::new();
+        let target = Target { netns: Path::new(NETNS), ..node.target() };
+        for (plugins, newest) in releases() {
+            let cni = runtime(&plugins);
+            let list: NetworkList = json!({
+                "cniVersion": "0.3.1", "cniVersions": ["0.4.0", "1.0.0", "1.1.0"], "name": "net",
+                "plugins": [bridge(&json!({}), host_local())],
+            })
+            .try_into()
+            .unwrap();
+            let added = cni.add(&list, &target).await.unwrap();
+            assert_eq!(added.raw["cniVersion"], newest);
+            cni.check(&list, &target, &added.raw).await.unwrap();
+            cni.del(&list, &target, Some(&added.raw)).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_plugin_that_does_not_speak_the_version_says_so() {
+    on_a_node_of_its_own(async || {
+        let node = Node::new();
+        let target = Target { netns: Path::new(NETNS), ..node.target() };
+        let cni = runtime(Path::new(DEBIANS));
+        let list = network("1.1.0", json!([bridge(&json!({}), host_local())]));
+        let error = cni.add(&list, &target).await.expect_err("1.1.1 speaks 1.0.0");
+        let expected = "change `cniVersion` of the network, or install another release of the plugin";
+        assert!(why(&error).ends_with(expected), "{}", why(&error));
+    });
+}
+
+#[test]
+fn gc_gives_back_the_addresses_of_pods_that_are_no_more() {
+    on_a_node_of_its_own(async || {
+        let node = Node::new();
+        Netns::create(Path::new("/run/netns/y")).unwrap();
+        for (plugins, newest) in releases() {
+            let cni = runtime(&plugins);
+            let list = network(newest, json!([bridge(&json!({"ipMasq": true}), host_local())]));
+            let stay: PodId = "5".repeat(32).parse().unwrap();
+            let target = Target { netns: Path::new(NETNS), ..node.target() };
+            let other = Target { netns: Path::new("/run/netns/y"), container_id: &stay, ..node.target() };
+            cni.add(&list, &target).await.unwrap();
+            let kept = cni.add(&list, &other).await.unwrap();
+            assert_eq!((leases().len(), entries()), (4, 2));
+            // The journal has lost the one pod. No release of these plugins finds anything itself, so what counts is the
+            // cache; but those of 1.1.0 are asked, and take what they are told.
+            match cni.gc(&list, &[(stay.clone(), other.ifname.clone())]).await {
+                Ok(()) => assert_eq!(newest, "1.1.0"),
+                Err(error) => assert!(matches!(error, CniError::NoGc { .. }) && newest == "1.0.0", "{}", why(&error)),
+            }
+            assert_eq!((leases().len(), entries()), (2, 1));
+            let links = said("ip -oneline link");
+            assert_eq!(links.matches(": veth").count(), 1, "{links}");
+            cni.check(&list, &other, &kept.raw).await.unwrap();
+            cni.del(&list, &other, None).await.unwrap();
+            assert_eq!((leases().len(), entries()), (0, 0));
+        }
+    });
+}
+
+fn entries() -> usize {
+    fs::read_dir("/run/state/cache/results").unwrap().count()
 }

@@ -186,3 +186,20 @@ async fn only_multus_is_asked_for_what_it_delegated() {
         assert_eq!(of(kind).await, [("other".to_owned(), "net1".to_owned())]);
     }
 }
+
+#[tokio::test]
+async fn pods_do_not_wait_for_each_other() {
+    let node = Node::new();
+    // The plugin of the one pod ends when that of the other runs.
+    node.fifo("meet");
+    let (meet, answer) = (node.path("meet"), r#"echo '{"cniVersion":"1.0.0"}'"#);
+    node.plugin("a", &format!("case $CNI_CONTAINERID in 1*) echo up > {meet};; *) read up < {meet};; esac; {answer}"));
+    let list = node.network(chain("1.0.0", &["a"]));
+    let cni = node.cni(LONG);
+    let (one, two) = (pod('1'), pod('2'));
+    let one = Target { container_id: &one, ..node.target() };
+    let two = Target { container_id: &two, ..node.target() };
+    let (first, second) = tokio::join!(cni.add(&list, &one), cni.add(&list, &two));
+    assert_eq!(first.unwrap(), second.unwrap());
+    assert_eq!(fs::read_dir(node.path("cache/results")).unwrap().count(), 2);
+}

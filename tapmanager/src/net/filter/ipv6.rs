@@ -4,10 +4,9 @@ use std::net::Ipv6Addr;
 
 use super::layout::{
     DESTINATION_OPTIONS, ETHERNET_LEN, EXTENSION_MIN_LEN, FRAGMENT, HOP_BY_HOP, ICMPV6, IPV6_FRAGMENT_OFFSET,
-    IPV6_FRAGMENT_RESERVED, IPV6_LEN, IPV6_NEXT_HEADER, IPV6_SOURCE, IPV6_VERSION, ROUTING, UDP, UDP_DESTINATION,
-    UDP_LEN, VERSION_MASK,
+    IPV6_FRAGMENT_RESERVED, IPV6_LEN, IPV6_NEXT_HEADER, IPV6_SOURCE, IPV6_VERSION, ROUTING, UDP, UDP_LEN, VERSION_MASK,
 };
-use super::{Exits, Identity, Place, Rules, need, neighbour};
+use super::{Exits, Identity, Place, Rules, ipv4, need, neighbour};
 use crate::sys::bpf::{Assembler, Label, Op, Test};
 
 /// All that RFC 8200, section 4.1, sees a use for. Each costs a joining pod time: the kernel compiles.
@@ -50,10 +49,7 @@ pub(super) fn judge(asm: &mut Assembler, rules: &Rules<'_>, exits: Exits) {
 
     asm.bind(upper.udp);
     need(asm, UDP_LEN, exits.drop);
-    asm.op(Op::HalfAtX(UDP_DESTINATION));
-    for port in rules.udp6 {
-        asm.when(Test::Is(*port), exits.drop);
-    }
+    ipv4::unless_banned(asm, Place::X(0), rules.from[1], rules.udp6, exits.drop);
     asm.jump(upper.other);
 
     asm.bind(upper.icmp);

@@ -26,7 +26,8 @@ pub(crate) fn of_link<'a>(observed: &'a Observed, link: &Link) -> Vec<&'a Kernel
     };
     let others = others.into_iter().filter(|route| {
         let known = own.iter().any(|main| main.dst == route.dst);
-        !known && !(route.dst.prefix() == 0 && has_default(route.dst.is_ipv6()))
+        let default_elsewhere = route.dst.prefix() == 0 && has_default(route.dst.is_ipv6());
+        !(known || default_elsewhere)
     });
     let others: Vec<_> = others.collect();
     own.extend(others);

@@ -258,7 +258,9 @@ impl fmt::Display for Step {
             Self::AddGuard { link, guard: Guard::FromGuest(_), .. } => {
                 write!(f, "filter what the guest sends on `{link}`")
             }
-            Self::AddGuard { link, guard: Guard::ToGuest(mac), .. } => write!(f, "filter what `{link}` gets for `{mac}`"),
+            Self::AddGuard { link, guard: Guard::ToGuest(mac), .. } => {
+                write!(f, "filter what `{link}` gets for `{mac}`")
+            }
             Self::AddProgram { from, to, .. } => write!(f, "filter `{from}` and redirect it to `{to}`"),
             Self::Deafen { link } => write!(f, "keep what `{link}` hears from the namespace's stack"),
             Self::AddRedirect { from, to, .. } => write!(f, "redirect from `{from}` to `{to}`"),

@@ -65,7 +65,7 @@ fn made(index: u32, text: &str, kind: &str) -> Link {
 
 impl Standing {
     fn act(&mut self, step: &Step) {
-        let next = 10 + u32::try_from(self.observed.links.len()).expect("few");
+        let next = 1 + self.observed.links.iter().map(|link| link.index).max().unwrap_or_default();
         let mut make = |link: Link| {
             assert!(self.observed.links.iter().all(|other| other.name != link.name), "made twice");
             self.observed.links.push(link);

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, State};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use nix::unistd::{read, write};
@@ -244,7 +244,22 @@ impl Events {
     }
 
     pub(super) fn until_gone(&self, name: &str) {
-        self.until(|message| matches!(message, RouteNetlinkMessage::DelLink(link) if is(link, name)));
+        self.until_all_gone(&[name]);
+    }
+
+    /// Until these links are gone. As long as another test of this process starts a program, that has open what this one
+    /// has closed already, and a tap lives as long as that.
+    pub(super) fn until_all_gone(&self, names: &[&str]) {
+        let mut missing: BTreeSet<&str> = names.iter().copied().collect();
+        self.until(|message| {
+            if let RouteNetlinkMessage::DelLink(link) = message
+                // A port that leaves its bridge is told in the same words.
+                && link.header.interface_family != AddressFamily::Bridge
+            {
+                missing.retain(|name| !is(link, name));
+            }
+            missing.is_empty()
+        });
     }
 
     fn until(&self, mut wanted: impl FnMut(&RouteNetlinkMessage) -> bool) {

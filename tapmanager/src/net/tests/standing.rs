@@ -25,7 +25,8 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
             let check = async || check(&bed.pod, &nics, &wish).await.expect("looked");
             assert_eq!(check().await, [""; 0], "{path:?}");
             let in_pod = |line: &'static str| bed.pod.inside(move || ip(line)).expect("entered");
-            let clear = || drop(std::process::Command::new("tc").args(["qdisc", "del", "dev", "eth0", "clsact"]).status());
+            let clear =
+                || drop(std::process::Command::new("tc").args(["qdisc", "del", "dev", "eth0", "clsact"]).status());
             let losses: [(&str, &dyn Fn()); 3] = [
                 ("tap", &|| in_pod("link del tap0")),
                 ("tap down", &|| in_pod("link set tap0 down")),
@@ -62,6 +63,7 @@ fn by_each_data_path_a_failed_join_leaves_the_namespace_as_it_was() {
             let before = bed.state();
             for failed in 1.. {
                 let faults = Arc::new(Faults::after_step(failed));
+                let events = bed.pod.inside(Events::here).expect("entered");
                 match join(&bed.pod, &[bed.reported()], &by(path), &faults).await {
                     Ok(_) => break,
                     Err(JoinError::Apply(error)) => {
@@ -70,6 +72,7 @@ fn by_each_data_path_a_failed_join_leaves_the_namespace_as_it_was() {
                     }
                     Err(error) => panic!("{path:?}: {error}"),
                 }
+                events.until_gone("tap0");
                 assert_eq!(bed.state(), before, "{path:?} after step {failed}");
                 assert_eq!(bed.ours("eth0"), tc::Ours::default(), "{path:?} after step {failed}");
             }

@@ -16,12 +16,7 @@ async fn a_check_of_a_sound_pod_looks_at_everything_and_finds_nothing() {
     assert_eq!(report.findings, [""; 0]);
     assert_eq!(
         report.checked,
-        [
-            "its namespace",
-            "links, taps and filters",
-            "servers of its guest",
-            "network `net` on `eth0`, by its plugins"
-        ]
+        ["its namespace", "links, taps and filters", "servers of its guest", "network `net` on `eth0`, by its plugins"]
     );
     assert_eq!(house.pods.check(&id("p2")).await.expect_err("unknown").body().code, ErrorCode::NotFound);
 }

@@ -53,7 +53,7 @@ async fn an_add_that_fails_ends_the_row_and_only_what_began_is_taken_away() {
         house.pods.attach(three("p1")).await.expect_err("fails");
         assert_eq!((house.calls("add"), house.calls("del")), (failed + 1, failed + 1));
         let told: Vec<_> = house.world.state().told.iter().map(|(_, result)| *result).collect();
-        assert_eq!(told[0], false, "the one that failed has no result");
+        assert!(!told[0], "the one that failed has no result");
         assert!(told[1..].iter().all(|result| *result));
         house.assert_nothing_left();
     }

@@ -52,8 +52,12 @@ pub(in crate::net) fn chain(extensions: &[u8], fragment_offset: u16, last: u8, p
 }
 
 pub(in crate::net) fn udp(destination: u16) -> Vec<u8> {
-    let [high, low] = destination.to_be_bytes();
-    vec![0xc0, 0, high, low, 0, 8, 0, 0]
+    udp_from(0xc000, destination)
+}
+
+pub(in crate::net) fn udp_from(source: u16, destination: u16) -> Vec<u8> {
+    let ([from_high, from_low], [high, low]) = (source.to_be_bytes(), destination.to_be_bytes());
+    vec![from_high, from_low, high, low, 0, 8, 0, 0]
 }
 
 /// An IPv4 packet with a source address; to 10.77.0.9.

@@ -54,13 +54,14 @@ fn ipv4(guard: &Guard, identity: Option<&Identity>, packet: &[u8]) -> Option<boo
     if packet[9] != 17 || later_fragment {
         return Some(true);
     }
-    let banned: &[u64] = if matches!(guard, Guard::FromGuest(_)) { &[67, 68] } else { &[68] };
-    udp(packet.get(4 * usize::from(words)..)?, banned)
+    let (from, to): (&[u64], &[u64]) =
+        if matches!(guard, Guard::FromGuest(_)) { (&[67], &[67, 68]) } else { (&[], &[68]) };
+    udp(packet.get(4 * usize::from(words)..)?, from, to)
 }
 
-fn udp(datagram: &[u8], banned: &[u64]) -> Option<bool> {
-    let port = number(datagram.get(..8)?, 2, 2)?;
-    Some(!banned.contains(&port))
+fn udp(datagram: &[u8], from: &[u64], to: &[u64]) -> Option<bool> {
+    let header = datagram.get(..8)?;
+    Some(!from.contains(&number(header, 0, 2)?) && !to.contains(&number(header, 2, 2)?))
 }
 
 fn ipv6(guard: &Guard, identity: Option<&Identity>, packet: &[u8]) -> Option<bool> {
@@ -88,7 +89,9 @@ fn ipv6(guard: &Guard, identity: Option<&Identity>, packet: &[u8]) -> Option<boo
     }
     let outwards = matches!(guard, Guard::FromGuest(_));
     match next {
-        17 => Some(udp(rest, if outwards { &[546, 547] } else { &[546] })? && sourced),
+        17 => Some(
+            udp(rest, if outwards { &[547] } else { &[] }, if outwards { &[546, 547] } else { &[546] })? && sourced,
+        ),
         58 => {
             let banned: &[u8] = if outwards { &[133, 134, 137] } else { &[134] };
             let kind = *rest.first()?;

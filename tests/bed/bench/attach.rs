@@ -1,0 +1,245 @@
+//! `tapmanager` alone: Attach and Detach without the time of CNI's plugins, beside raw netlink; the same with many pods
+//! on the node; and the hand-off.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use proto::tap::{Client, PodId, Token};
+use serde::Deserialize;
+use tests::case::Bed;
+use tests::cni::{self, Network};
+use tests::command::{command, run};
+use tests::net_node::{QEMU, Taps, pod_id};
+use tests::node::Node;
+
+use super::report::{Pair, Row};
+use super::{baseline, p50, timed};
+
+const TAPMANAGER: &str = "/etc/virtlet/tapmanager.toml";
+const ROUNDS: usize = 5;
+/// Pods of a round, one after another.
+const PODS: u32 = 16;
+/// Pods of a round that are attached, then detached, all at once.
+const AT_ONCE: u32 = 8;
+/// Pods on a node that has few, and on one that has many.
+const FEW: u32 = 10;
+const MANY: u32 = 500;
+/// Attaches by which a node with that many pods is judged.
+const PROBES: u32 = 31;
+const GETS: usize = 201;
+/// What is promised for each pod's share of the daemon's memory, and for a hand-off.
+const PROMISED_RSS: f64 = 60.0 * 1024.0;
+const PROMISED_GET_US: f64 = 300.0;
+
+/// What `netfloor` prints.
+#[derive(Debug, Deserialize)]
+pub(super) struct Floor {
+    pub(super) create_us: f64,
+    pub(super) delete_us: f64,
+}
+
+/// Microseconds of one pod's Attach and Detach, less its share of the time in plugins.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    attach: f64,
+    detach: f64,
+}
+
+pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
+    let netfloor = baseline(bed, "netfloor")?;
+    let taps = &Taps::clone(&node.net);
+    // The bridge is made by the first pod.
+    one_by_one(taps, 0..1)?;
+    let [mut attaches, mut detaches, mut attaches_at_once, mut detaches_at_once] = [const { Vec::new() }; 4];
+    for _round in 0..ROUNDS {
+        let ours = one_by_one(taps, 0..PODS)?;
+        let least = floor(&netfloor, PODS)?;
+        attaches.push(Pair { ours: ours.attach, baseline: least.create_us });
+        detaches.push(Pair { ours: ours.detach, baseline: least.delete_us });
+        let ours = at_once(taps)?;
+        let least = floors_at_once(&netfloor)?;
+        attaches_at_once.push(Pair { ours: ours.attach, baseline: least.create_us });
+        detaches_at_once.push(Pair { ours: ours.detach, baseline: least.delete_us });
+    }
+    let gets = gets(bed, node)?;
+    let plain = Network::BRIDGE.conflist().to_string();
+    let wide = plain.replace("10.77.0.0/24", "10.78.0.0/16").replace("cni0", "crowd0");
+    ensure!(wide != plain, "the network is another: {plain}");
+    cni::install(&wide)?;
+    let crowd = crowd(node)?;
+    cni::install(&plain)?;
+    let promise = |name, unit, target, pairs| Row { name, unit, target: Some(target), pairs };
+    Ok(vec![
+        promise("Attach less plugins / netlink", "us", 2.0, attaches),
+        promise("Detach less plugins / netlink", "us", 2.0, detaches),
+        promise("Attach less plugins / netlink, 8 at a time", "us", 2.0, attaches_at_once),
+        promise("Detach less plugins / netlink, 8 at a time", "us", 2.0, detaches_at_once),
+        promise("hand-off Get / 0.3 ms", "us", 1.0, vec![gets]),
+        promise("Attach less plugins: at 500 pods / at 10", "us", 1.5, vec![crowd.attach]),
+        promise("tapmanager's RSS per pod / 60 KiB", "B", 1.0, vec![crowd.rss]),
+    ])
+}
+
+fn one_by_one(taps: &Taps, pods: std::ops::Range<u32>) -> Result<Cost> {
+    let [mut attaches, mut detaches] = [const { Vec::new() }; 2];
+    for n in pods {
+        let pod = pod_id(n)?;
+        attaches.push(less_plugins(taps, || taps.attach(&pod).map(drop))?);
+        detaches.push(less_plugins(taps, || taps.detach(&pod))?);
+    }
+    Ok(Cost { attach: p50(attaches)?, detach: p50(detaches)? })
+}
+
+fn at_once(taps: &Taps) -> Result<Cost> {
+    Ok(Cost {
+        attach: all_at_once(taps, |taps, pod| taps.attach(pod).map(drop))?,
+        detach: all_at_once(taps, Taps::detach)?,
+    })
+}
+
+/// The median of the pods' times, less the mean of what they spent in plugins: which plugin was whose is not told.
+fn all_at_once(taps: &Taps, work: impl Fn(&Taps, &PodId) -> Result<()> + Sync) -> Result<f64> {
+    let before = taps.status()?.plugin_micros;
+    let times: Vec<f64> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE)
+            .map(|n| {
+                let work = &work;
+                scope.spawn(move || timed(|| work(taps, &pod_id(n)?)).map(|(micros, ())| micros))
+            })
+            .collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().map_err(|_| anyhow!("a client panicked"))?)
+            .collect::<Result<_>>()
+    })?;
+    Ok(p50(times)? - micros(taps.status()?.plugin_micros - before) / f64::from(AT_ONCE))
+}
+
+fn less_plugins(taps: &Taps, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let before = taps.status()?.plugin_micros;
+    let (whole, ()) = timed(work)?;
+    Ok(whole - micros(taps.status()?.plugin_micros - before))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds of a bench")]
+const fn micros(count: u64) -> f64 {
+    count as f64
+}
+
+/// `netfloor` on `pods` pods, in namespaces of its own.
+pub(super) fn floor(netfloor: &Path, pods: u32) -> Result<Floor> {
+    let script = format!("mount -t tmpfs none /run && mkdir /run/netns && exec {} {pods}", netfloor.display());
+    let said = run(&mut command("unshare", ["--net", "--mount", "sh", "-c", &script]))?;
+    serde_json::from_str(&said).with_context(|| format!("netfloor said `{said}`"))
+}
+
+/// As many of it as there are clients at a time; the medians of what they say.
+fn floors_at_once(netfloor: &Path) -> Result<Floor> {
+    let floors: Vec<Floor> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(|| floor(netfloor, PODS))).collect();
+        workers.into_iter().map(|worker| worker.join().map_err(|_| anyhow!("a floor panicked"))?).collect::<Result<_>>()
+    })?;
+    Ok(Floor {
+        create_us: p50(floors.iter().map(|floor| floor.create_us).collect())?,
+        delete_us: p50(floors.iter().map(|floor| floor.delete_us).collect())?,
+    })
+}
+
+struct Crowd {
+    attach: Pair,
+    rss: Pair,
+}
+
+fn crowd(node: &Node) -> Result<Crowd> {
+    let taps: &Taps = &node.net;
+    let fill = |pods: std::ops::Range<u32>| -> Result<()> { each(pods, |pod| taps.attach(pod).map(drop)) };
+    // Beyond the pods that stay.
+    let probe = || one_by_one(taps, MANY..MANY + PROBES).map(|cost| cost.attach);
+    fill(0..FEW)?;
+    let (few, small) = (probe()?, rss(node)?);
+    fill(FEW..MANY)?;
+    let (many, large) = (probe()?, rss(node)?);
+    each(0..MANY, |pod| taps.detach(pod))?;
+    ensure!(large > small, "{} pods more took no memory: {small} and {large} bytes", MANY - FEW);
+    Ok(Crowd {
+        attach: Pair { ours: many, baseline: few },
+        rss: Pair { ours: (large - small) / f64::from(MANY - FEW), baseline: PROMISED_RSS },
+    })
+}
+
+/// `work` on each pod, a few at a time.
+fn each(pods: std::ops::Range<u32>, work: impl Fn(&PodId) -> Result<()> + Sync) -> Result<()> {
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE)
+            .map(|worker| {
+                let (work, pods) = (&work, pods.clone());
+                scope.spawn(move || {
+                    pods.skip(worker as usize).step_by(AT_ONCE as usize).try_for_each(|n| work(&pod_id(n)?))
+                })
+            })
+            .collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow!("a client panicked"))?)
+    })
+}
+
+/// Resident bytes of the daemon, its spawner not counted.
+fn rss(node: &Node) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", node.net.tapmanager.pid()?))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().context("VmRSS is no number")?;
+    Ok(kib * 1024.0)
+}
+
+/// Hand-offs of one pod by a process that is QEMU's user, and the program that the configuration names as vmwrapper.
+fn gets(bed: &Bed, node: &mut Node) -> Result<Pair> {
+    let wrapper = fs::read_to_string(TAPMANAGER)?;
+    let changed = wrapper.replace(&bed.vmwrapper().display().to_string(), &bed.itself().display().to_string());
+    ensure!(changed != wrapper, "{TAPMANAGER} does not name vmwrapper");
+    reconfigure(node, &changed)?;
+    let pod = pod_id(0)?;
+    node.net.attach(&pod)?;
+    let mut child = command(bed.itself(), ["bench", "gets"])
+        .arg(node.net.handoff_socket())
+        .uid(QEMU.uid)
+        .gid(QEMU.gid)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (mut tokens, said) = (child.stdin.take().context("no stdin")?, child.stdout.take().context("no stdout")?);
+    let mut said = BufReader::new(said).lines();
+    let mut times = Vec::new();
+    for _get in 0..GETS {
+        writeln!(tokens, "{}", node.net.arm(&pod)?.as_str())?;
+        times.push(said.next().context("the client of the hand-off ended")??.parse()?);
+    }
+    drop(tokens);
+    ensure!(child.wait()?.success(), "the client of the hand-off failed");
+    node.net.detach(&pod)?;
+    reconfigure(node, &wrapper)?;
+    Ok(Pair { ours: p50(times)?, baseline: PROMISED_GET_US })
+}
+
+fn reconfigure(node: &mut Node, config: &str) -> Result<()> {
+    fs::write(TAPMANAGER, config)?;
+    node.net.tapmanager.kill9()?;
+    node.net.tapmanager.start_again()?;
+    node.net.wait_ready()
+}
+
+/// `bed bench gets SOCKET`: spends the tokens of standard input, and prints the microseconds of each.
+#[expect(clippy::print_stdout, reason = "the bench reads it")]
+pub(super) fn spend(socket: &Path) -> Result<()> {
+    let client = Client::new(socket, std::time::Duration::from_secs(10));
+    for token in std::io::stdin().lines() {
+        let token: Token = token?.parse()?;
+        let (micros, got) = timed(|| client.get(token))?;
+        println!("{micros}");
+        drop(got);
+    }
+    Ok(())
+}
