@@ -22,7 +22,15 @@ locked = mkdir -p $(VIRTLET_CACHE); exec 8>$(VIRTLET_CACHE)/build.lock; flock 8;
 bed = guests=$$(tests/guests/build.sh $(GUESTS)); peers=$$(tests/peers/build.sh $(PEERS)); \
 	VIRTLET_GUESTS=$$guests VIRTLET_PEERS=$$peers VIRTLET_DIST=$(CURDIR)/$(DIST) $(BED) $(1)
 
-.PHONY: help setup host build bed demo test test-unit test-net test-vm test-restart test-cri test-kubelet lint bench
+# libFuzzer on stable Rust: LLVM's own pass puts the counters in. All checked arithmetic is on (profile `fuzz`).
+FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing
+# Seconds for each target, and which.
+TIME ?= 60
+TARGETS ?=
+
+.PHONY: help setup host build bed demo test test-unit test-net test-node test-vm test-restart test-cri test-kubelet fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -51,16 +59,27 @@ demo: PEERS := cni
 demo: bed ## boots the tiny guest through the CRI socket, shows it, and shows that nothing is left
 	@$(call bed,demo)
 
-test: test-unit bed ## unit tests, then every tier of the bed
-	@$(call bed)
+# Cases mostly wait: for emulators, leases and deadlines of protocols.
+test: JOBS := --test-threads 4
+test: test-unit bed ## unit tests, then every tier of the bed, then ten seconds of each fuzz target
+	@$(call bed,$(JOBS))
+	@$(MAKE) --no-print-directory fuzz TIME=10
+
+fuzz: host ## runs every fuzz target for TIME=60 seconds; TARGETS='dhcp4 spdy' is less
+	@$(locked) \
+	RUSTFLAGS='$(FUZZ_FLAGS)' $(CARGO) build --locked --profile fuzz --target $(GNU) -p fuzz --features libfuzzer; \
+	install -D -t target/fuzz $(CARGO_TARGET_DIR)/$(GNU)/fuzz/fuzz
+	@fuzz/run.sh target/fuzz/fuzz $(TIME) target/fuzz/out $(TARGETS)
 
 test-unit: host ## unit tests
 	$(CARGO) test --locked --workspace
 
 test-net: GUESTS := tiny
-test-net: PEERS := cni
-test-net test-vm test-restart test-cri test-kubelet: bed ## one tier of the bed; CASE=part of a name for less
-	@$(call bed,$(@:test-%=%)::$(CASE))
+test-net test-node: PEERS := cni
+test-node: GUESTS := tiny node
+test-net test-node: JOBS := --test-threads 4
+test-net test-node test-vm test-restart test-cri test-kubelet: bed ## one tier of the bed; CASE=part of a name for less
+	@$(call bed,$(JOBS) $(@:test-%=%)::$(CASE))
 
 # By an optimised bed: its client's time is in what it measures.
 bench: BED := target/bench/bed

@@ -34,17 +34,15 @@ use crate::wait::wait_for;
 pub const FAKE_EMULATOR: &str = "fake-emulator";
 
 const LINK: &str = "eth0";
+/// PCI slot of the first NIC, as controld's.
+const FIRST_SLOT: usize = 0x10;
 const RELAYING: &str = "relaying";
 const UDHCPC_SCRIPT: &str = include_str!("guest/udhcpc.sh");
 const DHCLIENT6_SCRIPT: &str = include_str!("guest/dhclient6.sh");
 const START_DEADLINE: Duration = Duration::from_secs(20);
-/// A guest does all that a machine does, in fewer seconds: it waits less before it asks for routers, and for whoever may
-/// have its addresses already.
-const HASTE: [&str; 3] = [
-    "net.ipv6.conf.LINK.router_solicitation_delay=0",
-    "net.ipv6.conf.LINK.router_solicitation_interval=1",
-    "net.ipv6.neigh.LINK.retrans_time_ms=100",
-];
+/// A guest does all that a machine does, in fewer seconds: it waits less before it asks for routers.
+const HASTE: [&str; 2] =
+    ["net.ipv6.conf.LINK.router_solicitation_delay=0", "net.ipv6.conf.LINK.router_solicitation_interval=1"];
 const IPV6_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A running guest.
@@ -78,7 +76,9 @@ impl Guest {
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).context("no sockets")?;
         send(ours.as_fd(), b"taps", &taps.iter().map(|tap| tap.as_fd()).collect::<Vec<_>>())?;
         let log = bed.logs().join(format!("guest-{name}.log"));
+        let slots: Vec<_> = (0..nics.len()).map(|place| format!("{:#x}", FIRST_SLOT + place)).collect();
         let mut emulator = vmwrapper(bed, node, &token);
+        emulator.env("VIRTLET_NICS", slots.join(","));
         let mut emulator = emulator
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::from(File::create(&log)?))
@@ -218,7 +218,7 @@ impl Guest {
     }
 }
 
-/// A command that runs `vmwrapper` as libvirt would, with the fake emulator behind it.
+/// A command that runs `vmwrapper` as libvirt would, for a machine with one NIC, and with the fake emulator behind it.
 #[must_use]
 pub fn vmwrapper(bed: &Bed, node: &NetNode, token: &Token) -> Command {
     vmwrapper_before(bed, node, token, FAKE_EMULATOR)
@@ -233,7 +233,7 @@ pub(crate) fn vmwrapper_before(bed: &Bed, node: &NetNode, token: &Token, emulato
         .env("VIRTLET_HANDOFF", node.handoff_socket())
         .env("VIRTLET_TOKEN", token.as_str())
         .env("VIRTLET_EMULATOR", bed.itself())
-        .env("VIRTLET_NICS", "0x10,0x11")
+        .env("VIRTLET_NICS", format!("{FIRST_SLOT:#x}"))
         .uid(QEMU.uid)
         .gid(QEMU.gid);
     command

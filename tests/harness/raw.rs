@@ -1,8 +1,5 @@
 //! The kernel calls that no safe crate has: opening a tap, and a packet socket on one link.
-#![expect(
-    unsafe_code,
-    reason = "TUNSETIFF, TUNSETOFFLOAD, TUNGETVNETHDRSZ and bind of a packet socket have no safe wrapper"
-)]
+#![expect(unsafe_code, reason = "ioctls of taps and bind of a packet socket have no safe wrapper")]
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
