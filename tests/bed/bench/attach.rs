@@ -71,7 +71,7 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let wide = plain.replace("10.77.0.0/24", "10.78.0.0/16").replace("cni0", "crowd0");
     ensure!(wide != plain, "the network is another: {plain}");
     cni::install(&wide)?;
-    let crowd = crowd(node)?;
+    let crowd = crowd(node, &netfloor)?;
     cni::install(&plain)?;
     let promise = |name, unit, target, pairs| Row { name, unit, target: Some(target), pairs };
     Ok(vec![
@@ -81,6 +81,8 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
         promise("Detach less plugins / netlink, 8 at a time", "us", 2.0, detaches_at_once),
         promise("hand-off Get / 0.3 ms", "us", 1.0, vec![gets]),
         promise("Attach less plugins: at 500 pods / at 10", "us", 1.5, vec![crowd.attach]),
+        // What the kernel itself takes more for, with as many namespaces and links.
+        Row { name: "(netlink alone: at 500 pods / at 10)", unit: "us", target: None, pairs: vec![crowd.floor] },
         promise("tapmanager's RSS per pod / 60 KiB", "B", 1.0, vec![crowd.rss]),
     ])
 }
@@ -153,22 +155,26 @@ fn floors_at_once(netfloor: &Path) -> Result<Floor> {
 
 struct Crowd {
     attach: Pair,
+    floor: Pair,
     rss: Pair,
 }
 
-fn crowd(node: &Node) -> Result<Crowd> {
+fn crowd(node: &Node, netfloor: &Path) -> Result<Crowd> {
     let taps: &Taps = &node.net;
     let fill = |pods: std::ops::Range<u32>| -> Result<()> { each(pods, |pod| taps.attach(pod).map(drop)) };
     // Beyond the pods that stay.
-    let probe = || one_by_one(taps, MANY..MANY + PROBES).map(|cost| cost.attach);
+    let probe = || -> Result<(f64, f64)> {
+        Ok((one_by_one(taps, MANY..MANY + PROBES)?.attach, floor(netfloor, PROBES)?.create_us))
+    };
     fill(0..FEW)?;
-    let (few, small) = (probe()?, rss(node)?);
+    let ((few, floor_at_few), small) = (probe()?, rss(node)?);
     fill(FEW..MANY)?;
-    let (many, large) = (probe()?, rss(node)?);
+    let ((many, floor_at_many), large) = (probe()?, rss(node)?);
     each(0..MANY, |pod| taps.detach(pod))?;
     ensure!(large > small, "{} pods more took no memory: {small} and {large} bytes", MANY - FEW);
     Ok(Crowd {
         attach: Pair { ours: many, baseline: few },
+        floor: Pair { ours: floor_at_many, baseline: floor_at_few },
         rss: Pair { ours: (large - small) / f64::from(MANY - FEW), baseline: PROMISED_RSS },
     })
 }
