@@ -42,6 +42,15 @@ pub enum ToolError {
         #[source]
         cause: io::Error,
     },
+    /// A file of the command line is no network.
+    #[error("`{}` is no network configuration", path.display())]
+    Conf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A file of the command line is of no known kind.
     #[error("`{}` does not end in .conflist, .conf or .json; these are the names that runtimes read", .0.display())]
     ConfName(PathBuf),
@@ -149,7 +158,7 @@ impl ToolError {
             Self::Absent { .. } => 72,
             Self::Output(_) => 74,
             Self::ScriptDeadline { .. } => 75,
-            Self::Config(_) | Self::NoQemuUser => 78,
+            Self::Config(_) | Self::Conf { .. } | Self::NoQemuUser => 78,
             Self::Interrupted => 130,
             Self::Private { .. } | Self::Kept { .. } | Self::Guest { .. } | Self::Unsent => 70,
         }
