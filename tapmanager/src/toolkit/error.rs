@@ -81,6 +81,9 @@ pub enum ToolError {
         /// The end of its log.
         log: String,
     },
+    /// Nobody else may make networks.
+    #[error("a private daemon makes networks, which only root may")]
+    NotRoot,
     /// A directory or socket of the private daemon.
     #[error("failed to {action} `{}`", path.display())]
     Dir {
@@ -152,6 +155,7 @@ impl ToolError {
             Self::Refused(body) => of_code(body.code),
             Self::Detach { cause, .. } | Self::LeftBehind { first: cause, .. } => cause.exit_code(),
             Self::File { cause, .. } | Self::Dir { cause, .. } if denied(cause) => 77,
+            Self::NotRoot => 77,
             Self::File { .. } => 66,
             Self::ConfName(_) | Self::Nics(_) => 65,
             Self::Dir { .. } | Self::Process { .. } | Self::Signals(_) => 71,

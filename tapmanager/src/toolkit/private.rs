@@ -46,6 +46,9 @@ pub(super) struct Private {
 impl Private {
     /// Starts it with `conf` as its only network configuration; the rest is as in `node`.
     pub(super) async fn start(node: Config, conf: &Path) -> Result<Self, ToolError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(ToolError::NotRoot);
+        }
         let dir = make_dir()?;
         match Self::start_in(&dir, node, conf).await {
             Ok(private) => Ok(private),
