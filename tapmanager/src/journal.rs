@@ -1,14 +1,13 @@
 //! What the daemon must remember about each pod to undo it: one JSON file per pod in `<state_dir>/pods`.
 //!
-//! Called by the pods' actors: one write before a pod is touched (intent), one after each network that was added, and
-//! one at the end (result); and once at the start. An actor is the only writer of its pod's files.
+//! Called by the pods' actors: one write before a pod is touched (intent), one after each network that was added, one
+//! at the end (result) and one when it is being taken away; and once at the start. An actor is the only writer of its
+//! pod's files.
 //!
 //! - A file is replaced as a whole ([`durable`]), so it is never torn by us.
-//! - Intent and result outlive a power failure. What is written on the way, and that a pod is being taken away, only
-//!   has to outlive the daemon: it goes unflushed into a note, `POD.note`, beside `POD.json`, whose place it takes as
-//!   long as it is there. A note that a power failure tore is as good as none: the intent below it names all that has
-//!   to be undone. A note that is older than its file, because the daemon was killed before it could remove it, says
-//!   what was true a moment before, and acting on that is right as well.
+//! - The intent outlives a power failure, which takes links and namespaces with it: it names all that has to be undone
+//!   then. What is written later only has to outlive the daemon: it goes unflushed into a note, `POD.note`, beside
+//!   `POD.json`, whose place it takes. A note that a power failure tore is as good as none.
 //! - Records of the first release are read as well ([`first`]).
 //! - A file that does not parse, names another pod, or comes from a newer release is never touched: it is reported,
 //!   and its pod cannot be attached until somebody has looked at it.
@@ -273,23 +272,17 @@ impl Journal {
     /// Writes the first record of a pod. A file of that pod must not exist. It outlives the daemon when this returns,
     /// and a power failure once [`Self::flush`] has returned.
     pub(crate) fn create(&self, record: &Record) -> Result<(), JournalError> {
-        self.write(record, &file_name(record.pod()), Existing::Keep, Keep::ForGood)
+        self.write(record, &file_name(record.pod()), Existing::Keep, Keep::ForThisBoot)
     }
 
-    /// Makes all created records outlive a power failure.
-    pub(crate) fn flush(&self) -> Result<(), JournalError> {
-        Ok(durable::flush_dir(&self.dir)?)
+    /// Makes the first record of a pod outlive a power failure.
+    pub(crate) fn flush(&self, pod: &PodId) -> Result<(), JournalError> {
+        Ok(durable::flush(&self.dir, &file_name(pod))?)
     }
 
     /// Writes a later record of a pod so that it outlives the daemon.
     pub(crate) fn note(&self, record: &Record) -> Result<(), JournalError> {
         self.write(record, &note_name(record.pod()), Existing::Replace, Keep::ForThisBoot)
-    }
-
-    /// Writes a later record of a pod for good.
-    pub(crate) fn replace(&self, record: &Record) -> Result<(), JournalError> {
-        self.write(record, &file_name(record.pod()), Existing::Replace, Keep::ForGood)?;
-        Ok(durable::remove(&self.dir, &note_name(record.pod()))?)
     }
 
     /// Forgets a pod; fine if it is unknown.

@@ -97,9 +97,10 @@ fn json(record: &Record) -> serde_json::Value {
 fn what_is_written_is_read_back_until_it_is_removed() {
     let dir = Dir::new();
     dir.journal.create(&record("p1")).expect("intent");
-    dir.journal.replace(&attached("p1")).expect("result");
+    dir.journal.flush(&"p1".parse().expect("id")).expect("flushed");
+    dir.journal.note(&attached("p1")).expect("result");
     dir.journal.create(&record("p2")).expect("intent");
-    assert_eq!(dir.names(), ["p1.json", "p2.json"]);
+    assert_eq!(dir.names(), ["p1.json", "p1.note", "p2.json"]);
     let loaded = dir.load();
     assert!(loaded.unreadable.is_empty());
     assert_eq!(json(&loaded.records[&"p1".parse().expect("id")]), json(&attached("p1")));
@@ -130,7 +131,7 @@ fn the_first_release_is_understood_for_ever() {
     expected.choices = Choices { data_path: DataPath::Tc, queues: 1, anti_spoof: false };
     let record = &loaded.records[&"p1".parse().expect("id")];
     assert_eq!(json(record), json(&expected));
-    dir.journal.replace(record).expect("as of today");
+    dir.journal.note(record).expect("as of today");
     assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&expected));
 }
 
@@ -168,8 +169,6 @@ fn a_note_takes_the_place_of_its_record_as_long_as_it_is_whole() {
     }
     dir.put("p1.note", String::from_utf8_lossy(&note).replace("\"p1\"", "\"p2\""));
     assert_eq!(phase(), [PodPhase::Attaching], "of another pod");
-    dir.journal.replace(&attached("p1")).expect("for good");
-    assert_eq!(dir.names(), ["p1.json"]);
     dir.journal.note(&leaving).expect("note");
     dir.journal.remove(leaving.pod()).expect("removed");
     assert!(dir.names().is_empty());
@@ -199,7 +198,7 @@ fn a_crash_between_writing_and_placing_leaves_the_old_state_and_is_swept() {
     // As kill -9 leaves it: the result is written, or half written, but not in place.
     let whole = serde_json::to_vec(&attached("p1")).expect("encodes");
     for cut in [whole.len(), whole.len() / 2, 0] {
-        dir.put(&durable::temp_name("p1.json"), &whole[..cut]);
+        dir.put(&durable::temp_name("p1.note"), &whole[..cut]);
         dir.put(&durable::temp_name("p2.json"), &whole[..cut]);
         let loaded = dir.load();
         assert!(loaded.unreadable.is_empty());
@@ -207,9 +206,9 @@ fn a_crash_between_writing_and_placing_leaves_the_old_state_and_is_swept() {
         dir.journal.sweep().expect("swept");
         assert_eq!(dir.names(), ["p1.json"]);
     }
-    dir.put(&durable::temp_name("p1.json"), "rest");
-    dir.journal.replace(&attached("p1")).expect("a rest is in nobody's way");
-    assert_eq!(dir.names(), ["p1.json"]);
+    dir.put(&durable::temp_name("p1.note"), "rest");
+    dir.journal.note(&attached("p1")).expect("a rest is in nobody's way");
+    assert_eq!(dir.names(), ["p1.json", "p1.note"]);
 }
 
 #[test]
@@ -262,8 +261,8 @@ fn a_write_that_fails_leaves_the_old_file_and_no_other() {
     let dir = Dir::new();
     dir.journal.create(&record("p1")).expect("intent");
     // Stands for a full disk: the place of the temporary file cannot be written.
-    fs::create_dir(dir.path(&durable::temp_name("p1.json"))).expect("dir");
-    let error = dir.journal.replace(&attached("p1")).expect_err("in the way");
-    assert!(error.to_string().contains(".p1.json.tmp"), "{error}");
+    fs::create_dir(dir.path(&durable::temp_name("p1.note"))).expect("dir");
+    let error = dir.journal.note(&attached("p1")).expect_err("in the way");
+    assert!(error.to_string().contains(".p1.note.tmp"), "{error}");
     assert_eq!(dir.load().records.values().map(|record| record.phase).collect::<Vec<_>>(), [PodPhase::Attaching]);
 }

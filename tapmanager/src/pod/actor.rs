@@ -246,7 +246,8 @@ impl<W: World> Actor<W> {
         match on_restart(phase, same_boot, seen) {
             OnRestart::TakeAway => {
                 info!(?phase, same_boot, "taking away what an earlier run left");
-                if phase == PodPhase::Attaching {
+                // After a power failure the results may be gone: any ADD may have run.
+                if phase == PodPhase::Attaching && same_boot {
                     held.record.keep_begun();
                 }
                 // Logged where it fails; it is tried again then.

@@ -83,8 +83,8 @@ impl<W: World> Tools<W> {
     /// Makes what `record` intends, and completes it.
     pub(super) async fn make(&self, record: &mut Record, progress: &mut Progress) -> Result<Arc<PodNet>, StepError> {
         self.faults.after("intent written").at(Step::WriteIntent)?;
-        let journal = self.journal.clone();
-        let flushed = off_reactor(move || journal.flush());
+        let (journal, pod) = (self.journal.clone(), record.pod().clone());
+        let flushed = off_reactor(move || journal.flush(&pod));
         let (flushed, made) = join(flushed, self.world.create_netns(&record.netns)).await;
         progress.netns = made.is_ok();
         made.at(Step::CreateNetns)?;
@@ -112,7 +112,7 @@ impl<W: World> Tools<W> {
         self.faults.after("DHCP served").at(Step::Serve)?;
         record.net = Some(PodNet::clone(&net));
         record.phase = PodPhase::Attached;
-        self.journal(record, Journal::replace).await.at(Step::WriteResult)?;
+        self.journal(record, Journal::note).await.at(Step::WriteResult)?;
         self.faults.after("result written").at(Step::WriteResult)?;
         Ok(net)
     }

@@ -200,7 +200,7 @@ fn address(net: &PodNet) -> Result<IpAddr> {
 
 /// The result of ADD, as the daemon keeps it.
 fn cached_result(pod: &PodId) -> Result<serde_json::Value> {
-    let path = Path::new("/var/lib/virtlet/net/pods").join(format!("{pod}.json"));
+    let path = Path::new("/var/lib/virtlet/net/pods").join(format!("{pod}.note"));
     let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(path)?)?;
     let result = record.pointer("/attachments/0/result").filter(|result| result.is_object());
     result.cloned().context("no result on record")

@@ -75,6 +75,20 @@ async fn what_del_did_is_not_done_twice() {
 }
 
 #[tokio::test]
+async fn a_power_failure_that_takes_the_results_leaves_no_network_behind() {
+    for torn in [&b""[..], b"{"] {
+        let house = House::new();
+        house.pods.attach(three("p1")).await.expect("attached");
+        std::fs::write(house.dir.path().join("pods/p1.note"), torn).expect("torn");
+        house.log();
+        let house = house.reboot().await;
+        let dels: Vec<_> = house.log().into_iter().filter(|line| line.starts_with("del ")).collect();
+        assert_eq!(dels, ["del net2", "del data0", "del eth0"]);
+        house.assert_nothing_left();
+    }
+}
+
+#[tokio::test]
 async fn a_crash_between_two_adds_is_undone_with_the_results_on_record() {
     // The daemon is killed while the second ADD runs: the actor is not told to end.
     let house = House::with(Faults::none(), Fake::gated());
