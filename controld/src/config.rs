@@ -390,4 +390,50 @@ mod tests {
         let error = Config::load(Some(Path::new("/nonexistent/controld.toml"))).expect_err("absent");
         assert!(matches!(error, ConfigError::Read { .. }), "{error}");
     }
+
+    #[test]
+    fn the_document_has_every_key_with_its_default() {
+        let document = include_str!("../../docs/configuration.md");
+        let (_, chapter) = document.split_once("\n## controld").expect("a chapter");
+        let (chapter, _) = chapter.split_once("\n## ").expect("another one");
+        let mut sections: std::collections::BTreeMap<&str, String> = std::collections::BTreeMap::new();
+        let mut keys = Vec::new();
+        for line in chapter.lines().filter(|line| line.starts_with("| `")) {
+            let mut cells = line.split('|').skip(1).map(str::trim);
+            let (key, default) = (cells.next().expect("a key"), cells.next().expect("a default"));
+            let (section, key) = key.trim_matches('`').rsplit_once('.').unwrap_or(("", key.trim_matches('`')));
+            keys.push(key);
+            let said = default.trim_matches('`');
+            // What is made of other settings has none of its own in the file.
+            if said.contains('<') || said.starts_with("newest") {
+                continue;
+            }
+            let is_bare = said.parse::<u64>().is_ok() || said == "false" || said.starts_with('[');
+            let value = if is_bare { said.to_owned() } else { format!("'{said}'") };
+            *sections.entry(section).or_default() += &format!("{key} = {value}\n");
+        }
+        let text: String = sections
+            .iter()
+            .map(|(section, body)| if section.is_empty() { body.clone() } else { format!("[{section}]\n{body}") })
+            .collect();
+        assert_eq!(Config::parse(&text).expect("parses").checked().expect("valid"), Config::default());
+        for key in known_keys() {
+            assert!(keys.contains(&key.as_str()), "`{key}` is not in the document");
+        }
+    }
+
+    /// What serde says it expects, section by section.
+    fn known_keys() -> Vec<String> {
+        let unknown = [
+            "no_such = 1",
+            "[machine]\nno_such = 1",
+            "[images]\nno_such = 1",
+            "[streaming]\nno_such = 1",
+            "[log]\nno_such = 1",
+        ];
+        let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").message().to_owned());
+        let names = expected.iter().flat_map(|said| said.split('`').skip(3).step_by(2));
+        let sections = ["machine", "images", "streaming", "log"];
+        names.filter(|name| !sections.contains(name)).map(str::to_owned).collect()
+    }
 }

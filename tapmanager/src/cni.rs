@@ -45,7 +45,7 @@ pub use exercise::exercise;
 
 pub(crate) use capability::CapabilityArgs;
 pub(crate) use conf::NetworkList;
-pub(crate) use conf::dir::{ConfError, Networks};
+pub(crate) use conf::dir::{ConfError, Networks, read as read_network};
 pub(crate) use error::CniError;
 pub(crate) use multus::Delegated;
 pub(crate) use plugin::{Command, PluginError};

@@ -181,7 +181,7 @@ const PRCTLS: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_CAPBSET_READ, PR_S
 #[derive(Debug, thiserror::Error)]
 pub enum ConfinementError {
     /// The kernel refuses to take a capability away.
-    #[error("failed to give up capabilities")]
+    #[error("failed to give up capabilities; run tapmanager as root, with CAP_SETPCAP in its bounding set")]
     Capabilities(#[from] caps::errors::CapsError),
     /// The kernel does not take the filter, or there is none for this machine.
     #[error("failed to install the filter of system calls; set `seccomp = false` if this kernel has none")]

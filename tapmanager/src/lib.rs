@@ -1,8 +1,11 @@
 //! Network daemon of virtlet-rs: gives a pod that is a virtual machine the network that its CNI plugins made.
 //!
+//! `main` forks the [`spawner`] of plugins, gives up what the daemon does not need ([`confinement`]) and runs [`daemon`].
+//!
 //! The walk of one `Attach`: [`rpc`] takes the request -> the pod's actor in [`pod`] -> [`journal`] intent -> [`sys`]
-//! creates the netns -> [`cni`] ADD -> [`net`] reads links, addresses and routes from the kernel, plans and applies the
-//! join of veth and tap -> [`addressing`] serves the guest from a packet socket on the tap -> [`journal`] result -> reply.
+//! creates the netns -> [`cni`] ADD of each network, its plugins by the [`spawner`] -> [`net`] reads links, addresses and
+//! routes from the kernel, plans and applies the join of links and taps -> [`addressing`] serves the guest from a packet
+//! socket on each tap -> [`journal`] result -> reply.
 //! `Get` walks [`rpc`] -> [`tokens`] -> [`sys`] opens the tap -> descriptors go to `vmwrapper`, none is kept.
 //!
 //! [`toolkit`] is a client of the daemon, and knows no more of it than its socket and its configuration.

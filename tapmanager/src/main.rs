@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use tapmanager::chain::Chain;
 use tapmanager::config::{Config, ConfigError, LogFormat};
-use tapmanager::confinement;
+use tapmanager::confinement::{self, ConfinementError};
 use tapmanager::daemon::{self, DaemonError};
 use tapmanager::faults::Faults;
 use tapmanager::spawner;
@@ -106,6 +106,9 @@ fn print(text: &str) -> anyhow::Result<()> {
 fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<ConfigError>() {
         return 78;
+    }
+    if matches!(error.downcast_ref(), Some(ConfinementError::Capabilities(_))) {
+        return 77;
     }
     match error.downcast_ref::<DaemonError>() {
         Some(DaemonError::Config(_)) => 78,

@@ -10,9 +10,9 @@
 //! | 0 | `EX_OK` | done; `check` found nothing, `status` is ready |
 //! | 1 | | `check` has findings, `status` is not ready |
 //! | 2 | | the command line is wrong |
-//! | 65 | `EX_DATAERR` | tapmanager refuses a value of the request |
+//! | 65 | `EX_DATAERR` | a value is refused, or a network has no plugin for what is asked of it |
 //! | 66 | `EX_NOINPUT` | no such pod, or no such file |
-//! | 69 | `EX_UNAVAILABLE` | no daemon, or its network is not ready |
+//! | 69 | `EX_UNAVAILABLE` | no daemon; no such network, or none that can be used; a plugin is not installed |
 //! | 70 | `EX_SOFTWARE` | anything else that failed, a plugin's error included |
 //! | 71 | `EX_OSERR` | the system refuses: disk, descriptors, processes |
 //! | 72 | `EX_OSFILE` | a program is missing: QEMU or vmwrapper |
@@ -20,7 +20,7 @@
 //! | 75 | `EX_TEMPFAIL` | a deadline passed, or the pod is being worked on |
 //! | 76 | `EX_PROTOCOL` | the daemon is of another release |
 //! | 77 | `EX_NOPERM` | not root |
-//! | 78 | `EX_CONFIG` | the configuration cannot be used |
+//! | 78 | `EX_CONFIG` | the configuration or the file of `--conf` cannot be used |
 //! | 130 | | interrupted |
 
 pub mod cli;

@@ -58,6 +58,9 @@ pub(crate) enum ListError {
     /// A list with the name of a single configuration.
     #[error("it has `plugins` but no `type`: a list of plugins belongs into a *.conflist")]
     ListInConf,
+    /// A single configuration with the name of a list.
+    #[error("it has `type` but no `plugins`: the configuration of a single plugin belongs into a *.conf")]
+    ConfInList,
     /// Not a name of a network.
     #[error("`name` is not letters, digits, `_`, `.` and `-`, starting with a letter or digit")]
     Name,
@@ -158,7 +161,9 @@ impl TryFrom<Value> for NetworkList {
         let disable_check = flag(&value, "disableCheck")?;
         let disable_gc = flag(&value, "disableGC")?;
         let Some(Value::Array(entries)) = value.get_mut("plugins").map(Value::take) else {
-            return Err(ListError::Field { field: "plugins", expected: "a list" });
+            let single = value.get("plugins").is_none() && value.get("type").is_some();
+            let wrong = ListError::Field { field: "plugins", expected: "a list" };
+            return Err(if single { ListError::ConfInList } else { wrong });
         };
         if entries.is_empty() || entries.len() > MAX_PLUGINS {
             return Err(ListError::PluginCount { found: entries.len() });

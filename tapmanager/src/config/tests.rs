@@ -134,3 +134,32 @@ fn only_a_named_file_has_to_exist() {
     std::fs::write(&missing, "log_level = \"warn\"").expect("write");
     assert_eq!(Config::load(Some(&missing)).expect("loads").log_level, LogLevel::Warn);
 }
+
+#[test]
+fn the_document_has_every_key_with_its_default() {
+    let document = include_str!("../../../docs/configuration.md");
+    let (_, document) = document.split_once("\n## tapmanager").expect("a chapter");
+    let rows: Vec<(&str, &str)> = document.lines().filter_map(documented).collect();
+    let defaults = toml::Table::try_from(Config::default()).expect("a table");
+    for (key, default) in &defaults {
+        let (_, said) =
+            rows.iter().find(|(keys, _)| names(keys, key)).unwrap_or_else(|| panic!("`{key}` is not in it"));
+        let said = said.trim_matches('`');
+        assert!(said == default.to_string() || default.as_str() == Some(said), "`{key}` is {default}, not {said}");
+    }
+    for key in rows.iter().flat_map(|(keys, _)| keys.split(", ")) {
+        let bare = key.trim_matches('`');
+        // These have no default.
+        assert!(defaults.contains_key(bare) || ["qemu_uid", "qemu_gid"].contains(&bare), "there is no key {key}");
+    }
+}
+
+fn names(keys: &str, key: &str) -> bool {
+    keys.split(", ").any(|one| one.trim_matches('`') == key)
+}
+
+/// Keys and default of a table's row.
+fn documented(line: &str) -> Option<(&str, &str)> {
+    let mut cells = line.strip_prefix("| `").map(|_| line.split('|').skip(1).map(str::trim))?;
+    Some((cells.next()?, cells.next()?))
+}

@@ -261,7 +261,7 @@ fn verb(phase: PodPhase) -> &'static str {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ReadConfiguration => "read the network configuration",
+            Self::ReadConfiguration => "choose the networks",
             Self::LookAtNetns => "look at its namespace",
             Self::WriteIntent => "write the intent",
             Self::CreateNetns => "create the namespace",

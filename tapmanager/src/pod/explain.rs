@@ -57,13 +57,13 @@ fn of_nic(nic: &Nic, record: &Record) -> Vec<String> {
     let name = &nic.name;
     let how = match nic.data_path {
         DataPath::Tc => "clsact redirects between link and tap, classic BPF filters",
-        DataPath::Ebpf => "clsact with one eBPF program on link and tap: filters, counts, redirects",
+        DataPath::Ebpf => "clsact with one eBPF program on link and tap: filters and redirects",
         DataPath::Bridge => "a bridge in the pod's namespace",
         DataPath::Macvtap => "a macvtap on the link",
     };
     let Choices { queues, .. } = record.choices;
     let mut lines = vec![format!("nic `{name}` of network `{}`: mac {}, mtu {}; {how}", nic.network, nic.mac, nic.mtu)];
-    lines.push(format!("nic `{name}`: {} queues; at most {queues} by request and `max_queues`", nic.queues));
+    lines.push(format!("nic `{name}`: queues {}, at most {queues} by request and `max_queues`", nic.queues));
     for address in &nic.addresses {
         lines.push(format!("nic `{name}`: address {address}, {}", prefix(*address, record)));
     }

@@ -28,5 +28,5 @@ pub(crate) fn fork() -> io::Result<Forked> {
 pub(crate) fn stand_apart() {
     // Neither can fail in a process that was just forked.
     let _ = setsid();
-    let _ = nix::sys::prctl::set_name(c"tapmanager-spaw");
+    let _ = nix::sys::prctl::set_name(c"tap-spawner");
 }

@@ -42,6 +42,15 @@ pub enum ToolError {
         #[source]
         cause: io::Error,
     },
+    /// A file of the command line is no network.
+    #[error("`{}` is no network configuration", path.display())]
+    Conf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A file of the command line is of no known kind.
     #[error("`{}` does not end in .conflist, .conf or .json; these are the names that runtimes read", .0.display())]
     ConfName(PathBuf),
@@ -72,6 +81,9 @@ pub enum ToolError {
         /// The end of its log.
         log: String,
     },
+    /// Nobody else may make networks.
+    #[error("a private daemon makes networks, which only root may")]
+    NotRoot,
     /// A directory or socket of the private daemon.
     #[error("failed to {action} `{}`", path.display())]
     Dir {
@@ -143,13 +155,14 @@ impl ToolError {
             Self::Refused(body) => of_code(body.code),
             Self::Detach { cause, .. } | Self::LeftBehind { first: cause, .. } => cause.exit_code(),
             Self::File { cause, .. } | Self::Dir { cause, .. } if denied(cause) => 77,
+            Self::NotRoot => 77,
             Self::File { .. } => 66,
             Self::ConfName(_) | Self::Nics(_) => 65,
             Self::Dir { .. } | Self::Process { .. } | Self::Signals(_) => 71,
             Self::Absent { .. } => 72,
             Self::Output(_) => 74,
             Self::ScriptDeadline { .. } => 75,
-            Self::Config(_) | Self::NoQemuUser => 78,
+            Self::Config(_) | Self::Conf { .. } | Self::NoQemuUser => 78,
             Self::Interrupted => 130,
             Self::Private { .. } | Self::Kept { .. } | Self::Guest { .. } | Self::Unsent => 70,
         }

@@ -5,6 +5,7 @@
 //! daemon of the node has. What plugins keep elsewhere is theirs. It tells its readiness as it would tell systemd. It is
 //! in a process group of its own: Ctrl-C at the terminal is for the tool, which detaches first.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,6 +23,7 @@ use tokio::time::timeout;
 
 use super::error::ToolError;
 use super::text::printable;
+use crate::cni::{ConfError, read_network};
 use crate::config::Config;
 
 /// How long the daemon may take to listen. It has nothing to recover.
@@ -44,6 +46,9 @@ pub(super) struct Private {
 impl Private {
     /// Starts it with `conf` as its only network configuration; the rest is as in `node`.
     pub(super) async fn start(node: Config, conf: &Path) -> Result<Self, ToolError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(ToolError::NotRoot);
+        }
         let dir = make_dir()?;
         match Self::start_in(&dir, node, conf).await {
             Ok(private) => Ok(private),
@@ -138,13 +143,21 @@ fn config(dir: &Path, node: Config) -> Config {
     }
 }
 
+/// Puts the network of `conf`, with the plugins that stand beside the file, into `dir`.
 fn install(conf: &Path, dir: &Path) -> Result<(), ToolError> {
-    let known = |name: &&std::ffi::OsStr| ["conflist", "conf", "json"].iter().any(|known| name == known);
-    let name = conf.file_name().filter(|_| conf.extension().as_ref().is_some_and(known));
-    let name = name.ok_or_else(|| ToolError::ConfName(conf.to_owned()))?;
-    let text = fs::read(conf).map_err(|cause| ToolError::File { path: conf.to_owned(), cause })?;
+    let known = |name: &OsStr| ["conflist", "conf", "json"].iter().any(|known| name == *known);
+    let stem = conf.file_stem().filter(|_| conf.extension().is_some_and(known));
+    let stem = stem.ok_or_else(|| ToolError::ConfName(conf.to_owned()))?;
+    let path = conf.to_owned();
+    // Here and not by the daemon, which would speak of its copy.
+    let list = read_network(conf).map_err(|error| match error {
+        ConfError::Read { cause, .. } => ToolError::File { path, cause },
+        ConfError::Refused { cause, .. } => ToolError::Conf { path, cause: cause.into() },
+        other => ToolError::Conf { path, cause: other.into() },
+    })?;
     fs::create_dir(dir).map_err(|cause| io_at("create", dir, cause))?;
-    let at = dir.join(name);
+    let at = dir.join(stem).with_extension("conflist");
+    let text = serde_json::to_vec(&list).map_err(|error| io_at("write", &at, io::Error::other(error)))?;
     fs::write(&at, text).map_err(|cause| io_at("write", &at, cause))
 }
 
@@ -226,16 +239,36 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_keeps_its_name_and_others_are_refused() {
+    fn a_network_is_installed_with_what_stands_beside_it_and_what_is_none_is_refused_by_its_name() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let file = dir.path().join("my.conflist");
-        let error = install(&file, &dir.path().join("a")).expect_err("absent");
-        assert!(matches!(error, ToolError::File { .. }) && error.exit_code() == 66, "{error}");
-        fs::write(&file, "{}").expect("write");
-        install(&file, &dir.path().join("b")).expect("installed");
-        assert_eq!(fs::read_to_string(dir.path().join("b/my.conflist")).expect("there"), "{}");
-        let error = install(&dir.path().join("my.yaml"), &dir.path().join("c")).expect_err("unknown");
-        assert!(matches!(error, ToolError::ConfName(_)) && error.exit_code() == 65, "{error}");
+        let write = |name: &str, text: &str| {
+            let file = dir.path().join(name);
+            fs::create_dir_all(file.parent().expect("a parent")).expect("directory");
+            fs::write(&file, text).expect("write");
+            file
+        };
+        let single = write("one.conf", r#"{"cniVersion": "1.0.0", "name": "one", "type": "ptp"}"#);
+        let list = write("two.conflist", r#"{"cniVersion": "1.1.0", "name": "two", "plugins": [{"type": "bridge"}]}"#);
+        write("two/more.conf", r#"{"type": "tuning"}"#);
+        for (file, installed, kinds) in
+            [(&single, "one.conflist", ["ptp"].as_slice()), (&list, "two.conflist", &["bridge", "tuning"])]
+        {
+            let to = dir.path().join(installed.replace('.', "-"));
+            install(file, &to).expect("installed");
+            let network = read_network(&to.join(installed)).expect("a network");
+            assert_eq!(network.kinds().collect::<Vec<_>>(), kinds);
+        }
+        let misnamed = write("one.conflist", r#"{"cniVersion": "1.0.0", "name": "one", "type": "ptp"}"#);
+        for (file, code, wanted) in [
+            (dir.path().join("none.conflist"), 66, "failed to read"),
+            (write("my.yaml", "{}"), 65, "does not end in"),
+            (write("bad.conf", "{"), 78, "bad.conf` is no network configuration: it is not JSON"),
+            (misnamed, 78, "belongs into a *.conf"),
+        ] {
+            let error = install(&file, &dir.path().join("never")).expect_err("refused");
+            assert_eq!(error.exit_code(), code, "{}", error.line());
+            assert!(error.line().contains(wanted), "{}", error.line());
+        }
     }
 
     #[tokio::test]

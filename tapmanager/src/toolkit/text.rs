@@ -67,6 +67,9 @@ pub(super) fn check(report: &CheckReport) -> String {
     for finding in &report.findings {
         line(&mut text, finding);
     }
+    if report.findings.is_empty() {
+        line(&mut text, &format!("as it was given: {}", report.checked.join("; ")));
+    }
     text
 }
 

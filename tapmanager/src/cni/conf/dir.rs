@@ -1,4 +1,5 @@
-//! The directory of network configurations, as a runtime reads it. Called by [`super::watch`].
+//! The directory of network configurations, as a runtime reads it. Called by [`super::watch`]; a single file of one is read
+//! for the toolkit.
 //!
 //! The rules are libcni's: *.conf, *.conflist and *.json in lexical order, the first good one is the node's default
 //! network, and of two with one name the first is meant. A `.conflist` is completed by the `.conf` files of the directory
@@ -163,7 +164,8 @@ fn files(dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, ConfError> {
     Ok(files)
 }
 
-fn read(file: &Path) -> Result<NetworkList, ConfError> {
+/// Reads one file as what its extension says.
+pub(crate) fn read(file: &Path) -> Result<NetworkList, ConfError> {
     let mut value = read_json(file)?;
     let list = if file.extension() == Some(OsStr::new("conflist")) {
         complete(&mut value, file)?;

@@ -175,6 +175,11 @@ fn what_is_wrong_is_said() {
         (format!(r#"{{"name":"n","cniVersion":1,{plugins}}}"#), "`cniVersion` is missing or not a text"),
         (format!(r#"{{"name":"n","cniVersions":[1],{plugins}}}"#), "`cniVersions` is missing or not a list of texts"),
         (r#"{"name":"n","cniVersion":"1.0.0"}"#.to_owned(), "`plugins` is missing or not a list"),
+        (r#"{"name":"n","cniVersion":"1.0.0","type":"a"}"#.to_owned(), "it has `type` but no `plugins`"),
+        (
+            r#"{"name":"n","cniVersion":"1.0.0","type":"a","plugins":1}"#.to_owned(),
+            "`plugins` is missing or not a list",
+        ),
         (r#"{"name":"n","cniVersion":"1.0.0","plugins":[]}"#.to_owned(), "`plugins` has 0 entries, not 1 to 32"),
         (
             format!(r#"{{"name":"n","cniVersion":"1.0.0","plugins":[{}{{}}]}}"#, r#"{"type":"a"},"#.repeat(32)),
