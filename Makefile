@@ -72,7 +72,7 @@ fuzz: host ## runs every fuzz target for TIME=60 seconds; TARGETS='dhcp4 spdy' i
 	@fuzz/run.sh target/fuzz/fuzz $(TIME) target/fuzz/out $(TARGETS)
 
 test-unit: host ## unit tests
-	$(CARGO) test --locked --workspace
+	@peers=$$(tests/peers/build.sh cni); set -x; VIRTLET_PEERS=$$peers $(CARGO) test --locked --workspace
 
 test-net: GUESTS := tiny
 test-net test-node: PEERS := cni

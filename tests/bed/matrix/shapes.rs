@@ -62,6 +62,8 @@ pub(super) struct Shape {
     pub(super) plugins: fn(Family) -> Value,
     /// Whether Debian has these plugins; theirs are years older.
     pub(super) in_debian: bool,
+    /// Whether Debian's release of them takes the routes through a gateway away, so that a process has none either.
+    pub(super) debian_loses_routes: bool,
     /// Whether the plugins keep something of their own for the next pod, as chains of the firewall.
     pub(super) keeps: bool,
     /// How a process must bind itself to get anywhere. A guest has one table of routes.
@@ -83,6 +85,7 @@ const PLAIN: Shape = Shape {
     families: ALL,
     plugins: |_| Value::Null,
     in_debian: true,
+    debian_loses_routes: false,
     keeps: false,
     bound: Bound::Free,
     ask: |_| {},
@@ -198,6 +201,8 @@ pub(super) const SHAPES: &[Shape] = &[
         name: "bridge_vrf",
         families: DUAL,
         plugins: |family| json!([bridge(&host_local(family)), {"type": "vrf", "vrfname": "blue"}]),
+        // The kernel drops them when the link joins the VRF. Newer releases of the plugin put them back.
+        debian_loses_routes: true,
         bound: Bound::ToLink,
         verdict: |path| match path {
             DataPath::Tc | DataPath::Ebpf => Verdict::Works,

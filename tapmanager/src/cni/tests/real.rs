@@ -1,5 +1,5 @@
-//! The runtime with the CNI project's plugins: Debian's, and the builder's newer ones where `VIRTLET_PEERS` says that
-//! they are. Each test has a corner of the kernel for itself, plugins included, of which nothing outlives it.
+//! The runtime with the CNI project's plugins: Debian's, and the builder's newer ones, which are where `VIRTLET_PEERS`
+//! says. Each test has a corner of the kernel for itself, plugins included, of which nothing outlives it.
 
 use std::env;
 use std::fs;
@@ -22,13 +22,12 @@ const NETNS: &str = "/run/netns/x";
 const STATE: &str = "/run/state";
 
 /// Directories of plugins, and the newest version that those in it speak.
-fn releases() -> Vec<(PathBuf, &'static str)> {
+fn releases() -> [(PathBuf, &'static str); 2] {
     assert!(Path::new(DEBIANS).join("bridge").exists(), "install the package containernetworking-plugins");
-    let newer = env::var_os("VIRTLET_PEERS").map(|peers| (PathBuf::from(peers).join("cni"), "1.1.0"));
-    [(PathBuf::from(DEBIANS), "1.0.0")]
-        .into_iter()
-        .chain(newer.filter(|(dir, _)| dir.join("bridge").exists()))
-        .collect()
+    let peers = env::var_os("VIRTLET_PEERS").expect("`VIRTLET_PEERS` is not set; run these tests by `make test-unit`");
+    let newer = PathBuf::from(peers).join("cni");
+    assert!(newer.join("bridge").exists(), "no plugins in {}; run these tests by `make test-unit`", newer.display());
+    [(PathBuf::from(DEBIANS), "1.0.0"), (newer, "1.1.0")]
 }
 
 fn on_a_node_of_its_own(test: impl AsyncFnOnce() + Send) {

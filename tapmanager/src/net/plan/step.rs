@@ -20,8 +20,7 @@ use crate::net::filter::{Guard, Identity};
 use crate::net::{bridge_name, tap_name};
 use crate::sys::tc::{Hook, Toward};
 
-/// The most that a tap takes (`MAX_MTU` less the Ethernet header in the kernel's `tun.c`). The redirect does not look
-/// at a tap's MTU, so frames of a larger link cross none the less.
+/// The most that a tap takes (`MAX_MTU` less the Ethernet header in the kernel's `tun.c`).
 pub(super) const TAP_MAX_MTU: u32 = 65_521;
 
 /// One change of the namespace. Displays as what it tries.
@@ -149,7 +148,7 @@ pub(crate) fn steps(nic: &Nic, place: usize, link_up: bool, guards: &Guards) -> 
         if nic.queues > 1 {
             steps.push(Step::Unqueue { tap: tap() });
         }
-        steps.push(Step::ShapeTap { tap: tap(), mtu: nic.mtu.min(TAP_MAX_MTU) });
+        steps.push(Step::ShapeTap { tap: tap(), mtu: tap_mtu(nic) });
     }
     match nic.data_path {
         DataPath::Tc => {
@@ -190,6 +189,13 @@ pub(crate) fn steps(nic: &Nic, place: usize, link_up: bool, guards: &Guards) -> 
         steps.push(Step::Listen { tap: tap() });
     }
     steps
+}
+
+/// Some links, as a macvlan, receive frames that are longer than they may send: their neighbours' MTU counts. A redirect
+/// does not look at the tap's MTU, so such frames reach the guest; a bridge drops what is longer than its port's
+/// (`is_skb_forwardable` in the kernel's `net/core/dev.c`), so its port must not be the narrow place.
+fn tap_mtu(nic: &Nic) -> u32 {
+    if nic.data_path == DataPath::Bridge { TAP_MAX_MTU } else { nic.mtu.min(TAP_MAX_MTU) }
 }
 
 fn filtered(link: IfName, hook: Hook, guard: Guard) -> [Step; 2] {

@@ -129,6 +129,15 @@ fn a_tap_takes_no_more_than_it_can() {
 }
 
 #[test]
+fn a_port_of_a_bridge_takes_frames_that_are_longer_than_the_links_own() {
+    let observed = with(&["10.77.0.2/24"], vec![on_link(2, "10.77.0.0/24")]);
+    let wish = Wish { data_path: DataPath::Bridge, ..wish() };
+    let plan = plan(&observed, &reported(&["eth0"], &[]), &wish).expect("joins");
+    assert!(plan.steps.contains(&Step::ShapeTap { tap: tap_name(0), mtu: 65_521 }));
+    assert_eq!(plan.nics[0].mtu, 1450, "what the guest may send");
+}
+
+#[test]
 fn what_does_not_suit_a_machine_is_refused() {
     let mut refusals = String::new();
     let mut refuse = |case: &str, change: fn(&mut Observed), links: &[&str], addresses: &[&str]| {
