@@ -12,7 +12,7 @@ use proto::tap::{DataPath, IfName, MacAddr, Nic};
 
 use super::observe::Observed;
 use super::plan::{Guards, Step, routes, steps};
-use super::{bridge_name, tap_name};
+use super::{Found, bridge_name, tap_name};
 use crate::sys::bpf::Program;
 use crate::sys::link::{self, Link};
 use crate::sys::netlink::{Netlink, NetlinkError};
@@ -266,6 +266,16 @@ impl Finding {
     /// Whether what it tells is not ours to make again.
     fn is_beyond_us(&self) -> bool {
         matches!(self, Self::LinkGone { .. } | Self::MacChanged { .. })
+    }
+
+    /// For whoever asked.
+    pub(crate) fn found(&self) -> Found {
+        let breaks = self.is_break();
+        Found { line: self.to_string(), breaks, ours: !self.is_beyond_us() && (breaks || self.is_guard()) }
+    }
+
+    fn is_guard(&self) -> bool {
+        matches!(self, Self::Unguarded { .. } | Self::OtherGuard { .. })
     }
 
     /// Whether the guest is cut off by it, or not guarded. What an earlier release guarded is guarded.

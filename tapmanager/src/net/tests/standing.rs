@@ -22,7 +22,10 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
             let before = bed.state();
             let wish = by(path);
             let nics = joined(&bed, &wish).await.nics;
-            let check = async || check(&bed.pod, &nics, &wish).await.expect("looked");
+            let check = async || {
+                let found = check(&bed.pod, &nics, &wish).await.expect("looked");
+                found.into_iter().map(|found| found.line).collect::<Vec<_>>()
+            };
             assert_eq!(check().await, [""; 0], "{path:?}");
             let in_pod = |line: &'static str| bed.pod.inside(move || ip(line)).expect("entered");
             let clear =
