@@ -102,16 +102,12 @@ async fn a_recovery_that_fails_leaves_trouble_and_can_be_tried_again() {
 #[tokio::test]
 async fn what_is_ours_and_lost_is_made_again_without_anybody_asking() {
     let house = attached().await;
-    house.pods.attach(request("p2")).await.expect("attached");
-    house.log();
     house.pods.look_after().await;
-    assert_eq!((house.calls("check_join"), house.calls("check"), house.log().len()), (2, 0, 4), "two verbs for each");
+    assert_eq!(house.log(), ["look", "check_join"], "no plugin is run");
     house.world.state().lost = vec!["tap `tap0` is gone".into()];
     house.pods.look_after().await;
-    assert_eq!((house.calls("repair"), house.world.serving()), (1, 2));
-    for pod in ["p1", "p2"] {
-        house.pods.usable(&id(pod)).expect("of use");
-    }
+    assert_eq!((house.calls("repair"), house.world.serving()), (1, 1));
+    house.pods.usable(&id("p1")).expect("of use");
 }
 
 #[tokio::test]
