@@ -222,7 +222,7 @@ async fn come_up(service: &Arc<Service<Kernel>>, records: crate::journal::Record
     }
 }
 
-/// Collects from time to time until the daemon goes down.
+/// Collects, and looks after the pods that stand, from time to time until the daemon goes down.
 async fn collect(service: Arc<Service<Kernel>>, every: Duration, going_down: CancellationToken) {
     if every.is_zero() {
         return;
@@ -235,6 +235,7 @@ async fn collect(service: Arc<Service<Kernel>>, every: Duration, going_down: Can
             _ = times.tick() => {}
         }
         service.pods().collect().await;
+        service.pods().look_after().await;
     }
 }
 

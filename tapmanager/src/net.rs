@@ -67,6 +67,17 @@ pub(crate) struct Reported {
     pub(crate) addresses: Vec<IpNetwork>,
 }
 
+/// Something that is not as [`join`] left it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// What, for people.
+    pub(crate) line: String,
+    /// Whether the guest is cut off by it, or not guarded.
+    pub(crate) breaks: bool,
+    /// Whether [`repair`] makes it again.
+    pub(crate) ours: bool,
+}
+
 /// The descriptors of one NIC, for its machine.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -156,11 +167,11 @@ pub(crate) async fn rejoin(netns: &Netns, nics: &[Nic]) -> Result<Vec<Option<Pac
 }
 
 /// What is not as [`join`] left it; nothing when all is well.
-pub(crate) async fn check(netns: &Netns, nics: &[Nic], wish: &Wish) -> Result<Vec<String>, JoinError> {
+pub(crate) async fn check(netns: &Netns, nics: &[Nic], wish: &Wish) -> Result<Vec<Found>, JoinError> {
     let nics = guarded(nics, wish.anti_spoof)?;
     let look = move || Ok(Standing::look(&mut Netlink::open()?, &nics)?.findings(&nics));
     let findings: Result<Vec<stand::Finding>, JoinError> = netns.visit(look).await?;
-    Ok(findings?.iter().map(ToString::to_string).collect())
+    Ok(findings?.iter().map(stand::Finding::found).collect())
 }
 
 /// Makes again what our side lost, and tells what that was; what still stands is left alone. Packet sockets have to be

@@ -5,6 +5,7 @@
 //! another MAC address, is the plugin's to bring back; addresses and routes that it lost are told and left alone, as the
 //! guest keeps its own copies.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -12,11 +13,13 @@ use proto::tap::{DataPath, IfName, MacAddr, Nic};
 
 use super::observe::Observed;
 use super::plan::{Guards, Step, routes, steps};
-use super::{bridge_name, tap_name};
+use super::{Found, bridge_name, tap_name};
 use crate::sys::bpf::Program;
 use crate::sys::link::{self, Link};
 use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::tc::{self, Hook, Mark, Ours};
+
+const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 
 /// A NIC, and what its guards should be.
 #[derive(Debug, Clone)]
@@ -32,6 +35,8 @@ pub(crate) struct Standing {
     pub(crate) observed: Observed,
     /// What stands at which hook of which link.
     ours: Vec<(u32, Hook, Ours)>,
+    /// What filters hang on, by link.
+    hung_on: BTreeMap<u32, String>,
 }
 
 /// Something that is not as it was made.
@@ -47,6 +52,10 @@ pub(crate) enum Finding {
     Down { link: IfName },
     /// A link of ours is gone.
     OursGone { link: IfName },
+    /// A link that is not ours has the name of ours.
+    NameTaken { link: IfName, kind: Option<String> },
+    /// Filters of ours are lost, or other ones, and what is not ours would go with the rest of them.
+    InTheWay { link: IfName, what: String, breaks: bool },
     /// Frames do not go from one link to another.
     NotJoined { from: IfName, to: IfName },
     /// A guard is gone.
@@ -68,11 +77,14 @@ impl Standing {
     pub(crate) fn look(netlink: &mut Netlink, nics: &[Guarded]) -> Result<Self, NetlinkError> {
         let links = link::links(netlink)?;
         let (addresses, routes) = (link::addresses(netlink)?, link::routes(netlink)?);
-        let mut standing =
-            Self { observed: Observed { links, addresses, routes, ..Observed::default() }, ours: vec![] };
+        let observed = Observed { links, addresses, routes, ..Observed::default() };
+        let mut standing = Self { observed, ours: vec![], hung_on: tc::hung_on(netlink)? };
         for (place, Guarded { nic, .. }) in nics.iter().enumerate() {
-            for (name, hook) in hooks(nic, place) {
-                if let Some(index) = standing.link(&name).map(|link| link.index) {
+            for name in filtered(nic, place) {
+                let Some(index) = standing.index(&name).filter(|index| standing.hung_on.contains_key(index)) else {
+                    continue;
+                };
+                for hook in HOOKS {
                     standing.ours.push((index, hook, tc::ours(netlink, index, hook)?));
                 }
             }
@@ -118,9 +130,23 @@ impl Standing {
         if link.mtu != nic.mtu {
             findings.push(Finding::MtuChanged { link: name(), was: nic.mtu, is: link.mtu });
         }
+        let mut taken: Vec<IfName> = Vec::new();
         for step in steps(nic, place, false, guards) {
-            if !self.holds(&step) {
-                findings.extend(self.lack(step));
+            // Of a link that is not ours no more is told.
+            if self.holds(&step) || taken.iter().any(|name| subject(&step) == name) {
+                continue;
+            }
+            let filters = filters(&step).cloned();
+            let Some(lack) = self.lack(step) else { continue };
+            if let Finding::NameTaken { link, .. } = &lack {
+                taken.push(link.clone());
+            }
+            let in_the_way = filters
+                .and_then(|link| Some(Finding::InTheWay { what: self.foreign(&link)?, breaks: lack.is_break(), link }));
+            match in_the_way {
+                None => findings.push(lack),
+                Some(foreign) if findings.contains(&foreign) => {}
+                Some(foreign) => findings.push(foreign),
             }
         }
         findings.extend(self.addressing(nic, link));
@@ -180,7 +206,10 @@ impl Standing {
         match step {
             Step::CreateTap { tap: link, .. }
             | Step::CreateBridge { bridge: link, .. }
-            | Step::CreateMacvtap { tap: link, .. } => Some(Finding::OursGone { link }),
+            | Step::CreateMacvtap { tap: link, .. } => Some(match self.link(&link) {
+                Some(other) => Finding::NameTaken { kind: other.kind.clone(), link },
+                None => Finding::OursGone { link },
+            }),
             Step::AddGuard { link, hook, .. } if there(&link) => Some(match self.guard(&link, hook) {
                 Some(_) => Finding::OtherGuard { link },
                 None => Finding::Unguarded { link },
@@ -217,7 +246,7 @@ impl Standing {
             let wanted = match step {
                 Step::AddClsact { link } => {
                     let unfiltered = unfiltered(link);
-                    if unfiltered && self.has_filters(link) {
+                    if unfiltered && self.index(link).is_some_and(|index| self.hung_on.contains_key(&index)) {
                         repairs.push(Step::Clear { link: link.clone() });
                     }
                     unfiltered
@@ -234,8 +263,14 @@ impl Standing {
         repairs
     }
 
-    fn has_filters(&self, link: &IfName) -> bool {
-        [Hook::Ingress, Hook::Egress].into_iter().any(|hook| self.ours(link, hook).is_some_and(|ours| ours.any()))
+    /// What is not ours where filters of a link hang, and would go with them.
+    fn foreign(&self, link: &IfName) -> Option<String> {
+        let kind = self.hung_on.get(&self.index(link)?)?;
+        if kind != tc::CLSACT {
+            return Some(format!("a qdisc `{kind}`"));
+        }
+        let foreign = HOOKS.into_iter().find_map(|hook| self.ours(link, hook)?.foreign);
+        foreign.map(|priority| format!("a filter of priority {priority}"))
     }
 }
 
@@ -250,14 +285,34 @@ fn filters(step: &Step) -> Option<&IfName> {
     }
 }
 
-/// Where filters of ours stand for a NIC.
-fn hooks(nic: &Nic, place: usize) -> Vec<(IfName, Hook)> {
-    let guest = if nic.data_path == DataPath::Macvtap { Hook::Egress } else { Hook::Ingress };
-    let mut hooks = vec![(tap_name(place), guest), (nic.name.clone(), Hook::Ingress)];
-    if nic.data_path == DataPath::Bridge {
-        hooks.push((bridge_name(place), Hook::Ingress));
+/// The link that a step changes.
+const fn subject(step: &Step) -> &IfName {
+    match step {
+        Step::CreateTap { tap: link, .. }
+        | Step::Unqueue { tap: link }
+        | Step::ShapeTap { tap: link, .. }
+        | Step::CreateBridge { bridge: link, .. }
+        | Step::CreateMacvtap { tap: link, .. }
+        | Step::AddClsact { link }
+        | Step::Clear { link }
+        | Step::AddGuard { link, .. }
+        | Step::AddProgram { from: link, .. }
+        | Step::Deafen { link }
+        | Step::AddRedirect { from: link, .. }
+        | Step::Enslave { link, .. }
+        | Step::Pin { port: link, .. }
+        | Step::Raise { link }
+        | Step::Listen { tap: link } => link,
     }
-    hooks
+}
+
+/// The links on which filters of ours stand for a NIC.
+fn filtered(nic: &Nic, place: usize) -> Vec<IfName> {
+    let mut links = vec![tap_name(place), nic.name.clone()];
+    if nic.data_path == DataPath::Bridge {
+        links.push(bridge_name(place));
+    }
+    links
 }
 
 // === impl Finding ===
@@ -265,7 +320,17 @@ fn hooks(nic: &Nic, place: usize) -> Vec<(IfName, Hook)> {
 impl Finding {
     /// Whether what it tells is not ours to make again.
     fn is_beyond_us(&self) -> bool {
-        matches!(self, Self::LinkGone { .. } | Self::MacChanged { .. })
+        matches!(self, Self::LinkGone { .. } | Self::MacChanged { .. } | Self::NameTaken { .. } | Self::InTheWay { .. })
+    }
+
+    /// For whoever asked.
+    pub(crate) fn found(&self) -> Found {
+        let breaks = self.is_break();
+        Found { line: self.to_string(), breaks, ours: !self.is_beyond_us() && (breaks || self.is_guard()) }
+    }
+
+    fn is_guard(&self) -> bool {
+        matches!(self, Self::Unguarded { .. } | Self::OtherGuard { .. })
     }
 
     /// Whether the guest is cut off by it, or not guarded. What an earlier release guarded is guarded.
@@ -275,8 +340,10 @@ impl Finding {
             | Self::MacChanged { .. }
             | Self::Down { .. }
             | Self::OursGone { .. }
+            | Self::NameTaken { .. }
             | Self::NotJoined { .. }
             | Self::Unguarded { .. } => true,
+            Self::InTheWay { breaks, .. } => *breaks,
             Self::MtuChanged { .. }
             | Self::OtherGuard { .. }
             | Self::AddressGone { .. }
@@ -297,6 +364,13 @@ impl fmt::Display for Finding {
             Self::Down { link } => write!(f, "link `{link}` is down"),
             Self::OursGone { link } => {
                 write!(f, "link `{link}` is gone; a running machine that held it has to be started anew")
+            }
+            Self::NameTaken { link, kind } => {
+                let kind = kind.as_deref().unwrap_or("hardware");
+                write!(f, "link `{link}` is another one, of kind `{kind}`, where ours was; remove it")
+            }
+            Self::InTheWay { link, what, .. } => {
+                write!(f, "link `{link}` has lost filters, and {what} is in the way of making them anew; remove it")
             }
             Self::NotJoined { from, to } => write!(f, "link `{from}` does not lead to `{to}` any more"),
             Self::Unguarded { link } => write!(f, "link `{link}` has lost its filter"),

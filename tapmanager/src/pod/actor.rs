@@ -29,6 +29,8 @@ pub(super) enum Command {
     Detach(oneshot::Sender<Result<(), PodError>>),
     Recover(oneshot::Sender<Result<Arc<PodNet>, PodError>>),
     Check(oneshot::Sender<Result<CheckReport, PodError>>),
+    /// Look after the pod if it stands.
+    LookAfter(oneshot::Sender<()>),
     /// Take away what is overdue, or belongs to no pod.
     Collect(oneshot::Sender<Collected>),
     /// Take the pod up from an earlier life of the daemon.
@@ -115,6 +117,10 @@ impl<W: World> Actor<W> {
             Command::Detach(reply) => drop(reply.send(self.detach().await)),
             Command::Recover(reply) => drop(reply.send(self.recover().await)),
             Command::Check(reply) => drop(reply.send(self.check().await)),
+            Command::LookAfter(done) => {
+                self.look_after().await;
+                let _ = done.send(());
+            }
             Command::Collect(reply) => drop(reply.send(self.collect().await)),
             Command::Restore(record, done) => {
                 self.restore(*record).await;

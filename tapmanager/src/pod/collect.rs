@@ -27,12 +27,15 @@ use super::{Pods, WORKED_ON_AT_ONCE};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
 
+/// Pods that are looked after at the same time. Nobody waits for it, and each takes a thread for a moment.
+const LOOKED_AFTER_AT_ONCE: usize = 2;
+
 impl<W: World> Pods<W> {
     /// Takes away what belongs to no pod, and tells what was taken away and what was not.
     pub(crate) async fn collect(&self) -> CollectReport {
         let tools = &self.shared.tools;
         let mut all = Collected::default();
-        let mut pods = self.on_their_way_out();
+        let mut pods = self.in_phase(PodPhase::Detaching);
         match tools.world.namespaces(&tools.netns_dir).await {
             Ok(found) => pods.extend(found.into_iter().filter(|pod| self.view(pod).is_none())),
             Err(error) => all.kept.push(Chain(&error).to_string()),
@@ -52,6 +55,19 @@ impl<W: World> Pods<W> {
             warn!(line, "not collected");
         }
         CollectReport { removed: bounded(all.removed), kept: bounded(all.kept) }
+    }
+
+    /// Looks after the pods that stand, a few at a time: what was lost without anybody telling is noticed here.
+    pub(crate) async fn look_after(&self) {
+        let looked_after = self.in_phase(PodPhase::Attached).into_iter().map(|pod| async move {
+            let (done, wait) = oneshot::channel();
+            match self.shared.tell(&pod, Command::LookAfter(done)) {
+                // An actor that died has said so itself.
+                Ok(()) => drop(wait.await),
+                Err(error) => debug!(pod = pod.as_str(), error = %Chain(&error), "pod is not looked after now"),
+            }
+        });
+        futures_util::stream::iter(looked_after).for_each_concurrent(LOOKED_AFTER_AT_ONCE, |pod| pod).await;
     }
 
     async fn collect_pod(&self, pod: PodId) -> Collected {
@@ -103,13 +119,13 @@ impl<W: World> Pods<W> {
         }
     }
 
-    fn on_their_way_out(&self) -> Vec<PodId> {
+    fn in_phase(&self, phase: PodPhase) -> Vec<PodId> {
         let handles = self.shared.lock();
-        let leaving = handles
+        let there = handles
             .iter()
             .flatten()
-            .filter(|(_, handle)| handle.view.borrow().as_ref().is_some_and(|view| view.phase == PodPhase::Detaching));
-        leaving.map(|(pod, _)| pod.clone()).collect()
+            .filter(|(_, handle)| handle.view.borrow().as_ref().is_some_and(|view| view.phase == phase));
+        there.map(|(pod, _)| pod.clone()).collect()
     }
 }
 

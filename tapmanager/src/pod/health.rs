@@ -1,14 +1,17 @@
 //! Looking after a pod that stands: comparing it with what it was given, and taking it up again when it is in trouble.
 //!
-//! Part of the pod's [`super::actor`], so that nothing of the pod changes meanwhile. A pod whose join is not as it was
-//! made, or whose servers do not run, is in trouble, which lists show and which keeps descriptors from being handed
-//! out; a check that finds it well ends the trouble. What plugins say at CHECK is reported, but is no trouble: the
-//! guest's way to its link stands.
+//! Part of the pod's [`super::actor`], so that nothing of the pod changes meanwhile. A pod whose guest is cut off or not
+//! guarded, or whose servers do not run, is in trouble, which lists show and which keeps descriptors from being handed
+//! out; a check that finds it well ends the trouble. What plugins say at CHECK, and addresses and routes that a link
+//! lost, are reported, but are no trouble: the guest's way to its link stands.
+//!
+//! From time to time each pod that stands is looked after without anybody asking: what is ours is made again, and
+//! guests are served again; what is not ours is trouble from then on. Plugins are not run for that.
 
 use std::sync::Arc;
 
 use proto::tap::{CheckReport, PodNet, PodPhase};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::actor::Actor;
 use super::error::PodError;
@@ -36,7 +39,11 @@ impl<W: World> Actor<W> {
             Ok(Seen::Netns) => {
                 checked.push("links, taps and filters".to_owned());
                 match world.check_join(&net.netns, &net.nics, held.record.choices).await {
-                    Ok(found) => troubles.extend(found),
+                    Ok(found) => {
+                        let (breaks, others): (Vec<_>, _) = found.into_iter().partition(|found| found.breaks);
+                        troubles.extend(breaks.into_iter().map(|found| found.line));
+                        findings.extend(others.into_iter().map(|found| found.line));
+                    }
                     Err(error) => troubles.push(Chain(&error).to_string()),
                 }
                 checked.push("servers of its guest".to_owned());
@@ -57,19 +64,56 @@ impl<W: World> Actor<W> {
             Ok(Seen::Nothing | Seen::OtherFile) => troubles.push(NETNS_GONE.to_owned()),
             Err(error) => troubles.push(Chain(&error).to_string()),
         }
-        let trouble = troubles.first().map(|trouble| Arc::from(trouble.as_str()));
-        if let Some(held) = &mut self.held
-            && held.trouble != trouble
-        {
-            match &trouble {
-                Some(trouble) => warn!(trouble = &**trouble, "pod is in trouble"),
-                None => info!("pod is well again"),
-            }
-            held.trouble = trouble;
-            held.show(&self.publish);
-        }
+        self.conclude(troubles.first().map(String::as_str));
         troubles.append(&mut findings);
         Ok(CheckReport { findings: bounded(troubles), checked: bounded(checked) })
+    }
+
+    /// Notes what the pod's trouble is now.
+    fn conclude(&mut self, trouble: Option<&str>) {
+        let Some(held) = &mut self.held else { return };
+        if held.trouble.as_deref() == trouble {
+            return;
+        }
+        match trouble {
+            Some(trouble) => warn!(trouble, "pod is in trouble"),
+            None => info!("pod is well again"),
+        }
+        held.trouble = trouble.map(Arc::from);
+        held.show(&self.publish);
+    }
+
+    /// Looks whether the pod, if it is attached, stands, and takes it up again if that is ours to do.
+    pub(super) async fn look_after(&mut self) {
+        let world = &self.shared.tools.world;
+        let Some(held) = self.held.as_ref().filter(|held| held.record.phase == PodPhase::Attached) else { return };
+        let Some(net) = &held.net else { return };
+        match world.look(&net.netns).await {
+            Ok(Seen::Netns) => {}
+            Ok(Seen::Nothing | Seen::OtherFile) => return self.conclude(Some(NETNS_GONE)),
+            Err(error) => return self.conclude(Some(&Chain(&error).to_string())),
+        }
+        let found = match world.check_join(&net.netns, &net.nics, held.record.choices).await {
+            Ok(found) => found,
+            Err(error) => return self.conclude(Some(&Chain(&error).to_string())),
+        };
+        if let Some(beyond) = found.iter().find(|found| found.breaks && !found.ours) {
+            return self.conclude(Some(&beyond.line));
+        }
+        let served = held.serving.as_ref().is_some_and(|serving| !serving.broken().is_cancelled());
+        let lost: Vec<&str> = found.iter().filter(|found| found.ours).map(|found| found.line.as_str()).collect();
+        if served && lost.is_empty() {
+            return self.conclude(None);
+        }
+        // What is made again is seen in no list, and a machine that runs may have to be started anew.
+        warn!(served, lost = lost.join("; "), "pod is not as it was left and is taken up again");
+        let earlier = held.trouble.clone();
+        if let Err(error) = self.recover().await {
+            let trouble = self.held.as_ref().and_then(|held| held.trouble.clone());
+            if trouble != earlier {
+                error!(error = %Chain(&error), "pod was not taken up again");
+            }
+        }
     }
 
     /// Takes the pod up again: makes what our side lost, and serves its guest.
@@ -88,7 +132,8 @@ impl<W: World> Actor<W> {
             }
         }
         let served = held.serving.as_ref().is_some_and(|serving| !serving.broken().is_cancelled());
-        let lost = world.check_join(&net.netns, &net.nics, held.record.choices).await.map_err(failed)?;
+        let mut lost = world.check_join(&net.netns, &net.nics, held.record.choices).await.map_err(failed)?;
+        lost.retain(|found| found.breaks || found.ours);
         if served && lost.is_empty() {
             held.trouble = None;
             held.show(&self.publish);

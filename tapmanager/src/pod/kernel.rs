@@ -20,7 +20,7 @@ use crate::cni::{Added, CapabilityArgs, Cni, CniError, NetworkList, Places, Resu
 use crate::config::{Config, Vhost};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
-use crate::net::{self, Joined, Opened, Reported, Wish};
+use crate::net::{self, Found, Joined, Opened, Reported, Wish};
 use crate::spawner::Spawner;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
@@ -170,7 +170,7 @@ impl World for Kernel {
         Ok(net::join(&open(netns).await?, reported, &wish(choices), faults).await?)
     }
 
-    async fn check_join(&self, netns: &Path, nics: &[Nic], choices: Choices) -> Result<Vec<String>, WorldError> {
+    async fn check_join(&self, netns: &Path, nics: &[Nic], choices: Choices) -> Result<Vec<Found>, WorldError> {
         Ok(net::check(&open(netns).await?, nics, &wish(choices)).await?)
     }
 

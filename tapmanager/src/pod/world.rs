@@ -18,7 +18,7 @@ use super::sysctl::SysctlError;
 use crate::cni::{CniError, ConfError, NetworkList, PluginError};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
-use crate::net::{JoinError, Joined, Opened, Reported};
+use crate::net::{Found, JoinError, Joined, Opened, Reported};
 use crate::sys::netns::NetnsError;
 use crate::sys::packet::PacketSocket;
 
@@ -158,7 +158,7 @@ pub(crate) trait World: Send + Sync + 'static {
         netns: &Path,
         nics: &[Nic],
         choices: Choices,
-    ) -> impl Future<Output = Result<Vec<String>, WorldError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Found>, WorldError>> + Send;
     /// Makes again what our side of the join lost.
     fn repair(
         &self,

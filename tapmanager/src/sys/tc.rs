@@ -29,6 +29,8 @@ pub(crate) const DROP: u32 = 2;
 /// A guard's verdict: ask the next filter (`TC_ACT_UNSPEC`).
 pub(crate) const GO_ON: u32 = u32::MAX;
 
+/// The kind of the queueing discipline that filters of ours hang on.
+pub(crate) const CLSACT: &str = "clsact";
 const CLSACT_HANDLE: TcHandle = TcHandle { major: 0xffff, minor: 0 };
 /// Handle of every filter of ours: `vrlt` in ASCII.
 const OURS: TcHandle = TcHandle { major: 0x7672, minor: 0x6c74 };
@@ -74,6 +76,8 @@ pub(crate) struct Ours {
     pub(crate) guard: Option<Mark>,
     /// Index of the link that the redirect, if it is there, goes to; 0 when that link is gone.
     pub(crate) redirect_to: Option<u32>,
+    /// Priority of a filter there that is not ours.
+    pub(crate) foreign: Option<u16>,
 }
 
 impl Hook {
@@ -187,6 +191,9 @@ pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours,
         // The kernel also lists a line without a handle per priority.
         let RouteNetlinkMessage::NewTrafficFilter(filter) = filter else { continue };
         if filter.header.handle != OURS {
+            if filter.header.handle != TcHandle::default() {
+                found.foreign = u16::try_from(filter.header.info >> 16).ok();
+            }
             continue;
         }
         if let Some((guard, to)) = program_of(&filter) {
@@ -198,6 +205,24 @@ pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours,
         }
     }
     Ok(found)
+}
+
+/// What filters of incoming frames hang on, by the link's index: `clsact` as ours, or the older `ingress`.
+pub(crate) fn hung_on(netlink: &mut Netlink) -> Result<BTreeMap<u32, String>, NetlinkError> {
+    let all = netlink.list(&RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
+    let kind = |message: &TcMessage| {
+        message.attributes.iter().find_map(|attribute| match attribute {
+            TcAttribute::Kind(kind) => Some(kind.clone()),
+            _ => None,
+        })
+    };
+    let hung = all.into_iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewQueueDiscipline(message) if message.header.handle == CLSACT_HANDLE => {
+            Some((message.header.index.cast_unsigned(), kind(&message)?))
+        }
+        _ => None,
+    });
+    Ok(hung.collect())
 }
 
 /// How many frames the filters of each link dropped, by the link's index.
@@ -250,7 +275,7 @@ fn clsact(link: u32) -> TcMessage {
     let mut message = TcMessage::with_index(link.cast_signed());
     message.header.handle = CLSACT_HANDLE;
     message.header.parent = TcHandle::CLSACT;
-    message.attributes.push(TcAttribute::Kind("clsact".to_owned()));
+    message.attributes.push(TcAttribute::Kind(CLSACT.to_owned()));
     message
 }
 

@@ -42,6 +42,7 @@ fn bare() -> Standing {
             ..Observed::default()
         },
         ours: vec![],
+        hung_on: BTreeMap::new(),
     }
 }
 
@@ -77,6 +78,11 @@ impl Standing {
             Step::Clear { link } => {
                 let index = self.index(link);
                 self.ours.retain(|(at, ..)| Some(*at) != index);
+                self.hung_on.retain(|at, _| Some(*at) != index);
+            }
+            Step::AddClsact { link } => {
+                let index = self.index(link).expect("a link");
+                assert_eq!(self.hung_on.insert(index, tc::CLSACT.to_owned()), None, "added twice");
             }
             Step::AddGuard { link, hook, guard } => self.filter(link, *hook).guard = Some(Mark::of(&guard.program())),
             Step::Deafen { link } => {
@@ -84,16 +90,13 @@ impl Standing {
             }
             Step::AddProgram { from, to, guard } => {
                 let to = self.index(to);
-                *self.filter(from, Hook::Ingress) = Ours { guard: Some(Mark::of(&guard.program())), redirect_to: to };
+                *self.filter(from, Hook::Ingress) =
+                    Ours { guard: Some(Mark::of(&guard.program())), redirect_to: to, foreign: None };
             }
             Step::AddRedirect { from, to, .. } => self.filter(from, Hook::Ingress).redirect_to = self.index(to),
             Step::Enslave { link, bridge } => self.change(link).controller = self.index(bridge),
             Step::Raise { link } => self.change(link).up = true,
-            Step::Unqueue { .. }
-            | Step::ShapeTap { .. }
-            | Step::AddClsact { .. }
-            | Step::Pin { .. }
-            | Step::Listen { .. } => {}
+            Step::Unqueue { .. } | Step::ShapeTap { .. } | Step::Pin { .. } | Step::Listen { .. } => {}
         }
     }
 
@@ -115,6 +118,7 @@ impl Standing {
         let index = self.index(link).expect("a link");
         self.observed.links.retain(|other| other.index != index);
         self.ours.retain(|(at, ..)| *at != index);
+        self.hung_on.remove(&index);
         for (.., ours) in &mut self.ours {
             if ours.redirect_to == Some(index) {
                 ours.redirect_to = Some(0);
@@ -156,11 +160,15 @@ fn what_was_just_joined_lacks_nothing() {
 #[test]
 fn whatever_of_ours_is_lost_is_found_breaks_the_join_and_is_made_again() {
     type Lose = fn(&mut Standing);
-    let losses: [(&str, &[DataPath], Lose); 6] = [
+    let losses: [(&str, &[DataPath], Lose); 7] = [
         ("tap", &PATHS, |standing| standing.remove(&name("tap0"))),
         ("tap down", &PATHS, |standing| standing.change(&name("tap0")).up = false),
         ("link down", &PATHS, |standing| standing.change(&name("eth0")).up = false),
-        ("filters", &PATHS, |standing| standing.ours.clear()),
+        ("filters", &PATHS, |standing| {
+            standing.ours.clear();
+            standing.hung_on.clear();
+        }),
+        ("filters alone", &PATHS, |standing| standing.ours.clear()),
         ("bridge", &[DataPath::Bridge], |standing| standing.remove(&name("vmbr0"))),
         ("port", &[DataPath::Bridge], |standing| standing.change(&name("eth0")).controller = None),
     ];
@@ -184,6 +192,42 @@ fn a_guard_of_another_release_is_no_break_and_is_made_anew() {
         assert_eq!(standing.findings(&nics), [Finding::OtherGuard { link: name("tap0") }], "{path:?}");
         assert!(!standing.findings(&nics)[0].is_break());
         assert_eq!(standing.repaired(&nics).findings(&nics), [], "{path:?}");
+    }
+}
+
+#[test]
+fn what_is_not_ours_and_in_the_way_is_named_and_left_alone() {
+    for path in PATHS {
+        let nics = [guarded(path)];
+        let mut standing = joined(&nics[0]);
+        standing.filter(&name("eth0"), Hook::Egress).foreign = Some(7);
+        assert_eq!(standing.findings(&nics), [], "it stands beside ours: {path:?}");
+        *standing.filter(&name("eth0"), Hook::Ingress) = Ours::default();
+        let way = |what: &str| Finding::InTheWay { link: name("eth0"), what: what.to_owned(), breaks: true };
+        assert_eq!(standing.findings(&nics), [way("a filter of priority 7")], "{path:?}");
+        assert_eq!(standing.repairs(&nics), Err(vec![way("a filter of priority 7")]), "{path:?}");
+        standing.hung_on.insert(2, "ingress".to_owned());
+        assert_eq!(standing.repairs(&nics), Err(vec![way("a qdisc `ingress`")]), "{path:?}");
+        let loose = Guarded { guards: Guards::of(&nics[0].nic, false).expect("guards"), ..nics[0].clone() };
+        let mut standing = joined(&loose);
+        standing.filter(&name("tap0"), Hook::Ingress).foreign = Some(7);
+        assert!(!standing.findings(&nics)[0].found().breaks, "guarded by an earlier release: {path:?}");
+    }
+}
+
+#[test]
+fn a_link_that_took_the_name_of_ours_is_told_as_such() {
+    for path in PATHS {
+        let nics = [guarded(path)];
+        let mut standing = joined(&nics[0]);
+        standing.remove(&name("tap0"));
+        standing.observed.links.push(made(9, "tap0", "veth"));
+        let taken = Finding::NameTaken { link: name("tap0"), kind: Some("veth".to_owned()) };
+        let findings = standing.findings(&nics);
+        assert_eq!(findings[0], taken, "{path:?}");
+        assert!(!findings.contains(&Finding::OursGone { link: name("tap0") }), "{path:?}");
+        assert!(!findings.contains(&Finding::Unguarded { link: name("tap0") }), "{path:?}");
+        assert_eq!(standing.repairs(&nics), Err(vec![taken]), "{path:?}");
     }
 }
 

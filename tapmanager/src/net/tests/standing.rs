@@ -22,15 +22,24 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
             let before = bed.state();
             let wish = by(path);
             let nics = joined(&bed, &wish).await.nics;
-            let check = async || check(&bed.pod, &nics, &wish).await.expect("looked");
+            let check = async || {
+                let found = check(&bed.pod, &nics, &wish).await.expect("looked");
+                found.into_iter().map(|found| found.line).collect::<Vec<_>>()
+            };
             assert_eq!(check().await, [""; 0], "{path:?}");
             let in_pod = |line: &'static str| bed.pod.inside(move || ip(line)).expect("entered");
             let clear =
                 || drop(std::process::Command::new("tc").args(["qdisc", "del", "dev", "eth0", "clsact"]).status());
-            let losses: [(&str, &dyn Fn()); 3] = [
+            let filters = || {
+                for hook in ["ingress", "egress"] {
+                    drop(std::process::Command::new("tc").args(["filter", "del", "dev", "eth0", hook]).status());
+                }
+            };
+            let losses: [(&str, &dyn Fn()); 4] = [
                 ("tap", &|| in_pod("link del tap0")),
                 ("tap down", &|| in_pod("link set tap0 down")),
                 ("filters", &|| bed.pod.inside(clear).expect("entered")),
+                ("filters alone", &|| bed.pod.inside(filters).expect("entered")),
             ];
             for (what, lose) in losses {
                 lose();
@@ -51,6 +60,35 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
             let eth0 = |seen: &Seen| seen.0.iter().find(|link| link.name.as_str() == "eth0").cloned();
             assert_eq!(eth0(&bed.state()), eth0(&before), "{path:?}");
             assert_eq!(bed.ours("eth0"), tc::Ours::default(), "{path:?}");
+        });
+    }
+}
+
+#[test]
+fn by_each_data_path_what_is_in_the_way_of_a_repair_is_named_and_left_alone() {
+    for path in PATHS {
+        apart(async || {
+            let bed = Bed::new();
+            let wish = by(path);
+            let nics = joined(&bed, &wish).await.nics;
+            let tc = |line: &'static str| {
+                let run = move || std::process::Command::new("tc").args(line.split(' ')).status().expect("tc");
+                assert!(bed.pod.inside(run).expect("entered").success(), "tc {line}");
+            };
+            tc("filter add dev eth0 egress prio 7 protocol all u32 match u32 0 0");
+            assert_eq!(check(&bed.pod, &nics, &wish).await.expect("looked"), [], "{path:?}");
+            tc("filter del dev eth0 ingress");
+            let refused = repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect_err("in the way");
+            let JoinError::Changed { found } = &refused else { panic!("{refused}") };
+            assert!(matches!(&found[..], [stand::Finding::InTheWay { .. }]), "{refused}");
+            assert!(refused.to_string().contains("`eth0`") && refused.to_string().contains("priority 7"), "{refused}");
+            tc("filter del dev eth0 egress");
+            repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect("repaired");
+            bed.pod.inside(|| ip("link del tap0")).expect("entered");
+            bed.pod.inside(|| ip("link add tap0 type veth peer name other")).expect("entered");
+            let refused = repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect_err("taken");
+            let JoinError::Changed { found } = &refused else { panic!("{refused}") };
+            assert!(matches!(&found[..], [stand::Finding::NameTaken { .. }]), "{refused}");
         });
     }
 }

@@ -14,7 +14,7 @@ use super::super::world::{Checked, Network, OfNetwork, Seen, Serving, World, Wor
 use crate::cni::NetworkList;
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
-use crate::net::{Joined, Opened, Reported};
+use crate::net::{Found, Joined, Opened, Reported};
 use crate::sys::packet::PacketSocket;
 
 #[derive(Debug, Default)]
@@ -39,6 +39,10 @@ pub(crate) struct State {
     pub(crate) joined: BTreeSet<PathBuf>,
     /// What a check of the join finds.
     pub(crate) lost: Vec<String>,
+    /// Whether that is not ours to make again.
+    pub(crate) beyond: bool,
+    /// What it finds besides that cuts nobody off.
+    pub(crate) changed: Vec<String>,
     /// What the plugins were told is on record.
     pub(crate) collected: Vec<(String, Vec<String>)>,
     /// Resolvers that networks say, by network.
@@ -232,15 +236,18 @@ impl World for Arc<Fake> {
         if state.lost.is_empty() { Ok(vec![]) } else { Err(WorldError::Fake { verb: "rejoin", culprits: vec![] }) }
     }
 
-    async fn check_join(&self, netns: &Path, _: &[Nic], _: Choices) -> Result<Vec<String>, WorldError> {
+    async fn check_join(&self, netns: &Path, _: &[Nic], _: Choices) -> Result<Vec<Found>, WorldError> {
         let state = self.verb("check_join")?;
         assert!(state.netns.contains(netns), "checked without a namespace");
-        Ok(state.lost.clone())
+        let found = |line: &String| Found { line: line.clone(), breaks: true, ours: !state.beyond };
+        let told = |line: &String| Found { line: line.clone(), breaks: false, ours: false };
+        Ok(state.lost.iter().map(found).chain(state.changed.iter().map(told)).collect())
     }
 
     async fn repair(&self, netns: &Path, _: &[Nic], _: Choices, _: &Arc<Faults>) -> Result<(), WorldError> {
         let mut state = self.verb("repair")?;
         assert!(state.netns.contains(netns), "repaired without a namespace");
+        assert!(!state.beyond, "what is not ours was repaired");
         state.lost.clear();
         Ok(())
     }

@@ -100,6 +100,56 @@ async fn a_recovery_that_fails_leaves_trouble_and_can_be_tried_again() {
 }
 
 #[tokio::test]
+async fn what_is_ours_and_lost_is_made_again_without_anybody_asking() {
+    let house = attached().await;
+    house.pods.look_after().await;
+    assert_eq!(house.log(), ["look", "check_join"], "no plugin is run");
+    house.world.state().lost = vec!["tap `tap0` is gone".into()];
+    house.pods.look_after().await;
+    assert_eq!((house.calls("repair"), house.world.serving()), (1, 1));
+    house.pods.usable(&id("p1")).expect("of use");
+}
+
+#[tokio::test]
+async fn a_guest_whose_server_ended_is_served_again_without_anybody_asking() {
+    let house = attached().await;
+    house.world.state().servers[0].cancel();
+    let mut view = house.pods.shared.lock().as_ref().expect("open")[&id("p1")].view.clone();
+    view.wait_for(|view| view.as_ref().is_some_and(|view| view.trouble.is_some())).await.expect("noticed");
+    house.pods.look_after().await;
+    assert_eq!((house.trouble("p1"), house.world.serving(), house.calls("repair")), (None, 1, 0));
+}
+
+#[tokio::test]
+async fn what_is_not_ours_is_trouble_without_anybody_asking_and_is_left_alone() {
+    let house = attached().await;
+    house.world.state().changed = vec!["link `eth0` has lost an address".into()];
+    house.pods.look_after().await;
+    house.pods.usable(&id("p1")).expect("of use all the same");
+    (house.world.state().lost, house.world.state().beyond) = (vec!["link `eth0` is gone".into()], true);
+    house.pods.look_after().await;
+    assert_eq!(house.trouble("p1").as_deref(), Some("link `eth0` is gone"));
+    house.world.state().lost.clear();
+    house.pods.look_after().await;
+    assert_eq!(house.trouble("p1"), None, "the plugin has brought it back");
+    house.world.state().netns.clear();
+    house.pods.look_after().await;
+    assert_eq!(house.trouble("p1").as_deref(), Some("its network namespace is gone; detach the pod"));
+    assert_eq!((house.calls("repair"), house.calls("rejoin")), (0, 0));
+}
+
+#[tokio::test]
+async fn a_repair_that_fails_is_trouble_until_the_next_time() {
+    let house = attached().await;
+    house.world.state().lost = vec!["tap `tap0` is gone".into()];
+    house.world.fail("repair", &[]);
+    house.pods.look_after().await;
+    assert_eq!(house.trouble("p1").as_deref(), Some("repair fails as the test wants"));
+    house.pods.look_after().await;
+    assert_eq!((house.trouble("p1"), house.world.serving()), (None, 1));
+}
+
+#[tokio::test]
 async fn a_namespace_that_is_gone_is_told_and_left_to_detach() {
     let house = attached().await;
     house.world.state().netns.clear();
