@@ -8,6 +8,7 @@
 //! CHECK and DEL need them), the guest gets copies; whatever comes in on either end goes out of the other or is dropped,
 //! so the namespace's own stack hears nothing; no descriptor of a tap is kept.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -191,7 +192,14 @@ pub(crate) async fn stats(netns: &Netns, nics: &[Nic]) -> Result<Vec<NicStats>, 
     let nics = nics.to_vec();
     let count = move || {
         let mut netlink = Netlink::open()?;
-        Ok(stats::of(&nics, &link::counters(&mut netlink)?, &tc::drops(&mut netlink)?))
+        let (counted, refused) = (link::counters(&mut netlink)?, tc::drops(&mut netlink)?);
+        let mut redirected = BTreeMap::new();
+        for nic in nics.iter().filter(|nic| nic.data_path == DataPath::Macvtap) {
+            if let Some((index, _)) = counted.iter().find(|(_, (name, _))| *name == nic.name) {
+                redirected.insert(*index, tc::redirected(&mut netlink, *index)?);
+            }
+        }
+        Ok(stats::of(&nics, &stats::Counts { counted, refused, redirected }))
     };
     netns.visit(count).await?
 }

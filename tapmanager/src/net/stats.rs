@@ -1,7 +1,7 @@
 //! Counters of NICs, from the guest's point of view. Pure.
 //!
 //! A tap's counters are the machine's: what it received the guest sent. A macvtap's are the guest's own, but it does not
-//! count what the redirect puts into it: what its link received and the guard let pass stands for that.
+//! count what the redirect puts into it: the redirect does, from when it was made or made again.
 //!
 //! What filters drop is counted by the queueing discipline that they hang on, not by the link.
 
@@ -12,21 +12,34 @@ use proto::tap::{DataPath, Nic, NicStats};
 use super::tap_name;
 use crate::sys::link::Counted;
 
-/// The counters of `nics`, from those of links and filters by index. Zeros for a NIC whose links are gone.
-pub(super) fn of(nics: &[Nic], counted: &BTreeMap<u32, Counted>, refused: &BTreeMap<u32, u64>) -> Vec<NicStats> {
+/// What the kernel counted, by the index of links.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// By links themselves.
+    pub(super) counted: BTreeMap<u32, Counted>,
+    /// Frames that guards dropped.
+    pub(super) refused: BTreeMap<u32, u64>,
+    /// Packets and bytes that redirects took from links; asked for where there is a macvtap.
+    pub(super) redirected: BTreeMap<u32, (u64, u64)>,
+}
+
+/// The counters of `nics`. Zeros for a NIC whose links are gone.
+pub(super) fn of(nics: &[Nic], counts: &Counts) -> Vec<NicStats> {
+    let Counts { counted, refused, redirected } = counts;
     let find = |name: &_| {
         let (index, (_, stats)) = counted.iter().find(|(_, (other, _))| other == name)?;
-        Some((*stats, refused.get(index).copied().unwrap_or(0)))
+        Some((*index, *stats, refused.get(index).copied().unwrap_or(0)))
     };
     let of = |(place, nic): (usize, &Nic)| {
-        let (tap, tap_refused) = find(&tap_name(place)).unwrap_or_default();
+        let (_, tap, tap_refused) = find(&tap_name(place)).unwrap_or_default();
         let sent_refused = |dropped: u64| dropped.saturating_add(tap_refused);
         if nic.data_path == DataPath::Macvtap {
-            let (link, link_refused) = find(&nic.name).unwrap_or_default();
+            let (index, link, _) = find(&nic.name).unwrap_or_default();
+            let (rx_packets, rx_bytes) = redirected.get(&index).copied().unwrap_or_default();
             return NicStats {
                 name: nic.name.clone(),
-                rx_bytes: link.rx_bytes,
-                rx_packets: link.rx_packets.saturating_sub(link_refused),
+                rx_bytes,
+                rx_packets,
                 rx_errors: link.rx_errors,
                 rx_dropped: tap.rx_dropped,
                 tx_bytes: tap.tx_bytes,

@@ -32,8 +32,11 @@ pub(crate) fn create(netlink: &mut Netlink, name: &IfName, lower: u32) -> Result
     link::create_silent(netlink, name, message)
 }
 
-/// Opens the device of the macvtap of this index `queues` times: each descriptor is a queue. The kernel does not mind if
-/// another machine has it open.
+/// Opens the device of the macvtap of this index `queues` times: each descriptor is a queue.
+///
+/// The kernel does not mind if another machine has it open, and does not tell: a macvtap's carrier is that of the link
+/// below it, nothing says how many queues are open, and what opens it is not in `fdinfo`. Only a look at each descriptor
+/// of each process would find out. What keeps machines apart here is the token of a start, which is good for one.
 pub(crate) fn open(index: u32, queues: u16) -> io::Result<Vec<OwnedFd>> {
     let number = device_number(index)?;
     let nodes = detached::mount(Kind::Tmpfs)?;

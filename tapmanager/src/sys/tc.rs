@@ -42,6 +42,11 @@ const CLASS: TcHandle = TcHandle { major: 1, minor: 1 };
 /// Between the two parts of a program's name.
 const NAME_DIVIDER: &str = " to ";
 
+/// `TCA_STATS_PKT64`: packets, where they are more than the basic counters hold.
+const STATS_PACKETS: u16 = 8;
+/// Size of an Ethernet header, which is not counted of what comes in.
+const ETHERNET_HEADER: u64 = 14;
+
 // `TCA_BPF_*`
 const BPF_ACTION: u16 = 1;
 const BPF_OPS_LEN: u16 = 4;
@@ -179,18 +184,10 @@ pub(crate) fn add_ebpf(
 
 /// What of ours stands at a hook of a link; nothing if the link is gone.
 pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours, NetlinkError> {
-    let mut request = TcMessage::default();
-    request.header.index = link.cast_signed();
-    request.header.parent = hook.parent();
-    let filters = match netlink.list(&RouteNetlinkMessage::GetTrafficFilter(request)) {
-        Err(error) if error.is_absent() => return Ok(Ours::default()),
-        filters => filters?,
-    };
     let mut found = Ours::default();
-    for filter in filters {
-        // The kernel also lists a line without a handle per priority.
-        let RouteNetlinkMessage::NewTrafficFilter(filter) = filter else { continue };
+    for filter in filters(netlink, link, hook)? {
         if filter.header.handle != OURS {
+            // The kernel also lists a line without a handle per priority.
             if filter.header.handle != TcHandle::default() {
                 found.foreign = u16::try_from(filter.header.info >> 16).ok();
             }
@@ -235,6 +232,53 @@ pub(crate) fn drops(netlink: &mut Netlink) -> Result<BTreeMap<u32, u64>, Netlink
         _ => None,
     });
     Ok(drops.collect())
+}
+
+/// What the redirect of what comes in on a link took away so far, in packets and bytes; nothing if there is none.
+pub(crate) fn redirected(netlink: &mut Netlink, link: u32) -> Result<(u64, u64), NetlinkError> {
+    let filters = filters(netlink, link, Hook::Ingress)?;
+    let ours = filters.iter().filter(|filter| filter.header.handle == OURS);
+    let actions = ours.filter_map(|filter| attribute(filter, BPF_ACTION));
+    let counted = actions.filter_map(|bytes| NlasIterator::new(bytes.as_slice()).flatten().find_map(|nla| taken(&nla)));
+    Ok(counted.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1)))
+}
+
+/// What an action counted.
+fn taken(action: &NlaBuffer<&[u8]>) -> Option<(u64, u64)> {
+    let action = TcAction::parse(action).ok()?;
+    let stats = action.attributes.into_iter().filter_map(|attribute| match attribute {
+        TcActionAttribute::Stats(stats) => Some(stats),
+        _ => None,
+    });
+    let (mut packets, mut bytes) = (0, 0);
+    for stat in stats.flatten() {
+        match stat {
+            TcStats2::Basic(basic) => (packets, bytes) = (u64::from(basic.packets).max(packets), basic.bytes),
+            TcStats2::Other(nla) if nla.kind() == STATS_PACKETS && nla.value_len() == 8 => {
+                let mut value = [0; 8];
+                nla.emit_value(&mut value);
+                packets = u64::from_ne_bytes(value);
+            }
+            _ => {}
+        }
+    }
+    Some((packets, bytes + packets * ETHERNET_HEADER))
+}
+
+/// The filters at a hook of a link; none if the link is gone.
+fn filters(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Vec<TcMessage>, NetlinkError> {
+    let mut request = TcMessage::default();
+    request.header.index = link.cast_signed();
+    request.header.parent = hook.parent();
+    let filters = match netlink.list(&RouteNetlinkMessage::GetTrafficFilter(request)) {
+        Err(error) if error.is_absent() => return Ok(vec![]),
+        filters => filters?,
+    };
+    let filters = filters.into_iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewTrafficFilter(filter) => Some(filter),
+        _ => None,
+    });
+    Ok(filters.collect())
 }
 
 /// A program as the kernel takes and lists it.

@@ -149,6 +149,67 @@ fn a_guest_has_as_many_queues_as_it_was_given_and_counts_from_its_side() {
     }
 }
 
+#[test]
+fn what_a_guest_received_and_sent_is_counted_alike_by_each_data_path() {
+    const FRAME: usize = 60;
+    for path in PATHS {
+        apart(async || {
+            let bed = Bed::new();
+            let nics = joined(&bed, &Wish { queues: 1, ..by(path) }).await.nics;
+            let events = bed.pod.inside(Events::here).expect("entered");
+            let mut opened = open_taps(&bed.pod, &nics, false).await.expect("opened");
+            if path != DataPath::Macvtap {
+                events.until_up(&["tap0".to_owned()]);
+            }
+            let guest = Wire::of_tap(opened.remove(0).queues.remove(0));
+            // For the guest, and for another station, which its guard refuses.
+            let mut wanted = ethernet(FAR, 0x88b5, &[7; 46]);
+            wanted[..6].copy_from_slice(&[0x8e, 1, 2, 3, 4, 5]);
+            let mut other = wanted.clone();
+            other[..6].copy_from_slice(&[2, 8, 8, 8, 8, 8]);
+            let before = stats(&bed.pod, &nics).await.expect("counted").remove(0);
+            for frame in [&wanted, &other, &wanted, &marker()] {
+                assert_eq!(frame.len(), FRAME);
+                bed.far.send(frame).await;
+            }
+            assert_eq!(guest.until_marker().await, [wanted.clone(), wanted], "{path:?}");
+            let mut sent = ethernet([0x8e, 1, 2, 3, 4, 5], 0x0806, &[0; 46]);
+            sent[14..42].copy_from_slice(&own_arp());
+            guest.send(&sent).await;
+            let after = stats(&bed.pod, &nics).await.expect("counted").remove(0);
+            let received = (after.rx_packets - before.rx_packets, after.rx_bytes - before.rx_bytes);
+            assert_eq!(received, (3, 3 * FRAME as u64), "{path:?}: {before:?} {after:?}");
+            let sent = (after.tx_packets - before.tx_packets, after.tx_bytes - before.tx_bytes);
+            assert_eq!(sent, (1, FRAME as u64), "{path:?}: {before:?} {after:?}");
+            assert_eq!(after.tx_dropped, before.tx_dropped, "{path:?}");
+        });
+    }
+}
+
+/// The kernel lets a macvtap be opened again, and does not tell: see [`crate::sys::macvtap::open`]. If this fails, a
+/// kernel does, and machines can be kept apart.
+#[test]
+fn a_second_machine_is_refused_a_tap_and_cannot_be_refused_a_macvtap() {
+    for path in PATHS {
+        apart(async || {
+            let bed = Bed::new();
+            let nics = joined(&bed, &by(path)).await.nics;
+            let events = bed.pod.inside(Events::here).expect("entered");
+            let carrier = |seen: Seen| seen.0.iter().find(|link| link.name.as_str() == "tap0").map(|link| link.carrier);
+            let free = carrier(bed.state());
+            let _first = open_taps(&bed.pod, &nics, false).await.expect("opened");
+            if path == DataPath::Macvtap {
+                assert_eq!(carrier(bed.state()), free, "tells whether it is open");
+                open_taps(&bed.pod, &nics, false).await.expect("opened by two");
+            } else {
+                events.until_up(&["tap0".to_owned()]);
+                let refused = open_taps(&bed.pod, &nics, false).await.expect_err("opened by two");
+                assert!(matches!(refused, JoinError::Tap(TapError::Busy { .. })), "{path:?}: {refused}");
+            }
+        });
+    }
+}
+
 /// "Who has 10.77.0.1?" of the guest.
 fn own_arp() -> [u8; 28] {
     let mut arp = [0; 28];
