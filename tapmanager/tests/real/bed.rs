@@ -69,6 +69,9 @@ impl Bed {
             run_dir: at("run"),
             netns_dir: at("netns"),
             cni_conf_dir: at("net.d"),
+            // Of its own: the cases have pods of one name.
+            cni_cache_dir: at("cni"),
+            multus_dir: at("multus"),
             cni_plugin_dirs: vec![PLUGINS.into()],
             vmwrapper: std::env::current_exe().expect("this program stands for vmwrapper"),
             ..Config::default()
