@@ -40,7 +40,7 @@ pub fn pings(from: Place<'_>, to: IpAddr, mtu: u32) -> Result<()> {
 
 fn pings_of(from: Place<'_>, source: Option<&str>, to: IpAddr, what: &str, payload: u32) -> Result<()> {
     let source = source.map(|source| format!("-I {source}")).unwrap_or_default();
-    let line = format!("busybox ping -c 2 -i 0.2 -W 5 -s {payload} {source} {to}");
+    let line = format!("busybox ping -c 2 -i 0.05 -W 5 -s {payload} {source} {to}");
     let mut ping = match from {
         Some(netns) => netns::command_in(netns, &line),
         None => command("busybox", line.split_whitespace().skip(1)),

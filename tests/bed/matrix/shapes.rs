@@ -22,7 +22,7 @@ pub(super) const BEYOND6: &str = "fd00:99::4";
 const ALL: &[Family] = &[Family::V4, Family::V6, Family::Dual];
 const DUAL: &[Family] = &[Family::Dual];
 const V4: &[Family] = &[Family::V4];
-const MIB: usize = 1 << 20;
+const KIB: usize = 1 << 10;
 
 /// Address families of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,11 +91,11 @@ const PLAIN: Shape = Shape {
     ask: |_| {},
     verdict: |_| Verdict::Works,
     also: |_, _| Ok(()),
-    bulk: 16 * MIB,
+    bulk: 4096 * KIB,
 };
 
 /// On the emulated kernel, where a byte costs more.
-const EMULATED: Shape = Shape { kernel: Kernel::Debian, bulk: 2 * MIB, ..PLAIN };
+const EMULATED: Shape = Shape { kernel: Kernel::Debian, bulk: 256 * KIB, ..PLAIN };
 
 pub(super) const SHAPES: &[Shape] = &[
     Shape { name: "bridge", plugins: |family| json!([bridge(&host_local(family))]), ..PLAIN },
