@@ -1,16 +1,30 @@
-//! Failure injection for tests: an Attach can be made to fail after its N-th step. [`Faults::none`] in production.
+//! Failure injection for tests: an Attach can be made to fail after its N-th step, or the process to die at any step.
+//! [`Faults::none`] in production.
 //!
-//! Whoever makes a step of an Attach reports it here once it is done; what a test then gets is the failure that it
-//! asked for at exactly that place, so the undo of every step is shown to work. Without a failure wanted this is one
-//! relaxed counter.
+//! Whoever makes a step reports it here once it is done; what a test then gets is the failure that it asked for at
+//! exactly that place, so the undo of every step, and the recovery from every step, is shown to work. Without a failure
+//! wanted this is one relaxed counter.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// Which step is to fail, and how many were seen.
 #[derive(Debug)]
 pub struct Faults {
-    fail_after: Option<usize>,
+    wanted: Wanted,
     seen: AtomicUsize,
+}
+
+/// What a test wants.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    Nothing,
+    /// That the step fails, if it may.
+    Failure(usize),
+    /// That the process is killed at it.
+    Death(usize),
 }
 
 /// The failure that a test asked for.
@@ -24,13 +38,19 @@ impl Faults {
     /// Never fails.
     #[must_use]
     pub const fn none() -> Self {
-        Self { fail_after: None, seen: AtomicUsize::new(0) }
+        Self { wanted: Wanted::Nothing, seen: AtomicUsize::new(0) }
     }
 
     /// Fails once, after the `n`-th step counted from 1.
     #[must_use]
     pub const fn after_step(n: usize) -> Self {
-        Self { fail_after: Some(n), seen: AtomicUsize::new(0) }
+        Self { wanted: Wanted::Failure(n), seen: AtomicUsize::new(0) }
+    }
+
+    /// Kills the process at the `n`-th step counted from 1, as `kill -9` does.
+    #[must_use]
+    pub const fn die_at_step(n: usize) -> Self {
+        Self { wanted: Wanted::Death(n), seen: AtomicUsize::new(0) }
     }
 
     /// How many steps were done so far.
@@ -44,8 +64,24 @@ impl Faults {
     /// # Errors
     /// When this is the step after which a test wants a failure.
     pub(crate) fn after(&self, step: &'static str) -> Result<(), InjectedFault> {
+        let done = self.count();
+        if matches!(self.wanted, Wanted::Failure(n) if n == done) { Err(InjectedFault { step }) } else { Ok(()) }
+    }
+
+    /// Reports a step of taking away, which no failure stops.
+    pub(crate) fn passed(&self) {
+        if matches!(self.wanted, Wanted::Death(_)) {
+            self.count();
+        }
+    }
+
+    fn count(&self) -> usize {
         let done = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.fail_after == Some(done) { Err(InjectedFault { step }) } else { Ok(()) }
+        if matches!(self.wanted, Wanted::Death(n) if n == done) {
+            // No destructor, no flush, no word to anybody.
+            let _ = kill(Pid::this(), Signal::SIGKILL);
+        }
+        done
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each test runs itself again inside network and mount namespaces of its own, so the machine's links, firewall and
 //! `/run/netns` are never touched. Needs root and the plugins in `/usr/lib/cni`; without them it fails and says so.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +76,48 @@ fn failure_after_any_step_leaves_nothing_and_the_next_attach_succeeds() {
             failures.push(error);
         }
         assert!(failures.len() > 6, "the join has steps of its own: {failures:#?}");
+    });
+}
+
+#[test]
+fn a_kill_at_any_step_leaves_nothing_and_the_next_daemon_goes_on() {
+    const NAME: &str = "a_kill_at_any_step_leaves_nothing_and_the_next_daemon_goes_on";
+    bed::serve_if_doomed();
+    apart(NAME, || {
+        let bed = Bed::new();
+        // The bridge plugin leaks its masquerading rules, and says so to nobody, where DEL finds no namespace.
+        bed.configure(false, "");
+        let before = bed.world();
+        let [mut of_attach, mut of_detach, mut unanswered] = [0; 3];
+        for step in 1.. {
+            let mut daemon = bed::doomed(&bed, NAME, step);
+            let attached = bed.attach_to("p1", 2).is_ok();
+            let detached = attached && bed.detach("p1").is_ok();
+            if detached && daemon.try_wait().expect("looked at").is_none() {
+                daemon.kill().expect("killed");
+                daemon.wait().expect("gone");
+                break;
+            }
+            let ended = daemon.wait().expect("gone");
+            assert_eq!(ended.signal(), Some(9), "step {step}");
+            *(if attached { &mut of_detach } else { &mut of_attach }) += 1;
+
+            let mut daemon = Program::start(&bed);
+            // What was half done is undone before anybody is answered; what was whole, but for the answer, is there.
+            if bed.phases() == [("p1".to_owned(), PodPhase::Attached)] {
+                assert!(!attached, "step {step}: a Detach that began is finished");
+                unanswered += 1;
+                bed.detach("p1").unwrap_or_else(|error| panic!("after a kill at step {step}: {error}"));
+            }
+            assert_eq!(bed.phases(), [], "step {step}");
+            bed.assert_as(&before);
+            bed.attach_to("p1", 2).unwrap_or_else(|error| panic!("after a kill at step {step}: {error}"));
+            bed.detach("p1").unwrap_or_else(|error| panic!("after a kill at step {step}: {error}"));
+            daemon.terminate();
+            bed.assert_as(&before);
+        }
+        assert!(of_attach > 15 && of_detach >= 6, "{of_attach} and {of_detach} steps");
+        assert_eq!(unanswered, 1, "after the result was written");
     });
 }
 
@@ -163,7 +206,7 @@ fn broken_networks_and_plugins_are_clear_errors_that_leave_nothing() {
                 // Behind the bridge, so that there is something to undo.
                 Some(plugin) => bed.configure(true, &format!(r#",{{"type":"{plugin}"}}"#)),
             }
-            let error = bed.client().call(&attach("p1")).expect_err(case);
+            let error = bed.client().call(&attach("p1", 1)).expect_err(case);
             assert_eq!(error.code(), code, "{case}: {error}");
             assert!(error.to_string().contains(words), "{case}: {error}");
             assert_eq!(bed.status().pods, 0, "{case}");
@@ -190,7 +233,7 @@ fn a_full_disk_fails_an_attach_clearly_and_no_detach() {
         let written = std::fs::write(&ballast, vec![0; 1 << 20]).expect_err("full");
         assert_eq!(written.kind(), std::io::ErrorKind::StorageFull);
 
-        let error = bed.client().call(&attach("p2")).expect_err("no room for its intent");
+        let error = bed.client().call(&attach("p2", 1)).expect_err("no room for its intent");
         assert_eq!(error.code(), ErrorCode::Exhausted, "{error}");
         assert!(error.to_string().contains("No space left"), "{error}");
         bed.detach("p1").expect("detached all the same");

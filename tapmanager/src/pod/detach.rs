@@ -99,11 +99,13 @@ impl<W: World> Tools<W> {
         if let Some(serving) = &serving {
             serving.stop();
         }
+        self.faults.passed();
         let netns = record.netns.clone();
         let seen = self.world.look(&netns).await.at(Step::LookAtNetns)?;
         if joined && seen == Seen::Netns {
             // The filters are ours and go with the namespace; DEL does not mind them.
             self.world.unjoin(&netns).await.at(Step::Unjoin).unwrap_or_else(|error| overlooked.push(error));
+            self.faults.passed();
         }
         if seen == Seen::OtherFile {
             self.world.remove_netns(&netns).await.at(Step::RemoveNetns)?;
@@ -115,7 +117,10 @@ impl<W: World> Tools<W> {
         if made {
             self.world.remove_netns(&netns).await.at(Step::RemoveNetns)?;
         }
-        self.forget(record).await.at(Step::Forget)
+        self.faults.passed();
+        self.forget(record).await.at(Step::Forget)?;
+        self.faults.passed();
+        Ok(())
     }
 
     /// Runs DEL of all networks, the last first, and takes those off the record whose DEL is done.
@@ -133,6 +138,7 @@ impl<W: World> Tools<W> {
             match self.world.del(record, attachment, seen).await {
                 Ok(()) => {
                     record.attachments.remove(place);
+                    self.faults.passed();
                 }
                 Err(error) if place + 1 == last && excuse_last.is_some_and(|excuse| excuse(&error)) => {
                     overlooked.push(StepError { step: Step::Del, cause: error.into() });

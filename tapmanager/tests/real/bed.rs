@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proto::tap::{
-    Arm, Attach, Client, ErrorCode, Handoff, Hello, List, PodId, PodNet, PodPhase, QemuUser, Reply, Request, Token,
+    Arm, Attach, Client, ErrorCode, Handoff, Hello, List, NetworkAsk, PodId, PodNet, PodPhase, QemuUser, Reply,
+    Request, Token,
 };
 use tapmanager::config::Config;
-use tapmanager::daemon::Daemon;
+use tapmanager::daemon::{self, Daemon};
 use tapmanager::faults::Faults;
 use tapmanager::spawner::Spawner;
 use tempfile::TempDir;
@@ -21,6 +22,8 @@ use tokio::sync::oneshot;
 
 const INSIDE: &str = "TAPMANAGER_TEST_INSIDE";
 const PLUGINS: &str = "/usr/lib/cni";
+/// In the environment of a child that is to die: the step, and the file of its configuration.
+const DOOMED: &str = "TAPMANAGER_TEST_DOOMED";
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Runs `test` in a process of its own, inside fresh network and mount namespaces.
@@ -136,7 +139,12 @@ impl Bed {
     }
 
     pub(super) fn attach(&self, pod: &str) -> Result<PodNet, String> {
-        match self.client().call(&attach(pod)).map_err(|error| error.to_string())? {
+        self.attach_to(pod, 1)
+    }
+
+    /// Attaches a pod several times to the one network.
+    pub(super) fn attach_to(&self, pod: &str, networks: usize) -> Result<PodNet, String> {
+        match self.client().call(&attach(pod, networks)).map_err(|error| error.to_string())? {
             Reply::Attached(net) => Ok(net),
             other => panic!("{other:?}"),
         }
@@ -223,6 +231,36 @@ impl InProcess {
     }
 }
 
+/// The daemon in a child that dies at a step; the child is this program, which runs the case called `name` again.
+pub(super) fn doomed(bed: &Bed, name: &str, step: usize) -> Child {
+    let file = bed.dir.path().join("doomed.toml");
+    std::fs::write(&file, toml::to_string(&bed.config).expect("prints")).expect("written");
+    let child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", name, "--nocapture"])
+        .env(DOOMED, format!("{step} {}", file.display()))
+        .spawn()
+        .expect("starts");
+    let deadline = Instant::now() + DEADLINE;
+    let hello = Request::Hello(Hello { client: "test".into(), qemu: Some(QemuUser { uid: 0, gid: 0 }) });
+    while bed.client().call(&hello).is_err() {
+        assert!(Instant::now() < deadline, "the daemon that is to die does not answer");
+        std::thread::yield_now();
+    }
+    child
+}
+
+/// In such a child: serves until it dies.
+pub(super) fn serve_if_doomed() {
+    let Ok(wanted) = std::env::var(DOOMED) else { return };
+    let (step, file) = wanted.split_once(' ').expect("a step and a file");
+    let config: Config = toml::from_str(&std::fs::read_to_string(file).expect("there")).expect("a configuration");
+    let faults = Faults::die_at_step(step.parse().expect("a number"));
+    let runtime = Runtime::new().expect("runtime");
+    let spawner = Spawner::in_process().expect("spawner");
+    let served = daemon::run(config, spawner, Arc::new(faults), std::future::pending());
+    runtime.block_on(served).expect("serves");
+}
+
 /// The daemon as a program, which can be killed.
 pub(super) struct Program(Child);
 
@@ -272,8 +310,9 @@ pub(super) fn id(pod: &str) -> PodId {
     pod.parse().expect("pod id")
 }
 
-pub(super) fn attach(pod: &str) -> Request {
+pub(super) fn attach(pod: &str, networks: usize) -> Request {
     Request::Attach(Attach {
+        networks: vec![NetworkAsk::default(); networks],
         namespace: "default".into(),
         name: "vm".into(),
         hostname: "vm".into(),
