@@ -93,7 +93,9 @@ fn whole(bed: &Bed, mut node: NetNode, ask: &proto::tap::Attach) -> Result<()> {
 
     guest.kill()?;
     node.detach(&ask.pod)?;
-    let daemon = |thing: &str| thing.starts_with("process") && thing.contains(" tapmanager");
+    let daemon = |thing: &str| {
+        thing.starts_with("process") && (thing.ends_with(" tapmanager") || thing.ends_with(" tap-spawner"))
+    };
     before.assert_same_but(|thing| thing == "link cni0" || thing == "link cni1" || daemon(thing) || kept(thing))
 }
 
