@@ -251,7 +251,8 @@ pub(super) fn doomed(bed: &Bed, name: &str, step: usize) -> Child {
 
 /// In such a child: serves until it dies.
 pub(super) fn serve_if_doomed() {
-    let Ok(wanted) = std::env::var(DOOMED) else { return };
+    let Some(wanted) = std::env::var_os(DOOMED) else { return };
+    let wanted = wanted.into_string().expect("text");
     let (step, file) = wanted.split_once(' ').expect("a step and a file");
     let config: Config = toml::from_str(&std::fs::read_to_string(file).expect("there")).expect("a configuration");
     let faults = Faults::die_at_step(step.parse().expect("a number"));
