@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use proto::tap::{
-    Arm, Attach, Client, ClientError, ErrorCode, Hello, PodId, PodNet, PodStats, QemuUser, Reply, Request,
+    Arm, Attach, Client, ClientError, ErrorCode, Hello, PodId, PodNet, PodStats, PodSummary, QemuUser, Reply, Request,
     ServerStatus, Token,
 };
 
@@ -97,47 +97,33 @@ impl Tap {
     /// # Errors
     /// When tapmanager does not answer.
     pub async fn stats(&self) -> Result<Vec<PodStats>> {
-        let mut pods: Vec<PodStats> = Vec::new();
-        loop {
-            let after = pods.last().map(|last| last.pod.clone());
-            let list = proto::tap::List { after };
-            let Reply::Stats(page) = self.call(Request::Stats(list), "read the counters of tapmanager").await? else {
-                return Err(wrong_reply());
-            };
-            let more = page.more && !page.pods.is_empty();
-            pods.extend(page.pods);
-            if !more {
-                return Ok(pods);
-            }
-        }
+        self.ask("read the counters of tapmanager", Client::stats).await
     }
 
     /// All pods that have a network, or had one and it is being taken away.
     ///
     /// # Errors
     /// When tapmanager does not answer.
-    pub async fn pods(&self) -> Result<Vec<proto::tap::PodSummary>> {
-        let mut pods: Vec<proto::tap::PodSummary> = Vec::new();
-        loop {
-            let after = pods.last().map(|last| last.pod.clone());
-            let list = proto::tap::List { after };
-            let Reply::Pods(page) = self.call(Request::List(list), "list the pods of tapmanager").await? else {
-                return Err(wrong_reply());
-            };
-            // An empty page that promises more would go on for ever.
-            let more = page.more && !page.pods.is_empty();
-            pods.extend(page.pods);
-            if !more {
-                return Ok(pods);
-            }
-        }
+    pub async fn pods(&self) -> Result<Vec<PodSummary>> {
+        self.ask("list the pods of tapmanager", Client::pods).await
     }
 
     async fn call(&self, request: Request, action: &'static str) -> Result<Reply> {
+        self.ask(action, move |client| client.call(&request)).await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        work: impl FnOnce(&Client) -> std::result::Result<T, ClientError> + Send + 'static,
+    ) -> Result<T> {
         let client = self.client.clone();
-        let called = tokio::task::spawn_blocking(move || client.call(&request)).await;
+        let called = tokio::task::spawn_blocking(move || work(&client)).await;
         let called = called.map_err(|_cancelled| Error::new(Kind::Unavailable, "controld is shutting down"))?;
-        called.map_err(|cause| Error::because(kind_of(&cause), format!("failed to {action}"), cause))
+        called.map_err(|cause| match cause {
+            ClientError::WrongReply => wrong_reply(),
+            cause => Error::because(kind_of(&cause), format!("failed to {action}"), cause),
+        })
     }
 }
 

@@ -118,7 +118,8 @@ pub fn rogue_advertisement() -> Vec<u8> {
 }
 
 /// The internet checksum (RFC 1071) of parts that each have an even length.
-fn checksum(parts: &[&[u8]]) -> u16 {
+#[must_use]
+pub fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let mut sum: u32 = words.map(|word| word.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))).sum();
     while sum > 0xffff {
@@ -127,7 +128,9 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     !u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
-fn be16(len: usize) -> [u8; 2] {
+/// A length as it stands in a header.
+#[must_use]
+pub fn be16(len: usize) -> [u8; 2] {
     u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes()
 }
 

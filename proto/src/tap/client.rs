@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, List, Packet, PodSummary, Reply, Request,
-    Token, WireError, decode_reply, encode_request, recv, send,
+    CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, List, Packet, PodId, PodStats, PodSummary,
+    Reply, Request, Token, WireError, decode_reply, encode_request, recv, send,
 };
 
 /// Why a call failed.
@@ -113,17 +113,46 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn pods(&self) -> Result<Vec<PodSummary>, ClientError> {
-        let mut pods: Vec<PodSummary> = Vec::new();
+        self.pages(
+            Request::List,
+            |pod: &PodSummary| &pod.pod,
+            |reply| match reply {
+                Reply::Pods(page) => Some((page.pods, page.more)),
+                _ => None,
+            },
+        )
+    }
+
+    /// Counters of all pods that have a network, page by page.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn stats(&self) -> Result<Vec<PodStats>, ClientError> {
+        self.pages(
+            Request::Stats,
+            |pod: &PodStats| &pod.pod,
+            |reply| match reply {
+                Reply::Stats(page) => Some((page.pods, page.more)),
+                _ => None,
+            },
+        )
+    }
+
+    fn pages<T>(
+        &self,
+        request: impl Fn(List) -> Request,
+        id: impl Fn(&T) -> &PodId,
+        page: impl Fn(Reply) -> Option<(Vec<T>, bool)>,
+    ) -> Result<Vec<T>, ClientError> {
+        let mut all: Vec<T> = Vec::new();
         loop {
-            let after = pods.last().map(|last| last.pod.clone());
-            let Reply::Pods(page) = self.call(&Request::List(List { after }))? else {
-                return Err(ClientError::WrongReply);
-            };
+            let after = all.last().map(|last| id(last).clone());
+            let (pods, more) = page(self.call(&request(List { after }))?).ok_or(ClientError::WrongReply)?;
             // An empty page that promises more would go on for ever.
-            let more = page.more && !page.pods.is_empty();
-            pods.extend(page.pods);
+            let more = more && !pods.is_empty();
+            all.extend(pods);
             if !more {
-                return Ok(pods);
+                return Ok(all);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use tests::frames::{rogue_advertisement, rogue_offer};
+use tests::frames::{be16, checksum, rogue_advertisement, rogue_offer};
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 const ALL_NODES: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
@@ -270,20 +270,6 @@ fn bootp(mac: [u8; 6], transaction: u32) -> Vec<u8> {
 /// The address that a host with this MAC makes for itself (RFC 4291, appendix A).
 fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
     [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f].into()
-}
-
-/// The internet checksum (RFC 1071) of parts that each have an even length.
-fn checksum(parts: &[&[u8]]) -> u16 {
-    let words = parts.iter().flat_map(|part| part.chunks(2));
-    let mut sum: u32 = words.map(|word| word.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !u16::try_from(sum).unwrap_or(u16::MAX)
-}
-
-fn be16(len: usize) -> [u8; 2] {
-    u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes()
 }
 
 /// The addresses of a NIC.
