@@ -10,14 +10,18 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 
 use crate::error::{ErrorKind, of_io};
-use crate::flight::Progress;
 use crate::inspect::{self, HEAD, Policy, Refusal};
-use crate::intake::{Intake, IntakeError, Received};
+use crate::intake::{Intake, IntakeError};
 use crate::name::{Algorithm, Digest, ImageId, ImageRef, NameError};
 use crate::net::{Artifact, Ask, FetchError, Opened};
 use crate::provider::{Choice, Locator, ProviderError, Registry, Want};
-use crate::store::{DiskError, Image, Origin, Shelf, free};
+use crate::shelf::{DiskError, Image, Origin, Received, Shelf, free};
 use crate::translate::{TranslateError, Translator};
+
+mod flight;
+
+pub(crate) use flight::Flights;
+pub use flight::Progress;
 
 /// What is read at once.
 const ROOM: usize = 256 * 1024;
