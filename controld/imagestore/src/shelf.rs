@@ -40,6 +40,7 @@ mod disk;
 mod index;
 mod links;
 mod part;
+mod partial;
 mod record;
 mod scan;
 #[cfg(test)]
@@ -53,6 +54,7 @@ pub use index::Image;
 use index::{Entry, Index};
 use links::{link_name, record_name, target};
 pub(crate) use part::{Part, Received};
+pub(crate) use partial::{PartialFile, PartialRecord, Partials};
 use record::{ImageRecord, LeaseRecord, RefRecord, VERSION, encode};
 pub use scan::Finding;
 pub use usage::FsUsage;

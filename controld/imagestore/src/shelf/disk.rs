@@ -94,6 +94,7 @@ pub(crate) struct Disk {
     /// Of the default handler; others will have theirs beside it.
     pub(crate) refs: Dir,
     pub(crate) leases: Dir,
+    pub(crate) partial: Dir,
     _lock: Flock<OwnedFd>,
 }
 
@@ -112,7 +113,8 @@ impl Disk {
         // No handler's name begins with an underscore, so this one is nobody else's.
         let refs = root.ensure_dir("refs", PRIVATE)?.ensure_dir("_default", PRIVATE)?;
         let leases = root.ensure_dir("leases", PRIVATE)?;
-        Ok(Self { root, data, links, meta, refs, leases, _lock: lock })
+        let partial = root.ensure_dir("partial", PRIVATE)?;
+        Ok(Self { root, data, links, meta, refs, leases, partial, _lock: lock })
     }
 }
 
@@ -228,6 +230,11 @@ impl Dir {
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         renameat(&self.fd, from, &self.fd, to).map_err(|cause| self.failed("rename to", to, cause))
+    }
+
+    /// Renames into another directory of the store.
+    pub(crate) fn rename_into(&self, from: &str, dir: &Self, to: &str) -> Result<(), DiskError> {
+        renameat(&self.fd, from, &dir.fd, to).map_err(|cause| dir.failed("rename to", to, cause))
     }
 
     /// Removes a file or link. Fine if it is not there.
