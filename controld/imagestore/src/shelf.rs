@@ -53,7 +53,7 @@ pub(crate) use disk::{Disk, is_regular};
 pub use index::Image;
 use index::{Entry, Index};
 use links::{link_name, record_name, target};
-pub(crate) use part::{Part, Received};
+pub(crate) use part::{GRAIN, Part, Reader, Received, Resumable, is_zero};
 pub(crate) use partial::{PartialFile, PartialRecord, Partials};
 use record::{ImageRecord, LeaseRecord, RefRecord, VERSION, encode};
 pub use scan::Finding;

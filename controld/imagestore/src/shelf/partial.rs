@@ -202,7 +202,7 @@ impl PartialFile {
     }
 
     /// Removes it, as when its bytes are of no use any more.
-    pub(crate) fn discard(self) -> Result<(), DiskError> {
+    pub(crate) fn discard(&self) -> Result<(), DiskError> {
         remove_both(&self.disk, &self.stem)
     }
 
