@@ -47,6 +47,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::name::ImageId;
 
 mod collect;
+mod details;
 mod disk;
 mod index;
 mod key;
@@ -63,6 +64,7 @@ mod usage;
 mod verify;
 
 pub use collect::{GcOptions, GcReport, Gone};
+pub use details::{Details, Name};
 use disk::Dir;
 pub use disk::DiskError;
 pub(crate) use disk::{Disk, is_regular};
@@ -78,6 +80,7 @@ pub(crate) use record::{Alias, Cover, Origin, Parent};
 pub use scan::Finding;
 pub use usage::FsUsage;
 pub(crate) use usage::{free, reserve, usage};
+pub use verify::{Verdict, Verified};
 
 /// Longest name of a lease's holder.
 pub(crate) const MAX_HOLDER: usize = 128;

@@ -123,6 +123,16 @@ pub(crate) struct LeaseRecord {
     pub(crate) images: Vec<ImageId>,
 }
 
+impl Cover {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Content => "content",
+            Self::Hosted => "hosted",
+            Self::Unpacked => "unpacked",
+        }
+    }
+}
+
 impl Alias {
     /// Whether it stands for a digest that a source gave: `strong` hashes whoever gave them, unless the alias is one
     /// provider's alone, and weak ones only for the provider that gave this one.

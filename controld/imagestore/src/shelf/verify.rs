@@ -57,9 +57,13 @@ struct QuarantineRecord {
 }
 
 impl Shelf {
-    /// All images, for verifying one after the other.
-    pub(crate) fn ids(&self) -> Vec<ImageId> {
-        self.read().images.keys().cloned().collect()
+    /// All images, or those that a text means under whatever handler, for verifying one after the other.
+    pub(crate) fn stored(&self, text: Option<&str>) -> Vec<ImageId> {
+        let index = self.read();
+        match text {
+            Some(text) => index.resolve_everywhere(text).into_iter().collect(),
+            None => index.images.keys().cloned().collect(),
+        }
     }
 
     /// Hashes an image's bytes anew. `None` if there is no such image.
