@@ -33,7 +33,7 @@ mod shelf;
 mod store;
 mod translate;
 
-pub use config::{Config, Limits};
+pub use config::{Config, HandlerConfig, Limits, Offline};
 pub use decode::{Compression, DecodeError, Decoder};
 pub use error::ErrorKind;
 pub use inspect::{DiskFormat, ImageInfo, Qcow2Error, Refusal};
@@ -42,6 +42,6 @@ pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query
 pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
 pub use pull::{DownloadError, Progress, PullError};
-pub use shelf::{DiskError, Finding, FsUsage, Image};
-pub use store::{Store, StoreError};
+pub use shelf::{Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Name, Verdict, Verified};
+pub use store::{PullRequest, Store, StoreError};
 pub use translate::{DirError, FileError, Problem, Protocol, RuleError, TranslateError};
