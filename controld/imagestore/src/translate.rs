@@ -196,11 +196,7 @@ impl Translator {
     }
 
     /// Where a rule says that the image of that name is. `None` if there is no rule for it. Reads files.
-    pub(crate) fn by_rule(
-        &self,
-        name: &ImageName,
-        wanted: &Wanted<'_>,
-    ) -> Result<Option<Translated>, TranslateError> {
+    pub(crate) fn by_rule(&self, name: &ImageName, wanted: &Wanted<'_>) -> Result<Option<Translated>, TranslateError> {
         let table = self.table()?;
         let name = self.stripped(name.as_str());
         let Some(found) = table.find(name, wanted, self.config.regexps) else { return Ok(None) };
@@ -215,8 +211,11 @@ impl Translator {
                 return Err(TranslateError::Property { by, wanted: wanted.platform.to_string(), property });
             }
         };
-        let url = url_of(&url, self.config.protocol)
-            .map_err(|cause| TranslateError::Url { name: name.to_owned(), by: by.clone(), cause })?;
+        let url = url_of(&url, self.config.protocol).map_err(|cause| TranslateError::Url {
+            name: name.to_owned(),
+            by: by.clone(),
+            cause,
+        })?;
         let locator = Locator::new(url, by, found.transport().clone());
         Ok(Some(Translated { locator, digest: target.digest.clone(), format: found.format() }))
     }
@@ -228,8 +227,11 @@ impl Translator {
             return Err(TranslateError::Untranslated { name: name.to_owned() });
         }
         let by = format!("default {} rule", self.config.protocol.scheme());
-        let url = url_of(name, self.config.protocol)
-            .map_err(|cause| TranslateError::Url { name: name.to_owned(), by: by.clone(), cause })?;
+        let url = url_of(name, self.config.protocol).map_err(|cause| TranslateError::Url {
+            name: name.to_owned(),
+            by: by.clone(),
+            cause,
+        })?;
         Ok(Translated { locator: Locator::new(url, by, Transport::plain()), digest: None, format: None })
     }
 

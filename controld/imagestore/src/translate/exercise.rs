@@ -9,7 +9,8 @@ use super::{Mappings, Protocol, RuleSource, TranslateConfig, Translator, Wanted,
 use crate::name::ImageName;
 use crate::provider::Platform;
 
-const NAMES: [&str; 6] = ["cirros", "prod/ubuntu/24.04", "centos/7-01", "example.com:1234/foo/bar", "a/b__c", "[::1]/x"];
+const NAMES: [&str; 6] =
+    ["cirros", "prod/ubuntu/24.04", "centos/7-01", "example.com:1234/foo/bar", "a/b__c", "[::1]/x"];
 
 /// Reads any bytes as a configuration and translates names by it.
 ///
@@ -30,7 +31,8 @@ pub fn exercise(bytes: &[u8]) {
     for problem in mappings.put("fuzz", text) {
         drop(super::source::OneLine(&problem).to_string());
     }
-    let platforms = [Platform::linux("amd64"), Platform::linux("arm64"), Platform { os: "windows".into(), ..Platform::default() }];
+    let platforms =
+        [Platform::linux("amd64"), Platform::linux("arm64"), Platform { os: "windows".into(), ..Platform::default() }];
     let translator = Translator::new(
         TranslateConfig {
             strip_prefixes: Vec::new(),
@@ -52,7 +54,10 @@ pub fn exercise(bytes: &[u8]) {
                 Ok(translated) => {
                     let (shown, url) = (format!("{:?}", translated.locator), translated.locator.url());
                     let password = url.password().filter(|password| password.len() > 8);
-                    assert!(password.is_none_or(|password| !translated.locator.to_string().contains(password)), "{shown}");
+                    assert!(
+                        password.is_none_or(|password| !translated.locator.to_string().contains(password)),
+                        "{shown}"
+                    );
                 }
                 Err(error) => drop(super::source::OneLine(&error).to_string()),
             }

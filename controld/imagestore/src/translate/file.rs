@@ -26,7 +26,7 @@ use serde::Deserialize;
 
 use super::platform;
 use super::profile::{NoProfile, ProfileDoc, Profiles};
-use super::source::{Notice, Origin, Problem};
+use super::source::{Notice, Origin, Problem, on_one_line};
 use super::table::{Pattern, Rule, RuleConfig, Target};
 use super::template::{Template, TemplateError};
 use crate::name::{Digest, ImageName, NameError, printable};
@@ -94,7 +94,9 @@ pub enum RuleError {
     #[error("its `digest` cannot be used")]
     Digest(#[source] NameError),
     /// A key of `platforms` that is none.
-    #[error("`{platform}` is no platform; write `os/architecture`, `os/architecture/variant` or either with `:version`")]
+    #[error(
+        "`{platform}` is no platform; write `os/architecture`, `os/architecture/variant` or either with `:version`"
+    )]
     Platform {
         /// The key.
         platform: String,
@@ -145,7 +147,11 @@ pub(super) fn parse(origin: Origin, text: &str) -> Result<(RuleConfig, Vec<Probl
     let mut problems = Vec::new();
     let mut profiles = Profiles::build(&origin.name, doc.transports.unwrap_or_default());
     for (transport, cause) in std::mem::take(&mut profiles.bad) {
-        problems.push(Problem::Transport { origin: origin.clone(), transport: printable(&transport), cause: Arc::new(cause) });
+        problems.push(Problem::Transport {
+            origin: origin.clone(),
+            transport: printable(&transport),
+            cause: Arc::new(cause),
+        });
     }
     let prefix = doc.prefix.unwrap_or_default().trim_end_matches('/').to_owned();
     let mut config =
@@ -260,7 +266,7 @@ fn unanchored(rule: &Rule) -> Option<Notice> {
     let ends = text.ends_with('$') && !text.ends_with("\\$") || text.ends_with("\\z");
     // `^a|b$` is anchored on neither side as a whole.
     let anchored = begins && ends && !has_bare_alternative(text);
-    (!anchored).then(|| Notice::Unanchored { regexp: printable(text) })
+    (!anchored).then(|| Notice::Unanchored { regexp: on_one_line(text) })
 }
 
 /// Whether a `|` stands outside of groups and classes.
@@ -294,6 +300,7 @@ fn unreachable(prefix: &str, rule: &Rule) -> Option<Notice> {
 fn reason(error: &serde_saphyr::Error) -> String {
     let full = error.to_string();
     let first = full.lines().next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
     let names_keys_only = ["unknown field", "missing field", "duplicate"].iter().any(|about| first.contains(about));
     if names_keys_only && !first.contains(['@', '/']) {
         return printable(first);

@@ -74,7 +74,8 @@ impl Profiles {
         let mut usable = BTreeMap::new();
         for (name, doc) in docs {
             let spec = doc.unwrap_or_default().into_spec();
-            let built = Transport::new(&format!("{config}:{name}"), &spec).map_err(|cause| bad.push((name.clone(), cause)));
+            let built =
+                Transport::new(&format!("{config}:{name}"), &spec).map_err(|cause| bad.push((name.clone(), cause)));
             usable.insert(name, built.ok());
         }
         Self { usable, bad }

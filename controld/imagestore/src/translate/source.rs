@@ -177,6 +177,12 @@ impl fmt::Display for OneLine<'_> {
     }
 }
 
+/// A pattern as messages show it: with its backslashes as they are.
+pub(super) fn on_one_line(pattern: &str) -> String {
+    const SHOWN: usize = 300;
+    pattern.chars().take(SHOWN).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// Tells the log what is new among the problems.
 pub(super) fn report(before: &[Problem], now: &[Problem]) {
     let known: Vec<String> = before.iter().map(|problem| OneLine(problem).to_string()).collect();

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use regex::bytes::{Captures, Regex};
 
-use super::source::{Origin, RuleSet};
+use super::source::{Origin, RuleSet, on_one_line};
 use super::template::Template;
 use super::{Wanted, platform};
-use crate::name::{Digest, printable};
+use crate::name::Digest;
 use crate::net::Transport;
 use crate::provider::Platform;
 
@@ -134,7 +134,7 @@ impl Rule {
 impl<'a> Found<'a> {
     /// The rule as messages name it.
     pub(super) fn by(&self) -> String {
-        format!("rule {} (`{}`) of {}", self.rule.place, printable(self.rule.pattern()), self.config.origin.short())
+        format!("rule {} (`{}`) of {}", self.rule.place, on_one_line(self.rule.pattern()), self.config.origin.short())
     }
 
     pub(super) fn transport(&self) -> &'a Arc<Transport> {

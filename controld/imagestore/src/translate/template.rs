@@ -115,7 +115,8 @@ impl Template {
             match part {
                 Part::Text(text) => url.push_str(text),
                 Part::Group(index) => {
-                    let matched = groups.and_then(|groups| groups.get(*index)).map_or(&[][..], |group| group.as_bytes());
+                    let matched =
+                        groups.and_then(|groups| groups.get(*index)).map_or(&[][..], |group| group.as_bytes());
                     // Names are ASCII.
                     url.push_str(&String::from_utf8_lossy(matched));
                 }
@@ -182,7 +183,8 @@ enum Hole<'a> {
 
 /// The hole that `text` begins with, and its length. Anything else that begins with `$` or `{` is text.
 fn hole(text: &str) -> Option<(Hole<'_>, usize)> {
-    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if let Some(after) = text.strip_prefix("${") {
         let name = after.split_once('}')?.0;
         return is_name(name).then_some((Hole::Group(name), name.len() + 3));
