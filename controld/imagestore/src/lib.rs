@@ -34,7 +34,7 @@ mod store;
 mod translate;
 
 pub use config::{Config, HandlerConfig, Limits, Offline};
-pub use decode::{Compression, DecodeError, Decoder};
+pub use decode::DecodeError;
 pub use error::ErrorKind;
 pub use inspect::{DiskFormat, ImageInfo, Qcow2Error, Refusal};
 pub use intake::IntakeError;
@@ -44,4 +44,9 @@ pub use provider::LocatorError;
 pub use pull::{DownloadError, Progress, PullError};
 pub use shelf::{Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Name, Verdict, Verified};
 pub use store::{PullRequest, Store, StoreError};
-pub use translate::{DirError, FileError, Problem, Protocol, RuleError, TranslateError};
+#[doc(hidden)]
+pub use translate::exercise as exercise_translation;
+pub use translate::{
+    DirError, FileError, Mappings, Notice, Origin, OriginKind, Problem, Protocol, RuleError, TemplateError,
+    TranslateError,
+};
