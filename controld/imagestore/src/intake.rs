@@ -18,19 +18,17 @@
 //! Dropping an [`Intake`] before [`Intake::finish`] ends the threads. The last of them keeps the part if it is one that
 //! can be gone on with, and removes it otherwise. What fails for any other reason is never kept.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::decode::Compression;
-use crate::error::{ErrorKind, in_seconds, of_io};
 use crate::inspect::{HEAD, Refusal};
 use crate::name::Algorithm;
-use crate::provider::{Promise, Unpack};
+use crate::provider::{HashAlg, Promise, Unpack};
 use crate::shelf::{Part, Received};
 
 mod block;
@@ -121,7 +119,7 @@ impl Intake {
         // The one that the content is stored under last; others before it, each with a core of its own if there is one.
         let mut judge = Some(judge);
         let needed = shape.needed(&promises, Place::Content);
-        let stages = needed.into_iter().map(|alg| (alg == crate::provider::HashAlg::Sha256, alg));
+        let stages = needed.into_iter().map(|alg| (alg == HashAlg::Sha256, alg));
         let mut stages: Vec<_> = stages.collect();
         stages.sort_unstable();
         for (_, alg) in stages {

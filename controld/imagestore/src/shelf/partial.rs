@@ -93,6 +93,14 @@ impl Partials {
         Ok(Some(opened))
     }
 
+    /// The partial of that key, if there is one and nobody works on it.
+    pub(crate) fn find(&self, key: &str) -> Result<Option<PartialFile>, DiskError> {
+        match self.disk.partial.stat(&data_of(&stem_of(key)))? {
+            Some(_) => self.open(key),
+            None => Ok(None),
+        }
+    }
+
     /// All of them, the oldest first.
     pub(crate) fn list(&self) -> Result<Vec<PartialEntry>, DiskError> {
         let dir = &self.disk.partial;

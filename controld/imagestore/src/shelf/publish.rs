@@ -96,6 +96,14 @@ impl Shelf {
         }
     }
 
+    /// The image that was pulled last from a place, and how it would tell that it changed.
+    pub(crate) fn known_at(&self, place: &str) -> Option<(ImageId, Origin)> {
+        let index = self.read();
+        let from_there = index.refs.values().filter(|bound| bound.record.origin.place.as_deref() == Some(place));
+        let newest = from_there.max_by_key(|bound| bound.record.pulled_at);
+        newest.map(|bound| (bound.id.clone(), bound.record.origin.clone()))
+    }
+
     /// The source says that a name still stands for what it did. `None` if that is not here any more.
     pub(crate) fn confirm(&self, key: &Key, origin: Origin) -> Result<Option<Image>, DiskError> {
         let _changing = self.lock();
@@ -112,7 +120,7 @@ impl Shelf {
     }
 
     /// Binds a name to an image that is here, or on its way out.
-    fn reuse(&self, key: &Key, id: &ImageId, origin: Origin) -> Result<Option<Image>, DiskError> {
+    pub(crate) fn reuse(&self, key: &Key, id: &ImageId, origin: Origin) -> Result<Option<Image>, DiskError> {
         self.bring_back(id)?;
         if !self.is_trusted(id)? {
             return Ok(None);
