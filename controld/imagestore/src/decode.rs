@@ -12,7 +12,7 @@ use flate2::bufread::MultiGzDecoder;
 
 mod exercise;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod xz;
 
 pub use exercise::exercise;

@@ -81,7 +81,7 @@ impl Sums {
     pub(super) fn verify(&self, promises: &[Promise], shape: Shape) -> Result<(), IntakeError> {
         for Promise { hash, covers } in promises {
             // Without a hash there is nothing to compare, and what was not compared is not what was promised.
-            let got = self.0.get(&(shape.place(*covers), hash.alg())).ok_or(IntakeError::Lost)?;
+            let got = self.raw(shape.place(*covers), hash.alg()).ok_or(IntakeError::Lost)?;
             if hex(got) != hash.hex() {
                 let got = ImageHash::new(hash.alg(), &hex(got)).map_err(|_| IntakeError::Lost)?;
                 return Err(IntakeError::Mismatch { wanted: hash.clone(), covers: *covers, got });
@@ -90,12 +90,16 @@ impl Sums {
         Ok(())
     }
 
+    pub(super) fn raw(&self, place: Place, alg: HashAlg) -> Option<&[u8]> {
+        self.0.get(&(place, alg)).map(Vec::as_slice)
+    }
+
     /// A hash of what is stored.
     pub(super) fn content(&self, algorithm: Algorithm) -> Option<Digest> {
         let alg = match algorithm {
             Algorithm::Sha256 => HashAlg::Sha256,
             Algorithm::Sha512 => HashAlg::Sha512,
         };
-        self.0.get(&(Place::Content, alg)).map(|bytes| Digest::computed(algorithm, bytes))
+        self.raw(Place::Content, alg).map(|bytes| Digest::computed(algorithm, bytes))
     }
 }
