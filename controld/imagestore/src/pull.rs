@@ -17,7 +17,7 @@ use crate::name::{Algorithm, Digest, ImageId, ImageRef, NameError};
 use crate::net::{Artifact, Ask, FetchError, Opened};
 use crate::provider::{Choice, Locator, ProviderError, Registry, Want};
 use crate::shelf::{DiskError, Image, Key, Origin, Received, Shelf, free};
-use crate::translate::{TranslateError, Translator};
+use crate::translate::{TranslateError, Translator, Wanted};
 
 mod flight;
 
@@ -164,7 +164,8 @@ impl PullError {
             Self::Offline { .. } => ErrorKind::Server,
             Self::OnlyDigest { .. } => ErrorKind::NotFound,
             Self::Translate { cause, .. } => match cause {
-                TranslateError::Untranslated { .. } => ErrorKind::NotFound,
+                TranslateError::Untranslated { .. } | TranslateError::Platform { .. } => ErrorKind::NotFound,
+                TranslateError::Property { .. } => ErrorKind::InvalidName,
                 TranslateError::Url { .. } => ErrorKind::InvalidName,
                 TranslateError::Rules(_) => ErrorKind::Internal,
             },
@@ -209,6 +210,8 @@ impl DownloadError {
 pub(crate) struct Order {
     /// The name, and for which handler.
     pub(crate) key: Key,
+    /// The handler's own name.
+    pub(crate) handler: String,
     /// The handler's platform, and the credentials of the one who asks.
     pub(crate) want: Want,
     /// The only provider that may be asked, if one is named.
@@ -256,10 +259,15 @@ impl Puller {
         // Never closed; without a slot the pull would only be less polite.
         let _slot = self.slots.acquire().await.ok();
         let translated = {
-            let (this, name) = (self.clone(), image.name().clone());
-            off_reactor(&image, move || this.translator.translate(&name)).await?
+            let (this, order) = (self.clone(), order.clone());
+            off_reactor(&image, move || {
+                let Order { handler, want, translations, key, .. } = &order;
+                let wanted = Wanted { handler, platform: &want.platform, configs: translations.as_ref() };
+                this.translator.translate(key.image.name(), &wanted)
+            })
+            .await?
         };
-        let locator = translated.map_err(|cause| PullError::Translate { image: image.clone(), cause })?;
+        let locator = translated.map_err(|cause| PullError::Translate { image: image.clone(), cause })?.locator;
         tracing::info!(%image, url = %locator, by = locator.by(), "pull started");
         let failed = |cause| PullError::Download {
             image: image.clone(),

@@ -21,7 +21,7 @@ use crate::net::{Auth, Client};
 use crate::provider::{Http, LocalFiles, Registry, Want};
 use crate::pull::{Flights, Order, Progress, PullError, Puller, only_digest};
 use crate::shelf::{self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Shelf, is_holder, usage};
-use crate::translate::{Problem, RuleDir, Translator};
+use crate::translate::{Problem, Translator};
 
 mod error;
 mod handlers;
@@ -81,18 +81,18 @@ impl Store {
     }
 
     fn open_with(config: Config, after: shelf::Hook) -> Result<Self, StoreError> {
+        let translator = Translator::of(&config);
         let handlers = Handlers::new(config.default_handler, config.handlers)?;
         let limits = config.limits;
         let keep =
             Keep { partial_ttl: limits.partial_ttl, partial_quota: limits.partial_quota, reserve: limits.reserve };
         let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, handlers.known(config.pinned), keep, after)?);
-        let rules = config.translations_dir.map(|dir| RuleDir::new(dir, config.protocol));
         let client = Arc::new(Client::new(config.net));
         let registry =
             Registry::new(vec![Arc::new(Http::new(client)), Arc::new(LocalFiles::new(config.local_roots))], false);
         let puller = Puller {
             shelf: shelf.clone(),
-            translator: Translator::new(config.strip_prefixes, config.protocol, config.allow_untranslated, rules),
+            translator,
             registry,
             policy: Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size },
             max_artifact: limits.artifact,
@@ -124,7 +124,7 @@ impl Store {
         if offline == Offline::Always {
             return self.pull_offline(&key).await.map_err(Arc::new);
         }
-        let order = order(key.clone(), config, request);
+        let order = order(key.clone(), self.handlers.name_of(handler), config, request);
         let flight = self.flights.join(&key, |progress| {
             let (puller, shelf) = (self.puller.clone(), self.shelf.clone());
             async move { pull_with_room(&puller, &shelf, order, progress).await.map_err(Arc::new) }
@@ -298,9 +298,10 @@ impl Store {
     }
 }
 
-fn order(key: Key, config: &HandlerConfig, request: PullRequest) -> Order {
+fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest) -> Order {
     Order {
         key,
+        handler,
         want: Want { platform: config.platform.clone(), auth: request.auth },
         provider: request.provider,
         translations: config.translations.clone(),
