@@ -49,6 +49,12 @@ pub struct PullRequest {
     pub no_recursive: bool,
 }
 
+impl From<&String> for PullRequest {
+    fn from(name: &String) -> Self {
+        name.as_str().into()
+    }
+}
+
 impl From<&str> for PullRequest {
     fn from(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
