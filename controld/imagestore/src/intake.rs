@@ -37,7 +37,7 @@ mod error;
 mod stage;
 mod sums;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use block::Block;
 pub use error::IntakeError;

@@ -285,12 +285,11 @@ impl Puller {
         origin: &Origin,
     ) -> Result<Option<Image>, DownloadError> {
         let hashes: Vec<_> = promises.iter().map(|promise| (promise.hash.to_string(), cover(promise.covers))).collect();
-        let (this, key, provider, origin) =
-            (self.clone(), order.key.clone(), provider.to_owned(), origin.clone());
-        let formats = order.formats.clone();
+        let (this, order, provider, origin) = (self.clone(), order.clone(), provider.to_owned(), origin.clone());
         off_reactor(move || {
-            let adopted = this.shelf.adopt_promised(&key, &hashes, &provider, origin)?;
-            adopted.map(|image| fits(image, formats.as_ref())).transpose()
+            let Some(id) = this.shelf.promised(&hashes, &provider) else { return Ok(None) };
+            this.check_format(&order, &id)?;
+            Ok(this.shelf.reuse(&order.key, &id, origin)?)
         })
         .await?
     }
@@ -343,16 +342,25 @@ impl Puller {
         hold: Arc<Hold>,
         origin: Origin,
     ) -> Result<Image, DownloadError> {
-        let (this, key, formats) = (self.clone(), order.key.clone(), order.formats.clone());
+        let (this, order) = (self.clone(), order.clone());
         off_reactor(move || {
-            let is_bound = this.shelf.remembered(&key).is_some_and(|(image, _)| image.id == *hold.id());
+            this.check_format(&order, hold.id())?;
+            let is_bound = this.shelf.remembered(&order.key).is_some_and(|(image, _)| image.id == *hold.id());
             let bound = match is_bound {
-                true => this.shelf.confirm(&key, origin)?,
-                false => this.shelf.reuse(&key, hold.id(), origin)?,
+                true => this.shelf.confirm(&order.key, origin)?,
+                false => this.shelf.reuse(&order.key, hold.id(), origin)?,
             };
-            bound.map_or(Err(DownloadError::Gone), |image| fits(image, formats.as_ref()))
+            bound.ok_or(DownloadError::Gone)
         })
         .await?
+    }
+
+    /// Whether the handler takes images of its format.
+    fn check_format(&self, order: &Order, id: &ImageId) -> Result<(), DownloadError> {
+        match (&order.formats, self.shelf.format(id)) {
+            (Some(taken), Some(format)) if !taken.contains(&format) => Err(DownloadError::Format { format }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -364,14 +372,6 @@ struct Found {
     by: String,
     /// What the rule demands.
     digest: Option<Digest>,
-}
-
-/// Whether the handler takes images of its format.
-fn fits(image: Image, formats: Option<&BTreeSet<DiskFormat>>) -> Result<Image, DownloadError> {
-    match formats {
-        Some(formats) if !formats.contains(&image.format) => Err(DownloadError::Format { format: image.format }),
-        _ => Ok(image),
-    }
 }
 
 /// Identity of a place where bytes are. Its parts may be secret.

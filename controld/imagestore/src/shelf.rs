@@ -74,7 +74,7 @@ pub(crate) use index::Known;
 pub(crate) use key::{Handler, Key};
 pub(crate) use lease::{Hold, is_holder};
 pub(crate) use part::{GRAIN, Part, Reader, Received, Resumable, is_zero};
-pub(crate) use partial::{PartialFile, PartialRecord, Partials};
+pub(crate) use partial::{PartialFile, Partials};
 pub(crate) use publish::Facts;
 pub(crate) use record::{Alias, Cover, Origin, Parent};
 pub use scan::Finding;

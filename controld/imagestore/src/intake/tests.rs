@@ -55,6 +55,11 @@ async fn take_in(disk: &Arc<Disk>, bytes: &[u8], plan: Plan) -> Result<Received,
     intake.finish().await
 }
 
+/// Bytes as they come, of which nothing is asked.
+pub(crate) async fn take_in_plain(disk: &Arc<Disk>, bytes: &[u8]) -> Received {
+    take_in(disk, bytes, plan(None)).await.expect("taken")
+}
+
 fn stored(received: &Received) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(received.length).expect("small")];
     let file = received.part.file();
