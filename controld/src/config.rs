@@ -387,7 +387,7 @@ mod tests {
             if said.contains('<') || section.contains('<') || said.starts_with("newest") {
                 continue;
             }
-            let is_bare = said.parse::<u64>().is_ok() || said == "false" || said.starts_with('[');
+            let is_bare = said.parse::<u64>().is_ok() || matches!(said, "true" | "false") || said.starts_with('[');
             let value = if is_bare { said.to_owned() } else { format!("'{said}'") };
             *sections.entry(section).or_default() += &format!("{key} = {value}\n");
         }

@@ -56,13 +56,8 @@ impl Images {
     /// # Errors
     /// When there is no such handler.
     pub fn list(&self, name: &str, handler: &str) -> Result<Vec<Image>> {
-        let failed = |cause| store_failed("images not listed", cause);
-        if name.is_empty() {
-            return self.store.list(handler).map_err(failed);
-        }
-        let handlers = if handler.is_empty() { self.store.handler_names() } else { vec![handler.to_owned()] };
-        let found = handlers.iter().map(|handler| self.store.get(name, handler));
-        Ok(found.collect::<std::result::Result<Vec<_>, _>>().map_err(failed)?.into_iter().flatten().collect())
+        let found = if name.is_empty() { self.store.list(handler) } else { self.store.named(name, handler) };
+        found.map_err(|cause| store_failed("images not listed", cause))
     }
 
     /// How a registry would name an image.
