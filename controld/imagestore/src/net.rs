@@ -39,6 +39,7 @@ pub use artifact::{Artifact, Body, Opened, Small};
 use dial::Dialer;
 pub use error::FetchError;
 use range::{Range, Verdict};
+pub(crate) use request::decoded;
 pub use request::{Ask, Auth, Request, Resume, Validators};
 pub use transport::{CertificateSpec, Transport, TransportError, TransportSpec};
 

@@ -33,17 +33,24 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use url::Url;
 
 use crate::inspect::DiskFormat;
 use crate::net::{self, Ask, Auth, Opened};
 
 mod error;
 mod file;
+mod glance;
 mod hash;
 mod http;
+mod lago;
 mod locator;
+mod memory;
+mod mirror;
 mod platform;
 mod registry;
+mod simplestreams;
+mod timestamp;
 
 pub use error::ProviderError;
 pub use file::LocalFiles;
@@ -236,6 +243,11 @@ pub trait Provider: Send + Sync + fmt::Debug {
     /// Schemes of the URLs in translation rules that it resolves.
     fn schemes(&self) -> &[&str] {
         &[]
+    }
+
+    /// Whether a URL of one of these schemes is for it, when several providers know the scheme.
+    fn claims(&self, _url: &Url) -> bool {
+        true
     }
 
     /// The image of a rule's URL, whose scheme is one of [`Provider::schemes`].

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::mirror::stays_below;
 use super::super::{Covers, HashAlg, HashError, ImageHash, ImageMetadata, Platform, Promise};
 use crate::name::printable;
-
-/// Longest handle of an image.
-const HANDLE: usize = 4096;
 
 /// Why a document, or an image of it, cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -262,10 +260,5 @@ impl Metadata {
 
 /// A handle that, joined to any place, stays below it.
 fn below(handle: &str) -> Result<String, LagoError> {
-    let plain = |part: &str| !part.is_empty() && !matches!(part, "." | "..");
-    let sound = handle.len() <= HANDLE
-        && handle.split('/').all(plain)
-        && !handle.contains(['%', '\\', '?', '#'])
-        && !handle.chars().any(char::is_control);
-    if sound { Ok(handle.to_owned()) } else { Err(LagoError::Handle { handle: printable(handle) }) }
+    if stays_below(handle) { Ok(handle.to_owned()) } else { Err(LagoError::Handle { handle: printable(handle) }) }
 }

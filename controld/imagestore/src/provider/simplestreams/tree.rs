@@ -8,12 +8,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
+use super::super::mirror::stays_below;
 use super::super::{HashAlg, HashError, ImageHash, Platform, timestamp};
 use crate::inspect::DiskFormat;
 use crate::name::printable;
-
-/// Longest path of a file on a mirror.
-const PATH: usize = 4096;
 
 /// Why a document or an item of it cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,13 +58,19 @@ pub enum StreamsError {
     #[error("no date `updated` of the form `Tue, 08 Mar 2016 01:02:03 +0000`")]
     Undated,
     /// An older document than one that was seen.
-    #[error("of {found}, older than the one of {seen} that was seen before; if that was withdrawn, clear the cache")]
+    #[error("of second {found}, older than the one of second {seen} that was seen before; if that was withdrawn, clear the cache")]
     Rollback {
-        /// Its date.
-        found: String,
+        /// Its date, in seconds since 1970.
+        found: u64,
         /// Date of the one seen before.
-        seen: String,
+        seen: u64,
     },
+    /// What was seen is not known.
+    #[error("dates of earlier documents cannot be kept")]
+    Memory(#[source] std::io::Error),
+    /// Not there.
+    #[error("not on the mirror")]
+    Missing,
 }
 
 /// An index.
@@ -140,8 +144,10 @@ pub(crate) struct Disk {
     /// Path below the root of the mirror.
     pub(crate) path: String,
     pub(crate) size: Option<u64>,
-    /// The strongest first; one at least.
-    pub(crate) hashes: Vec<ImageHash>,
+    /// The strongest hash of it.
+    pub(crate) hash: ImageHash,
+    /// The others.
+    pub(crate) weaker: Vec<ImageHash>,
 }
 
 impl Index {
@@ -294,16 +300,24 @@ impl Item {
         let path = self.facts.path.as_deref().ok_or_else(|| StreamsError::NoPath { item: item() })?;
         let Facts { sha512, sha256, md5, size, .. } = &self.facts;
         let written = [(HashAlg::Sha512, sha512), (HashAlg::Sha256, sha256), (HashAlg::Md5, md5)];
-        let hashes: Vec<ImageHash> = written
-            .into_iter()
-            .filter_map(|(alg, hex)| Some((alg, hex.as_deref()?)))
-            .map(|(alg, hex)| ImageHash::new(alg, hex.trim()))
-            .collect::<Result<_, _>>()
-            .map_err(|cause| StreamsError::Hash { item: item(), cause })?;
+        let mut hashes = Vec::new();
+        for (alg, hex) in written {
+            if let Some(hex) = hex {
+                let hash = ImageHash::new(alg, hex.trim());
+                hashes.push(hash.map_err(|cause| StreamsError::Hash { item: item(), cause })?);
+            }
+        }
         if hashes.is_empty() {
             return Err(StreamsError::NoHash { item: item() });
         }
-        Ok(Disk { path: below_root(path)?, size: *size, hashes })
+        let hash = hashes.remove(0);
+        Ok(Disk { path: below_root(path)?, size: *size, hash, weaker: hashes })
+    }
+}
+
+impl Disk {
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = &ImageHash> {
+        std::iter::once(&self.hash).chain(&self.weaker)
     }
 }
 
@@ -314,13 +328,7 @@ fn must_be(found: &str, wanted: &'static str) -> Result<(), StreamsError> {
 
 /// A path that, joined to any root, stays below it.
 fn below_root(path: &str) -> Result<String, StreamsError> {
-    let plain = |part: &str| !part.is_empty() && !matches!(part, "." | "..");
-    let sound = path.len() <= PATH
-        && path.split('/').all(plain)
-        // `%2e` and `%2f` mean dot and slash to a server; `\` is a slash to parsers of URLs; `?` and `#` end a path.
-        && !path.contains(['%', '\\', '?', '#'])
-        && !path.chars().any(char::is_control);
-    if sound { Ok(path.to_owned()) } else { Err(StreamsError::Path { path: printable(path) }) }
+    if stays_below(path) { Ok(path.to_owned()) } else { Err(StreamsError::Path { path: printable(path) }) }
 }
 
 /// A size is a number, or a text of one.
