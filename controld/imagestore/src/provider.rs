@@ -44,6 +44,7 @@ mod http;
 mod locator;
 mod platform;
 mod registry;
+pub mod signature;
 
 pub use error::ProviderError;
 pub use file::LocalFiles;

@@ -246,7 +246,7 @@ fn check_time(signature: &Signature, now: SystemTime) -> Result<(), SignatureErr
 /// Who made a signature, in its own words.
 fn claimed(signature: &Signature) -> String {
     let fingerprint = signature.issuer_fingerprint().first().map(|print| format!("{print:X}"));
-    let id = || signature.issuer_key_id().first().map(|id| format!("{id:X}"));
+    let id = || signature.issuer_key_id().first().map(|id| id.to_string().to_ascii_uppercase());
     printable(&fingerprint.or_else(id).unwrap_or_else(|| "an unnamed key".to_owned()))
 }
 

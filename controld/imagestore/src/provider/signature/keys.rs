@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pgp::composed::{Deserializable as _, SignedPublicKey, SignedPublicSubKey};
 use pgp::packet::{Signature, SignatureType};
-use pgp::types::{KeyDetails as _, Tag, Timestamp, VerifyingKey as _};
+use pgp::types::{KeyDetails as _, Tag, Timestamp};
 
 /// Why there is no key to verify with.
 #[derive(Debug, thiserror::Error)]
@@ -55,9 +55,24 @@ impl KeyRing {
     /// # Errors
     /// When there are none.
     pub fn parse(file: &[u8]) -> Result<Self, KeyError> {
-        let (keys, _) =
-            SignedPublicKey::from_reader_many_buf(file).map_err(|cause| KeyError::Syntax(Box::new(cause)))?;
-        let keys = keys.collect::<Result<Vec<_>, _>>().map_err(|cause| KeyError::Syntax(Box::new(cause)))?;
+        const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
+        let broken = |cause| KeyError::Syntax(Box::new(cause));
+        let mut keys = Vec::new();
+        match std::str::from_utf8(file) {
+            Ok(text) if text.contains(BEGIN) => {
+                for block in text.split(BEGIN).skip(1) {
+                    let block = format!("{BEGIN}{block}");
+                    let (more, _) = SignedPublicKey::from_armor_many(block.as_bytes()).map_err(broken)?;
+                    keys.extend(more.collect::<Result<Vec<_>, _>>().map_err(broken)?);
+                }
+            }
+            _ => keys.extend(
+                SignedPublicKey::from_bytes_many(file)
+                    .map_err(broken)?
+                    .collect::<Result<Vec<_>, _>>()
+                    .map_err(broken)?,
+            ),
+        }
         if keys.is_empty() { Err(KeyError::Empty) } else { Ok(Self { keys }) }
     }
 

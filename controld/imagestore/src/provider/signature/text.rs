@@ -50,9 +50,9 @@ fn after_headers(mut rest: &str) -> Result<&str, SignatureError> {
         if line.is_empty() {
             return Ok(after);
         }
-        let names_hashes = line.strip_prefix("Hash: ").is_some_and(|names| {
-            names.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | ',' | ' '))
-        });
+        let names_hashes = line
+            .strip_prefix("Hash: ")
+            .is_some_and(|names| names.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | ',' | ' ')));
         if !names_hashes {
             return Err(SignatureError::Header { header: crate::name::printable(line) });
         }
@@ -81,7 +81,7 @@ fn block_alone(block: &str) -> Result<&str, SignatureError> {
     for line in block.split_inclusive('\n') {
         end += line.len();
         if line.trim_end() == END_SIGNATURE {
-            return if super::looks_signed(block[end..].as_bytes()) {
+            return if super::looks_signed(&block.as_bytes()[end..]) {
                 Err(SignatureError::Frame("there is more than one signed block"))
             } else {
                 Ok(&block[..end])
