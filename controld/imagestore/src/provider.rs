@@ -49,16 +49,20 @@ mod memory;
 mod mirror;
 mod platform;
 mod registry;
+mod signature;
 mod simplestreams;
 mod timestamp;
 
 pub use error::ProviderError;
 pub use file::LocalFiles;
+pub use glance::{Glance, GlanceConfig, GlanceError, KeystoneError};
 pub use hash::{HashAlg, HashError, ImageHash};
 pub use http::Http;
+pub use lago::{Lago, LagoConfig, LagoError};
 pub use locator::{Locator, LocatorError, redacted};
 pub use platform::Platform;
 pub use registry::{Choice, Registry};
+pub use simplestreams::{Simplestreams, SimplestreamsConfig, StreamsError};
 
 /// How the bytes of an artifact are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

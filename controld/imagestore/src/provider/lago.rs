@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use serde::Deserialize;
 use url::Url;
 
@@ -125,10 +125,9 @@ impl Lago {
     async fn fetch(&self, at: &At, limit: usize, known: Option<&Validators>) -> Result<Fetched, ProviderError> {
         match at {
             At::Url(url) => Ok(mirror::fetch(&self.client, &self.request(url), limit, known).await?),
-            At::Path(path) => match self.local.small(path, limit).await {
-                Ok(bytes) => Ok(Fetched::Document { bytes, validators: Validators::default() }),
+            At::Path(path) => match self.read(path, limit).await {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(Fetched::Missing),
-                Err(error) => Err(error),
+                read => read,
             },
         }
     }
@@ -205,7 +204,15 @@ impl Lago {
         }
         let mut image = match self.place(&found, &found.handle).map_err(wrong)? {
             At::Url(url) => RemoteImage::at(&self.id, self.request(&url)),
-            At::Path(path) => self.local.image(path),
+            At::Path(path) => RemoteImage {
+                key: format!("file {}", path.display()),
+                shown: path.display().to_string(),
+                source: Source::File(path),
+                promises: Vec::new(),
+                size: None,
+                unpack: None,
+                metadata: ImageMetadata::default(),
+            },
         };
         let strongest = promises.first().map(|promise| promise.hash.to_string()).unwrap_or_default();
         image.key = format!("{} {strongest}", image.key);
@@ -240,18 +247,94 @@ impl Lago {
     }
 
     async fn open_disk(&self, image: &RemoteImage, ask: &Ask) -> Result<Opened, ProviderError> {
-        for source in sources(&image.source) {
-            let last = matches!(source.1, Try::Last);
-            let opened = match &source.0 {
-                Source::Http(request) => self.client.open(request, ask).await.map_err(ProviderError::from),
-                Source::File(path) => self.local.open_image(path, ask),
-            };
-            match opened {
+        let compressed = match &image.source {
+            Source::Http(request) if !request.url().path().ends_with(".xz") => {
+                let mut url = request.url().clone();
+                url.set_path(&format!("{}.xz", url.path()));
+                Some(At::Url(url))
+            }
+            Source::File(path) if path.extension().is_none_or(|end| end != "xz") => {
+                let mut path = path.clone().into_os_string();
+                path.push(".xz");
+                Some(At::Path(path.into()))
+            }
+            Source::Http(_) | Source::File(_) => None,
+        };
+        if let Some(at) = compressed {
+            match self.open_at(&at, ask).await {
                 // Some servers forbid what is not there.
-                Err(error) if !last && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Denied) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Denied) => {}
                 opened => return opened,
             }
         }
-        Err(ProviderError::NotFound { provider: self.id.clone(), name: image.shown.clone() })
+        match &image.source {
+            Source::Http(request) => self.open_at(&At::Url(request.url().clone()), ask).await,
+            Source::File(path) => self.open_at(&At::Path(path.clone()), ask).await,
+        }
+    }
+
+    async fn open_at(&self, at: &At, ask: &Ask) -> Result<Opened, ProviderError> {
+        match at {
+            At::Url(url) => Ok(self.client.open(&self.request(url), ask).await?),
+            At::Path(path) => self.local.open_image(path, ask),
+        }
+    }
+
+    /// A small file of this machine.
+    async fn read(&self, path: &Path, limit: usize) -> Result<Fetched, ProviderError> {
+        let Opened::Artifact(mut file) = self.local.open_image(path, &Ask::default())? else {
+            return Ok(Fetched::Unchanged);
+        };
+        if file.length.is_none_or(|length| length > limit as u64) {
+            return Err(FetchError::TooLarge { url: path.display().to_string(), limit }.into());
+        }
+        let mut bytes = Vec::new();
+        let mut room = vec![0; 64 << 10];
+        loop {
+            match file.body.read(&mut room).await? {
+                0 => return Ok(Fetched::Document { bytes: bytes.into(), validators: Validators::default() }),
+                count => bytes.extend_from_slice(&room[..count]),
+            }
+        }
+    }
+}
+
+impl Provider for Lago {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn caps(&self) -> Caps {
+        // By hash would take a look beside every disk.
+        Caps { search: true, range: true, conditional: true, signed: false, by_hash: false, platform: false }
+    }
+
+    fn resolve<'a>(
+        &'a self,
+        locator: &'a Locator,
+        _want: &'a Want,
+    ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
+        ready(Err(ProviderError::Scheme { scheme: locator.url().scheme().to_owned() })).boxed()
+    }
+
+    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
+        self.find_image(name, want).boxed()
+    }
+
+    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+        self.open_disk(image, ask).boxed()
+    }
+
+    /// The document does not say what its images run on, so the platform does not matter.
+    fn search<'a>(
+        &'a self,
+        prefix: &'a str,
+        _platform: Option<&'a Platform>,
+    ) -> BoxFuture<'a, Result<Vec<ImageMetadata>, ProviderError>> {
+        self.list(prefix).boxed()
+    }
+
+    fn clear_cache(&self) {
+        *self.repo.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

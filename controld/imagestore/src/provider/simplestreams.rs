@@ -37,7 +37,7 @@ mod tests;
 mod tree;
 
 pub use tree::StreamsError;
-use tree::{Disk, Index, Item, Products};
+use tree::{Dated, Disk, Index, Item, Products};
 
 /// Largest document.
 const DOCUMENT: usize = 16 << 20;
@@ -164,7 +164,7 @@ impl Simplestreams {
     async fn load(&self) -> Result<Vec<Arc<Document<Products>>>, ProviderError> {
         let mut index = None;
         for path in &self.indices {
-            index = self.document(&self.index, path, Index::parse, |index| Some(index.updated.as_deref())).await?;
+            index = self.document(&self.index, path).await?;
             if index.is_some() {
                 break;
             }
@@ -172,9 +172,7 @@ impl Simplestreams {
         let Some(index) = index else { return Err(self.missing(&self.indices[0])) };
         let mut files = Vec::new();
         for path in index.content.files.values() {
-            // Not every producer dates these.
-            let dated = |products: &Products| products.updated.is_some().then_some(products.updated.as_deref());
-            match self.document(&self.files, path, Products::parse, dated).await? {
+            match self.document(&self.files, path).await? {
                 Some(file) => files.push(file),
                 None => return Err(self.missing(path)),
             }
@@ -182,14 +180,8 @@ impl Simplestreams {
         Ok(files)
     }
 
-    /// A document, verified; `None` if there is none. `date` says whether it must have one, and which it has.
-    async fn document<T>(
-        &self,
-        cache: &Cache<T>,
-        path: &str,
-        parse: fn(&[u8]) -> Result<T, StreamsError>,
-        date: impl Fn(&T) -> Option<Option<&str>>,
-    ) -> Result<Option<Arc<Document<T>>>, ProviderError> {
+    /// A document, verified; `None` if there is none.
+    async fn document<T: Dated>(&self, cache: &Cache<T>, path: &str) -> Result<Option<Arc<Document<T>>>, ProviderError> {
         let known = cache.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
         let validators = known.as_ref().map(|known| &known.validators);
         let (bytes, validators) =
@@ -199,9 +191,13 @@ impl Simplestreams {
                 Fetched::Document { bytes, validators } => (bytes, validators),
             };
         let (bytes, signer) = self.verified(path, bytes).await?;
-        let content = parse(&bytes).map_err(|cause| self.unusable(path, cause))?;
-        if signer.is_some() && let Some(date) = date(&content) {
-            self.check_date(path, date)?;
+        let content = T::parse(&bytes).map_err(|cause| self.unusable(path, cause))?;
+        if signer.is_some() {
+            match content.date() {
+                Some(date) => self.check_date(path, date)?,
+                None if T::MUST_BE_DATED => return Err(self.unusable(path, StreamsError::Undated)),
+                None => {}
+            }
         }
         let document = Arc::new(Document { content, validators, signer });
         cache.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), document.clone());
@@ -230,9 +226,8 @@ impl Simplestreams {
         }
     }
 
-    fn check_date(&self, path: &str, date: Option<&str>) -> Result<(), ProviderError> {
-        let moment = date.and_then(timestamp::of_mail);
-        let Some(moment) = moment else { return Err(self.unusable(path, StreamsError::Undated)) };
+    fn check_date(&self, path: &str, date: &str) -> Result<(), ProviderError> {
+        let Some(moment) = timestamp::of_mail(date) else { return Err(self.unusable(path, StreamsError::Undated)) };
         let document = mirror::join(&self.root, path);
         match self.memory.note(document.as_str(), moment) {
             Ok(Recalled::New) => Ok(()),

@@ -39,7 +39,8 @@ fn zone(text: &str) -> Option<i64> {
         None => rest.split_at_checked(2)?,
     };
     let (hours, minutes) = (number(hours, 2)?, number(minutes, 2)?);
-    (hours < 24 && minutes < 60).then(|| sign * i64::try_from(hours * 60 + minutes).ok())?
+    let east = i64::try_from(hours * 60 + minutes).ok()?;
+    (hours < 24 && minutes < 60).then_some(sign * east)
 }
 
 fn moment(days: u64, seconds: u64, zone: i64) -> Option<u64> {

@@ -39,6 +39,18 @@ pub enum LagoError {
         /// What is missing.
         key: &'static str,
     },
+    /// A place that is none.
+    #[error("`{base}` is no http or https URL")]
+    Base {
+        /// The place.
+        base: String,
+    },
+    /// A place in the clear.
+    #[error("`{base}` is plain http, though the repository is https")]
+    Downgrade {
+        /// The place.
+        base: String,
+    },
     /// A handle that leads elsewhere.
     #[error("handle `{handle}` does not lead below its source")]
     Handle {
@@ -200,13 +212,10 @@ impl Image {
         format!("{}:{}", self.template, self.version)
     }
 
-    /// Files of the disk, the one to try first in front.
-    pub(crate) fn files(&self) -> Vec<String> {
-        if self.handle.ends_with(".xz") {
-            vec![self.handle.clone()]
-        } else {
-            vec![format!("{}.xz", self.handle), self.handle.clone()]
-        }
+    /// Seconds since 1970.
+    pub(crate) fn created(&self) -> Option<u64> {
+        // Saturates, which is right for what is out of range.
+        self.timestamp.is_sign_positive().then_some(self.timestamp as u64)
     }
 
     /// Files that stand beside the disk, with that suffix. What builds repositories takes `.xz` off before it adds one.
@@ -241,10 +250,15 @@ impl Metadata {
         if promises.is_empty() { Err(LagoError::NoHash) } else { Ok(promises) }
     }
 
+    /// What it runs on, if it says.
+    pub(crate) fn platform(&self) -> Option<Platform> {
+        self.arch.as_deref().map(Platform::linux)
+    }
+
     /// Puts into `metadata` what is said of the disk.
     pub(crate) fn tell(self, metadata: &mut ImageMetadata) {
-        if let Some(arch) = self.arch {
-            metadata.platform = Platform::linux(&arch);
+        if let Some(platform) = self.platform() {
+            metadata.platform = platform;
         }
         metadata.distro = self.distro;
         metadata.osinfo = self.osinfo;

@@ -73,11 +73,21 @@ pub enum StreamsError {
     Missing,
 }
 
+/// A document that may be older than another.
+pub(crate) trait Dated: Sized {
+    /// Whether a signed one is nothing without its date.
+    const MUST_BE_DATED: bool;
+
+    fn parse(bytes: &[u8]) -> Result<Self, StreamsError>;
+
+    /// Its date as written.
+    fn date(&self) -> Option<&str>;
+}
+
 /// An index.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// Its date as written.
-    pub(crate) updated: Option<String>,
+    updated: Option<String>,
     /// Paths of files with products of images that can be downloaded, by content id.
     pub(crate) files: BTreeMap<String, String>,
 }
@@ -85,8 +95,6 @@ pub(crate) struct Index {
 /// A file of products.
 #[derive(Debug, Default)]
 pub(crate) struct Products {
-    /// Its date as written.
-    pub(crate) updated: Option<String>,
     /// By product id.
     pub(crate) products: BTreeMap<String, Product>,
     /// What holds for all.
@@ -150,8 +158,14 @@ pub(crate) struct Disk {
     pub(crate) weaker: Vec<ImageHash>,
 }
 
-impl Index {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, StreamsError> {
+impl Dated for Index {
+    const MUST_BE_DATED: bool = true;
+
+    fn date(&self) -> Option<&str> {
+        self.updated.as_deref()
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, StreamsError> {
         #[derive(Deserialize)]
         struct Raw {
             #[serde(default)]
@@ -178,8 +192,15 @@ impl Index {
     }
 }
 
-impl Products {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, StreamsError> {
+impl Dated for Products {
+    // Not every producer dates these.
+    const MUST_BE_DATED: bool = false;
+
+    fn date(&self) -> Option<&str> {
+        self.facts.updated.as_deref()
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, StreamsError> {
         #[derive(Deserialize)]
         struct Raw {
             #[serde(default)]
@@ -190,9 +211,11 @@ impl Products {
         }
         let raw: Raw = serde_json::from_slice(bytes)?;
         must_be(&raw.format, "products:1.0")?;
-        Ok(Self { updated: raw.facts.updated.clone(), products: raw.products, facts: raw.facts })
+        Ok(Self { products: raw.products, facts: raw.facts })
     }
+}
 
+impl Products {
     /// The newest disk of every product: of the greatest serial, in the order of its bytes, that has a disk at all. Of
     /// several kinds in a version, the one that `kinds` names first.
     pub(crate) fn newest<'a>(&'a self, kinds: &'a [String]) -> impl Iterator<Item = Item> + 'a {
