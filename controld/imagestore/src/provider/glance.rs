@@ -153,8 +153,8 @@ impl Glance {
         };
         let body = keystone::ask(who, &secret)
             .map_err(|cause| ProviderError::Config { provider: self.id.clone(), cause: Box::new(cause) })?;
-        let request = Request::post(keystone::tokens(url), "application/json", body)
-            .with_transport(self.transport.clone());
+        let request =
+            Request::post(keystone::tokens(url), "application/json", body).with_transport(self.transport.clone());
         let answer = self.client.small(&request, ANSWER, None).await?;
         if answer.status != StatusCode::CREATED {
             return Err(status_of(&answer).into());

@@ -58,9 +58,8 @@ impl Memory {
             _ => {}
         }
         known.insert(document.to_owned(), moment);
-        match &self.file {
-            Some(file) => write(file, known)?,
-            None => {}
+        if let Some(file) = &self.file {
+            write(file, known)?;
         }
         Ok(Recalled::New)
     }

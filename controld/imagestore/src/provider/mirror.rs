@@ -82,8 +82,26 @@ mod tests {
             assert!(stays_below(path), "{path}");
         }
         for path in [
-            "", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/..", "./a", "%2e%2e/a", "..\\a", "a?b", "a#b",
-            "a\0b", "a\nb", "//host/a", "http://host/a", "\u{85}",
+            "",
+            "/",
+            "/a",
+            "a/",
+            "a//b",
+            ".",
+            "..",
+            "../a",
+            "a/../b",
+            "a/..",
+            "./a",
+            "%2e%2e/a",
+            "..\\a",
+            "a?b",
+            "a#b",
+            "a\0b",
+            "a\nb",
+            "//host/a",
+            "http://host/a",
+            "\u{85}",
         ] {
             assert!(!stays_below(path), "{path}");
         }

@@ -24,11 +24,11 @@ use url::Url;
 
 use super::memory::{Memory, Recalled};
 use super::mirror::{self, Fetched};
+use super::signature::{KeyRing, SignatureError, Verified, verify_clearsigned, verify_detached};
 use super::{
     Caps, Covers, ImageHash, ImageMetadata, Locator, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
     Source, Want, timestamp,
 };
-use super::signature::{KeyRing, SignatureError, Verified, verify_clearsigned, verify_detached};
 use crate::name::printable;
 use crate::net::{self, Ask, Client, Opened, Request, Transport, Validators};
 
@@ -181,15 +181,18 @@ impl Simplestreams {
     }
 
     /// A document, verified; `None` if there is none.
-    async fn document<T: Dated>(&self, cache: &Cache<T>, path: &str) -> Result<Option<Arc<Document<T>>>, ProviderError> {
+    async fn document<T: Dated>(
+        &self,
+        cache: &Cache<T>,
+        path: &str,
+    ) -> Result<Option<Arc<Document<T>>>, ProviderError> {
         let known = cache.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
         let validators = known.as_ref().map(|known| &known.validators);
-        let (bytes, validators) =
-            match mirror::fetch(&self.client, &self.request(path), DOCUMENT, validators).await? {
-                Fetched::Unchanged => return Ok(known),
-                Fetched::Missing => return Ok(None),
-                Fetched::Document { bytes, validators } => (bytes, validators),
-            };
+        let (bytes, validators) = match mirror::fetch(&self.client, &self.request(path), DOCUMENT, validators).await? {
+            Fetched::Unchanged => return Ok(known),
+            Fetched::Missing => return Ok(None),
+            Fetched::Document { bytes, validators } => (bytes, validators),
+        };
         let (bytes, signer) = self.verified(path, bytes).await?;
         let content = T::parse(&bytes).map_err(|cause| self.unusable(path, cause))?;
         if signer.is_some() {
@@ -231,9 +234,7 @@ impl Simplestreams {
         let document = mirror::join(&self.root, path);
         match self.memory.note(document.as_str(), moment) {
             Ok(Recalled::New) => Ok(()),
-            Ok(Recalled::Older(seen)) => {
-                Err(self.unusable(path, StreamsError::Rollback { found: moment, seen }))
-            }
+            Ok(Recalled::Older(seen)) => Err(self.unusable(path, StreamsError::Rollback { found: moment, seen })),
             Err(cause) => Err(self.unusable(path, StreamsError::Memory(cause))),
         }
     }

@@ -49,12 +49,10 @@ fn moment(days: u64, seconds: u64, zone: i64) -> Option<u64> {
 
 /// `Tue, 08 Mar 2016 01:02:03 +0000`; the day's name may be missing.
 pub(crate) fn of_mail(text: &str) -> Option<u64> {
-    const MONTHS: [&str; 12] =
-        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+    const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
     let date = text.split_once(',').map_or(text, |(_, date)| date);
     let mut words = date.split_ascii_whitespace();
-    let (day, month, year, time, offset) =
-        (words.next()?, words.next()?, words.next()?, words.next()?, words.next()?);
+    let (day, month, year, time, offset) = (words.next()?, words.next()?, words.next()?, words.next()?, words.next()?);
     let month = MONTHS.iter().position(|name| month.eq_ignore_ascii_case(name))?;
     let mut clock = time.split(':');
     let (hour, minute, second) = (number(clock.next()?, 2)?, number(clock.next()?, 2)?, clock.next());

@@ -33,7 +33,9 @@ pub enum KeystoneError {
         url: String,
     },
     /// A token is not sent in the clear if it came encrypted.
-    #[error("image endpoint `{url}` of the catalog is plain http, though Keystone is https; name it as `endpoint` to allow that")]
+    #[error(
+        "image endpoint `{url}` of the catalog is plain http, though Keystone is https; name it as `endpoint` to allow that"
+    )]
     Downgrade {
         /// The endpoint.
         url: String,
@@ -162,14 +164,14 @@ impl Grant {
 
     /// Where Glance is: the first endpoint of that interface in that region, or in any.
     pub(crate) fn images(&self, interface: &str, region: Option<&str>, auth: &Url) -> Result<Url, KeystoneError> {
-        let all = || self.catalog.iter().filter(|service| service.kind == "image").flat_map(|service| &service.endpoints);
+        let all =
+            || self.catalog.iter().filter(|service| service.kind == "image").flat_map(|service| &service.endpoints);
         let fits = |endpoint: &&Endpoint| {
             endpoint.interface == interface && region.is_none_or(|region| endpoint.region() == Some(region))
         };
         let Some(endpoint) = all().find(fits) else {
-            let shown = |endpoint: &Endpoint| {
-                printable(&format!("`{}`{}", endpoint.interface, in_region(endpoint.region())))
-            };
+            let shown =
+                |endpoint: &Endpoint| printable(&format!("`{}`{}", endpoint.interface, in_region(endpoint.region())));
             return Err(KeystoneError::NoEndpoint {
                 interface: interface.to_owned(),
                 region: region.map(str::to_owned),

@@ -124,7 +124,8 @@ fn a_record_fits_a_platform_that_it_does_not_deny() {
 
 #[test]
 fn ids_that_do_not_belong_into_a_url_are_refused() {
-    for id in ["", "..", "71c675ab-d94f-49cd-a114-e12490b328d9/..", "71c675abd94f49cda114e12490b328d9", &"x".repeat(36)] {
+    for id in ["", "..", "71c675ab-d94f-49cd-a114-e12490b328d9/..", "71c675abd94f49cda114e12490b328d9", &"x".repeat(36)]
+    {
         assert!(!record::is_id(id), "{id}");
         let text = json!({ "id": id, "status": "active" }).to_string();
         assert!(Record::parse(text.as_bytes()).is_err(), "{id}");
@@ -227,7 +228,9 @@ fn what_keystone_is_asked_is_what_its_api_wants() {
             "methods": ["application_credential"], "application_credential": { "id": "i", "secret": "s" }
         } } })
     );
-    for secret in ["hunter2", r#"{"id": "hunter2"}"#, r#"{"id": 1, "secret": "hunter2"}"#, r#"["hunter2"]"#, r#"{"hunter2": 1}"#] {
+    for secret in
+        ["hunter2", r#"{"id": "hunter2"}"#, r#"{"id": 1, "secret": "hunter2"}"#, r#"["hunter2"]"#, r#"{"hunter2": 1}"#]
+    {
         let error = keystone::ask(&Who::Application, secret).expect_err("refused");
         let shown = format!("{error} {error:?}");
         assert!(shown.contains("credential file") && !shown.contains("hunter2"), "{shown}");
@@ -251,7 +254,8 @@ fn the_catalog_says_where_glance_is() {
     let grant = Grant::parse(body.to_string().as_bytes()).expect("a grant");
     assert_eq!(grant.expires, Some(1_795_269_600));
     let auth = Url::parse("https://ks/v3").expect("a URL");
-    let at = |interface, region| grant.images(interface, region, &auth).map(String::from).map_err(|error| error.to_string());
+    let at =
+        |interface, region| grant.images(interface, region, &auth).map(String::from).map_err(|error| error.to_string());
     assert_eq!(at("public", None).as_deref(), Ok("https://one:9292/"));
     assert_eq!(at("public", Some("R2")).as_deref(), Ok("https://two/image/v2"));
     assert_eq!(at("internal", Some("R1")).as_deref(), Ok("https://internal/"));
@@ -279,7 +283,8 @@ fn settings_say_one_way_to_log_in() {
     assert!(login(json!({ "endpoint": "https://g", "token_file": "/t" })).expect("a token").starts_with("Token"));
     let application = json!({ "auth_url": ks, "application_credential_file": "/ac" });
     assert!(login(application).expect("an application").contains("Application"));
-    let user = json!({ "auth_url": ks, "username": "u", "password_file": "/p", "project": "p", "user_domain_name": "D" });
+    let user =
+        json!({ "auth_url": ks, "username": "u", "password_file": "/p", "project": "p", "user_domain_name": "D" });
     let shown = login(user).expect("a user");
     assert!(shown.contains("Name(\"D\")") && shown.contains("Id(\"default\")"), "{shown}");
     for settings in [

@@ -125,7 +125,8 @@ fn hashes_are_of_the_disk_and_the_strongest_is_first() {
     assert_eq!(promises(json!({ "sha1": one }), Some(one)), Ok(vec![sha1.clone()]));
     assert_eq!(promises(json!({ "checksum": five, "sha1": one }), None), Ok(vec![sha512.clone(), sha1.clone()]));
     // In spite of its name it is of the compressed file.
-    let misnamed = json!({ "checksum": five, "uncompressed_checksum": "6".repeat(128), "compressed_sha1": "7".repeat(40) });
+    let misnamed =
+        json!({ "checksum": five, "uncompressed_checksum": "6".repeat(128), "compressed_sha1": "7".repeat(40) });
     assert_eq!(promises(misnamed, None), Ok(vec![sha512]));
     // Who contradicts himself is caught by the bytes.
     assert_eq!(promises(json!({ "sha1": "0".repeat(40) }), Some(one)).map(|hashes| hashes.len()), Ok(2));

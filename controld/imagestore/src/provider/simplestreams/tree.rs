@@ -58,7 +58,9 @@ pub enum StreamsError {
     #[error("no date `updated` of the form `Tue, 08 Mar 2016 01:02:03 +0000`")]
     Undated,
     /// An older document than one that was seen.
-    #[error("of second {found}, older than the one of second {seen} that was seen before; if that was withdrawn, clear the cache")]
+    #[error(
+        "of second {found}, older than the one of second {seen} that was seen before; if that was withdrawn, clear the cache"
+    )]
     Rollback {
         /// Its date, in seconds since 1970.
         found: u64,
