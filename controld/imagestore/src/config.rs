@@ -76,6 +76,12 @@ pub enum Offline {
 pub struct Limits {
     /// Largest file, in bytes; default 64 GiB.
     pub artifact: u64,
+    /// Largest file that may come out of a compressed one, in bytes; default 256 GiB.
+    pub unpacked: u64,
+    /// Most bytes, other than long runs of zeros, that come out of each byte of a compressed file; default 200.
+    pub ratio: u64,
+    /// So many bytes may come out in any case; default 1 GiB.
+    pub ratio_from: u64,
     /// Largest disk that an image may describe, in bytes; default 2 TiB.
     pub virtual_size: u64,
     /// Most downloads at a time; others wait for their turn; default 3.
@@ -92,6 +98,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             artifact: 64 << 30,
+            unpacked: 256 << 30,
+            ratio: 200,
+            ratio_from: 1 << 30,
             virtual_size: 2 << 40,
             downloads: 3,
             partial_ttl: Duration::from_secs(24 * 3600),

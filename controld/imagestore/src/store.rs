@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::config::{Config, HandlerConfig, Offline};
 use crate::error::ErrorKind;
@@ -19,7 +19,7 @@ use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
 use crate::provider::{Http, LocalFiles, Registry, Want};
-use crate::pull::{Flights, Order, Progress, PullError, Puller, only_digest};
+use crate::pull::{Flights, Order, Progress, PullError, Puller, Ticket, only_digest};
 use crate::shelf::{self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Shelf, is_holder, usage};
 use crate::translate::{Problem, Translator};
 
@@ -67,7 +67,7 @@ impl From<&str> for PullRequest {
 pub struct Store {
     shelf: Arc<Shelf>,
     puller: Arc<Puller>,
-    flights: Arc<Flights>,
+    flights: Arc<Flights<Ticket, Result<Image, Arc<PullError>>>>,
     handlers: Arc<Handlers>,
     offline: Offline,
 }
@@ -91,14 +91,8 @@ impl Store {
         let client = Arc::new(Client::new(config.net));
         let registry =
             Registry::new(vec![Arc::new(Http::new(client)), Arc::new(LocalFiles::new(config.local_roots))], false);
-        let puller = Puller {
-            shelf: shelf.clone(),
-            translator,
-            registry,
-            policy: Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size },
-            max_artifact: limits.artifact,
-            slots: Semaphore::new(limits.downloads.clamp(1, Semaphore::MAX_PERMITS)),
-        };
+        let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
+        let puller = Puller::new(shelf.clone(), translator, registry, policy, limits);
         let handlers = Arc::new(handlers);
         Ok(Self { shelf, puller: Arc::new(puller), flights: Arc::default(), handlers, offline: config.offline })
     }
@@ -126,7 +120,7 @@ impl Store {
             return self.pull_offline(&key).await.map_err(Arc::new);
         }
         let order = order(key.clone(), self.handlers.name_of(handler), config, request);
-        let flight = self.flights.join(&key, |progress| {
+        let flight = self.flights.join(&order.ticket(), |progress| {
             let (puller, shelf) = (self.puller.clone(), self.shelf.clone());
             async move { pull_with_room(&puller, &shelf, order, progress).await.map_err(Arc::new) }
         });
@@ -167,7 +161,8 @@ impl Store {
     pub fn watch_pull(&self, name: &str, handler: &str) -> Option<watch::Receiver<Progress>> {
         let image: ImageRef = name.parse().ok()?;
         let (handler, _) = self.handlers.find(handler)?;
-        self.flights.progress(&Key::new(handler, &image))
+        let key = Key::new(handler, &image);
+        self.flights.progress(|ticket| ticket.key == key)
     }
 
     /// The listed image of that id, beginning of an id (8 characters at least, of one image only), tag or digest, under
@@ -289,7 +284,7 @@ impl Store {
     /// What is wrong with the translation files, as of the last pull.
     #[must_use]
     pub fn translation_problems(&self) -> Vec<Problem> {
-        self.puller.translator.problems()
+        self.puller.translator().problems()
     }
 
     fn handler(&self, name: &str) -> Result<&Handler, StoreError> {

@@ -73,6 +73,12 @@ impl Shelf {
         here.then(|| self.hold_locked(id))
     }
 
+    /// The same, if also its file is there.
+    pub(crate) fn hold_sound(self: &Arc<Self>, id: &ImageId) -> Result<Option<Hold>, DiskError> {
+        let _changing = self.lock();
+        Ok(self.is_there(id)?.then(|| self.hold_locked(id)))
+    }
+
     pub(super) fn hold_locked(self: &Arc<Self>, id: &ImageId) -> Hold {
         *self.write().holds.entry(id.clone()).or_default() += 1;
         Hold { shelf: self.clone(), id: id.clone() }

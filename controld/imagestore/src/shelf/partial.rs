@@ -93,6 +93,14 @@ impl Partials {
         Ok(Some(opened))
     }
 
+    /// The partial of that key, if there is one and nobody works on it.
+    pub(crate) fn find(&self, key: &str) -> Result<Option<PartialFile>, DiskError> {
+        match self.disk.partial.stat(&data_of(&stem_of(key)))? {
+            Some(_) => self.open(key),
+            None => Ok(None),
+        }
+    }
+
     /// All of them, the oldest first.
     pub(crate) fn list(&self) -> Result<Vec<PartialEntry>, DiskError> {
         let dir = &self.disk.partial;
@@ -202,7 +210,7 @@ impl PartialFile {
     }
 
     /// Removes it, as when its bytes are of no use any more.
-    pub(crate) fn discard(self) -> Result<(), DiskError> {
+    pub(crate) fn discard(&self) -> Result<(), DiskError> {
         remove_both(&self.disk, &self.stem)
     }
 

@@ -1,14 +1,16 @@
 //! Putting bytes on the shelf and giving them names. Pulls are the callers.
 
+use std::sync::Arc;
+
 use super::disk::is_ours;
 use super::index::{Bound, Entry};
 use super::links::{link_name, record_name, target};
 use super::record::{ImageRecord, RefRecord, VERSION, encode};
 use super::{
-    Alias, Cover, DiskError, Image, Key, Origin, Parent, Received, Shelf, Step, allocated, is_regular, meta_name, now,
+    Alias, Cover, DiskError, Hold, Image, Key, Origin, Parent, Received, Shelf, Step, allocated, is_regular, meta_name, now,
     obstructed,
 };
-use crate::inspect::ImageInfo;
+use crate::inspect::{DiskFormat, ImageInfo};
 use crate::name::ImageId;
 
 /// What is known of bytes that are to be stored.
@@ -28,31 +30,8 @@ impl From<ImageInfo> for Facts {
 }
 
 impl Shelf {
-    /// Puts received bytes on the shelf under a name. If it fails, everything is as before.
-    pub(crate) fn publish(
-        &self,
-        received: Received,
-        facts: Facts,
-        key: &Key,
-        origin: Origin,
-    ) -> Result<Image, DiskError> {
-        let id = id_of(self, &received)?;
-        let there = self.is_trusted(&id)?;
-        let _changing = self.lock();
-        let created = self.store(received, facts, &id, there)?;
-        let bound = self.bind(key, &id, origin);
-        if bound.is_err() && created && self.read().is_unused(&id) {
-            self.discard(&id);
-        }
-        bound
-    }
-
-    /// Puts received bytes on the shelf under no name, held: those of an image that others stand on.
-    pub(crate) fn keep(
-        self: &std::sync::Arc<Self>,
-        received: Received,
-        facts: Facts,
-    ) -> Result<super::Hold, DiskError> {
+    /// Puts received bytes on the shelf under no name yet, held. If nobody names them, they go with the hold.
+    pub(crate) fn keep(self: &Arc<Self>, received: Received, facts: Facts) -> Result<Hold, DiskError> {
         let id = id_of(self, &received)?;
         let there = self.is_trusted(&id)?;
         let _changing = self.lock();
@@ -77,23 +56,23 @@ impl Shelf {
         }
     }
 
-    /// Binds a name to an image that a digest leads to which its source gave: nothing need be downloaded. `None` if
-    /// there is no such image.
-    pub(crate) fn adopt_promised(
-        &self,
-        key: &Key,
-        hashes: &[(String, Cover)],
-        provider: &str,
-        origin: Origin,
-    ) -> Result<Option<Image>, DiskError> {
-        let found = {
-            let index = self.read();
-            hashes.iter().find_map(|(hash, covers)| index.behind(hash, *covers, provider)).cloned()
-        };
-        match found {
-            Some(id) => self.reuse(key, &id, origin),
-            None => Ok(None),
-        }
+    /// The image that a digest leads to which its source gave: it need not be downloaded.
+    pub(crate) fn promised(&self, hashes: &[(String, Cover)], provider: &str) -> Option<ImageId> {
+        let index = self.read();
+        hashes.iter().find_map(|(hash, covers)| index.behind(hash, *covers, provider)).cloned()
+    }
+
+    /// The format of an image that is here.
+    pub(crate) fn format(&self, id: &ImageId) -> Option<DiskFormat> {
+        self.read().images.get(id).map(|entry| entry.record.format)
+    }
+
+    /// The image that was pulled last from a place, and how it would tell that it changed.
+    pub(crate) fn known_at(&self, place: &str) -> Option<(ImageId, Origin)> {
+        let index = self.read();
+        let from_there = index.refs.values().filter(|bound| bound.record.origin.place.as_deref() == Some(place));
+        let newest = from_there.max_by_key(|bound| bound.record.pulled_at);
+        newest.map(|bound| (bound.id.clone(), bound.record.origin.clone()))
     }
 
     /// The source says that a name still stands for what it did. `None` if that is not here any more.
@@ -112,7 +91,7 @@ impl Shelf {
     }
 
     /// Binds a name to an image that is here, or on its way out.
-    fn reuse(&self, key: &Key, id: &ImageId, origin: Origin) -> Result<Option<Image>, DiskError> {
+    pub(crate) fn reuse(&self, key: &Key, id: &ImageId, origin: Origin) -> Result<Option<Image>, DiskError> {
         self.bring_back(id)?;
         if !self.is_trusted(id)? {
             return Ok(None);

@@ -95,6 +95,9 @@ pub(crate) struct Origin {
     /// Id of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) provider: Option<String>,
+    /// Digest of all that says where exactly it is; what follows holds for no other place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) place: Option<String>,
     pub(crate) etag: Option<String>,
     pub(crate) last_modified: Option<String>,
     /// Digest of what was downloaded, as `algorithm:hex`.

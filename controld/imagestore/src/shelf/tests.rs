@@ -12,7 +12,6 @@ use sha2::{Digest as _, Sha256};
 use super::*;
 use crate::error::ErrorKind;
 use crate::inspect::{DiskFormat, ImageInfo};
-use crate::intake::Intake;
 use crate::name::{Algorithm, Digest, ImageRef};
 
 const KEEP: Keep = Keep { partial_ttl: Duration::from_secs(3600), partial_quota: 1 << 30, reserve: 0 };
@@ -22,12 +21,12 @@ const STEPS: [Step; 6] = [Step::Data, Step::Meta, Step::Ref, Step::Link, Step::R
 const DIE_AT: &str = "IMAGESTORE_TEST_DIE_AT";
 const DIE_IN: &str = "IMAGESTORE_TEST_DIE_IN";
 
-fn open(root: &Path) -> Shelf {
+fn open(root: &Path) -> Arc<Shelf> {
     open_with(root, Box::new(|_| Ok(())))
 }
 
-fn open_with(root: &Path, after: Hook) -> Shelf {
-    Shelf::open(Disk::open(&root.join("images")).expect("opened"), known(), KEEP, after).expect("scanned")
+fn open_with(root: &Path, after: Hook) -> Arc<Shelf> {
+    Arc::new(Shelf::open(Disk::open(&root.join("images")).expect("opened"), known(), KEEP, after).expect("scanned"))
 }
 
 /// A default handler, and one whose guests are of another kind.
@@ -48,16 +47,13 @@ fn get(shelf: &Shelf, name: &str) -> Option<Image> {
 
 fn receive(shelf: &Shelf, bytes: &[u8]) -> Received {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    runtime.block_on(async {
-        let mut intake = Intake::start(shelf.disk(), Algorithm::Sha256).expect("started");
-        intake.push(bytes).await.expect("taken");
-        intake.finish().await.expect("finished")
-    })
+    runtime.block_on(crate::intake::tests::take_in_plain(shelf.disk(), bytes))
 }
 
-fn publish(shelf: &Shelf, name: &str, bytes: &[u8]) -> Result<Image, DiskError> {
+fn publish(shelf: &Arc<Shelf>, name: &str, bytes: &[u8]) -> Result<Image, DiskError> {
     let origin = Origin { source: Some("https://example.com/x".into()), ..Origin::default() };
-    shelf.publish(receive(shelf, bytes), INFO.into(), &key("", name), origin)
+    let hold = shelf.keep(receive(shelf, bytes), INFO.into())?;
+    Ok(shelf.reuse(&key("", name), hold.id(), origin)?.expect("held"))
 }
 
 fn id_of(bytes: &[u8]) -> ImageId {
@@ -155,7 +151,8 @@ fn die_behind(step: &str, root: &Path) {
     if part {
         std::process::abort();
     }
-    shelf.publish(received, INFO.into(), &key("", "img"), Origin::default()).expect("published");
+    let hold = shelf.keep(received, INFO.into()).expect("stored");
+    shelf.reuse(&key("", "img"), hold.id(), Origin::default()).expect("published");
 }
 
 /// Runs one test of this binary by itself. Returns whether it was killed; if not, it passed.

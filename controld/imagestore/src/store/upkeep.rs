@@ -101,7 +101,7 @@ impl Store {
     /// All providers, in the order in which they are asked.
     #[must_use]
     pub fn providers(&self) -> Vec<ProviderInfo> {
-        let all = self.puller.registry.providers().iter();
+        let all = self.puller.registry().providers().iter();
         let info = |provider: &Arc<dyn Provider>| ProviderInfo {
             id: provider.id().to_owned(),
             caps: provider.caps(),
@@ -141,7 +141,7 @@ impl Store {
     }
 
     fn providers_named(&self, id: Option<&str>) -> Result<Vec<Arc<dyn Provider>>, StoreError> {
-        let registry = &self.puller.registry;
+        let registry = self.puller.registry();
         match id {
             Some(id) => Ok(vec![registry.by_id(id)?.clone()]),
             None => Ok(registry.providers().to_vec()),

@@ -28,6 +28,7 @@ fn the_forms_on_disk_are_pinned() {
             source: Some("https://example.com/CirrOS.img".into()),
             by: Some("rule 1 (`cirros`) of `a.yaml`".into()),
             provider: Some("http".into()),
+            place: Some("ab".repeat(32)),
             etag: Some("\"x\"".into()),
             last_modified: None,
             artifact: Some(sha512),
