@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::accelerator::Accelerator;
+use crate::admin;
 use crate::config::{Config, LogConfig, LogFormat};
 use crate::console::hub::Hub;
 use crate::console::watch::Watcher;
@@ -105,7 +106,14 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     // Only with systemd is there somebody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let runtime = cri::runtime::Runtime::new(parts.clone(), sandboxes, containers);
-    let served = cri::serve(listener, runtime, cri::image::ImageCalls::new(parts.clone()), shutdown).await;
+    let served = cri::serve(
+        listener,
+        runtime,
+        cri::image::ImageCalls::new(parts.clone()),
+        admin::AdminCalls::new(&parts),
+        shutdown,
+    )
+    .await;
     tasks.abort_all();
     // Fails only if somebody removed it before.
     let _ = std::fs::remove_file(parts.config.cri_socket());

@@ -11,6 +11,7 @@
 
 pub mod accel;
 pub mod accelerator;
+pub mod admin;
 pub mod annotations;
 pub mod config;
 pub mod console;
@@ -23,6 +24,7 @@ pub mod error;
 mod gate;
 pub mod hypervisor;
 pub mod images;
+pub mod mapping;
 pub mod model;
 pub mod sandbox;
 pub mod seed;

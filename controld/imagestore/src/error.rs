@@ -28,7 +28,9 @@ pub enum ErrorKind {
     Deadline,
     /// The disk or a limit on sizes is full.
     Exhausted,
-    /// A fault of this machine or of the store.
+    /// The store itself is not as it was left.
+    Corrupt,
+    /// A fault of this machine.
     Internal,
 }
 

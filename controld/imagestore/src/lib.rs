@@ -45,7 +45,7 @@ pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
 pub use pull::{DownloadError, Phase, Progress, PullError};
 pub use shelf::{Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Name, Verdict, Verified};
-pub use store::{PullRequest, Store, StoreError};
+pub use store::{Found, ProviderInfo, PullRequest, Store, StoreError};
 #[doc(hidden)]
 pub use translate::exercise as exercise_translation;
 pub use translate::{

@@ -178,6 +178,11 @@ impl Shelf {
         Some((image, bound.record.origin.clone()))
     }
 
+    /// Whether a digest of a source leads to an image that is here.
+    pub(crate) fn has(&self, hash: &str, covers: Cover, provider: &str) -> bool {
+        self.read().behind(hash, covers, provider).is_some()
+    }
+
     /// The images from one down, or what is missing below it.
     pub(crate) fn chain(&self, id: &ImageId) -> Result<Vec<ImageId>, String> {
         self.read().chain(id)

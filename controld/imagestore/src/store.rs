@@ -29,6 +29,7 @@ mod upkeep;
 
 pub use error::StoreError;
 use handlers::Handlers;
+pub use upkeep::{Found, ProviderInfo};
 
 /// What is to be pulled.
 #[derive(Debug, Clone, Default)]
@@ -206,6 +207,15 @@ impl Store {
         Ok(self.shelf.list(only))
     }
 
+    /// What `name` means under each handler, or the one that is named.
+    ///
+    /// # Errors
+    /// If there is no such handler.
+    pub fn named(&self, name: &str, handler: &str) -> Result<Vec<Image>, StoreError> {
+        let handlers = if handler.is_empty() { self.handlers.all() } else { vec![self.handler(handler)?] };
+        Ok(handlers.into_iter().filter_map(|handler| self.shelf.get(name, handler)).collect())
+    }
+
     /// Takes all names that are a handler's from the image that `name` means there (as in [`Store::get`]), or those of
     /// all handlers if none is named, and removes it, at once or when nothing needs it any more. Fine if there is none.
     ///
@@ -278,8 +288,15 @@ impl Store {
     }
 
     fn handler(&self, name: &str) -> Result<&Handler, StoreError> {
-        let unknown = || StoreError::Handler { handler: printable(name), known: self.handlers.names() };
-        self.handlers.find(name).map(|(handler, _)| handler).ok_or_else(unknown)
+        self.handlers.find(name).map(|(handler, _)| handler).ok_or_else(|| self.unknown(name))
+    }
+
+    fn handler_config(&self, name: &str) -> Result<&HandlerConfig, StoreError> {
+        self.handlers.find(name).map(|(_, config)| config).ok_or_else(|| self.unknown(name))
+    }
+
+    fn unknown(&self, handler: &str) -> StoreError {
+        StoreError::Handler { handler: printable(handler), known: self.handlers.names() }
     }
 
     /// Works on the disk, off the reactor; once begun, it is done even if the caller goes.

@@ -75,7 +75,8 @@ impl DiskError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Os { cause, .. } => of_errno(*cause),
-            Self::Untrusted { .. } | Self::Busy { .. } | Self::Obstructed { .. } => ErrorKind::Internal,
+            Self::Obstructed { .. } => ErrorKind::Corrupt,
+            Self::Untrusted { .. } | Self::Busy { .. } => ErrorKind::Internal,
         }
     }
 }

@@ -44,6 +44,10 @@ impl Handlers {
         std::iter::once(&self.default_name).chain(self.others.keys()).cloned().collect()
     }
 
+    pub(super) fn all(&self) -> Vec<&Handler> {
+        std::iter::once(&self.default).chain(self.others.values()).map(|(handler, _)| handler).collect()
+    }
+
     pub(super) fn name_of(&self, handler: &Handler) -> String {
         if handler.is_default() { self.default_name.clone() } else { handler.name().to_owned() }
     }
