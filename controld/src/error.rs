@@ -27,6 +27,8 @@ pub enum Kind {
     Deadline,
     /// Disk, memory or descriptors ran out.
     Exhausted,
+    /// What was kept is not as it was left.
+    DataLoss,
     /// Not built.
     Unimplemented,
     /// Anything else.

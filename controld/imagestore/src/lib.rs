@@ -32,7 +32,7 @@ mod shelf;
 mod store;
 mod translate;
 
-pub use config::{Config, Limits};
+pub use config::{Config, HandlerConfig, Limits, Offline};
 pub use error::ErrorKind;
 pub use inspect::{DiskFormat, ImageInfo, Qcow2Error, Refusal};
 pub use intake::IntakeError;
@@ -40,8 +40,8 @@ pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query
 pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
 pub use pull::{DownloadError, Progress, PullError};
-pub use shelf::{DiskError, Finding, FsUsage, Image};
-pub use store::{Store, StoreError};
+pub use shelf::{Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Name, Verdict, Verified};
+pub use store::{PullRequest, Store, StoreError};
 #[doc(hidden)]
 pub use translate::exercise as exercise_translation;
 pub use translate::{

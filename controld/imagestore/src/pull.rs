@@ -3,6 +3,7 @@
 //! Runs as the task of a flight and may be dropped at any await: the connection closes, the part file goes. Only the
 //! last step cannot be cut in half, as it runs on a thread of its own.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 
 use crate::error::{ErrorKind, of_io};
-use crate::inspect::{self, HEAD, Policy, Refusal};
+use crate::inspect::{self, DiskFormat, HEAD, Policy, Refusal};
 use crate::intake::{Intake, IntakeError};
 use crate::name::{Algorithm, Digest, ImageId, ImageRef, NameError};
 use crate::net::{Artifact, Ask, FetchError, Opened};
-use crate::provider::{Choice, Locator, Platform, ProviderError, Registry, Want};
-use crate::shelf::{DiskError, Image, Origin, Received, Shelf, free};
+use crate::provider::{Choice, Locator, ProviderError, Registry, Want};
+use crate::shelf::{DiskError, Image, Key, Origin, Received, Shelf, free};
 use crate::translate::{TranslateError, Translator, Wanted};
 
 mod flight;
@@ -74,6 +75,20 @@ pub enum PullError {
         /// Why.
         #[source]
         cause: DiskError,
+    },
+    /// There is no such handler.
+    #[error("unknown runtime handler `{handler}`; this node has {}", known.join(", "))]
+    Handler {
+        /// The caller's text.
+        handler: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// Not here, and nobody may be asked.
+    #[error("image `{image}` is not in the store, and the store is offline; turn `offline` off, or pull it elsewhere")]
+    Offline {
+        /// The image.
+        image: ImageRef,
     },
     /// A thread or task panicked.
     #[error("pull of image `{image}` ended early")]
@@ -145,7 +160,8 @@ impl PullError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Name { .. } => ErrorKind::InvalidName,
+            Self::Name { .. } | Self::Handler { .. } => ErrorKind::InvalidName,
+            Self::Offline { .. } => ErrorKind::Server,
             Self::OnlyDigest { .. } => ErrorKind::NotFound,
             Self::Translate { cause, .. } => match cause {
                 TranslateError::Untranslated { .. } | TranslateError::Platform { .. } => ErrorKind::NotFound,
@@ -156,6 +172,18 @@ impl PullError {
             Self::Download { cause, .. } => cause.kind(),
             Self::Store { cause, .. } => cause.kind(),
             Self::Lost { .. } => ErrorKind::Internal,
+        }
+    }
+}
+
+impl PullError {
+    /// How many bytes must be free for another attempt, if it failed for want of room. 0 if that is not known.
+    pub(crate) fn wants_room(&self) -> Option<u64> {
+        let Self::Download { cause, .. } = self else { return None };
+        match cause {
+            DownloadError::NoSpace { needed, .. } => Some(*needed),
+            DownloadError::Intake(_) | DownloadError::Disk(_) if cause.kind() == ErrorKind::Exhausted => Some(0),
+            _ => None,
         }
     }
 }
@@ -177,6 +205,29 @@ impl DownloadError {
     }
 }
 
+/// What is to be pulled, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    /// The name, and for which handler.
+    pub(crate) key: Key,
+    /// The handler's own name.
+    pub(crate) handler: String,
+    /// The handler's platform, and the credentials of the one who asks.
+    pub(crate) want: Want,
+    /// The only provider that may be asked, if one is named.
+    pub(crate) provider: Option<String>,
+    /// Translation files that hold for the handler; all if none are named.
+    pub(crate) translations: Option<BTreeSet<String>>,
+    /// Providers that may be asked for the handler; all if none are named.
+    pub(crate) providers: Option<BTreeSet<String>>,
+    /// Formats that the handler takes; all if none are named.
+    pub(crate) formats: Option<BTreeSet<DiskFormat>>,
+    /// Whether to download also what did not change.
+    pub(crate) force: bool,
+    /// Whether to pull what an image stands on as well.
+    pub(crate) recursive: bool,
+}
+
 /// What pulls need.
 #[derive(Debug)]
 pub(crate) struct Puller {
@@ -191,13 +242,14 @@ pub(crate) struct Puller {
 impl Puller {
     pub(crate) async fn pull(
         self: Arc<Self>,
-        image: ImageRef,
+        order: Order,
         progress: watch::Sender<Progress>,
     ) -> Result<Image, PullError> {
+        let image = order.key.image.clone();
         // Bytes that the name demands and that are here need no server.
         let known = {
-            let (this, image) = (self.clone(), image.clone());
-            off_reactor(&image.clone(), move || this.shelf.adopt(&image)).await?
+            let (this, key) = (self.clone(), order.key.clone());
+            off_reactor(&image, move || this.shelf.adopt(&key)).await?
         };
         match known {
             Ok(Some(known)) => return Ok(known),
@@ -207,10 +259,11 @@ impl Puller {
         // Never closed; without a slot the pull would only be less polite.
         let _slot = self.slots.acquire().await.ok();
         let translated = {
-            let (this, name) = (self.clone(), image.name().clone());
+            let (this, order) = (self.clone(), order.clone());
             off_reactor(&image, move || {
-                let platform = Platform::default();
-                this.translator.translate(&name, &Wanted { handler: "", platform: &platform, configs: None })
+                let Order { handler, want, translations, key, .. } = &order;
+                let wanted = Wanted { handler, platform: &want.platform, configs: translations.as_ref() };
+                this.translator.translate(key.image.name(), &wanted)
             })
             .await?
         };
@@ -222,10 +275,10 @@ impl Puller {
             by: locator.by().to_owned(),
             cause,
         };
-        let (received, origin) = self.download(&image, &locator, &progress).await.map_err(failed)?;
+        let (received, origin) = self.download(&order, &locator, &progress).await.map_err(failed)?;
         let published = {
-            let (this, image) = (self.clone(), image.clone());
-            off_reactor(&image.clone(), move || this.publish(received, &image, origin)).await?
+            let (this, key) = (self.clone(), order.key.clone());
+            off_reactor(&image, move || this.publish(received, &key, origin)).await?
         };
         let published = published.map_err(failed)?;
         tracing::info!(%image, id = %published.id, "pull done");
@@ -234,11 +287,12 @@ impl Puller {
 
     async fn download(
         self: &Arc<Self>,
-        image: &ImageRef,
+        order: &Order,
         locator: &Locator,
         progress: &watch::Sender<Progress>,
     ) -> Result<(Received, Origin), DownloadError> {
-        let Choice { provider, image: remote } = self.registry.resolve(locator, &Want::default()).await?;
+        let image = &order.key.image;
+        let Choice { provider, image: remote } = self.registry.resolve(locator, &order.want).await?;
         let Opened::Artifact(mut artifact) = provider.open(&remote, &Ask::default()).await? else {
             return Err(DownloadError::Unchanged);
         };
@@ -267,8 +321,11 @@ impl Puller {
         let origin = Origin {
             source: Some(locator.to_string()),
             by: Some(locator.by().to_owned()),
+            provider: Some(provider.id().to_owned()),
             etag: artifact.validators.etag,
             last_modified: artifact.validators.last_modified,
+            platform: Some(order.want.platform.to_string()),
+            ..Origin::default()
         };
         Ok((received, origin))
     }
@@ -325,10 +382,10 @@ impl Puller {
         Ok(())
     }
 
-    fn publish(&self, received: Received, image: &ImageRef, origin: Origin) -> Result<Image, DownloadError> {
+    fn publish(&self, received: Received, key: &Key, origin: Origin) -> Result<Image, DownloadError> {
         let verdict = inspect::check_file(received.part.file(), received.length, self.policy);
         let info = verdict.map_err(DownloadError::Reread)??;
-        Ok(self.shelf.publish(received, info, image, origin)?)
+        Ok(self.shelf.publish(received, info.into(), key, origin)?)
     }
 }
 

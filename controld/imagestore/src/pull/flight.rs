@@ -11,8 +11,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::PullError;
-use crate::name::ImageRef;
-use crate::shelf::Image;
+use crate::shelf::{Image, Key};
 
 /// How far a download is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,11 +27,11 @@ pub(crate) type Outcome = Result<Image, Arc<PullError>>;
 
 /// All flights of a store, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Flights(Mutex<BTreeMap<ImageRef, Weak<Flight>>>);
+pub(crate) struct Flights(Mutex<BTreeMap<Key, Weak<Flight>>>);
 
 #[derive(Debug)]
 pub(crate) struct Flight {
-    image: ImageRef,
+    key: Key,
     flights: Weak<Flights>,
     outcome: watch::Receiver<Option<Outcome>>,
     progress: watch::Receiver<Progress>,
@@ -41,18 +40,14 @@ pub(crate) struct Flight {
 
 impl Flights {
     /// The flight for a name: the one that is under way, or a new one.
-    pub(crate) fn join<F>(
-        self: &Arc<Self>,
-        image: &ImageRef,
-        work: impl FnOnce(watch::Sender<Progress>) -> F,
-    ) -> Arc<Flight>
+    pub(crate) fn join<F>(self: &Arc<Self>, key: &Key, work: impl FnOnce(watch::Sender<Progress>) -> F) -> Arc<Flight>
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
         // Dropped behind the lock, which its drop takes.
         let _finished;
         let mut live = self.lock();
-        if let Some(flight) = live.get(image).and_then(Weak::upgrade) {
+        if let Some(flight) = live.get(key).and_then(Weak::upgrade) {
             if flight.outcome.borrow().is_none() {
                 return flight;
             }
@@ -66,20 +61,20 @@ impl Flights {
             outcome_tx.send_replace(Some(outcome));
         });
         let flights = Arc::downgrade(self);
-        let flight = Arc::new(Flight { image: image.clone(), flights, outcome, progress, task: task.abort_handle() });
-        live.insert(image.clone(), Arc::downgrade(&flight));
+        let flight = Arc::new(Flight { key: key.clone(), flights, outcome, progress, task: task.abort_handle() });
+        live.insert(key.clone(), Arc::downgrade(&flight));
         flight
     }
 
     /// The progress of a flight that is under way.
-    pub(crate) fn progress(&self, image: &ImageRef) -> Option<watch::Receiver<Progress>> {
+    pub(crate) fn progress(&self, key: &Key) -> Option<watch::Receiver<Progress>> {
         // As above: it may be the last to hold it.
-        let flight = self.lock().get(image).and_then(Weak::upgrade)?;
+        let flight = self.lock().get(key).and_then(Weak::upgrade)?;
         let under_way = flight.outcome.borrow().is_none();
         under_way.then(|| flight.progress.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ImageRef, Weak<Flight>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Weak<Flight>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,8 +93,8 @@ impl Drop for Flight {
         if let Some(flights) = self.flights.upgrade() {
             let mut live = flights.lock();
             // A newer flight may have taken the place.
-            if live.get(&self.image).is_some_and(|flight| flight.strong_count() == 0) {
-                live.remove(&self.image);
+            if live.get(&self.key).is_some_and(|flight| flight.strong_count() == 0) {
+                live.remove(&self.key);
             }
         }
     }
