@@ -28,6 +28,7 @@ use crate::error::Chain;
 use crate::gate::Gates;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
+use crate::mapping;
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
 use crate::tap::Tap;
@@ -68,6 +69,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     let instance = instance(&store).await?;
     let node_rebooted = node_rebooted(&store).await?;
     let images = Images::open(&config)?;
+    let _watching = mapping::start(&config.images, images.mappings()).await;
     let volumes = Volumes::open(config.state_dir.join("volumes"))?;
     let hub = Hub::bind(&config).await?;
     let (hypervisor, events) =
