@@ -239,7 +239,8 @@ fn signalled() -> std::io::Result<impl Future<Output = ()>> {
 }
 
 fn init_log(config: &LogConfig) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.level)?;
+    // kube tells every failed request as an error of its own; the watch tells once what it means.
+    let filter = tracing_subscriber::EnvFilter::try_new(format!("kube_client=off,{}", config.level))?;
     let colours = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     match config.format {

@@ -88,19 +88,20 @@ fn follow(bed: &Bed) -> Result<()> {
     cluster.delete(&format!("{objects}/other"))?;
     node.wait_refused("o/x")?;
     let log = node.controld.log()?;
-    ensure!(!log.contains("hunter2") && !log.contains("admin-token"), "a secret in the log");
+    ensure!(!log.contains("hunter2") && !log.contains("node-token"), "a secret in the log");
     Ok(())
 }
 
 fn start_first(bed: &Bed) -> Result<()> {
     let images = ImageServer::start()?;
     offer(bed, &images, "one.img")?;
-    let kubeconfig = bed.dir.join("cluster").join("admin.kubeconfig");
+    let kubeconfig = bed.dir.join("cluster").join("node.kubeconfig");
     // Neither a server nor a kubeconfig is there.
     let node = Node::start(bed, &kubeconfig)?;
     ensure!(node.cri.pull("cluster/a").is_err(), "there are no rules yet");
-    // A server without the definition, then one with it.
+    // A server without the definition, and where nodes may not read it; then with both.
     let cluster = Cluster::start(bed)?;
+    node.wait_log("is forbidden")?;
     install(&cluster)?;
     let objects = objects("kube-system");
     cluster.apply(&objects, &mapping("primary", &json!({"translations": [rule("cluster/a", "one.img")]})))?;
@@ -167,8 +168,12 @@ fn offer(bed: &Bed, images: &ImageServer, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Applies the definition as it is delivered, and waits until objects can be made.
+/// Applies the definition and the nodes' rights as they are delivered, and waits until objects can be made.
 fn install(cluster: &Cluster) -> Result<()> {
+    for rights in serde_saphyr::from_multiple::<Value>(include_str!("../../deploy/rbac-virtletimagemapping.yaml"))? {
+        let kinds = rights["kind"].as_str().context("no kind")?.to_lowercase();
+        cluster.apply(&format!("/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/{kinds}s"), &rights)?;
+    }
     let manifest = include_str!("../../deploy/crd-virtletimagemapping.yaml");
     let manifest: Value = serde_saphyr::from_str(manifest)?;
     let applied = cluster.apply(CRDS, &manifest)?;

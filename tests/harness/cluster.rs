@@ -21,7 +21,8 @@ const NODE_IP: &str = "192.168.78.1";
 /// An API server takes four seconds, alone.
 const READY_DEADLINE: Duration = Duration::from_secs(90);
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
-const TOKEN: &str = "admin-token";
+const ADMIN: &str = "admin-token";
+const NODE: &str = "node-token";
 
 /// The fixture.
 #[derive(Debug)]
@@ -30,8 +31,9 @@ pub struct Cluster {
     pub etcd: Daemon,
     /// The API server.
     pub apiserver: Daemon,
-    /// How to reach it as an administrator.
+    /// How to reach it as a node's kubelet does.
     pub kubeconfig: PathBuf,
+    admin: PathBuf,
     runtime: Runtime,
 }
 
@@ -54,7 +56,8 @@ impl Cluster {
             sh(&line)?;
         }
         let tokens = dir.join("tokens.csv");
-        fs::write(&tokens, format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
+        let node = "system:node:node1,node1,\"system:nodes\"";
+        fs::write(&tokens, format!("{ADMIN},admin,admin,\"system:masters\"\n{NODE},{node}\n"))?;
         let etcd = Daemon::start(
             "etcd",
             bed.config.peer("etcd")?,
@@ -89,11 +92,13 @@ impl Cluster {
             ],
             bed.logs().join("apiserver.log"),
         )?;
-        let kubeconfig = dir.join("admin.kubeconfig");
         // The server signs its own certificate, and puts the authority behind it.
-        fs::write(&kubeconfig, kubeconfig_of(&pki.join("apiserver.crt").to_string_lossy()).to_string())?;
+        let authority = pki.join("apiserver.crt");
+        let [kubeconfig, admin] = ["node.kubeconfig", "admin.kubeconfig"].map(|name| dir.join(name));
+        fs::write(&kubeconfig, kubeconfig_of(&authority.to_string_lossy(), NODE).to_string())?;
+        fs::write(&admin, kubeconfig_of(&authority.to_string_lossy(), ADMIN).to_string())?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let mut cluster = Self { etcd, apiserver, kubeconfig, runtime };
+        let mut cluster = Self { etcd, apiserver, kubeconfig, admin, runtime };
         cluster.wait_ready()?;
         Ok(cluster)
     }
@@ -153,10 +158,10 @@ impl Cluster {
         self.call(async |client| Ok(client.request(request).await?))
     }
 
-    /// One call with a new client, which connects anew: the server may have been started again.
+    /// One call as an administrator with a new client, which connects anew: the server may have been started again.
     fn call<T>(&self, work: impl AsyncFnOnce(Client) -> Result<T>) -> Result<T> {
         self.runtime.block_on(async {
-            let file = Kubeconfig::read_from(&self.kubeconfig)?;
+            let file = Kubeconfig::read_from(&self.admin)?;
             let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
             let client = Client::try_from(config)?;
             tokio::time::timeout(CALL_DEADLINE, work(client)).await.context("no answer of the API server")?
@@ -164,11 +169,11 @@ impl Cluster {
     }
 }
 
-fn kubeconfig_of(authority: &str) -> Value {
+fn kubeconfig_of(authority: &str, token: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
         "clusters": [{"name": "test", "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority": authority}}],
-        "users": [{"name": "admin", "user": {"token": TOKEN}}],
+        "users": [{"name": "user", "user": {"token": token}}],
     })
 }
