@@ -44,6 +44,8 @@ mod http;
 mod locator;
 mod platform;
 mod registry;
+#[cfg(test)]
+mod tests;
 
 pub use error::ProviderError;
 pub use file::LocalFiles;
