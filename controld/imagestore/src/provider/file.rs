@@ -51,6 +51,13 @@ impl LocalFiles {
         }
     }
 
+    /// Opens a file, off the reactor, as a disk may take its time.
+    pub(super) async fn open_path(&self, path: &Path, ask: &Ask) -> Result<Opened, ProviderError> {
+        let (this, path, ask) = (self.clone(), path.to_owned(), ask.clone());
+        let opened = tokio::task::spawn_blocking(move || this.open_image(&path, &ask)).await;
+        opened.unwrap_or_else(|cause| Err(FetchError::File(io::Error::other(cause)).into()))
+    }
+
     /// Opens a file and says what it is. Blocks.
     fn open_image(&self, path: &Path, ask: &Ask) -> Result<Opened, ProviderError> {
         let file = self.open_file(path)?;
@@ -152,9 +159,7 @@ impl Provider for LocalFiles {
             let Source::File(path) = &image.source else {
                 return Err(ProviderError::Unsupported { provider: self.id().into(), what: "network" });
             };
-            let (this, path, ask) = (self.clone(), path.clone(), ask.clone());
-            let opened = tokio::task::spawn_blocking(move || this.open_image(&path, &ask)).await;
-            opened.unwrap_or_else(|cause| Err(FetchError::File(io::Error::other(cause)).into()))
+            self.open_path(path, ask).await
         }
         .boxed()
     }
@@ -167,7 +172,7 @@ struct FileBody {
     version: Version,
     at: u64,
     end: u64,
-    /// Room for the next read, which happens off the reactor, as a disk may take its time.
+    /// Room for the next read, which happens off the reactor.
     spare: Vec<u8>,
 }
 
