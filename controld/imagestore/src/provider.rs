@@ -45,6 +45,7 @@ mod locator;
 mod platform;
 mod registry;
 pub mod signature;
+mod virt_builder;
 
 pub use error::ProviderError;
 pub use file::LocalFiles;

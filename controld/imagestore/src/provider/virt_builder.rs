@@ -1,0 +1,3 @@
+//! virt-builder.
+#![allow(dead_code)]
+pub mod index;
