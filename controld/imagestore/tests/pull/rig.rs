@@ -197,6 +197,7 @@ impl Bed {
         let mut config = Config::new(dir.path().join("images"));
         config.translations_dir = Some(rules);
         config.net.policy.allow_loopback = true;
+        config.net.retries.count = 0;
         // No test waits for these to pass, but for stalls, which set their own.
         config.net.timeouts.stall = Duration::from_secs(20);
         config.net.timeouts.stall_bytes = 1000;
