@@ -253,7 +253,7 @@ fn login_of(url: &Url) -> Option<Auth> {
 }
 
 /// Percent-decoding, as the user part of a URL needs it.
-pub(super) fn decoded(text: &str) -> String {
+pub(crate) fn decoded(text: &str) -> String {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
