@@ -21,6 +21,7 @@
 //! Knows no CRI type, no libvirt and no configuration file: [`Config`] is given.
 
 mod config;
+mod decode;
 mod error;
 mod inspect;
 mod intake;
@@ -33,6 +34,7 @@ mod store;
 mod translate;
 
 pub use config::{Config, Limits};
+pub use decode::{Compression, DecodeError, Decoder};
 pub use error::ErrorKind;
 pub use inspect::{DiskFormat, ImageInfo, Qcow2Error, Refusal};
 pub use intake::IntakeError;

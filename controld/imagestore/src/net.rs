@@ -43,7 +43,7 @@ pub use error::FetchError;
 use hops::Reply;
 pub use proxy::{EnvProxies, ProxyError};
 use range::{Range, Verdict};
-pub(crate) use request::decoded;
+pub(crate) use request::{decoded, login_of};
 pub use request::{Ask, Auth, Request, Resume, Validators};
 use retry::Outcome;
 pub use retry::Retries;
