@@ -197,11 +197,17 @@ impl Oci {
     }
 
     /// Whether the registry has the same document under that reference: one round trip, without the document.
-    async fn is_still(&self, session: &Session, reference: &Reference, digest: &ImageHash) -> Result<bool, ProviderError> {
+    async fn is_still(
+        &self,
+        session: &Session,
+        reference: &Reference,
+        digest: &ImageHash,
+    ) -> Result<bool, ProviderError> {
         if matches!(reference.version, Version::Digest(_)) {
             return Ok(true);
         }
-        let request = session.head(session.url("manifests", &reference.version)).with_header(ACCEPT.as_str(), manifest::ACCEPT);
+        let request =
+            session.head(session.url("manifests", &reference.version)).with_header(ACCEPT.as_str(), manifest::ACCEPT);
         let answer = session.small(&request, 0).await?;
         Ok(answer.status == StatusCode::OK && named_digest(&answer).as_ref() == Some(digest))
     }
@@ -261,7 +267,12 @@ impl Oci {
     fn other_platform(&self, name: &str, wanted: &Platform, mut available: Vec<String>) -> ProviderError {
         available.sort();
         available.dedup();
-        ProviderError::Platform { provider: self.id.clone(), name: name.to_owned(), wanted: wanted.to_string(), available }
+        ProviderError::Platform {
+            provider: self.id.clone(),
+            name: name.to_owned(),
+            wanted: wanted.to_string(),
+            available,
+        }
     }
 
     /// An index or manifest, verified against the digest and the descriptor that led to it.
@@ -295,17 +306,19 @@ impl Oci {
     fn check_status(&self, answer: &Small, shown: &str) -> Result<(), ProviderError> {
         match answer.status {
             StatusCode::OK => Ok(()),
-            StatusCode::NOT_FOUND => {
-                Err(ProviderError::NotFound { provider: self.id.clone(), name: shown.to_owned() })
-            }
-            status => {
-                Err(FetchError::Status { url: super::redacted(&answer.url), status: status.as_u16() }.into())
-            }
+            StatusCode::NOT_FOUND => Err(ProviderError::NotFound { provider: self.id.clone(), name: shown.to_owned() }),
+            status => Err(FetchError::Status { url: super::redacted(&answer.url), status: status.as_u16() }.into()),
         }
     }
 
     /// A blob that is small enough to be looked into here.
-    async fn blob(&self, session: &Session, shown: &str, descriptor: &Descriptor, limit: usize) -> Result<Bytes, ProviderError> {
+    async fn blob(
+        &self,
+        session: &Session,
+        shown: &str,
+        descriptor: &Descriptor,
+        limit: usize,
+    ) -> Result<Bytes, ProviderError> {
         let unusable = |cause| self.unusable(shown, cause);
         let digest = descriptor.hash().map_err(unusable)?;
         let answer = session.small(&session.get(session.url("blobs", &digest)), limit).await?;
@@ -455,11 +468,7 @@ impl Provider for Oci {
         .boxed()
     }
 
-    fn find<'a>(
-        &'a self,
-        name: &'a str,
-        want: &'a Want,
-    ) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
+    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
         async move {
             let Ok(reference) = Reference::parse(name, None) else { return Ok(None) };
             if !self.config.registries.contains(&reference.registry) {

@@ -68,11 +68,8 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
-        let server = Self {
-            address: listener.local_addr().expect("an address"),
-            asked: Arc::default(),
-            stop: Arc::default(),
-        };
+        let server =
+            Self { address: listener.local_addr().expect("an address"), asked: Arc::default(), stop: Arc::default() };
         let (script, asked, stop) = (Arc::new(script), server.asked.clone(), server.stop.clone());
         std::thread::spawn(move || {
             for tcp in listener.incoming() {
@@ -151,8 +148,7 @@ fn talk(mut tcp: TcpStream, asked: &Mutex<Vec<Asked>>, script: &dyn Fn(&Asked) -
     let mut words = lines.next().unwrap_or_default().split(' ').map(str::to_owned);
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let headers = lines.filter_map(|line| line.split_once(": "));
-    let headers: BTreeMap<_, _> =
-        headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
+    let headers: BTreeMap<_, _> = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
     let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or_default();
     let mut body = vec![0; length];
     if tcp.read_exact(&mut body).is_err() {

@@ -269,7 +269,11 @@ async fn a_mirror_that_fails_has_not_said_no() {
     let files = Files::default();
     let server = Server::of(&files);
     let provider = mirror(&server.url("/"), json!({ "insecure": true }));
-    assert!(refused(&provider, "cirros").await.contains("streams/v1/index.json of `mirror` cannot be used: not on the mirror"));
+    assert!(
+        refused(&provider, "cirros")
+            .await
+            .contains("streams/v1/index.json of `mirror` cannot be used: not on the mirror")
+    );
     files.put("streams/v1/index.json", index(1, "streams/v1/one.json"));
     assert!(refused(&provider, "cirros").await.contains("streams/v1/one.json"));
     files.put("streams/v1/one.json", "{");

@@ -115,10 +115,16 @@ mod tests {
                     one("basic", &[("realm", r#""q\"#)]),
                 ],
             ),
-            ("Negotiate dGVzdA==, Basic realm=x", vec![one("negotiate", &[]), one("dgvzda", &[]), one("basic", &[("realm", "x")])]),
+            (
+                "Negotiate dGVzdA==, Basic realm=x",
+                vec![one("negotiate", &[]), one("dgvzda", &[]), one("basic", &[("realm", "x")])],
+            ),
             (r#",, Basic realm="x",,"#, vec![one("basic", &[("realm", "x")])]),
             (r#"Bearer realm="a",realm="b""#, vec![one("bearer", &[("realm", "a")])]),
-            (r#"Bearer realm="never ends, Basic realm="x"#, vec![one("bearer", &[("realm", "never ends, Basic realm=")])]),
+            (
+                r#"Bearer realm="never ends, Basic realm="x"#,
+                vec![one("bearer", &[("realm", "never ends, Basic realm=")])],
+            ),
             (r#"Bearer realm="no end"#, vec![one("bearer", &[("realm", "")])]),
             ("realm=x", vec![one("realm", &[]), one("x", &[])]),
             ("\"\", Basic", vec![one("basic", &[])]),

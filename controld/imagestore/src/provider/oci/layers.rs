@@ -28,7 +28,9 @@ pub enum LayersError {
     #[error("the index leads to indices too deep or too many, or to a document of another kind than it says")]
     Depth,
     /// Too much to look through.
-    #[error("layers {first} and {second} are both too large to be looked through for the disk; put the disk into an image of its own (`FROM scratch`)")]
+    #[error(
+        "layers {first} and {second} are both too large to be looked through for the disk; put the disk into an image of its own (`FROM scratch`)"
+    )]
     Large {
         /// A layer's digest.
         first: String,
@@ -81,7 +83,9 @@ impl Oci {
                 continue;
             }
             let bytes = self.blob(session, shown, layer, usize::try_from(SMALL).unwrap_or(usize::MAX)).await?;
-            let scan = tokio::task::spawn_blocking(move || scan(&bytes)).await.unwrap_or_else(|panic| Err(io::Error::other(panic)));
+            let scan = tokio::task::spawn_blocking(move || scan(&bytes))
+                .await
+                .unwrap_or_else(|panic| Err(io::Error::other(panic)));
             let of_layer = |cause| unusable(LayersError::Layer { digest: printable(&layer.digest), cause });
             scans.push(scan.map_err(of_layer)?);
         }
@@ -113,7 +117,11 @@ fn place(
     let name = match (taken.first(), taken.len()) {
         (Some(name), 1) => (*name).clone(),
         (None, _) => return Err(super::LayerError::None),
-        _ => return Err(super::LayerError::Several { names: taken.iter().take(3).map(|name| printable(name)).collect() }),
+        _ => {
+            return Err(super::LayerError::Several {
+                names: taken.iter().take(3).map(|name| printable(name)).collect(),
+            });
+        }
     };
     // The topmost layer that has it is the one whose file is seen.
     let at = scans.iter().rposition(|scan| scan.files.contains(&name)).ok_or(super::LayerError::None)?;

@@ -107,7 +107,9 @@ fn is_same_site(realm: &Url, registry: &Url) -> bool {
     if realm.host() == registry.host() {
         return true;
     }
-    let (Some(Host::Domain(realm)), Some(Host::Domain(registry))) = (realm.host(), registry.host()) else { return false };
+    let (Some(Host::Domain(realm)), Some(Host::Domain(registry))) = (realm.host(), registry.host()) else {
+        return false;
+    };
     let is_below = |parent: &str| realm == parent || realm.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'));
     let parent = registry.split_once('.').map(|(_, parent)| parent).filter(|parent| is_owned(parent));
     is_below(registry) || parent.is_some_and(is_below)

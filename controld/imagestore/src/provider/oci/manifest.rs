@@ -24,7 +24,8 @@ const INDICES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
 const MANIFESTS: [&str; 2] =
     ["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"];
-const CONFIGS: [&str; 2] = ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
+const CONFIGS: [&str; 2] =
+    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 /// Configuration of an artifact that has none.
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 /// Layers of an image, whatever they are compressed by.
@@ -303,7 +304,9 @@ fn check_schema(version: u32, media_type: Option<&str>) -> Result<(), ManifestEr
     if version == 2 {
         return Ok(());
     }
-    Err(ManifestError::MediaType { media_type: printable(&format!("{} of schema {version}", media_type.unwrap_or_default())) })
+    Err(ManifestError::MediaType {
+        media_type: printable(&format!("{} of schema {version}", media_type.unwrap_or_default())),
+    })
 }
 
 /// What the layers of a manifest are.
@@ -325,7 +328,9 @@ impl Manifest {
             _ => {}
         }
         for layer in &self.layers {
-            let foreign = !layer.urls.is_empty() || layer.media_type.contains("foreign") || layer.media_type.contains("nondistributable");
+            let foreign = !layer.urls.is_empty()
+                || layer.media_type.contains("foreign")
+                || layer.media_type.contains("nondistributable");
             if foreign {
                 return Err(ManifestError::Foreign { digest: printable(&layer.digest) });
             }

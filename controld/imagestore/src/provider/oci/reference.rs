@@ -79,7 +79,9 @@ impl Reference {
             repository.to_owned()
         };
         if repository.len() > MAX_REPOSITORY || !repository.split('/').all(is_component) {
-            return Err(wrong("the repository must be lower-case letters and digits with `.`, `_`, `-` and `/` between"));
+            return Err(wrong(
+                "the repository must be lower-case letters and digits with `.`, `_`, `-` and `/` between",
+            ));
         }
         let tag = written.or(tag).unwrap_or("latest");
         if !is_tag(tag) {
@@ -131,9 +133,8 @@ fn is_component(text: &str) -> bool {
     let word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
     let between = bytes.split(|byte| word(*byte)).filter(|joint| !joint.is_empty());
-    bytes.first().copied().is_some_and(word)
-        && bytes.last().copied().is_some_and(word)
-        && { between }.all(|joint| matches!(joint, b"." | b"_" | b"__") || joint.iter().all(|byte| *byte == b'-'))
+    bytes.first().copied().is_some_and(word) && bytes.last().copied().is_some_and(word) && { between }
+        .all(|joint| matches!(joint, b"." | b"_" | b"__") || joint.iter().all(|byte| *byte == b'-'))
 }
 
 fn is_tag(text: &str) -> bool {
@@ -151,7 +152,9 @@ mod tests {
 
     fn url(text: &str) -> Result<String, String> {
         let url = Url::parse(text).expect("a URL");
-        Reference::of_url(&url, Some("v2")).map(|found| format!("{found} at {}", found.host())).map_err(|error| error.to_string())
+        Reference::of_url(&url, Some("v2"))
+            .map(|found| format!("{found} at {}", found.host()))
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -175,10 +178,28 @@ mod tests {
     #[test]
     fn anything_else_does_not() {
         for text in [
-            "oci://host", "oci://host/", "oci://host//a", "oci://host/a/", "oci://host/A", "oci://host/a..b", "oci://host/a___b",
-            "oci://host/-a", "oci://host/a-", "oci://host/a_/b", "oci://host/a:", "oci://host/a:.x", "oci://host/a:x/y",
-            "oci://host/a@sha256:abc", "oci://host/a@md5:d41d8cd98f00b204e9800998ecf8427e", "oci://host/a@", "oci://host/a?x",
-            "oci://host/a#x", "oci://host/a%2e", "oci:a/b", "oci:///a", "oci://host/a@b@c",
+            "oci://host",
+            "oci://host/",
+            "oci://host//a",
+            "oci://host/a/",
+            "oci://host/A",
+            "oci://host/a..b",
+            "oci://host/a___b",
+            "oci://host/-a",
+            "oci://host/a-",
+            "oci://host/a_/b",
+            "oci://host/a:",
+            "oci://host/a:.x",
+            "oci://host/a:x/y",
+            "oci://host/a@sha256:abc",
+            "oci://host/a@md5:d41d8cd98f00b204e9800998ecf8427e",
+            "oci://host/a@",
+            "oci://host/a?x",
+            "oci://host/a#x",
+            "oci://host/a%2e",
+            "oci:a/b",
+            "oci:///a",
+            "oci://host/a@b@c",
         ] {
             assert!(url(text).is_err(), "{text}: {:?}", url(text));
         }

@@ -86,7 +86,11 @@ mod tests {
                 Some(1),
             ),
             ("windows/amd64:10.0.20348", &["windows/amd64", "windows/amd64:10.0.17763"], None),
-            ("windows/amd64", &["windows/amd64:10.0.9", "windows/amd64:10.0.20348.1", "windows/amd64:10.0.17763"], Some(1)),
+            (
+                "windows/amd64",
+                &["windows/amd64:10.0.9", "windows/amd64:10.0.20348.1", "windows/amd64:10.0.17763"],
+                Some(1),
+            ),
             ("linux/amd64", &["linux/amd64:1", "linux/amd64:2"], Some(0)),
             ("linux/amd64", &[], None),
         ] {

@@ -206,13 +206,8 @@ impl Session {
     /// A token of the service that the registry names.
     async fn token(&self, challenge: &Challenge) -> Result<Held, ProviderError> {
         let get = |name: &str| challenge.parameters.get(name).map(String::as_str);
-        let realm = login::realm(
-            get("realm").unwrap_or_default(),
-            &self.base,
-            self.login.is_some(),
-            &self.token_hosts,
-        )
-        .map_err(|cause| self.unusable(cause))?;
+        let realm = login::realm(get("realm").unwrap_or_default(), &self.base, self.login.is_some(), &self.token_hosts)
+            .map_err(|cause| self.unusable(cause))?;
         let own = format!("repository:{}:pull", self.repository);
         let scope = get("scope").filter(|scope| !scope.is_empty()).unwrap_or(&own);
         let refresh = self.login.as_ref().and_then(login::identity_token);

@@ -231,7 +231,11 @@ impl<R: Read> Tar<R> {
         if block == [0; BLOCK] {
             return Ok(None);
         }
-        let sum: u64 = block.iter().enumerate().map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u64::from(*byte) }).sum();
+        let sum: u64 = block
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u64::from(*byte) })
+            .sum();
         if number(&block[148..156]) != Some(sum) {
             return Err(TarError::Header("checksum").into());
         }
@@ -426,7 +430,8 @@ fn check(pieces: &[Piece], size: u64, stored: u64) -> Result<(), TarError> {
         if piece.at < end {
             return Err(TarError::Sparse("pieces out of order"));
         }
-        end = piece.at.checked_add(piece.length).filter(|end| *end <= size).ok_or(TarError::Sparse("beyond the end"))?;
+        end =
+            piece.at.checked_add(piece.length).filter(|end| *end <= size).ok_or(TarError::Sparse("beyond the end"))?;
         // No more than `end`, which is in bounds.
         sum += piece.length;
     }
@@ -466,7 +471,9 @@ fn number(field: &[u8]) -> Option<u64> {
     }
     let text = field.split(|byte| *byte == 0).next()?;
     let digits = text.trim_ascii();
-    let octal = |sum: u64, byte: &u8| sum.checked_mul(8)?.checked_add((b'0'..=b'7').contains(byte).then(|| u64::from(byte - b'0'))?);
+    let octal = |sum: u64, byte: &u8| {
+        sum.checked_mul(8)?.checked_add((b'0'..=b'7').contains(byte).then(|| u64::from(byte - b'0'))?)
+    };
     digits.iter().try_fold(0, octal)
 }
 

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::Section;
 use crate::name::printable;
+use crate::provider::mirror::stays_below;
 use crate::provider::{HashAlg, ImageHash, Platform};
 
-/// Longest path of an image.
-const MAX_PATH: usize = 1024;
 /// Fields that may go on in another line.
 const MULTILINE: &str = "notes";
 
@@ -146,25 +145,9 @@ fn number(field: &'static str, text: &str) -> Result<u64, EntryError> {
     parsed.filter(|number| *number < 1 << 62).ok_or_else(|| value(field, text, "no number of bytes or count"))
 }
 
-/// A path below the directory of the index, and nothing that a server could read otherwise.
+/// A path below the directory of the index.
 fn path(text: &str) -> Result<String, EntryError> {
-    let lower = text.to_ascii_lowercase();
-    let what = if text.is_empty() || text.len() > MAX_PATH {
-        "no path"
-    } else if text.starts_with('/') || text.contains("://") {
-        "not a path below the index"
-    } else if lower.contains("%2f") || lower.contains("%5c") || lower.contains("%00") || text.contains('\\') {
-        "a path with hidden separators"
-    } else if text.contains(['?', '#']) {
-        "a path with a query or fragment"
-    } else if lower.replace("%2e", ".").split('/').any(|part| part == "..") {
-        "a path that leads out of the index's directory"
-    } else if lower.replace("%2e", ".").split('/').any(|part| part.is_empty() || part == ".") {
-        "a path with empty parts"
-    } else {
-        return Ok(text.to_owned());
-    };
-    Err(value("file", text, what))
+    if stays_below(text) { Ok(text.to_owned()) } else { Err(value("file", text, "not a path below the index")) }
 }
 
 fn checksums(section: &Section) -> Result<Vec<ImageHash>, EntryError> {
