@@ -111,7 +111,7 @@ pub struct Verified {
 
 /// Whether `text` claims to be signed, so that it must never be read as if it were not.
 #[must_use]
-pub fn looks_signed(text: &[u8]) -> bool {
+pub(super) fn looks_signed(text: &[u8]) -> bool {
     text.windows(b"-----BEGIN PGP".len()).any(|window| window == b"-----BEGIN PGP")
 }
 

@@ -8,16 +8,16 @@ const MAX_HEADER: usize = 16 * 1024;
 
 /// One way to log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Challenge {
+pub(super) struct Challenge {
     /// `basic`, `bearer`, in lower case.
-    pub scheme: String,
+    pub(super) scheme: String,
     /// Parameters by their names in lower case. The first of a name counts.
-    pub parameters: BTreeMap<String, String>,
+    pub(super) parameters: BTreeMap<String, String>,
 }
 
 /// All ways that a header offers, in its order. What cannot be read is left out.
 #[must_use]
-pub fn parse(header: &str) -> Vec<Challenge> {
+pub(super) fn parse(header: &str) -> Vec<Challenge> {
     let mut found: Vec<Challenge> = Vec::new();
     if header.len() > MAX_HEADER {
         return found;

@@ -22,18 +22,18 @@ pub struct ReferenceError {
 
 /// An image in a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
+pub(super) struct Reference {
     /// Host and port as written.
-    pub registry: String,
+    pub(super) registry: String,
     /// Path of the repository.
-    pub repository: String,
+    pub(super) repository: String,
     /// Which of its images.
-    pub version: Version,
+    pub(super) version: Version,
 }
 
 /// Which image of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Version {
+pub(super) enum Version {
     /// Whatever the tag stands for.
     Tag(String),
     /// The manifest or index of this digest.
@@ -45,7 +45,7 @@ impl Reference {
     ///
     /// # Errors
     /// When it is none.
-    pub fn of_url(url: &Url, tag: Option<&str>) -> Result<Self, ReferenceError> {
+    pub(super) fn of_url(url: &Url, tag: Option<&str>) -> Result<Self, ReferenceError> {
         let wrong = |what| ReferenceError { text: crate::provider::redacted(url), what };
         if url.query().is_some() || url.fragment().is_some() {
             return Err(wrong("a query or fragment"));
@@ -59,7 +59,7 @@ impl Reference {
     ///
     /// # Errors
     /// When it is none.
-    pub fn parse(text: &str, tag: Option<&str>) -> Result<Self, ReferenceError> {
+    pub(super) fn parse(text: &str, tag: Option<&str>) -> Result<Self, ReferenceError> {
         let wrong = |what| ReferenceError { text: printable(text), what };
         let (registry, path) = text.split_once('/').ok_or(wrong("no repository"))?;
         let (path, digest) = match path.split_once('@') {
@@ -97,7 +97,7 @@ impl Reference {
 
     /// Host and port on the network.
     #[must_use]
-    pub fn host(&self) -> &str {
+    pub(super) fn host(&self) -> &str {
         if self.registry == HUB.0 { HUB.1 } else { &self.registry }
     }
 }
