@@ -13,10 +13,11 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use hyper::StatusCode;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
+use crate::name::printable;
 use crate::provider::redacted;
 
 mod address;
@@ -131,9 +132,9 @@ impl Client {
             let Reply { url, answer } = reply;
             let (status, headers, announced) = (answer.status(), answer.headers(), answer.length());
             let verdict = range::judge(status, headers, announced, known, range.as_ref())?;
-            let (from, length) = match verdict {
+            let (from, bytes, length) = match verdict {
                 Some(Verdict::Unchanged) => return Ok(Opened::Unchanged),
-                Some(Verdict::Body { from, length }) => (from, length),
+                Some(Verdict::Body { from, bytes, length }) => (from, bytes, length),
                 // Once: without a range there is no such verdict.
                 Some(Verdict::FromStart) => {
                     range = None;
@@ -153,7 +154,7 @@ impl Client {
                 web_page: headers.get(CONTENT_TYPE).is_some_and(is_html),
                 resumable: length.is_some() && range::is_resumable(status, headers, &validators),
                 validators,
-                body: answer.into_body(),
+                body: answer.into_body(bytes),
             }));
         }
     }
@@ -183,7 +184,8 @@ impl Client {
         let Reply { url, answer } = self.follow(request, conditions, deadline).await?;
         let (status, headers) = (answer.status(), answer.headers().clone());
         refuse_encoding(&headers)?;
-        let mut body = answer.into_body();
+        let announced = answer.length();
+        let mut body = answer.into_body(announced);
         let mut bytes = vec![0; limit.saturating_add(1).min(64 * 1024)];
         let mut filled = 0;
         loop {
@@ -258,16 +260,15 @@ fn random() -> u16 {
     u16::from_le_bytes([low, high])
 }
 
-/// Nothing is ever decoded because a header says so.
+/// Nothing is ever decoded because a header says so, but for chunks.
 fn refuse_encoding(headers: &HeaderMap) -> Result<(), FetchError> {
-    let encoding = headers.get_all(CONTENT_ENCODING).iter().find(|value| {
-        let value = value.as_bytes().trim_ascii();
-        !value.is_empty() && !value.eq_ignore_ascii_case(b"identity")
-    });
-    match encoding {
-        Some(encoding) => {
-            Err(FetchError::Encoded { encoding: crate::name::printable(&String::from_utf8_lossy(encoding.as_bytes())) })
-        }
+    let other = |name: HeaderName, plain: &[u8]| {
+        let mut values = headers.get_all(&name).iter().map(|value| value.as_bytes().trim_ascii());
+        let value = values.find(|value| !value.is_empty() && !value.eq_ignore_ascii_case(plain))?;
+        Some(FetchError::Encoded { encoding: format!("{name}: {}", printable(&String::from_utf8_lossy(value))) })
+    };
+    match other(CONTENT_ENCODING, b"identity").or_else(|| other(TRANSFER_ENCODING, b"chunked")) {
+        Some(error) => Err(error),
         None => Ok(()),
     }
 }

@@ -95,13 +95,14 @@ impl Answer {
         self.response.body().size_hint().exact()
     }
 
-    /// The body. One of a known length is read from the connection itself, past the HTTP library and its buffers.
-    pub(super) fn into_body(self) -> Box<dyn Body> {
+    /// The body, which must have that many bytes if that is known. One whose length the answer itself announces is read
+    /// from the connection, past the HTTP library and its buffers.
+    pub(super) fn into_body(self, bytes: Option<u64>) -> Box<dyn Body> {
         let announced = self.length();
         let (body, driver, clock) = (self.response.into_body(), self.driver, self.clock);
         match announced {
             Some(length) => Box::new(Announced::new(body, driver, length, clock)),
-            None => Box::new(Framed { body, driver, left: Bytes::new(), received: 0, clock }),
+            None => Box::new(Framed { body, driver, left: Bytes::new(), expected: bytes, received: 0, clock }),
         }
     }
 }
@@ -112,6 +113,8 @@ struct Framed {
     driver: Driver,
     /// What came and was not handed out yet.
     left: Bytes,
+    /// What a range announced.
+    expected: Option<u64>,
     received: u64,
     clock: Clock,
 }
@@ -122,16 +125,21 @@ impl Body for Framed {
             while self.left.is_empty() {
                 let (body, driver) = (&mut self.body, &mut self.driver);
                 let frame = self.clock.wait(poll_fn(|cx| poll_frame(body, driver, cx))).await?;
+                let (received, announced) = (self.received, self.expected);
                 match frame {
-                    None => return Ok(0),
+                    None if announced.is_none_or(|announced| announced == received) => return Ok(0),
+                    None => return Err(FetchError::Interrupted { received, announced, cause: None }),
                     Some(Err(cause)) => {
                         let cause = Some(io::Error::other(cause));
-                        return Err(FetchError::Interrupted { received: self.received, announced: None, cause });
+                        return Err(FetchError::Interrupted { received, announced, cause });
                     }
                     // Trailers end the body; nothing in them matters.
                     Some(Ok(frame)) => self.left = frame.into_data().unwrap_or_default(),
                 }
                 self.received += self.left.len() as u64;
+                if let Some(announced) = announced.filter(|announced| self.received > *announced) {
+                    return Err(FetchError::Overlong { announced });
+                }
                 self.clock.watch.note(self.left.len() as u64);
             }
             Ok(hand_out(&mut self.left, room))

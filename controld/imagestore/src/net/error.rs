@@ -166,9 +166,9 @@ pub enum FetchError {
         target: String,
     },
     /// A body that was changed for the way.
-    #[error("server encoded the image (`Content-Encoding: {encoding}`), though asked not to")]
+    #[error("server encoded its answer (`{encoding}`), though asked not to")]
     Encoded {
-        /// How.
+        /// The header that says so.
         encoding: String,
     },
     /// Not the bytes that were asked for.
