@@ -38,8 +38,6 @@ mod manifest;
 mod reference;
 mod select;
 mod session;
-#[cfg(test)]
-mod tests;
 
 pub use layer::{LayerError, TarError};
 pub use layers::LayersError;

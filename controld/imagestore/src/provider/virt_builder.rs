@@ -33,8 +33,6 @@ use crate::net::{Ask, Client, Opened, Request, Transport, Validators};
 
 mod index;
 mod repos;
-#[cfg(test)]
-mod tests;
 
 pub use index::{Entry, EntryError, Index, IndexError, parse as parse_index};
 pub use repos::{Format as RepoFormat, Proxy as RepoProxy, Repo, ReposError, read_dir as read_repos};
@@ -306,6 +304,11 @@ impl Provider for VirtBuilder {
         &["virt-builder"]
     }
 
+    fn claims(&self, url: &Url) -> bool {
+        // `virt-builder:name` asks the first of these providers, `virt-builder://id/name` that one.
+        url.host_str().is_none_or(|id| id.is_empty() || id == self.id)
+    }
+
     fn resolve<'a>(
         &'a self,
         locator: &'a Locator,
@@ -313,9 +316,8 @@ impl Provider for VirtBuilder {
     ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
         async move {
             let url = locator.url();
-            // `virt-builder:name` asks any of these providers, `virt-builder://id/name` one of them.
-            if let Some(id) = url.host_str().filter(|id| !id.is_empty() && *id != self.id) {
-                return Err(ProviderError::Unknown { id: printable(id) });
+            if !self.claims(url) {
+                return Err(ProviderError::Unknown { id: printable(url.host_str().unwrap_or_default()) });
             }
             let name = mirror::name_in(url.path());
             let found = self.find_image(&name, want).await?;
