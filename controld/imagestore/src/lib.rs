@@ -34,10 +34,19 @@ pub use config::{Config, Limits};
 pub use error::ErrorKind;
 pub use flight::Progress;
 pub use http::{FetchError, HttpConfig, Timeouts};
-pub use inspect::{DiskFormat, ImageInfo, Qcow2Error, Refusal};
+pub use inspect::{
+    Compression, DiskFormat, ImageInfo, InspectError, InspectOptions, Parent, ParentRef, Qcow2Error, Qcow2Summary,
+    Refusal, Summary, inspect_path,
+};
 pub use intake::IntakeError;
 pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query, Version};
 pub use pull::{DownloadError, PullError};
 pub use source::LocatorError;
 pub use store::{DiskError, Finding, FsUsage, Image, Store, StoreError};
 pub use translate::{DirError, FileError, Problem, Protocol, RuleError, TranslateError};
+
+/// What is fuzzed; not for use.
+#[doc(hidden)]
+pub mod exercise {
+    pub use crate::inspect::exercise as inspect;
+}
