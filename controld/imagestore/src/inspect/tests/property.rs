@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Offset and width of each field of the header.
-const FIELDS: [(usize, usize); 18] = [
+pub(super) const FIELDS: [(usize, usize); 18] = [
     (0, 4),
     (4, 4),
     (8, 8),
@@ -37,6 +37,9 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
+    // Each case is judged in several ways, and most images are of 400 KB.
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
     #[test]
     fn one_changed_field_breaks_no_rule(field in prop::sample::select(&FIELDS[..]), value in number(), sound in 0_usize..12) {
         let sounds = super::sound();
