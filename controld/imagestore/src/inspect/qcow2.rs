@@ -259,16 +259,18 @@ fn refcount_table(field: Fields<'_>, cluster: u64, length: Option<u64>) -> Resul
 
 /// Snapshots are left alone, but their table must be where the file is.
 fn snapshot_table(field: Fields<'_>, cluster: u64, length: Option<u64>) -> Result<Option<Table>, Qcow2Error> {
-    let count = field.u32(60)?;
+    let (count, offset) = (field.u32(60)?, field.u64(64)?);
     if count == 0 {
-        return Ok(None);
+        // QEMU wants even the place of no table to be one.
+        let possible = offset.is_multiple_of(cluster) && i64::try_from(offset).is_ok();
+        return if possible { Ok(None) } else { Err(Qcow2Error::TableOffset { table: SNAPSHOT_TABLE, offset }) };
     }
     if count > MAX_SNAPSHOTS {
         return Err(Qcow2Error::TableSize { table: SNAPSHOT_TABLE, entries: count.into() });
     }
     let entries = u64::from(count);
     let least = entries * SNAPSHOT_HEADER;
-    Table { name: SNAPSHOT_TABLE, offset: field.u64(64)?, entries, bytes: least }.checked(cluster, length).map(Some)
+    Table { name: SNAPSHOT_TABLE, offset, entries, bytes: least }.checked(cluster, length).map(Some)
 }
 
 impl Table {

@@ -191,6 +191,7 @@ fn hostile() -> Vec<(&'static str, Change)> {
         ("snapshot table of 65537 entries", Box::new(u32_at(60, 65_537))),
         ("snapshot table of 4294967295 entries", Box::new(u32_at(60, !0))), // snaphuge
         ("snapshot table at 0x0 is", Box::new(u32_at(60, 1))),
+        ("snapshot table at 0x1 is", Box::new(u64_at(64, 1))),
         (
             "snapshot table ends beyond",
             Box::new(|image| {
