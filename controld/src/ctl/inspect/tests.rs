@@ -51,17 +51,71 @@ fn image(path: &Path, fields: &[(u64, &[u8])]) {
 fn what_would_be_taken_is_described() {
     let dir = tempfile::tempdir().expect("directory");
     image(&dir.path().join("a.qcow2"), &[(80, &1_u64.to_be_bytes())]);
-    insta::assert_snapshot!(inspect(dir.path(), &["a.qcow2"]).expect("taken"), @"");
-    insta::assert_snapshot!(inspect(dir.path(), &["--json", "a.qcow2"]).expect("taken"), @"");
     let parent = format!("sha256:{}", "ab".repeat(32));
     let format = [&0xe279_2aca_u32.to_be_bytes()[..], &5_u32.to_be_bytes(), b"qcow2"].concat();
     let layered: [(u64, &[u8]); 4] =
         [(8, &512_u64.to_be_bytes()), (16, &71_u32.to_be_bytes()), (112, &format), (512, parent.as_bytes())];
     image(&dir.path().join("child"), &layered);
-    insta::assert_snapshot!(inspect(dir.path(), &["child", "--format=qcow2"]).expect("taken"), @"");
     std::fs::write(dir.path().join("disk"), [7; 1024]).expect("written");
-    insta::assert_snapshot!(inspect(dir.path(), &["--format", "raw", "disk"]).expect("taken"), @"");
-    insta::assert_snapshot!(inspect(dir.path(), &["--format", "raw", "disk", "--json"]).expect("taken"), @"");
+    let told = [
+        &["a.qcow2"][..],
+        &["child", "--format=qcow2"],
+        &["child", "--json"],
+        &["--format", "raw", "disk"],
+        &["--format", "raw", "disk", "--json"],
+    ]
+    .map(|arguments| inspect(dir.path(), arguments).expect("taken"));
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    format            qcow2
+    virtual size      1.0 GiB (1073741824 bytes)
+    file size         256 KiB (262144 bytes)
+    version           3
+    cluster size      64 KiB (65536 bytes)
+    compression       zlib
+    refcount bits     16
+    features          lazy-refcounts
+    snapshots         0
+    bitmaps           0
+    parent            -
+
+    format            qcow2
+    virtual size      1.0 GiB (1073741824 bytes)
+    file size         256 KiB (262144 bytes)
+    version           3
+    cluster size      64 KiB (65536 bytes)
+    compression       zlib
+    refcount bits     16
+    features          -
+    snapshots         0
+    bitmaps           0
+    parent            sha256:abababababababababababababababababababababababababababababababab
+    parent's format   qcow2
+
+    {
+      "bitmaps": 0,
+      "clusterSize": 65536,
+      "compression": "zlib",
+      "features": [],
+      "fileSize": 262144,
+      "format": "qcow2",
+      "parent": "sha256:abababababababababababababababababababababababababababababababab",
+      "parentFormat": "qcow2",
+      "refcountBits": 16,
+      "snapshots": 0,
+      "version": 3,
+      "virtualSize": 1073741824
+    }
+
+    format            raw
+    virtual size      1.0 KiB (1024 bytes)
+    file size         1.0 KiB (1024 bytes)
+
+    {
+      "fileSize": 1024,
+      "format": "raw",
+      "virtualSize": 1024
+    }
+    "#);
 }
 
 #[test]
@@ -96,5 +150,17 @@ fn what_would_not_be_taken_is_told_with_the_reason() {
         format!("{code} {line}")
     })
     .collect();
-    insta::assert_snapshot!(lines.join("\n"), @"");
+    insta::assert_snapshot!(lines.join("\n"), @r#"
+    65 `DIR/backed` would not be taken: unsafe or broken qcow2 image: its backing file `/etc/pa\u{1b}swd` is neither the hash nor the name of an image; flatten it with `qemu-img convert`
+    65 `DIR/backed` would not be taken: declared as a raw disk, but it is a qcow2 image
+    65 `DIR/json:{"driver":"null-co"}` would not be taken: unsafe or broken qcow2 image: its data are in another file; make it whole with `qemu-img convert`
+    65 `DIR/nbd:localhost` would not be taken: unsafe or broken qcow2 image: L1 table of 2 entries, but the disk's size needs 8589934592
+    65 `DIR/disk` would not be taken: not a qcow2 image (it begins with `07 07 07 07 07 07 07 07`); if it is a raw disk, say so with --format raw
+    65 `DIR/empty` would not be taken: empty image
+    65 `DIR/page` would not be taken: a web page instead of a disk image; check the URL and whether the server wants a login
+    66 failed to inspect `DIR/fifo`: the image is not a regular file
+    66 failed to inspect `DIR/.`: the image is not a regular file
+    66 failed to inspect `DIR/nothing`: failed to open the image: No such file or directory (os error 2)
+    66 failed to inspect `DIR/json:{"driver":"file","filename":"disk"}`: failed to open the image: No such file or directory (os error 2)
+    "#);
 }
