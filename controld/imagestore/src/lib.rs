@@ -19,6 +19,7 @@
 //! Knows no CRI type, no libvirt and no configuration file: [`Config`] is given.
 
 mod config;
+mod convert;
 mod error;
 mod flight;
 mod http;
@@ -31,6 +32,7 @@ mod store;
 mod translate;
 
 pub use config::{Config, Limits};
+pub use convert::{ConvertError, ConvertLimits, Fault, ForeignFormat, SandboxError};
 pub use error::ErrorKind;
 pub use flight::Progress;
 pub use http::{FetchError, HttpConfig, Timeouts};
