@@ -10,6 +10,8 @@
 
 mod filter;
 mod sys;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io;

@@ -5,7 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
 
 const REFUSED: &[libc::c_long] = &[
     // Other processes.
@@ -22,7 +25,6 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_process_madvise,
     libc::SYS_ptrace,
     libc::SYS_kcmp,
-    libc::SYS_prlimit64,
     libc::SYS_setpriority,
     libc::SYS_sched_setscheduler,
     // Sockets.
@@ -63,7 +65,6 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_fremovexattr,
     libc::SYS_utimensat,
     libc::SYS_truncate,
-    libc::SYS_flock,
     // The kernel's larger surfaces.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
@@ -74,7 +75,6 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
-    libc::SYS_memfd_create,
     libc::SYS_personality,
     libc::SYS_fanotify_init,
     libc::SYS_inotify_init1,
@@ -102,7 +102,10 @@ const REFUSED_OF_OLD: &[libc::c_long] = &[];
 
 /// The filter: what is refused fails with `EPERM`.
 pub(super) fn program() -> Result<BpfProgram, BackendError> {
-    let rules: BTreeMap<i64, _> = REFUSED.iter().chain(REFUSED_OF_OLD).map(|call| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, _> = REFUSED.iter().chain(REFUSED_OF_OLD).map(|call| (*call, Vec::new())).collect();
+    // Its own limits may be asked for, not those of others.
+    let others = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![others])?]);
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()
