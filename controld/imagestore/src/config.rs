@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::http::HttpConfig;
-use crate::translate::Protocol;
+use crate::net::NetConfig;
+use crate::translate::{Mappings, Protocol};
 
 /// Settings of a store. [`Config::new`] has the defaults.
 #[derive(Debug, Clone)]
@@ -17,14 +17,20 @@ pub struct Config {
     pub protocol: Protocol,
     /// Whether a name without a rule is taken for a URL; default true.
     pub allow_untranslated: bool,
+    /// Whether rules by regexp are used; default false.
+    pub regexp_translations: bool,
     /// Directory of translation files; default none.
     pub translations_dir: Option<PathBuf>,
+    /// Rules that are pushed, which come before those of files; default none.
+    pub mappings: Mappings,
     /// Whether bytes of no known format are taken as a raw disk; default false.
     pub allow_raw: bool,
     /// Limits.
     pub limits: Limits,
-    /// The HTTP(S) provider.
-    pub http: HttpConfig,
+    /// How servers are spoken to.
+    pub net: NetConfig,
+    /// Directories that `file:` images may come from; default none.
+    pub local_roots: Vec<PathBuf>,
 }
 
 /// Limits of a store.
@@ -53,10 +59,13 @@ impl Config {
             strip_prefixes: vec!["virtlet.cloud/".into()],
             protocol: Protocol::Https,
             allow_untranslated: true,
+            regexp_translations: false,
             translations_dir: None,
+            mappings: Mappings::default(),
             allow_raw: false,
             limits: Limits::default(),
-            http: HttpConfig::default(),
+            net: NetConfig::default(),
+            local_roots: Vec::new(),
         }
     }
 }

@@ -101,7 +101,7 @@ enum Stop {
 
 /// Converts images with a `qemu-img`.
 #[derive(Debug, Clone)]
-pub(crate) struct Converter {
+pub struct Converter {
     program: PathBuf,
     limits: ConvertLimits,
 }
@@ -113,6 +113,15 @@ impl Default for ConvertLimits {
 }
 
 impl ForeignFormat {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Vmdk, Self::Vhd, Self::Vhdx, Self::Vdi];
+
+    /// The one that a rule or a configuration calls so: its name in lower case.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.to_string().to_ascii_lowercase() == name)
+    }
+
     /// What QEMU calls it.
     fn driver(self) -> &'static str {
         match self {
@@ -142,20 +151,27 @@ impl ForeignFormat {
     }
 }
 
+/// For fuzzing: `bytes` as an image of each format.
+#[doc(hidden)]
+pub fn exercise(bytes: &[u8]) {
+    for format in ForeignFormat::ALL {
+        let _ = format.check(&bytes, bytes.len() as u64, u64::MAX);
+    }
+}
+
 impl Converter {
     /// A converter that runs the `qemu-img` at this absolute path.
-    pub(crate) fn new(program: impl Into<PathBuf>, limits: ConvertLimits) -> Self {
+    #[must_use]
+    pub fn new(program: impl Into<PathBuf>, limits: ConvertLimits) -> Self {
         Self { program: program.into(), limits }
     }
 
     /// Converts `input`, which is an image of that format, into `output`, which is empty. Dropping the future ends it,
     /// and `qemu-img` with it; `output` is to be thrown away then.
-    pub(crate) async fn convert(
-        &self,
-        format: ForeignFormat,
-        input: &File,
-        output: &File,
-    ) -> Result<Summary, ConvertError> {
+    ///
+    /// # Errors
+    /// See [`ConvertError`].
+    pub async fn convert(&self, format: ForeignFormat, input: &File, output: &File) -> Result<Summary, ConvertError> {
         let length = input.metadata().map_err(ConvertError::Read)?.len();
         format.check(input, length, self.limits.virtual_size)?;
         let job = Job {
