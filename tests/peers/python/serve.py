@@ -1,6 +1,6 @@
-"""Serves the `application` of a WSGI module on loopback, as OpenStack's services come without a server of their own.
+"""Serves the `application` of a WSGI module at an address, as OpenStack's services come without a server of their own.
 
-usage: serve.py MODULE PORT
+usage: serve.py MODULE ADDRESS PORT
 """
 
 import importlib
@@ -15,6 +15,6 @@ class Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
     daemon_threads = True
 
 
-module, port = sys.argv[1:]
+module, address, port = sys.argv[1:]
 application = importlib.import_module(module).application
-simple_server.make_server("127.0.0.1", int(port), application, Server).serve_forever()
+simple_server.make_server(address, int(port), application, Server).serve_forever()
