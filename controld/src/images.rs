@@ -29,7 +29,8 @@ impl Images {
         wanted.translations_dir = Some(images.translations_dir.clone());
         wanted.allow_raw = images.allow_raw;
         wanted.limits.virtual_size = images.max_virtual_size_gib.saturating_mul(1 << 30);
-        wanted.http.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
+        wanted.net.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
+        wanted.net.policy.allow_loopback = true;
         let store = Store::open(wanted).map_err(|cause| store_failed("image store not opened", cause))?;
         for finding in store.findings() {
             tracing::warn!(path = %finding.path.display(), removed = finding.removed, what = finding.what, "in the image store");

@@ -23,6 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = Config::new(dir.join("images"));
     config.translations_dir = Some(rules);
     config.allow_raw = arguments.next().as_deref() == Some("--raw");
+    config.net.policy.allow_loopback = true;
     let store = Store::open(config)?;
     let started = Instant::now();
     let image = store.pull("bench").await?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::http::HttpConfig;
+use crate::net::NetConfig;
 use crate::translate::Protocol;
 
 /// Settings of a store. [`Config::new`] has the defaults.
@@ -23,8 +23,10 @@ pub struct Config {
     pub allow_raw: bool,
     /// Limits.
     pub limits: Limits,
-    /// The HTTP(S) provider.
-    pub http: HttpConfig,
+    /// How servers are spoken to.
+    pub net: NetConfig,
+    /// Directories that `file:` images may come from; default none.
+    pub local_roots: Vec<PathBuf>,
 }
 
 /// Limits of a store.
@@ -56,7 +58,8 @@ impl Config {
             translations_dir: None,
             allow_raw: false,
             limits: Limits::default(),
-            http: HttpConfig::default(),
+            net: NetConfig::default(),
+            local_roots: Vec::new(),
         }
     }
 }

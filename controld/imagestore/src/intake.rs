@@ -21,15 +21,13 @@ use tokio::time::timeout;
 use crate::error::in_seconds;
 use crate::error::{ErrorKind, of_io};
 use crate::name::{Algorithm, Digest};
-use crate::store::{Disk, DiskError};
+use crate::shelf::{Disk, DiskError, Part, Received};
 
 mod block;
-mod part;
 #[cfg(test)]
 mod tests;
 
 use block::Block;
-pub(crate) use part::{PREFIX as PART_PREFIX, Part};
 
 /// Blocks in flight: 16 MiB. More would only leave the caches.
 const BLOCKS: usize = 16;
@@ -79,16 +77,6 @@ impl IntakeError {
             Self::Thread(_) | Self::Lost => ErrorKind::Internal,
         }
     }
-}
-
-/// What came in, whole and synced, under no name yet.
-#[derive(Debug)]
-pub(crate) struct Received {
-    pub(crate) part: Part,
-    pub(crate) length: u64,
-    pub(crate) sha256: Digest,
-    /// If it was asked for.
-    pub(crate) sha512: Option<Digest>,
 }
 
 /// The receiving end.
@@ -229,17 +217,22 @@ fn write(
     while let Ok(step) = hashed.recv() {
         match step {
             Hashed::Block(mut block) => {
-                length += block.bytes().len() as u64;
-                part.append(&mut block)?;
+                let fresh = block.bytes().len() as u64;
+                length += fresh;
+                part.append(block.padded(), fresh).map_err(|cause| write_failed(&part, cause))?;
                 block.clear();
                 // Nobody needs it any more at the end.
                 let _ = free.try_send(block);
             }
             Hashed::End(Sums { sha256, sha512 }) => {
-                part.complete()?;
+                part.complete().map_err(|cause| write_failed(&part, cause))?;
                 return Ok(Received { part, length, sha256, sha512 });
             }
         }
     }
     Err(IntakeError::Lost)
+}
+
+fn write_failed(part: &Part, cause: io::Error) -> IntakeError {
+    IntakeError::Write { path: part.path().display().to_string(), cause }
 }

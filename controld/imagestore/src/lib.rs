@@ -3,41 +3,43 @@
 //! `controld` asks for an image by the name in a pod; the [`Store`] walks it through the rooms of this crate:
 //!
 //! ```text
-//! name -> translate -> source (http) -> intake (hash, write) -> inspect -> store (publish, bind)
+//! name -> translate -> provider (net) -> intake (hash, write) -> inspect -> shelf (publish, bind)
 //! ```
 //!
 //! | module | what it knows |
 //! |---|---|
 //! | `name` | the grammar of names, digests and ids |
 //! | `translate` | rules from names to URLs |
-//! | `source`, `http` | where bytes come from: a seam, and HTTP(S) behind it |
+//! | [`provider`] | where images are: a seam, and one module for each kind of source behind it |
+//! | [`net`] | HTTP(S) for all of them |
 //! | `intake` | one pass over the bytes: hashes, part file, bounded memory |
 //! | `inspect` | whether a file is an image that may be used |
-//! | `store` | the directories, what is in them, names and leases |
-//! | `flight`, `pull` | one download for all who ask for the same name, step by step |
+//! | `shelf` | the directories, what is in them, names and leases |
+//! | `pull` | one download for all who ask for the same name, step by step |
+//! | `store` | the front of it all, as callers have it |
 //!
 //! Knows no CRI type, no libvirt and no configuration file: [`Config`] is given.
 
 mod config;
 mod error;
-mod flight;
-mod http;
 mod inspect;
 mod intake;
 mod name;
+pub mod net;
+pub mod provider;
 mod pull;
-mod source;
+mod shelf;
 mod store;
 mod translate;
 
 pub use config::{Config, Limits};
 pub use error::ErrorKind;
-pub use flight::Progress;
-pub use http::{FetchError, HttpConfig, Timeouts};
 pub use inspect::{DiskFormat, ImageInfo, Qcow2Error, Refusal};
 pub use intake::IntakeError;
 pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query, Version};
-pub use pull::{DownloadError, PullError};
-pub use source::LocatorError;
-pub use store::{DiskError, Finding, FsUsage, Image, Store, StoreError};
+pub use net::{FetchError, NetConfig, Timeouts};
+pub use provider::LocatorError;
+pub use pull::{DownloadError, Progress, PullError};
+pub use shelf::{DiskError, Finding, FsUsage, Image};
+pub use store::{Store, StoreError};
 pub use translate::{DirError, FileError, Problem, Protocol, RuleError, TranslateError};

@@ -6,19 +6,25 @@
 use std::io;
 use std::sync::Arc;
 
-use futures_util::StreamExt as _;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 
 use crate::error::{ErrorKind, of_io};
-use crate::flight::Progress;
-use crate::http::FetchError;
 use crate::inspect::{self, HEAD, Policy, Refusal};
-use crate::intake::{Intake, IntakeError, Received};
+use crate::intake::{Intake, IntakeError};
 use crate::name::{Algorithm, Digest, ImageId, ImageRef, NameError};
-use crate::source::{Artifact, Locator, Provider};
-use crate::store::{DiskError, Image, Origin, Shelf, free};
+use crate::net::{Artifact, Ask, FetchError, Opened};
+use crate::provider::{Choice, Locator, ProviderError, Registry, Want};
+use crate::shelf::{DiskError, Image, Origin, Received, Shelf, free};
 use crate::translate::{TranslateError, Translator};
+
+mod flight;
+
+pub(crate) use flight::Flights;
+pub use flight::Progress;
+
+/// What is read at once.
+const ROOM: usize = 256 * 1024;
 
 /// Why an image was not pulled.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +92,9 @@ pub enum DownloadError {
     /// The server or the way to it.
     #[error(transparent)]
     Fetch(#[from] FetchError),
+    /// Who was to know where it is.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
     /// Our disk.
     #[error(transparent)]
     Intake(#[from] IntakeError),
@@ -95,6 +104,9 @@ pub enum DownloadError {
     /// Reading it back for the last verdict.
     #[error("failed to read the image back")]
     Reread(#[source] io::Error),
+    /// Nothing came that was asked for without conditions.
+    #[error("server says that nothing changed, though it was not asked")]
+    Unchanged,
     /// Nobody could tell a whole image from a part of one.
     #[error("server gives no length, so a part would look like the whole; let it send one, or pull by digest")]
     Undelimited,
@@ -151,11 +163,12 @@ impl DownloadError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Fetch(error) => error.kind(),
+            Self::Provider(error) => error.kind(),
             Self::Intake(error) => error.kind(),
             Self::Disk(error) => error.kind(),
             Self::Reread(error) => of_io(error),
             Self::Refused(_) => ErrorKind::Refused,
-            Self::Undelimited => ErrorKind::Server,
+            Self::Undelimited | Self::Unchanged => ErrorKind::Server,
             Self::TooLarge { .. } | Self::NoSpace { .. } => ErrorKind::Exhausted,
             Self::Digest { .. } => ErrorKind::DigestMismatch,
             Self::Lost(_) => ErrorKind::Internal,
@@ -168,7 +181,7 @@ impl DownloadError {
 pub(crate) struct Puller {
     pub(crate) shelf: Arc<Shelf>,
     pub(crate) translator: Translator,
-    pub(crate) provider: Box<dyn Provider>,
+    pub(crate) registry: Registry,
     pub(crate) policy: Policy,
     pub(crate) max_artifact: u64,
     pub(crate) slots: Semaphore,
@@ -220,7 +233,10 @@ impl Puller {
         locator: &Locator,
         progress: &watch::Sender<Progress>,
     ) -> Result<(Received, Origin), DownloadError> {
-        let mut artifact = self.provider.open(locator).await?;
+        let Choice { provider, image: remote } = self.registry.resolve(locator, &Want::default()).await?;
+        let Opened::Artifact(mut artifact) = provider.open(&remote, &Ask::default()).await? else {
+            return Err(DownloadError::Unchanged);
+        };
         if !artifact.delimited && image.digest().is_none() {
             return Err(DownloadError::Undelimited);
         }
@@ -246,8 +262,8 @@ impl Puller {
         let origin = Origin {
             source: Some(locator.to_string()),
             by: Some(locator.by().to_owned()),
-            etag: artifact.etag,
-            last_modified: artifact.last_modified,
+            etag: artifact.validators.etag,
+            last_modified: artifact.validators.last_modified,
         };
         Ok((received, origin))
     }
@@ -275,8 +291,12 @@ impl Puller {
         let mut head = Some(Vec::with_capacity(HEAD));
         let mut bytes = 0;
         let web_page = artifact.web_page;
-        while let Some(chunk) = artifact.body.next().await {
-            let chunk = chunk?;
+        let mut room = vec![0; ROOM];
+        loop {
+            let chunk = match artifact.body.read(&mut room).await? {
+                0 => break,
+                count => &room[..count],
+            };
             bytes += chunk.len() as u64;
             if bytes > self.max_artifact {
                 return Err(DownloadError::TooLarge { limit: self.max_artifact });
@@ -288,7 +308,7 @@ impl Puller {
                     head = None;
                 }
             }
-            intake.push(&chunk).await?;
+            intake.push(chunk).await?;
             progress.send_replace(Progress { bytes, total: artifact.length });
         }
         if bytes == 0 {

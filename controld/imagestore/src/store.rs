@@ -1,19 +1,6 @@
-//! The store as callers have it.
+//! The store as callers have it: pulls, questions, leases.
 //!
-//! ```text
-//! <root>/                    0711, ours
-//!   lock                     held while a process has the store
-//!   data/<hex>               0444, the bytes whose SHA-256 this is; never changed
-//!   data/part_*              downloads under way
-//!   links/<name> -> ../data/<hex>
-//!   meta/<hex>.json          what the bytes are
-//!   refs/_default/<name>.json  where a name got them
-//!   leases/<holder>.json     who needs which image, whatever happens to its names
-//! ```
-//!
-//! `root` and `data` can be passed but not listed by others, so QEMU, as its own user, opens a base image by its name
-//! and nobody has to change the image's owner. An image is listed while it has a name. It goes when it has neither a
-//! name nor a lease.
+//! Names are checked here; what lies on the disk is the [`Shelf`]'s, and a pull the [`Puller`]'s.
 
 use std::sync::Arc;
 
@@ -21,33 +8,13 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::config::Config;
 use crate::error::ErrorKind;
-use crate::flight::{Flights, Progress};
-use crate::http::Http;
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, NameError, Query, printable};
-use crate::pull::{PullError, Puller, only_digest};
+use crate::net::Client;
+use crate::provider::{Http, LocalFiles, Registry};
+use crate::pull::{Flights, Progress, PullError, Puller, only_digest};
+use crate::shelf::{self, Disk, DiskError, Finding, FsUsage, Image, MAX_HOLDER, Shelf, is_holder, usage};
 use crate::translate::{Problem, RuleDir, Translator};
-
-mod disk;
-mod index;
-mod links;
-mod record;
-mod scan;
-mod shelf;
-#[cfg(test)]
-mod tests;
-mod usage;
-
-pub use disk::DiskError;
-pub(crate) use disk::{Disk, unique};
-pub use index::Image;
-pub use scan::Finding;
-pub(crate) use shelf::{Origin, Shelf};
-pub use usage::FsUsage;
-pub(crate) use usage::free;
-
-/// Longest name of a lease's holder.
-const MAX_HOLDER: usize = 128;
 
 /// Why the store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -114,10 +81,13 @@ impl Store {
     fn open_with(config: Config, after: shelf::Hook) -> Result<Self, StoreError> {
         let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, after)?);
         let rules = config.translations_dir.map(|dir| RuleDir::new(dir, config.protocol));
+        let client = Arc::new(Client::new(config.net));
+        let registry =
+            Registry::new(vec![Arc::new(Http::new(client)), Arc::new(LocalFiles::new(config.local_roots))], false);
         let puller = Puller {
             shelf: shelf.clone(),
             translator: Translator::new(config.strip_prefixes, config.protocol, config.allow_untranslated, rules),
-            provider: Box::new(Http::new(config.http)),
+            registry,
             policy: Policy { allow_raw: config.allow_raw, max_virtual_size: config.limits.virtual_size },
             max_artifact: config.limits.artifact,
             slots: Semaphore::new(config.limits.downloads.clamp(1, Semaphore::MAX_PERMITS)),
@@ -222,7 +192,7 @@ impl Store {
     /// # Errors
     /// If the disk fails.
     pub async fn usage(&self) -> Result<FsUsage, StoreError> {
-        self.change(|shelf| usage::usage(shelf.disk())).await
+        self.change(|shelf| usage(shelf.disk())).await
     }
 
     /// What the start came across: leftovers that it removed, and strange things that it left alone.
@@ -246,10 +216,4 @@ impl Store {
         let done = tokio::task::spawn_blocking(move || work(&shelf)).await;
         Ok(done.map_err(StoreError::Lost)??)
     }
-}
-
-/// Whether a text can be the name of a lease's file.
-fn is_holder(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    (1..=MAX_HOLDER).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(allowed)
 }

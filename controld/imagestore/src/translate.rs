@@ -11,7 +11,8 @@ use std::sync::Arc;
 use url::Url;
 
 use crate::name::ImageName;
-use crate::source::{Locator, LocatorError};
+use crate::net::Transport;
+use crate::provider::{Locator, LocatorError};
 
 mod dir;
 mod file;
@@ -151,7 +152,7 @@ impl Translator {
         let name = self.stripped(name.as_str());
         if let Some((file, rule)) = table.find(name) {
             let by = format!("rule {} (`{}`) of `{}`", rule.place, rule.name, file.file);
-            return Ok(Locator::new(rule.url.clone(), by));
+            return Ok(Locator::new(rule.url.clone(), by, Transport::plain()));
         }
         if !self.allow_untranslated {
             return Err(TranslateError::Untranslated { name: name.to_owned() });
@@ -159,7 +160,7 @@ impl Translator {
         let scheme = self.protocol.scheme();
         let url = parse_url(&format!("{scheme}://{name}"), self.protocol)
             .map_err(|cause| TranslateError::Url { name: name.to_owned(), cause })?;
-        Ok(Locator::new(url, format!("default {scheme} rule")))
+        Ok(Locator::new(url, format!("default {scheme} rule"), Transport::plain()))
     }
 
     fn stripped<'a>(&self, name: &'a str) -> &'a str {

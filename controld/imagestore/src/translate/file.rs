@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{Protocol, Rule, RuleFile, parse_url};
-use crate::source::LocatorError;
+use crate::provider::LocatorError;
 
 /// Most rules of one file.
 const MAX_RULES: usize = 10_000;

@@ -73,7 +73,7 @@ fn the_default_rule_may_be_off_or_plain_http() {
 #[test]
 fn a_locator_shows_no_secret() {
     let url = Locator::parse_url("https://user:secret@example.com:8443/a/b?sig=secret#secret").expect("a URL");
-    let locator = Locator::new(url, "a rule".into());
+    let locator = Locator::new(url, "a rule".into(), Transport::plain());
     assert_eq!(locator.to_string(), "https://example.com:8443/a/b?...");
     assert!(!format!("{locator:?}").contains("secret"));
 }
@@ -124,11 +124,14 @@ fn a_bad_rule_spoils_only_itself() {
 - {name: c, url: ''}
 - {name: d, url: 'ftp://d/'}
 - {name: e, url: 'https://'}
-- {name: f, url: 'file:///etc/passwd'}
+- {name: f, url: 'file:///images/f'}
 - {name: good, url: g.example/g}
 ";
     let (rules, bad) = super::file::parse("f", text, Protocol::Https).expect("a file");
-    assert_eq!(rules.rules.iter().map(|rule| rule.url.as_str()).collect::<Vec<_>>(), ["https://g.example/g"]);
+    assert_eq!(
+        rules.rules.iter().map(|rule| rule.url.as_str()).collect::<Vec<_>>(),
+        ["file:///images/f", "https://g.example/g"]
+    );
     let bad: Vec<_> = bad.iter().map(|(place, error)| format!("{place}: {}", OneLine(error))).collect();
     assert_eq!(
         bad,
@@ -136,9 +139,9 @@ fn a_bad_rule_spoils_only_itself() {
             "1: it has no `name`",
             "2: it has no `url`",
             "3: it has no `url`",
-            "4: its `url` cannot be used: scheme `ftp` is not supported; use `https` or `http`",
+            "4: its `url` cannot be used: scheme `ftp` is not supported; use one of https, http, file, oci, docker, \
+             glance+http, glance+https, virt-builder, simplestreams",
             "5: its `url` cannot be used: not a URL: empty host",
-            "6: its `url` cannot be used: scheme `file` is not supported; use `https` or `http`",
         ]
     );
 }

@@ -226,14 +226,14 @@ async fn https_is_verified() {
 
     let pem = bed.dir.path().join("ca.pem");
     fs::write(&pem, server.certificate.as_deref().unwrap_or_default()).expect("written");
-    let trusting = Bed::with(&server.url("/"), |config| config.http.extra_ca = vec![pem.clone()]);
+    let trusting = Bed::with(&server.url("/"), |config| config.net.extra_ca = vec![pem.clone()]);
     trusting.pull().await.expect("pulled");
     // The certificate is for another name.
     trusting.translate(&server.url("/").replace("127.0.0.1", "localhost"));
     assert_eq!(trusting.pull().await.expect_err("another name").0, ErrorKind::Server);
     fs::write(&pem, "junk").expect("written");
     for file in [pem, bed.dir.path().join("no.pem")] {
-        let unreadable = Bed::with(&server.url("/"), |config| config.http.extra_ca = vec![file]);
+        let unreadable = Bed::with(&server.url("/"), |config| config.net.extra_ca = vec![file]);
         assert_eq!(unreadable.pull().await.expect_err("nothing to trust").0, ErrorKind::Internal);
     }
 }

@@ -279,7 +279,7 @@ async fn https_does_not_become_http() {
     let dir = tempfile::tempdir().expect("a directory");
     let pem = dir.path().join("ca.pem");
     fs::write(&pem, server.certificate.as_deref().unwrap_or_default()).expect("written");
-    let bed = Bed::with(&server.url("/down"), |config| config.http.extra_ca = vec![pem]);
+    let bed = Bed::with(&server.url("/down"), |config| config.net.extra_ca = vec![pem]);
     let (kind, error) = bed.pull().await.expect_err("a downgrade");
     assert!(kind == ErrorKind::Server && error.contains("redirects from https to plain `http://"), "{error}");
     assert_eq!(target.hits(), 0);
@@ -329,7 +329,7 @@ async fn silence_ends_at_the_deadline() {
     ];
     for (what, script) in cases {
         let server = Server::plain(script);
-        let bed = Bed::with(&server.url("/x"), |config| config.http.timeouts.stall = Duration::from_millis(300));
+        let bed = Bed::with(&server.url("/x"), |config| config.net.timeouts.stall = Duration::from_millis(300));
         let (kind, error) = bed.pull().await.map(|image| format!("{image:?}")).expect_err(what);
         assert!(kind == ErrorKind::Deadline && error.contains("server stalled: "), "{what}: {kind:?} {error}");
         assert!(error.ends_with("within 0.3 s"), "{what}: {error}");
@@ -341,7 +341,7 @@ async fn silence_ends_at_the_deadline() {
 async fn a_tls_handshake_has_a_deadline() {
     let silent = Server::plain(|call| call.hold());
     let bed = Bed::with(&silent.url("/").replace("http:", "https:"), |config| {
-        config.http.timeouts.tls = Duration::from_millis(200);
+        config.net.timeouts.tls = Duration::from_millis(200);
     });
     let (kind, error) = bed.pull().await.expect_err("nobody answers");
     assert!(

@@ -196,9 +196,10 @@ impl Bed {
         std::fs::write(rules.join("a.yaml"), format!("translations: [{{name: img, url: '{url}'}}]")).expect("written");
         let mut config = Config::new(dir.path().join("images"));
         config.translations_dir = Some(rules);
+        config.net.policy.allow_loopback = true;
         // No test waits for these to pass, but for stalls, which set their own.
-        config.http.timeouts.stall = Duration::from_secs(20);
-        config.http.timeouts.stall_bytes = 1000;
+        config.net.timeouts.stall = Duration::from_secs(20);
+        config.net.timeouts.stall_bytes = 1000;
         change(&mut config);
         Self { store: Store::open(config.clone()).expect("opened"), config, dir }
     }

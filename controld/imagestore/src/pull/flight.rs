@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use super::PullError;
 use crate::name::ImageRef;
-use crate::pull::PullError;
-use crate::store::Image;
+use crate::shelf::Image;
 
 /// How far a download is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,3 +1,5 @@
+use hyper::header::AUTHORIZATION;
+
 use super::*;
 
 fn url(text: &str) -> Url {
@@ -6,7 +8,7 @@ fn url(text: &str) -> Url {
 
 fn target(from: &str, location: &'static str) -> String {
     let headers = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(location))]);
-    match redirect_target(&url(from), &headers) {
+    match redirect_target(&url(from), &headers, false) {
         Ok(url) => url.to_string(),
         Err(error) => format!("error: {error}"),
     }
@@ -33,15 +35,17 @@ fn redirects_lead_where_the_location_says() {
         target("https://a.example/x", "http://u:secret@b.example/y?secret"),
         "error: `https://a.example/x` redirects from https to plain `http://b.example/y?...`, which is not followed"
     );
-    assert!(redirect_target(&url(from), &HeaderMap::new()).is_err());
+    assert!(redirect_target(&url(from), &HeaderMap::new(), false).is_err());
 }
 
 #[test]
 fn credentials_are_decoded_once_and_marked() {
-    let credentials = Credentials::of(&url("https://us%65r:p%40ss%3A%2@example.com/")).expect("some");
+    let sent = |text: &str| Request::get(url(text)).private_headers().expect("headers");
+    let headers = sent("https://us%65r:p%40ss%3A%2@example.com/#part");
     // base64 of `user:p@ss:%2`
-    assert_eq!(credentials.header, "Basic dXNlcjpwQHNzOiUy");
-    assert!(credentials.header.is_sensitive());
-    assert!(Credentials::of(&url("https://example.com/")).is_none());
-    assert_eq!(Credentials::of(&url("https://user@example.com/")).expect("some").header, "Basic dXNlcjo=");
+    assert_eq!(headers[AUTHORIZATION], "Basic dXNlcjpwQHNzOiUy");
+    assert!(headers[AUTHORIZATION].is_sensitive());
+    assert!(sent("https://example.com/").is_empty());
+    assert_eq!(sent("https://user@example.com/")[AUTHORIZATION], "Basic dXNlcjo=");
+    assert_eq!(Request::get(url("https://us%65r:p@example.com/x#part")).url().as_str(), "https://example.com/x");
 }

@@ -8,9 +8,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::stream::{self, BoxStream, StreamExt as _};
-use http_body_util::Empty;
+use bytes::{Buf as _, Bytes};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http_body_util::Full;
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http1::{Builder, Connection};
 use hyper::header::HeaderMap;
@@ -20,14 +21,14 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::{Instant, timeout};
 
 use super::dial::Io;
-use super::{FetchError, MAX_HEAD, Timeouts};
+use super::{Body, FetchError, MAX_HEAD, Timeouts};
 
 /// How long a server may take to close its end once its answer is complete. Then it is taken to say nothing more.
 const CLOSE_DEADLINE: Duration = Duration::from_millis(250);
 
 /// The connection, polled beside whatever is read from it.
 struct Driver {
-    connection: Connection<Io, Empty<Bytes>>,
+    connection: Connection<Io, Full<Bytes>>,
     /// Its end, which is not to be polled for twice.
     done: Option<hyper::Result<()>>,
 }
@@ -53,7 +54,7 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Sends the request and waits for the head of the answer.
-    pub(super) async fn to(request: Request<Empty<Bytes>>, io: Io, timeouts: Timeouts) -> Result<Self, FetchError> {
+    pub(super) async fn to(request: Request<Full<Bytes>>, io: Io, timeouts: Timeouts) -> Result<Self, FetchError> {
         let (mut sender, connection) =
             Builder::new().max_header_size(MAX_HEAD).handshake(io).await.map_err(FetchError::Protocol)?;
         let mut driver = Driver { connection, done: None };
@@ -86,38 +87,53 @@ impl Answer {
         self.response.body().size_hint().exact()
     }
 
-    pub(super) fn into_stream(self) -> BoxStream<'static, Result<Bytes, FetchError>> {
-        let reader = Reader {
+    pub(super) fn into_body(self) -> Wire {
+        Wire {
             announced: self.length(),
             body: self.response.into_body(),
-            driver: self.driver,
+            driver: Some(self.driver),
+            left: Bytes::new(),
             received: 0,
             watch: StallWatch::new(self.timeouts),
-        };
-        stream::try_unfold(Some(reader), |reader| async move {
-            let Some(mut reader) = reader else { return Ok(None) };
-            match reader.next().await? {
-                Some(bytes) => Ok(Some((bytes, Some(reader)))),
-                None => reader.finish().await.map(|()| None),
-            }
-        })
-        .boxed()
+        }
     }
 }
 
-struct Reader {
+/// A body as it comes over the wire.
+pub(super) struct Wire {
     body: Incoming,
-    driver: Driver,
+    /// Gone once the body has ended soundly.
+    driver: Option<Driver>,
     announced: Option<u64>,
+    /// What came and was not handed out yet.
+    left: Bytes,
     received: u64,
     watch: StallWatch,
 }
 
-impl Reader {
+impl Body for Wire {
+    fn read<'a>(&'a mut self, room: &'a mut [u8]) -> BoxFuture<'a, Result<usize, FetchError>> {
+        async move {
+            while self.left.is_empty() {
+                match self.next().await? {
+                    Some(bytes) => self.left = bytes,
+                    None => return self.finish().await.map(|()| 0),
+                }
+            }
+            let count = room.len().min(self.left.len());
+            self.left.copy_to_slice(&mut room[..count]);
+            Ok(count)
+        }
+        .boxed()
+    }
+}
+
+impl Wire {
     async fn next(&mut self) -> Result<Option<Bytes>, FetchError> {
         loop {
             let started = Instant::now();
-            let (body, driver) = (&mut self.body, &mut self.driver);
+            let Some(driver) = &mut self.driver else { return Ok(None) };
+            let (body, driver) = (&mut self.body, driver);
             let frame = poll_fn(|cx| poll_frame(body, driver, cx));
             let Ok(frame) = timeout(self.watch.left(), frame).await else { return Err(self.watch.stalled()) };
             match frame {
@@ -140,13 +156,12 @@ impl Reader {
     }
 
     /// The body is at its end: it must be whole, and nothing may follow.
-    async fn finish(self) -> Result<(), FetchError> {
-        let Some(announced) = self.announced else { return Ok(()) };
+    async fn finish(&mut self) -> Result<(), FetchError> {
+        let (Some(announced), Some(mut driver)) = (self.announced, self.driver.take()) else { return Ok(()) };
         if self.received != announced {
             return Err(self.interrupted(None));
         }
         let rest = async {
-            let mut driver = self.driver;
             // How it ends does not matter to a body that is whole, only whether bytes are left over.
             poll_fn(|cx| driver.poll(cx)).await;
             let parts = driver.connection.into_parts();

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
+use super::allocated;
 use super::disk::{Dir, Disk, DiskError, errno_of, is_regular};
-use super::shelf::allocated;
 
 /// Space and files of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]

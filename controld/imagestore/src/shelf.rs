@@ -1,4 +1,19 @@
-//! The store's content: changes of disk and memory together.
+//! The store's content: what lies on the disk, and the same in memory.
+//!
+//! ```text
+//! <root>/                    0711, ours
+//!   lock                     held while a process has the store
+//!   data/<hex>               0444, the bytes whose SHA-256 this is; never changed
+//!   data/part_*              downloads under way
+//!   links/<name> -> ../data/<hex>
+//!   meta/<hex>.json          what the bytes are
+//!   refs/_default/<name>.json  where a name got them
+//!   leases/<holder>.json     who needs which image, whatever happens to its names
+//! ```
+//!
+//! `root` and `data` can be passed but not listed by others, so QEMU, as its own user, opens a base image by its name
+//! and nobody has to change the image's owner. An image is listed while it has a name. It goes when it has neither a
+//! name nor a lease.
 //!
 //! Every change holds one lock, and runs off the reactor; looking something up holds another, for a moment. An image
 //! comes on the disk before it comes into memory, and goes from memory before it goes from the disk.
@@ -18,14 +33,33 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::disk::{Dir, Disk, DiskError, is_ours, is_regular};
-use super::index::{Entry, Image, Index};
-use super::links::{link_name, record_name, target};
-use super::record::{ImageRecord, LeaseRecord, RefRecord, VERSION, encode};
-use super::scan::{self, Finding};
 use crate::inspect::ImageInfo;
-use crate::intake::Received;
 use crate::name::{ImageId, ImageRef};
+
+mod disk;
+mod index;
+mod links;
+mod part;
+mod record;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod usage;
+
+pub use disk::DiskError;
+use disk::{Dir, is_ours};
+pub(crate) use disk::{Disk, is_regular};
+pub use index::Image;
+use index::{Entry, Index};
+use links::{link_name, record_name, target};
+pub(crate) use part::{Part, Received};
+use record::{ImageRecord, LeaseRecord, RefRecord, VERSION, encode};
+pub use scan::Finding;
+pub use usage::FsUsage;
+pub(crate) use usage::{free, usage};
+
+/// Longest name of a lease's holder.
+pub(crate) const MAX_HOLDER: usize = 128;
 
 /// Steps of publishing, for tests that fail or die behind one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -283,11 +317,11 @@ impl std::fmt::Debug for Shelf {
     }
 }
 
-pub(super) fn meta_name(id: &ImageId) -> String {
+fn meta_name(id: &ImageId) -> String {
     format!("{}.json", id.hex())
 }
 
-pub(super) fn allocated(stat: &nix::sys::stat::FileStat) -> u64 {
+fn allocated(stat: &nix::sys::stat::FileStat) -> u64 {
     // The kernel counts in units of 512 bytes, whatever the file system's blocks are.
     u64::try_from(stat.st_blocks).unwrap_or(0) * 512
 }
@@ -303,4 +337,10 @@ fn obstructed(dir: &Dir, name: &str) -> DiskError {
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Whether a text can be the name of a lease's file.
+pub(crate) fn is_holder(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    (1..=MAX_HOLDER).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(allowed)
 }

@@ -6,20 +6,30 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, OFlag, PosixFadviseAdvice, fcntl, posix_fadvise};
 use nix::sys::stat::{Mode, fchmod, fstat};
 
-use super::IntakeError;
-use super::block::Block;
-use crate::store::{Disk, DiskError, unique};
+use super::disk::{Disk, DiskError, unique};
+use crate::name::Digest;
 
 /// Start of the names of part files.
 pub(crate) const PREFIX: &str = "part_";
 /// Unit of the search for zeros.
 const GRAIN: usize = 64 * 1024;
+
+/// What came in, whole and synced, under no name yet.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) part: Part,
+    pub(crate) length: u64,
+    pub(crate) sha256: Digest,
+    /// If it was asked for.
+    pub(crate) sha512: Option<Digest>,
+}
 
 /// A part file. Removed when dropped, unless it was published.
 #[derive(Debug)]
@@ -34,7 +44,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    pub(super) fn create(disk: &Arc<Disk>) -> Result<Self, DiskError> {
+    pub(crate) fn create(disk: &Arc<Disk>) -> Result<Self, DiskError> {
         let name = unique(PREFIX);
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         // Not every file system has direct I/O (tmpfs, some network ones): EINVAL says so.
@@ -55,13 +65,12 @@ impl Part {
         Ok(Self { disk: disk.clone(), name, file, offset: 0, direct, published: false })
     }
 
-    /// Writes a block behind the last. Only the last one may be shorter than a block.
-    pub(super) fn append(&mut self, block: &mut Block) -> Result<(), IntakeError> {
-        let length = block.bytes().len() as u64;
+    /// Writes `length` bytes behind the last, padded with zeros to what direct I/O accepts. Only the last piece may
+    /// need padding.
+    pub(crate) fn append(&mut self, padded: &[u8], length: u64) -> io::Result<()> {
         let start = self.offset;
-        let padded = block.padded();
         for (at, run) in data_runs(padded) {
-            self.write_at(run, start + at as u64).map_err(|cause| self.failed(cause))?;
+            self.write_at(run, start + at as u64)?;
         }
         if !self.direct {
             // Keeps the page cache for others; what is dirty is not dropped by this, only started on its way.
@@ -82,13 +91,11 @@ impl Part {
     }
 
     /// Cuts the padding off and brings everything to the disk.
-    pub(super) fn complete(&mut self) -> Result<(), IntakeError> {
-        let completed = self.stop_direct().and_then(|()| {
-            self.file.set_len(self.offset)?;
-            fchmod(&*self.file, Mode::from_bits_truncate(0o444))?;
-            self.file.sync_all()
-        });
-        completed.map_err(|cause| self.failed(cause))
+    pub(crate) fn complete(&mut self) -> io::Result<()> {
+        self.stop_direct()?;
+        self.file.set_len(self.offset)?;
+        fchmod(&*self.file, Mode::from_bits_truncate(0o444))?;
+        self.file.sync_all()
     }
 
     fn stop_direct(&mut self) -> io::Result<()> {
@@ -118,8 +125,9 @@ impl Part {
         Ok(())
     }
 
-    fn failed(&self, cause: io::Error) -> IntakeError {
-        IntakeError::Write { path: self.disk.data.path().join(&self.name).display().to_string(), cause }
+    /// Where it is, for errors.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.disk.data.path().join(&self.name)
     }
 }
 

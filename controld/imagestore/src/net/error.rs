@@ -69,6 +69,18 @@ pub enum FetchError {
         /// How long it was waited for.
         deadline: Duration,
     },
+    /// No scheme of ours.
+    #[error("scheme `{scheme}` is not HTTP")]
+    Scheme {
+        /// The scheme.
+        scheme: String,
+    },
+    /// A header of the request that is none.
+    #[error("header `{name}` has a name or value that HTTP does not know")]
+    Header {
+        /// Its name.
+        name: String,
+    },
     /// The path makes no request.
     #[error("URL makes no HTTP request")]
     Uri(#[source] hyper::http::uri::InvalidUri),
@@ -98,7 +110,7 @@ pub enum FetchError {
     #[error("more than {limit} redirects")]
     Redirects {
         /// The limit.
-        limit: usize,
+        limit: u32,
     },
     /// A redirect to nowhere.
     #[error("`{url}` redirects without a usable location")]
@@ -128,6 +140,44 @@ pub enum FetchError {
         /// How.
         encoding: String,
     },
+    /// Not the bytes that were asked for.
+    #[error("server was asked for bytes {wanted} and gave `{got}`: {why}")]
+    Range {
+        /// The first byte and the last.
+        wanted: String,
+        /// `Content-Range`, as it came.
+        got: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The part that was asked for cannot be had.
+    #[error("server has nothing from byte {at} on any more (status {status})")]
+    RangeGone {
+        /// The first byte.
+        at: u64,
+        /// The status.
+        status: u16,
+    },
+    /// An answer that should have been small.
+    #[error("`{url}` answered with more than {limit} bytes")]
+    TooLarge {
+        /// The URL.
+        url: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// An answer that should have been JSON.
+    #[error("`{url}` answered with unusable JSON")]
+    Json {
+        /// The URL.
+        url: String,
+        /// Why.
+        #[source]
+        cause: serde_json::Error,
+    },
+    /// A file of this machine.
+    #[error("failed to read the file")]
+    File(#[source] io::Error),
     /// Nothing in it.
     #[error("server sent an empty image")]
     Empty,
@@ -162,7 +212,10 @@ impl FetchError {
                 ErrorKind::Deadline => ErrorKind::Deadline,
                 _ => ErrorKind::Server,
             },
-            Self::Roots { .. } => ErrorKind::Internal,
+            Self::Roots { .. } | Self::Header { .. } => ErrorKind::Internal,
+            Self::Scheme { .. } => ErrorKind::InvalidName,
+            Self::TooLarge { .. } => ErrorKind::Exhausted,
+            Self::File(cause) => of_io(cause),
             Self::Tls { .. }
             | Self::Uri(_)
             | Self::Host(_)
@@ -173,9 +226,27 @@ impl FetchError {
             | Self::RedirectScheme { .. }
             | Self::Downgrade { .. }
             | Self::Encoded { .. }
+            | Self::Range { .. }
+            | Self::RangeGone { .. }
+            | Self::Json { .. }
             | Self::Empty
             | Self::Interrupted { .. }
             | Self::Overlong { .. } => ErrorKind::Server,
+        }
+    }
+    /// Whether the server could not be reached or is down, as opposed to having answered.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Resolve { .. }
+            | Self::Connect { .. }
+            | Self::ConnectDeadline { .. }
+            | Self::TlsDeadline { .. }
+            | Self::Protocol(_)
+            | Self::Stalled { .. }
+            | Self::Interrupted { .. } => true,
+            Self::Status { status, .. } => *status >= 500,
+            _ => false,
         }
     }
 }

@@ -10,9 +10,9 @@ use nix::sys::stat::{FileStat, SFlag};
 use super::disk::{Dir, Disk, DiskError, TMP, is_ours, is_regular};
 use super::index::{Entry, Index};
 use super::links::{id_of_target, image_of};
+use super::part::PREFIX as PART_PREFIX;
 use super::record::{ImageRecord, LeaseRecord, RefRecord, parse};
-use super::shelf::{allocated, meta_name};
-use crate::intake::PART_PREFIX;
+use super::{allocated, meta_name};
 use crate::name::{ImageId, ImageRef};
 
 /// Something that a start came across.
@@ -139,7 +139,7 @@ impl Scan<'_> {
         let dir = &self.disk.leases;
         let mut leases = BTreeMap::new();
         for name in self.records(dir)? {
-            let holder = name.strip_suffix(".json").filter(|holder| super::is_holder(holder));
+            let holder = name.strip_suffix(".json").filter(|holder| crate::shelf::is_holder(holder));
             let record = dir.read_record(&name)?.and_then(|text| parse::<LeaseRecord>(&text));
             match (holder, record) {
                 (Some(holder), Some(record)) => {

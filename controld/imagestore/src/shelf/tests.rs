@@ -9,10 +9,10 @@ use nix::errno::Errno;
 use nix::sys::stat::Mode;
 use sha2::{Digest as _, Sha256};
 
-use super::shelf::{Hook, Step};
 use super::*;
+use crate::error::ErrorKind;
 use crate::inspect::{DiskFormat, ImageInfo};
-use crate::intake::{Intake, Received};
+use crate::intake::Intake;
 use crate::name::{Algorithm, Digest};
 
 const INFO: ImageInfo = ImageInfo { format: DiskFormat::Raw, virtual_size: 512 };
@@ -102,7 +102,7 @@ fn a_kill_behind_any_step_leaves_a_consistent_store() {
                 publish(&shelf, name, bytes).expect("published");
             }
             drop(shelf);
-            let killed = rerun("store::tests::a_kill_behind_any_step_leaves_a_consistent_store", step, root.path());
+            let killed = rerun("shelf::tests::a_kill_behind_any_step_leaves_a_consistent_store", step, root.path());
             // A name that had nothing before displaces nothing.
             assert_eq!(killed, step != "Displaced" || !before.is_empty(), "{step}");
 

@@ -1,0 +1,279 @@
+//! What to ask a server for: a URL, how to speak to it, who asks, and on which conditions.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use bytes::Bytes;
+use hyper::Method;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use super::{FetchError, Transport};
+use crate::provider::redacted;
+
+/// A login. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Auth {
+    /// HTTP's basic scheme.
+    Basic {
+        /// The user.
+        user: String,
+        /// The password.
+        password: String,
+    },
+    /// A token.
+    Bearer(String),
+}
+
+impl Auth {
+    fn header(&self) -> String {
+        match self {
+            Self::Basic { user, password } => {
+                let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+                format!("Basic {pair}")
+            }
+            Self::Bearer(token) => format!("Bearer {token}"),
+        }
+    }
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Basic { .. } => "Basic(...)",
+            Self::Bearer(_) => "Bearer(...)",
+        })
+    }
+}
+
+/// A header that the caller gave.
+#[derive(Clone)]
+struct Extra {
+    name: String,
+    value: String,
+    secret: bool,
+}
+
+/// A request. Everything in it but the URL and the headers of the client itself is for the URL's origin alone.
+#[derive(Clone)]
+pub struct Request {
+    method: Method,
+    /// Without user, password and fragment.
+    url: Url,
+    auth: Option<Auth>,
+    extra: Vec<Extra>,
+    body: Bytes,
+    transport: Arc<Transport>,
+}
+
+impl Request {
+    /// Asks for what is there. User and password in the URL become its login.
+    #[must_use]
+    pub fn get(url: Url) -> Self {
+        Self::new(Method::GET, url)
+    }
+
+    /// Asks for the headers of what is there.
+    #[must_use]
+    pub fn head(url: Url) -> Self {
+        Self::new(Method::HEAD, url)
+    }
+
+    /// Sends something. Is never sent twice, and follows no redirect.
+    #[must_use]
+    pub fn post(url: Url, content_type: &str, body: impl Into<Bytes>) -> Self {
+        let mut request = Self::new(Method::POST, url).with_header(CONTENT_TYPE.as_str(), content_type);
+        request.body = body.into();
+        request
+    }
+
+    fn new(method: Method, mut url: Url) -> Self {
+        let auth = login_of(&url);
+        // These fail only for URLs that cannot have a user part, such as have no host.
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_fragment(None);
+        Self { method, url, auth, extra: Vec::new(), body: Bytes::new(), transport: Transport::plain() }
+    }
+
+    /// Speaks that way.
+    #[must_use]
+    pub fn with_transport(mut self, transport: Arc<Transport>) -> Self {
+        self.transport = transport;
+        self
+    }
+
+    /// With that login in place of any other.
+    #[must_use]
+    pub fn with_auth(mut self, auth: Auth) -> Self {
+        self.auth = Some(auth);
+        self
+    }
+
+    /// With another header.
+    #[must_use]
+    pub fn with_header(mut self, name: &str, value: &str) -> Self {
+        self.extra.push(Extra { name: name.to_owned(), value: value.to_owned(), secret: false });
+        self
+    }
+
+    /// With another header, whose value is never shown.
+    #[must_use]
+    pub fn with_secret_header(mut self, name: &str, value: &str) -> Self {
+        self.extra.push(Extra { name: name.to_owned(), value: value.to_owned(), secret: true });
+        self
+    }
+
+    /// Whether it has a login.
+    #[must_use]
+    pub fn has_auth(&self) -> bool {
+        self.auth.is_some()
+    }
+
+    /// Where it goes, without user and password.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// How it is spoken.
+    #[must_use]
+    pub fn transport(&self) -> &Arc<Transport> {
+        &self.transport
+    }
+
+    /// Tells requests apart that may be answered in different ways: by place, profile, and a digest of what is secret.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let mut sum = Sha256::new();
+        let mut add = |text: &str| {
+            sum.update((text.len() as u64).to_le_bytes());
+            sum.update(text);
+        };
+        add(&self.auth.as_ref().map(Auth::header).unwrap_or_default());
+        for extra in &self.extra {
+            add(&extra.name);
+            add(&extra.value);
+        }
+        let mut text = format!("{} `{}` ", self.url, self.transport.name());
+        for byte in &sum.finalize()[..16] {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
+    pub(super) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    pub(super) fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The headers that are for the URL's origin alone.
+    pub(super) fn private_headers(&self) -> Result<HeaderMap, FetchError> {
+        let mut headers = HeaderMap::new();
+        for Extra { name, value, secret } in &self.extra {
+            let name = HeaderName::try_from(name.as_str()).map_err(|_| FetchError::Header { name: name.clone() })?;
+            let value = header_value(&name, value, *secret)?;
+            headers.append(name, value);
+        }
+        if let Some(auth) = &self.auth {
+            headers.insert(AUTHORIZATION, header_value(&AUTHORIZATION, &auth.header(), true)?);
+        }
+        Ok(headers)
+    }
+}
+
+fn header_value(name: &HeaderName, value: &str, secret: bool) -> Result<HeaderValue, FetchError> {
+    let mut value = HeaderValue::try_from(value).map_err(|_| FetchError::Header { name: name.to_string() })?;
+    value.set_sensitive(secret);
+    Ok(value)
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {} by `{}`", self.method, redacted(&self.url), self.transport.name())?;
+        if let Some(auth) = &self.auth {
+            write!(out, ", {auth:?}")?;
+        }
+        for Extra { name, value, secret } in &self.extra {
+            write!(out, ", {name}: {}", if *secret { "..." } else { value })?;
+        }
+        Ok(())
+    }
+}
+
+/// What the user part of a URL gives.
+fn login_of(url: &Url) -> Option<Auth> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    Some(Auth::Basic { user: decoded(url.username()), password: decoded(url.password().unwrap_or_default()) })
+}
+
+/// Percent-decoding, as the user part of a URL needs it.
+pub(super) fn decoded(text: &str) -> String {
+    let mut bytes = text.bytes();
+    let mut out = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        let mut ahead = bytes.clone();
+        let digits = (byte == b'%').then(|| Some((hex_digit(ahead.next()?)?, hex_digit(ahead.next()?)?))).flatten();
+        match digits {
+            Some((high, low)) => {
+                out.push(high << 4 | low);
+                bytes = ahead;
+            }
+            None => out.push(byte),
+        }
+    }
+    // RFC 7617 knows of no charset but UTF-8.
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// What a server gave to recognise a version of what it has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Validators {
+    /// `ETag`.
+    pub etag: Option<String>,
+    /// `Last-Modified`.
+    pub last_modified: Option<String>,
+}
+
+impl Validators {
+    /// Whether there is one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.etag.is_none() && self.last_modified.is_none()
+    }
+}
+
+/// Where to go on from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Resume {
+    /// The first byte that is wanted.
+    pub at: u64,
+    /// The `ETag` of what is here already. Without one, the caller has a strong hash of the whole; a weak one cannot
+    /// be resumed by, so the body comes from its beginning.
+    pub etag: Option<String>,
+    /// The length of the whole, if it is known; another one is an error.
+    pub total: Option<u64>,
+}
+
+/// What is asked of the bytes behind a request.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ask {
+    /// What is here already, not to be sent again.
+    pub known: Option<Validators>,
+    /// Where to go on from.
+    pub from: Option<Resume>,
+    /// The first byte that is not wanted any more, for ranges side by side.
+    pub until: Option<u64>,
+}

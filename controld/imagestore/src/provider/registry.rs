@@ -1,0 +1,94 @@
+//! The providers of a store, in the operator's order.
+
+use std::sync::Arc;
+
+use super::{ImageMetadata, Locator, Platform, Provider, ProviderError, RemoteImage, Want};
+use crate::name::printable;
+
+/// Providers in the order in which they are asked.
+#[derive(Debug, Default)]
+pub struct Registry {
+    providers: Vec<Arc<dyn Provider>>,
+    fall_through: bool,
+}
+
+/// An image and the provider that found it.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The provider.
+    pub provider: Arc<dyn Provider>,
+    /// The image.
+    pub image: RemoteImage,
+}
+
+impl Registry {
+    /// These providers. With `fall_through`, one that cannot be reached is passed over; otherwise it ends a search, as
+    /// the next one might answer for a name that is not its own.
+    #[must_use]
+    pub fn new(providers: Vec<Arc<dyn Provider>>, fall_through: bool) -> Self {
+        Self { providers, fall_through }
+    }
+
+    /// All of them, in order.
+    #[must_use]
+    pub fn providers(&self) -> &[Arc<dyn Provider>] {
+        &self.providers
+    }
+
+    /// The provider of that name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn by_id(&self, id: &str) -> Result<&Arc<dyn Provider>, ProviderError> {
+        let found = self.providers.iter().find(|provider| provider.id() == id);
+        found.ok_or_else(|| ProviderError::Unknown { id: printable(id) })
+    }
+
+    /// The image of a rule's URL, by the first provider of its scheme.
+    ///
+    /// # Errors
+    /// When no provider knows the scheme, or the one that does fails.
+    pub async fn resolve(&self, locator: &Locator, want: &Want) -> Result<Choice, ProviderError> {
+        let scheme = locator.url().scheme();
+        let knows = |provider: &&Arc<dyn Provider>| provider.schemes().contains(&scheme);
+        let Some(provider) = self.providers.iter().find(knows) else {
+            return Err(ProviderError::Scheme { scheme: scheme.to_owned() });
+        };
+        Ok(Choice { image: provider.resolve(locator, want).await?, provider: provider.clone() })
+    }
+
+    /// The image of a name, by the first provider that knows it, or by the one it is pinned to.
+    ///
+    /// # Errors
+    /// When a provider that had to be asked failed.
+    pub async fn find(&self, name: &str, want: &Want, pin: Option<&str>) -> Result<Option<Choice>, ProviderError> {
+        if let Some(id) = pin {
+            let provider = self.by_id(id)?;
+            let image = provider.find(name, want).await?;
+            return Ok(image.map(|image| Choice { image, provider: provider.clone() }));
+        }
+        for provider in &self.providers {
+            match provider.find(name, want).await {
+                Ok(Some(image)) => return Ok(Some(Choice { image, provider: provider.clone() })),
+                Ok(None) => {}
+                Err(error) if self.fall_through && error.is_unreachable() => {
+                    tracing::warn!(provider = provider.id(), %error, "provider passed over");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Images of all providers that can search, in their order. Those marked as hidden are left out.
+    ///
+    /// # Errors
+    /// When one of them fails.
+    pub async fn search(&self, prefix: &str, platform: Option<&Platform>) -> Result<Vec<ImageMetadata>, ProviderError> {
+        let mut found = Vec::new();
+        for provider in self.providers.iter().filter(|provider| provider.caps().search) {
+            found.extend(provider.search(prefix, platform).await?.into_iter().filter(|image| !image.hidden));
+        }
+        Ok(found)
+    }
+}
