@@ -12,6 +12,7 @@
 mod bench;
 mod cri;
 mod demo;
+mod image;
 mod kubelet;
 mod matrix;
 mod net;
@@ -37,6 +38,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(node::cases())
         .chain(vm::cases())
         .chain(restart::CASES.iter().copied())
+        .chain(image::cases())
         .chain(cri::cases())
         .chain(kubelet::CASES.iter().copied())
         .collect()

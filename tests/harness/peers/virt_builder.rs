@@ -1,4 +1,5 @@
-//! A repository as virt-builder reads it: an index of sections, signed in clear, and packed images beside it.
+//! A repository as virt-builder reads it: an index of sections, signed in clear, and packed images beside it; and the
+//! real virt-builder, to read it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,6 +11,9 @@ use serde_json::Value;
 use super::disk::{Disk, sum};
 use super::gpg::Key;
 use crate::command::{command, run};
+
+/// Where virt-builder looks for repositories; the cell's own.
+const REPOSITORIES: &str = "/etc/virt-builder/repos.d";
 
 /// A repository in a directory that some server serves.
 #[derive(Debug)]
@@ -45,33 +49,63 @@ impl Repository {
         let (checksum, size) = (sum("sha512sum", &packed)?, fs::metadata(&packed)?.len());
         write!(
             self.index,
-            "[{name}]\nname={name} of the test bed\narch={arch}\nfile={file}\nrevision={revision}\nformat=qcow2\n\
+            "[{name}]\nname=Test bed's {name}\narch={arch}\nfile={file}\nrevision={revision}\nformat=qcow2\n\
              checksum[sha512]={checksum}\nsize={}\ncompressed_size={size}\n{more}",
             64 << 20
         )?;
         Ok(())
     }
 
-    /// Writes `index` and `index.asc`; the first one's path.
+    /// Writes `index` and `index.asc`, and has virt-index-validate read both.
     ///
     /// # Errors
-    /// When `gpg` fails.
-    pub fn publish(&self) -> Result<PathBuf> {
-        let index = self.dir.join("index");
+    /// When a tool fails.
+    pub fn publish(&self) -> Result<()> {
+        let (index, signed) = (self.dir.join("index"), self.dir.join("index.asc"));
         fs::write(&index, &self.index)?;
-        self.key.clearsign(&index, &self.dir.join("index.asc"))?;
-        Ok(index)
+        self.key.clearsign(&index, &signed)?;
+        for file in [index, signed] {
+            run(&mut command("virt-index-validate", [file]))?;
+        }
+        Ok(())
     }
 
-    /// What the real virt-builder makes of the index at `url`, as JSON.
+    /// What the real virt-builder lists of the index at `url`, as JSON.
     ///
     /// # Errors
     /// When it refuses it.
     pub fn listed_by_virt_builder(&self, url: &str) -> Result<Value> {
-        let key = self.key.export()?.display().to_string();
-        let mut virt_builder = command("virt-builder", ["--list", "--list-format", "json", "--no-cache"]);
-        virt_builder.args(["--source", url, "--fingerprint", &self.key.fingerprint]).env("XDG_CONFIG_DIRS", &self.dir);
-        // It imports the key into a ring of its own; the index says who signed.
-        run(virt_builder.env("VIRT_BUILDER_DIRS", key)).and_then(|said| Ok(serde_json::from_str(&said)?))
+        self.introduce(url)?;
+        let said = run(&mut virt_builder(&["--list", "--list-format", "json"]))?;
+        Ok(serde_json::from_str(&said)?)
     }
+
+    /// The packed file that the real virt-builder downloads of a section of the index at `url`.
+    ///
+    /// # Errors
+    /// When it refuses it.
+    pub fn fetched_by_virt_builder(&self, url: &str, section: &str) -> Result<PathBuf> {
+        self.introduce(url)?;
+        let cache = self.dir.join("cache-of-virt-builder");
+        run(virt_builder(&["--cache-all-templates"]).env("XDG_CACHE_HOME", &cache))?;
+        Ok(cache.join("virt-builder").join(section))
+    }
+
+    /// Leaves virt-builder this repository only.
+    fn introduce(&self, url: &str) -> Result<()> {
+        if Path::new(REPOSITORIES).exists() {
+            fs::remove_dir_all(REPOSITORIES)?;
+        }
+        fs::create_dir_all(REPOSITORIES)?;
+        let key = self.key.export()?;
+        let conf = format!("[bed]\nuri={url}\ngpgkey=file://{}\n", key.display());
+        Ok(fs::write(Path::new(REPOSITORIES).join("bed.conf"), conf)?)
+    }
+}
+
+fn virt_builder(args: &[&str]) -> std::process::Command {
+    let mut virt_builder = command("virt-builder", args);
+    // Its answers would begin with those of the person who runs the bed.
+    virt_builder.env("XDG_CONFIG_HOME", "/nonexistent").env("XDG_CONFIG_DIRS", "/nonexistent");
+    virt_builder
 }
