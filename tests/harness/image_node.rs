@@ -38,22 +38,14 @@ pub struct ImageNode {
 }
 
 impl ImageNode {
-    /// Starts it, with an address for peers. `images` are lines of the section `[images]`, `sections` are more sections.
+    /// Starts it. `keys` are lines of its configuration before any section, such as `images.allow_raw = true`.
     ///
     /// # Errors
     /// When it does not get ready.
-    pub fn start(bed: &Bed, images: &str, sections: &str) -> Result<Self> {
+    pub fn start(bed: &Bed, keys: &str, sections: &str) -> Result<Self> {
         peers::furnish()?;
-        Self::without_peers(bed, images, sections)
-    }
-
-    /// [`ImageNode::start`] for a cell that has its address already.
-    ///
-    /// # Errors
-    /// When it does not get ready.
-    pub fn without_peers(bed: &Bed, images: &str, sections: &str) -> Result<Self> {
         fs::create_dir_all(RULES)?;
-        fs::write(CONFIG, config(bed, images, sections))?;
+        fs::write(CONFIG, config(bed, keys, sections))?;
         let log = bed.logs().join("controld.log");
         let controld = Daemon::start("controld", bed.program("controld"), ["run", "--config", CONFIG], log)?;
         let cri = Cri::new(Path::new(CRI_SOCKET))?;
@@ -84,20 +76,12 @@ impl ImageNode {
         self.wait_ready()
     }
 
-    /// Writes the one translation file: rules as pairs of name and URL, the profile of each if any, and the profiles.
+    /// Lets a name stand for a URL, and no other name for anything.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub fn translate(&self, rules: &[(&str, &str)], transport: &str, profiles: &Value) -> Result<()> {
-        let rule = |&(name, url): &(&str, &str)| {
-            if transport.is_empty() {
-                json!({"name": name, "url": url})
-            } else {
-                json!({"name": name, "url": url, "transport": transport})
-            }
-        };
-        let rules: Vec<Value> = rules.iter().map(rule).collect();
-        self.translations(&json!({"translations": rules, "transports": profiles}))
+    /// When the rule cannot be written.
+    pub fn translate(&self, name: &str, url: &str) -> Result<()> {
+        self.translations(&json!({"translations": [{"name": name, "url": url}]}))
     }
 
     /// Writes the one translation file as it is given.
@@ -193,11 +177,11 @@ fn spec(image: &str, handler: &str) -> ImageSpec {
     ImageSpec { image: image.into(), runtime_handler: handler.into(), ..Default::default() }
 }
 
-fn config(bed: &Bed, images: &str, sections: &str) -> String {
+fn config(bed: &Bed, keys: &str, sections: &str) -> String {
     format!(
-        "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\n[machine]\naccel = 'qemu'\n\
-         [images]\nprotocol = 'http'\nstall_deadline_s = 3\n{images}\n{sections}\n\
-         [log]\nlevel = 'info,controld=debug,imagestore=debug'\n",
+        "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\nmachine.accel = 'qemu'\n\
+         images.protocol = 'http'\nimages.stall_deadline_s = 3\n\
+         log.level = 'info,controld=debug,imagestore=debug'\n{keys}\n{sections}\n",
         bed.vmwrapper().display()
     )
 }

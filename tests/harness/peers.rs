@@ -28,12 +28,12 @@ pub const ADDRESS: &str = "192.168.78.1";
 /// OpenStack's take seconds to import themselves; two cells share the machine.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Gives the cell [`ADDRESS`]. Called once in a case.
+/// Gives the cell [`ADDRESS`], if it has not got it.
 ///
 /// # Errors
-/// When the cell has it already.
+/// When the kernel refuses.
 pub fn furnish() -> Result<()> {
-    sh(&format!("ip addr add {ADDRESS}/32 dev lo")).map(drop)
+    sh(&format!("ip addr replace {ADDRESS}/32 dev lo")).map(drop)
 }
 
 /// Waits until `daemon` takes connections at a port of [`ADDRESS`].

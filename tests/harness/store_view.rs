@@ -4,10 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::peers::disk::sum;
+use crate::wait::wait_for;
+
+/// What a refused pull leaves is taken away when the caller has had its answer.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A store at rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +24,21 @@ pub struct StoreView {
 }
 
 impl StoreView {
+    /// [`StoreView::look`], once the store has come to rest.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn settled(root: &Path) -> Result<Self> {
+        let mut last = Ok(());
+        let view = wait_for("store at rest", SETTLE_DEADLINE, || {
+            let looked = Self::look(root);
+            last = looked.as_ref().map(drop).map_err(|unsound| anyhow!("{unsound:#}"));
+            Ok(looked.ok())
+        });
+        last?;
+        view
+    }
+
     /// Looks at the store at `root`.
     ///
     /// # Errors

@@ -6,7 +6,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::json;
 use tests::case::{Bed, Case};
 use tests::image_node::{ImageNode, STORE};
 use tests::image_server::{Fault, ImageServer};
@@ -29,7 +28,7 @@ fn steps(bed: &Bed) -> Result<()> {
     let server = ImageServer::start()?;
     let disks = bed.dir.join("disks");
     let versions = [Disk::create(&disks, "one", 1)?, Disk::create(&disks, "two", 2)?];
-    node.translate(&[("disk", &server.url("disk"))], "", &json!({}))?;
+    node.translate("disk", &server.url("disk"))?;
     let mut turns = versions.iter().cycle();
     let mut old = turns.next().context("no disks")?;
     server.offer("disk", &old.path, Fault::None);
@@ -54,7 +53,7 @@ fn steps(bed: &Bed) -> Result<()> {
             let id = &images[0].id;
             ensure!(*id == old.id || *id == new.id, "{step}: neither the old image nor the new: {id}");
             ensure!(node.pull("disk").with_context(|| step.clone())? == new.id, "{step}: another image afterwards");
-            let view = StoreView::look(Path::new(STORE)).with_context(|| step.clone())?;
+            let view = StoreView::settled(Path::new(STORE)).with_context(|| step.clone())?;
             ensure!(view.data.len() == 1, "{step}: the old image is still there");
             old = new;
         }

@@ -9,6 +9,7 @@ use serde_json::json;
 use tests::case::{Bed, Case};
 use tests::command::{command, run};
 use tests::image_node::{ImageNode, STORE};
+use tests::peers::ADDRESS;
 use tests::peers::disk::Disk;
 use tests::peers::nginx::{NAME, Nginx};
 use tests::peers::proxy::Proxy;
@@ -61,12 +62,14 @@ fn transports(bed: &Bed) -> Result<()> {
         ("wrong-password", nginx.plain("private/disk.qcow2").replace("http://", "http://user:guess@"), "", false),
     ];
     for (name, url, profile, works) in &rows {
-        node.translate(&[(name, url)], profile, &profiles)?;
+        let rule = json!({"name": name, "url": url, "transport": profile});
+        node.translations(&json!({"translations": [rule], "transports": profiles}))?;
         let outcome = node.pull(name);
         match (&outcome, works) {
             (Ok(id), true) => ensure!(*id == disk.id, "{name}: {id}"),
             (Err(refused), false) => ensure!(
                 [Code::Unavailable, Code::PermissionDenied].contains(&refused.code())
+                    && refused.message().contains(ADDRESS)
                     && !refused.message().contains("guess"),
                 "{name}: {refused}"
             ),
@@ -90,7 +93,7 @@ fn packed(bed: &Bed) -> Result<()> {
     for (tool, suffix) in [("xz", ".xz"), ("gzip", ".gz"), ("zstd", ".zst"), ("bzip2", ".bz2")] {
         let file = format!("disk.qcow2{suffix}");
         nginx.put(&file, &disk.packed(tool, suffix)?)?;
-        node.translate(&[(tool, &nginx.plain(&file))], "", &json!({}))?;
+        node.translate(tool, &nginx.plain(&file))?;
         let id = node.pull(tool).with_context(|| format!("a disk packed by {tool}"))?;
         ensure!(id == disk.id, "of {tool}: {id}");
     }
@@ -106,7 +109,7 @@ fn unchanged(bed: &Bed) -> Result<()> {
     let disks = bed.dir.join("disks");
     let (old, new) = (Disk::create(&disks, "old", 3)?, Disk::create(&disks, "new", 4)?);
     nginx.put("disk.qcow2", &old.path)?;
-    node.translate(&[("disk", &nginx.plain("disk.qcow2"))], "", &json!({}))?;
+    node.translate("disk", &nginx.plain("disk.qcow2"))?;
     node.pull("disk")?;
     for _again in 0..2 {
         nginx.forget()?;
@@ -128,7 +131,7 @@ fn resumed(bed: &Bed) -> Result<()> {
     let nginx = Nginx::start(bed)?;
     let image = random_image(&bed.dir.join("disks"), 16)?;
     nginx.put("disk.qcow2", &image)?;
-    node.translate(&[("disk", &nginx.plain("slow/disk.qcow2"))], "", &json!({}))?;
+    node.translate("disk", &nginx.plain("slow/disk.qcow2"))?;
     std::thread::scope(|scope| {
         let pull = scope.spawn(|| node.pull("disk"));
         let partial = wait_for("half a download", DOWNLOAD_DEADLINE, || Ok((received()? > 6 << 20).then_some(())));

@@ -56,17 +56,18 @@ fn liars(bed: &Bed) -> Result<()> {
     for (index, fault) in faults.into_iter().enumerate() {
         let name = format!("bad{index}");
         server.offer(&name, &disk.path, fault);
-        node.translate(&[(&name, &server.url(&name))], "", &json!({}))?;
+        node.translate(&name, &server.url(&name))?;
         let started = Instant::now();
         let refused = node.pull(&name).err().with_context(|| format!("{fault:?} was pulled"))?;
+        ensure!(server.downloads(&name) > 0, "{fault:?}: nobody asked: {refused}");
         ensure!(started.elapsed() < REFUSAL_DEADLINE, "{fault:?} took {:?}", started.elapsed());
         ensure!(refused.code() != Code::Internal && refused.message().len() > 30, "{fault:?}: {refused}");
         ensure!(node.list()?.is_empty(), "{fault:?} left an image");
-        StoreView::look(Path::new(STORE)).with_context(|| format!("after {fault:?}"))?;
+        StoreView::settled(Path::new(STORE)).with_context(|| format!("after {fault:?}"))?;
     }
-    node.translate(&[("sound", &server.url("sound"))], "", &json!({}))?;
+    node.translate("sound", &server.url("sound"))?;
     ensure!(node.pull("sound")? == disk.id, "another image");
-    StoreView::look(Path::new(STORE))?.assert_no_orphans()
+    StoreView::settled(Path::new(STORE))?.assert_no_orphans()
 }
 
 fn redirects(bed: &Bed) -> Result<()> {
@@ -87,7 +88,8 @@ fn redirects(bed: &Bed) -> Result<()> {
         ("two", 3, false),
     ] {
         server.offer("hops", &disk.path, Fault::Redirects(hops));
-        node.translate(&[("hops", &server.url("hops"))], profile, &profiles)?;
+        let rule = json!({"name": "hops", "url": server.url("hops"), "transport": profile});
+        node.translations(&json!({"translations": [rule], "transports": profiles}))?;
         let outcome = node.pull("hops");
         ensure!(outcome.is_ok() == works, "{hops} redirects, profile `{profile}`: {outcome:?}");
         node.remove("hops", "")?;
@@ -103,7 +105,7 @@ fn rests(bed: &Bed) -> Result<()> {
         [Rest::Sound, Rest::Whole, Rest::OtherPart, Rest::OtherSize, Rest::Unsaid, Rest::OtherFile, Rest::Refused]
     {
         server.offer("rest", &disk.path, Fault::Resumes(rest));
-        node.translate(&[("rest", &server.url("rest"))], "", &json!({}))?;
+        node.translate("rest", &server.url("rest"))?;
         let mut outcome = node.pull("rest");
         for _again in 1..PULLS {
             if outcome.is_err() {
@@ -118,14 +120,14 @@ fn rests(bed: &Bed) -> Result<()> {
             (_, Err(refused)) => ensure!(refused.code() != Code::Internal, "{rest:?}: {refused}"),
         }
         node.remove("rest", "")?;
-        StoreView::look(Path::new(STORE)).with_context(|| format!("after {rest:?}"))?.assert_no_orphans()?;
+        StoreView::settled(Path::new(STORE)).with_context(|| format!("after {rest:?}"))?.assert_no_orphans()?;
     }
     Ok(())
 }
 
 /// A little that becomes very much, and decoders that want all memory.
 fn bombs(bed: &Bed) -> Result<()> {
-    let node = ImageNode::start(bed, "allow_raw = true", "")?;
+    let node = ImageNode::start(bed, "images.allow_raw = true", "")?;
     let server = ImageServer::start()?;
     let dir = bed.dir.join("bombs");
     std::fs::create_dir_all(&dir)?;
@@ -146,11 +148,11 @@ fn bombs(bed: &Bed) -> Result<()> {
     let rest = node.peak_memory()?;
     for name in ["bomb.gz", "dictionary.xz", "window.zst"] {
         server.offer(name, &at(name), Fault::None);
-        node.translate(&[("bomb", &server.url(name))], "", &json!({}))?;
+        node.translate("bomb", &server.url(name))?;
         let refused = node.pull("bomb").err().with_context(|| format!("{name} was pulled"))?;
         let codes = [Code::FailedPrecondition, Code::ResourceExhausted];
         ensure!(codes.contains(&refused.code()), "{name}: {refused}");
-        StoreView::look(Path::new(STORE)).with_context(|| format!("after {name}"))?.assert_no_orphans()?;
+        StoreView::settled(Path::new(STORE)).with_context(|| format!("after {name}"))?.assert_no_orphans()?;
         let taken = node.peak_memory()?.saturating_sub(rest);
         ensure!(taken < MEMORY, "{name} took {} MiB of memory", taken >> 20);
     }

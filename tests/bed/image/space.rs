@@ -23,7 +23,7 @@ pub(super) const CASES: &[Case] =
 fn full(bed: &Bed) -> Result<()> {
     fs::create_dir_all(STORE)?;
     sh(&format!("mount -t tmpfs -o size=24m,mode=711 small {STORE}"))?;
-    let node = ImageNode::start(bed, "allow_raw = true", "")?;
+    let node = ImageNode::start(bed, "images.allow_raw = true", "")?;
     let server = ImageServer::start()?;
     let disks = bed.dir.join("disks");
     let small = Disk::create(&disks, "small", 1)?;
@@ -36,16 +36,15 @@ fn full(bed: &Bed) -> Result<()> {
     server.offer("small", &small.path, Fault::None);
     server.offer("large", &large, Fault::None);
     server.offer("packed", &packed.with_extension("gz"), Fault::None);
-    let names = ["small", "large", "packed"];
-    let urls = names.map(|name| server.url(name));
-    node.translate(&[(names[0], &urls[0]), (names[1], &urls[1]), (names[2], &urls[2])], "", &json!({}))?;
+    let rules = ["small", "large", "packed"].map(|name| json!({"name": name, "url": server.url(name)}));
+    node.translations(&json!({"translations": rules}))?;
     node.pull("small").context("what fits")?;
     for name in ["large", "packed"] {
         let refused = node.pull(name).err().with_context(|| format!("`{name}` was pulled"))?;
         ensure!(refused.code() == Code::ResourceExhausted, "{name}: {refused}");
         ensure!(node.status("small", "")?.is_some_and(|image| image.id == small.id), "`small` is gone after {name}");
         ensure!(node.status(name, "")?.is_none(), "`{name}` is here");
-        StoreView::look(Path::new(STORE)).with_context(|| format!("after {name}"))?.assert_no_orphans()?;
+        StoreView::settled(Path::new(STORE)).with_context(|| format!("after {name}"))?.assert_no_orphans()?;
     }
     node.remove("small", "")?;
     ensure!(node.pull("small")? == small.id, "what fits does not any more");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::tls::Authority;
-use super::{ADDRESS, listening};
+use super::{ADDRESS, furnish, listening};
 use crate::case::Bed;
 use crate::daemon::Daemon;
 use crate::wait::wait_for;
@@ -54,6 +54,7 @@ impl Nginx {
     /// # Errors
     /// When it does not listen.
     pub fn start(bed: &Bed) -> Result<Self> {
+        furnish()?;
         let dir = bed.dir.join("nginx");
         let root = dir.join("root");
         fs::create_dir_all(&root)?;

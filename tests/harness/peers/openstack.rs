@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use super::disk::Disk;
-use super::{ADDRESS, listening};
+use super::{ADDRESS, furnish, listening};
 use crate::case::Bed;
 use crate::command::{command, run};
 use crate::daemon::Daemon;
@@ -221,6 +221,7 @@ fn post(url: &str, token: &str, document: &Value, answer: &Path) -> Result<(Stri
 }
 
 fn serve(bed: &Bed, name: &str, port: u16, peer: &Path, place: &str) -> Result<Daemon> {
+    furnish()?;
     let lib = peer.join("lib");
     let words = [
         format!("PYTHONPATH={}", lib.display()),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 
-use super::ADDRESS;
+use super::{ADDRESS, furnish};
 
 const PORT: u16 = 3128;
 
@@ -22,6 +22,7 @@ impl Proxy {
     /// # Errors
     /// When its port is taken.
     pub fn start() -> Result<Self> {
+        furnish()?;
         let proxy = Self { asked: Arc::default() };
         let listener = TcpListener::bind((ADDRESS, PORT)).context("failed to listen as a proxy")?;
         let asked = Arc::clone(&proxy.asked);

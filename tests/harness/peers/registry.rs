@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use super::disk::{Disk, sum};
-use super::{ADDRESS, listening};
+use super::{ADDRESS, furnish, listening};
 use crate::case::Bed;
 use crate::command::{command, run};
 use crate::daemon::Daemon;
@@ -71,6 +71,7 @@ impl Registry {
     }
 
     fn at(bed: &Bed, port: u16, credentials: Option<&'static str>) -> Result<Self> {
+        furnish()?;
         let dir = bed.dir.join(format!("registry-{port}"));
         fs::create_dir_all(&dir)?;
         let users = dir.join("users");

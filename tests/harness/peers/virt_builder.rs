@@ -1,7 +1,7 @@
 //! A repository as virt-builder reads it: an index of sections, signed in clear, and packed images beside it; and the
 //! real virt-builder, to read it.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,8 @@ const REPOSITORIES: &str = "/etc/virt-builder/repos.d";
 #[derive(Debug)]
 pub struct Repository {
     dir: PathBuf,
-    index: String,
+    /// By name and architecture.
+    sections: BTreeMap<(String, String), String>,
     /// Who signs.
     pub key: Key,
 }
@@ -31,10 +32,10 @@ impl Repository {
     /// When no key can be made.
     pub fn create(dir: &Path, home: &Path) -> Result<Self> {
         fs::create_dir_all(dir)?;
-        Ok(Self { dir: dir.to_owned(), index: String::new(), key: Key::create(home, "rsa2048")? })
+        Ok(Self { dir: dir.to_owned(), sections: BTreeMap::new(), key: Key::create(home, "rsa2048")? })
     }
 
-    /// Adds a disk, packed by xz, as a section. `more` are lines of further fields.
+    /// Adds a disk, packed by xz, as a section; or a revision in place of another. `more` are lines of further fields.
     ///
     /// # Errors
     /// When a tool fails.
@@ -42,17 +43,13 @@ impl Repository {
         let packed = disk.packed("xz", ".xz")?;
         let file = format!("{name}-{arch}-{revision}.xz");
         fs::copy(&packed, self.dir.join(&file))?;
-        if !self.index.is_empty() {
-            // One empty line between sections and none inside: what every version of virt-builder reads.
-            self.index.push('\n');
-        }
         let (checksum, size) = (sum("sha512sum", &packed)?, fs::metadata(&packed)?.len());
-        write!(
-            self.index,
+        let section = format!(
             "[{name}]\nname=Test bed's {name}\narch={arch}\nfile={file}\nrevision={revision}\nformat=qcow2\n\
              checksum[sha512]={checksum}\nsize={}\ncompressed_size={size}\n{more}",
             64 << 20
-        )?;
+        );
+        self.sections.insert((name.to_owned(), arch.to_owned()), section);
         Ok(())
     }
 
@@ -62,7 +59,9 @@ impl Repository {
     /// When a tool fails.
     pub fn publish(&self) -> Result<()> {
         let (index, signed) = (self.dir.join("index"), self.dir.join("index.asc"));
-        fs::write(&index, &self.index)?;
+        let sections: Vec<&str> = self.sections.values().map(String::as_str).collect();
+        // One empty line between sections and none inside: what every version of virt-builder reads.
+        fs::write(&index, sections.join("\n"))?;
         self.key.clearsign(&index, &signed)?;
         for file in [index, signed] {
             run(&mut command("virt-index-validate", [file]))?;
