@@ -76,8 +76,8 @@ impl Glance {
         fs::create_dir_all(dir.join("store"))?;
         fs::copy(peer.join("seed/glance.sqlite"), dir.join("glance.sqlite"))?;
         // Without Keystone nobody has a role, and everybody may do everything.
-        let rules = ["default", "add_image", "get_image", "get_images", "download_image", "upload_image", "modify_image"];
-        let policy: String = rules.map(|rule| format!("'{rule}': '@'\n")).concat();
+        let rules = "default add_image publicize_image get_image get_images download_image upload_image modify_image";
+        let policy: String = rules.split(' ').map(|rule| format!("'{rule}': '@'\n")).collect();
         fs::write(dir.join("policy.yaml"), if token.is_some() { String::new() } else { policy })?;
         let flavor = if token.is_some() { "keystone" } else { "" };
         let (at, lib) = (dir.display(), peer.join("lib"));

@@ -78,7 +78,7 @@ impl Registry {
         fs::write(&users, USERS)?;
         let mut config = json!({
             "version": "0.1",
-            "log": {"accesslog": {"disabled": false}, "level": "info"},
+            "log": {"accesslog": {"disabled": false}, "level": "error"},
             "storage": {"filesystem": {"rootdirectory": dir.join("data")}},
             "http": {"addr": format!("{ADDRESS}:{port}"), "secret": "of the case"},
         });

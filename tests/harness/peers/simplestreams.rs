@@ -61,7 +61,7 @@ impl Streams {
     pub fn publish(&self) -> Result<()> {
         let items = self.dir.join("items");
         fs::write(&items, Value::from(self.items.clone()).to_string())?;
-        run(self.tool("json2streams").arg("--out-d").arg(&self.dir).arg(&items))?;
+        run(self.tool("json2streams").arg(&items).arg(&self.dir))?;
         for entry in fs::read_dir(self.dir.join("streams/v1"))? {
             let plain = entry?.path();
             if plain.extension().is_some_and(|extension| extension == "json") {

@@ -15,6 +15,8 @@ class Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
     daemon_threads = True
 
 
-module, address, port = sys.argv[1:]
+_, module, address, port = sys.argv
+# Keystone reads it too.
+del sys.argv[1:]
 application = importlib.import_module(module).application
 simple_server.make_server(address, int(port), application, Server).serve_forever()
