@@ -62,7 +62,7 @@ impl Glance {
     /// When it does not listen.
     pub fn behind(bed: &Bed, keystone: &Keystone) -> Result<Self> {
         let auth = format!(
-            "[keystone_authtoken]\nwww_authenticate_uri = {url}\nauth_url = {url}\nauth_type = password\n\
+            "[keystone_authtoken]\nwww_authenticate_uri = {url}\ninterface = public\nauth_url = {url}\nauth_type = password\n\
              username = admin\npassword = {PASSWORD}\nproject_name = admin\n\
              user_domain_id = default\nproject_domain_id = default\n",
             url = keystone.url()
@@ -195,14 +195,16 @@ impl Keystone {
         Ok(())
     }
 
-    /// Puts Glance into the catalog.
+    /// Puts Glance into the catalog, and Keystone itself, as Glance looks it up there.
     fn register(&self) -> Result<()> {
         self.post("regions", &json!({"region": {"id": REGION}}))?;
-        let service = self.post("services", &json!({"service": {"type": "image", "name": "glance"}}))?;
-        let service = service["service"]["id"].as_str().context("a service without an id")?;
-        let url = format!("http://{ADDRESS}:{GLANCE}");
-        let endpoint = json!({"interface": "public", "region_id": REGION, "service_id": service, "url": url});
-        self.post("endpoints", &json!({"endpoint": endpoint})).map(drop)
+        for (kind, url) in [("image", format!("http://{ADDRESS}:{GLANCE}")), ("identity", self.url())] {
+            let service = self.post("services", &json!({"service": {"type": kind, "name": kind}}))?;
+            let service = service["service"]["id"].as_str().context("a service without an id")?;
+            let endpoint = json!({"interface": "public", "region_id": REGION, "service_id": service, "url": url});
+            self.post("endpoints", &json!({"endpoint": endpoint}))?;
+        }
+        Ok(())
     }
 
     fn post(&self, path: &str, document: &Value) -> Result<Value> {
