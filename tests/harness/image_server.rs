@@ -155,10 +155,10 @@ fn answer(stream: &TcpStream, files: &Mutex<Files>) -> Result<()> {
     let Some(offer) = counted(files, &request) else { return head(stream, "404 No", &[("Content-Length", "0")]) };
     let mut file = File::open(&offer.path)?;
     let length = file.metadata()?.len();
-    let first = offer.asked.len() == 1;
+    let (tag, first) = (tag(&offer.path), offer.asked.len() == 1);
     match offer.fault {
-        Fault::None => good(stream, &request, &mut file, length),
-        Fault::Resumes(rest) => resumes(stream, &request, &mut file, length, rest, first),
+        Fault::None => good(stream, &request, &mut file, length, &tag),
+        Fault::Resumes(rest) => resumes(stream, &request, &mut file, length, &tag, (rest, first)),
         Fault::Status(code) => head(stream, &format!("{code} No"), &[("Content-Length", "0")]),
         Fault::AnnounceMore(more) => whole(stream, &mut file, length + more, u64::MAX),
         Fault::AnnounceFewer(fewer) => whole(stream, &mut file, length.saturating_sub(fewer), u64::MAX),
@@ -181,7 +181,7 @@ fn answer(stream: &TcpStream, files: &Mutex<Files>) -> Result<()> {
             (0_u64..).try_for_each(|n| write_to(stream, &format!("X-{n}: {n}\r\n")))
         }
         Fault::Redirects(most) => match request.left.unwrap_or(most) {
-            0 => good(stream, &request, &mut file, length),
+            0 => good(stream, &request, &mut file, length, &tag),
             left => redirect(stream, &format!("{}?{}", request.target, left - 1)),
         },
         Fault::RedirectTo(url) => redirect(stream, url),
@@ -202,17 +202,16 @@ fn answer(stream: &TcpStream, files: &Mutex<Files>) -> Result<()> {
 }
 
 /// As a good server answers: with a tag, and what is wished of the file.
-fn good(stream: &TcpStream, request: &Request, file: &mut File, length: u64) -> Result<()> {
-    let tag = tag(length);
-    if request.known.as_ref() == Some(&tag) {
-        return head(stream, "304 Same", &[("ETag", &tag)]);
+fn good(stream: &TcpStream, request: &Request, file: &mut File, length: u64, tag: &str) -> Result<()> {
+    if request.known.as_deref() == Some(tag) {
+        return head(stream, "304 Same", &[("ETag", tag)]);
     }
     let Some(from) = request.from.filter(|from| *from < length) else {
-        head(stream, "200 OK", &[("ETag", &tag), ("Accept-Ranges", "bytes"), ("Content-Length", &length.to_string())])?;
+        head(stream, "200 OK", &[("ETag", tag), ("Accept-Ranges", "bytes"), ("Content-Length", &length.to_string())])?;
         return if request.method == "HEAD" { Ok(()) } else { copy(stream, file, CHUNK, || ()) };
     };
     let until = request.until.unwrap_or(u64::MAX).min(length - 1);
-    part(stream, file, &tag, Some((from, until, length)), (from, until))
+    part(stream, file, tag, Some((from, until, length)), (from, until))
 }
 
 fn resumes(
@@ -220,22 +219,21 @@ fn resumes(
     request: &Request,
     file: &mut File,
     length: u64,
-    rest: Rest,
-    first: bool,
+    tag: &str,
+    (rest, first): (Rest, bool),
 ) -> Result<()> {
-    let tag = tag(length);
     if first {
-        head(stream, "200 OK", &[("ETag", &tag), ("Accept-Ranges", "bytes"), ("Content-Length", &length.to_string())])?;
+        head(stream, "200 OK", &[("ETag", tag), ("Accept-Ranges", "bytes"), ("Content-Length", &length.to_string())])?;
         return copy(stream, &mut file.take(length / 2), CHUNK, || ());
     }
-    let Some(from) = request.from else { return good(stream, request, file, length) };
+    let Some(from) = request.from else { return good(stream, request, file, length, tag) };
     let last = length - 1;
     match rest {
-        Rest::Sound => good(stream, request, file, length),
-        Rest::Whole => good(stream, &Request { from: None, ..request.clone() }, file, length),
-        Rest::OtherPart => part(stream, file, &tag, Some((0, last, length)), (0, last)),
-        Rest::OtherSize => part(stream, file, &tag, Some((from, last, length + 1)), (from, last)),
-        Rest::Unsaid => part(stream, file, &tag, None, (from, last)),
+        Rest::Sound => good(stream, request, file, length, tag),
+        Rest::Whole => good(stream, &Request { from: None, ..request.clone() }, file, length, tag),
+        Rest::OtherPart => part(stream, file, tag, Some((0, last, length)), (0, last)),
+        Rest::OtherSize => part(stream, file, tag, Some((from, last, length + 1)), (from, last)),
+        Rest::Unsaid => part(stream, file, tag, None, (from, last)),
         Rest::OtherFile => part(stream, file, "\"other\"", Some((from, last, length)), (0, last - from)),
         Rest::Refused => {
             head(stream, "416 No", &[("Content-Range", &format!("bytes */{length}")), ("Content-Length", "0")])
@@ -261,8 +259,8 @@ fn part(
 }
 
 /// The same file has the same tag.
-fn tag(length: u64) -> String {
-    format!("\"{length}\"")
+fn tag(path: &Path) -> String {
+    format!("\"{}\"", path.file_name().unwrap_or_default().display())
 }
 
 fn whole(stream: &TcpStream, file: &mut File, announced: u64, limit: u64) -> Result<()> {

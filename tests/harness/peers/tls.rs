@@ -1,7 +1,7 @@
 //! A certificate authority of the case, and what it has signed.
 
 use anyhow::Result;
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
 /// The authority.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ impl Authority {
     /// When no key can be made.
     pub fn new() -> Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, "authority of the case");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate()?;
@@ -52,6 +53,8 @@ impl Authority {
 
     fn sign(&self, names: &[&str], usage: ExtendedKeyUsagePurpose) -> Result<Signed> {
         let mut params = CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
+        // Not the authority's, or it would be taken for one that signed itself.
+        params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or_default());
         params.extended_key_usages = vec![usage];
         let key = KeyPair::generate()?;
         Ok(Signed { certificate: params.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
