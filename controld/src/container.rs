@@ -98,6 +98,7 @@ impl Containers {
                     root,
                     base: base.path.clone(),
                     base_format: base.format.clone(),
+                    below: Vec::new(),
                     smbios: annotations.system_uuid,
                 },
                 config: create.config,

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 pub use self::xml::{DomainError, xml};
 use crate::accel::Accelerator;
+use crate::model::Layer;
 
 /// XML namespace of our metadata element. Only machines that have it are ours.
 pub const METADATA_NAMESPACE: &str = "https://virtlet.cloud/xml/machine/1";
@@ -51,10 +52,9 @@ pub struct DomainSpec {
     pub env: WrapperEnv,
     /// Root disk: a qcow2 overlay that QEMU's user may write.
     pub root: PathBuf,
-    /// The image below it.
-    pub base: PathBuf,
-    /// Its format: `qcow2` or `raw`.
-    pub base_format: String,
+    /// The image below it, and those below that, from the top down. QEMU is told each of them with its format, and
+    /// follows no name that is written in one.
+    pub bases: Vec<Layer>,
     /// cloud-init seed, an ISO image.
     pub seed: Option<PathBuf>,
     /// Socket of the serial port.

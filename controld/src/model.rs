@@ -223,8 +223,29 @@ pub struct Machine {
     pub base: PathBuf,
     /// Format of the image below.
     pub base_format: String,
+    /// Images below that one, from the top down.
+    #[serde(default)]
+    pub below: Vec<Layer>,
     /// SMBIOS UUID, if the pod wants its own.
     pub smbios: Option<Uuid>,
+}
+
+/// One image of a machine's root disk: of the store, never written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// The file.
+    pub path: PathBuf,
+    /// `qcow2` or `raw`.
+    pub format: String,
+}
+
+impl Machine {
+    /// The images below the overlay, from the top down.
+    #[must_use]
+    pub fn bases(&self) -> Vec<Layer> {
+        let base = Layer { path: self.base.clone(), format: self.base_format.clone() };
+        std::iter::once(base).chain(self.below.iter().cloned()).collect()
+    }
 }
 
 /// Where a container stands.

@@ -151,7 +151,8 @@ impl Volumes {
 
     async fn create(&self, path: &Path, base: &Base, size: u64, owner: QemuUser) -> Result<(), VolumeError> {
         let mut command = Command::new("qemu-img");
-        command.args(["create", "-q", "-f", "qcow2", "-F", &base.format, "-o", "cluster_size=65536"]);
+        // `-u`: the image below is known, and qemu-img is not to look into it.
+        command.args(["create", "-q", "-u", "-f", "qcow2", "-F", &base.format, "-o", "cluster_size=65536"]);
         command.arg("-b").arg(&base.path).arg(path).arg(size.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let ran = tokio::time::timeout(CREATE_DEADLINE, command.output()).await;

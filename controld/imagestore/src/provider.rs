@@ -33,25 +33,36 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use url::Url;
 
 use crate::inspect::DiskFormat;
 use crate::net::{self, Ask, Auth, Opened};
 
 mod error;
 mod file;
+mod glance;
 mod hash;
 mod http;
+mod lago;
 mod locator;
+mod memory;
+mod mirror;
 mod platform;
 mod registry;
+mod signature;
+mod simplestreams;
+mod timestamp;
 
 pub use error::ProviderError;
 pub use file::LocalFiles;
+pub use glance::{Glance, GlanceConfig, GlanceError, KeystoneError};
 pub use hash::{HashAlg, HashError, ImageHash};
 pub use http::Http;
+pub use lago::{Lago, LagoConfig, LagoError};
 pub use locator::{Locator, LocatorError, redacted};
 pub use platform::Platform;
 pub use registry::{Choice, Registry};
+pub use simplestreams::{Simplestreams, SimplestreamsConfig, StreamsError};
 
 /// How the bytes of an artifact are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,6 +247,11 @@ pub trait Provider: Send + Sync + fmt::Debug {
     /// Schemes of the URLs in translation rules that it resolves.
     fn schemes(&self) -> &[&str] {
         &[]
+    }
+
+    /// Whether a URL of one of these schemes is for it, when several providers know the scheme.
+    fn claims(&self, _url: &Url) -> bool {
+        true
     }
 
     /// The image of a rule's URL, whose scheme is one of [`Provider::schemes`].

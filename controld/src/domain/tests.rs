@@ -1,5 +1,9 @@
 use super::*;
 
+fn layer(hex: &str, format: &str) -> Layer {
+    Layer { path: format!("/var/lib/virtlet/images/data/{hex}").into(), format: format.into() }
+}
+
 fn spec() -> DomainSpec {
     DomainSpec {
         id: Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
@@ -19,8 +23,7 @@ fn spec() -> DomainSpec {
             deadline_ms: 10_000,
         },
         root: "/var/lib/virtlet/volumes/uid-1/root.qcow2".into(),
-        base: "/var/lib/virtlet/images/data/00ff".into(),
-        base_format: "qcow2".into(),
+        bases: vec![layer("00ff", "qcow2")],
         seed: Some("/run/virtlet/seed/x.iso".into()),
         console_socket: "/run/virtlet/console/x.sock".into(),
         console_log: "/var/lib/virtlet/console/x/serial.log".into(),
@@ -77,4 +80,14 @@ fn machine_names_are_short_and_plain() {
     assert_eq!(name(id, "main"), "virtlet-0011223344556-main");
     assert_eq!(name(id, "My_App/../x\u{e9}"), "virtlet-0011223344556-my-app----x-");
     assert_eq!(name(id, &"a".repeat(100)).len(), 8 + 13 + 1 + 24);
+}
+
+#[test]
+fn every_image_below_the_root_disk_is_named_and_the_last_one_ends_the_chain() {
+    let mut spec = spec();
+    spec.bases.extend([layer("11ee", "qcow2"), layer("22dd", "raw")]);
+    let xml = xml(&spec).expect("described");
+    let (_, chain) = xml.split_once("<backingStore").expect("a chain");
+    let (chain, _) = chain.split_once("<target").expect("the disk goes on");
+    insta::assert_snapshot!(format!("<backingStore{chain}"));
 }

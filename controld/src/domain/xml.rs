@@ -8,6 +8,7 @@ use quick_xml::events::{BytesStart, BytesText, Event};
 
 use super::{DomainSpec, METADATA_NAMESPACE};
 use crate::accel::Accelerator;
+use crate::model::Layer;
 
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
@@ -160,19 +161,27 @@ fn controllers(doc: &mut Doc) -> Result<(), DomainError> {
 }
 
 fn root_disk(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
-    let (overlay, base) = (path(&spec.root)?, path(&spec.base)?);
+    let overlay = path(&spec.root)?;
     doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
         doc.leaf("driver", &[("name", "qemu"), ("type", "qcow2"), ("discard", "unmap")])?;
         doc.unlabelled_source(overlay)?;
-        doc.nest("backingStore", &[("type", "file")], |doc| {
-            doc.leaf("format", &[("type", &spec.base_format)])?;
-            doc.unlabelled_source(base)?;
-            doc.leaf("backingStore", &[])
-        })?;
+        chain(doc, &spec.bases)?;
         doc.leaf("target", &[("dev", "vda"), ("bus", "virtio")])?;
         doc.text("serial", &[], "root")?;
         doc.leaf("boot", &[("order", "1")])?;
         doc.pci(1, 0)
+    })
+}
+
+/// The images below a disk, each within the one above it. The end is said too: without it libvirt would look into the
+/// last one.
+fn chain(doc: &mut Doc, bases: &[Layer]) -> Result<(), DomainError> {
+    let Some((base, below)) = bases.split_first() else { return doc.leaf("backingStore", &[]) };
+    let file = path(&base.path)?;
+    doc.nest("backingStore", &[("type", "file")], |doc| {
+        doc.leaf("format", &[("type", &base.format)])?;
+        doc.unlabelled_source(file)?;
+        chain(doc, below)
     })
 }
 

@@ -41,7 +41,7 @@ async fn a_failed_overlay_leaves_nothing() {
     let dir = tempfile::tempdir().expect("tempdir");
     let volumes = Volumes::open(dir.path().join("volumes")).expect("open");
     let mut base = base(dir.path());
-    base.path = dir.path().join("absent.qcow2");
+    base.format = "nonsense".into();
     let error = volumes.ensure_root("uid-1", &base, 0, owner()).await.expect_err("no base");
     assert!(matches!(error, VolumeError::QemuImg { .. }), "{error}");
     assert_eq!(std::fs::read_dir(dir.path().join("volumes")).expect("dir").count(), 0);

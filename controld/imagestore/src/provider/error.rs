@@ -44,6 +44,15 @@ pub enum ProviderError {
         /// What there is.
         available: Vec<String>,
     },
+    /// Its settings cannot be used.
+    #[error("provider `{provider}` is not configured soundly")]
+    Config {
+        /// The provider.
+        provider: String,
+        /// Why.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// What the source says about its images cannot be used.
     #[error("{what} of `{provider}` cannot be used")]
     Metadata {
@@ -112,6 +121,7 @@ impl ProviderError {
             Self::NotAllowed { .. } => ErrorKind::Denied,
             Self::File { cause, .. } if cause.kind() == io::ErrorKind::NotFound => ErrorKind::NotFound,
             Self::File { cause, .. } => of_io(cause),
+            Self::Config { .. } => ErrorKind::Internal,
         }
     }
 

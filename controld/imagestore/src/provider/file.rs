@@ -51,7 +51,7 @@ impl LocalFiles {
         }
     }
 
-    fn open_image(&self, path: &Path, ask: &Ask) -> Result<Opened, ProviderError> {
+    pub(super) fn open_image(&self, path: &Path, ask: &Ask) -> Result<Opened, ProviderError> {
         let file = self.open_file(path)?;
         let failed = |cause: io::Error| ProviderError::File { path: path.to_owned(), cause };
         let facts = file.metadata().map_err(failed)?;

@@ -44,14 +44,15 @@ impl Registry {
         found.ok_or_else(|| ProviderError::Unknown { id: printable(id) })
     }
 
-    /// The image of a rule's URL, by the first provider of its scheme.
+    /// The image of a rule's URL, by the first provider of its scheme that claims it.
     ///
     /// # Errors
     /// When no provider knows the scheme, or the one that does fails.
     pub async fn resolve(&self, locator: &Locator, want: &Want) -> Result<Choice, ProviderError> {
         let scheme = locator.url().scheme();
         let knows = |provider: &&Arc<dyn Provider>| provider.schemes().contains(&scheme);
-        let Some(provider) = self.providers.iter().find(knows) else {
+        let mut known = self.providers.iter().filter(knows);
+        let Some(provider) = known.find(|provider| provider.claims(locator.url())) else {
             return Err(ProviderError::Scheme { scheme: scheme.to_owned() });
         };
         Ok(Choice { image: provider.resolve(locator, want).await?, provider: provider.clone() })

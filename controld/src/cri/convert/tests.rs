@@ -64,6 +64,7 @@ fn container() -> Container {
             root: "/r".into(),
             base: "/b".into(),
             base_format: "qcow2".into(),
+            below: Vec::new(),
             smbios: None,
         },
         machine_annotations: BTreeMap::new(),

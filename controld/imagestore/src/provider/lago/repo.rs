@@ -1,0 +1,278 @@
+//! A Lago repository's documents: `repo.metadata`, and the `.hash` and `.metadata` beside each image.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::mirror::stays_below;
+use super::super::{Covers, HashAlg, HashError, ImageHash, ImageMetadata, Platform, Promise};
+use crate::name::printable;
+
+/// Why a document, or an image of it, cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LagoError {
+    /// No JSON, or not of this shape.
+    #[error("no valid JSON of that kind")]
+    Json(#[from] serde_json::Error),
+    /// A version without a source.
+    #[error("version `{version}` is from source `{source_id}`, which is not described")]
+    Source {
+        /// The version.
+        version: String,
+        /// The source.
+        source_id: String,
+    },
+    /// A source of some other kind.
+    #[error("source `{source_id}` is of type `{kind}`; only `http` and `file` are known")]
+    Kind {
+        /// The source.
+        source_id: String,
+        /// Its type.
+        kind: String,
+    },
+    /// A source that does not say where.
+    #[error("source `{source_id}` has no usable `{key}`")]
+    Place {
+        /// The source.
+        source_id: String,
+        /// What is missing.
+        key: &'static str,
+    },
+    /// A place that is none.
+    #[error("`{base}` is no http or https URL")]
+    Base {
+        /// The place.
+        base: String,
+    },
+    /// A place in the clear.
+    #[error("`{base}` is plain http, though the repository is https")]
+    Downgrade {
+        /// The place.
+        base: String,
+    },
+    /// A handle that leads elsewhere.
+    #[error("handle `{handle}` does not lead below its source")]
+    Handle {
+        /// The handle.
+        handle: String,
+    },
+    /// A hash that is none.
+    #[error("broken hash")]
+    Hash(#[source] HashError),
+    /// No hash at all.
+    #[error("neither `.hash` nor `.metadata` with a hash beside it")]
+    NoHash,
+}
+
+/// A repository.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Repo {
+    /// Its name.
+    pub(crate) name: String,
+    #[serde(default)]
+    sources: BTreeMap<String, SourceSpec>,
+    #[serde(default)]
+    templates: BTreeMap<String, Template>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SourceSpec {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    args: BTreeMap<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Template {
+    #[serde(default)]
+    versions: BTreeMap<String, Version>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Version {
+    source: String,
+    handle: String,
+    #[serde(default)]
+    timestamp: f64,
+}
+
+/// Where a source's files are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Below that URL.
+    Url(String),
+    /// Below that directory.
+    Dir(String),
+}
+
+/// An image of a repository.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Image {
+    pub(crate) template: String,
+    pub(crate) version: String,
+    /// Seconds since 1970, with parts of them.
+    pub(crate) timestamp: f64,
+    pub(crate) place: Place,
+    /// Path below the place.
+    pub(crate) handle: String,
+}
+
+/// What stands in a `.metadata`.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Metadata {
+    distro: Option<String>,
+    arch: Option<String>,
+    osinfo: Option<String>,
+    #[serde(rename = "root-partition")]
+    root_partition: Option<String>,
+    expand: Option<String>,
+    base: Option<String>,
+    sha1: Option<String>,
+    /// SHA-512 of the disk. Its neighbour `uncompressed_checksum` is, against its name, of the compressed file.
+    checksum: Option<String>,
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
+}
+
+impl Repo {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, LagoError> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+
+    /// The image of a name: `template`, `template:version`, `repository:template` or all three, as Lago writes it also
+    /// with `./` before it. Without a version it is the latest.
+    pub(crate) fn find(&self, name: &str) -> Result<Option<Image>, LagoError> {
+        let name = name.strip_prefix("./").unwrap_or(name);
+        let own = name.strip_prefix(self.name.as_str()).and_then(|rest| rest.strip_prefix(':'));
+        for name in [Some(name), own].into_iter().flatten() {
+            let (template, version) = match name.split_once(':') {
+                Some((template, version)) => (template, Some(version)),
+                None => (name, None),
+            };
+            if let Some(found) = self.versions(template).find(|(id, _)| version.is_none_or(|wanted| wanted == *id)) {
+                return self.image(template, found.0, found.1).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The latest image of each template whose name begins with `prefix`, in the order of names.
+    pub(crate) fn search<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = Result<Image, LagoError>> + 'a {
+        self.templates.keys().filter(move |name| name.starts_with(prefix)).filter_map(|name| {
+            let (id, version) = self.versions(name).next()?;
+            Some(self.image(name, id, version))
+        })
+    }
+
+    /// Versions of a template, the latest first: by time, and at the same time by name.
+    fn versions(&self, template: &str) -> impl Iterator<Item = (&str, &Version)> {
+        let versions = self.templates.get(template).into_iter().flat_map(|template| &template.versions);
+        let mut versions: Vec<_> = versions.map(|(id, version)| (id.as_str(), version)).collect();
+        versions.sort_by(|one, other| other.1.timestamp.total_cmp(&one.1.timestamp).then_with(|| other.0.cmp(one.0)));
+        versions.into_iter()
+    }
+
+    fn image(&self, template: &str, id: &str, version: &Version) -> Result<Image, LagoError> {
+        let Some(source) = self.sources.get(&version.source) else {
+            return Err(LagoError::Source { version: printable(id), source_id: printable(&version.source) });
+        };
+        Ok(Image {
+            template: template.to_owned(),
+            version: id.to_owned(),
+            timestamp: version.timestamp,
+            place: source.place(&version.source)?,
+            handle: below(&version.handle)?,
+        })
+    }
+}
+
+impl SourceSpec {
+    fn place(&self, id: &str) -> Result<Place, LagoError> {
+        let text = |key: &'static str| {
+            let text = self.args.get(key).and_then(Value::as_str);
+            text.map(str::to_owned).ok_or_else(|| LagoError::Place { source_id: printable(id), key })
+        };
+        match self.kind.as_str() {
+            "http" => Ok(Place::Url(text("baseurl")?)),
+            // Lago also takes `~` and `$HOME`. Whose they are is not for a document from the network to say.
+            "file" => match text("root")? {
+                root if root.starts_with('/') => Ok(Place::Dir(root)),
+                _ => Err(LagoError::Place { source_id: printable(id), key: "root" }),
+            },
+            kind => Err(LagoError::Kind { source_id: printable(id), kind: printable(kind) }),
+        }
+    }
+}
+
+impl Image {
+    /// Its name in Lago's own store, without the repository.
+    pub(crate) fn name(&self) -> String {
+        format!("{}:{}", self.template, self.version)
+    }
+
+    /// Seconds since 1970.
+    pub(crate) fn created(&self) -> Option<u64> {
+        // Saturates, which is right for what is out of range.
+        self.timestamp.is_sign_positive().then_some(self.timestamp as u64)
+    }
+
+    /// Files that stand beside the disk, with that suffix. What builds repositories takes `.xz` off before it adds one.
+    pub(crate) fn beside(&self, suffix: &str) -> Vec<String> {
+        let mut files = vec![format!("{}{suffix}", self.handle)];
+        files.extend(self.handle.strip_suffix(".xz").map(|bare| format!("{bare}{suffix}")));
+        files
+    }
+}
+
+impl Metadata {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, LagoError> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+
+    /// Digests of the disk as it is once decompressed, with the one of a `.hash` file.
+    pub(crate) fn promises(&self, hash_file: Option<&str>) -> Result<Vec<Promise>, LagoError> {
+        let written = [
+            (HashAlg::Sha512, self.checksum.as_deref()),
+            (HashAlg::Sha1, hash_file),
+            (HashAlg::Sha1, self.sha1.as_deref()),
+        ];
+        let mut promises = Vec::new();
+        for (alg, hex) in written {
+            let Some(hex) = hex else { continue };
+            let promise =
+                Promise { hash: ImageHash::new(alg, hex.trim()).map_err(LagoError::Hash)?, covers: Covers::Content };
+            if !promises.contains(&promise) {
+                promises.push(promise);
+            }
+        }
+        if promises.is_empty() { Err(LagoError::NoHash) } else { Ok(promises) }
+    }
+
+    /// What it runs on, if it says.
+    pub(crate) fn platform(&self) -> Option<Platform> {
+        self.arch.as_deref().map(Platform::linux)
+    }
+
+    /// Puts into `metadata` what is said of the disk.
+    pub(crate) fn tell(self, metadata: &mut ImageMetadata) {
+        if let Some(platform) = self.platform() {
+            metadata.platform = platform;
+        }
+        metadata.distro = self.distro;
+        metadata.osinfo = self.osinfo;
+        metadata.root_partition = self.root_partition.or(self.expand);
+        metadata.parent = self.base.filter(|base| !base.is_empty());
+        metadata.extra.extend(self.others.into_iter().filter_map(|(key, value)| match value {
+            Value::String(text) => Some((key, text)),
+            Value::Bool(_) | Value::Number(_) => Some((key, value.to_string())),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        }));
+    }
+}
+
+/// A handle that, joined to any place, stays below it.
+fn below(handle: &str) -> Result<String, LagoError> {
+    if stays_below(handle) { Ok(handle.to_owned()) } else { Err(LagoError::Handle { handle: printable(handle) }) }
+}
