@@ -29,9 +29,15 @@ cat >"$out/seed/glance.conf" <<END
 connection = sqlite:///$out/seed/glance.sqlite
 END
 keystone="$python $out/lib/bin/keystone-manage --config-file $out/seed/keystone.conf"
-$keystone db_sync
-$keystone fernet_setup --keystone-user "$(id -un)" --keystone-group "$(id -gn)"
-$keystone credential_setup --keystone-user "$(id -un)" --keystone-group "$(id -gn)"
-$keystone bootstrap --bootstrap-password secret
-$python "$out/lib/bin/glance-manage" --config-file "$out/seed/glance.conf" db_sync
-rm "$out/seed/"*.conf
+databases() {
+	$keystone db_sync
+	$keystone fernet_setup --keystone-user "$(id -un)" --keystone-group "$(id -gn)"
+	$keystone credential_setup --keystone-user "$(id -un)" --keystone-group "$(id -gn)"
+	$keystone bootstrap --bootstrap-password secret
+	$python "$out/lib/bin/glance-manage" --config-file "$out/seed/glance.conf" db_sync
+}
+# Each of a hundred migrations is worth a line to them.
+set -E
+trap 'cat "$out/log" >&2' ERR
+databases >"$out/log" 2>&1
+rm "$out/seed/"*.conf "$out/log"
