@@ -14,6 +14,7 @@ mod cri;
 mod demo;
 mod image;
 mod kubelet;
+mod mapping;
 mod matrix;
 mod net;
 mod node;
@@ -41,6 +42,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(image::cases())
         .chain(cri::cases())
         .chain(kubelet::CASES.iter().copied())
+        .chain(mapping::CASES.iter().copied())
         .collect()
 });
 

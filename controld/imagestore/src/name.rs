@@ -20,7 +20,7 @@ mod digest;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use digest::is_hex;
+pub(crate) use digest::{hex, is_hex};
 pub use digest::{Algorithm, Digest, ImageId};
 
 /// Longest name (domain and path), in bytes.
