@@ -16,17 +16,40 @@ const CUT: [Step; 6] = [Step::Data, Step::Meta, Step::Ref, Step::Link, Step::Ret
 
 #[derive(Debug, Clone)]
 enum Op {
-    Pull { handler: usize, name: usize, content: usize },
+    Pull {
+        handler: usize,
+        name: usize,
+        content: usize,
+    },
     /// The same, cut off behind a step; then a restart.
-    Cut { handler: usize, name: usize, content: usize, step: usize },
-    Remove { handler: Option<usize>, name: usize },
-    Gc { orphans: bool },
-    Lease { holder: usize, content: usize },
-    Release { holder: usize },
+    Cut {
+        handler: usize,
+        name: usize,
+        content: usize,
+        step: usize,
+    },
+    Remove {
+        handler: Option<usize>,
+        name: usize,
+    },
+    Gc {
+        orphans: bool,
+    },
+    Lease {
+        holder: usize,
+        content: usize,
+    },
+    Release {
+        holder: usize,
+    },
     /// A byte of the file turns, and somebody verifies.
-    Rot { content: usize },
+    Rot {
+        content: usize,
+    },
     /// A restart, with or without the second handler in the configuration.
-    Restart { second: bool },
+    Restart {
+        second: bool,
+    },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -218,7 +241,8 @@ proptest! {
                         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("set");
                         fs::write(&path, bytes).expect("written");
                         let verified = bed.shelf().verify(&id).expect("read").expect("there");
-                        prop_assert!(matches!(verified.verdict, Verdict::Corrupt { .. }));
+                        let corrupt = matches!(verified.verdict, Verdict::Corrupt { .. });
+                        prop_assert!(corrupt, "{:?}", verified);
                     }
                     model.names.retain(|_, of| *of != content);
                     model.present.remove(&content);
