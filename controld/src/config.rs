@@ -201,6 +201,7 @@ impl Config {
             ("libvirt_log_dir", Some(&self.libvirt_log_dir)),
             ("vmwrapper", Some(&self.vmwrapper)),
             ("images.dir", self.images.dir.as_ref()),
+            ("images.kubeconfig", self.images.kubeconfig.as_ref()),
             ("images.translations_dir", Some(&self.images.translations_dir)),
         ] {
             if path.is_some_and(|path| !path.is_absolute()) {

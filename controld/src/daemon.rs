@@ -29,6 +29,7 @@ use crate::error::Chain;
 use crate::gate::Gates;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
+use crate::mapping;
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
 use crate::tap::Tap;
@@ -69,6 +70,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     let instance = instance(&store).await?;
     let node_rebooted = node_rebooted(&store).await?;
     let images = Images::open(&config)?;
+    let _watching = mapping::start(&config.images, images.mappings()).await;
     let volumes = Volumes::open(config.state_dir.join("volumes"))?;
     let hub = Hub::bind(&config).await?;
     let (hypervisor, events) =
@@ -245,7 +247,8 @@ fn signalled() -> std::io::Result<impl Future<Output = ()>> {
 }
 
 fn init_log(config: &LogConfig) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.level)?;
+    // kube tells every failed request as an error of its own; the watch tells once what it means.
+    let filter = tracing_subscriber::EnvFilter::try_new(format!("kube_client=off,{}", config.level))?;
     let colours = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     match config.format {

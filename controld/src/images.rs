@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use imagestore::{ErrorKind, FsUsage, Image, ImageId, PullError, PullRequest, Store, StoreError};
+use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError};
 
 use crate::config::Config;
 use crate::config::images::{HandlerConfig, Offline, Protocol};
@@ -15,6 +15,7 @@ use crate::model::Layer;
 #[derive(Debug, Clone)]
 pub struct Images {
     store: Store,
+    mappings: Mappings,
 }
 
 impl Images {
@@ -23,11 +24,19 @@ impl Images {
     /// # Errors
     /// When its directory cannot be had, or another process has it.
     pub fn open(config: &Config) -> Result<Self> {
-        let store = Store::open(for_store(config)).map_err(|cause| store_failed("image store not opened", cause))?;
+        let wanted = for_store(config);
+        let mappings = wanted.mappings.clone();
+        let store = Store::open(wanted).map_err(|cause| store_failed("image store not opened", cause))?;
         for finding in store.findings() {
             tracing::warn!(path = %finding.path.display(), removed = finding.removed, what = finding.what, "in the image store");
         }
-        Ok(Self { store })
+        Ok(Self { store, mappings })
+    }
+
+    /// Rules for names that somebody else pushes.
+    #[must_use]
+    pub fn mappings(&self) -> &Mappings {
+        &self.mappings
     }
 
     /// The store itself, for those who look after it.

@@ -26,6 +26,10 @@ pub struct ImagesConfig {
     pub regexp_translations: bool,
     /// Whether rules are also taken from the cluster's VirtletImageMapping objects.
     pub kube_mappings: bool,
+    /// How to reach the cluster; default as `kubectl` finds it, then as a pod does.
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace whose objects count.
+    pub kube_namespace: String,
     /// Prefixes of names that are taken off before translation, one at most.
     pub strip_prefixes: Vec<String>,
     /// Directories that `file:` images may come from.
@@ -193,6 +197,8 @@ impl Default for ImagesConfig {
             translations_dir: "/etc/virtlet/images.d".into(),
             regexp_translations: false,
             kube_mappings: false,
+            kubeconfig: None,
+            kube_namespace: "kube-system".into(),
             strip_prefixes: vec!["virtlet.cloud/".into()],
             local_roots: Vec::new(),
             allow_raw: false,
