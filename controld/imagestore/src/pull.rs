@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 
 use crate::config::Limits;
-use crate::inspect::{self, DiskFormat, Policy};
+use crate::inspect::{self, DiskFormat, Expected, Policy};
 use crate::name::{Algorithm, Digest, ImageId, Version, hex};
 use crate::net::{Auth, Validators};
 use crate::provider::{Choice, Covers, HashAlg, ImageHash, Promise, ProviderError, Registry, RemoteImage, Want};
@@ -171,7 +171,8 @@ impl Puller {
         };
         if let Some(choice) = self.by_name(order, &name).await.map_err(nowhere)? {
             let by = format!("provider `{}`", choice.provider.id());
-            return Ok(Found { choice, by, digest: None });
+            let declared = choice.image.metadata.format;
+            return Ok(Found { choice, by, digest: None, declared });
         }
         if let Some(provider) = &order.provider {
             return Err(nowhere(ProviderError::NotFound { provider: provider.clone(), name }));
@@ -206,7 +207,7 @@ impl Puller {
     }
 
     async fn resolve(&self, order: &Order, translated: Translated) -> Result<Found, PullError> {
-        let Translated { locator, digest, .. } = translated;
+        let Translated { locator, digest, format } = translated;
         let failed = |cause: DownloadError| PullError::Download {
             image: order.key.image.clone(),
             url: locator.to_string(),
@@ -217,7 +218,8 @@ impl Puller {
         if order.providers.as_ref().is_some_and(|allowed| !allowed.contains(choice.provider.id())) {
             return Err(failed(DownloadError::NotServed { provider: choice.provider.id().to_owned() }));
         }
-        Ok(Found { choice, by: locator.by().to_owned(), digest })
+        let declared = format.and_then(format_named).or(choice.image.metadata.format);
+        Ok(Found { choice, by: locator.by().to_owned(), digest, declared })
     }
 
     /// Has the image of an order on the shelf and under its name.
@@ -227,7 +229,7 @@ impl Puller {
         found: &Found,
         progress: &watch::Sender<Progress>,
     ) -> Result<Image, Arc<DownloadError>> {
-        let Found { choice: Choice { provider, image: remote }, by, digest } = found;
+        let Found { choice: Choice { provider, image: remote }, by, digest, declared } = found;
         let demanded = order.key.image.digest().into_iter().chain(digest).filter_map(promise_of);
         let promises: Vec<_> = remote.promises.iter().cloned().chain(demanded).collect();
         let place = place(provider.id(), remote);
@@ -242,8 +244,10 @@ impl Puller {
             true => None,
             false => self.known_at(&place).await?,
         };
-        let key = format!("{place} {} {:?}", order.want.platform, promises);
-        let job = Job { provider: provider.clone(), remote: remote.clone(), known, key: key.clone(), promises };
+        let key = format!("{place} {} {promises:?} {declared:?}", order.want.platform);
+        let expected = Expected { declared: *declared, ..self.policy.into() };
+        let (provider, remote) = (provider.clone(), remote.clone());
+        let job = Job { provider, remote, known, expected, key: key.clone(), promises };
         let flight = self.flights.join(&format!("{key} {} {}", order.force, fingerprint(&order.want)), |told| {
             let (this, job) = (self.clone(), Arc::new(job));
             tracing::info!(image = %order.key.image, from = job.remote.shown, by, "pull started");
@@ -313,7 +317,7 @@ impl Puller {
 
     /// Judges what came, and puts it on the shelf.
     fn shelve(&self, job: &Job, received: Received) -> Result<Hold, DownloadError> {
-        let verdict = inspect::check_file(received.part.file(), received.length, self.policy);
+        let verdict = inspect::check_file(received.part.file(), received.length, job.expected);
         let info = verdict.map_err(DownloadError::Reread)??;
         let aliases = job.remote.promises.iter().map(|promise| Alias {
             hash: promise.hash.to_string(),
@@ -359,6 +363,13 @@ struct Found {
     by: String,
     /// What the rule demands.
     digest: Option<Digest>,
+    /// What the rule or the provider says that it is.
+    declared: Option<DiskFormat>,
+}
+
+/// A declared format that is taken as it is.
+fn format_named(name: &str) -> Option<DiskFormat> {
+    [DiskFormat::Qcow2, DiskFormat::Raw].into_iter().find(|format| format.to_string() == name)
 }
 
 /// Identity of a place where bytes are. Its parts may be secret.
