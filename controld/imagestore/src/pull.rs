@@ -28,6 +28,7 @@ mod download;
 mod error;
 mod flight;
 mod hosts;
+mod lanes;
 mod progress;
 mod source;
 
@@ -86,7 +87,7 @@ pub(crate) struct Puller {
     policy: Policy,
     limits: Limits,
     slots: Semaphore,
-    hosts: Hosts,
+    hosts: Arc<Hosts>,
     flights: Arc<Flights<String, Result<Landed, Arc<DownloadError>>>>,
 }
 
@@ -106,7 +107,7 @@ impl Puller {
         limits: Limits,
     ) -> Self {
         let slots = Semaphore::new(limits.downloads.clamp(1, Semaphore::MAX_PERMITS));
-        Self { shelf, translator, registry, policy, limits, slots, hosts: Hosts::default(), flights: Arc::default() }
+        Self { shelf, translator, registry, policy, limits, slots, hosts: Arc::default(), flights: Arc::default() }
     }
 
     pub(crate) fn translator(&self) -> &Translator {

@@ -21,6 +21,11 @@ impl Hosts {
         self.of(source)?.acquire_owned().await.ok()
     }
 
+    /// The same if it need not be waited for.
+    pub(super) fn try_enter(&self, source: &Source) -> Option<OwnedSemaphorePermit> {
+        self.of(source)?.try_acquire_owned().ok()
+    }
+
     fn of(&self, source: &Source) -> Option<Arc<Semaphore>> {
         let Source::Http(request) = source else { return None };
         let host = request.url().authority().to_owned();
