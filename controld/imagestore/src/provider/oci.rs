@@ -108,7 +108,7 @@ struct Known {
 
 /// A manifest, and how it was reached.
 struct Chosen {
-    manifest: Manifest,
+    manifest: Box<Manifest>,
     digest: ImageHash,
     /// What the index says that it is for.
     platform: Option<Platform>,
