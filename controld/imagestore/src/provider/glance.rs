@@ -174,7 +174,7 @@ impl Glance {
     async fn ask(&self, url: impl Fn(&Url) -> Url) -> Result<Small, ProviderError> {
         let mut session = self.session(None).await?;
         let mut answer = self.ask_with(&session, &url).await?;
-        if answer.status == StatusCode::UNAUTHORIZED {
+        if answer.status == StatusCode::UNAUTHORIZED && session.token.is_some() {
             session = self.session(Some(&session)).await?;
             answer = self.ask_with(&session, &url).await?;
         }
@@ -243,7 +243,9 @@ impl Glance {
         {
             return self.chosen(&[record], name, want).map(Some);
         }
-        let mut named = self.list(&[("name", &record::exactly(name))]).await?;
+        let filter = record::exactly(name);
+        let filter = filter.as_deref().map(|name| ("name", name));
+        let mut named = self.list(filter.as_slice()).await?;
         named.retain(|record| record.name.as_deref() == Some(name));
         if named.is_empty() { Ok(None) } else { self.chosen(&named, name, want).map(Some) }
     }
@@ -334,6 +336,12 @@ impl Glance {
                     session = self.session(Some(&session)).await?;
                 }
                 Err(FetchError::Status { status: 400, .. }) if ask.from.is_some() => ask = Ask::default(),
+                Ok(Opened::Artifact(mut artifact)) => {
+                    // Without validators, but the hash tells what is put together of different images.
+                    let strong = image.promises.iter().any(|promise| promise.hash.alg().is_strong());
+                    artifact.resumable |= strong && artifact.length.is_some();
+                    return Ok(Opened::Artifact(artifact));
+                }
                 opened => return Ok(opened?),
             }
         }
