@@ -16,6 +16,7 @@ use anyhow::{Context as _, bail, ensure};
 use controld::accel::Accelerator;
 use controld::domain::{self, DomainSpec, WrapperEnv};
 use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor, Way};
+use controld::model::Layer;
 use proto::tap::{QemuUser, Token};
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -97,8 +98,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
             deadline_ms: 1000,
         },
         root,
-        base,
-        base_format: "qcow2".into(),
+        bases: vec![Layer { path: base, format: "qcow2".into() }],
         seed: None,
         console_socket: dir.join("console.sock"),
         console_log: dir.join("console.log"),

@@ -23,6 +23,7 @@ pub mod error;
 mod gate;
 pub mod hypervisor;
 pub mod images;
+pub mod mapping;
 pub mod model;
 pub mod sandbox;
 pub mod seed;

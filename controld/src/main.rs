@@ -25,6 +25,8 @@ enum Command {
     Run,
     /// Read the configuration, say what is wrong with it, and exit
     CheckConfig,
+    /// Print the CustomResourceDefinition of VirtletImageMapping as YAML, for `kubectl apply -f -`
+    Crd,
     /// Print the records of the database as JSON; the daemon must not be running
     DumpState,
 }
@@ -48,6 +50,12 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Run => daemon::main(config)?,
         Command::CheckConfig => {}
+        Command::Crd => {
+            #[expect(clippy::print_stdout, reason = "this is the command's output")]
+            {
+                print!("{}", controld::mapping::crd::definition()?);
+            }
+        }
         Command::DumpState => {
             #[expect(clippy::print_stdout, reason = "this is the command's output")]
             {

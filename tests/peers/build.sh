@@ -1,10 +1,11 @@
 #!/bin/bash
 # Builds the real clients and plugins that the tests use, from their published Go modules, once for each version of this
-# folder, and prints the directory that they are in: crictl, critest, kubelet, and the CNI plugins in cni/.
-# usage: build.sh [cri|cni|kubelet]...   (default: all)
+# folder, and prints the directory that they are in: crictl, critest, kubelet, kube-apiserver with etcd, and the CNI plugins in
+# cni/.
+# usage: build.sh [cri|cni|kubelet|apiserver]...   (default: all)
 #
 # The directory's name is the hash of these files. A program is built aside and renamed when it is whole; two builders
-# wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, and 1.5 GB of Go's own caches.
+# wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, apiserver 3 min, and 1.5 GB of Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
 cache=${VIRTLET_CACHE:-$HOME/.cache/virtlet-rs}/peers
@@ -18,12 +19,13 @@ last() { # PART: the program that is moved into place last
 	cri) echo critest ;;
 	cni) echo cni/vrf ;;
 	kubelet) echo kubelet ;;
-	*) echo "build.sh: no part \`$1\`: cri, cni or kubelet" >&2; exit 64 ;;
+	apiserver) echo kube-apiserver ;;
+	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet or apiserver" >&2; exit 64 ;;
 	esac
 }
 build() { # PART
 	# go rewrites go.mod and go.sum when it feels like it: never those of the clone
-	cp -r cri-tools cni kubernetes "$tmp/"
+	cp -r cri-tools cni kubernetes etcd "$tmp/"
 	mkdir -p "$tmp/out/cni"
 	case $1 in
 	cri)
@@ -34,11 +36,15 @@ build() { # PART
 		(cd "$tmp/cni" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/cni/" github.com/containernetworking/plugins/plugins/{main,meta,ipam}/...)
 		;;
 	kubelet) (cd "$tmp/kubernetes" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" k8s.io/kubernetes/cmd/kubelet) ;;
+	apiserver)
+		(cd "$tmp/etcd" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/etcd" go.etcd.io/etcd/server/v3)
+		(cd "$tmp/kubernetes" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" k8s.io/kubernetes/cmd/kube-apiserver)
+		;;
 	esac
 }
 
 missing=
-for part in "${@:-cri cni kubelet}"; do
+for part in "${@:-cri cni kubelet apiserver}"; do
 	for one in $part; do
 		program=$(last "$one")
 		[ -e "$out/$program" ] || missing="$missing $one"

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::net::NetConfig;
-use crate::translate::Protocol;
+use crate::translate::{Mappings, Protocol};
 
 /// Settings of a store. [`Config::new`] has the defaults.
 #[derive(Debug, Clone)]
@@ -17,8 +17,12 @@ pub struct Config {
     pub protocol: Protocol,
     /// Whether a name without a rule is taken for a URL; default true.
     pub allow_untranslated: bool,
+    /// Whether rules by regexp are used; default false.
+    pub regexp_translations: bool,
     /// Directory of translation files; default none.
     pub translations_dir: Option<PathBuf>,
+    /// Rules that are pushed, which come before those of files; default none.
+    pub mappings: Mappings,
     /// Whether bytes of no known format are taken as a raw disk; default false.
     pub allow_raw: bool,
     /// Limits.
@@ -55,7 +59,9 @@ impl Config {
             strip_prefixes: vec!["virtlet.cloud/".into()],
             protocol: Protocol::Https,
             allow_untranslated: true,
+            regexp_translations: false,
             translations_dir: None,
+            mappings: Mappings::default(),
             allow_raw: false,
             limits: Limits::default(),
             net: NetConfig::default(),

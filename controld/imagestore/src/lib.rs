@@ -42,4 +42,9 @@ pub use provider::LocatorError;
 pub use pull::{DownloadError, Progress, PullError};
 pub use shelf::{DiskError, Finding, FsUsage, Image};
 pub use store::{Store, StoreError};
-pub use translate::{DirError, FileError, Problem, Protocol, RuleError, TranslateError};
+#[doc(hidden)]
+pub use translate::exercise as exercise_translation;
+pub use translate::{
+    DirError, FileError, Mappings, Notice, Origin, OriginKind, Problem, Protocol, RuleError, TemplateError,
+    TranslateError,
+};

@@ -1,50 +1,59 @@
 //! HTTP(S) for all providers: one request at a time, followed through redirects, over connections of its own.
 //!
 //! ```text
-//! Request + Ask --> [redirect loop: address policy, TLS, one GET] --> range::judge --> Opened / Small
+//! Request + Ask --> [retry: [hops: [dial: proxy, address policy, TLS] --> answer]] --> range::judge --> Opened / Small
 //! ```
 //!
 //! Invariants: every wait has a deadline ([`Timeouts`]); whatever a caller put into a request goes to the origin of its
 //! URL alone, and no secret into an error; a body is what came over the wire, never decoded; a body that is not whole
 //! ends in an error; no connection goes to an address that [`NetPolicy`] denies.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use http_body_util::Full;
-use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION,
-    TRANSFER_ENCODING, USER_AGENT,
-};
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use serde::de::DeserializeOwned;
-use url::{Position, Url};
+use tokio::time::{Instant, timeout_at};
 
+use crate::name::printable;
 use crate::provider::redacted;
 
 mod address;
 mod answer;
 mod artifact;
+mod der;
 mod dial;
 mod error;
+mod hops;
+mod io;
+mod proxy;
 mod range;
 mod request;
+mod retry;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod transport;
 
 pub use address::NetPolicy;
-use answer::Answer;
 pub use artifact::{Artifact, Body, Opened, Small};
 use dial::Dialer;
 pub use error::FetchError;
+use hops::Reply;
+pub use proxy::{EnvProxies, ProxyError};
 use range::{Range, Verdict};
 pub(crate) use request::decoded;
 pub use request::{Ask, Auth, Request, Resume, Validators};
+use retry::Outcome;
+pub use retry::Retries;
+pub use tls::CertificateError;
 pub use transport::{CertificateSpec, Transport, TransportError, TransportSpec};
 
 /// Largest status line and headers.
 const MAX_HEAD: usize = 64 * 1024;
+const USER_AGENT: &str = concat!("virtlet-rs/", env!("CARGO_PKG_VERSION"));
 
 /// Deadlines of a download.
 #[derive(Debug, Clone, Copy)]
@@ -79,26 +88,33 @@ pub struct NetConfig {
     pub extra_ca: Vec<PathBuf>,
     /// Where to.
     pub policy: NetPolicy,
+    /// By which proxies, if a profile says nothing.
+    pub proxies: EnvProxies,
+    /// How often to ask again.
+    pub retries: Retries,
+}
+
+/// Until when a whole request must be done.
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    /// How long that was from its beginning.
+    limit: Duration,
 }
 
 /// What speaks for all providers.
 #[derive(Debug)]
 pub struct Client {
     timeouts: Timeouts,
+    retries: Retries,
     dialer: Dialer,
-}
-
-/// An answer and where it came from.
-struct Reply {
-    url: Url,
-    answer: Answer,
 }
 
 impl Client {
     /// A client that keeps to `config`.
     #[must_use]
     pub fn new(config: NetConfig) -> Self {
-        Self { timeouts: config.timeouts, dialer: Dialer::new(config) }
+        Self { timeouts: config.timeouts, retries: config.retries, dialer: Dialer::new(config) }
     }
 
     /// Asks for bytes of any amount.
@@ -109,12 +125,16 @@ impl Client {
         let known = ask.known.as_ref();
         let mut range = Range::of(ask);
         loop {
-            let Reply { url, answer } = self.ask(request, range::headers(known, range.as_ref())).await?;
+            let conditions = range::headers(known, range.as_ref());
+            let attempt = |deadline| self.follow(request, &conditions, deadline);
+            let reply =
+                self.repeat(request, attempt, |Reply { answer, .. }| (answer.status(), answer.headers())).await?;
+            let Reply { url, answer } = reply;
             let (status, headers, announced) = (answer.status(), answer.headers(), answer.length());
             let verdict = range::judge(status, headers, announced, known, range.as_ref())?;
-            let (from, length) = match verdict {
+            let (from, bytes, length) = match verdict {
                 Some(Verdict::Unchanged) => return Ok(Opened::Unchanged),
-                Some(Verdict::Body { from, length }) => (from, length),
+                Some(Verdict::Body { from, bytes, length }) => (from, bytes, length),
                 // Once: without a range there is no such verdict.
                 Some(Verdict::FromStart) => {
                     range = None;
@@ -134,7 +154,7 @@ impl Client {
                 web_page: headers.get(CONTENT_TYPE).is_some_and(is_html),
                 resumable: length.is_some() && range::is_resumable(status, headers, &validators),
                 validators,
-                body: Box::new(answer.into_body()),
+                body: answer.into_body(bytes),
             }));
         }
     }
@@ -149,10 +169,23 @@ impl Client {
         limit: usize,
         known: Option<&Validators>,
     ) -> Result<Small, FetchError> {
-        let Reply { url, answer } = self.ask(request, range::headers(known, None)).await?;
+        let conditions = range::headers(known, None);
+        let attempt = |deadline| self.small_once(request, limit, &conditions, deadline);
+        self.repeat(request, attempt, |Small { status, headers, .. }| (*status, headers)).await
+    }
+
+    async fn small_once(
+        &self,
+        request: &Request,
+        limit: usize,
+        conditions: &HeaderMap,
+        deadline: Option<Deadline>,
+    ) -> Result<Small, FetchError> {
+        let Reply { url, answer } = self.follow(request, conditions, deadline).await?;
         let (status, headers) = (answer.status(), answer.headers().clone());
         refuse_encoding(&headers)?;
-        let mut body = answer.into_body();
+        let announced = answer.length();
+        let mut body = answer.into_body(announced);
         let mut bytes = vec![0; limit.saturating_add(1).min(64 * 1024)];
         let mut filled = 0;
         loop {
@@ -184,86 +217,58 @@ impl Client {
         serde_json::from_slice(&body).map_err(|cause| FetchError::Json { url: redacted(&url), cause })
     }
 
-    /// Sends a request, and sends it again to wherever the answers lead.
-    async fn ask(&self, request: &Request, conditions: HeaderMap) -> Result<Reply, FetchError> {
-        let transport = request.transport();
-        let mut private = Some(request.private_headers()?);
-        let mut url = request.url().clone();
-        for _hop in 0..=transport.max_redirects {
-            let answer = self.send(request, &url, private.as_ref(), &conditions).await?;
-            if !is_redirect(answer.status()) || request.method() == Method::POST {
-                return Ok(Reply { url, answer });
-            }
-            let target = redirect_target(&url, answer.headers(), transport.allow_downgrade)?;
-            if target.origin() != url.origin() {
-                // For good: who was redirected back may have been redirected to anything there.
-                private = None;
-            }
-            url = target;
-        }
-        Err(FetchError::Redirects { limit: transport.max_redirects })
-    }
-
-    async fn send(
+    /// Attempts something until it is done, or another attempt is no use. Only what changes nothing is done twice.
+    async fn repeat<T, F: Future<Output = Result<T, FetchError>>>(
         &self,
         request: &Request,
-        url: &Url,
-        private: Option<&HeaderMap>,
-        conditions: &HeaderMap,
-    ) -> Result<Answer, FetchError> {
-        let io = self.dialer.dial(url).await?;
-        let mut sent = hyper::Request::new(Full::new(request.body().clone()));
-        *sent.method_mut() = request.method().clone();
-        *sent.uri_mut() = url[Position::BeforePath..Position::AfterQuery].parse().map_err(FetchError::Uri)?;
-        let headers = sent.headers_mut();
-        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
-        if let Some(private) = private {
-            headers.extend(private.clone());
+        attempt: impl Fn(Option<Deadline>) -> F,
+        answered: impl Fn(&T) -> (StatusCode, &HeaderMap),
+    ) -> Result<T, FetchError> {
+        let deadline = request.transport().timeout.map(|limit| Deadline { at: Instant::now() + limit, limit });
+        let mut done = 0;
+        loop {
+            let result = match deadline {
+                Some(Deadline { at, limit }) => {
+                    timeout_at(at, attempt(deadline)).await.unwrap_or(Err(FetchError::Timeout { limit }))
+                }
+                None => attempt(None).await,
+            };
+            let outcome = match &result {
+                Ok(answer) => {
+                    let (status, headers) = answered(answer);
+                    Outcome::Answered { status, headers }
+                }
+                Err(error) => Outcome::Failed(error),
+            };
+            let wait = self.retries.wait(done, &outcome, SystemTime::now(), random());
+            match wait.filter(|_| request.is_safe()) {
+                Some(wait) if deadline.is_none_or(|deadline| Instant::now() + wait < deadline.at) => {
+                    tracing::debug!(?request, ?outcome, ?wait, "asked again later");
+                    drop(result);
+                    tokio::time::sleep(wait).await;
+                    done += 1;
+                }
+                _ => return result,
+            }
         }
-        headers.extend(conditions.clone());
-        headers.insert(HOST, host(url)?);
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("virtlet-rs/", env!("CARGO_PKG_VERSION"))));
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        // So that the server's close shows where its answer ends.
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        Answer::to(sent, io, self.timeouts).await
     }
 }
 
-fn is_redirect(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+/// Spreads those who wait. Every hasher of the standard library has a key of its own.
+fn random() -> u16 {
+    let [low, high, ..] = RandomState::new().hash_one(0).to_le_bytes();
+    u16::from_le_bytes([low, high])
 }
 
-/// Where a redirect leads, if it may be followed.
-fn redirect_target(from: &Url, headers: &HeaderMap, allow_downgrade: bool) -> Result<Url, FetchError> {
-    let from_shown = || redacted(from);
-    let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
-    let target = location.and_then(|location| from.join(location).ok());
-    let Some(target) = target else { return Err(FetchError::Location { url: from_shown() }) };
-    match (from.scheme(), target.scheme()) {
-        ("https", "http") if !allow_downgrade => {
-            Err(FetchError::Downgrade { url: from_shown(), target: redacted(&target) })
-        }
-        // Credentials that a server invents are no credentials that the operator gave.
-        (_, "http" | "https") => Ok(Request::get(target).url().clone()),
-        (_, scheme) => Err(FetchError::RedirectScheme { url: from_shown(), scheme: scheme.to_owned() }),
-    }
-}
-
-fn host(url: &Url) -> Result<HeaderValue, FetchError> {
-    HeaderValue::try_from(&url[Position::BeforeHost..Position::AfterPort]).map_err(FetchError::Host)
-}
-
-/// Nothing is ever decoded because a header says so.
+/// Nothing is ever decoded because a header says so, but for chunks.
 fn refuse_encoding(headers: &HeaderMap) -> Result<(), FetchError> {
-    let encoding = headers.get_all(CONTENT_ENCODING).iter().find(|value| {
-        let value = value.as_bytes().trim_ascii();
-        !value.is_empty() && !value.eq_ignore_ascii_case(b"identity")
-    });
-    match encoding {
-        Some(encoding) => {
-            Err(FetchError::Encoded { encoding: crate::name::printable(&String::from_utf8_lossy(encoding.as_bytes())) })
-        }
+    let other = |name: HeaderName, plain: &[u8]| {
+        let mut values = headers.get_all(&name).iter().map(|value| value.as_bytes().trim_ascii());
+        let value = values.find(|value| !value.is_empty() && !value.eq_ignore_ascii_case(plain))?;
+        Some(FetchError::Encoded { encoding: format!("{name}: {}", printable(&String::from_utf8_lossy(value))) })
+    };
+    match other(CONTENT_ENCODING, b"identity").or_else(|| other(TRANSFER_ENCODING, b"chunked")) {
+        Some(error) => Err(error),
         None => Ok(()),
     }
 }

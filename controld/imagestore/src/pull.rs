@@ -14,9 +14,9 @@ use crate::inspect::{self, HEAD, Policy, Refusal};
 use crate::intake::{Intake, IntakeError};
 use crate::name::{Algorithm, Digest, ImageId, ImageRef, NameError};
 use crate::net::{Artifact, Ask, FetchError, Opened};
-use crate::provider::{Choice, Locator, ProviderError, Registry, Want};
+use crate::provider::{Choice, Locator, Platform, ProviderError, Registry, Want};
 use crate::shelf::{DiskError, Image, Origin, Received, Shelf, free};
-use crate::translate::{TranslateError, Translator};
+use crate::translate::{TranslateError, Translator, Wanted};
 
 mod flight;
 
@@ -148,7 +148,8 @@ impl PullError {
             Self::Name { .. } => ErrorKind::InvalidName,
             Self::OnlyDigest { .. } => ErrorKind::NotFound,
             Self::Translate { cause, .. } => match cause {
-                TranslateError::Untranslated { .. } => ErrorKind::NotFound,
+                TranslateError::Untranslated { .. } | TranslateError::Platform { .. } => ErrorKind::NotFound,
+                TranslateError::Property { .. } => ErrorKind::InvalidName,
                 TranslateError::Url { .. } => ErrorKind::InvalidName,
                 TranslateError::Rules(_) => ErrorKind::Internal,
             },
@@ -207,9 +208,13 @@ impl Puller {
         let _slot = self.slots.acquire().await.ok();
         let translated = {
             let (this, name) = (self.clone(), image.name().clone());
-            off_reactor(&image, move || this.translator.translate(&name)).await?
+            off_reactor(&image, move || {
+                let platform = Platform::default();
+                this.translator.translate(&name, &Wanted { handler: "", platform: &platform, configs: None })
+            })
+            .await?
         };
-        let locator = translated.map_err(|cause| PullError::Translate { image: image.clone(), cause })?;
+        let locator = translated.map_err(|cause| PullError::Translate { image: image.clone(), cause })?.locator;
         tracing::info!(%image, url = %locator, by = locator.by(), "pull started");
         let failed = |cause| PullError::Download {
             image: image.clone(),

@@ -14,7 +14,7 @@ use crate::net::Client;
 use crate::provider::{Http, LocalFiles, Registry};
 use crate::pull::{Flights, Progress, PullError, Puller, only_digest};
 use crate::shelf::{self, Disk, DiskError, Finding, FsUsage, Image, MAX_HOLDER, Shelf, is_holder, usage};
-use crate::translate::{Problem, RuleDir, Translator};
+use crate::translate::{Problem, Translator};
 
 /// Why the store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -80,13 +80,13 @@ impl Store {
 
     fn open_with(config: Config, after: shelf::Hook) -> Result<Self, StoreError> {
         let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, after)?);
-        let rules = config.translations_dir.map(|dir| RuleDir::new(dir, config.protocol));
+        let translator = Translator::of(&config);
         let client = Arc::new(Client::new(config.net));
         let registry =
             Registry::new(vec![Arc::new(Http::new(client)), Arc::new(LocalFiles::new(config.local_roots))], false);
         let puller = Puller {
             shelf: shelf.clone(),
-            translator: Translator::new(config.strip_prefixes, config.protocol, config.allow_untranslated, rules),
+            translator,
             registry,
             policy: Policy { allow_raw: config.allow_raw, max_virtual_size: config.limits.virtual_size },
             max_artifact: config.limits.artifact,

@@ -1,27 +1,45 @@
 //! From a name to a URL: translation rules, and the default rule for names that no rule covers.
 //!
-//! The store asks at every pull; the directory of rules is looked at each time and read again when it changed, so an
-//! edit acts at once. A file that cannot be used is left out as a whole and reported; it never disables another file.
+//! ```text
+//! sources (directory, pushed mappings) -> sets of configurations -> one table -> rule -> URL, transport, digest, format
+//! ```
 //!
-//! Which rule wins does not depend on the order of reading: the longest prefix, then the file's name by bytes, then
-//! the place in the file.
+//! The store asks at every pull; a source whose rules did not change says so cheaply, so an edit acts at once. What
+//! cannot be used of a configuration is left out and reported; it never disables another one.
+//!
+//! Which rule wins does not depend on the order of reading: see [`table`].
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use url::Url;
-
-use crate::name::ImageName;
+use crate::config::Config;
+use crate::name::{Digest, ImageName};
 use crate::net::Transport;
-use crate::provider::{Locator, LocatorError};
+use crate::provider::{Locator, LocatorError, Platform};
 
 mod dir;
+mod exercise;
 mod file;
+mod mappings;
+mod platform;
+mod profile;
+mod source;
+mod table;
+mod template;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use dir::RuleDir;
-pub use dir::{DirError, Problem};
+pub use dir::DirError;
+use dir::RuleDir;
+pub use exercise::exercise;
 pub use file::{FileError, RuleError};
+pub use mappings::Mappings;
+pub use source::{Notice, Origin, OriginKind, Problem};
+pub(crate) use source::{RuleSet, RuleSource};
+pub(crate) use table::RuleConfig;
+use table::RuleTable;
+pub use template::TemplateError;
+use template::{Missing, url_of};
 
 /// Scheme put before names and URLs that have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,128 +70,200 @@ pub enum TranslateError {
         name: String,
     },
     /// The name makes no URL.
-    #[error("`{name}` makes no URL; add a translation rule")]
+    #[error("`{name}` makes no URL by {by}; add a translation rule or mend it")]
     Url {
         /// The name without prefix.
         name: String,
+        /// The rule.
+        by: String,
         /// Why not.
         #[source]
         cause: LocatorError,
+    },
+    /// The rule names other platforms.
+    #[error("{by} has no `{name}` for {wanted}, only for {}", available.join(", "))]
+    Platform {
+        /// The name without prefix.
+        name: String,
+        /// The rule.
+        by: String,
+        /// What was wanted.
+        wanted: String,
+        /// What there is.
+        available: Vec<String>,
+    },
+    /// The rule's URL needs to know more of the platform.
+    #[error("{by} wants `{{{property}}}`, and platform {wanted} has none; name the URL under `platforms`")]
+    Property {
+        /// The rule.
+        by: String,
+        /// What was wanted.
+        wanted: String,
+        /// The placeholder.
+        property: &'static str,
     },
     /// The rules cannot be read at all. Not taken for "no rules": the default rule might name another server.
     #[error("translation rules not readable")]
     Rules(#[from] DirError),
 }
 
-/// One file's rules.
+/// Who asks for a name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// The runtime handler, by its real name.
+    pub(crate) handler: &'a str,
+    /// What the image is to run on.
+    pub(crate) platform: &'a Platform,
+    /// The configurations that this handler is confined to, if it is.
+    pub(crate) configs: Option<&'a BTreeSet<String>>,
+}
+
+/// What the rules say of a name.
+#[derive(Debug)]
+pub(crate) struct Translated {
+    /// Where the image is.
+    pub(crate) locator: Locator,
+    /// The digest that the image as it is stored must have.
+    pub(crate) digest: Option<Digest>,
+    /// The format that it is declared to have: qcow2, raw, vmdk, vhd, vhdx or vdi.
+    pub(crate) format: Option<&'static str>,
+}
+
+/// How names are translated.
 #[derive(Debug, Clone)]
-pub(crate) struct RuleFile {
-    /// Name of the file.
-    pub(crate) file: String,
-    /// Without the slash at its end; empty for none.
-    pub(crate) prefix: String,
-    /// In the file's order.
-    pub(crate) rules: Vec<Rule>,
-}
-
-/// A fixed name and its URL.
-#[derive(Debug, Clone)]
-pub(crate) struct Rule {
-    /// Place in the file, from 1.
-    pub(crate) place: usize,
-    pub(crate) name: String,
-    pub(crate) url: Url,
-}
-
-/// All rules, in the order in which they are asked.
-#[derive(Debug, Default)]
-pub(crate) struct RuleTable {
-    files: Vec<RuleFile>,
-}
-
-impl RuleTable {
-    pub(crate) fn new(mut files: Vec<RuleFile>) -> Self {
-        files.sort_by(|a, b| b.prefix.len().cmp(&a.prefix.len()).then_with(|| a.file.cmp(&b.file)));
-        Self { files }
-    }
-
-    /// The rule for `name`, which is without strip-prefix, tag and digest.
-    fn find(&self, name: &str) -> Option<(&RuleFile, &Rule)> {
-        self.files.iter().find_map(|file| {
-            let rest = match file.prefix.as_str() {
-                "" => name,
-                prefix => name.strip_prefix(prefix)?.strip_prefix('/')?,
-            };
-            file.rules.iter().find(|rule| rule.name == rest).map(|rule| (file, rule))
-        })
-    }
+struct TranslateConfig {
+    /// Prefixes of names that are taken off, one at most.
+    strip_prefixes: Vec<String>,
+    /// Scheme of names without a rule, and of URLs without one.
+    protocol: Protocol,
+    /// Whether a name without a rule is taken for a URL.
+    allow_untranslated: bool,
+    /// Whether rules by regexp are used.
+    regexps: bool,
+    /// The platform that the `url` of a rule with `platforms` is for.
+    platform: Platform,
 }
 
 /// What translates names.
 #[derive(Debug)]
 pub(crate) struct Translator {
-    strip_prefixes: Vec<String>,
-    protocol: Protocol,
-    allow_untranslated: bool,
-    rules: Option<RuleDir>,
+    config: TranslateConfig,
+    sources: Vec<Arc<dyn RuleSource>>,
+    last: Mutex<Last>,
+}
+
+/// The rules as they were last asked for.
+#[derive(Debug, Default)]
+struct Last {
+    sets: Vec<Arc<RuleSet>>,
+    table: Arc<RuleTable>,
 }
 
 impl Translator {
-    pub(crate) fn new(
-        mut strip_prefixes: Vec<String>,
-        protocol: Protocol,
-        allow_untranslated: bool,
-        rules: Option<RuleDir>,
-    ) -> Self {
-        for prefix in &mut strip_prefixes {
+    /// As a store is told: what is pushed, and the directory.
+    pub(crate) fn of(config: &Config) -> Self {
+        let mut sources: Vec<Arc<dyn RuleSource>> = vec![Arc::new(config.mappings.clone())];
+        if let Some(dir) = &config.translations_dir {
+            sources.push(Arc::new(RuleDir::new(dir.clone())));
+        }
+        let config = TranslateConfig {
+            strip_prefixes: config.strip_prefixes.clone(),
+            protocol: config.protocol,
+            allow_untranslated: config.allow_untranslated,
+            regexps: config.regexp_translations,
+            platform: Platform::default(),
+        };
+        Self::new(config, sources)
+    }
+
+    fn new(mut config: TranslateConfig, sources: Vec<Arc<dyn RuleSource>>) -> Self {
+        let prefixes = &mut config.strip_prefixes;
+        for prefix in prefixes.iter_mut() {
             prefix.truncate(prefix.trim_end_matches('/').len());
         }
-        strip_prefixes.retain(|prefix| !prefix.is_empty());
+        prefixes.retain(|prefix| !prefix.is_empty());
         // The longest that fits is stripped, and only once.
-        strip_prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.len()));
-        Self { strip_prefixes, protocol, allow_untranslated, rules }
+        prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.len()));
+        Self { config, sources, last: Mutex::default() }
     }
 
-    /// Where the image of that name is. Reads files: to be called off the reactor.
-    pub(crate) fn translate(&self, name: &ImageName) -> Result<Locator, TranslateError> {
-        let table = match &self.rules {
-            Some(rules) => rules.current()?,
-            None => Arc::default(),
-        };
-        self.translate_by(&table, name)
-    }
-
-    /// What is wrong with the rule files as they were last read.
-    pub(crate) fn problems(&self) -> Vec<Problem> {
-        self.rules.as_ref().map(RuleDir::problems).unwrap_or_default()
-    }
-
-    fn translate_by(&self, table: &RuleTable, name: &ImageName) -> Result<Locator, TranslateError> {
-        let name = self.stripped(name.as_str());
-        if let Some((file, rule)) = table.find(name) {
-            let by = format!("rule {} (`{}`) of `{}`", rule.place, rule.name, file.file);
-            return Ok(Locator::new(rule.url.clone(), by, Transport::plain()));
+    /// Where the image of that name is: by a rule, else by the default rule. Reads files: to be called off the reactor.
+    pub(crate) fn translate(&self, name: &ImageName, wanted: &Wanted<'_>) -> Result<Translated, TranslateError> {
+        match self.by_rule(name, wanted)? {
+            Some(translated) => Ok(translated),
+            None => self.by_default(name),
         }
-        if !self.allow_untranslated {
+    }
+
+    /// Where a rule says that the image of that name is. `None` if there is no rule for it. Reads files.
+    pub(crate) fn by_rule(&self, name: &ImageName, wanted: &Wanted<'_>) -> Result<Option<Translated>, TranslateError> {
+        let table = self.table()?;
+        let name = self.stripped(name.as_str());
+        let Some(found) = table.find(name, wanted, self.config.regexps) else { return Ok(None) };
+        let by = found.by();
+        let Some(target) = found.target(wanted.platform, &self.config.platform) else {
+            let (name, wanted, available) = (name.to_owned(), wanted.platform.to_string(), found.platforms());
+            return Err(TranslateError::Platform { name, by, wanted, available });
+        };
+        let url = match target.url.fill(found.groups.as_ref(), wanted.platform) {
+            Ok(url) => url,
+            Err(Missing(property)) => {
+                return Err(TranslateError::Property { by, wanted: wanted.platform.to_string(), property });
+            }
+        };
+        let url = url_of(&url, self.config.protocol).map_err(|cause| TranslateError::Url {
+            name: name.to_owned(),
+            by: by.clone(),
+            cause,
+        })?;
+        let locator = Locator::new(url, by, found.transport().clone());
+        Ok(Some(Translated { locator, digest: target.digest.clone(), format: found.format() }))
+    }
+
+    /// Where the image of a name is that no rule covers: the name is a URL without its scheme.
+    pub(crate) fn by_default(&self, name: &ImageName) -> Result<Translated, TranslateError> {
+        let name = self.stripped(name.as_str());
+        if !self.config.allow_untranslated {
             return Err(TranslateError::Untranslated { name: name.to_owned() });
         }
-        let scheme = self.protocol.scheme();
-        let url = parse_url(&format!("{scheme}://{name}"), self.protocol)
-            .map_err(|cause| TranslateError::Url { name: name.to_owned(), cause })?;
-        Ok(Locator::new(url, format!("default {scheme} rule"), Transport::plain()))
+        let by = format!("default {} rule", self.config.protocol.scheme());
+        let url = url_of(name, self.config.protocol).map_err(|cause| TranslateError::Url {
+            name: name.to_owned(),
+            by: by.clone(),
+            cause,
+        })?;
+        Ok(Translated { locator: Locator::new(url, by, Transport::plain()), digest: None, format: None })
     }
 
+    /// What is wrong with the rules as they were last asked for.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems: Vec<_> = last.sets.iter().flat_map(|set| set.problems.iter().cloned()).collect();
+        if !self.config.regexps {
+            problems.extend(last.sets.iter().flat_map(|set| set.regexps_off()));
+        }
+        problems
+    }
+
+    /// The name as rules see it.
     fn stripped<'a>(&self, name: &'a str) -> &'a str {
-        let rest = self.strip_prefixes.iter().find_map(|prefix| name.strip_prefix(prefix.as_str())?.strip_prefix('/'));
+        let prefixes = &self.config.strip_prefixes;
+        let rest = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix.as_str())?.strip_prefix('/'));
         rest.unwrap_or(name)
     }
-}
 
-/// A URL of a rule or made of a name. One without a scheme gets the configured one.
-fn parse_url(text: &str, protocol: Protocol) -> Result<Url, LocatorError> {
-    if text.contains("://") {
-        Locator::parse_url(text)
-    } else {
-        Locator::parse_url(&format!("{}://{text}", protocol.scheme()))
+    /// The rules of all sources as they are now.
+    fn table(&self) -> Result<Arc<RuleTable>, DirError> {
+        let sets = self.sources.iter().map(|source| source.current()).collect::<Result<Vec<_>, _>>()?;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = last.sets.len() == sets.len() && last.sets.iter().zip(&sets).all(|(a, b)| Arc::ptr_eq(a, b));
+        if !same {
+            if !self.config.regexps {
+                let off = |sets: &[Arc<RuleSet>]| sets.iter().flat_map(|set| set.regexps_off()).collect::<Vec<_>>();
+                source::report(&off(&last.sets), &off(&sets));
+            }
+            *last = Last { table: Arc::new(RuleTable::new(&sets)), sets };
+        }
+        Ok(last.table.clone())
     }
 }

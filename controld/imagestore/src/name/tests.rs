@@ -38,6 +38,33 @@ fn names_are_read_as_they_are_meant() {
         (HEX.into(), format!("id sha256:{HEX}")),
         (format!("sha512:{sha512}"), format!("digest sha512:{sha512}")),
         (format!("x/{HEX}"), format!("ref x/{HEX}:latest")),
+        // What looks like a domain is one only before a slash.
+        ("localhost".into(), "ref localhost:latest".into()),
+        ("localhost/x".into(), "ref localhost/x:latest".into()),
+        ("localhost/localhost/x".into(), "ref localhost/localhost/x:latest".into()),
+        ("LOCALHOST/x".into(), "ref LOCALHOST/x:latest".into()),
+        (
+            "virtlet.cloud/Cirros".into(),
+            "error: upper case in the path component `Cirros`; use a translation alias for such a URL".into(),
+        ),
+        (
+            "x/a.b:80/y".into(),
+            "error: path component `a.b:80` must be lower-case letters and digits, joined by `.`, `_`, `__` or hyphens"
+                .into(),
+        ),
+        ("10.0.0.1".into(), "ref 10.0.0.1:latest".into()),
+        ("[::ffff:10.0.0.1]/x".into(), "ref [::ffff:10.0.0.1]/x:latest".into()),
+        ("a-b.c-d:65535/x".into(), "ref a-b.c-d:65535/x:latest".into()),
+        // Words of the grammar of digests are names like others where no digest can stand.
+        ("sha256".into(), "ref sha256:latest".into()),
+        ("sha256/x:y".into(), "ref sha256/x:y".into()),
+        (format!("sha256@sha256:{HEX}"), format!("ref sha256@sha256:{HEX}")),
+        (format!("{HEX}:v1"), format!("ref {HEX}:v1")),
+        (format!("{HEX}/x"), format!("ref {HEX}/x:latest")),
+        (HEX[1..].into(), format!("ref {}:latest", &HEX[1..])),
+        ("a:latest".into(), "ref a:latest".into()),
+        ("a:_".into(), "ref a:_".into()),
+        ("a:sha256".into(), "ref a:sha256".into()),
     ];
     for (text, expected) in cases {
         assert_eq!(shown(&text), expected, "{text}");
@@ -101,6 +128,16 @@ fn what_is_no_name_is_refused() {
         "http://a.b/x",
         "sha256:abcd",
         "sha512:abcd",
+        "sha256:",
+        "SHA256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881",
+        "sha256:2D711642B726B04401627CA9FBAC32F5C8530FB1903CC4DB02258717921A4881",
+        "2D711642B726B04401627CA9FBAC32F5C8530FB1903CC4DB02258717921A4881",
+        "a@sha256:2D711642B726B04401627CA9FBAC32F5C8530FB1903CC4DB02258717921A4881",
+        "a@2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881",
+        "a@sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881@",
+        "a@b@sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881",
+        "a:.x@sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881",
+        "a:@sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881",
         "user:pw@host/x",
         "a?b",
         "a#b",

@@ -3,9 +3,11 @@
 //! The connection is driven by whoever reads the body, in the same task: no hand-over between threads, and dropping
 //! the stream closes the connection.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
@@ -18,17 +20,17 @@ use hyper::header::HeaderMap;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt as _;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::dial::Io;
-use super::{Body, FetchError, MAX_HEAD, Timeouts};
+use super::io::Io;
+use super::{Body, Deadline, FetchError, MAX_HEAD, Timeouts};
 
 /// How long a server may take to close its end once its answer is complete. Then it is taken to say nothing more.
 const CLOSE_DEADLINE: Duration = Duration::from_millis(250);
 
 /// The connection, polled beside whatever is read from it.
 struct Driver {
-    connection: Connection<Io, Full<Bytes>>,
+    connection: Connection<TokioIo<Io>, Full<Bytes>>,
     /// Its end, which is not to be polled for twice.
     done: Option<hyper::Result<()>>,
 }
@@ -49,14 +51,19 @@ impl Driver {
 pub(super) struct Answer {
     response: Response<Incoming>,
     driver: Driver,
-    timeouts: Timeouts,
+    clock: Clock,
 }
 
 impl Answer {
     /// Sends the request and waits for the head of the answer.
-    pub(super) async fn to(request: Request<Full<Bytes>>, io: Io, timeouts: Timeouts) -> Result<Self, FetchError> {
+    pub(super) async fn to(
+        request: Request<Full<Bytes>>,
+        io: Io,
+        timeouts: Timeouts,
+        deadline: Option<Deadline>,
+    ) -> Result<Self, FetchError> {
         let (mut sender, connection) =
-            Builder::new().max_header_size(MAX_HEAD).handshake(io).await.map_err(FetchError::Protocol)?;
+            Builder::new().max_header_size(MAX_HEAD).handshake(TokioIo::new(io)).await.map_err(FetchError::Protocol)?;
         let mut driver = Driver { connection, done: None };
         let mut sent = std::pin::pin!(sender.send_request(request));
         let answered = poll_fn(|cx| {
@@ -67,10 +74,11 @@ impl Answer {
             let _ = driver.poll(cx);
             sent.as_mut().poll(cx)
         });
+        let clock = Clock { watch: StallWatch::new(timeouts), deadline };
         match timeout(timeouts.stall, answered).await {
-            Ok(Ok(response)) => Ok(Self { response, driver, timeouts }),
+            Ok(Ok(response)) => Ok(Self { response, driver, clock }),
             Ok(Err(cause)) => Err(FetchError::Protocol(cause)),
-            Err(_) => Err(FetchError::Stalled { bytes: 0, window: timeouts.stall }),
+            Err(_) => Err(clock.watch.stalled()),
         }
     }
 
@@ -87,90 +95,56 @@ impl Answer {
         self.response.body().size_hint().exact()
     }
 
-    pub(super) fn into_body(self) -> Wire {
-        Wire {
-            announced: self.length(),
-            body: self.response.into_body(),
-            driver: Some(self.driver),
-            left: Bytes::new(),
-            received: 0,
-            watch: StallWatch::new(self.timeouts),
+    /// The body, which must have that many bytes if that is known. One whose length the answer itself announces is read
+    /// from the connection, past the HTTP library and its buffers.
+    pub(super) fn into_body(self, bytes: Option<u64>) -> Box<dyn Body> {
+        let announced = self.length();
+        let (body, driver, clock) = (self.response.into_body(), self.driver, self.clock);
+        match announced {
+            Some(length) => Box::new(Announced::new(body, driver, length, clock)),
+            None => Box::new(Framed { body, driver, left: Bytes::new(), expected: bytes, received: 0, clock }),
         }
     }
 }
 
-/// A body as it comes over the wire.
-pub(super) struct Wire {
+/// A body whose end its framing tells: chunks, or the close of the connection.
+struct Framed {
     body: Incoming,
-    /// Gone once the body has ended soundly.
-    driver: Option<Driver>,
-    announced: Option<u64>,
+    driver: Driver,
     /// What came and was not handed out yet.
     left: Bytes,
+    /// What a range announced.
+    expected: Option<u64>,
     received: u64,
-    watch: StallWatch,
+    clock: Clock,
 }
 
-impl Body for Wire {
+impl Body for Framed {
     fn read<'a>(&'a mut self, room: &'a mut [u8]) -> BoxFuture<'a, Result<usize, FetchError>> {
         async move {
             while self.left.is_empty() {
-                match self.next().await? {
-                    Some(bytes) => self.left = bytes,
-                    None => return self.finish().await.map(|()| 0),
+                let (body, driver) = (&mut self.body, &mut self.driver);
+                let frame = self.clock.wait(poll_fn(|cx| poll_frame(body, driver, cx))).await?;
+                let (received, announced) = (self.received, self.expected);
+                match frame {
+                    None if announced.is_none_or(|announced| announced == received) => return Ok(0),
+                    None => return Err(FetchError::Interrupted { received, announced, cause: None }),
+                    Some(Err(cause)) => {
+                        let cause = Some(io::Error::other(cause));
+                        return Err(FetchError::Interrupted { received, announced, cause });
+                    }
+                    // Trailers end the body; nothing in them matters.
+                    Some(Ok(frame)) => self.left = frame.into_data().unwrap_or_default(),
                 }
+                self.received += self.left.len() as u64;
+                if let Some(announced) = announced.filter(|announced| self.received > *announced) {
+                    return Err(FetchError::Overlong { announced });
+                }
+                self.clock.watch.note(self.left.len() as u64);
             }
-            let count = room.len().min(self.left.len());
-            self.left.copy_to_slice(&mut room[..count]);
-            Ok(count)
+            Ok(hand_out(&mut self.left, room))
         }
         .boxed()
-    }
-}
-
-impl Wire {
-    async fn next(&mut self) -> Result<Option<Bytes>, FetchError> {
-        loop {
-            let started = Instant::now();
-            let Some(driver) = &mut self.driver else { return Ok(None) };
-            let (body, driver) = (&mut self.body, driver);
-            let frame = poll_fn(|cx| poll_frame(body, driver, cx));
-            let Ok(frame) = timeout(self.watch.left(), frame).await else { return Err(self.watch.stalled()) };
-            match frame {
-                None => return Ok(None),
-                Some(Err(cause)) => return Err(self.interrupted(Some(cause))),
-                // Trailers end the body; nothing in them matters.
-                Some(Ok(frame)) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        self.received += bytes.len() as u64;
-                        self.watch.note(bytes.len() as u64, started.elapsed());
-                        return Ok(Some(bytes));
-                    }
-                }
-            }
-        }
-    }
-
-    fn interrupted(&self, cause: Option<hyper::Error>) -> FetchError {
-        FetchError::Interrupted { received: self.received, announced: self.announced, cause }
-    }
-
-    /// The body is at its end: it must be whole, and nothing may follow.
-    async fn finish(&mut self) -> Result<(), FetchError> {
-        let (Some(announced), Some(mut driver)) = (self.announced, self.driver.take()) else { return Ok(()) };
-        if self.received != announced {
-            return Err(self.interrupted(None));
-        }
-        let rest = async {
-            // How it ends does not matter to a body that is whole, only whether bytes are left over.
-            poll_fn(|cx| driver.poll(cx)).await;
-            let parts = driver.connection.into_parts();
-            !parts.read_buf.is_empty() || matches!(TokioIo::new(parts.io).read(&mut [0]).await, Ok(1..))
-        };
-        match timeout(CLOSE_DEADLINE, rest).await {
-            Ok(true) => Err(FetchError::Overlong { announced }),
-            Ok(false) | Err(_) => Ok(()),
-        }
     }
 }
 
@@ -185,6 +159,115 @@ fn poll_frame(
     // If it fails, the body says why.
     let _ = driver.poll(cx);
     Pin::new(body).poll_frame(cx)
+}
+
+/// A body of a length that was announced.
+struct Announced {
+    io: Io,
+    /// What the library had read already.
+    left: VecDeque<Bytes>,
+    announced: u64,
+    received: u64,
+    /// Whether it was seen to be whole.
+    ended: bool,
+    clock: Clock,
+}
+
+impl Announced {
+    fn new(mut body: Incoming, driver: Driver, announced: u64, clock: Clock) -> Self {
+        let mut left = VecDeque::new();
+        // The library hands on what it reads in pieces; what is not there now stays in its buffer or in the kernel. Its
+        // failures come again when the connection is read.
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) {
+            left.extend(frame.into_data());
+        }
+        let parts = driver.connection.into_parts();
+        left.push_back(parts.read_buf);
+        Self { io: parts.io.into_inner(), left, announced, received: 0, ended: false, clock }
+    }
+
+    /// Nothing may follow. Servers that let the connection stand are taken to say nothing more.
+    async fn end(&mut self) -> Result<(), FetchError> {
+        let mut more = self.left.iter().any(|left| !left.is_empty());
+        if !more {
+            more = matches!(timeout(CLOSE_DEADLINE, self.io.read(&mut [0])).await, Ok(Ok(1..)));
+        }
+        if more {
+            return Err(FetchError::Overlong { announced: self.announced });
+        }
+        self.ended = true;
+        Ok(())
+    }
+}
+
+impl Body for Announced {
+    fn read<'a>(&'a mut self, room: &'a mut [u8]) -> BoxFuture<'a, Result<usize, FetchError>> {
+        async move {
+            if self.ended {
+                return Ok(0);
+            }
+            let wanted = usize::try_from(self.announced - self.received).unwrap_or(usize::MAX);
+            if wanted == 0 {
+                return self.end().await.map(|()| 0);
+            }
+            let room_length = room.len().min(wanted);
+            let room = &mut room[..room_length];
+            while self.left.front().is_some_and(Bytes::is_empty) {
+                self.left.pop_front();
+            }
+            let count = match self.left.front_mut() {
+                Some(left) => hand_out(left, room),
+                None => {
+                    let interrupted = |cause| FetchError::Interrupted {
+                        received: self.received,
+                        announced: Some(self.announced),
+                        cause,
+                    };
+                    match self.clock.wait(self.io.read(room)).await? {
+                        Ok(0) => return Err(interrupted(None)),
+                        Ok(count) => count,
+                        Err(cause) => return Err(interrupted(Some(cause))),
+                    }
+                }
+            };
+            self.received += count as u64;
+            self.clock.watch.note(count as u64);
+            Ok(count)
+        }
+        .boxed()
+    }
+}
+
+fn hand_out(left: &mut Bytes, room: &mut [u8]) -> usize {
+    let count = room.len().min(left.len());
+    left.copy_to_slice(&mut room[..count]);
+    count
+}
+
+/// When waiting ends.
+struct Clock {
+    watch: StallWatch,
+    deadline: Option<Deadline>,
+}
+
+impl Clock {
+    /// Waits for the server.
+    async fn wait<T>(&mut self, what: impl Future<Output = T>) -> Result<T, FetchError> {
+        let started = Instant::now();
+        let stalled = started + self.watch.left();
+        let until = self.deadline.map_or(stalled, |deadline| stalled.min(deadline.at));
+        match timeout_at(until, what).await {
+            Ok(done) => {
+                self.watch.waited += started.elapsed();
+                Ok(done)
+            }
+            Err(_) => match self.deadline {
+                Some(Deadline { at, limit }) if at <= stalled => Err(FetchError::Timeout { limit }),
+                _ => Err(self.watch.stalled()),
+            },
+        }
+    }
 }
 
 /// Demands so many bytes within each window. Only time spent waiting for the server counts: a slow disk of ours is no
@@ -205,9 +288,8 @@ impl StallWatch {
         self.window.saturating_sub(self.waited)
     }
 
-    fn note(&mut self, bytes: u64, waited: Duration) {
+    fn note(&mut self, bytes: u64) {
         self.came += bytes;
-        self.waited += waited;
         if self.came >= self.wanted {
             (self.came, self.waited) = (0, Duration::ZERO);
         }

@@ -57,9 +57,40 @@ pub enum FetchError {
     Tls {
         /// The host.
         host: String,
+        /// Why; from the TLS library if the server was not taken.
+        #[source]
+        cause: io::Error,
+    },
+    /// A proxy said no.
+    #[error("proxy `{proxy}` answered with status {status}")]
+    Proxy {
+        /// The proxy's host and port.
+        proxy: String,
+        /// The status.
+        status: u16,
+    },
+    /// A proxy that broke off.
+    #[error("proxy `{proxy}` made no connection")]
+    Tunnel {
+        /// The proxy's host and port.
+        proxy: String,
         /// Why.
         #[source]
-        cause: Box<dyn std::error::Error + Send + Sync>,
+        cause: io::Error,
+    },
+    /// The request took longer than its profile allows.
+    #[error("request not done within the {} of its transport", in_seconds(*.limit))]
+    Timeout {
+        /// What the profile allows.
+        limit: Duration,
+    },
+    /// A redirect out of where the request must stay.
+    #[error("`{url}` redirects to `{target}`, out of the directory that it belongs to")]
+    Confined {
+        /// The URL.
+        url: String,
+        /// Where to.
+        target: String,
     },
     /// The TLS handshake took too long.
     #[error("TLS handshake with `{host}` not done within {}", in_seconds(*.deadline))]
@@ -135,9 +166,9 @@ pub enum FetchError {
         target: String,
     },
     /// A body that was changed for the way.
-    #[error("server encoded the image (`Content-Encoding: {encoding}`), though asked not to")]
+    #[error("server encoded its answer (`{encoding}`), though asked not to")]
     Encoded {
-        /// How.
+        /// The header that says so.
         encoding: String,
     },
     /// Not the bytes that were asked for.
@@ -188,9 +219,9 @@ pub enum FetchError {
         received: u64,
         /// What was announced.
         announced: Option<u64>,
-        /// Why, if the protocol knows.
+        /// Why, if anybody knows.
         #[source]
-        cause: Option<hyper::Error>,
+        cause: Option<io::Error>,
     },
     /// More than was announced.
     #[error("server sent more than the {announced} bytes that it announced")]
@@ -206,8 +237,12 @@ impl FetchError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Status { status: 404 | 410, .. } => ErrorKind::NotFound,
-            Self::Status { status: 401 | 403, .. } | Self::Address { .. } => ErrorKind::Denied,
-            Self::ConnectDeadline { .. } | Self::TlsDeadline { .. } | Self::Stalled { .. } => ErrorKind::Deadline,
+            Self::Status { status: 401 | 403 | 407, .. }
+            | Self::Proxy { status: 403 | 407, .. }
+            | Self::Address { .. } => ErrorKind::Denied,
+            Self::ConnectDeadline { .. } | Self::TlsDeadline { .. } | Self::Timeout { .. } | Self::Stalled { .. } => {
+                ErrorKind::Deadline
+            }
             Self::Connect { cause, .. } | Self::Resolve { cause, .. } => match of_io(cause) {
                 ErrorKind::Deadline => ErrorKind::Deadline,
                 _ => ErrorKind::Server,
@@ -217,6 +252,9 @@ impl FetchError {
             Self::TooLarge { .. } => ErrorKind::Exhausted,
             Self::File(cause) => of_io(cause),
             Self::Tls { .. }
+            | Self::Proxy { .. }
+            | Self::Tunnel { .. }
+            | Self::Confined { .. }
             | Self::Uri(_)
             | Self::Host(_)
             | Self::Protocol(_)
@@ -239,14 +277,32 @@ impl FetchError {
     pub fn is_unreachable(&self) -> bool {
         match self {
             Self::Resolve { .. }
-            | Self::Connect { .. }
             | Self::ConnectDeadline { .. }
             | Self::TlsDeadline { .. }
-            | Self::Protocol(_)
-            | Self::Stalled { .. }
-            | Self::Interrupted { .. } => true,
+            | Self::Timeout { .. }
+            | Self::Stalled { .. } => true,
             Self::Status { status, .. } => *status >= 500,
+            _ => self.is_transient(),
+        }
+    }
+
+    /// Whether the way or the moment is to blame, so that another attempt at once may have more luck.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::Tunnel { .. } | Self::Interrupted { .. } => true,
+            Self::Proxy { status, .. } => *status >= 500,
+            Self::Tls { cause, .. } => !cause.get_ref().is_some_and(|cause| cause.is::<rustls::Error>()),
+            Self::Protocol(cause) => cause.is_incomplete_message() || source_is_broken_pipe(cause),
             _ => false,
         }
     }
+}
+
+/// Whether a connection broke, rather than that nonsense came over it.
+fn source_is_broken_pipe(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
+        matches!(cause.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut | UnexpectedEof)
+    })
 }

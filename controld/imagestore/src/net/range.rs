@@ -19,8 +19,8 @@ const MAX_VALIDATOR: usize = 1024;
 pub(super) enum Verdict {
     /// What the caller knows is what there is.
     Unchanged,
-    /// A body that begins at `from`, of a whole of `length` bytes.
-    Body { from: u64, length: Option<u64> },
+    /// A body of `bytes` that begins at `from`, of a whole of `length`.
+    Body { from: u64, bytes: Option<u64>, length: Option<u64> },
     /// The range cannot be had any more: to be asked for from the beginning.
     FromStart,
 }
@@ -92,7 +92,7 @@ pub(super) fn judge(
     range: Option<&Range>,
 ) -> Result<Option<Verdict>, FetchError> {
     match (status, range) {
-        (StatusCode::OK, _) => Ok(Some(Verdict::Body { from: 0, length })),
+        (StatusCode::OK, _) => Ok(Some(Verdict::Body { from: 0, bytes: length, length })),
         (StatusCode::NOT_MODIFIED, _) if known.is_some_and(|known| !known.is_empty()) => Ok(Some(Verdict::Unchanged)),
         (StatusCode::PARTIAL_CONTENT, Some(range)) => part(headers, length, range).map(Some),
         (StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED, Some(range)) if range.is_part() => {
@@ -124,7 +124,8 @@ fn part(headers: &HeaderMap, body: Option<u64>, range: &Range) -> Result<Verdict
     if (first, last) != (range.at, wanted_last) {
         return Err(bad("it is another range"));
     }
-    if body.is_some_and(|body| body != last - first + 1) {
+    let bytes = last - first + 1;
+    if body.is_some_and(|body| body != bytes) {
         return Err(bad("its body has another length"));
     }
     let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok());
@@ -133,7 +134,7 @@ fn part(headers: &HeaderMap, body: Option<u64>, range: &Range) -> Result<Verdict
     {
         return Err(bad("it is of another version"));
     }
-    Ok(Verdict::Body { from: first, length: Some(total) })
+    Ok(Verdict::Body { from: first, bytes: Some(bytes), length: Some(total) })
 }
 
 /// First and last byte and the length of the whole: `bytes 0-99/1000`.
@@ -171,3 +172,6 @@ pub(super) fn validators(headers: &HeaderMap) -> Validators {
     };
     Validators { etag: kept(ETAG), last_modified: kept(LAST_MODIFIED) }
 }
+
+#[cfg(test)]
+mod tests;

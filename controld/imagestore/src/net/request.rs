@@ -56,6 +56,17 @@ struct Extra {
     secret: bool,
 }
 
+/// Which redirects of a request are followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Redirects {
+    /// As many as the profile allows.
+    Follow,
+    /// None: the redirect is the answer.
+    Show,
+    /// Those that stay below a directory.
+    Below(Url),
+}
+
 /// A request. Everything in it but the URL and the headers of the client itself is for the URL's origin alone.
 #[derive(Clone)]
 pub struct Request {
@@ -66,6 +77,7 @@ pub struct Request {
     extra: Vec<Extra>,
     body: Bytes,
     transport: Arc<Transport>,
+    redirects: Redirects,
 }
 
 impl Request {
@@ -86,6 +98,7 @@ impl Request {
     pub fn post(url: Url, content_type: &str, body: impl Into<Bytes>) -> Self {
         let mut request = Self::new(Method::POST, url).with_header(CONTENT_TYPE.as_str(), content_type);
         request.body = body.into();
+        request.redirects = Redirects::Show;
         request
     }
 
@@ -95,7 +108,8 @@ impl Request {
         let _ = url.set_username("");
         let _ = url.set_password(None);
         url.set_fragment(None);
-        Self { method, url, auth, extra: Vec::new(), body: Bytes::new(), transport: Transport::plain() }
+        let transport = Transport::plain();
+        Self { method, url, auth, extra: Vec::new(), body: Bytes::new(), transport, redirects: Redirects::Follow }
     }
 
     /// Speaks that way.
@@ -123,6 +137,20 @@ impl Request {
     #[must_use]
     pub fn with_secret_header(mut self, name: &str, value: &str) -> Self {
         self.extra.push(Extra { name: name.to_owned(), value: value.to_owned(), secret: true });
+        self
+    }
+
+    /// Follows no redirect: it is the answer.
+    #[must_use]
+    pub fn without_redirects(mut self) -> Self {
+        self.redirects = Redirects::Show;
+        self
+    }
+
+    /// Follows redirects only to what is on the same server and in or below the directory of `base`.
+    #[must_use]
+    pub fn below(mut self, base: Url) -> Self {
+        self.redirects = Redirects::Below(base);
         self
     }
 
@@ -167,6 +195,15 @@ impl Request {
 
     pub(super) fn method(&self) -> &Method {
         &self.method
+    }
+
+    /// Whether it may be sent twice (RFC 9110, 9.2.1).
+    pub(super) fn is_safe(&self) -> bool {
+        self.method.is_safe()
+    }
+
+    pub(super) fn redirects(&self) -> &Redirects {
+        &self.redirects
     }
 
     pub(super) fn body(&self) -> &Bytes {

@@ -1,5 +1,7 @@
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, LOCATION};
+use url::Url;
 
+use super::hops::redirect_target;
 use super::*;
 
 fn url(text: &str) -> Url {

@@ -4,6 +4,11 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+
+use super::proxy::{Proxy, ProxyError};
+use super::tls::{CertificateError, Identity};
+
 /// A certificate or several, and the key that may belong to them; all in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertificateSpec {
@@ -22,13 +27,13 @@ impl fmt::Debug for CertificateSpec {
 /// A profile as it is written down. The default is how everybody is spoken to.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct TransportSpec {
-    /// For a whole request with its body; none if there is no limit.
+    /// For a whole request with its body and all that it takes to get it; none or nothing if there is no limit.
     pub timeout: Option<Duration>,
     /// Most redirects that are followed; none for the usual 9.
     pub max_redirects: Option<u32>,
-    /// URL of the proxy, in place of what the environment says.
+    /// URL of the proxy, in place of what the environment says; `off` for none.
     pub proxy: Option<String>,
-    /// Authorities to trust beside the system's, and certificates to show.
+    /// Authorities to trust beside the system's, and certificates to show to the first server.
     pub certificates: Vec<CertificateSpec>,
     /// Name to ask for and to find in the certificate of the first server, in place of the URL's host.
     pub server_name: Option<String>,
@@ -47,28 +52,72 @@ impl fmt::Debug for TransportSpec {
 /// Why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// Not yet.
-    #[error("transport `{name}`: {what} is not supported")]
-    Unsupported {
+    /// Its proxy.
+    #[error("transport `{name}`")]
+    Proxy {
         /// The profile.
         name: String,
-        /// Which setting.
-        what: &'static str,
+        /// What is wrong with it.
+        #[source]
+        cause: ProxyError,
     },
+    /// Its certificates.
+    #[error("transport `{name}`: certificate {place} cannot be used")]
+    Certificate {
+        /// The profile.
+        name: String,
+        /// Which of them, from 1.
+        place: usize,
+        /// What is wrong with it.
+        #[source]
+        cause: CertificateError,
+    },
+    /// Its name of a server.
+    #[error("transport `{name}`: server name is neither a DNS name nor an address")]
+    ServerName {
+        /// The profile.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        cause: InvalidDnsNameError,
+    },
+}
+
+/// Where a profile's proxy is from.
+#[derive(Debug)]
+pub(super) enum ProxyChoice {
+    Environment,
+    Off,
+    Named(Proxy),
 }
 
 /// A profile that was found sound.
 pub struct Transport {
     name: String,
+    pub(super) timeout: Option<Duration>,
     pub(super) max_redirects: u32,
     pub(super) allow_downgrade: bool,
+    pub(super) proxy: ProxyChoice,
+    pub(super) identity: Identity,
+    pub(super) server_name: Option<ServerName<'static>>,
+    pub(super) insecure: bool,
 }
 
 /// Redirects that are followed if a profile says nothing.
 const MAX_REDIRECTS: u32 = 9;
 
-static PLAIN: LazyLock<Arc<Transport>> =
-    LazyLock::new(|| Arc::new(Transport { name: String::new(), max_redirects: MAX_REDIRECTS, allow_downgrade: false }));
+static PLAIN: LazyLock<Arc<Transport>> = LazyLock::new(|| {
+    Arc::new(Transport {
+        name: String::new(),
+        timeout: None,
+        max_redirects: MAX_REDIRECTS,
+        allow_downgrade: false,
+        proxy: ProxyChoice::Environment,
+        identity: Identity::default(),
+        server_name: None,
+        insecure: false,
+    })
+});
 
 impl Transport {
     /// The profile `name` of a configuration.
@@ -76,19 +125,34 @@ impl Transport {
     /// # Errors
     /// When something in it cannot be used. A profile is never used in part.
     pub fn new(name: &str, spec: &TransportSpec) -> Result<Arc<Self>, TransportError> {
-        let unsupported = |what| TransportError::Unsupported { name: name.to_owned(), what };
-        let special = [
-            (spec.timeout.is_some(), "timeout"),
-            (spec.proxy.is_some(), "proxy"),
-            (!spec.certificates.is_empty(), "certificates"),
-            (spec.server_name.is_some(), "server name"),
-            (spec.insecure, "insecure"),
-        ];
-        if let Some((_, what)) = special.into_iter().find(|(set, _)| *set) {
-            return Err(unsupported(what));
+        let proxy = match spec.proxy.as_deref().map(str::trim) {
+            None | Some("") => ProxyChoice::Environment,
+            Some("off") => ProxyChoice::Off,
+            Some(text) => ProxyChoice::Named(
+                Proxy::parse(text, "it").map_err(|cause| TransportError::Proxy { name: name.to_owned(), cause })?,
+            ),
+        };
+        let mut identity = Identity::default();
+        for (index, certificate) in spec.certificates.iter().enumerate() {
+            identity.add(name, certificate).map_err(|cause| TransportError::Certificate {
+                name: name.to_owned(),
+                place: index + 1,
+                cause,
+            })?;
         }
-        let max_redirects = spec.max_redirects.unwrap_or(MAX_REDIRECTS);
-        Ok(Arc::new(Self { name: name.to_owned(), max_redirects, allow_downgrade: spec.allow_downgrade }))
+        let server_name = spec.server_name.clone().filter(|name| !name.is_empty()).map(ServerName::try_from);
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            timeout: spec.timeout.filter(|timeout| !timeout.is_zero()),
+            max_redirects: spec.max_redirects.unwrap_or(MAX_REDIRECTS),
+            allow_downgrade: spec.allow_downgrade,
+            proxy,
+            identity,
+            server_name: server_name
+                .transpose()
+                .map_err(|cause| TransportError::ServerName { name: name.to_owned(), cause })?,
+            insecure: spec.insecure,
+        }))
     }
 
     /// The profile of those who name none.

@@ -8,13 +8,17 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::fcntl::OFlag;
 
-use super::{FileError, Protocol, RuleError, RuleTable, file};
+use super::file;
+use super::source::{Origin, Problem, RuleSet, RuleSource, report};
 
 /// Largest file that is read.
 const MAX_FILE: u64 = 1 << 20;
+/// What changed less than this ago may change again without showing it.
+const CLOCK_STEP: Duration = Duration::from_millis(100);
 
 /// The directory cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -27,52 +31,17 @@ pub struct DirError {
     pub cause: io::Error,
 }
 
-/// What is wrong with one file or one rule of it. The rest is in use.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum Problem {
-    /// The file is left out.
-    #[error("translation file `{file}` is not used")]
-    File {
-        /// Its name.
-        file: String,
-        /// Why.
-        #[source]
-        cause: Arc<FileError>,
-    },
-    /// The file cannot be read.
-    #[error("translation file `{file}` is not readable")]
-    Unreadable {
-        /// Its name.
-        file: String,
-        /// Why.
-        #[source]
-        cause: Arc<io::Error>,
-    },
-    /// One rule is left out.
-    #[error("rule {place} of translation file `{file}` is not used")]
-    Rule {
-        /// The file's name.
-        file: String,
-        /// Place in it, from 1.
-        place: usize,
-        /// Why.
-        #[source]
-        cause: Arc<RuleError>,
-    },
-}
-
 /// The directory, and the rules as they were last read.
 pub(crate) struct RuleDir {
     path: PathBuf,
-    protocol: Protocol,
     read: Mutex<LastRead>,
 }
 
 #[derive(Default)]
 struct LastRead {
+    /// What was looked at. None if it must be read again.
     seen: Option<Vec<Seen>>,
-    table: Arc<RuleTable>,
-    problems: Vec<Problem>,
+    set: Arc<RuleSet>,
 }
 
 /// What tells that a file changed, without reading it.
@@ -85,73 +54,61 @@ struct Seen {
 }
 
 impl RuleDir {
-    pub(crate) fn new(path: PathBuf, protocol: Protocol) -> Self {
-        Self { path, protocol, read: Mutex::default() }
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, read: Mutex::default() }
     }
 
-    /// The rules as the files are now.
-    pub(crate) fn current(&self) -> Result<Arc<RuleTable>, DirError> {
-        let seen = look(&self.path).map_err(|cause| DirError { path: self.path.clone(), cause })?;
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if read.seen.as_ref() != Some(&seen) {
-            let (table, problems) = self.load(&seen);
-            for problem in &problems {
-                tracing::warn!(problem = %OneLine(problem), "translation rules left out");
-            }
-            *read = LastRead { seen: Some(seen), table: Arc::new(table), problems };
-        }
-        Ok(read.table.clone())
-    }
-
-    pub(crate) fn problems(&self) -> Vec<Problem> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner).problems.clone()
-    }
-
-    fn load(&self, seen: &[Seen]) -> (RuleTable, Vec<Problem>) {
-        let mut files = Vec::new();
-        let mut problems = Vec::new();
+    fn load(&self, seen: &[Seen]) -> RuleSet {
+        let mut set = RuleSet::default();
         for Seen { name, .. } in seen.iter().filter(|seen| seen.regular) {
+            let origin = Origin::file(name);
             let text = match read_text(&self.path.join(name)) {
                 Ok(text) => text,
                 Err(cause) => {
-                    problems.push(Problem::Unreadable { file: name.clone(), cause: Arc::new(cause) });
+                    set.problems.push(Problem::Unreadable { origin, cause: Arc::new(cause) });
                     continue;
                 }
             };
-            match file::parse(name, &text, self.protocol) {
-                Ok((rules, bad)) => {
-                    files.push(rules);
-                    problems.extend(bad.into_iter().map(|(place, cause)| Problem::Rule {
-                        file: name.clone(),
-                        place,
-                        cause: Arc::new(cause),
-                    }));
+            match file::parse(origin.clone(), &text) {
+                Ok((config, problems)) => {
+                    set.configs.push(Arc::new(config));
+                    set.problems.extend(problems);
                 }
-                Err(cause) => problems.push(Problem::File { file: name.clone(), cause: Arc::new(cause) }),
+                Err(cause) => set.problems.push(Problem::File { origin, cause: Arc::new(cause) }),
             }
         }
-        (RuleTable::new(files), problems)
+        set
+    }
+}
+
+impl RuleSource for RuleDir {
+    fn current(&self) -> Result<Arc<RuleSet>, DirError> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = SystemTime::now();
+        let seen = look(&self.path).map_err(|cause| DirError { path: self.path.clone(), cause })?;
+        if read.seen.as_ref() != Some(&seen) {
+            let set = self.load(&seen);
+            report(&read.set.problems, &set.problems);
+            let settled = seen.iter().all(|seen| seen.is_older_than(now));
+            *read = LastRead { seen: settled.then_some(seen), set: Arc::new(set) };
+        }
+        Ok(read.set.clone())
+    }
+}
+
+impl Seen {
+    /// Whether a further change would show: the clock of file systems stands still for some milliseconds.
+    fn is_older_than(&self, now: SystemTime) -> bool {
+        let (seconds, nanos) = (self.changed.2, self.changed.3);
+        let at = u64::try_from(seconds).ok().zip(u32::try_from(nanos).ok());
+        let changed = at.map(|(seconds, nanos)| UNIX_EPOCH + Duration::new(seconds, nanos));
+        changed.is_some_and(|changed| now.duration_since(changed).is_ok_and(|age| age > CLOCK_STEP))
     }
 }
 
 impl fmt::Debug for RuleDir {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("RuleDir").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-/// An error and its causes on one line.
-pub(crate) struct OneLine<'a>(pub(crate) &'a dyn std::error::Error);
-
-impl fmt::Display for OneLine<'_> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(out, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
     }
 }
 

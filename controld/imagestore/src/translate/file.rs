@@ -1,38 +1,56 @@
-//! One translation file: YAML (JSON is YAML too) of the form
+//! One configuration of rules: YAML (JSON is YAML too) of the form
 //!
 //! ```yaml
 //! prefix: my-prefix          # optional
+//! handlers: [vm-arm64]       # optional: only for pods of these runtime handlers
 //! translations:
 //! - name: cirros
 //!   url: https://example.net/CirrOS.qcow2
+//!   transport: slow
+//! - regexp: '^debian/(\d+)$'
+//!   url: 'https://example.net/debian-$1-{dpkg_arch}.qcow2'
+//! - name: ubuntu
+//!   platforms:
+//!     linux/arm64: {url: 'https://example.net/ubuntu-arm64.img', digest: 'sha256:...', format: qcow2}
+//! transports:
+//!   slow: {timeout: 3600000}
 //! ```
 //!
-//! An unknown key spoils the file, a bad rule only itself. Keys of rules that are not built yet (`regexp`,
-//! `transport`, `transports`) are refused by name: dropping them silently would download by other means than asked.
+//! An unknown key spoils the configuration, a bad rule or profile only itself and the rules that need it. What cannot be
+//! obeyed is never dropped in silence: the download would go another way than asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
-use super::{Protocol, Rule, RuleFile, parse_url};
-use crate::provider::LocatorError;
+use super::platform;
+use super::profile::{NoProfile, ProfileDoc, Profiles};
+use super::source::{Notice, Origin, Problem, on_one_line};
+use super::table::{Pattern, Rule, RuleConfig, Target};
+use super::template::{Template, TemplateError};
+use crate::name::{Digest, ImageName, NameError, printable};
+use crate::net::Transport;
 
-/// Most rules of one file.
+/// Most rules of one configuration.
 const MAX_RULES: usize = 10_000;
+/// Longest regexp, in bytes.
+const MAX_REGEXP: usize = 4096;
+/// Largest regexp once it is compiled, in bytes.
+const REGEXP_SIZE: usize = 256 * 1024;
+/// Memory that a regexp may use to match faster, in bytes.
+const REGEXP_CACHE: usize = 256 * 1024;
+/// Formats that a rule may declare.
+const FORMATS: [&str; 6] = ["qcow2", "raw", "vmdk", "vhd", "vhdx", "vdi"];
 
-/// Why a file is left out.
+/// Why a configuration is left out.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// No YAML, or keys that a translation file does not have.
+    /// No YAML, or keys that a configuration of rules does not have.
     #[error("not a translation file: {reason}")]
     Syntax {
         /// The parser's words, on one line.
         reason: String,
-    },
-    /// A key that this version does not know how to obey.
-    #[error("`{key}` is not supported yet; take it out or the whole file stays unused")]
-    NotSupported {
-        /// The key.
-        key: &'static str,
     },
     /// Too long a list.
     #[error("{count} rules; at most {MAX_RULES} are allowed")]
@@ -45,90 +63,250 @@ pub enum FileError {
 /// Why one rule is left out.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
-    /// No name.
-    #[error("it has no `name`")]
+    /// Nothing to match.
+    #[error("it has neither `name` nor `regexp`")]
     NoName,
-    /// No URL.
+    /// Nowhere to go.
     #[error("it has no `url`")]
     NoUrl,
     /// A URL that cannot be used.
     #[error("its `url` cannot be used")]
-    Url(#[source] LocatorError),
+    Url(#[source] TemplateError),
+    /// A regexp that is none, or too large.
+    #[error("its `regexp` cannot be used: {reason}")]
+    Regexp {
+        /// The parser's words, on one line.
+        reason: String,
+    },
+    /// A profile that its configuration does not have.
+    #[error("transport profile `{transport}` is not defined in the same file")]
+    NoTransport {
+        /// The profile's name.
+        transport: String,
+    },
+    /// A profile that cannot be used.
+    #[error("its transport profile `{transport}` cannot be used")]
+    BadTransport {
+        /// The profile's name.
+        transport: String,
+    },
+    /// A digest that is none.
+    #[error("its `digest` cannot be used")]
+    Digest(#[source] NameError),
+    /// A key of `platforms` that is none.
+    #[error(
+        "`{platform}` is no platform; write `os/architecture`, `os/architecture/variant` or either with `:version`"
+    )]
+    Platform {
+        /// The key.
+        platform: String,
+    },
+    /// A format that nobody knows.
+    #[error("format `{format}` is not known; there are {}", FORMATS.join(", "))]
+    Format {
+        /// The format.
+        format: String,
+    },
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileDoc {
-    #[serde(default)]
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct ConfigDoc {
     prefix: Option<String>,
-    #[serde(default)]
-    translations: Vec<RuleDoc>,
-    #[serde(default)]
-    transports: Option<IgnoredAny>,
+    handlers: Option<BTreeSet<String>>,
+    translations: Option<Vec<RuleDoc>>,
+    transports: Option<BTreeMap<String, Option<ProfileDoc>>>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
 struct RuleDoc {
-    #[serde(default)]
     name: Option<String>,
-    #[serde(default)]
+    regexp: Option<String>,
     url: Option<String>,
-    #[serde(default)]
-    regexp: Option<IgnoredAny>,
-    #[serde(default)]
-    transport: Option<IgnoredAny>,
+    digest: Option<String>,
+    format: Option<String>,
+    platforms: Option<BTreeMap<String, TargetDoc>>,
+    transport: Option<String>,
 }
 
-/// Reads the text of the file called `file`. Rules that cannot be used come back beside it, with their place.
-pub(super) fn parse(
-    file: &str,
-    text: &str,
-    protocol: Protocol,
-) -> Result<(RuleFile, Vec<(usize, RuleError)>), FileError> {
-    let doc: FileDoc = serde_saphyr::from_str(text).map_err(|error| FileError::Syntax { reason: reason(&error) })?;
-    if doc.transports.is_some() {
-        return Err(FileError::NotSupported { key: "transports" });
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct TargetDoc {
+    url: Option<String>,
+    digest: Option<String>,
+}
+
+/// Reads the text of a configuration. What is left out of it comes back beside it.
+pub(super) fn parse(origin: Origin, text: &str) -> Result<(RuleConfig, Vec<Problem>), FileError> {
+    let doc: ConfigDoc = serde_saphyr::from_str(text).map_err(|error| FileError::Syntax { reason: reason(&error) })?;
+    let docs = doc.translations.unwrap_or_default();
+    if docs.len() > MAX_RULES {
+        return Err(FileError::TooMany { count: docs.len() });
     }
-    if doc.translations.iter().any(|rule| rule.regexp.is_some()) {
-        return Err(FileError::NotSupported { key: "regexp" });
-    }
-    if doc.translations.iter().any(|rule| rule.transport.is_some()) {
-        return Err(FileError::NotSupported { key: "transport" });
-    }
-    if doc.translations.len() > MAX_RULES {
-        return Err(FileError::TooMany { count: doc.translations.len() });
+    let mut problems = Vec::new();
+    let mut profiles = Profiles::build(&origin.name, doc.transports.unwrap_or_default());
+    for (transport, cause) in std::mem::take(&mut profiles.bad) {
+        problems.push(Problem::Transport {
+            origin: origin.clone(),
+            transport: printable(&transport),
+            cause: Arc::new(cause),
+        });
     }
     let prefix = doc.prefix.unwrap_or_default().trim_end_matches('/').to_owned();
-    let mut rules = Vec::new();
-    let mut bad = Vec::new();
-    for (index, rule) in doc.translations.into_iter().enumerate() {
+    let mut config =
+        RuleConfig { origin: origin.clone(), prefix, handlers: doc.handlers, fixed: Vec::new(), regexps: Vec::new() };
+    for (index, doc) in docs.into_iter().enumerate() {
         let place = index + 1;
-        match read_rule(place, rule, protocol) {
-            Ok(rule) => rules.push(rule),
-            Err(error) => bad.push((place, error)),
+        let of_rule = |what| Problem::Notice { origin: origin.clone(), place, what };
+        let reader = Reader { place, profiles: &profiles };
+        match reader.read(doc) {
+            Ok((fixed, regexp)) => {
+                let unreachable = fixed.as_ref().and_then(|rule| unreachable(&config.prefix, rule));
+                problems.extend(unreachable.map(&of_rule));
+                problems.extend(regexp.as_ref().and_then(unanchored).map(&of_rule));
+                config.fixed.extend(fixed);
+                config.regexps.extend(regexp);
+            }
+            Err(cause) => problems.push(Problem::Rule { origin: origin.clone(), place, cause: Arc::new(cause) }),
         }
     }
-    Ok((RuleFile { file: file.to_owned(), prefix, rules }, bad))
+    Ok((config, problems))
 }
 
-/// The parser's first line: the others show a piece of the file. If the first does too and a URL is in it, only the
-/// place is told, as the URL may hold a password.
+/// What reading a rule takes.
+struct Reader<'a> {
+    place: usize,
+    profiles: &'a Profiles,
+}
+
+impl Reader<'_> {
+    /// The rule by name and the rule by regexp that it is, or both.
+    fn read(&self, doc: RuleDoc) -> Result<(Option<Rule>, Option<Rule>), RuleError> {
+        let name = doc.name.as_deref().filter(|name| !name.is_empty());
+        let regexp = doc.regexp.as_deref().filter(|regexp| !regexp.is_empty());
+        if name.is_none() && regexp.is_none() {
+            return Err(RuleError::NoName);
+        }
+        let transport = self.transport(doc.transport.as_deref().unwrap_or_default())?;
+        let format = doc.format.as_deref().map(declared).transpose()?;
+        let regexp = regexp.map(compile).transpose()?;
+        let rule = |pattern, regexp: Option<&regex::bytes::Regex>| {
+            let (url, platforms) = targets(&doc, regexp)?;
+            Ok(Rule { place: self.place, pattern, url, platforms, transport: transport.clone(), format })
+        };
+        let fixed = name.map(|name| rule(Pattern::Name(name.to_owned()), None)).transpose()?;
+        let by_regexp = regexp.map(|regexp| rule(Pattern::Regexp(regexp.clone()), Some(&regexp))).transpose()?;
+        Ok((fixed, by_regexp))
+    }
+
+    fn transport(&self, name: &str) -> Result<Arc<Transport>, RuleError> {
+        let shown = || printable(name);
+        self.profiles.get(name).map_err(|cause| match cause {
+            NoProfile::Undefined => RuleError::NoTransport { transport: shown() },
+            NoProfile::Unusable => RuleError::BadTransport { transport: shown() },
+        })
+    }
+}
+
+/// Where a rule leads: by default, and by platform.
+type Targets = (Option<Target>, Vec<(crate::provider::Platform, Target)>);
+
+fn targets(doc: &RuleDoc, regexp: Option<&regex::bytes::Regex>) -> Result<Targets, RuleError> {
+    let docs = doc.platforms.iter().flatten();
+    let platforms: Vec<_> = docs
+        .map(|(key, of)| {
+            let platform = platform::parse(key).ok_or_else(|| RuleError::Platform { platform: printable(key) })?;
+            let target = target(of.url.as_deref(), of.digest.as_deref(), regexp)?;
+            Ok((platform, target.ok_or(RuleError::NoUrl)?))
+        })
+        .collect::<Result<_, RuleError>>()?;
+    let url = target(doc.url.as_deref(), doc.digest.as_deref(), regexp)?;
+    if url.is_none() && (platforms.is_empty() || doc.digest.is_some()) {
+        return Err(RuleError::NoUrl);
+    }
+    Ok((url, platforms))
+}
+
+fn target(
+    url: Option<&str>,
+    digest: Option<&str>,
+    regexp: Option<&regex::bytes::Regex>,
+) -> Result<Option<Target>, RuleError> {
+    let Some(url) = url.filter(|url| !url.is_empty()) else { return Ok(None) };
+    let url = Template::parse(url, regexp).map_err(RuleError::Url)?;
+    let digest = digest.map(str::parse::<Digest>).transpose().map_err(RuleError::Digest)?;
+    Ok(Some(Target { url, digest }))
+}
+
+fn declared(format: &str) -> Result<&'static str, RuleError> {
+    let known = FORMATS.into_iter().find(|known| *known == format);
+    known.ok_or_else(|| RuleError::Format { format: printable(format) })
+}
+
+/// As in Go, `\d`, `\w` and `\b` are of ASCII, which names are too.
+fn compile(regexp: &str) -> Result<regex::bytes::Regex, RuleError> {
+    if regexp.len() > MAX_REGEXP {
+        return Err(RuleError::Regexp { reason: format!("longer than {MAX_REGEXP} bytes") });
+    }
+    let mut builder = regex::bytes::RegexBuilder::new(regexp);
+    let built = builder.unicode(false).size_limit(REGEXP_SIZE).dfa_size_limit(REGEXP_CACHE).build();
+    built.map_err(|error| {
+        let full = error.to_string();
+        let said = full.lines().last().unwrap_or_default();
+        RuleError::Regexp { reason: printable(said.strip_prefix("error: ").unwrap_or(said)) }
+    })
+}
+
+/// A regexp that matches in the middle of names, which is seldom what was meant.
+fn unanchored(rule: &Rule) -> Option<Notice> {
+    let Pattern::Regexp(regexp) = &rule.pattern else { return None };
+    let text = regexp.as_str();
+    let begins = text.starts_with('^') || text.starts_with("\\A");
+    let ends = text.ends_with('$') && !text.ends_with("\\$") || text.ends_with("\\z");
+    // `^a|b$` is anchored on neither side as a whole.
+    let anchored = begins && ends && !has_bare_alternative(text);
+    (!anchored).then(|| Notice::Unanchored { regexp: on_one_line(text) })
+}
+
+/// Whether a `|` stands outside of groups and classes.
+fn has_bare_alternative(regexp: &str) -> bool {
+    let (mut depth, mut in_class, mut escaped) = (0_usize, false, false);
+    for byte in regexp.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b']' => in_class = false,
+            _ if in_class => {}
+            b'[' => in_class = true,
+            b'(' => depth += 1,
+            b')' => depth = depth.saturating_sub(1),
+            b'|' if depth == 0 => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// A fixed name that no image name can be: upper case, or a tag.
+fn unreachable(prefix: &str, rule: &Rule) -> Option<Notice> {
+    let Pattern::Name(name) = &rule.pattern else { return None };
+    let whole = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
+    whole.parse::<ImageName>().is_err().then(|| Notice::Unreachable { name: printable(&whole) })
+}
+
+/// The parser's first line: the others show a piece of the file. If the first may do so too, only the place is told, as
+/// it may be of a password or a key.
 fn reason(error: &serde_saphyr::Error) -> String {
     let full = error.to_string();
     let first = full.lines().next().unwrap_or_default();
-    if !first.contains(['@', '/']) {
-        return crate::name::printable(first);
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    let names_keys_only = ["unknown field", "missing field", "duplicate"].iter().any(|about| first.contains(about));
+    if names_keys_only && !first.contains(['@', '/']) {
+        return printable(first);
     }
     match error.location() {
         Some(place) => format!("unexpected value at line {} column {}", place.line(), place.column()),
         None => "unexpected value".to_owned(),
     }
-}
-
-fn read_rule(place: usize, doc: RuleDoc, protocol: Protocol) -> Result<Rule, RuleError> {
-    let name = doc.name.filter(|name| !name.is_empty()).ok_or(RuleError::NoName)?;
-    let url = doc.url.filter(|url| !url.is_empty()).ok_or(RuleError::NoUrl)?;
-    let url = parse_url(&url, protocol).map_err(RuleError::Url)?;
-    Ok(Rule { place, name, url })
 }

@@ -1,27 +1,72 @@
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
+//! Names in, places out: by configurations as people write them. What a configuration may hold is in [`reading`], where
+//! it comes from in [`sources`], and that order means nothing in [`order`].
 
-use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::dir::OneLine;
+use super::source::{OneLine, RuleSource};
 use super::*;
+use crate::provider::Platform;
 
-fn file(name: &str, text: &str) -> RuleFile {
-    let (rules, bad) = super::file::parse(name, text, Protocol::Https).expect("a sound file");
-    assert!(bad.is_empty(), "{bad:?}");
-    rules
+mod order;
+mod reading;
+mod sources;
+mod virtlet;
+
+/// Configurations by name, of one kind.
+#[derive(Debug)]
+struct Fixed(Arc<RuleSet>);
+
+impl Fixed {
+    fn source(kind: OriginKind, configs: &[(&str, &str)]) -> Arc<dyn RuleSource> {
+        let mut set = RuleSet::default();
+        for (name, text) in configs {
+            let origin = Origin { kind, name: (*name).to_owned() };
+            let (config, problems) = file::parse(origin, text).expect("a configuration");
+            set.configs.push(Arc::new(config));
+            set.problems.extend(problems);
+        }
+        Arc::new(Self(Arc::new(set)))
+    }
 }
 
-fn translator() -> Translator {
-    Translator::new(vec!["virtlet.cloud/".into()], Protocol::Https, true, None)
+impl RuleSource for Fixed {
+    fn current(&self) -> Result<Arc<RuleSet>, DirError> {
+        Ok(self.0.clone())
+    }
 }
 
-fn shown(files: &[RuleFile], name: &str) -> String {
-    match translator().translate_by(&RuleTable::new(files.to_vec()), &name.parse().expect("a name")) {
-        Ok(locator) => format!("{} by {}", locator.url(), locator.by()),
+fn config() -> TranslateConfig {
+    TranslateConfig {
+        strip_prefixes: vec!["virtlet.cloud/".into()],
+        protocol: Protocol::Https,
+        allow_untranslated: true,
+        regexps: true,
+        platform: Platform::linux("amd64"),
+    }
+}
+
+fn files(configs: &[(&str, &str)]) -> Translator {
+    Translator::new(config(), vec![Fixed::source(OriginKind::File, configs)])
+}
+
+fn show(translated: Result<Translated, TranslateError>) -> String {
+    match translated {
+        Ok(found) => format!("{} by {}", found.locator.url(), found.locator.by()),
         Err(error) => format!("error: {}", OneLine(&error)),
     }
+}
+
+fn ask(translator: &Translator, name: &str) -> String {
+    ask_for(translator, name, "virtlet", &Platform::linux("amd64"))
+}
+
+fn ask_for(translator: &Translator, name: &str, handler: &str, platform: &Platform) -> String {
+    show(translator.translate(&name.parse().expect("a name"), &Wanted { handler, platform, configs: None }))
+}
+
+fn told(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(|problem| OneLine(problem).to_string()).collect()
 }
 
 const PLAIN: &str = "
@@ -37,12 +82,8 @@ const SHADOW: &str = "translations: [{name: prod/eu/cirros, url: https://shadow.
 
 #[test]
 fn names_become_urls() {
-    let files = [
-        file("plain.yaml", PLAIN),
-        file("prefixed.yaml", PREFIXED),
-        file("deeper.yaml", DEEPER),
-        file("z.yaml", SHADOW),
-    ];
+    let translator =
+        files(&[("plain.yaml", PLAIN), ("prefixed.yaml", PREFIXED), ("deeper.yaml", DEEPER), ("z.yaml", SHADOW)]);
     let cases = [
         ("cirros", "https://a.example/CirrOS.img by rule 1 (`cirros`) of `plain.yaml`"),
         ("virtlet.cloud/cirros", "https://a.example/CirrOS.img by rule 1 (`cirros`) of `plain.yaml`"),
@@ -54,20 +95,218 @@ fn names_become_urls() {
         ("example.com:1234/foo", "http://user:secret@c.example/ by rule 4 (`example.com:1234/foo`) of `plain.yaml`"),
         ("example.com:1234/foo/bar", "https://example.com:1234/foo/bar by default https rule"),
         ("[::1]:8080/x", "https://[::1]:8080/x by default https rule"),
+        // Of the grammar, and no address.
+        (
+            "300.1.1.1/x",
+            "error: `300.1.1.1/x` makes no URL by default https rule; add a translation rule or mend it: not a URL: \
+             invalid IPv4 address",
+        ),
     ];
     for (name, expected) in cases {
-        assert_eq!(shown(&files, name), expected, "{name}");
+        assert_eq!(ask(&translator, name), expected, "{name}");
     }
 }
 
 #[test]
 fn the_default_rule_may_be_off_or_plain_http() {
-    let table = RuleTable::default();
     let name = "ubuntu".parse().expect("a name");
-    let denied = Translator::new(Vec::new(), Protocol::Https, false, None).translate_by(&table, &name);
-    assert!(matches!(denied, Err(TranslateError::Untranslated { name }) if name == "ubuntu"));
-    let plain = Translator::new(Vec::new(), Protocol::Http, true, None).translate_by(&table, &name).expect("a URL");
-    assert_eq!(plain.url().as_str(), "http://ubuntu/");
+    let denied = Translator::new(TranslateConfig { allow_untranslated: false, ..config() }, Vec::new());
+    assert!(matches!(denied.by_default(&name), Err(TranslateError::Untranslated { name }) if name == "ubuntu"));
+    let http = TranslateConfig { protocol: Protocol::Http, ..config() };
+    let rules = Fixed::source(OriginKind::File, &[("a", "translations: [{name: x, url: h.example/x}]")]);
+    let plain = Translator::new(http, vec![rules]);
+    assert_eq!(ask(&plain, "ubuntu"), "http://ubuntu/ by default http rule");
+    assert_eq!(ask(&plain, "x"), "http://h.example/x by rule 1 (`x`) of `a`");
+}
+
+#[test]
+fn one_prefix_is_stripped_and_the_longest() {
+    let prefixes = ["", "/", "a/", "a/b"].map(str::to_owned).to_vec();
+    let translator = Translator::new(TranslateConfig { strip_prefixes: prefixes, ..config() }, Vec::new());
+    for (name, expected) in
+        [("a/b/c", "https://c/"), ("a/c", "https://c/"), ("a/a/c", "https://a/c"), ("ab/c", "https://ab/c")]
+    {
+        assert_eq!(ask(&translator, name), format!("{expected} by default https rule"), "{name}");
+    }
+}
+
+#[test]
+fn groups_go_where_the_url_says() {
+    let cases = [
+        // pattern, url, name, what comes out
+        (r"^centos/(\d+)-(\d+)$", "https://h/$1/c-$1-$2.img", "centos/7-01", "https://h/7/c-7-01.img"),
+        (r"^a/(.*)$", "https://h/${1}_x", "a/b", "https://h/b_x"),
+        (r"^a/(?P<v>[a-z]+)$", "https://h/$v.img", "a/b", "https://h/b.img"),
+        (r"^a/(?<v>[a-z]+)$", "https://h/${v}1.img", "a/b", "https://h/b1.img"),
+        (r"^a/(.*)$", "https://h/$$1?a=$$", "a/b", "https://h/$1?a=$"),
+        (r"^a/(.*)$", "https://h/$0", "a/b", "https://h/a/b"),
+        (r"^a(/b)?$", "https://h/x$1", "a", "https://h/x"),
+        // A dollar sign that begins no group is itself.
+        (r"^a/(.*)$", "https://h/$/${/${}/${a b}/$", "a/b", "https://h/$/$%7B/$%7B%7D/$%7Ba%20b%7D/$"),
+        // What was filled in is not read again.
+        (r"^(.*)$", "https://h/$1", "a__b/c", "https://h/a__b/c"),
+        // Only the match, not what is around it.
+        (r"(\d+)", "https://h/$1.img", "a1b2", "https://h/1.img"),
+        (r"^e\.com:(\d+)/(.*)$", "https://h:$1/$2", "e.com:81/x", "https://h:81/x"),
+        (r"^(.*)$", "$1", "e.com/x", "https://e.com/x"),
+        (r"^(.*)$", "https://$1.example/", "e", "https://e.example/"),
+        (r"(?i)^A(b)$", "https://h/$1", "ab", "https://h/b"),
+    ];
+    for (regexp, url, name, expected) in cases {
+        let text = serde_json::json!({"translations": [{"regexp": regexp, "url": url}]}).to_string();
+        assert_eq!(ask(&files(&[("f", &text)]), name), format!("{expected} by rule 1 (`{regexp}`) of `f`"));
+    }
+}
+
+#[test]
+fn a_rule_by_name_takes_dollar_signs_as_they_are() {
+    let text = r"translations: [{name: a, regexp: '^a|(b)$', url: 'https://h/$1'}, {name: c, url: 'https://h/$x$$'}]";
+    let translator = files(&[("f", text)]);
+    assert_eq!(ask(&translator, "a"), "https://h/$1 by rule 1 (`a`) of `f`");
+    assert_eq!(ask(&translator, "b"), "https://h/b by rule 1 (`^a|(b)$`) of `f`");
+    assert_eq!(ask(&translator, "c"), "https://h/$x$$ by rule 2 (`c`) of `f`");
+}
+
+#[test]
+fn regexps_may_be_off() {
+    let text = "translations: [{regexp: '^a(.*)$', url: 'https://h/$1'}, {name: n, regexp: '^n', url: 'https://h/n'}]";
+    let rules = Fixed::source(OriginKind::File, &[("f", text)]);
+    let translator = Translator::new(TranslateConfig { regexps: false, ..config() }, vec![rules]);
+    assert_eq!(ask(&translator, "ab"), "https://ab/ by default https rule");
+    assert_eq!(ask(&translator, "n"), "https://h/n by rule 2 (`n`) of `f`");
+    let told = told(&translator.problems());
+    let off =
+        "2 rules by `regexp` of translation file `f` are not used: they are off; see `images.regexp_translations`";
+    assert!(told.iter().any(|problem| problem == off), "{told:?}");
+}
+
+#[test]
+fn the_platform_goes_into_the_url() {
+    let text = "translations:
+- {name: a, url: 'https://h/{os}/{arch}/{uname_arch}/{dpkg_arch}'}
+- {regexp: '^v/(.*)$', url: 'https://h/$1-{os_version}'}
+- {name: arm, url: 'https://h/{arch}-{variant}'}
+";
+    let translator = files(&[("f", text)]);
+    let windows = Platform { os: "windows".into(), os_version: Some("10.0.20348".into()), ..Platform::linux("amd64") };
+    let cases = [
+        ("a", Platform::linux("amd64"), "https://h/linux/amd64/x86_64/amd64"),
+        ("a", Platform::linux("aarch64"), "https://h/linux/arm64/aarch64/arm64"),
+        ("a", Platform::linux("armhf"), "https://h/linux/arm/armv7l/armhf"),
+        ("a", Platform::linux("ppc64le"), "https://h/linux/ppc64le/ppc64le/ppc64el"),
+        ("v/x", windows, "https://h/x-10.0.20348"),
+        ("arm", Platform::linux("arm64"), "https://h/arm64-v8"),
+        (
+            "v/x",
+            Platform::linux("amd64"),
+            "error: rule 2 (`^v/(.*)$`) of `f` wants `{os_version}`, and platform linux/amd64 has none; name the URL \
+             under `platforms`",
+        ),
+    ];
+    for (name, platform, expected) in cases {
+        let shown = ask_for(&translator, name, "virtlet", &platform);
+        assert_eq!(shown.split(" by ").next(), Some(expected), "{name} for {platform}");
+    }
+}
+
+#[test]
+fn a_rule_leads_by_platform() {
+    let hex = "ab".repeat(32);
+    let text = format!(
+        "translations:
+- name: u
+  url: https://h/default
+  digest: sha256:{hex}
+  format: qcow2
+  platforms:
+    linux/arm64: {{url: 'https://h/arm64', digest: 'sha256:{hex}'}}
+    linux/arm/v6: {{url: 'https://h/armv6'}}
+    windows/amd64:10.0.17763.1: {{url: 'https://h/2019'}}
+    windows/amd64:10.0.20348.1: {{url: 'https://h/2022-1'}}
+    windows/amd64:10.0.20348.20: {{url: 'https://h/2022-20'}}
+- {{name: only, platforms: {{linux/s390x: {{url: 'https://h/s390x'}}}}}}
+- {{name: all, url: 'https://h/all'}}
+"
+    );
+    let translator = files(&[("f", &text)]);
+    let windows = |version: Option<&str>| Platform {
+        os: "windows".into(),
+        os_version: version.map(str::to_owned),
+        ..Platform::linux("amd64")
+    };
+    let cases = [
+        ("u", Platform::linux("amd64"), "https://h/default"),
+        ("u", Platform::linux("aarch64"), "https://h/arm64"),
+        // A v7 runs what was made for a v6.
+        ("u", Platform::linux("armhf"), "https://h/armv6"),
+        ("u", windows(Some("10.0.17763")), "https://h/2019"),
+        ("u", windows(Some("10.0.20348.1")), "https://h/2022-1"),
+        ("u", windows(Some("10.0.20348")), "https://h/2022-20"),
+        ("u", windows(None), "https://h/2022-20"),
+        ("all", Platform::linux("s390x"), "https://h/all"),
+        ("only", Platform::linux("s390x"), "https://h/s390x"),
+        (
+            "only",
+            Platform::linux("amd64"),
+            "error: rule 2 (`only`) of `f` has no `only` for linux/amd64, only for linux/s390x",
+        ),
+    ];
+    for (name, platform, expected) in cases {
+        let shown = ask_for(&translator, name, "virtlet", &platform);
+        assert_eq!(shown.split(" by ").next(), Some(expected), "{name} for {platform}");
+    }
+    let none = ask_for(&translator, "u", "virtlet", &Platform::linux("riscv64"));
+    assert!(
+        none.starts_with("error: rule 1 (`u`) of `f` has no `u` for linux/riscv64, only for linux/arm/v6, "),
+        "{none}"
+    );
+    let amd64 = Platform::linux("amd64");
+    let wanted = Wanted { handler: "virtlet", platform: &amd64, configs: None };
+    let found = translator.translate(&"u".parse().expect("a name"), &wanted).expect("a rule");
+    assert_eq!(found.digest.map(|digest| digest.to_string()), Some(format!("sha256:{hex}")));
+    assert_eq!(found.format, Some("qcow2"));
+}
+
+#[test]
+fn rules_may_be_for_some_handlers() {
+    let translator = files(&[
+        ("a.yaml", "handlers: [vm-arm64]\ntranslations: [{name: u, url: 'https://h/arm'}]"),
+        ("b.yaml", "translations: [{name: u, url: 'https://h/all'}]"),
+        ("c.yaml", "handlers: []\ntranslations: [{name: v, url: 'https://h/nobody'}]"),
+    ]);
+    let platform = Platform::linux("amd64");
+    let only_b: BTreeSet<String> = ["b.yaml".to_owned()].into();
+    let none = BTreeSet::new();
+    let cases = [
+        ("u", "vm-arm64", None, "https://h/arm"),
+        ("u", "virtlet", None, "https://h/all"),
+        ("u", "vm-arm64", Some(&only_b), "https://h/all"),
+        ("u", "vm-arm64", Some(&none), "https://u/"),
+        ("v", "virtlet", None, "https://v/"),
+    ];
+    for (name, handler, configs, expected) in cases {
+        let wanted = Wanted { handler, platform: &platform, configs };
+        let shown = show(translator.translate(&name.parse().expect("a name"), &wanted));
+        assert_eq!(shown.split(" by ").next(), Some(expected), "{name} for {handler}");
+    }
+}
+
+#[test]
+fn every_kind_of_place_can_be_named() {
+    for url in [
+        "https://h/x",
+        "http://h:81/x",
+        "file:///srv/images/x.qcow2",
+        "oci://registry.example/x:tag",
+        "docker://registry.example/x@sha256:abc",
+        "glance+https://g.example/x",
+        "glance+http://g.example/x",
+        "virt-builder://libguestfs/fedora-40",
+        "simplestreams://ubuntu/24.04",
+    ] {
+        let text = serde_json::json!({"translations": [{"name": "x", "url": url}]}).to_string();
+        assert_eq!(ask(&files(&[("f", &text)]), "x"), format!("{url} by rule 1 (`x`) of `f`"));
+    }
 }
 
 #[test]
@@ -76,167 +315,4 @@ fn a_locator_shows_no_secret() {
     let locator = Locator::new(url, "a rule".into(), Transport::plain());
     assert_eq!(locator.to_string(), "https://example.com:8443/a/b?...");
     assert!(!format!("{locator:?}").contains("secret"));
-}
-
-#[test]
-fn files_that_cannot_be_obeyed_are_refused_whole() {
-    let parse = |text: &str| match super::file::parse("f", text, Protocol::Https) {
-        Ok(_) => "ok".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    assert_eq!(parse("translations: [{regexp: 'a(.*)', url: x}]").get(..27), Some("`regexp` is not supported y"));
-    assert_eq!(
-        parse("translations: [{name: a, url: x, transport: t}]").get(..30),
-        Some("`transport` is not supported y")
-    );
-    assert_eq!(parse("translations: []\ntransports: {}").get(..31), Some("`transports` is not supported y"));
-    for text in [
-        "nonsense: 1",
-        "translations: [{name: a, url: b, sha: c}]",
-        "translations: 5",
-        "- a",
-        "{",
-        "translations: [a]",
-        "prefix: [a]",
-        "prefix: a\nprefix: b",
-        "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b]\nprefix: *c",
-    ] {
-        assert!(parse(text).starts_with("not a translation file: "), "{text}: {}", parse(text));
-    }
-    for text in [
-        "translations: [{name: a, uri: 'https://u:secret@h/'}]",
-        "translations: ['https://u:secret@h/']",
-        "translations: 'https://u:secret@h/'",
-        "'https://u:secret@h/': x",
-        "https://u:secret@h/",
-    ] {
-        assert!(!parse(text).contains("secret") && parse(text) != "ok", "{}", parse(text));
-    }
-    assert_eq!(parse("{\"prefix\": \"p\", \"translations\": [{\"name\": \"a\", \"url\": \"b\"}]}"), "ok");
-    assert_eq!(parse(""), "ok");
-}
-
-#[test]
-fn a_bad_rule_spoils_only_itself() {
-    let text = "translations:
-- {url: https://a/}
-- {name: b}
-- {name: c, url: ''}
-- {name: d, url: 'ftp://d/'}
-- {name: e, url: 'https://'}
-- {name: f, url: 'file:///images/f'}
-- {name: good, url: g.example/g}
-";
-    let (rules, bad) = super::file::parse("f", text, Protocol::Https).expect("a file");
-    assert_eq!(
-        rules.rules.iter().map(|rule| rule.url.as_str()).collect::<Vec<_>>(),
-        ["file:///images/f", "https://g.example/g"]
-    );
-    let bad: Vec<_> = bad.iter().map(|(place, error)| format!("{place}: {}", OneLine(error))).collect();
-    assert_eq!(
-        bad,
-        [
-            "1: it has no `name`",
-            "2: it has no `url`",
-            "3: it has no `url`",
-            "4: its `url` cannot be used: scheme `ftp` is not supported; use one of https, http, file, oci, docker, \
-             glance+http, glance+https, virt-builder, simplestreams",
-            "5: its `url` cannot be used: not a URL: empty host",
-        ]
-    );
-}
-
-#[test]
-fn the_directory_is_read_again_when_it_changed() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let rules = RuleDir::new(dir.path().join("rules"), Protocol::Https);
-    let translator = Translator::new(Vec::new(), Protocol::Https, true, Some(rules));
-    let url = |translator: &Translator| {
-        translator.translate(&"cirros".parse().expect("a name")).expect("a URL").url().to_string()
-    };
-    assert_eq!(url(&translator), "https://cirros/", "no directory, no rules");
-
-    let rules = dir.path().join("rules");
-    write(&rules, "a.yaml", "translations: [{name: cirros, url: https://one.example/}]");
-    assert_eq!(url(&translator), "https://one.example/");
-    write(&rules, "a.yaml", "translations: [{name: cirros, url: https://two.example/}]");
-    assert_eq!(url(&translator), "https://two.example/");
-
-    // As a mounted ConfigMap looks: a link into a hidden directory; files that do not count beside it.
-    write(&rules.join("..data"), "map.yml", "translations: [{name: cirros, url: https://three.example/}]");
-    fs::remove_file(rules.join("a.yaml")).expect("removed");
-    symlink("..data/map.yml", rules.join("map.yml")).expect("linked");
-    write(&rules, ".hidden.yaml", "junk: 1");
-    write(&rules, "README.md", "junk");
-    fs::create_dir(rules.join("dir.yaml")).expect("made");
-    assert_eq!(url(&translator), "https://three.example/");
-    assert!(translator.problems().is_empty());
-}
-
-#[test]
-fn a_bad_file_is_reported_and_disables_no_other() {
-    let dir = tempfile::tempdir().expect("a directory");
-    write(dir.path(), "a-bad.yaml", "tranlations: []");
-    write(dir.path(), "b-rule.yaml", "translations: [{name: x, url: 'ftp://x/'}]");
-    write(dir.path(), "c-good.yaml", "translations: [{name: cirros, url: https://good.example/}]");
-    fs::write(dir.path().join("d-bytes.yaml"), b"prefix: \xff").expect("written");
-    fs::write(dir.path().join("e-large.yaml"), vec![b'#'; (1 << 20) + 1]).expect("written");
-    nix::unistd::mkfifo(&dir.path().join("f-fifo.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("made");
-    symlink("nowhere", dir.path().join("g-dangling.yaml")).expect("linked");
-    let rules = RuleDir::new(dir.path().to_owned(), Protocol::Https);
-    let translator = Translator::new(Vec::new(), Protocol::Https, true, Some(rules));
-    let found = translator.translate(&"cirros".parse().expect("a name")).expect("a URL");
-    assert_eq!(found.by(), "rule 1 (`cirros`) of `c-good.yaml`");
-    let problems: Vec<_> = translator.problems().iter().map(|problem| OneLine(problem).to_string()).collect();
-    let starts = [
-        "translation file `a-bad.yaml` is not used: not a translation file: ",
-        "rule 1 of translation file `b-rule.yaml` is not used: its `url` cannot be used",
-        "translation file `d-bytes.yaml` is not readable: ",
-        "translation file `e-large.yaml` is not readable: larger than 1 MiB",
-    ];
-    assert_eq!(problems.len(), starts.len(), "{problems:#?}");
-    for (problem, start) in problems.iter().zip(starts) {
-        assert!(problem.starts_with(start), "{problem}");
-        assert!(!problem.contains('\n'), "{problem}");
-    }
-}
-
-#[test]
-fn a_directory_that_cannot_be_read_is_no_empty_one() {
-    let dir = tempfile::tempdir().expect("a directory");
-    write(dir.path(), "file", "");
-    let rules = RuleDir::new(dir.path().join("file"), Protocol::Https);
-    assert!(rules.current().is_err());
-}
-
-proptest! {
-    #[test]
-    fn the_order_of_reading_changes_nothing(
-        files in prop::collection::btree_map("[a-c]{1,2}", ("|a|a/b", prop::collection::vec("a|b|a/b|b/a", 0..4)), 0..5),
-        seed in any::<u64>(),
-        name in "(a/)?(b/)?[ab]",
-    ) {
-        let mut table: Vec<RuleFile> = files
-            .iter()
-            .map(|(file, (prefix, names))| RuleFile {
-                file: file.clone(),
-                prefix: prefix.clone(),
-                rules: names.iter().enumerate().map(|(index, name)| Rule {
-                    place: index + 1,
-                    name: name.clone(),
-                    url: Locator::parse_url(&format!("https://{file}.example/{index}")).expect("a URL"),
-                }).collect(),
-            })
-            .collect();
-        let before = shown(&table, &name);
-        let count = table.len().max(1);
-        table.rotate_left(usize::try_from(seed % count as u64).expect("small"));
-        if seed % 2 == 0 { table.reverse(); }
-        prop_assert_eq!(shown(&table, &name), before);
-    }
-}
-
-fn write(dir: &Path, name: &str, text: &str) {
-    fs::create_dir_all(dir).expect("made");
-    fs::write(dir.join(name), text).expect("written");
 }

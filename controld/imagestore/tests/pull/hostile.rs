@@ -48,7 +48,7 @@ async fn bad_answers_are_refused_with_their_reason() {
         (
             "encoded",
             ErrorKind::Server,
-            "`Content-Encoding: gzip`",
+            "`content-encoding: gzip`",
             says("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4096\r\n\r\n"),
         ),
         ("no length", ErrorKind::Server, "server gives no length", says("HTTP/1.0 200 OK\r\n\r\n")),

@@ -20,7 +20,7 @@ pub(crate) struct Call<'a> {
     /// Request line and headers.
     pub(crate) head: String,
     pub(crate) stream: &'a mut dyn Stream,
-    tcp: TcpStream,
+    pub(crate) tcp: TcpStream,
     closed: bool,
 }
 
@@ -95,7 +95,16 @@ impl Server {
             .with_no_client_auth()
             .with_single_cert(vec![made.cert.der().clone()], key)
             .expect("a server");
-        Self::start(script, Some(Arc::new(config)), Some(made.cert.pem()))
+        Self::with_tls(Arc::new(config), made.cert.pem(), script)
+    }
+
+    /// A server that speaks TLS in its own way; `certificate` is the PEM to trust.
+    pub(crate) fn with_tls(
+        config: Arc<rustls::ServerConfig>,
+        certificate: String,
+        script: impl Fn(&mut Call<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        Self::start(script, Some(config), Some(certificate))
     }
 
     fn start(
@@ -197,6 +206,7 @@ impl Bed {
         let mut config = Config::new(dir.path().join("images"));
         config.translations_dir = Some(rules);
         config.net.policy.allow_loopback = true;
+        config.net.retries.count = 0;
         // No test waits for these to pass, but for stalls, which set their own.
         config.net.timeouts.stall = Duration::from_secs(20);
         config.net.timeouts.stall_bytes = 1000;

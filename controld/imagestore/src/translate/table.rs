@@ -1,0 +1,159 @@
+//! All rules together, and which of them is for a name.
+//!
+//! First every fixed name of every configuration is tried, then every regexp. Within each pass: configurations that
+//! were pushed before files, then the longer prefix, then the configuration's name by bytes, then the place in it. So
+//! nothing depends on the order of reading.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use regex::bytes::{Captures, Regex};
+
+use super::source::{Origin, RuleSet, on_one_line};
+use super::template::Template;
+use super::{Wanted, platform};
+use crate::name::Digest;
+use crate::net::Transport;
+use crate::provider::Platform;
+
+/// What a rule matches.
+#[derive(Debug, Clone)]
+pub(super) enum Pattern {
+    Name(String),
+    Regexp(Regex),
+}
+
+/// Where a rule leads.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) url: Template,
+    pub(super) digest: Option<Digest>,
+}
+
+/// One rule.
+#[derive(Debug, Clone)]
+pub(super) struct Rule {
+    /// Place in its configuration, from 1.
+    pub(super) place: usize,
+    pub(super) pattern: Pattern,
+    /// If there are `platforms`, for the default platform alone.
+    pub(super) url: Option<Target>,
+    pub(super) platforms: Vec<(Platform, Target)>,
+    pub(super) transport: Arc<Transport>,
+    /// Format that the image is declared to have.
+    pub(super) format: Option<&'static str>,
+}
+
+/// One configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct RuleConfig {
+    pub(super) origin: Origin,
+    /// Without the slash at its end; empty for none.
+    pub(super) prefix: String,
+    /// Runtime handlers that it is for, if not for all.
+    pub(super) handlers: Option<BTreeSet<String>>,
+    /// In the configuration's order, as the next.
+    pub(super) fixed: Vec<Rule>,
+    pub(super) regexps: Vec<Rule>,
+}
+
+/// The rule that is for a name.
+pub(super) struct Found<'a> {
+    config: &'a RuleConfig,
+    rule: &'a Rule,
+    /// What the groups of its regexp matched.
+    pub(super) groups: Option<Captures<'a>>,
+}
+
+/// All rules, in the order in which they are asked.
+#[derive(Debug, Default)]
+pub(super) struct RuleTable {
+    configs: Vec<Arc<RuleConfig>>,
+}
+
+impl RuleTable {
+    pub(super) fn new<'a>(sets: impl IntoIterator<Item = &'a Arc<RuleSet>>) -> Self {
+        let mut configs: Vec<_> = sets.into_iter().flat_map(|set| set.configs.iter().cloned()).collect();
+        configs.sort_by(|a, b| {
+            let length = |config: &RuleConfig| config.prefix.len();
+            (a.origin.kind.cmp(&b.origin.kind))
+                .then_with(|| length(b).cmp(&length(a)))
+                .then_with(|| a.origin.name.cmp(&b.origin.name))
+        });
+        Self { configs }
+    }
+
+    /// The rule for `name`, which is without strip-prefix, tag and digest.
+    pub(super) fn find<'a>(&'a self, name: &'a str, wanted: &Wanted<'_>, regexps: bool) -> Option<Found<'a>> {
+        let asked = || self.configs.iter().filter(|config| config.is_for(wanted));
+        let fixed = asked().find_map(|config| {
+            let rest = config.rest(name)?;
+            let rule = config.fixed.iter().find(|rule| matches!(&rule.pattern, Pattern::Name(name) if name == rest))?;
+            Some(Found { config, rule, groups: None })
+        });
+        if fixed.is_some() || !regexps {
+            return fixed;
+        }
+        asked().find_map(|config| {
+            let rest = config.rest(name)?;
+            config.regexps.iter().find_map(|rule| match &rule.pattern {
+                Pattern::Regexp(regexp) => {
+                    let groups = regexp.captures(rest.as_bytes())?;
+                    Some(Found { config, rule, groups: Some(groups) })
+                }
+                Pattern::Name(_) => None,
+            })
+        })
+    }
+}
+
+impl RuleConfig {
+    fn is_for(&self, wanted: &Wanted<'_>) -> bool {
+        self.handlers.as_ref().is_none_or(|handlers| handlers.contains(wanted.handler))
+            && wanted.configs.is_none_or(|configs| configs.contains(&self.origin.name))
+    }
+
+    /// What is left of a name for the rules of this configuration.
+    fn rest<'a>(&self, name: &'a str) -> Option<&'a str> {
+        match self.prefix.as_str() {
+            "" => Some(name),
+            prefix => name.strip_prefix(prefix)?.strip_prefix('/'),
+        }
+    }
+}
+
+impl Rule {
+    fn pattern(&self) -> &str {
+        match &self.pattern {
+            Pattern::Name(name) => name,
+            Pattern::Regexp(regexp) => regexp.as_str(),
+        }
+    }
+}
+
+impl<'a> Found<'a> {
+    /// The rule as messages name it.
+    pub(super) fn by(&self) -> String {
+        format!("rule {} (`{}`) of {}", self.rule.place, on_one_line(self.rule.pattern()), self.config.origin.short())
+    }
+
+    pub(super) fn transport(&self) -> &'a Arc<Transport> {
+        &self.rule.transport
+    }
+
+    pub(super) fn format(&self) -> Option<&'static str> {
+        self.rule.format
+    }
+
+    /// Where it leads for this platform.
+    pub(super) fn target(&self, wanted: &Platform, default: &Platform) -> Option<&'a Target> {
+        let rule = self.rule;
+        let by_default = || rule.url.as_ref().filter(|_| rule.platforms.is_empty() || wanted == default);
+        platform::best(wanted, &rule.platforms).or_else(by_default)
+    }
+
+    /// The platforms that it names.
+    pub(super) fn platforms(&self) -> Vec<String> {
+        self.rule.platforms.iter().map(|(platform, _)| platform.to_string()).collect()
+    }
+}

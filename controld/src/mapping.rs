@@ -1,0 +1,209 @@
+//! Translation rules from a cluster: its VirtletImageMapping objects, kept in the image store as they change.
+//!
+//! Optional, and never in the way: the daemon waits at most [`FIRST_LIST`] for the first list, and goes on without. What
+//! was once learnt stays while the API server is away; the next list corrects it. A session is one client, one list and
+//! the watch that follows it; whatever fails ends it, and the next one reads the kubeconfig again, as credentials change.
+//!
+//! Objects are taken as they come, not by their type: one that the schema would refuse spoils only itself, and the image
+//! store says so in the log. No object is ever logged, as one may hold keys.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use imagestore::Mappings;
+use kube::api::{ApiResource, DynamicObject};
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+pub mod crd;
+#[cfg(test)]
+mod tests;
+
+use crate::error::Chain;
+use crd::VirtletImageMapping;
+
+/// How long the daemon's start waits for the rules.
+pub const FIRST_LIST: Duration = Duration::from_secs(5);
+/// From a connection to the whole list.
+const LIST_DEADLINE: Duration = Duration::from_secs(30);
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+/// Silence after which a watch is dead: the server ends one of its own accord, and the client restarts it, before that.
+const WATCH_SILENCE: Duration = Duration::from_secs(360);
+/// Pause after a first failure; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Which cluster, and where in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappingConfig {
+    /// How to reach it; by default as `kubectl` would, and then as a pod of it would.
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace whose objects count.
+    pub namespace: String,
+}
+
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The named kubeconfig cannot be used.
+    #[error("failed to read kubeconfig `{}`", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: Box<KubeconfigError>,
+    },
+    /// There is none where one is looked for.
+    #[error("no cluster is known: name a kubeconfig in `images.kubeconfig`")]
+    Unknown(#[source] Box<InferConfigError>),
+    /// No client can be made of it.
+    #[error("failed to make a client of the cluster")]
+    Client(#[source] Box<kube::Error>),
+    /// The API server, or the way to it.
+    #[error(transparent)]
+    Api(#[from] Box<watcher::Error>),
+    /// Nothing came in time.
+    #[error("no answer of the API server for {} s", silence.as_secs())]
+    Silent {
+        /// For how long.
+        silence: Duration,
+    },
+    /// The stream of events ended, which it never should.
+    #[error("watch ended")]
+    Ended,
+}
+
+/// The watch. Dropping it ends it; the rules stay as they are.
+#[derive(Debug)]
+pub struct Watching {
+    task: JoinHandle<()>,
+    listed: watch::Receiver<bool>,
+}
+
+impl Watching {
+    /// Begins to keep `mappings` as the cluster has them.
+    #[must_use]
+    pub fn start(config: MappingConfig, mappings: Mappings) -> Self {
+        let (said, listed) = watch::channel(false);
+        let task = tokio::spawn(async move { keep(&config, &mappings, &said).await });
+        Self { task, listed }
+    }
+
+    /// Waits until the rules were listed once, or `deadline`. Whether they were.
+    pub async fn listed(&mut self, deadline: Duration) -> bool {
+        matches!(timeout(deadline, self.listed.wait_for(|listed| *listed)).await, Ok(Ok(_)))
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One session after the other, for ever.
+async fn keep(config: &MappingConfig, mappings: &Mappings, listed: &watch::Sender<bool>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let began = Instant::now();
+        let Err(error) = session(config, mappings, listed).await;
+        // One that lasted was a sound one: the server was restarted, say.
+        if began.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        let known = mappings.names().len();
+        tracing::warn!(error = %Chain(&error), known, again_in = ?pause, "image mappings of the cluster not watched");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn session(
+    config: &MappingConfig,
+    mappings: &Mappings,
+    listed: &watch::Sender<bool>,
+) -> Result<std::convert::Infallible, SessionError> {
+    let client = client(config.kubeconfig.as_deref()).await?;
+    follow(client, &config.namespace, mappings, listed).await
+}
+
+async fn client(kubeconfig: Option<&Path>) -> Result<Client, SessionError> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let unusable = |cause| SessionError::Kubeconfig { path: path.to_owned(), cause: Box::new(cause) };
+            let file = Kubeconfig::read_from(path).map_err(unusable)?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(unusable)?
+        }
+        None => kube::Config::infer().await.map_err(|cause| SessionError::Unknown(Box::new(cause)))?,
+    };
+    config.connect_timeout = Some(CONNECT_DEADLINE);
+    config.read_timeout = Some(WATCH_SILENCE);
+    config.write_timeout = Some(CONNECT_DEADLINE);
+    Client::try_from(config).map_err(|cause| SessionError::Client(Box::new(cause)))
+}
+
+/// Lists, then watches.
+async fn follow(
+    client: Client,
+    namespace: &str,
+    mappings: &Mappings,
+    listed: &watch::Sender<bool>,
+) -> Result<std::convert::Infallible, SessionError> {
+    let resource = ApiResource::erase::<VirtletImageMapping>(&());
+    let objects: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
+    let mut events = std::pin::pin!(watcher::watcher(objects, watcher::Config::default()));
+    let mut list = None;
+    let mut silence = LIST_DEADLINE;
+    loop {
+        let event = timeout(silence, events.next()).await.map_err(|_| SessionError::Silent { silence })?;
+        let event = event.ok_or(SessionError::Ended)?.map_err(Box::new)?;
+        if hear(event, &mut list, mappings) {
+            silence = WATCH_SILENCE;
+            if !listed.send_replace(true) {
+                tracing::info!(count = mappings.names().len(), namespace, "image mappings of the cluster listed");
+            }
+        }
+    }
+}
+
+/// Does what an event says. Whether it was the end of a list. `list` are the names that came in the current one.
+fn hear(event: Event<DynamicObject>, list: &mut Option<BTreeSet<String>>, mappings: &Mappings) -> bool {
+    match event {
+        Event::Init => *list = Some(BTreeSet::new()),
+        Event::InitApply(object) => {
+            if let (Some(name), Some(list)) = (put(&object, mappings), list) {
+                list.insert(name);
+            }
+        }
+        Event::InitDone => {
+            if let Some(list) = list.take() {
+                mappings.retain(&list);
+            }
+            return true;
+        }
+        Event::Apply(object) => {
+            put(&object, mappings);
+        }
+        Event::Delete(object) => {
+            if let Some(name) = &object.metadata.name {
+                mappings.remove(name);
+            }
+        }
+    }
+    false
+}
+
+fn put(object: &DynamicObject, mappings: &Mappings) -> Option<String> {
+    let name = object.metadata.name.clone()?;
+    // JSON is YAML, and no spec says as much as an empty one.
+    let text = object.data.get("spec").map_or_else(|| "{}".to_owned(), ToString::to_string);
+    mappings.put(&name, &text);
+    Some(name)
+}
