@@ -336,12 +336,6 @@ impl Glance {
                     session = self.session(Some(&session)).await?;
                 }
                 Err(FetchError::Status { status: 400, .. }) if ask.from.is_some() => ask = Ask::default(),
-                Ok(Opened::Artifact(mut artifact)) => {
-                    // Without validators, but the hash tells what is put together of different images.
-                    let strong = image.promises.iter().any(|promise| promise.hash.alg().is_strong());
-                    artifact.resumable |= strong && artifact.length.is_some();
-                    return Ok(Opened::Artifact(artifact));
-                }
                 opened => return Ok(opened?),
             }
         }
