@@ -51,6 +51,8 @@ mod platform;
 mod registry;
 mod signature;
 mod simplestreams;
+#[cfg(test)]
+mod tests;
 mod timestamp;
 
 pub use error::ProviderError;

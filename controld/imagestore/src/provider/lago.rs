@@ -276,13 +276,13 @@ impl Lago {
     async fn open_at(&self, at: &At, ask: &Ask) -> Result<Opened, ProviderError> {
         match at {
             At::Url(url) => Ok(self.client.open(&self.request(url), ask).await?),
-            At::Path(path) => self.local.open_image(path, ask),
+            At::Path(path) => self.local.open_path(path, ask).await,
         }
     }
 
     /// A small file of this machine.
     async fn read(&self, path: &Path, limit: usize) -> Result<Fetched, ProviderError> {
-        let Opened::Artifact(mut file) = self.local.open_image(path, &Ask::default())? else {
+        let Opened::Artifact(mut file) = self.local.open_path(path, &Ask::default()).await? else {
             return Ok(Fetched::Unchanged);
         };
         if file.length.is_none_or(|length| length > limit as u64) {
