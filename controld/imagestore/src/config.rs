@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::net::NetConfig;
+use crate::provider::ProviderConfig;
 use crate::translate::{Mappings, Protocol};
 
 /// Settings of a store. [`Config::new`] has the defaults.
@@ -31,6 +32,10 @@ pub struct Config {
     pub net: NetConfig,
     /// Directories that `file:` images may come from; default none.
     pub local_roots: Vec<PathBuf>,
+    /// Providers, in the order in which they are asked for a name; default none.
+    pub providers: Vec<ProviderConfig>,
+    /// Whether one that cannot be reached is passed over, though the next may answer for a name of its; default no.
+    pub fall_through: bool,
 }
 
 /// Limits of a store.
@@ -66,6 +71,8 @@ impl Config {
             limits: Limits::default(),
             net: NetConfig::default(),
             local_roots: Vec::new(),
+            providers: Vec::new(),
+            fall_through: false,
         }
     }
 }

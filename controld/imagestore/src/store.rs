@@ -11,7 +11,7 @@ use crate::error::ErrorKind;
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, NameError, Query, printable};
 use crate::net::Client;
-use crate::provider::{Http, LocalFiles, Registry};
+use crate::provider::{Means, ProviderError, Registry};
 use crate::pull::{Flights, Progress, PullError, Puller, only_digest};
 use crate::shelf::{self, Disk, DiskError, Finding, FsUsage, Image, MAX_HOLDER, Shelf, is_holder, usage};
 use crate::translate::{Problem, Translator};
@@ -40,6 +40,9 @@ pub enum StoreError {
         /// Its id.
         id: ImageId,
     },
+    /// A provider.
+    #[error("providers of images cannot be used")]
+    Provider(#[from] ProviderError),
     /// The disk.
     #[error("image store failed")]
     Disk(#[from] DiskError),
@@ -55,6 +58,7 @@ impl StoreError {
         match self {
             Self::Name { .. } | Self::Holder { .. } => ErrorKind::InvalidName,
             Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::Provider(error) => error.kind(),
             Self::Disk(error) => error.kind(),
             Self::Lost(_) => ErrorKind::Internal,
         }
@@ -81,9 +85,12 @@ impl Store {
     fn open_with(config: Config, after: shelf::Hook) -> Result<Self, StoreError> {
         let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, after)?);
         let translator = Translator::of(&config);
-        let client = Arc::new(Client::new(config.net));
-        let registry =
-            Registry::new(vec![Arc::new(Http::new(client)), Arc::new(LocalFiles::new(config.local_roots))], false);
+        let means = Means {
+            client: Arc::new(Client::new(config.net)),
+            local_roots: config.local_roots,
+            memory: Some(config.root.join("providers")),
+        };
+        let registry = Registry::of(&config.providers, config.fall_through, &means)?;
         let puller = Puller {
             shelf: shelf.clone(),
             translator,
