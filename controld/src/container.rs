@@ -64,7 +64,7 @@ impl Containers {
         if let Some(existing) = self.same(&create)? {
             return Ok(existing);
         }
-        let image = self.parts.images.find(&create.config.image)?;
+        let image = self.parts.images.find(&create.config.image, &sandbox.config.runtime_handler)?;
         let annotations = PodAnnotations::parse(&create.annotations)
             .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
         let size = size::of(create.config.resources.as_ref(), annotations.vcpus, &self.parts.config.machine)?;
@@ -91,6 +91,7 @@ impl Containers {
                 id,
                 sandbox: sandbox.id.clone(),
                 image_id: image.id.to_string(),
+                image_handler: image.handler.clone(),
                 machine: Machine {
                     domain: crate::domain::name(id.uuid(), &create.config.name),
                     vcpus: size.vcpus,

@@ -13,6 +13,7 @@ mod bench;
 mod cri;
 mod demo;
 mod kubelet;
+mod mapping;
 mod matrix;
 mod net;
 mod node;
@@ -39,6 +40,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(restart::CASES.iter().copied())
         .chain(cri::cases())
         .chain(kubelet::CASES.iter().copied())
+        .chain(mapping::CASES.iter().copied())
         .collect()
 });
 

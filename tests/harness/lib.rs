@@ -8,6 +8,7 @@
 pub mod capture;
 pub mod case;
 pub mod cell;
+pub mod cluster;
 pub mod cni;
 pub mod command;
 pub mod config;

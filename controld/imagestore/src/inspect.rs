@@ -28,7 +28,7 @@ const SECTOR: u64 = 512;
 const FOOTER: usize = 512;
 
 /// Format of a stored image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskFormat {
     /// QEMU's copy-on-write format.

@@ -21,6 +21,7 @@
 //! Knows no CRI type, no libvirt and no configuration file: [`Config`] is given.
 
 mod config;
+mod decode;
 mod error;
 mod inspect;
 mod intake;
@@ -32,16 +33,19 @@ mod shelf;
 mod store;
 mod translate;
 
-pub use config::{Config, Limits};
+pub use config::{Config, HandlerConfig, Limits, Offline};
+pub use decode::DecodeError;
+#[doc(hidden)]
+pub use decode::exercise as exercise_decoder;
 pub use error::ErrorKind;
 pub use inspect::{DiskFormat, ImageInfo, Qcow2Error, Refusal};
 pub use intake::IntakeError;
 pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query, Version};
 pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
-pub use pull::{DownloadError, Progress, PullError};
-pub use shelf::{DiskError, Finding, FsUsage, Image};
-pub use store::{Store, StoreError};
+pub use pull::{DownloadError, Phase, Progress, PullError};
+pub use shelf::{Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Name, Verdict, Verified};
+pub use store::{Found, ProviderInfo, PullRequest, Store, StoreError};
 #[doc(hidden)]
 pub use translate::exercise as exercise_translation;
 pub use translate::{

@@ -246,7 +246,7 @@ impl Translator {
     }
 
     /// The name as rules see it.
-    fn stripped<'a>(&self, name: &'a str) -> &'a str {
+    pub(crate) fn stripped<'a>(&self, name: &'a str) -> &'a str {
         let prefixes = &self.config.strip_prefixes;
         let rest = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix.as_str())?.strip_prefix('/'));
         rest.unwrap_or(name)

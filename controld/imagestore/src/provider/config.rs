@@ -30,7 +30,7 @@ const MAX_PEM: u64 = 1 << 20;
 const BUILT_IN: [&str; 2] = ["http", "file"];
 
 /// A provider as it is written down.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderConfig {
     /// Its name.
     pub id: String,
@@ -41,7 +41,7 @@ pub struct ProviderConfig {
 }
 
 /// The kinds of providers, with what each needs to know.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// `simplestreams`
     Simplestreams(SimplestreamsConfig),

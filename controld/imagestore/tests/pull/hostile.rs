@@ -411,5 +411,5 @@ async fn raw_disks_are_taken_only_with_leave() {
     bed.translate(&odd.url("/x"));
     let (kind, error) = bed.pull().await.expect_err("no whole sectors");
     assert!(kind == ErrorKind::Refused && error.contains("is it cut off?"), "{error}");
-    assert_eq!(bed.store.get("img"), Some(image), "the old one stays");
+    assert_eq!(bed.store.get("img", "").expect("a handler"), Some(image), "the old one stays");
 }

@@ -1,0 +1,211 @@
+//! Decompresses a stream: gzip, xz, Zstandard and bzip2, found by their first bytes and never by a name or a header.
+//!
+//! Used by the intake, in a thread of its own. The whole input must be one or more sound streams of one kind: cut off
+//! input is an error, and so is anything behind the last stream. Checksums inside the streams are verified. Memory is
+//! bounded whatever the input asks for ([`XZ_MEMORY`], [`ZSTD_WINDOW_LOG`]); bounds on the output are the caller's. What
+//! comes out is not looked at: a stream in a stream comes out compressed, and the inspector refuses it.
+
+use std::io::{self, BufRead, Read};
+
+use bzip2::bufread::MultiBzDecoder;
+use flate2::bufread::MultiGzDecoder;
+
+mod exercise;
+#[cfg(test)]
+pub(crate) mod tests;
+mod xz;
+
+pub use exercise::exercise;
+
+/// Most memory for one xz stream, whatever its dictionary: `xz -9` needs half of it.
+const XZ_MEMORY: u64 = 128 << 20;
+/// Largest window of Zstandard: 128 MiB, which is also what `zstd -d` takes without being told otherwise.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// A way of compressing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// gzip, RFC 1952.
+    Gzip,
+    /// xz, with LZMA2.
+    Xz,
+    /// Zstandard, RFC 8878.
+    Zstd,
+    /// bzip2.
+    Bzip2,
+}
+
+/// Why a stream could not be decompressed.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// The end is missing.
+    #[error("{by} stream is cut off")]
+    Truncated {
+        /// What it is compressed by.
+        by: Compression,
+    },
+    /// Something follows.
+    #[error("{by} stream is followed by something else")]
+    Trailing {
+        /// What it is compressed by.
+        by: Compression,
+    },
+    /// It wants too much.
+    #[error("{by} stream needs more than {} MiB of memory; compress with a smaller dictionary or window", XZ_MEMORY >> 20)]
+    Memory {
+        /// What it is compressed by.
+        by: Compression,
+    },
+    /// It is not sound.
+    #[error("{by} stream is broken")]
+    Broken {
+        /// What it is compressed by.
+        by: Compression,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// It could not be begun.
+    #[error("failed to start decompressing {by}")]
+    Start {
+        /// What it is compressed by.
+        by: Compression,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+impl Compression {
+    /// What a stream that begins with these bytes is compressed by.
+    #[must_use]
+    pub fn of(head: &[u8]) -> Option<Self> {
+        [Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2].into_iter().find(|by| by.marks(head))
+    }
+
+    fn marks(self, head: &[u8]) -> bool {
+        match self {
+            Self::Gzip => head.starts_with(b"\x1f\x8b"),
+            Self::Xz => head.starts_with(b"\xfd7zXZ\0"),
+            Self::Zstd => head.starts_with(b"\x28\xb5\x2f\xfd"),
+            Self::Bzip2 => head.starts_with(b"BZh") && head.get(3).is_none_or(|level| (b'1'..=b'9').contains(level)),
+        }
+    }
+}
+
+impl std::fmt::Display for Compression {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Gzip => "gzip",
+            Self::Xz => "xz",
+            Self::Zstd => "zstd",
+            Self::Bzip2 => "bzip2",
+        })
+    }
+}
+
+/// Reads what is in a compressed stream. Its errors carry a [`DecodeError`], except those of the input.
+pub(crate) struct Decoder<R: BufRead> {
+    by: Compression,
+    input: Input<R>,
+    ended: bool,
+}
+
+enum Input<R: BufRead> {
+    Gzip(MultiGzDecoder<Watched<R>>),
+    Xz(xz::Decoder<Watched<R>>),
+    Zstd(zstd::stream::read::Decoder<'static, Watched<R>>),
+    Bzip2(MultiBzDecoder<Watched<R>>),
+}
+
+impl<R: BufRead> Decoder<R> {
+    /// A decoder of `input`, which is compressed by `by`.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub(crate) fn new(by: Compression, input: R) -> Result<Self, DecodeError> {
+        let input = Watched { input, failed: false };
+        let input = match by {
+            Compression::Gzip => Input::Gzip(MultiGzDecoder::new(input)),
+            Compression::Xz => Input::Xz(xz::Decoder::new(input)),
+            Compression::Zstd => zstd::stream::read::Decoder::with_buffer(input)
+                .and_then(|mut decoder| decoder.window_log_max(ZSTD_WINDOW_LOG).map(|()| decoder))
+                .map(Input::Zstd)
+                .map_err(|cause| DecodeError::Start { by, cause })?,
+            Compression::Bzip2 => Input::Bzip2(MultiBzDecoder::new(input)),
+        };
+        Ok(Self { by, input, ended: false })
+    }
+
+    fn watched(&mut self) -> &mut Watched<R> {
+        match &mut self.input {
+            Input::Gzip(decoder) => decoder.get_mut(),
+            Input::Xz(decoder) => decoder.get_mut(),
+            Input::Zstd(decoder) => decoder.get_mut(),
+            Input::Bzip2(decoder) => decoder.get_mut(),
+        }
+    }
+
+    fn explain(&mut self, cause: io::Error) -> io::Error {
+        let by = self.by;
+        if self.watched().failed || cause.get_ref().is_some_and(|cause| cause.is::<DecodeError>()) {
+            return cause;
+        }
+        io::Error::other(match cause.kind() {
+            io::ErrorKind::UnexpectedEof => DecodeError::Truncated { by },
+            // The library has no code for it, only this text.
+            _ if cause.to_string().contains("too much memory") => DecodeError::Memory { by },
+            _ => DecodeError::Broken { by, cause },
+        })
+    }
+}
+
+impl<R: BufRead> Read for Decoder<R> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if self.ended || room.is_empty() {
+            return Ok(0);
+        }
+        let read = match &mut self.input {
+            Input::Gzip(decoder) => decoder.read(room),
+            Input::Xz(decoder) => decoder.read(room),
+            Input::Zstd(decoder) => decoder.read(room),
+            Input::Bzip2(decoder) => decoder.read(room),
+        };
+        let count = read.map_err(|cause| self.explain(cause))?;
+        if count == 0 {
+            self.ended = true;
+            if !self.watched().fill_buf()?.is_empty() {
+                return Err(io::Error::other(DecodeError::Trailing { by: self.by }));
+            }
+        }
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> std::fmt::Debug for Decoder<R> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Decoder({})", self.by)
+    }
+}
+
+/// The input, and whether an error came from it and not from what is in it.
+struct Watched<R> {
+    input: R,
+    failed: bool,
+}
+
+impl<R: BufRead> Read for Watched<R> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.input.read(room).inspect_err(|_| self.failed = true)
+    }
+}
+
+impl<R: BufRead> BufRead for Watched<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.input.fill_buf().inspect_err(|_| self.failed = true)
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.input.consume(count);
+    }
+}
