@@ -12,6 +12,7 @@
 mod bench;
 mod cri;
 mod demo;
+mod image;
 mod kubelet;
 mod mapping;
 mod matrix;
@@ -38,6 +39,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(node::cases())
         .chain(vm::cases())
         .chain(restart::CASES.iter().copied())
+        .chain(image::cases())
         .chain(cri::cases())
         .chain(kubelet::CASES.iter().copied())
         .chain(mapping::CASES.iter().copied())
