@@ -40,8 +40,8 @@ mod sums;
 pub(crate) mod tests;
 
 pub(crate) use block::Block;
-pub use error::IntakeError;
 use content::Opening;
+pub use error::IntakeError;
 use stage::{GiveBack, Hashing, Inlet, Step, hash};
 use sums::{Hashers, Place, Shape, Sums};
 

@@ -72,7 +72,11 @@ impl Job {
 }
 
 impl Puller {
-    pub(super) async fn download(self: &Arc<Self>, job: &Arc<Job>, meter: &mut Meter) -> Result<Arrived, DownloadError> {
+    pub(super) async fn download(
+        self: &Arc<Self>,
+        job: &Arc<Job>,
+        meter: &mut Meter,
+    ) -> Result<Arrived, DownloadError> {
         for _ in 0..BEGINNINGS {
             match self.attempt(job, meter).await {
                 Err(DownloadError::Changing) => tracing::info!(from = job.remote.shown, "image changed, pulled anew"),
@@ -202,7 +206,8 @@ impl Puller {
 
     fn output_limits(&self, job: &Job) -> OutputLimits {
         // A qcow2 file of a full disk is larger than the disk, by its tables.
-        let declared = job.remote.metadata.virtual_size.map(|size| size.saturating_add(size / 8).saturating_add(64 << 20));
+        let declared =
+            job.remote.metadata.virtual_size.map(|size| size.saturating_add(size / 8).saturating_add(64 << 20));
         OutputLimits {
             bytes: self.limits.unpacked.min(declared.unwrap_or(u64::MAX)),
             ratio: self.limits.ratio,
