@@ -78,7 +78,7 @@ async fn an_image_is_pulled_listed_inspected_verified_and_pinned() {
     assert_eq!(calls.verify(Request::new(absent)).await.expect_err("absent").code(), Code::NotFound);
 
     let report = calls.gc(Request::new(GcRequest::default())).await.expect("collected").into_inner();
-    assert_eq!(report, GcResponse { images: Some(Default::default()), ..report.clone() }, "nothing goes");
+    assert_eq!(report, GcResponse { images: Some(Default::default()), ..report }, "nothing goes");
 }
 
 #[tokio::test]
