@@ -47,6 +47,7 @@ mod lago;
 mod locator;
 mod memory;
 mod mirror;
+mod oci;
 mod platform;
 mod registry;
 mod signature;
@@ -54,6 +55,7 @@ mod simplestreams;
 #[cfg(test)]
 mod tests;
 mod timestamp;
+mod virt_builder;
 
 pub use error::ProviderError;
 pub use file::LocalFiles;
@@ -62,9 +64,18 @@ pub use hash::{HashAlg, HashError, ImageHash};
 pub use http::Http;
 pub use lago::{Lago, LagoConfig, LagoError};
 pub use locator::{Locator, LocatorError, redacted};
+pub use oci::{
+    LayerError, LayersError, LoginConfig, LoginError, ManifestError, Oci, OciConfig, RealmError, ReferenceError,
+    TarError, login,
+};
 pub use platform::Platform;
 pub use registry::{Choice, Registry};
+pub use signature::{KeyError, KeyRing, SignatureError, Verified, verify_clearsigned, verify_detached};
 pub use simplestreams::{Simplestreams, SimplestreamsConfig, StreamsError};
+pub use virt_builder::{
+    Entry, EntryError, Index, IndexError, Repo, RepoFormat, RepoProxy, ReposError, VirtBuilder, VirtBuilderConfig,
+    VirtBuilderError, parse_index, read_repos,
+};
 
 /// How the bytes of an artifact are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -245,7 +245,7 @@ impl fmt::Debug for Request {
 }
 
 /// What the user part of a URL gives.
-fn login_of(url: &Url) -> Option<Auth> {
+pub(crate) fn login_of(url: &Url) -> Option<Auth> {
     if url.username().is_empty() && url.password().is_none() {
         return None;
     }

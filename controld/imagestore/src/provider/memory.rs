@@ -64,6 +64,30 @@ impl Memory {
         Ok(Recalled::New)
     }
 
+    /// Notes documents that came together. If one of them is older, gives its place, and notes none of them.
+    pub(crate) fn note_all(&self, documents: &[(String, u64)]) -> io::Result<Option<(usize, Recalled)>> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = match &mut *seen {
+            Some(known) => known,
+            none => none.insert(self.file.as_deref().map_or_else(|| Ok(BTreeMap::new()), read)?),
+        };
+        for (at, (document, moment)) in documents.iter().enumerate() {
+            if let Some(newest) = known.get(document).filter(|newest| *newest > moment) {
+                return Ok(Some((at, Recalled::Older(*newest))));
+            }
+        }
+        let news = documents.iter().filter(|(document, moment)| known.get(document) != Some(moment));
+        let news: Vec<_> = news.cloned().collect();
+        if news.is_empty() {
+            return Ok(None);
+        }
+        known.extend(news);
+        match &self.file {
+            Some(file) => write(file, known).map(|()| None),
+            None => Ok(None),
+        }
+    }
+
     /// Forgets all.
     pub(crate) fn forget(&self) -> io::Result<()> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

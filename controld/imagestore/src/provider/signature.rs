@@ -12,12 +12,14 @@
 //!
 //! Blanks at the ends of lines are not signed, so they are not in the text either.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pgp::armor::{BlockType, Dearmor};
 use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{Packet, PacketParser, Signature, SignatureType, SubpacketData};
 
+use super::ProviderError;
 use crate::name::printable;
 
 mod keys;
@@ -109,7 +111,7 @@ pub struct Verified {
 
 /// Whether `text` claims to be signed, so that it must never be read as if it were not.
 #[must_use]
-pub fn looks_signed(text: &[u8]) -> bool {
+pub(super) fn looks_signed(text: &[u8]) -> bool {
     text.windows(b"-----BEGIN PGP".len()).any(|window| window == b"-----BEGIN PGP")
 }
 
@@ -130,6 +132,16 @@ pub fn verify_clearsigned(text: &[u8], keys: &KeyRing) -> Result<Verified, Signa
 /// When no key of `keys` made it for these bytes.
 pub fn verify_detached(document: &[u8], signature: &[u8], keys: &KeyRing) -> Result<String, SignatureError> {
     verify(document, &signatures(signature)?, SignatureType::Binary, keys)
+}
+
+/// The keys in a provider's file; the one of a fingerprint alone, if there is one.
+pub(super) fn keys_of(provider: &str, file: &Path, fingerprint: Option<&str>) -> Result<KeyRing, ProviderError> {
+    let bytes = std::fs::read(file).map_err(|cause| ProviderError::File { path: file.to_owned(), cause })?;
+    let keys = KeyRing::parse(&bytes).and_then(|keys| match fingerprint {
+        Some(fingerprint) => keys.pinned(fingerprint),
+        None => Ok(keys),
+    });
+    keys.map_err(|cause| ProviderError::Config { provider: provider.to_owned(), cause: Box::new(cause) })
 }
 
 /// Signatures of a block, armored or binary, which holds nothing else.

@@ -1,0 +1,483 @@
+//! Tar archives as they stream by: entries in order, each with its data, nothing kept.
+//!
+//! Reads POSIX ustar and pax, and GNU's long names and sparse files (its old form and pax 0.0, 0.1 and 1.0), which is
+//! what layers are made with. Every number is checked before it is used; what is odd is an error, as two readers that
+//! differ over an odd archive see two images.
+
+use std::io::{self, Read};
+
+const BLOCK: usize = 512;
+/// Entries of an archive.
+const MAX_ENTRIES: u32 = 100_000;
+/// Bytes of an extended header, of a long name, or of a map of a sparse file.
+const MAX_EXTENSION: u64 = 1024 * 1024;
+/// Pieces of a sparse file.
+const MAX_PIECES: usize = 100_000;
+
+/// Why an archive is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TarError {
+    /// It ends amid something.
+    #[error("the archive is cut off")]
+    Truncated,
+    /// No header where one must be.
+    #[error("no tar archive, or a broken one ({0})")]
+    Header(&'static str),
+    /// An extended header that makes no sense.
+    #[error("broken extended header ({0})")]
+    Extension(&'static str),
+    /// A map that makes no sense.
+    #[error("broken map of a sparse file ({0})")]
+    Sparse(&'static str),
+    /// More than anybody needs.
+    #[error("more than {MAX_ENTRIES} entries")]
+    Entries,
+}
+
+impl From<TarError> for io::Error {
+    fn from(error: TarError) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Regular,
+    Directory,
+    Symlink,
+    Hardlink,
+    Device,
+    Fifo,
+    /// Something of another tool.
+    Other,
+}
+
+/// An entry, whose data come next.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) path: Vec<u8>,
+    pub(super) kind: Kind,
+    /// Bytes of the data, with the holes of a sparse file.
+    pub(super) size: u64,
+    /// Where the stored bytes belong, if not one after the other.
+    pieces: Option<Vec<Piece>>,
+}
+
+/// A part of a sparse file that is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    at: u64,
+    length: u64,
+}
+
+/// A reader of entries.
+pub(super) struct Tar<R> {
+    input: R,
+    entries: u32,
+    /// Bytes of the current entry, and its padding, that were not read yet.
+    stored: u64,
+    padding: u64,
+}
+
+/// What extended headers say of the entry that follows.
+#[derive(Debug, Default)]
+struct Extended {
+    path: Option<Vec<u8>>,
+    size: Option<u64>,
+    sparse_name: Option<Vec<u8>>,
+    sparse_size: Option<u64>,
+    sparse_version: Option<(u64, u64)>,
+    major: Option<u64>,
+    minor: Option<u64>,
+    map: Vec<Piece>,
+    has_map: bool,
+    pending: Option<u64>,
+}
+
+impl<R: Read> Tar<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self { input, entries: 0, stored: 0, padding: 0 }
+    }
+
+    /// The next entry, or nothing at the archive's end. What was not read of the last one is passed over.
+    pub(super) fn next(&mut self) -> io::Result<Option<Entry>> {
+        let mut extended = Extended::default();
+        let mut is_extended = false;
+        loop {
+            self.pass_over()?;
+            let Some(header) = self.header()? else {
+                return if is_extended { Err(TarError::Truncated.into()) } else { Ok(None) };
+            };
+            self.entries += 1;
+            if self.entries > MAX_ENTRIES {
+                return Err(TarError::Entries.into());
+            }
+            let size = number(&header[124..136]).ok_or(TarError::Header("size"))?;
+            self.begin(size)?;
+            match header[156] {
+                b'x' => parse_pax(&self.extension()?, &mut extended)?,
+                b'g' => {
+                    let mut global = Extended::default();
+                    parse_pax(&self.extension()?, &mut global)?;
+                    if global.path.is_some() || global.size.is_some() || global.is_sparse() {
+                        return Err(TarError::Extension("one name or size for all entries").into());
+                    }
+                    continue;
+                }
+                b'L' => {
+                    let mut name = self.extension()?;
+                    name.truncate(name.iter().position(|byte| *byte == 0).unwrap_or(name.len()));
+                    extended.path = Some(name);
+                }
+                // The target of a link, which is followed nowhere.
+                b'K' => drop(self.extension()?),
+                _ => return self.entry(&header, size, extended).map(Some),
+            }
+            is_extended = true;
+        }
+    }
+
+    fn entry(&mut self, header: &[u8; BLOCK], size: u64, extended: Extended) -> io::Result<Entry> {
+        let kind = match header[156] {
+            b'0' | 0 | b'7' | b'S' => Kind::Regular,
+            b'1' => Kind::Hardlink,
+            b'2' => Kind::Symlink,
+            b'3' | b'4' => Kind::Device,
+            b'5' => Kind::Directory,
+            b'6' => Kind::Fifo,
+            _ => Kind::Other,
+        };
+        let stored = extended.size.unwrap_or(size);
+        // These have no data, whatever their size says (POSIX pax, ustar interchange format).
+        let stored = if matches!(kind, Kind::Regular | Kind::Other) { stored } else { 0 };
+        self.begin(stored)?;
+        let is_sparse = extended.is_sparse();
+        let Extended { path, sparse_name, sparse_size, sparse_version, map, .. } = extended;
+        let path = if is_sparse { sparse_name.or(path) } else { path };
+        let path = path.unwrap_or_else(|| name(header));
+        if path.is_empty() || path.contains(&0) {
+            return Err(TarError::Header("name").into());
+        }
+        let (size, pieces) = if header[156] == b'S' {
+            if is_sparse {
+                return Err(TarError::Sparse("two forms at once").into());
+            }
+            let size = number(&header[483..495]).ok_or(TarError::Sparse("size"))?;
+            (size, Some(self.old_map(header)?))
+        } else if is_sparse && kind == Kind::Regular {
+            let size = sparse_size.ok_or(TarError::Sparse("no size"))?;
+            match sparse_version {
+                Some((1, 0)) => (size, Some(self.map_in_data()?)),
+                None | Some((0, 0 | 1)) => (size, Some(map)),
+                Some(_) => return Err(TarError::Sparse("unknown version").into()),
+            }
+        } else {
+            (stored, None)
+        };
+        if let Some(pieces) = &pieces {
+            check(pieces, size, self.stored)?;
+        }
+        Ok(Entry { path, kind, size, pieces })
+    }
+
+    /// Data of the current entry as they are stored.
+    fn read_stored(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let most = room.len().min(usize::try_from(self.stored).unwrap_or(usize::MAX));
+        if most == 0 {
+            return Ok(0);
+        }
+        match self.input.read(&mut room[..most])? {
+            0 => Err(TarError::Truncated.into()),
+            count => {
+                self.stored -= count as u64;
+                Ok(count)
+            }
+        }
+    }
+
+    fn begin(&mut self, stored: u64) -> Result<(), TarError> {
+        if stored > i64::MAX.cast_unsigned() {
+            return Err(TarError::Header("size"));
+        }
+        self.stored = stored;
+        self.padding = stored.next_multiple_of(BLOCK as u64) - stored;
+        Ok(())
+    }
+
+    fn pass_over(&mut self) -> io::Result<()> {
+        let left = self.stored + self.padding;
+        let passed = io::copy(&mut (&mut self.input).take(left), &mut io::sink())?;
+        if passed != left {
+            return Err(TarError::Truncated.into());
+        }
+        (self.stored, self.padding) = (0, 0);
+        Ok(())
+    }
+
+    /// A header whose sum is right; nothing at a block of zeros or where the archive ends without one.
+    fn header(&mut self) -> io::Result<Option<[u8; BLOCK]>> {
+        let mut block = [0; BLOCK];
+        let mut filled = 0;
+        while filled < BLOCK {
+            match self.input.read(&mut block[filled..]) {
+                Ok(0) if filled == 0 => return Ok(None),
+                Ok(0) => return Err(TarError::Truncated.into()),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if block == [0; BLOCK] {
+            return Ok(None);
+        }
+        let sum: u64 = block
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u64::from(*byte) })
+            .sum();
+        if number(&block[148..156]) != Some(sum) {
+            return Err(TarError::Header("checksum").into());
+        }
+        Ok(Some(block))
+    }
+
+    fn extension(&mut self) -> io::Result<Vec<u8>> {
+        if self.stored > MAX_EXTENSION {
+            return Err(TarError::Extension("too long").into());
+        }
+        let mut bytes = vec![0; usize::try_from(self.stored).map_err(io::Error::other)?];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match self.read_stored(&mut bytes[filled..])? {
+                0 => return Err(TarError::Truncated.into()),
+                count => filled += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// The map of GNU's old form: four pieces in the header, more in blocks behind it.
+    fn old_map(&mut self, header: &[u8; BLOCK]) -> io::Result<Vec<Piece>> {
+        let mut pieces = Vec::new();
+        add_old(&header[386..482], &mut pieces)?;
+        let mut more = header[482] != 0;
+        while more {
+            let mut block = [0; BLOCK];
+            self.input.read_exact(&mut block).map_err(|_| TarError::Truncated)?;
+            add_old(&block[..504], &mut pieces)?;
+            more = block[504] != 0;
+            if pieces.len() > MAX_PIECES {
+                return Err(TarError::Sparse("too many pieces").into());
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// The map of pax 1.0: lines of decimal numbers in front of the data, padded to a block.
+    fn map_in_data(&mut self) -> io::Result<Vec<Piece>> {
+        let mut numbers: Vec<u64> = Vec::new();
+        let mut wanted = 1;
+        let mut digits = Vec::new();
+        let mut read = 0_u64;
+        while numbers.len() < wanted {
+            let mut block = [0; BLOCK];
+            self.fill(&mut block)?;
+            read += BLOCK as u64;
+            if read > MAX_EXTENSION {
+                return Err(TarError::Sparse("too long").into());
+            }
+            for byte in block {
+                if numbers.len() == wanted {
+                    break;
+                }
+                if byte != b'\n' {
+                    digits.push(byte);
+                    continue;
+                }
+                let number = decimal(&digits).ok_or(TarError::Sparse("no number"))?;
+                digits.clear();
+                numbers.push(number);
+                if numbers.len() == 1 {
+                    let count = usize::try_from(number).ok().filter(|count| *count <= MAX_PIECES);
+                    wanted = 1 + 2 * count.ok_or(TarError::Sparse("too many pieces"))?;
+                }
+            }
+        }
+        Ok(numbers[1..].chunks_exact(2).map(|pair| Piece { at: pair[0], length: pair[1] }).collect())
+    }
+}
+
+/// Reads an entry's data with the holes of a sparse file filled in.
+pub(super) struct Data {
+    /// Where the next byte is.
+    at: u64,
+    size: u64,
+    pieces: Option<Vec<Piece>>,
+    next: usize,
+}
+
+impl Data {
+    pub(super) fn of(entry: Entry) -> Self {
+        Self { at: 0, size: entry.size, pieces: entry.pieces, next: 0 }
+    }
+
+    /// Bytes of the entry that `tar` is at; none at its end.
+    pub(super) fn read<R: Read>(&mut self, tar: &mut Tar<R>, room: &mut [u8]) -> io::Result<usize> {
+        let Some(pieces) = &self.pieces else { return tar.read_stored(room) };
+        let limit = |length: u64| room.len().min(usize::try_from(length).unwrap_or(usize::MAX));
+        while let Some(piece) = pieces.get(self.next) {
+            if self.at < piece.at {
+                let count = limit(piece.at - self.at);
+                room[..count].fill(0);
+                self.at += count as u64;
+                return Ok(count);
+            }
+            let left = piece.at + piece.length - self.at;
+            if left > 0 {
+                let count = limit(left);
+                let count = tar.read_stored(&mut room[..count])?;
+                self.at += count as u64;
+                return Ok(count);
+            }
+            self.next += 1;
+        }
+        let count = limit(self.size - self.at);
+        room[..count].fill(0);
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl Extended {
+    fn is_sparse(&self) -> bool {
+        self.has_map || self.sparse_version.is_some() || self.sparse_size.is_some() || self.sparse_name.is_some()
+    }
+}
+
+/// Records `length key=value` of a pax header (POSIX pax, extended header).
+fn parse_pax(mut bytes: &[u8], extended: &mut Extended) -> Result<(), TarError> {
+    let wrong = TarError::Extension;
+    while !bytes.is_empty() {
+        let blank = bytes.iter().position(|byte| *byte == b' ').ok_or(wrong("no length"))?;
+        let length = decimal(&bytes[..blank]).and_then(|length| usize::try_from(length).ok());
+        let length = length.filter(|length| (blank + 2..=bytes.len()).contains(length)).ok_or(wrong("length"))?;
+        let (record, rest) = bytes.split_at(length);
+        bytes = rest;
+        let record = record[blank + 1..].strip_suffix(b"\n").ok_or(wrong("no end"))?;
+        let equals = record.iter().position(|byte| *byte == b'=').ok_or(wrong("no value"))?;
+        let (key, value) = (&record[..equals], &record[equals + 1..]);
+        let number = || decimal(value).ok_or(wrong("no number"));
+        match key {
+            b"path" => extended.path = Some(value.to_vec()),
+            b"size" => extended.size = Some(number()?),
+            b"GNU.sparse.name" => extended.sparse_name = Some(value.to_vec()),
+            b"GNU.sparse.realsize" | b"GNU.sparse.size" => extended.sparse_size = Some(number()?),
+            b"GNU.sparse.major" => extended.major = Some(number()?),
+            b"GNU.sparse.minor" => extended.minor = Some(number()?),
+            b"GNU.sparse.offset" => {
+                extended.has_map = true;
+                if extended.pending.replace(number()?).is_some() {
+                    return Err(TarError::Sparse("a piece without a length"));
+                }
+            }
+            b"GNU.sparse.numbytes" => {
+                let at = extended.pending.take().ok_or(TarError::Sparse("a piece without a place"))?;
+                extended.map.push(Piece { at, length: number()? });
+            }
+            b"GNU.sparse.map" => {
+                extended.has_map = true;
+                extended.map = parse_map(value)?;
+            }
+            // How many there are is seen anyway.
+            b"GNU.sparse.numblocks" => extended.has_map = true,
+            _ if key.starts_with(b"GNU.sparse.") => return Err(TarError::Sparse("unknown word")),
+            _ => {}
+        }
+        if extended.map.len() > MAX_PIECES {
+            return Err(TarError::Sparse("too many pieces"));
+        }
+    }
+    if extended.pending.is_some() {
+        return Err(TarError::Sparse("a piece without a length"));
+    }
+    if let Some(major) = extended.major {
+        extended.sparse_version = Some((major, extended.minor.unwrap_or(0)));
+    }
+    Ok(())
+}
+
+/// The map of pax 0.1: places and lengths, all joined by commas.
+fn parse_map(value: &[u8]) -> Result<Vec<Piece>, TarError> {
+    if value.is_empty() {
+        return Ok(Vec::new());
+    }
+    let numbers: Option<Vec<_>> = value.split(|byte| *byte == b',').map(decimal).collect();
+    let numbers = numbers.filter(|numbers| numbers.len() % 2 == 0).ok_or(TarError::Sparse("no number"))?;
+    Ok(numbers.chunks_exact(2).map(|pair| Piece { at: pair[0], length: pair[1] }).collect())
+}
+
+/// Pieces in order, apart, within the file, and as many bytes as are stored.
+fn check(pieces: &[Piece], size: u64, stored: u64) -> Result<(), TarError> {
+    let mut end = 0_u64;
+    let mut sum = 0_u64;
+    for piece in pieces {
+        if piece.at < end {
+            return Err(TarError::Sparse("pieces out of order"));
+        }
+        end =
+            piece.at.checked_add(piece.length).filter(|end| *end <= size).ok_or(TarError::Sparse("beyond the end"))?;
+        // No more than `end`, which is in bounds.
+        sum += piece.length;
+    }
+    if sum == stored { Ok(()) } else { Err(TarError::Sparse("other length than stored")) }
+}
+
+fn add_old(fields: &[u8], pieces: &mut Vec<Piece>) -> Result<(), TarError> {
+    for field in fields.chunks_exact(24) {
+        if field[0] == 0 {
+            break;
+        }
+        let (at, length) = (number(&field[..12]), number(&field[12..]));
+        let (Some(at), Some(length)) = (at, length) else { return Err(TarError::Sparse("no number")) };
+        pieces.push(Piece { at, length });
+    }
+    Ok(())
+}
+
+/// The name in a header, with POSIX's prefix in front.
+fn name(header: &[u8; BLOCK]) -> Vec<u8> {
+    let text = |field: &[u8]| field.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
+    let name = text(&header[..100]);
+    // GNU's own form has times there.
+    let prefix = if &header[257..263] == b"ustar\0" { text(&header[345..500]) } else { Vec::new() };
+    if prefix.is_empty() { name } else { [prefix, name].join(&b'/') }
+}
+
+/// A number of a header: octal, or binary if the first bit is set.
+fn number(field: &[u8]) -> Option<u64> {
+    if field.first()? & 0x80 != 0 {
+        let (first, rest) = field.split_first()?;
+        // The second bit is a sign.
+        if *first != 0x80 {
+            return None;
+        }
+        return rest.iter().try_fold(0_u64, |sum, byte| sum.checked_mul(256)?.checked_add((*byte).into()));
+    }
+    let text = field.split(|byte| *byte == 0).next()?;
+    let digits = text.trim_ascii();
+    let octal = |sum: u64, byte: &u8| {
+        sum.checked_mul(8)?.checked_add((b'0'..=b'7').contains(byte).then(|| u64::from(byte - b'0'))?)
+    };
+    digits.iter().try_fold(0, octal)
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    text.parse().ok()
+}
