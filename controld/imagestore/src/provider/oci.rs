@@ -31,6 +31,7 @@ use crate::name::printable;
 use crate::net::{Ask, Auth, Client, FetchError, Opened, Small, Transport};
 
 mod challenge;
+mod exercise;
 mod layer;
 mod layers;
 mod login;
@@ -39,6 +40,7 @@ mod reference;
 mod select;
 mod session;
 
+pub use exercise::exercise;
 pub use layer::{LayerError, TarError};
 pub use layers::LayersError;
 pub use login::{LoginError, RealmError, login};

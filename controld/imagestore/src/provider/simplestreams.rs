@@ -32,10 +32,12 @@ use super::{
 use crate::name::printable;
 use crate::net::{self, Ask, Client, Opened, Request, Transport, Validators};
 
+mod exercise;
 #[cfg(test)]
 mod tests;
 mod tree;
 
+pub use exercise::exercise;
 pub use tree::StreamsError;
 use tree::{Dated, Disk, Index, Item, Products};
 
