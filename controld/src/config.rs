@@ -2,14 +2,23 @@
 //!
 //! Every key, its default and its unit stand in `docs/configuration.md`. An unknown key is an error.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use imagestore::net::{EnvProxies, ProxyError};
 use serde::Deserialize;
+
+pub mod images;
+
+pub use images::ImagesConfig;
 
 /// Read when no file is named; its absence means all defaults.
 pub const DEFAULT_PATH: &str = "/etc/virtlet/controld.toml";
+
+/// Environment variable that turns on translation rules by regexp.
+const REGEXP_SWITCH: &str = "IMAGE_REGEXP_TRANSLATION";
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -97,34 +106,6 @@ pub struct MachineConfig {
     pub press_interval_s: u64,
 }
 
-/// Image store and downloads.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ImagesConfig {
-    /// Root of the store; default `<state_dir>/images`.
-    pub dir: Option<PathBuf>,
-    /// Scheme of names that no translation covers: `https` or `http`.
-    pub protocol: Protocol,
-    /// Directory of translation files; default `/etc/virtlet/images.d`.
-    pub translations_dir: PathBuf,
-    /// Whether a disk that has no known format is taken as a raw image.
-    pub allow_raw: bool,
-    /// Largest virtual size of an image, in GiB.
-    pub max_virtual_size_gib: u64,
-    /// A download that brings no byte for this many seconds is given up.
-    pub stall_deadline_s: u64,
-}
-
-/// Scheme of an untranslated image name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// TLS.
-    Https,
-    /// Plain.
-    Http,
-}
-
 /// Streaming server for attach.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -182,6 +163,9 @@ pub enum ConfigError {
         /// What is wrong with its value, and what would be right.
         problem: &'static str,
     },
+    /// A proxy in the environment. To go without it would be to talk to whom nobody meant.
+    #[error("environment names an unusable proxy")]
+    Proxy(#[source] ProxyError),
 }
 
 // === impl Config ===
@@ -199,7 +183,12 @@ impl Config {
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound && !must_exist => Self::default(),
             Err(cause) => return Err(ConfigError::Read { path: path.to_owned(), cause }),
         };
-        config.checked()
+        let mut config = config.checked()?;
+        // Virtlet's own switch, which existing deployments set.
+        config.images.regexp_translations |= std::env::var_os(REGEXP_SWITCH).is_some_and(|value| !value.is_empty());
+        let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        config.images.proxies = EnvProxies::from_vars(variable).map_err(ConfigError::Proxy)?;
+        Ok(config)
     }
 
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
@@ -218,6 +207,8 @@ impl Config {
             ("libvirt_log_dir", Some(&self.libvirt_log_dir)),
             ("vmwrapper", Some(&self.vmwrapper)),
             ("images.dir", self.images.dir.as_ref()),
+            ("images.kubeconfig", self.images.kubeconfig.as_ref()),
+            ("images.translations_dir", Some(&self.images.translations_dir)),
         ] {
             if path.is_some_and(|path| !path.is_absolute()) {
                 return refuse(key, "is not an absolute path");
@@ -242,6 +233,7 @@ impl Config {
         if machine.min_memory_mib < 16 || machine.default_memory_mib < machine.min_memory_mib {
             return refuse("machine.default_memory_mib", "is below machine.min_memory_mib, or that is below 16");
         }
+        self.images.check()?;
         Ok(self)
     }
 
@@ -261,6 +253,13 @@ impl Config {
     #[must_use]
     pub fn handoff_socket(&self) -> PathBuf {
         self.handoff_socket.clone().unwrap_or_else(|| self.run_dir.join("handoff.sock"))
+    }
+
+    /// Every runtime handler that a pod may name.
+    #[must_use]
+    pub fn handlers(&self) -> BTreeSet<String> {
+        let described = self.images.handlers.keys().chain([&self.images.default_handler]);
+        self.runtime_handlers.iter().chain(described).cloned().collect()
     }
 
     /// Root of the image store.
@@ -318,19 +317,6 @@ impl Default for MachineConfig {
     }
 }
 
-impl Default for ImagesConfig {
-    fn default() -> Self {
-        Self {
-            dir: None,
-            protocol: Protocol::Https,
-            translations_dir: "/etc/virtlet/images.d".into(),
-            allow_raw: false,
-            max_virtual_size_gib: 2048,
-            stall_deadline_s: 60,
-        }
-    }
-}
-
 impl Default for StreamingConfig {
     fn default() -> Self {
         Self { address: SocketAddr::from(([127, 0, 0, 1], 0)) }
@@ -379,6 +365,11 @@ mod tests {
             ("[machine]\ndefault_vcpus = 256", "machine.default_vcpus"),
             ("[machine]\ndefault_memory_mib = 32", "machine.default_memory_mib"),
             ("[machine]\nstart_deadline_s = 3601", "machine.start_deadline_s"),
+            ("[images]\npinned = ['No Name']", "images.pinned"),
+            ("[images]\nlocal_roots = ['x']", "images.local_roots"),
+            ("[images]\nstrip_prefixes = ['/']", "images.strip_prefixes"),
+            ("[images.handlers.a]\nmachine = 'virt'", "images.handlers.<name>.machine"),
+            ("[images.handlers.a]\nfirmware = 'uefi'", "images.handlers.<name>.firmware"),
         ] {
             let error = Config::parse(text).expect("parses").checked().expect_err(text);
             assert!(error.to_string().contains(key), "{error}");
@@ -405,10 +396,10 @@ mod tests {
             keys.push(key);
             let said = default.trim_matches('`');
             // What is made of other settings has none of its own in the file.
-            if said.contains('<') || said.starts_with("newest") {
+            if said.contains('<') || section.contains('<') || said.starts_with("newest") {
                 continue;
             }
-            let is_bare = said.parse::<u64>().is_ok() || said == "false" || said.starts_with('[');
+            let is_bare = said.parse::<u64>().is_ok() || matches!(said, "true" | "false") || said.starts_with('[');
             let value = if is_bare { said.to_owned() } else { format!("'{said}'") };
             *sections.entry(section).or_default() += &format!("{key} = {value}\n");
         }
@@ -428,12 +419,14 @@ mod tests {
             "no_such = 1",
             "[machine]\nno_such = 1",
             "[images]\nno_such = 1",
+            "[images.network]\nno_such = 1",
+            "[images.handlers.x]\nno_such = 1",
             "[streaming]\nno_such = 1",
             "[log]\nno_such = 1",
         ];
         let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").message().to_owned());
         let names = expected.iter().flat_map(|said| said.split('`').skip(3).step_by(2));
-        let sections = ["machine", "images", "streaming", "log"];
+        let sections = ["machine", "images", "network", "handlers", "providers", "streaming", "log"];
         names.filter(|name| !sections.contains(name)).map(str::to_owned).collect()
     }
 }

@@ -17,9 +17,11 @@ use std::path::{Path, PathBuf};
 
 use proto::cri::image_service_server::ImageServiceServer;
 use proto::cri::runtime_service_server::RuntimeServiceServer;
+use proto::images::image_admin_server::ImageAdminServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 
+use crate::admin::AdminCalls;
 use crate::error::{Error, Kind, Result};
 
 /// Largest message in either direction, as kubelet's client has it.
@@ -62,7 +64,7 @@ pub fn bind(path: &Path) -> Result<UnixListener, ServeError> {
     Ok(listener)
 }
 
-/// Serves both services until `shutdown`, then lets running calls end.
+/// Serves CRI's services, and the one for looking after images, until `shutdown`, then lets running calls end.
 ///
 /// # Errors
 /// When the transport fails.
@@ -70,6 +72,7 @@ pub async fn serve(
     listener: UnixListener,
     runtime: runtime::Runtime,
     images: image::ImageCalls,
+    admin: AdminCalls,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let runtime = RuntimeServiceServer::new(runtime)
@@ -80,6 +83,7 @@ pub async fn serve(
     tonic::transport::Server::builder()
         .add_service(runtime)
         .add_service(images)
+        .add_service(ImageAdminServer::new(admin).max_encoding_message_size(MAX_MESSAGE))
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), shutdown)
         .await?;
     Ok(())

@@ -12,6 +12,7 @@ mod create;
 pub mod error;
 mod find;
 mod image;
+mod inspect;
 mod logdir;
 mod logs;
 mod name;
@@ -35,6 +36,10 @@ use self::error::CtlError;
 /// # Errors
 /// One for each thing that failed, at least one.
 pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: CancellationToken) -> Result<(), Vec<CtlError>> {
+    if let Command::Image { command: ImageCommand::Inspect(wanted) } = &cli.command {
+        // Asks no daemon.
+        return inspect::run(wanted, out).map_err(one);
+    }
     let client = Client::connect(&cli.socket).await.map_err(one)?;
     match cli.command {
         Command::Run(wanted) => create::run(&client, wanted, out, &interrupt).await.map_err(one),
@@ -42,11 +47,13 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         Command::Logs(wanted) => logs::run(&client, &wanted, out).await.map_err(one),
         Command::Console(wanted) => console::run(&client, &wanted).await.map_err(one),
         Command::Rm(wanted) => rm::run(&client, wanted, out).await,
-        Command::Image { command: ImageCommand::Ls { json } } => image::list(&client, json, out).await.map_err(one),
-        Command::Image { command: ImageCommand::Pull { name } } => {
-            image::pull(&client, &name, out, &interrupt).await.map_err(one)
-        }
-        Command::Image { command: ImageCommand::Rm { name } } => image::remove(&client, &name).await.map_err(one),
+        Command::Image { command } => match command {
+            ImageCommand::Ls { json } => image::list(&client, json, out).await.map_err(one),
+            ImageCommand::Pull { name } => image::pull(&client, &name, out, &interrupt).await.map_err(one),
+            ImageCommand::Rm { name } => image::remove(&client, &name).await.map_err(one),
+            // Only for the compiler: it was done above.
+            ImageCommand::Inspect(wanted) => inspect::run(&wanted, out).map_err(one),
+        },
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::accelerator::Accelerator;
+use crate::admin;
 use crate::config::{Config, LogConfig, LogFormat};
 use crate::console::hub::Hub;
 use crate::console::watch::Watcher;
@@ -28,6 +29,7 @@ use crate::error::Chain;
 use crate::gate::Gates;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
+use crate::mapping;
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
 use crate::tap::Tap;
@@ -68,6 +70,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     let instance = instance(&store).await?;
     let node_rebooted = node_rebooted(&store).await?;
     let images = Images::open(&config)?;
+    let _watching = mapping::start(&config.images, images.mappings()).await;
     let volumes = Volumes::open(config.state_dir.join("volumes"))?;
     let hub = Hub::bind(&config).await?;
     let (hypervisor, events) =
@@ -105,7 +108,14 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     // Only with systemd is there somebody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let runtime = cri::runtime::Runtime::new(parts.clone(), sandboxes, containers);
-    let served = cri::serve(listener, runtime, cri::image::ImageCalls::new(parts.clone()), shutdown).await;
+    let served = cri::serve(
+        listener,
+        runtime,
+        cri::image::ImageCalls::new(parts.clone()),
+        admin::AdminCalls::new(&parts),
+        shutdown,
+    )
+    .await;
     tasks.abort_all();
     // Fails only if somebody removed it before.
     let _ = std::fs::remove_file(parts.config.cri_socket());
@@ -237,7 +247,8 @@ fn signalled() -> std::io::Result<impl Future<Output = ()>> {
 }
 
 fn init_log(config: &LogConfig) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.level)?;
+    // kube tells every failed request as an error of its own; the watch tells once what it means.
+    let filter = tracing_subscriber::EnvFilter::try_new(format!("kube_client=off,{}", config.level))?;
     let colours = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     match config.format {

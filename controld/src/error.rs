@@ -27,6 +27,8 @@ pub enum Kind {
     Deadline,
     /// Disk, memory or descriptors ran out.
     Exhausted,
+    /// What was kept is not as it was left.
+    DataLoss,
     /// Not built.
     Unimplemented,
     /// Anything else.
@@ -93,13 +95,18 @@ impl From<StoreError> for Error {
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
+        let mut said = self.0.to_string();
         let mut next = self.0.source();
         while let Some(cause) = next {
-            write!(f, ": {cause}")?;
+            let text = cause.to_string();
+            // Other people's errors often have their cause in their text already.
+            if !said.ends_with(&text) {
+                said.push_str(": ");
+                said.push_str(&text);
+            }
             next = cause.source();
         }
-        Ok(())
+        f.write_str(&said)
     }
 }
 
@@ -129,6 +136,9 @@ mod tests {
         let bottom = std::io::Error::from_raw_os_error(libc::EBUSY);
         let error = Error::because(Kind::Internal, "failed to make pod `x`", bottom);
         assert_eq!(Chain(&error).to_string(), "failed to make pod `x`: Device or resource busy (os error 16)");
+        let bottom = std::io::Error::from_raw_os_error(libc::EBUSY);
+        let repeats = Error::because(Kind::Internal, "failed: Device or resource busy (os error 16)", bottom);
+        assert_eq!(Chain(&repeats).to_string(), "failed: Device or resource busy (os error 16)");
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! The image store as this crate's services want it: their errors, and configuration turned into the store's.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use imagestore::{ErrorKind, FsUsage, Image, ImageId, PullError, Store, StoreError};
+use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError};
 
-use crate::config::{Config, Protocol};
+use crate::config::Config;
+use crate::config::images::{HandlerConfig, Offline, Protocol};
 use crate::error::{Error, Kind, Result};
+use crate::model::Layer;
 
 /// The store. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Images {
     store: Store,
+    mappings: Mappings,
 }
 
 impl Images {
@@ -20,57 +24,79 @@ impl Images {
     /// # Errors
     /// When its directory cannot be had, or another process has it.
     pub fn open(config: &Config) -> Result<Self> {
-        let images = &config.images;
-        let mut wanted = imagestore::Config::new(config.images_dir());
-        wanted.protocol = match images.protocol {
-            Protocol::Https => imagestore::Protocol::Https,
-            Protocol::Http => imagestore::Protocol::Http,
-        };
-        wanted.translations_dir = Some(images.translations_dir.clone());
-        wanted.allow_raw = images.allow_raw;
-        wanted.limits.virtual_size = images.max_virtual_size_gib.saturating_mul(1 << 30);
-        wanted.net.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
-        wanted.net.policy.allow_loopback = true;
+        let wanted = for_store(config);
+        let mappings = wanted.mappings.clone();
         let store = Store::open(wanted).map_err(|cause| store_failed("image store not opened", cause))?;
         for finding in store.findings() {
             tracing::warn!(path = %finding.path.display(), removed = finding.removed, what = finding.what, "in the image store");
         }
-        Ok(Self { store })
+        Ok(Self { store, mappings })
     }
 
-    /// The image of a name or id.
+    /// Rules for names that somebody else pushes.
+    #[must_use]
+    pub fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    /// The store itself, for those who look after it.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The image of a name or id that a machine of a handler can be made of.
     ///
     /// # Errors
-    /// When it is not here.
-    pub fn find(&self, name: &str) -> Result<Image> {
-        self.look_up(name).ok_or_else(|| {
-            let shown: String = name.chars().take(256).map(|c| if c.is_control() { '?' } else { c }).collect();
-            Error::new(Kind::NotFound, format!("image `{shown}` is not on this node; pull it first"))
-        })
+    /// When it is not here, here for other handlers only, or incomplete.
+    pub fn find(&self, name: &str, handler: &str) -> Result<Image> {
+        self.store.usable(name, handler).map_err(|cause| store_failed("no image for the container", cause))
     }
 
-    /// The image of a name or id, if it is here.
-    #[must_use]
-    pub fn look_up(&self, name: &str) -> Option<Image> {
-        self.store.get(name)
+    /// The files that an image stands on, from the top down.
+    ///
+    /// # Errors
+    /// When one is missing.
+    pub fn below(&self, image: &Image) -> Result<Vec<Layer>> {
+        let layers = self.store.below(image).map_err(|cause| store_failed("no image for the container", cause))?;
+        Ok(layers.into_iter().map(|layer| Layer { path: layer.path, format: layer.format.to_string() }).collect())
     }
 
-    /// All images.
-    #[must_use]
-    pub fn list(&self) -> Vec<Image> {
-        self.store.list()
+    /// The image of a name or id under a handler, if it is here.
+    ///
+    /// # Errors
+    /// When there is no such handler.
+    pub fn look_up(&self, name: &str, handler: &str) -> Result<Option<Image>> {
+        self.store.get(name, handler).map_err(|cause| store_failed("image not looked up", cause))
+    }
+
+    /// All images, or those of a handler, that `name` means, or all if it is empty. A text that is no name means none.
+    ///
+    /// # Errors
+    /// When there is no such handler.
+    pub fn list(&self, name: &str, handler: &str) -> Result<Vec<Image>> {
+        let found = if name.is_empty() { self.store.list(handler) } else { self.store.named(name, handler) };
+        found.map_err(|cause| store_failed("images not listed", cause))
     }
 
     /// How a registry would name an image.
     #[must_use]
-    pub fn repo_digest(&self, id: &str) -> Option<String> {
-        self.look_up(id)?.repo_digests.into_iter().next()
+    pub fn repo_digest(&self, id: &str, handler: &str) -> Option<String> {
+        self.look_up(id, handler).ok()??.repo_digests.into_iter().next()
+    }
+
+    /// How many images there are for each handler beside the default one.
+    #[must_use]
+    pub fn per_handler(&self) -> BTreeMap<String, u64> {
+        let names = self.store.handler_names();
+        let count = |handler: &String| self.store.list(handler).map_or(0, |images| images.len() as u64);
+        names.iter().skip(1).map(|handler| (handler.clone(), count(handler))).collect()
     }
 
     /// How far a pull is, as JSON, if one is under way.
     #[must_use]
-    pub fn progress(&self, name: &str) -> Option<String> {
-        let progress = self.store.pull_progress(name)?;
+    pub fn progress(&self, name: &str, handler: &str) -> Option<String> {
+        let progress = self.store.pull_progress(name, handler)?;
         Some(serde_json::json!({ "bytes": progress.bytes, "total": progress.total }).to_string())
     }
 
@@ -78,16 +104,16 @@ impl Images {
     ///
     /// # Errors
     /// When it cannot be had, or is refused; nothing of it is left.
-    pub async fn pull(&self, name: &str) -> Result<Image> {
-        self.store.pull(name).await.map_err(pull_failed)
+    pub async fn pull(&self, request: PullRequest) -> Result<Image> {
+        self.store.pull(request).await.map_err(pull_failed)
     }
 
-    /// Forgets an image; its file stays while a machine needs it.
+    /// Forgets an image, for all handlers or one; its file stays while a machine needs it.
     ///
     /// # Errors
     /// When the name is none, or the disk fails.
-    pub async fn remove(&self, name: &str) -> Result<()> {
-        self.store.remove(name).await.map_err(|cause| store_failed("image not removed", cause))
+    pub async fn remove(&self, name: &str, handler: &str) -> Result<()> {
+        self.store.remove(name, handler).await.map_err(|cause| store_failed("image not removed", cause))
     }
 
     /// What images take of their file system.
@@ -126,12 +152,61 @@ impl Images {
 #[error(transparent)]
 struct Shared(Arc<PullError>);
 
-fn pull_failed(cause: Arc<PullError>) -> Error {
-    Error::because(kind_of(cause.kind()), "image not pulled", Shared(cause))
+/// The store's settings.
+fn for_store(config: &Config) -> imagestore::Config {
+    let images = &config.images;
+    let mut store = imagestore::Config::new(config.images_dir());
+    store.protocol = match images.protocol {
+        Protocol::Https => imagestore::Protocol::Https,
+        Protocol::Http => imagestore::Protocol::Http,
+    };
+    store.allow_untranslated = images.untranslated;
+    store.translations_dir = Some(images.translations_dir.clone());
+    store.regexp_translations = images.regexp_translations;
+    store.strip_prefixes.clone_from(&images.strip_prefixes);
+    store.local_roots.clone_from(&images.local_roots);
+    store.allow_raw = images.allow_raw;
+    store.limits.virtual_size = images.max_virtual_size_gib.saturating_mul(1 << 30);
+    store.net.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
+    store.net.policy.allow_loopback = images.network.allow_loopback;
+    store.net.policy.allow_private = images.network.allow_private;
+    store.net.policy.deny.clone_from(&images.network.deny);
+    store.net.proxies.clone_from(&images.proxies);
+    store.providers.clone_from(&images.providers);
+    store.fall_through = images.fall_through;
+    store.offline = match images.offline {
+        Offline::Never => imagestore::Offline::Never,
+        Offline::Auto => imagestore::Offline::Auto,
+        Offline::Always => imagestore::Offline::Always,
+    };
+    store.default_handler.clone_from(&images.default_handler);
+    // A handler that pods may name and that is not described has machines like the default one's, and images of its own.
+    let default = images.handlers.get(&images.default_handler).map(HandlerConfig::for_store).unwrap_or_default();
+    let plain = config.runtime_handlers.iter().map(|name| (name.clone(), default.clone()));
+    let described = images.handlers.iter().map(|(name, handler)| (name.clone(), handler.for_store()));
+    store.handlers = plain.chain(described).collect();
+    store.pinned = images.pinned.iter().filter_map(|name| name.parse().ok()).collect();
+    store
 }
 
-fn store_failed(what: &'static str, cause: StoreError) -> Error {
+/// A pull's failure. kubelet shows the text to people, and some look at how it begins.
+pub(crate) fn pull_failed(cause: Arc<PullError>) -> Error {
+    let kind = cause.kind();
+    Error::because(kind_of(kind), format!("{}image not pulled", begins(kind)), Shared(cause))
+}
+
+pub(crate) fn store_failed(what: &'static str, cause: StoreError) -> Error {
     Error::because(kind_of(cause.kind()), what, cause)
+}
+
+/// What the text of a refusal begins with.
+fn begins(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Refused => "UnsafeImage: ",
+        ErrorKind::DigestMismatch => "DigestMismatch: ",
+        ErrorKind::Signature => "SignatureError: ",
+        _ => "",
+    }
 }
 
 fn kind_of(kind: ErrorKind) -> Kind {
@@ -139,7 +214,8 @@ fn kind_of(kind: ErrorKind) -> Kind {
         ErrorKind::InvalidName => Kind::Invalid,
         ErrorKind::NotFound => Kind::NotFound,
         ErrorKind::Denied => Kind::Denied,
-        ErrorKind::Refused | ErrorKind::DigestMismatch => Kind::State,
+        ErrorKind::Refused | ErrorKind::DigestMismatch | ErrorKind::Signature | ErrorKind::Incomplete => Kind::State,
+        ErrorKind::Corrupt => Kind::DataLoss,
         ErrorKind::Server => Kind::Unavailable,
         ErrorKind::Deadline => Kind::Deadline,
         ErrorKind::Exhausted => Kind::Exhausted,

@@ -11,6 +11,7 @@
 
 pub mod accel;
 pub mod accelerator;
+pub mod admin;
 pub mod annotations;
 pub mod config;
 pub mod console;

@@ -25,11 +25,12 @@ pub mod crd;
 #[cfg(test)]
 mod tests;
 
+use crate::config::ImagesConfig;
 use crate::error::Chain;
 use crd::VirtletImageMapping;
 
 /// How long the daemon's start waits for the rules.
-pub const FIRST_LIST: Duration = Duration::from_secs(5);
+const FIRST_LIST: Duration = Duration::from_secs(5);
 /// From a connection to the whole list.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -39,13 +40,27 @@ const WATCH_SILENCE: Duration = Duration::from_secs(360);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// Begins to keep `mappings` as the cluster has them, if the operator wants that, and waits a little for the first list:
+/// until then a name may go by another rule.
+pub async fn start(config: &ImagesConfig, mappings: &Mappings) -> Option<Watching> {
+    if !config.kube_mappings {
+        return None;
+    }
+    let cluster = Cluster { kubeconfig: config.kubeconfig.clone(), namespace: config.kube_namespace.clone() };
+    let mut watching = Watching::start(cluster, mappings.clone());
+    if !watching.listed(FIRST_LIST).await {
+        tracing::warn!("image mappings of the cluster not known yet; names go by other rules until they are");
+    }
+    Some(watching)
+}
+
 /// Which cluster, and where in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MappingConfig {
+#[derive(Debug)]
+struct Cluster {
     /// How to reach it; by default as `kubectl` would, and then as a pod of it would.
-    pub kubeconfig: Option<PathBuf>,
+    kubeconfig: Option<PathBuf>,
     /// The namespace whose objects count.
-    pub namespace: String,
+    namespace: String,
 }
 
 /// Why a session ended.
@@ -88,16 +103,14 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Begins to keep `mappings` as the cluster has them.
-    #[must_use]
-    pub fn start(config: MappingConfig, mappings: Mappings) -> Self {
+    fn start(cluster: Cluster, mappings: Mappings) -> Self {
         let (said, listed) = watch::channel(false);
-        let task = tokio::spawn(async move { keep(&config, &mappings, &said).await });
+        let task = tokio::spawn(async move { keep(&cluster, &mappings, &said).await });
         Self { task, listed }
     }
 
     /// Waits until the rules were listed once, or `deadline`. Whether they were.
-    pub async fn listed(&mut self, deadline: Duration) -> bool {
+    async fn listed(&mut self, deadline: Duration) -> bool {
         matches!(timeout(deadline, self.listed.wait_for(|listed| *listed)).await, Ok(Ok(_)))
     }
 }
@@ -109,11 +122,11 @@ impl Drop for Watching {
 }
 
 /// One session after the other, for ever.
-async fn keep(config: &MappingConfig, mappings: &Mappings, listed: &watch::Sender<bool>) {
+async fn keep(cluster: &Cluster, mappings: &Mappings, listed: &watch::Sender<bool>) {
     let mut pause = FIRST_PAUSE;
     loop {
         let began = Instant::now();
-        let Err(error) = session(config, mappings, listed).await;
+        let Err(error) = session(cluster, mappings, listed).await;
         // One that lasted was a sound one: the server was restarted, say.
         if began.elapsed() > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
@@ -126,12 +139,12 @@ async fn keep(config: &MappingConfig, mappings: &Mappings, listed: &watch::Sende
 }
 
 async fn session(
-    config: &MappingConfig,
+    cluster: &Cluster,
     mappings: &Mappings,
     listed: &watch::Sender<bool>,
 ) -> Result<std::convert::Infallible, SessionError> {
-    let client = client(config.kubeconfig.as_deref()).await?;
-    follow(client, &config.namespace, mappings, listed).await
+    let client = client(cluster.kubeconfig.as_deref()).await?;
+    follow(client, &cluster.namespace, mappings, listed).await
 }
 
 async fn client(kubeconfig: Option<&Path>) -> Result<Client, SessionError> {

@@ -115,6 +115,9 @@ pub struct Container {
     pub config: ContainerConfig,
     /// Id of the image, `sha256:...`.
     pub image_id: String,
+    /// Runtime handler that the image was pulled for. Empty in records of a time when there was but one.
+    #[serde(default)]
+    pub image_handler: String,
     /// What the machine is made of.
     pub machine: Machine,
     /// The pod's annotations when the container was made; the seed is assembled from them at the start.

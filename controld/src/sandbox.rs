@@ -196,10 +196,11 @@ impl Sandboxes {
     }
 
     fn check(&self, config: &SandboxConfig) -> Result<()> {
-        let handlers = &self.parts.config.runtime_handlers;
+        let handlers = self.parts.config.handlers();
         let handler = &config.runtime_handler;
         if !handler.is_empty() && !handlers.contains(handler) {
-            let what = format!("unknown runtime handler `{handler}`; this node has {}", handlers.join(", "));
+            let known = handlers.into_iter().collect::<Vec<_>>().join(", ");
+            let what = format!("unknown runtime handler `{handler}`; this node has {known}");
             return Err(Error::new(Kind::Invalid, what));
         }
         if config.namespaces.network == NODE {

@@ -1,6 +1,7 @@
 //! All that two processes of virtlet-rs must agree on.
 //!
 //! - [`cri`]: the Kubernetes Container Runtime Interface v1, spoken by kubelet to `controld` (feature `cri`).
+//! - [`images`]: looking after a node's images, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`tap`]: the tap protocol, spoken by `controld` and `vmwrapper` to `tapmanager` (feature `tap`).
 //!
 //! A leaf: no I/O policy, no knowledge of any daemon. Both features are off by default, so that `vmwrapper`
@@ -8,5 +9,7 @@
 
 #[cfg(feature = "cri")]
 pub mod cri;
+#[cfg(feature = "cri")]
+pub mod images;
 #[cfg(feature = "tap")]
 pub mod tap;

@@ -12,7 +12,9 @@
 mod bench;
 mod cri;
 mod demo;
+mod image;
 mod kubelet;
+mod mapping;
 mod matrix;
 mod net;
 mod node;
@@ -37,8 +39,10 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(node::cases())
         .chain(vm::cases())
         .chain(restart::CASES.iter().copied())
+        .chain(image::cases())
         .chain(cri::cases())
         .chain(kubelet::CASES.iter().copied())
+        .chain(mapping::CASES.iter().copied())
         .collect()
 });
 

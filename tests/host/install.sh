@@ -14,7 +14,9 @@ least_libvirt=10
 from_backports="qemu-system-x86 qemu-utils qemu-system-common seabios libvirt-daemon-system libvirt-clients libvirt-dev"
 from_release="build-essential pkg-config iproute2 iptables nftables containernetworking-plugins
 	mmdebstrap mtools syslinux syslinux-common xorriso fdisk e2fsprogs grub-pc-bin grub-common kmod cpio
-	zstd lz4 xz-utils binutils busybox-static isc-dhcp-client udhcpc dhcpcd-base systemd jq curl openssh-client procps util-linux"
+	zstd lz4 xz-utils binutils busybox-static isc-dhcp-client udhcpc dhcpcd-base systemd jq curl openssh-client procps util-linux strace
+	guestfs-tools skopeo gpg gpg-agent python3-venv"
+servers_of_tests="nginx docker-registry"
 
 missing() { # PACKAGE...: prints those that are not installed
 	local package
@@ -24,6 +26,13 @@ missing() { # PACKAGE...: prints those that are not installed
 }
 have_libvirt() {
 	dpkg --compare-versions "$(dpkg-query -Wf '${Version}' libvirt-daemon-system 2>/dev/null)" ge $least_libvirt
+}
+hold_servers() { # what is installed from now on, for the tests to start, does not start by itself
+	local policy=/usr/sbin/policy-rc.d
+	[ -e $policy ] && return
+	printf '#!/bin/sh\nexit 101\n' >$policy
+	chmod +x $policy
+	trap "rm -f $policy" EXIT
 }
 have_suite() { apt-cache policy | grep -q "n=$suite"; }
 add_suite() {
@@ -39,12 +48,17 @@ for tool in cargo go; do
 	command -v $tool >/dev/null || { echo "install.sh: no \`$tool\`; install Rust >= 1.95 and Go >= 1.26 first" >&2; exit 69; }
 done
 # shellcheck disable=SC2086 # lists of words
-[ -n "$(missing $from_backports $from_release)" ] || ! have_libvirt || exit 0
-[ "$(id -u)" = 0 ] || { echo "install.sh: run as root, to install: $(missing $from_backports $from_release | xargs)" >&2; exit 77; }
+[ -n "$(missing $from_backports $from_release $servers_of_tests)" ] || ! have_libvirt || exit 0
+[ "$(id -u)" = 0 ] || { echo "install.sh: run as root, to install: $(missing $from_backports $from_release $servers_of_tests | xargs)" >&2; exit 77; }
 
 apt-get update -q
 have_suite || { add_suite; apt-get update -q; }
 # shellcheck disable=SC2086
 apt-get install -q -y --no-install-recommends -t $suite $from_backports
+servers=$(missing $servers_of_tests)
+[ -z "$servers" ] || hold_servers
 # shellcheck disable=SC2086
-apt-get install -q -y --no-install-recommends $from_release
+apt-get install -q -y --no-install-recommends $from_release $servers_of_tests
+# Nor at the next boot. Fails where no systemd is the machine's.
+# shellcheck disable=SC2086
+[ -z "$servers" ] || systemctl disable --quiet $servers 2>/dev/null || true

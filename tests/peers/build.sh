@@ -1,11 +1,12 @@
 #!/bin/bash
 # Builds the real clients and plugins that the tests use, from their published Go modules, once for each version of this
-# folder, and prints the directory that they are in: crictl, critest, kubelet, kube-apiserver with etcd, and the CNI plugins in
-# cni/.
-# usage: build.sh [cri|cni|kubelet|apiserver]...   (default: all)
+# folder, and prints the directory that they are in: crictl, critest, kubelet, kube-apiserver with etcd, the CNI plugins in
+# cni/, and, from PyPI, Glance, Keystone and the tools of Simple Streams in python/.
+# usage: build.sh [cri|cni|kubelet|apiserver|python]...   (default: all)
 #
 # The directory's name is the hash of these files. A program is built aside and renamed when it is whole; two builders
-# wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, apiserver 3 min, and 1.5 GB of Go's own caches.
+# wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, apiserver 3 min, python 1 min, and 1.5 GB of
+# Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
 cache=${VIRTLET_CACHE:-$HOME/.cache/virtlet-rs}/peers
@@ -14,13 +15,14 @@ out=$cache/$hash
 mkdir -p "$out/cni"
 export GOFLAGS=-mod=mod
 
-last() { # PART: the program that is moved into place last
+last() { # PART: what is moved into place last: a program, or a directory with all in it
 	case $1 in
 	cri) echo critest ;;
 	cni) echo cni/vrf ;;
 	kubelet) echo kubelet ;;
 	apiserver) echo kube-apiserver ;;
-	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet or apiserver" >&2; exit 64 ;;
+	python) echo python ;;
+	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver or python" >&2; exit 64 ;;
 	esac
 }
 build() { # PART
@@ -40,11 +42,12 @@ build() { # PART
 		(cd "$tmp/etcd" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/etcd" go.etcd.io/etcd/server/v3)
 		(cd "$tmp/kubernetes" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" k8s.io/kubernetes/cmd/kube-apiserver)
 		;;
+	python) python/build.sh "$tmp/out/python" ;;
 	esac
 }
 
 missing=
-for part in "${@:-cri cni kubelet apiserver}"; do
+for part in "${@:-cri cni kubelet apiserver python}"; do
 	for one in $part; do
 		program=$(last "$one")
 		[ -e "$out/$program" ] || missing="$missing $one"
@@ -59,7 +62,7 @@ if [ -n "$missing" ]; then
 		[ ! -e "$out/$program" ] || continue # another builder made it meanwhile
 		tmp=$(mktemp -d "$cache/building.XXXXXX")
 		build "$one" >&2 9>&-
-		(cd "$tmp/out" && find . -type f ! -path "./$program" -exec mv {} "$out/{}" \;)
+		(cd "$tmp/out" && find . -path "./$program" -prune -o -type f -exec mv {} "$out/{}" \;)
 		mv "$tmp/out/$program" "$out/$program"
 		rm -rf "$tmp"
 	done

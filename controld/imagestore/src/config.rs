@@ -1,8 +1,13 @@
 //! What a store is told when it is opened.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
+use crate::inspect::DiskFormat;
+use crate::name::ImageRef;
 use crate::net::NetConfig;
+use crate::provider::{Platform, ProviderConfig};
 use crate::translate::{Mappings, Protocol};
 
 /// Settings of a store. [`Config::new`] has the defaults.
@@ -31,6 +36,43 @@ pub struct Config {
     pub net: NetConfig,
     /// Directories that `file:` images may come from; default none.
     pub local_roots: Vec<PathBuf>,
+    /// Providers, in the order in which they are asked for a name; default none.
+    pub providers: Vec<ProviderConfig>,
+    /// Whether one that cannot be reached is passed over, though the next may answer for a name of its; default no.
+    pub fall_through: bool,
+    /// Whether images may be taken for current without asking where they come from; default never.
+    pub offline: Offline,
+    /// Name of the handler that is meant where none is named; default `virtlet`.
+    pub default_handler: String,
+    /// Runtime handlers by name. The default one is there also if it is not listed.
+    pub handlers: BTreeMap<String, HandlerConfig>,
+    /// Names whose images are pinned; default none.
+    pub pinned: BTreeSet<ImageRef>,
+}
+
+/// What a runtime handler's machines are, and so which images are for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HandlerConfig {
+    /// What its guests run on; default Linux on this machine's architecture.
+    pub platform: Platform,
+    /// Formats of images that it takes; default all that the store takes.
+    pub formats: Option<BTreeSet<DiskFormat>>,
+    /// Translation files that hold for it, by name; default all.
+    pub translations: Option<BTreeSet<String>>,
+    /// Providers that may be asked for it, by id; default all.
+    pub providers: Option<BTreeSet<String>>,
+}
+
+/// When an image is taken for current without asking where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Offline {
+    /// Never: if the source cannot be asked, a pull fails.
+    #[default]
+    Never,
+    /// When the source cannot be reached.
+    Auto,
+    /// Always: the network is not used at all.
+    Always,
 }
 
 /// Limits of a store.
@@ -38,15 +80,37 @@ pub struct Config {
 pub struct Limits {
     /// Largest file, in bytes; default 64 GiB.
     pub artifact: u64,
+    /// Largest file that may come out of a compressed one, in bytes; default 256 GiB.
+    pub unpacked: u64,
+    /// Most bytes, other than long runs of zeros, that come out of each byte of a compressed file; default 200.
+    pub ratio: u64,
+    /// So many bytes may come out in any case; default 1 GiB.
+    pub ratio_from: u64,
     /// Largest disk that an image may describe, in bytes; default 2 TiB.
     pub virtual_size: u64,
     /// Most downloads at a time; others wait for their turn; default 3.
     pub downloads: usize,
+    /// How long a broken-off download is kept; default a day.
+    pub partial_ttl: Duration,
+    /// Most bytes of broken-off downloads; default 20 GiB.
+    pub partial_quota: u64,
+    /// Bytes that stay free on the store's file system, or a twentieth of it if that is less; default 2 GiB.
+    pub reserve: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { artifact: 64 << 30, virtual_size: 2 << 40, downloads: 3 }
+        Self {
+            artifact: 64 << 30,
+            unpacked: 256 << 30,
+            ratio: 200,
+            ratio_from: 1 << 30,
+            virtual_size: 2 << 40,
+            downloads: 3,
+            partial_ttl: Duration::from_secs(24 * 3600),
+            partial_quota: 20 << 30,
+            reserve: 2 << 30,
+        }
     }
 }
 
@@ -66,6 +130,12 @@ impl Config {
             limits: Limits::default(),
             net: NetConfig::default(),
             local_roots: Vec::new(),
+            providers: Vec::new(),
+            fall_through: false,
+            offline: Offline::default(),
+            default_handler: "virtlet".into(),
+            handlers: BTreeMap::new(),
+            pinned: BTreeSet::new(),
         }
     }
 }

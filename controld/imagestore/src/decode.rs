@@ -10,9 +10,12 @@ use std::io::{self, BufRead, Read};
 use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
 
+mod exercise;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod xz;
+
+pub use exercise::exercise;
 
 /// Most memory for one xz stream, whatever its dictionary: `xz -9` needs half of it.
 const XZ_MEMORY: u64 = 128 << 20;
@@ -31,9 +34,6 @@ pub enum Compression {
     /// bzip2.
     Bzip2,
 }
-
-/// So many bytes tell the compression.
-pub(crate) const MARK: usize = 6;
 
 /// Why a stream could not be decompressed.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +105,7 @@ impl std::fmt::Display for Compression {
 }
 
 /// Reads what is in a compressed stream. Its errors carry a [`DecodeError`], except those of the input.
-pub struct Decoder<R: BufRead> {
+pub(crate) struct Decoder<R: BufRead> {
     by: Compression,
     input: Input<R>,
     ended: bool,
@@ -123,7 +123,7 @@ impl<R: BufRead> Decoder<R> {
     ///
     /// # Errors
     /// When there is no memory for it.
-    pub fn new(by: Compression, input: R) -> Result<Self, DecodeError> {
+    pub(crate) fn new(by: Compression, input: R) -> Result<Self, DecodeError> {
         let input = Watched { input, failed: false };
         let input = match by {
             Compression::Gzip => Input::Gzip(MultiGzDecoder::new(input)),
@@ -135,11 +135,6 @@ impl<R: BufRead> Decoder<R> {
             Compression::Bzip2 => Input::Bzip2(MultiBzDecoder::new(input)),
         };
         Ok(Self { by, input, ended: false })
-    }
-
-    /// The input, wherever it is.
-    pub fn get_mut(&mut self) -> &mut R {
-        &mut self.watched().input
     }
 
     fn watched(&mut self) -> &mut Watched<R> {

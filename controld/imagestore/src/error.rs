@@ -16,6 +16,10 @@ pub enum ErrorKind {
     Denied,
     /// The image is not one that may be used.
     Refused,
+    /// Something that the image stands on is missing.
+    Incomplete,
+    /// What the operator trusts did not sign it.
+    Signature,
     /// The bytes are not those that the name demands.
     DigestMismatch,
     /// The server failed, broke the protocol or cannot be reached.
@@ -24,7 +28,9 @@ pub enum ErrorKind {
     Deadline,
     /// The disk or a limit on sizes is full.
     Exhausted,
-    /// A fault of this machine or of the store.
+    /// The store itself is not as it was left.
+    Corrupt,
+    /// A fault of this machine.
     Internal,
 }
 

@@ -1,176 +1,190 @@
-//! Takes in the bytes of one image: hashed and written in one pass, with bounded memory.
+//! Takes in the bytes of one image in one pass: decompressed, taken out of an archive, hashed, judged, written and
+//! compared with every promise, with bounded memory.
 //!
-//! The receiver fills blocks of 1 MiB; one thread hashes them, another writes them, and they come back to be filled
-//! again. There are [`BLOCKS`] of them, so a slow disk holds the receiver back and memory never grows:
+//! The receiver fills blocks of 1 MiB; threads hand them on, and they come back to be filled again. There are
+//! [`BLOCKS`] of them, so a slow disk holds the receiver back and memory never grows:
 //!
 //! ```text
-//! push() --> [hash thread] --> [write thread] --+
-//!    ^---------------- free blocks -------------+
+//! push() --> [hash] --> [write] --+                    as it comes
+//!    ^------ free blocks ---------+
+//!
+//! push() --> [hash, decompress, unpack] --> [hash] --> [write] --+     compressed, or in an archive
+//!    ^------ free blocks -+    ^------------- free blocks -------+
 //! ```
 //!
-//! Dropping an [`Intake`] before [`Intake::finish`] ends both threads, and the last of them removes the part file.
+//! The first block is the beginning that the inspector judges ([`HEAD`]), so junk ends the pass there. What fails in a
+//! thread goes down the line as a step, and comes out of [`Intake::finish`] or whatever is called before it.
+//!
+//! Dropping an [`Intake`] before [`Intake::finish`] ends the threads. The last of them keeps the part if it is one that
+//! can be gone on with, and removes it otherwise. What fails for any other reason is never kept.
 
-use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256, Sha512};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::error::in_seconds;
-use crate::error::{ErrorKind, of_io};
-use crate::name::{Algorithm, Digest};
-use crate::shelf::{Disk, DiskError, Part, Received};
+use crate::decode::Compression;
+use crate::inspect::{HEAD, Refusal};
+use crate::name::Algorithm;
+use crate::provider::{HashAlg, Promise, Unpack};
+use crate::shelf::{Part, Received};
 
 mod block;
+mod content;
+mod error;
+mod stage;
+mod sums;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-use block::Block;
+pub(crate) use block::Block;
+use content::Opening;
+pub use error::IntakeError;
+use stage::{GiveBack, Hashing, Inlet, Step, hash};
+use sums::{Hashers, Place, Shape, Sums};
 
-/// Blocks in flight: 16 MiB. More would only leave the caches.
+/// Blocks in flight on each way: 16 MiB. More would only leave the caches.
 const BLOCKS: usize = 16;
 /// How long the disk may take for one block, or for all that it has not written when an image is at its end.
 const BLOCK_DEADLINE: Duration = Duration::from_secs(60);
 const FLUSH_DEADLINE: Duration = Duration::from_secs(600);
 
-/// Why bytes could not be taken in.
-#[derive(Debug, thiserror::Error)]
-pub enum IntakeError {
-    /// Writing failed.
-    #[error("failed to write the image to `{path}`")]
-    Write {
-        /// The part file.
-        path: String,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
-    /// Something around the file failed.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// No thread to be had.
-    #[error("failed to start a thread for the image")]
-    Thread(#[source] io::Error),
-    /// The disk does not answer.
-    #[error("disk took longer than {} to {what}", in_seconds(*.deadline))]
-    Slow {
-        /// What was waited for.
-        what: &'static str,
-        /// How long.
-        deadline: Duration,
-    },
-    /// A thread ended without a word.
-    #[error("a thread of the intake ended early")]
-    Lost,
+/// Bounds on what comes out of a compressed image.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutputLimits {
+    /// Most bytes.
+    pub(crate) bytes: u64,
+    /// Most bytes that are not zero for each one that came, once there are `ratio_from` of them.
+    pub(crate) ratio: u64,
+    pub(crate) ratio_from: u64,
 }
 
-impl IntakeError {
-    /// The class of the failure.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Write { cause, .. } => of_io(cause),
-            Self::Disk(error) => error.kind(),
-            Self::Slow { .. } => ErrorKind::Deadline,
-            Self::Thread(_) | Self::Lost => ErrorKind::Internal,
-        }
-    }
+/// Judges the beginning of the content, and says whether that is all there is.
+pub(crate) type Judge = Box<dyn FnOnce(&[u8], bool) -> Result<(), Refusal> + Send>;
+
+/// What to make of the bytes.
+pub(crate) struct Plan {
+    pub(crate) compression: Option<Compression>,
+    pub(crate) unpack: Option<Arc<dyn Unpack>>,
+    pub(crate) promises: Vec<Promise>,
+    pub(crate) limits: OutputLimits,
+    pub(crate) judge: Judge,
 }
 
 /// The receiving end.
 #[derive(Debug)]
 pub(crate) struct Intake {
-    filling: Block,
     free: mpsc::Receiver<Block>,
     full: mpsc::Sender<Step>,
     outcome: oneshot::Receiver<Result<Received, IntakeError>>,
-}
-
-/// What goes through the threads.
-#[derive(Debug)]
-enum Step {
-    Block(Block),
-    End,
-}
-
-/// What the hash thread knows at the end.
-struct Sums {
-    sha256: Digest,
-    sha512: Option<Digest>,
-}
-
-enum Hashed {
-    Block(Block),
-    End(Sums),
+    block_deadline: Duration,
 }
 
 impl Intake {
-    /// Opens a part file and starts the threads. SHA-256 is always computed, SHA-512 if it is wanted.
-    pub(crate) fn start(disk: &Arc<Disk>, want: Algorithm) -> Result<Self, IntakeError> {
-        let part = Part::create(disk)?;
+    /// Starts the threads. Bytes that `part` has already are those before the first that is pushed.
+    pub(crate) fn start(part: Part, plan: Plan) -> Result<Self, IntakeError> {
+        let Plan { compression, unpack, promises, limits, judge } = plan;
+        let shape = Shape { compressed: compression.is_some(), archived: unpack.is_some() };
         let (free_tx, free) = mpsc::channel(BLOCKS);
-        let (full, to_hash) = mpsc::channel(BLOCKS + 1);
-        let (to_write, hashed) = std::sync::mpsc::sync_channel(BLOCKS + 1);
+        let (full, first) = mpsc::channel(BLOCKS + 1);
         let (outcome_tx, outcome) = oneshot::channel();
         for _ in 1..BLOCKS {
             // The channel has room for all of them.
             let _ = free_tx.try_send(Block::new());
         }
-        let named = |name: &str| std::thread::Builder::new().name(name.into());
-        named("image-hash").spawn(move || hash(to_hash, &to_write, want)).map_err(IntakeError::Thread)?;
-        named("image-write")
-            .spawn(move || {
-                let written = write(part, &hashed, &free_tx);
-                // Nobody waits any more if the pull was given up; the part goes with the message then.
-                let _ = outcome_tx.send(written);
-            })
-            .map_err(IntakeError::Thread)?;
-        Ok(Self { filling: Block::new(), free, full, outcome })
-    }
-
-    /// Takes the next bytes, waiting while the disk is behind.
-    pub(crate) async fn push(&mut self, mut bytes: &[u8]) -> Result<(), IntakeError> {
-        while !bytes.is_empty() {
-            let taken = self.filling.fill(bytes);
-            bytes = &bytes[taken..];
-            if self.filling.is_full() {
-                self.hand_over().await?;
+        // Nobody needs it any more at the end.
+        let to_receiver: GiveBack = Box::new(move |block| drop(free_tx.try_send(block)));
+        let mut inlet = Inlet::Receiver(first);
+        let mut give_back = to_receiver;
+        if shape.compressed || shape.archived {
+            let (spare_tx, spare) = sync_channel(BLOCKS);
+            for _ in 0..BLOCKS {
+                let _ = spare_tx.try_send(Block::new());
             }
+            let opening = Opening {
+                compression,
+                unpack,
+                hosted: Hashers::new(shape.needed(&promises, Place::Hosted)),
+                archive: Hashers::new(shape.needed(&promises, Place::Archive)),
+                limits,
+                spare,
+            };
+            let (outlet, opened) = sync_channel(BLOCKS + 1);
+            let given = std::mem::replace(&mut give_back, Box::new(move |block| drop(spare_tx.try_send(block))));
+            let from = std::mem::replace(&mut inlet, Inlet::Thread(opened));
+            spawn("image-open", move || content::open(opening, from, given, &outlet))?;
         }
-        Ok(())
+        // The one that the content is stored under last; others before it, each with a core of its own if there is one.
+        let mut judge = Some(judge);
+        let needed = shape.needed(&promises, Place::Content);
+        let stages = needed.into_iter().map(|alg| (alg == HashAlg::Sha256, alg));
+        let mut stages: Vec<_> = stages.collect();
+        stages.sort_unstable();
+        for (_, alg) in stages {
+            let (outlet, hashed) = sync_channel(BLOCKS + 1);
+            let hashing = Hashing {
+                hashers: Hashers::new([alg]),
+                judge: judge.take(),
+                before: part.reader().map_err(|cause| IntakeError::of_write(&part, cause))?,
+            };
+            let from = std::mem::replace(&mut inlet, Inlet::Thread(hashed));
+            spawn("image-hash", move || hash(hashing, from, &outlet))?;
+        }
+        spawn("image-write", move || {
+            // Nobody waits any more if the pull was given up.
+            let _ = outcome_tx.send(write(part, inlet, &give_back, |sums| sums.verify(&promises, shape)));
+        })?;
+        // Much may come out of one block.
+        let block_deadline = if shape.compressed { FLUSH_DEADLINE } else { BLOCK_DEADLINE };
+        Ok(Self { free, full, outcome, block_deadline })
     }
 
-    /// There are no more bytes: waits until all are hashed and on the disk.
-    pub(crate) async fn finish(mut self) -> Result<Received, IntakeError> {
-        if !self.filling.is_empty() {
-            self.hand_over().await?;
+    /// An empty block, waiting while the disk is behind.
+    pub(crate) async fn room(&mut self) -> Result<Block, IntakeError> {
+        match timeout(self.block_deadline, self.free.recv()).await {
+            Ok(Some(block)) => Ok(block),
+            // The threads are gone.
+            Ok(None) => Err(self.reason().await),
+            Err(_) => Err(IntakeError::Slow { what: "take a block", deadline: self.block_deadline }),
         }
+    }
+
+    /// Takes the next bytes: all but the last block must be full.
+    pub(crate) async fn push(&mut self, block: Block) -> Result<(), IntakeError> {
+        // There is room for all blocks, so this fails only if the threads are gone.
+        match self.full.try_send(Step::Block(block)) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.reason().await),
+        }
+    }
+
+    /// There are no more bytes: waits until all are hashed, compared and on the disk.
+    pub(crate) async fn finish(mut self) -> Result<Received, IntakeError> {
         // If the threads are gone, the outcome says why.
-        let _ = self.full.try_send(Step::End);
+        let _ = self.full.try_send(Step::End(Sums::default()));
         self.outcome(FLUSH_DEADLINE).await
     }
 
-    async fn hand_over(&mut self) -> Result<(), IntakeError> {
-        let next = match timeout(BLOCK_DEADLINE, self.free.recv()).await {
-            Ok(Some(block)) => block,
-            // The writer is gone.
-            Ok(None) => return Err(self.failure().await),
-            Err(_) => return Err(IntakeError::Slow { what: "take a block", deadline: BLOCK_DEADLINE }),
-        };
-        let full = std::mem::replace(&mut self.filling, next);
-        // There is room for all blocks, so this fails only if the threads are gone.
-        match self.full.try_send(Step::Block(full)) {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.failure().await),
+    /// An empty block that only takes what the inspector judges first: what every pass begins with.
+    pub(crate) fn first_block() -> Block {
+        Block::new().limited(HEAD)
+    }
+
+    /// Waits for the threads to fail.
+    pub(crate) async fn failure(&mut self) -> IntakeError {
+        match (&mut self.outcome).await {
+            Ok(Err(error)) => error,
+            Ok(Ok(_)) | Err(_) => IntakeError::Lost,
         }
     }
 
-    async fn failure(&mut self) -> IntakeError {
-        match self.outcome(BLOCK_DEADLINE).await {
-            Err(error) => error,
-            Ok(_) => IntakeError::Lost,
+    /// Why the threads are gone.
+    async fn reason(&mut self) -> IntakeError {
+        match timeout(BLOCK_DEADLINE, self.failure()).await {
+            Ok(error) => error,
+            Err(_) => IntakeError::Lost,
         }
     }
 
@@ -182,57 +196,36 @@ impl Intake {
     }
 }
 
-/// Body of the hash thread. Ends when either neighbour is gone.
-fn hash(mut blocks: mpsc::Receiver<Step>, out: &std::sync::mpsc::SyncSender<Hashed>, want: Algorithm) {
-    let mut sha256 = Sha256::new();
-    let mut sha512 = (want == Algorithm::Sha512).then(Sha512::new);
-    while let Some(step) = blocks.blocking_recv() {
-        let hashed = match step {
-            Step::Block(block) => {
-                sha256.update(block.bytes());
-                if let Some(sha512) = &mut sha512 {
-                    sha512.update(block.bytes());
-                }
-                Hashed::Block(block)
-            }
-            Step::End => Hashed::End(Sums {
-                sha256: Digest::computed(Algorithm::Sha256, &std::mem::take(&mut sha256).finalize()),
-                sha512: sha512.take().map(|sum| Digest::computed(Algorithm::Sha512, &sum.finalize())),
-            }),
-        };
-        if out.send(hashed).is_err() {
-            return;
-        }
-    }
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), IntakeError> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(IntakeError::Thread)
 }
 
-/// Body of the write thread. Ends with the part file whole, or removed.
+/// Body of the write thread. Ends with the part whole, kept or removed.
 fn write(
     mut part: Part,
-    hashed: &std::sync::mpsc::Receiver<Hashed>,
-    free: &mpsc::Sender<Block>,
+    mut steps: Inlet,
+    give_back: &GiveBack,
+    verify: impl FnOnce(&Sums) -> Result<(), IntakeError>,
 ) -> Result<Received, IntakeError> {
-    let mut length = 0;
-    // The other end closes without an end when the pull is given up.
-    while let Ok(step) = hashed.recv() {
+    while let Some(step) = steps.next() {
         match step {
-            Hashed::Block(mut block) => {
+            Step::Block(mut block) => {
                 let fresh = block.bytes().len() as u64;
-                length += fresh;
-                part.append(block.padded(), fresh).map_err(|cause| write_failed(&part, cause))?;
+                part.append(block.padded(), fresh).map_err(|cause| IntakeError::of_write(&part, cause))?;
                 block.clear();
-                // Nobody needs it any more at the end.
-                let _ = free.try_send(block);
+                give_back(block);
             }
-            Hashed::End(Sums { sha256, sha512 }) => {
-                part.complete().map_err(|cause| write_failed(&part, cause))?;
-                return Ok(Received { part, length, sha256, sha512 });
+            Step::Failed(error) => return Err(error),
+            Step::End(sums) => {
+                verify(&sums)?;
+                part.complete().map_err(|cause| IntakeError::of_write(&part, cause))?;
+                let sha256 = sums.content(Algorithm::Sha256).ok_or(IntakeError::Lost)?;
+                let sha512 = sums.content(Algorithm::Sha512);
+                return Ok(Received { length: part.offset(), part, sha256, sha512 });
             }
         }
     }
+    // The other end closed without an end: the pull was given up.
+    part.keep();
     Err(IntakeError::Lost)
-}
-
-fn write_failed(part: &Part, cause: io::Error) -> IntakeError {
-    IntakeError::Write { path: part.path().display().to_string(), cause }
 }

@@ -14,6 +14,7 @@
 //! | [`net`] | HTTP(S) for all of them |
 //! | `intake` | one pass over the bytes: hashes, part file, bounded memory |
 //! | `inspect` | whether a file is an image that may be used |
+//! | `convert` | images of other formats, made qcow2 in a sandbox |
 //! | `shelf` | the directories, what is in them, names and leases |
 //! | `pull` | one download for all who ask for the same name, step by step |
 //! | `store` | the front of it all, as callers have it |
@@ -21,6 +22,7 @@
 //! Knows no CRI type, no libvirt and no configuration file: [`Config`] is given.
 
 mod config;
+mod convert;
 mod decode;
 mod error;
 mod inspect;
@@ -33,17 +35,29 @@ mod shelf;
 mod store;
 mod translate;
 
-pub use config::{Config, Limits};
-pub use decode::{Compression, DecodeError, Decoder};
+pub use config::{Config, HandlerConfig, Limits, Offline};
+#[doc(hidden)]
+pub use convert::exercise as exercise_conversion;
+pub use convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
+pub use decode::DecodeError;
+#[doc(hidden)]
+pub use decode::exercise as exercise_decoder;
 pub use error::ErrorKind;
-pub use inspect::{DiskFormat, ImageInfo, Qcow2Error, Refusal};
+#[doc(hidden)]
+pub use inspect::exercise as exercise_inspection;
+pub use inspect::{
+    Compression, DiskFormat, ImageInfo, InspectError, InspectOptions, Parent, ParentRef, Qcow2Error, Qcow2Summary,
+    Refusal, Summary, inspect_path,
+};
 pub use intake::IntakeError;
 pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query, Version};
 pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
-pub use pull::{DownloadError, Progress, PullError};
-pub use shelf::{DiskError, Finding, FsUsage, Image};
-pub use store::{Store, StoreError};
+pub use pull::{DownloadError, Phase, Progress, PullError};
+pub use shelf::{
+    Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Layer, Name, Verdict, Verified,
+};
+pub use store::{Found, ProviderInfo, PullRequest, Store, StoreError};
 #[doc(hidden)]
 pub use translate::exercise as exercise_translation;
 pub use translate::{

@@ -1,347 +1,415 @@
-//! One pull, step by step: translate, ask, take in, judge, publish.
+//! One pull, step by step: translate, find, ask whether it changed, take in, judge, publish, bind.
 //!
-//! Runs as the task of a flight and may be dropped at any await: the connection closes, the part file goes. Only the
-//! last step cannot be cut in half, as it runs on a thread of its own.
+//! ```text
+//! Store::pull -> flight of the order -> rule or name -> provider -> what is here already?
+//!                                                                     | no
+//!                              bind under the name <- flight of the artifact: download, judge, shelf
+//! ```
+//!
+//! Runs as the task of a flight and may be dropped at any await: the connection closes, the part file goes, or stays to
+//! be gone on with. Only what changes the shelf cannot be cut in half, as it runs on a thread of its own.
 
-use std::io;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 
-use crate::error::{ErrorKind, of_io};
-use crate::inspect::{self, HEAD, Policy, Refusal};
-use crate::intake::{Intake, IntakeError};
-use crate::name::{Algorithm, Digest, ImageId, ImageRef, NameError};
-use crate::net::{Artifact, Ask, FetchError, Opened};
-use crate::provider::{Choice, Locator, Platform, ProviderError, Registry, Want};
-use crate::shelf::{DiskError, Image, Origin, Received, Shelf, free};
-use crate::translate::{TranslateError, Translator, Wanted};
+use crate::config::Limits;
+use crate::inspect::{self, DiskFormat, Policy};
+use crate::name::{Algorithm, Digest, ImageId, Version, hex};
+use crate::net::{Auth, Validators};
+use crate::provider::{Choice, Covers, HashAlg, ImageHash, Promise, ProviderError, Registry, RemoteImage, Want};
+use crate::shelf::{Alias, Cover, DiskError, Facts, Hold, Image, Key, Origin, Received, Shelf};
+use crate::translate::{TranslateError, Translated, Translator, Wanted};
 
+mod download;
+mod error;
 mod flight;
+mod hosts;
+mod progress;
+mod source;
 
+use download::{Arrived, Job};
+pub(crate) use error::only_digest;
+pub use error::{DownloadError, PullError};
 pub(crate) use flight::Flights;
-pub use flight::Progress;
+use hosts::Hosts;
+use progress::Meter;
+pub use progress::{Phase, Progress};
 
-/// What is read at once.
-const ROOM: usize = 256 * 1024;
-
-/// Why an image was not pulled.
-#[derive(Debug, thiserror::Error)]
-pub enum PullError {
-    /// The name is none.
-    #[error("`{name}` is no image name")]
-    Name {
-        /// The caller's text.
-        name: String,
-        /// Why not.
-        #[source]
-        cause: NameError,
-    },
-    /// An id or a bare digest says where nothing is.
-    #[error("image `{digest}` is not in the store, and an id does not say where to pull it from; use its name")]
-    OnlyDigest {
-        /// The digest.
-        digest: String,
-    },
-    /// The name has no URL.
-    #[error("failed to translate image `{image}`")]
-    Translate {
-        /// The image.
-        image: ImageRef,
-        /// Why.
-        #[source]
-        cause: TranslateError,
-    },
-    /// The download failed.
-    #[error("failed to pull image `{image}` from `{url}` ({by})")]
-    Download {
-        /// The image.
-        image: ImageRef,
-        /// Where from, without credentials.
-        url: String,
-        /// The rule that said so.
-        by: String,
-        /// Why.
-        #[source]
-        cause: DownloadError,
-    },
-    /// The store failed.
-    #[error("failed to store image `{image}`")]
-    Store {
-        /// The image.
-        image: ImageRef,
-        /// Why.
-        #[source]
-        cause: DiskError,
-    },
-    /// A thread or task panicked.
-    #[error("pull of image `{image}` ended early")]
-    Lost {
-        /// The image.
-        image: ImageRef,
-        /// How, if that is known.
-        #[source]
-        cause: Option<JoinError>,
-    },
+/// What is to be pulled, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    /// The name, and for which handler.
+    pub(crate) key: Key,
+    /// The handler's own name.
+    pub(crate) handler: String,
+    /// The handler's platform, and the credentials of the one who asks.
+    pub(crate) want: Want,
+    /// The only provider that may be asked, if one is named.
+    pub(crate) provider: Option<String>,
+    /// Translation files that hold for the handler; all if none are named.
+    pub(crate) translations: Option<BTreeSet<String>>,
+    /// Providers that may be asked for the handler; all if none are named.
+    pub(crate) providers: Option<BTreeSet<String>>,
+    /// Formats that the handler takes; all if none are named.
+    pub(crate) formats: Option<BTreeSet<DiskFormat>>,
+    /// Whether to download also what did not change.
+    pub(crate) force: bool,
+    /// Whether to pull what an image stands on as well.
+    pub(crate) recursive: bool,
 }
 
-/// Why a download failed.
-#[derive(Debug, thiserror::Error)]
-pub enum DownloadError {
-    /// The server or the way to it.
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    /// Who was to know where it is.
-    #[error(transparent)]
-    Provider(#[from] ProviderError),
-    /// Our disk.
-    #[error(transparent)]
-    Intake(#[from] IntakeError),
-    /// The image.
-    #[error("image refused")]
-    Refused(#[from] Refusal),
-    /// Reading it back for the last verdict.
-    #[error("failed to read the image back")]
-    Reread(#[source] io::Error),
-    /// Nothing came that was asked for without conditions.
-    #[error("server says that nothing changed, though it was not asked")]
-    Unchanged,
-    /// Nobody could tell a whole image from a part of one.
-    #[error("server gives no length, so a part would look like the whole; let it send one, or pull by digest")]
-    Undelimited,
-    /// Too large a file.
-    #[error("image has more than the {limit} bytes that are allowed")]
-    TooLarge {
-        /// The limit.
-        limit: u64,
-    },
-    /// It would not fit.
-    #[error("image needs {needed} bytes, and the store's disk has {free} left")]
-    NoSpace {
-        /// What was announced.
-        needed: u64,
-        /// What is left.
-        free: u64,
-    },
-    /// Other bytes than the name demands.
-    #[error("digest mismatch: the name demands `{wanted}`, the server sent `{got}`")]
-    Digest {
-        /// As in the name.
-        wanted: Digest,
-        /// As it came.
-        got: Digest,
-    },
-    /// The store.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// A thread panicked.
-    #[error("a thread of the download ended early")]
-    Lost(#[source] JoinError),
+/// Tells apart what may come out differently: the flight that an order shares with others.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket {
+    pub(crate) key: Key,
+    /// Digest of the login, and all else.
+    how: String,
 }
 
-impl PullError {
-    /// The class of the failure.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Name { .. } => ErrorKind::InvalidName,
-            Self::OnlyDigest { .. } => ErrorKind::NotFound,
-            Self::Translate { cause, .. } => match cause {
-                TranslateError::Untranslated { .. } | TranslateError::Platform { .. } => ErrorKind::NotFound,
-                TranslateError::Property { .. } => ErrorKind::InvalidName,
-                TranslateError::Url { .. } => ErrorKind::InvalidName,
-                TranslateError::Rules(_) => ErrorKind::Internal,
-            },
-            Self::Download { cause, .. } => cause.kind(),
-            Self::Store { cause, .. } => cause.kind(),
-            Self::Lost { .. } => ErrorKind::Internal,
-        }
+impl Order {
+    pub(crate) fn ticket(&self) -> Ticket {
+        let Self { key, want, provider, force, recursive, .. } = self;
+        Ticket { key: key.clone(), how: format!("{} {provider:?} {force} {recursive}", fingerprint(want)) }
     }
 }
 
-impl DownloadError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Fetch(error) => error.kind(),
-            Self::Provider(error) => error.kind(),
-            Self::Intake(error) => error.kind(),
-            Self::Disk(error) => error.kind(),
-            Self::Reread(error) => of_io(error),
-            Self::Refused(_) => ErrorKind::Refused,
-            Self::Undelimited | Self::Unchanged => ErrorKind::Server,
-            Self::TooLarge { .. } | Self::NoSpace { .. } => ErrorKind::Exhausted,
-            Self::Digest { .. } => ErrorKind::DigestMismatch,
-            Self::Lost(_) => ErrorKind::Internal,
-        }
-    }
-}
-
-/// What pulls need.
+/// Puts image files on the shelf and names to them.
 #[derive(Debug)]
 pub(crate) struct Puller {
-    pub(crate) shelf: Arc<Shelf>,
-    pub(crate) translator: Translator,
-    pub(crate) registry: Registry,
-    pub(crate) policy: Policy,
-    pub(crate) max_artifact: u64,
-    pub(crate) slots: Semaphore,
+    shelf: Arc<Shelf>,
+    translator: Translator,
+    registry: Registry,
+    policy: Policy,
+    limits: Limits,
+    slots: Semaphore,
+    hosts: Hosts,
+    flights: Arc<Flights<String, Result<Landed, Arc<DownloadError>>>>,
+}
+
+/// An image on the shelf that has no name yet, or was there before.
+#[derive(Debug, Clone)]
+struct Landed {
+    hold: Arc<Hold>,
+    validators: Validators,
 }
 
 impl Puller {
+    pub(crate) fn new(
+        shelf: Arc<Shelf>,
+        translator: Translator,
+        registry: Registry,
+        policy: Policy,
+        limits: Limits,
+    ) -> Self {
+        let slots = Semaphore::new(limits.downloads.clamp(1, Semaphore::MAX_PERMITS));
+        Self { shelf, translator, registry, policy, limits, slots, hosts: Hosts::default(), flights: Arc::default() }
+    }
+
+    pub(crate) fn translator(&self) -> &Translator {
+        &self.translator
+    }
+
+    /// Providers in the order in which they are asked.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     pub(crate) async fn pull(
         self: Arc<Self>,
-        image: ImageRef,
+        order: Order,
         progress: watch::Sender<Progress>,
     ) -> Result<Image, PullError> {
+        let image = order.key.image.clone();
+        let lost = |cause| PullError::Lost { image: image.clone(), cause: Some(cause) };
         // Bytes that the name demands and that are here need no server.
         let known = {
-            let (this, image) = (self.clone(), image.clone());
-            off_reactor(&image.clone(), move || this.shelf.adopt(&image)).await?
+            let (this, key) = (self.clone(), order.key.clone());
+            off_reactor(move || this.shelf.adopt(&key)).await.map_err(lost)?
         };
         match known {
             Ok(Some(known)) => return Ok(known),
             Ok(None) => {}
             Err(cause) => return Err(PullError::Store { image, cause }),
         }
-        // Never closed; without a slot the pull would only be less polite.
-        let _slot = self.slots.acquire().await.ok();
-        let translated = {
-            let (this, name) = (self.clone(), image.name().clone());
-            off_reactor(&image, move || {
-                let platform = Platform::default();
-                this.translator.translate(&name, &Wanted { handler: "", platform: &platform, configs: None })
-            })
-            .await?
-        };
-        let locator = translated.map_err(|cause| PullError::Translate { image: image.clone(), cause })?.locator;
-        tracing::info!(%image, url = %locator, by = locator.by(), "pull started");
-        let failed = |cause| PullError::Download {
+        let found = self.find(&order).await?;
+        let failed = |cause: Arc<DownloadError>| PullError::Download {
             image: image.clone(),
-            url: locator.to_string(),
-            by: locator.by().to_owned(),
+            url: found.choice.image.shown.clone(),
+            by: found.by.clone(),
             cause,
         };
-        let (received, origin) = self.download(&image, &locator, &progress).await.map_err(failed)?;
-        let published = {
-            let (this, image) = (self.clone(), image.clone());
-            off_reactor(&image.clone(), move || this.publish(received, &image, origin)).await?
-        };
-        let published = published.map_err(failed)?;
-        tracing::info!(%image, id = %published.id, "pull done");
-        Ok(published)
+        self.fetch(&order, &found, &progress).await.map_err(failed)
     }
 
-    async fn download(
-        self: &Arc<Self>,
-        image: &ImageRef,
-        locator: &Locator,
-        progress: &watch::Sender<Progress>,
-    ) -> Result<(Received, Origin), DownloadError> {
-        let Choice { provider, image: remote } = self.registry.resolve(locator, &Want::default()).await?;
-        let Opened::Artifact(mut artifact) = provider.open(&remote, &Ask::default()).await? else {
-            return Err(DownloadError::Unchanged);
+    /// Where the image of an order is: a rule's word, then that of a provider that knows the name, then the name as a
+    /// URL.
+    async fn find(self: &Arc<Self>, order: &Order) -> Result<Found, PullError> {
+        let image = &order.key.image;
+        let lost = |cause| PullError::Lost { image: image.clone(), cause: Some(cause) };
+        let untranslated = |cause| PullError::Translate { image: image.clone(), cause };
+        let nowhere = |cause: ProviderError| PullError::Download {
+            image: image.clone(),
+            url: "its provider".into(),
+            by: "by its name".into(),
+            cause: Arc::new(cause.into()),
         };
-        if !artifact.delimited && image.digest().is_none() {
-            return Err(DownloadError::Undelimited);
+        let by_rule = {
+            let (this, order) = (self.clone(), order.clone());
+            off_reactor(move || this.by_rule(&order)).await.map_err(lost)?
+        };
+        if let Some(rule) = by_rule.map_err(untranslated)? {
+            return self.resolve(order, rule).await;
         }
-        progress.send_replace(Progress { bytes: 0, total: artifact.length });
-        let want = image.digest().map_or(Algorithm::Sha256, Digest::algorithm);
-        let mut intake = {
-            let (this, length) = (self.clone(), artifact.length);
-            let started = tokio::task::spawn_blocking(move || this.start_intake(length, want)).await;
-            started.map_err(DownloadError::Lost)??
+        let name = self.translator.stripped(image.name().as_str());
+        let name = match image.version() {
+            Version::Tag(tag) if tag != "latest" => format!("{name}:{tag}"),
+            _ => name.to_owned(),
         };
-        self.receive(&mut artifact, &mut intake, progress).await?;
-        let received = intake.finish().await?;
-        let got = match want {
-            Algorithm::Sha256 => Some(&received.sha256),
-            Algorithm::Sha512 => received.sha512.as_ref(),
-        };
-        match (image.digest(), got) {
-            (Some(wanted), Some(got)) if wanted != got => {
-                return Err(DownloadError::Digest { wanted: wanted.clone(), got: got.clone() });
-            }
-            _ => {}
+        if let Some(choice) = self.by_name(order, &name).await.map_err(nowhere)? {
+            let by = format!("provider `{}`", choice.provider.id());
+            return Ok(Found { choice, by, digest: None });
         }
-        let origin = Origin {
-            source: Some(locator.to_string()),
-            by: Some(locator.by().to_owned()),
-            etag: artifact.validators.etag,
-            last_modified: artifact.validators.last_modified,
-        };
-        Ok((received, origin))
+        if let Some(provider) = &order.provider {
+            return Err(nowhere(ProviderError::NotFound { provider: provider.clone(), name }));
+        }
+        let by_default = self.translator.by_default(image.name()).map_err(untranslated)?;
+        self.resolve(order, by_default).await
     }
 
-    fn start_intake(&self, length: Option<u64>, want: Algorithm) -> Result<Intake, DownloadError> {
-        let disk = self.shelf.disk();
-        let needed = length.unwrap_or(0);
-        if needed > self.max_artifact {
-            return Err(DownloadError::TooLarge { limit: self.max_artifact });
+    fn by_rule(&self, order: &Order) -> Result<Option<Translated>, TranslateError> {
+        // Who names a provider wants that one, whatever the rules say.
+        if order.provider.is_some() {
+            return Ok(None);
         }
-        match free(disk)? {
-            // A raw image may be mostly holes.
-            Some(free) if needed > free && !self.policy.allow_raw => Err(DownloadError::NoSpace { needed, free }),
-            _ => Ok(Intake::start(disk, want)?),
-        }
+        let wanted =
+            Wanted { handler: &order.handler, platform: &order.want.platform, configs: order.translations.as_ref() };
+        self.translator.by_rule(order.key.image.name(), &wanted)
     }
 
-    /// Takes the body in, and stops as soon as its beginning is no image.
-    async fn receive(
-        &self,
-        artifact: &mut Artifact,
-        intake: &mut Intake,
-        progress: &watch::Sender<Progress>,
-    ) -> Result<(), DownloadError> {
-        let mut head = Some(Vec::with_capacity(HEAD));
-        let mut bytes = 0;
-        let web_page = artifact.web_page;
-        let mut room = vec![0; ROOM];
-        loop {
-            let chunk = match artifact.body.read(&mut room).await? {
-                0 => break,
-                count => &room[..count],
-            };
-            bytes += chunk.len() as u64;
-            if bytes > self.max_artifact {
-                return Err(DownloadError::TooLarge { limit: self.max_artifact });
-            }
-            if let Some(beginning) = &mut head {
-                beginning.extend_from_slice(&chunk[..chunk.len().min(HEAD - beginning.len())]);
-                if beginning.len() == HEAD {
-                    inspect::check_head(beginning, artifact.length, false, web_page, self.policy)?;
-                    head = None;
+    async fn by_name(&self, order: &Order, name: &str) -> Result<Option<Choice>, ProviderError> {
+        match (&order.provider, &order.providers) {
+            (None, Some(allowed)) => {
+                for provider in self.registry.providers().iter().filter(|provider| allowed.contains(provider.id())) {
+                    let found = self.registry.find(name, &order.want, Some(provider.id())).await?;
+                    if found.is_some() {
+                        return Ok(found);
+                    }
                 }
+                Ok(None)
             }
-            intake.push(chunk).await?;
-            progress.send_replace(Progress { bytes, total: artifact.length });
+            (pin, _) => self.registry.find(name, &order.want, pin.as_deref()).await,
         }
-        if bytes == 0 {
-            return Err(FetchError::Empty.into());
-        }
-        if let Some(all) = head {
-            inspect::check_head(&all, None, true, web_page, self.policy)?;
-        }
-        Ok(())
     }
 
-    fn publish(&self, received: Received, image: &ImageRef, origin: Origin) -> Result<Image, DownloadError> {
+    async fn resolve(&self, order: &Order, translated: Translated) -> Result<Found, PullError> {
+        let Translated { locator, digest, .. } = translated;
+        let failed = |cause: DownloadError| PullError::Download {
+            image: order.key.image.clone(),
+            url: locator.to_string(),
+            by: locator.by().to_owned(),
+            cause: Arc::new(cause),
+        };
+        let choice = self.registry.resolve(&locator, &order.want).await.map_err(|cause| failed(cause.into()))?;
+        if order.providers.as_ref().is_some_and(|allowed| !allowed.contains(choice.provider.id())) {
+            return Err(failed(DownloadError::NotServed { provider: choice.provider.id().to_owned() }));
+        }
+        Ok(Found { choice, by: locator.by().to_owned(), digest })
+    }
+
+    /// Has the image of an order on the shelf and under its name.
+    async fn fetch(
+        self: &Arc<Self>,
+        order: &Order,
+        found: &Found,
+        progress: &watch::Sender<Progress>,
+    ) -> Result<Image, Arc<DownloadError>> {
+        let Found { choice: Choice { provider, image: remote }, by, digest } = found;
+        let demanded = order.key.image.digest().into_iter().chain(digest).filter_map(promise_of);
+        let promises: Vec<_> = remote.promises.iter().cloned().chain(demanded).collect();
+        let place = place(provider.id(), remote);
+        let origin = origin(order, found, &promises, &place);
+        if !order.force
+            && let Some(here) = self.adopt_promised(order, &promises, provider.id(), &origin).await?
+        {
+            tracing::info!(image = %order.key.image, id = %here.id, "image is here already");
+            return Ok(here);
+        }
+        let known = match order.force {
+            true => None,
+            false => self.known_at(&place).await?,
+        };
+        let key = format!("{place} {} {:?}", order.want.platform, promises);
+        let job = Job { provider: provider.clone(), remote: remote.clone(), known, key: key.clone(), promises };
+        let flight = self.flights.join(&format!("{key} {} {}", order.force, fingerprint(&order.want)), |told| {
+            let (this, job) = (self.clone(), Arc::new(job));
+            tracing::info!(image = %order.key.image, from = job.remote.shown, by, "pull started");
+            async move { this.land(&job, Meter::new(told)).await.map_err(Arc::new) }
+        });
+        let landed = flight.outcome_with(progress).await.unwrap_or(Err(Arc::new(DownloadError::Ended)))?;
+        let Validators { etag, last_modified } = landed.validators;
+        let origin = Origin { etag, last_modified, ..origin };
+        let bound = self.bind(order, landed.hold, origin).await.map_err(Arc::new)?;
+        tracing::info!(image = %order.key.image, id = %bound.id, "pull done");
+        Ok(bound)
+    }
+
+    /// What is here from a place, if the place can be asked whether it changed.
+    async fn known_at(self: &Arc<Self>, place: &str) -> Result<Option<(ImageId, Validators)>, DownloadError> {
+        let (this, place) = (self.clone(), place.to_owned());
+        let known = off_reactor(move || {
+            let Some((id, Origin { etag, last_modified, .. })) = this.shelf.known_at(&place) else { return Ok(None) };
+            // Without a sound file, to hear that it did not change is of no use.
+            Ok::<_, DiskError>(this.shelf.hold_sound(&id)?.map(|_| (id, Validators { etag, last_modified })))
+        });
+        Ok(known.await??.filter(|(_, validators)| !validators.is_empty()))
+    }
+
+    async fn adopt_promised(
+        self: &Arc<Self>,
+        order: &Order,
+        promises: &[Promise],
+        provider: &str,
+        origin: &Origin,
+    ) -> Result<Option<Image>, DownloadError> {
+        let hashes: Vec<_> = promises.iter().map(|promise| (promise.hash.to_string(), cover(promise.covers))).collect();
+        let (this, order, provider, origin) = (self.clone(), order.clone(), provider.to_owned(), origin.clone());
+        off_reactor(move || {
+            let Some(id) = this.shelf.promised(&hashes, &provider) else { return Ok(None) };
+            this.check_format(&order, &id)?;
+            Ok(this.shelf.reuse(&order.key, &id, origin)?)
+        })
+        .await?
+    }
+
+    /// Downloads what is not here, and puts it on the shelf.
+    async fn land(self: &Arc<Self>, job: &Arc<Job>, mut meter: Meter) -> Result<Landed, DownloadError> {
+        // Never closed; without a slot the download would only be less polite.
+        let _slot = self.slots.acquire().await.ok();
+        let arrived = match self.download(job, &mut meter).await? {
+            // What was here went in the meantime.
+            Arrived::Unchanged(id) => match self.hold(id).await? {
+                Some(hold) => return Ok(Landed { hold: Arc::new(hold), validators: job.validators() }),
+                None => {
+                    let job = Arc::new(job.anew());
+                    self.download(&job, &mut meter).await?
+                }
+            },
+            arrived => arrived,
+        };
+        let Arrived::New(received, validators) = arrived else { return Err(DownloadError::Unchanged) };
+        let (this, job) = (self.clone(), job.clone());
+        let hold = off_reactor(move || this.shelve(&job, received)).await??;
+        Ok(Landed { hold: Arc::new(hold), validators })
+    }
+
+    async fn hold(self: &Arc<Self>, id: ImageId) -> Result<Option<Hold>, DownloadError> {
+        let this = self.clone();
+        Ok(off_reactor(move || this.shelf.hold_sound(&id)).await??)
+    }
+
+    /// Judges what came, and puts it on the shelf.
+    fn shelve(&self, job: &Job, received: Received) -> Result<Hold, DownloadError> {
         let verdict = inspect::check_file(received.part.file(), received.length, self.policy);
         let info = verdict.map_err(DownloadError::Reread)??;
-        Ok(self.shelf.publish(received, info, image, origin)?)
+        let aliases = job.remote.promises.iter().map(|promise| Alias {
+            hash: promise.hash.to_string(),
+            covers: cover(promise.covers),
+            // What comes out of an archive is its provider's word, as weak hashes are.
+            provider: (!promise.hash.alg().is_strong()
+                || (job.remote.unpack.is_some() && promise.covers != Covers::Content))
+                .then(|| job.provider.id().to_owned()),
+        });
+        let facts = Facts { aliases: aliases.collect(), ..Facts::from(info) };
+        Ok(self.shelf.keep(received, facts)?)
+    }
+
+    /// Gives the image of a download the name that was asked for.
+    async fn bind(self: &Arc<Self>, order: &Order, hold: Arc<Hold>, origin: Origin) -> Result<Image, DownloadError> {
+        let (this, order) = (self.clone(), order.clone());
+        off_reactor(move || {
+            this.check_format(&order, hold.id())?;
+            let is_bound = this.shelf.remembered(&order.key).is_some_and(|(image, _)| image.id == *hold.id());
+            let bound = match is_bound {
+                true => this.shelf.confirm(&order.key, origin)?,
+                false => this.shelf.reuse(&order.key, hold.id(), origin)?,
+            };
+            bound.ok_or(DownloadError::Gone)
+        })
+        .await?
+    }
+
+    /// Whether the handler takes images of its format.
+    fn check_format(&self, order: &Order, id: &ImageId) -> Result<(), DownloadError> {
+        match (&order.formats, self.shelf.format(id)) {
+            (Some(taken), Some(format)) if !taken.contains(&format) => Err(DownloadError::Format { format }),
+            _ => Ok(()),
+        }
     }
 }
 
-/// Names that cannot be pulled, as an error.
-pub(crate) fn only_digest(id: Option<ImageId>, digest: Option<Digest>) -> PullError {
-    let digest = id.map(|id| id.to_string()).or_else(|| digest.map(|digest| digest.to_string()));
-    PullError::OnlyDigest { digest: digest.unwrap_or_default() }
+/// Where the image of an order is.
+#[derive(Debug)]
+struct Found {
+    choice: Choice,
+    /// Who said so.
+    by: String,
+    /// What the rule demands.
+    digest: Option<Digest>,
 }
 
-async fn off_reactor<T: Send + 'static>(
-    image: &ImageRef,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, PullError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|cause| PullError::Lost { image: image.clone(), cause: Some(cause) })
+/// Identity of a place where bytes are. Its parts may be secret.
+fn place(provider: &str, remote: &RemoteImage) -> String {
+    hex(&Sha256::digest(format!("{provider}\n{}", remote.key)))
+}
+
+/// Tells logins apart without telling them.
+fn fingerprint(want: &Want) -> String {
+    let Some(auth) = &want.auth else { return String::new() };
+    let text = match auth {
+        Auth::Basic { user, password } => format!("basic {}:{user}:{password}", user.len()),
+        Auth::Bearer(token) => format!("bearer {token}"),
+    };
+    hex(&Sha256::digest(text))
+}
+
+fn promise_of(digest: &Digest) -> Option<Promise> {
+    let alg = match digest.algorithm() {
+        Algorithm::Sha256 => HashAlg::Sha256,
+        Algorithm::Sha512 => HashAlg::Sha512,
+    };
+    let text = digest.to_string();
+    let hash = ImageHash::new(alg, text.split_once(':')?.1).ok()?;
+    Some(Promise { hash, covers: Covers::Content })
+}
+
+fn cover(covers: Covers) -> Cover {
+    match covers {
+        Covers::Hosted => Cover::Hosted,
+        Covers::Unpacked => Cover::Unpacked,
+        Covers::Content => Cover::Content,
+    }
+}
+
+fn origin(order: &Order, found: &Found, promises: &[Promise], place: &str) -> Origin {
+    let Choice { provider, image: remote } = &found.choice;
+    let hosted = promises.iter().filter(|promise| promise.covers == Covers::Hosted);
+    let strong = promises.iter().any(|promise| promise.hash.alg().is_strong());
+    Origin {
+        source: Some(remote.shown.clone()),
+        by: Some(found.by.clone()),
+        provider: Some(provider.id().to_owned()),
+        place: Some(place.to_owned()),
+        artifact: hosted.max_by_key(|promise| promise.hash.alg()).map(|promise| promise.hash.to_string()),
+        platform: Some(order.want.platform.to_string()),
+        weak: !promises.is_empty() && !strong,
+        ..Origin::default()
+    }
+}
+
+async fn off_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    tokio::task::spawn_blocking(work).await
 }

@@ -1,22 +1,27 @@
 //! The store's content: what lies on the disk, and the same in memory.
 //!
 //! ```text
-//! <root>/                    0711, ours
-//!   lock                     held while a process has the store
-//!   data/<hex>               0444, the bytes whose SHA-256 this is; never changed
-//!   data/part_*              downloads under way
-//!   links/<name> -> ../data/<hex>
-//!   meta/<hex>.json          what the bytes are
-//!   refs/_default/<name>.json  where a name got them
-//!   leases/<holder>.json     who needs which image, whatever happens to its names
+//! <root>/                       0711, ours
+//!   lock                        held while a process has the store
+//!   data/<hex>                  0444, the bytes whose SHA-256 this is; never changed
+//!   data/part_*                 downloads under way
+//!   data/.gc-<hex>              on its way out
+//!   links/<name> -> ../data/<hex>                    names of the default runtime handler
+//!   handlers/<handler>/links/<name> -> ../../../data/<hex>      those of another
+//!   meta/<hex>.json             what the bytes are
+//!   refs/<handler>/<name>.json  where a name got them; `_default` for the default handler
+//!   leases/<holder>.json        who needs which image, whatever happens to its names
+//!   partial/                    downloads that were broken off ([`partial`])
+//!   quarantine/                 images that were found broken ([`verify`])
 //! ```
 //!
-//! `root` and `data` can be passed but not listed by others, so QEMU, as its own user, opens a base image by its name
-//! and nobody has to change the image's owner. An image is listed while it has a name. It goes when it has neither a
-//! name nor a lease.
+//! `root` and `data` can be passed but not listed by others, so QEMU, as its own user, opens a base image by
+//! its name and nobody has to change the image's owner. An image is listed while it has a name. It goes when it has
+//! neither a name nor a lease, no work under way holds it, and no image stands on it.
 //!
-//! Every change holds one lock, and runs off the reactor; looking something up holds another, for a moment. An image
-//! comes on the disk before it comes into memory, and goes from memory before it goes from the disk.
+//! Every change holds one lock, and runs off the reactor; looking something up holds another, for a moment. Nothing is
+//! hashed under either. An image comes on the disk before it comes into memory, and goes from memory before it goes from
+//! the disk.
 //!
 //! The order of publishing, and what a crash behind each step leaves for the next start:
 //!
@@ -25,77 +30,127 @@
 //! | part file written, synced, judged | a part file | swept |
 //! | renamed to `data/<hex>` | an image without a name | swept |
 //! | `meta/<hex>.json` written | the same, and its record | swept |
-//! | `refs/_default/<name>.json` written | the same, and a record of a name without a link | swept |
+//! | `refs/<handler>/<name>.json` written | the same, and a record of a name without a link, or beside a link to the image before | swept, or not believed |
 //! | link renamed over the old one | all of it | the image is there under its name |
-//! | image that the name had before, and nobody needs, removed | if it is not yet: an image without a name | swept |
+//! | image that the name had before, and nobody needs, renamed to `.gc-<hex>` | that, and its record | swept |
+//! | that removed | all of it | |
+//!
+//! A removal goes the same way: names, then `.gc-<hex>`. What is on its way out and was asked for again comes back by a
+//! rename.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::inspect::ImageInfo;
-use crate::name::{ImageId, ImageRef};
+use crate::inspect::DiskFormat;
+use crate::name::ImageId;
 
+mod collect;
+mod details;
 mod disk;
 mod index;
+mod key;
+mod lease;
 mod links;
 mod part;
+mod partial;
+mod publish;
 mod record;
 mod scan;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod verify;
 
+pub use collect::{GcOptions, GcReport, Gone};
+pub use details::{Details, Name};
+use disk::Dir;
 pub use disk::DiskError;
-use disk::{Dir, is_ours};
 pub(crate) use disk::{Disk, is_regular};
 pub use index::Image;
-use index::{Entry, Index};
-use links::{link_name, record_name, target};
-pub(crate) use part::{Part, Received};
-use record::{ImageRecord, LeaseRecord, RefRecord, VERSION, encode};
+use index::Index;
+pub(crate) use index::Known;
+pub(crate) use key::{Handler, Key};
+pub(crate) use lease::{Hold, is_holder};
+pub(crate) use part::{GRAIN, Part, Reader, Received, Resumable, is_zero};
+pub(crate) use partial::{PartialFile, Partials};
+pub(crate) use publish::Facts;
+pub(crate) use record::{Alias, Cover, Origin, Parent};
 pub use scan::Finding;
 pub use usage::FsUsage;
-pub(crate) use usage::{free, usage};
+pub(crate) use usage::{free, reserve, usage};
+pub use verify::{Verdict, Verified};
 
 /// Longest name of a lease's holder.
 pub(crate) const MAX_HOLDER: usize = 128;
+/// The holder of images that are pinned. No caller's holder can have that name.
+const PINNED: &str = ".pinned";
 
-/// Steps of publishing, for tests that fail or die behind one.
+/// Steps of changes, for tests that fail or die behind one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Data,
     Meta,
     Ref,
     Link,
+    Unlinked,
+    Retired,
     Displaced,
+    Suspected,
+    Quarantined,
 }
 
 /// Called behind each step.
 pub(crate) type Hook = Box<dyn Fn(Step) -> Result<(), DiskError> + Send + Sync>;
 
-/// Where a name got its bytes from.
-#[derive(Debug, Default)]
-pub(crate) struct Origin {
-    pub(crate) source: Option<String>,
-    pub(crate) by: Option<String>,
-    pub(crate) etag: Option<String>,
-    pub(crate) last_modified: Option<String>,
-}
-
 pub(crate) struct Shelf {
     disk: Arc<Disk>,
     changing: Mutex<()>,
     index: RwLock<Index>,
+    /// What was hashed since this process began: written or verified by it.
+    verified: Mutex<BTreeSet<ImageId>>,
     findings: Vec<Finding>,
+    /// Whether it is known who needs what. If not, nothing is removed for want of somebody who does.
+    leases_known: bool,
+    keep: Keep,
     after: Hook,
+}
+
+/// What is kept of things that nobody needs just now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keep {
+    pub(crate) partial_ttl: Duration,
+    pub(crate) partial_quota: u64,
+    /// Bytes of the file system that are left free.
+    pub(crate) reserve: u64,
+}
+
+/// An image that others stand on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// The file, as in [`Image::path`].
+    pub path: PathBuf,
+    /// Its format.
+    pub format: DiskFormat,
 }
 
 impl Shelf {
     /// Takes what is on the disk, and sweeps what a crash left there.
-    pub(crate) fn open(disk: Disk, after: Hook) -> Result<Self, DiskError> {
-        let (index, findings) = scan::load(&disk)?;
-        Ok(Self { disk: Arc::new(disk), changing: Mutex::default(), index: RwLock::new(index), findings, after })
+    pub(crate) fn open(disk: Disk, known: Known, keep: Keep, after: Hook) -> Result<Self, DiskError> {
+        let scan::Loaded { index, findings, leases_known } = scan::load(&disk, known)?;
+        let disk = Arc::new(disk);
+        Partials::new(&disk).expire(keep.partial_ttl, keep.partial_quota)?;
+        Ok(Self {
+            disk,
+            changing: Mutex::default(),
+            index: RwLock::new(index),
+            verified: Mutex::default(),
+            findings,
+            leases_known,
+            keep,
+            after,
+        })
     }
 
     pub(crate) fn disk(&self) -> &Arc<Disk> {
@@ -106,196 +161,54 @@ impl Shelf {
         &self.findings
     }
 
-    pub(crate) fn get(&self, text: &str) -> Option<Image> {
+    /// What a text means under a handler.
+    pub(crate) fn get(&self, text: &str, handler: &Handler) -> Option<Image> {
         let index = self.read();
-        index.image(index.resolve(text)?, self.disk.data.path())
+        index.image(index.resolve(text, handler)?, handler, self.disk.data.path())
     }
 
-    pub(crate) fn list(&self) -> Vec<Image> {
-        self.read().list(self.disk.data.path())
+    /// All images, or those of one handler, by id and handler.
+    pub(crate) fn list(&self, handler: Option<&Handler>) -> Vec<Image> {
+        self.read().list(handler, self.disk.data.path())
     }
 
-    pub(crate) fn holders(&self) -> Vec<String> {
-        self.read().leases.keys().cloned().collect()
-    }
-
-    /// Puts received bytes on the shelf under a name. If it fails, everything is as before.
-    pub(crate) fn publish(
-        &self,
-        received: Received,
-        info: ImageInfo,
-        image: &ImageRef,
-        origin: Origin,
-    ) -> Result<Image, DiskError> {
-        let _changing = self.lock();
-        // Received bytes are named by their SHA-256.
-        let id = received.sha256.to_id().ok_or_else(|| obstructed(&self.disk.data, "part"))?;
-        let created = !self.is_sound(&id)?;
-        if created {
-            self.place(received, info, &id)?;
-        }
-        let bound = self.bind(image, &id, origin);
-        if bound.is_err() && created && self.read().is_unused(&id) {
-            self.discard(&id);
-        }
-        bound
-    }
-
-    /// Binds a name to an image whose digest it has. `None` if there is no such image.
-    pub(crate) fn adopt(&self, image: &ImageRef) -> Result<Option<Image>, DiskError> {
-        let _changing = self.lock();
-        let Some(digest) = image.digest() else { return Ok(None) };
-        let bound = self.read().refs.get(image).cloned();
-        let known = bound.clone().or_else(|| self.read().present(digest).cloned());
-        let Some(id) = known else { return Ok(None) };
-        if !self.is_sound(&id)? {
-            return Ok(None);
-        }
-        if bound.is_some() {
-            return Ok(self.read().image(&id, self.disk.data.path()));
-        }
-        self.bind(image, &id, Origin::default()).map(Some)
-    }
-
-    /// Takes all names from the image that `text` means. The file stays while it is leased.
-    pub(crate) fn remove(&self, text: &str) -> Result<(), DiskError> {
-        let _changing = self.lock();
+    /// Handlers, by their own names, under which a text means an image that may be used.
+    pub(crate) fn handlers_of(&self, text: &str) -> Vec<String> {
         let index = self.read();
-        let Some(id) = index.resolve(text).cloned() else { return Ok(()) };
-        let names: Vec<_> = index.images.get(&id).into_iter().flat_map(|entry| entry.names.iter().cloned()).collect();
-        drop(index);
-        for name in &names {
-            self.disk.links.remove(&link_name(name))?;
-            self.write().unbind(name);
-            self.disk.refs.remove(&record_name(name))?;
-        }
-        self.disk.links.sync()?;
-        self.drop_unused(&id)
+        let having = index.known.platforms.keys().filter(|handler| index.resolve(text, handler).is_some());
+        having.map(|handler| index.known.name_of(handler).to_owned()).collect()
     }
 
-    /// Keeps an image for a holder until it is released. `false` if it is not here.
-    pub(crate) fn lease(&self, id: &ImageId, holder: &str) -> Result<bool, DiskError> {
-        let _changing = self.lock();
+    /// What was pulled under a name, if it may be used.
+    pub(crate) fn remembered(&self, key: &Key) -> Option<(Image, Origin)> {
         let index = self.read();
-        if !index.images.contains_key(id) {
-            return Ok(false);
-        }
-        let mut images = index.leases.get(holder).cloned().unwrap_or_default();
-        drop(index);
-        if images.insert(id.clone()) {
-            let record = LeaseRecord { version: VERSION, images: images.iter().cloned().collect() };
-            self.disk.leases.write_record(&lease_name(holder), &encode(&record))?;
-            self.write().leases.insert(holder.to_owned(), images);
-        }
-        Ok(true)
+        let bound = index.refs.get(key).filter(|bound| index.is_usable(key, &bound.record))?;
+        let image = index.image(&bound.id, &key.handler, self.disk.data.path())?;
+        Some((image, bound.record.origin.clone()))
     }
 
-    /// Gives up all that a holder has.
-    pub(crate) fn release(&self, holder: &str) -> Result<(), DiskError> {
-        let _changing = self.lock();
-        if !self.read().leases.contains_key(holder) {
-            return Ok(());
-        }
-        self.disk.leases.remove(&lease_name(holder))?;
-        self.disk.leases.sync()?;
-        let images = self.write().leases.remove(holder).unwrap_or_default();
-        images.iter().try_for_each(|id| self.drop_unused(id))
+    /// Whether a digest of a source leads to an image that is here.
+    pub(crate) fn has(&self, hash: &str, covers: Cover, provider: &str) -> bool {
+        self.read().behind(hash, covers, provider).is_some()
+    }
+
+    /// The files that an image stands on, from the top down, or what is missing.
+    pub(crate) fn below(&self, id: &ImageId) -> Result<Vec<Layer>, String> {
+        let index = self.read();
+        let chain = index.chain(id)?;
+        let layers = chain.iter().skip(1).filter_map(|id| {
+            let format = index.images.get(id)?.record.format;
+            Some(Layer { path: self.disk.data.path().join(id.hex()), format })
+        });
+        Ok(layers.collect())
     }
 
     /// Whether the image is known and its file is still there.
-    fn is_sound(&self, id: &ImageId) -> Result<bool, DiskError> {
+    fn is_there(&self, id: &ImageId) -> Result<bool, DiskError> {
         let size = self.read().images.get(id).map(|entry| entry.record.size);
         let Some(size) = size else { return Ok(false) };
         let there = self.disk.data.stat(id.hex())?;
-        Ok(there.is_some_and(|stat| is_regular(&stat) && is_ours(&stat) && u64::try_from(stat.st_size) == Ok(size)))
-    }
-
-    /// Gives the file its name and its record, or leaves neither.
-    fn place(&self, mut received: Received, info: ImageInfo, id: &ImageId) -> Result<(), DiskError> {
-        let data = &self.disk.data;
-        // What lies there is not known as this image: a broken one of ours is replaced, anything else is not touched.
-        if data.stat(id.hex())?.is_some_and(|there| !is_regular(&there) || !is_ours(&there)) {
-            return Err(obstructed(data, id.hex()));
-        }
-        received.part.publish(id.hex())?;
-        self.record(&received, info, id).inspect_err(|_| {
-            if self.read().is_unused(id) {
-                self.discard(id);
-            }
-        })
-    }
-
-    fn record(&self, received: &Received, info: ImageInfo, id: &ImageId) -> Result<(), DiskError> {
-        let data = &self.disk.data;
-        data.sync()?;
-        (self.after)(Step::Data)?;
-        let record = ImageRecord {
-            version: VERSION,
-            size: received.length,
-            format: info.format,
-            virtual_size: info.virtual_size,
-            aliases: received.sha512.iter().cloned().collect(),
-            verified_at: now(),
-        };
-        self.disk.meta.write_record(&meta_name(id), &encode(&record))?;
-        (self.after)(Step::Meta)?;
-        let allocated = data.stat(id.hex())?.map_or(0, |stat| allocated(&stat));
-        let mut index = self.write();
-        // It has names already if its file was lost and came back.
-        let names = index.images.remove(id).map(|entry| entry.names).unwrap_or_default();
-        index.images.insert(id.clone(), Entry { record, allocated, names });
-        Ok(())
-    }
-
-    fn bind(&self, image: &ImageRef, id: &ImageId, origin: Origin) -> Result<Image, DiskError> {
-        let new = !self.read().refs.contains_key(image);
-        let linked = self.write_ref(image, origin).and_then(|()| {
-            (self.after)(Step::Ref)?;
-            self.disk.links.replace_link(&link_name(image), &target(id))
-        });
-        if let Err(error) = linked {
-            if new {
-                let _ = self.disk.refs.remove(&record_name(image));
-            }
-            return Err(error);
-        }
-        // From here on the name is bound: what fails now is told, but not undone.
-        let displaced = self.write().bind(image, id);
-        self.disk.links.sync()?;
-        (self.after)(Step::Link)?;
-        if let Some(displaced) = displaced {
-            self.drop_unused(&displaced)?;
-            (self.after)(Step::Displaced)?;
-        }
-        let gone = || obstructed(&self.disk.data, id.hex());
-        self.read().image(id, self.disk.data.path()).ok_or_else(gone)
-    }
-
-    fn write_ref(&self, image: &ImageRef, origin: Origin) -> Result<(), DiskError> {
-        let Origin { source, by, etag, last_modified } = origin;
-        let record =
-            RefRecord { version: VERSION, image: image.to_string(), source, by, etag, last_modified, pulled_at: now() };
-        self.disk.refs.write_record(&record_name(image), &encode(&record))
-    }
-
-    /// Removes an image that nobody needs any more.
-    fn drop_unused(&self, id: &ImageId) -> Result<(), DiskError> {
-        if !self.read().is_unused(id) || self.write().images.remove(id).is_none() {
-            return Ok(());
-        }
-        tracing::info!(image = %id, "image removed");
-        self.disk.data.remove(id.hex())?;
-        self.disk.meta.remove(&meta_name(id))
-    }
-
-    /// Takes back what [`Shelf::place`] put there. What cannot be removed is swept at the next start.
-    fn discard(&self, id: &ImageId) {
-        self.write().images.remove(id);
-        for removed in [self.disk.data.remove(id.hex()), self.disk.meta.remove(&meta_name(id))] {
-            if let Err(error) = removed {
-                tracing::warn!(%error, "image left behind until the next start");
-            }
-        }
+        Ok(there.is_some_and(|stat| disk::is_sound(&stat) && u64::try_from(stat.st_size) == Ok(size)))
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
@@ -308,6 +221,10 @@ impl Shelf {
 
     fn write(&self) -> RwLockWriteGuard<'_, Index> {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn verified(&self) -> MutexGuard<'_, BTreeSet<ImageId>> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -326,10 +243,6 @@ fn allocated(stat: &nix::sys::stat::FileStat) -> u64 {
     u64::try_from(stat.st_blocks).unwrap_or(0) * 512
 }
 
-fn lease_name(holder: &str) -> String {
-    format!("{holder}.json")
-}
-
 fn obstructed(dir: &Dir, name: &str) -> DiskError {
     let path: PathBuf = dir.path().join(name);
     DiskError::Obstructed { path }
@@ -337,10 +250,4 @@ fn obstructed(dir: &Dir, name: &str) -> DiskError {
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// Whether a text can be the name of a lease's file.
-pub(crate) fn is_holder(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    (1..=MAX_HOLDER).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(allowed)
 }

@@ -1,63 +1,66 @@
-//! The store as callers have it: pulls, questions, leases.
+//! The store as callers have it: pulls, questions, leases, upkeep.
 //!
-//! Names are checked here; what lies on the disk is the [`Shelf`]'s, and a pull the [`Puller`]'s.
+//! Names and handlers are checked here; what lies on the disk is the [`Shelf`]'s, and a pull the [`Puller`]'s.
+//!
+//! An image is known by its name and the runtime handler that it is for. Where a caller names no handler:
+//!
+//! | call | what it means |
+//! |---|---|
+//! | [`Store::pull`], [`Store::get`], [`Store::usable`] | the default handler |
+//! | [`Store::list`], [`Store::remove`] | all handlers |
 
 use std::sync::Arc;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
-use crate::config::Config;
+use crate::config::{Config, HandlerConfig, Offline};
 use crate::error::ErrorKind;
 use crate::inspect::Policy;
-use crate::name::{ImageId, ImageRef, NameError, Query, printable};
-use crate::net::Client;
-use crate::provider::{Http, LocalFiles, Registry};
-use crate::pull::{Flights, Progress, PullError, Puller, only_digest};
-use crate::shelf::{self, Disk, DiskError, Finding, FsUsage, Image, MAX_HOLDER, Shelf, is_holder, usage};
+use crate::name::{ImageId, ImageRef, Query, printable};
+use crate::net::{Auth, Client};
+use crate::provider::{Means, Registry, Want};
+use crate::pull::{Flights, Order, Progress, PullError, Puller, Ticket, only_digest};
+use crate::shelf::{
+    self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
+};
 use crate::translate::{Problem, Translator};
 
-/// Why the store did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// No image name.
-    #[error("`{name}` is no image name")]
-    Name {
-        /// The caller's text.
-        name: String,
-        /// Why not.
-        #[source]
-        cause: NameError,
-    },
-    /// No name of a holder.
-    #[error("holder `{holder}` must be 1 to {MAX_HOLDER} letters, digits, `_`, `.` or `-`, and not begin with `.`")]
-    Holder {
-        /// The caller's text.
-        holder: String,
-    },
-    /// The image to lease is not here.
-    #[error("image `{id}` is not in the store")]
-    NotFound {
-        /// Its id.
-        id: ImageId,
-    },
-    /// The disk.
-    #[error("image store failed")]
-    Disk(#[from] DiskError),
-    /// A thread panicked.
-    #[error("work of the image store ended early")]
-    Lost(#[source] tokio::task::JoinError),
+mod error;
+mod handlers;
+mod upkeep;
+
+pub use error::StoreError;
+use handlers::Handlers;
+pub use upkeep::{Found, ProviderInfo};
+
+/// What is to be pulled.
+#[derive(Debug, Clone, Default)]
+pub struct PullRequest {
+    /// The image.
+    pub name: String,
+    /// The runtime handler that it is for; the default one if this is empty.
+    pub handler: String,
+    /// Credentials of the one who asks.
+    pub auth: Option<Auth>,
+    /// Whether to download also what did not change.
+    pub force: bool,
+    /// The only provider that may be asked.
+    pub provider: Option<String>,
+    /// See [`Config::offline`], which this overrides.
+    pub offline: Option<Offline>,
+    /// Whether to leave out what the image stands on.
+    pub no_recursive: bool,
 }
 
-impl StoreError {
-    /// The class of the failure.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Name { .. } | Self::Holder { .. } => ErrorKind::InvalidName,
-            Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::Disk(error) => error.kind(),
-            Self::Lost(_) => ErrorKind::Internal,
-        }
+impl From<&String> for PullRequest {
+    fn from(name: &String) -> Self {
+        name.as_str().into()
+    }
+}
+
+impl From<&str> for PullRequest {
+    fn from(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
     }
 }
 
@@ -66,95 +69,180 @@ impl StoreError {
 pub struct Store {
     shelf: Arc<Shelf>,
     puller: Arc<Puller>,
-    flights: Arc<Flights>,
+    flights: Arc<Flights<Ticket, Result<Image, Arc<PullError>>>>,
+    handlers: Arc<Handlers>,
+    offline: Offline,
 }
 
 impl Store {
     /// Opens the store, making its directories and sweeping what a crash left. Blocks: a matter of start-up.
     ///
     /// # Errors
-    /// If the directories cannot be had, or another process has them.
+    /// If the directories cannot be had, another process has them, a handler's name is none, or a provider cannot be
+    /// used.
     pub fn open(config: Config) -> Result<Self, StoreError> {
         Self::open_with(config, Box::new(|_| Ok(())))
     }
 
     fn open_with(config: Config, after: shelf::Hook) -> Result<Self, StoreError> {
-        let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, after)?);
         let translator = Translator::of(&config);
-        let client = Arc::new(Client::new(config.net));
-        let registry =
-            Registry::new(vec![Arc::new(Http::new(client)), Arc::new(LocalFiles::new(config.local_roots))], false);
-        let puller = Puller {
-            shelf: shelf.clone(),
-            translator,
-            registry,
-            policy: Policy { allow_raw: config.allow_raw, max_virtual_size: config.limits.virtual_size },
-            max_artifact: config.limits.artifact,
-            slots: Semaphore::new(config.limits.downloads.clamp(1, Semaphore::MAX_PERMITS)),
+        let handlers = Handlers::new(config.default_handler, config.handlers)?;
+        let limits = config.limits;
+        let keep =
+            Keep { partial_ttl: limits.partial_ttl, partial_quota: limits.partial_quota, reserve: limits.reserve };
+        let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, handlers.known(config.pinned), keep, after)?);
+        let means = Means {
+            client: Arc::new(Client::new(config.net)),
+            local_roots: config.local_roots,
+            memory: Some(config.root.join("providers")),
         };
-        Ok(Self { shelf, puller: Arc::new(puller), flights: Arc::default() })
+        let registry = Registry::of(&config.providers, config.fall_through, &means)?;
+        let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
+        let puller = Puller::new(shelf.clone(), translator, registry, policy, limits);
+        let handlers = Arc::new(handlers);
+        Ok(Self { shelf, puller: Arc::new(puller), flights: Arc::default(), handlers, offline: config.offline })
     }
 
-    /// Pulls an image by name, always anew unless the name has a digest that is here already. All who ask for the same
-    /// name at the same time share one download; it stops when the last of them drops this future.
+    /// Pulls an image for a handler, always anew unless the name has a digest that is here already. All who ask for
+    /// the same at the same time share one download; it stops when the last of them drops this future.
     ///
     /// # Errors
     /// See [`PullError`]; the same one goes to all who wait.
-    pub async fn pull(&self, name: &str) -> Result<Image, Arc<PullError>> {
-        let image = match name.parse::<Query>() {
+    pub async fn pull(&self, request: impl Into<PullRequest>) -> Result<Image, Arc<PullError>> {
+        let request: PullRequest = request.into();
+        let unknown = || PullError::Handler { handler: printable(&request.handler), known: self.handlers.names() };
+        let (handler, config) = self.handlers.find(&request.handler).ok_or_else(|| Arc::new(unknown()))?;
+        let here = || self.shelf.get(&request.name, handler);
+        let image = match request.name.parse::<Query>() {
             Ok(Query::Ref(image)) => image,
             // Whoever knows the id has what a pull would give.
-            Ok(Query::Id(id)) => return self.get(name).ok_or_else(|| Arc::new(only_digest(Some(id), None))),
-            Ok(Query::Digest(digest)) => {
-                return self.get(name).ok_or_else(|| Arc::new(only_digest(None, Some(digest))));
-            }
-            Err(cause) => return Err(Arc::new(PullError::Name { name: printable(name), cause })),
+            Ok(Query::Id(id)) => return here().ok_or_else(|| Arc::new(only_digest(Some(id), None))),
+            Ok(Query::Digest(digest)) => return here().ok_or_else(|| Arc::new(only_digest(None, Some(digest)))),
+            Err(cause) => return Err(Arc::new(PullError::Name { name: printable(&request.name), cause })),
         };
-        let flight = self.flights.join(&image, |progress| {
-            let pull = self.puller.clone().pull(image.clone(), progress);
-            async move { pull.await.map_err(Arc::new) }
+        let key = Key::new(handler, &image);
+        let offline = request.offline.unwrap_or(self.offline);
+        if offline == Offline::Always {
+            return self.pull_offline(&key).await.map_err(Arc::new);
+        }
+        let order = order(key.clone(), self.handlers.name_of(handler), config, request);
+        let flight = self.flights.join(&order.ticket(), |progress| {
+            let (puller, shelf) = (self.puller.clone(), self.shelf.clone());
+            async move { pull_with_room(&puller, &shelf, order, progress).await.map_err(Arc::new) }
         });
-        flight.outcome().await.unwrap_or_else(|| Err(Arc::new(PullError::Lost { image, cause: None })))
+        let outcome = flight.outcome().await;
+        let outcome = outcome.unwrap_or_else(|| Err(Arc::new(PullError::Lost { image, cause: None })));
+        let unreachable = |error: &PullError| matches!(error.kind(), ErrorKind::Server | ErrorKind::Deadline);
+        match outcome {
+            Err(error) if offline == Offline::Auto && unreachable(&error) => match self.shelf.remembered(&key) {
+                Some((known, _)) => {
+                    tracing::warn!(image = %key.image, id = %known.id, "source out of reach, image of the last pull taken");
+                    Ok(Image { stale: true, ..known })
+                }
+                None => Err(error),
+            },
+            outcome => outcome,
+        }
+    }
+
+    /// What a pull gives without asking anybody.
+    async fn pull_offline(&self, key: &Key) -> Result<Image, PullError> {
+        let image = key.image.clone();
+        let (shelf, wanted) = (self.shelf.clone(), key.clone());
+        let adopted = tokio::task::spawn_blocking(move || shelf.adopt(&wanted)).await;
+        let adopted = adopted.map_err(|cause| PullError::Lost { image: image.clone(), cause: Some(cause) })?;
+        let adopted = adopted.map_err(|cause| PullError::Store { image: image.clone(), cause })?;
+        let known = adopted.or_else(|| self.shelf.remembered(key).map(|(known, _)| Image { stale: true, ..known }));
+        known.ok_or(PullError::Offline { image })
     }
 
     /// How far a pull of that name is. `None` if none is under way.
     #[must_use]
-    pub fn pull_progress(&self, name: &str) -> Option<Progress> {
-        self.watch_pull(name).map(|progress| *progress.borrow())
+    pub fn pull_progress(&self, name: &str, handler: &str) -> Option<Progress> {
+        self.watch_pull(name, handler).map(|progress| *progress.borrow())
     }
 
     /// The progress of a pull of that name as it goes on. Watching keeps no pull alive.
     #[must_use]
-    pub fn watch_pull(&self, name: &str) -> Option<watch::Receiver<Progress>> {
+    pub fn watch_pull(&self, name: &str, handler: &str) -> Option<watch::Receiver<Progress>> {
         let image: ImageRef = name.parse().ok()?;
-        self.flights.progress(&image)
+        let (handler, _) = self.handlers.find(handler)?;
+        let key = Key::new(handler, &image);
+        self.flights.progress(|ticket| ticket.key == key)
     }
 
-    /// The listed image of that id, beginning of an id (8 characters at least, of one image only), tag or digest. A
-    /// name without a tag means `latest`. By `name@digest` only if the name has these bytes.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<Image> {
-        self.shelf.get(name)
-    }
-
-    /// All images that have a name, by id.
-    #[must_use]
-    pub fn list(&self) -> Vec<Image> {
-        self.shelf.list()
-    }
-
-    /// Takes all names from the image that `name` means (as in [`Store::get`]) and removes it, at once or when its
-    /// last lease is released. Fine if there is none.
+    /// The listed image of that id, beginning of an id (8 characters at least, of one image only), tag or digest, under
+    /// a handler. A name without a tag means `latest`. By `name@digest` only if the name has these bytes.
     ///
     /// # Errors
-    /// If `name` is no name, or the disk fails.
-    pub async fn remove(&self, name: &str) -> Result<(), StoreError> {
-        let unknown = self.get(name).is_none();
-        if let (true, Err(cause)) = (unknown, name.parse::<Query>()) {
+    /// If there is no such handler.
+    pub fn get(&self, name: &str, handler: &str) -> Result<Option<Image>, StoreError> {
+        Ok(self.shelf.get(name, self.handler(handler)?))
+    }
+
+    /// The image that a machine of a handler can be made of. Pulls that name no handler serve those for handlers whose
+    /// guests run on the default handler's platform, too, as not every caller can name one.
+    ///
+    /// # Errors
+    /// If it is not here, here for other handlers only, or stands on something that is missing.
+    pub fn usable(&self, name: &str, handler: &str) -> Result<Image, StoreError> {
+        let own = self.handler(handler)?;
+        let found = self.shelf.get(name, own).or_else(|| {
+            let default = Handler::default();
+            self.handlers.is_like_default(own).then(|| self.shelf.get(name, &default)).flatten()
+        });
+        let Some(image) = found else {
+            let name = printable(name);
+            return Err(match self.shelf.handlers_of(&name) {
+                others if others.is_empty() => StoreError::Absent { name },
+                pulled_for => StoreError::OtherHandler { name, handler: self.handlers.name_of(own), pulled_for },
+            });
+        };
+        match image.missing.clone() {
+            Some(missing) => Err(StoreError::Incomplete { id: image.id, missing }),
+            None => Ok(image),
+        }
+    }
+
+    /// The files that an image stands on, from the top down; none if it is no layer.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn below(&self, image: &Image) -> Result<Vec<Layer>, StoreError> {
+        self.shelf.below(&image.id).map_err(|missing| StoreError::Incomplete { id: image.id.clone(), missing })
+    }
+
+    /// All images that have a name, by id and handler; those of one handler, if one is named.
+    ///
+    /// # Errors
+    /// If there is no such handler.
+    pub fn list(&self, handler: &str) -> Result<Vec<Image>, StoreError> {
+        let only = if handler.is_empty() { None } else { Some(self.handler(handler)?) };
+        Ok(self.shelf.list(only))
+    }
+
+    /// What `name` means under each handler, or the one that is named.
+    ///
+    /// # Errors
+    /// If there is no such handler.
+    pub fn named(&self, name: &str, handler: &str) -> Result<Vec<Image>, StoreError> {
+        let handlers = if handler.is_empty() { self.handlers.all() } else { vec![self.handler(handler)?] };
+        Ok(handlers.into_iter().filter_map(|handler| self.shelf.get(name, handler)).collect())
+    }
+
+    /// Takes all names that are a handler's from the image that `name` means there (as in [`Store::get`]), or those of
+    /// all handlers if none is named, and removes it, at once or when nothing needs it any more. Fine if there is none.
+    ///
+    /// # Errors
+    /// If `name` is no name, there is no such handler, or the disk fails.
+    pub async fn remove(&self, name: &str, handler: &str) -> Result<(), StoreError> {
+        let only = if handler.is_empty() { None } else { Some(self.handler(handler)?.clone()) };
+        let is_prefix = name.trim_start_matches("sha256:").bytes().all(|byte| byte.is_ascii_hexdigit());
+        if let (false, Err(cause)) = (is_prefix, name.parse::<Query>()) {
             return Err(StoreError::Name { name: printable(name), cause });
         }
         let name = name.to_owned();
-        self.change(move |shelf| shelf.remove(&name)).await
+        self.change(move |shelf| shelf.remove(&name, only.as_ref())).await
     }
 
     /// Keeps an image's file until `holder` releases it, also over a restart. A holder may have several.
@@ -201,19 +289,73 @@ impl Store {
         self.shelf.findings()
     }
 
+    /// The handlers' own names, the default one's first.
+    #[must_use]
+    pub fn handler_names(&self) -> Vec<String> {
+        self.handlers.names()
+    }
+
     /// What is wrong with the translation files, as of the last pull.
     #[must_use]
     pub fn translation_problems(&self) -> Vec<Problem> {
-        self.puller.translator.problems()
+        self.puller.translator().problems()
+    }
+
+    fn handler(&self, name: &str) -> Result<&Handler, StoreError> {
+        self.handlers.find(name).map(|(handler, _)| handler).ok_or_else(|| self.unknown(name))
+    }
+
+    fn handler_config(&self, name: &str) -> Result<&HandlerConfig, StoreError> {
+        self.handlers.find(name).map(|(_, config)| config).ok_or_else(|| self.unknown(name))
+    }
+
+    fn unknown(&self, handler: &str) -> StoreError {
+        StoreError::Handler { handler: printable(handler), known: self.handlers.names() }
     }
 
     /// Works on the disk, off the reactor; once begun, it is done even if the caller goes.
     async fn change<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Shelf) -> Result<T, DiskError> + Send + 'static,
+        work: impl FnOnce(&Arc<Shelf>) -> Result<T, DiskError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let shelf = self.shelf.clone();
         let done = tokio::task::spawn_blocking(move || work(&shelf)).await;
         Ok(done.map_err(StoreError::Lost)??)
+    }
+}
+
+fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest) -> Order {
+    Order {
+        key,
+        handler,
+        want: Want { platform: config.platform.clone(), auth: request.auth },
+        provider: request.provider,
+        translations: config.translations.clone(),
+        providers: config.providers.clone(),
+        formats: config.formats.clone(),
+        force: request.force,
+        recursive: !request.no_recursive,
+    }
+}
+
+/// Pulls. If the disk is full, makes room once and tries again.
+async fn pull_with_room(
+    puller: &Arc<Puller>,
+    shelf: &Arc<Shelf>,
+    order: Order,
+    progress: watch::Sender<Progress>,
+) -> Result<Image, PullError> {
+    let first = puller.clone().pull(order.clone(), progress.clone()).await;
+    let Err(error) = &first else { return first };
+    let Some(needed) = error.wants_room() else { return first };
+    let shelf = shelf.clone();
+    match tokio::task::spawn_blocking(move || shelf.make_room(needed)).await {
+        Ok(Ok(true)) => puller.clone().pull(order, progress).await,
+        Ok(Ok(false)) => first,
+        Ok(Err(cause)) => {
+            tracing::warn!(error = %cause, "no room made in the image store");
+            first
+        }
+        Err(_panicked) => first,
     }
 }

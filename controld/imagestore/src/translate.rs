@@ -171,7 +171,7 @@ impl Translator {
             protocol: config.protocol,
             allow_untranslated: config.allow_untranslated,
             regexps: config.regexp_translations,
-            platform: Platform::default(),
+            platform: config.handlers.get(&config.default_handler).map(|of| of.platform.clone()).unwrap_or_default(),
         };
         Self::new(config, sources)
     }
@@ -246,7 +246,7 @@ impl Translator {
     }
 
     /// The name as rules see it.
-    fn stripped<'a>(&self, name: &'a str) -> &'a str {
+    pub(crate) fn stripped<'a>(&self, name: &'a str) -> &'a str {
         let prefixes = &self.config.strip_prefixes;
         let rest = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix.as_str())?.strip_prefix('/'));
         rest.unwrap_or(name)

@@ -53,5 +53,5 @@ fn fail(errors: &[CtlError]) -> ExitCode {
     for error in errors {
         eprintln!("virtletctl: {}", Line(error));
     }
-    ExitCode::FAILURE
+    errors.first().map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
 }

@@ -1,17 +1,29 @@
 //! ImageService. Calls that are not here answer Unimplemented.
+//!
+//! An image is known by its name and runtime handler (KEP-4216). Clients that cannot send the handler of an image may
+//! name it in an annotation of the image spec, [`HANDLER_ANNOTATION`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use imagestore::Image as Stored;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use imagestore::net::Auth;
+use imagestore::{Image as Stored, PullRequest};
 use proto::cri::image_service_server::ImageService;
 use proto::cri::*;
 use tonic::{Request, Response, Status};
 
 use super::{finish, status};
 use crate::container::actor::Parts;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result as Answer};
 use crate::model::now_nanos;
+
+#[cfg(test)]
+mod tests;
+
+/// Names the runtime handler of an image where the field for it is empty.
+pub const HANDLER_ANNOTATION: &str = "virtlet.cloud/image-runtime-handler";
 
 /// The service behind the calls.
 #[derive(Debug, Clone)]
@@ -25,31 +37,50 @@ impl ImageCalls {
     pub fn new(parts: Arc<Parts>) -> Self {
         Self { parts }
     }
+}
 
-    /// The name in a request. Images of a handler of their own come later; one that no pod could name is refused now.
-    fn name(&self, spec: Option<ImageSpec>) -> Result<String, Status> {
-        let spec = spec.unwrap_or_default();
-        let handlers = &self.parts.config.runtime_handlers;
-        if !spec.runtime_handler.is_empty() && !handlers.contains(&spec.runtime_handler) {
-            let what =
-                format!("unknown runtime handler `{}`; this node has {}", spec.runtime_handler, handlers.join(", "));
-            return Err(status::of(&Error::new(Kind::Invalid, what)));
-        }
-        Ok(spec.image)
+/// Name and handler of a request. Whether there is such a handler is the store's to say.
+fn asked(spec: Option<ImageSpec>) -> (String, String) {
+    let mut spec = spec.unwrap_or_default();
+    let annotated = spec.annotations.remove(HANDLER_ANNOTATION).filter(|_| spec.runtime_handler.is_empty());
+    (spec.image, annotated.unwrap_or(spec.runtime_handler))
+}
+
+fn answer<T>(result: Answer<T>) -> Result<T, Status> {
+    result.map_err(|error| status::of(&error))
+}
+
+/// The credentials of a pull secret. They go to the place that the image's name leads to, and nowhere else.
+fn credentials(auth: AuthConfig) -> Answer<Option<Auth>> {
+    let invalid = |what: &str| Error::new(Kind::Invalid, format!("pull secret {what}"));
+    if !auth.registry_token.is_empty() {
+        return Ok(Some(Auth::Bearer(auth.registry_token)));
     }
+    if !auth.username.is_empty() || !auth.password.is_empty() {
+        return Ok(Some(Auth::Basic { user: auth.username, password: auth.password }));
+    }
+    if !auth.auth.is_empty() {
+        let decoded = STANDARD.decode(auth.auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        // Some tools end the password in NULs.
+        let decoded = decoded.as_deref().map(|text| text.trim_end_matches('\0')).and_then(|text| text.split_once(':'));
+        let (user, password) = decoded.ok_or_else(|| invalid("has no `user:password` in base64 as its `auth`"))?;
+        return Ok(Some(Auth::Basic { user: user.to_owned(), password: password.to_owned() }));
+    }
+    if !auth.identity_token.is_empty() {
+        return Err(invalid("has an identity token, which this runtime cannot exchange; use a user and password"));
+    }
+    Ok(None)
 }
 
 #[tonic::async_trait]
 impl ImageService for ImageCalls {
     async fn pull_image(&self, request: Request<PullImageRequest>) -> Result<Response<PullImageResponse>, Status> {
         let request = request.into_inner();
-        let name = self.name(request.image)?;
-        if request.auth.is_some_and(|auth| auth != AuthConfig::default()) {
-            let what = "pull secrets are not supported yet; put credentials into the URL of a translation";
-            return Err(status::of(&Error::new(Kind::Unimplemented, what)));
-        }
+        let (name, handler) = asked(request.image);
+        let auth = answer(credentials(request.auth.unwrap_or_default()))?;
         // Not spawned: a pull that nobody waits for any more is to stop, and leaves nothing half made.
-        let image = self.parts.images.pull(&name).await.map_err(|error| status::of(&error))?;
+        let image =
+            answer(self.parts.images.pull(PullRequest { name, handler, auth, ..PullRequest::default() }).await)?;
         Ok(Response::new(PullImageResponse { image_ref: image.id.to_string() }))
     }
 
@@ -58,17 +89,22 @@ impl ImageService for ImageCalls {
         request: Request<ImageStatusRequest>,
     ) -> Result<Response<ImageStatusResponse>, Status> {
         let request = request.into_inner();
-        let name = self.name(request.image)?;
-        let image = self.parts.images.look_up(&name);
+        let (name, handler) = asked(request.image);
+        let image = answer(self.parts.images.look_up(&name, &handler))?;
         let mut info = HashMap::new();
         if request.verbose {
             // How far a pull is: CRI has no call for it.
-            if let Some(progress) = self.parts.images.progress(&name) {
+            if let Some(progress) = self.parts.images.progress(&name, &handler) {
                 info.insert("pull".into(), progress);
             }
             if let Some(image) = &image {
-                let facts =
-                    serde_json::json!({ "format": image.format.to_string(), "virtualSize": image.virtual_size });
+                let facts = serde_json::json!({
+                    "format": image.format.to_string(),
+                    "virtualSize": image.virtual_size,
+                    "provider": image.provider,
+                    "weak": image.weak,
+                    "missing": image.missing,
+                });
                 info.insert("info".into(), facts.to_string());
             }
         }
@@ -76,13 +112,8 @@ impl ImageService for ImageCalls {
     }
 
     async fn list_images(&self, request: Request<ListImagesRequest>) -> Result<Response<ListImagesResponse>, Status> {
-        let filter = request.into_inner().filter.and_then(|filter| filter.image);
-        let name = filter.map(|image| image.image).unwrap_or_default();
-        let images = if name.is_empty() {
-            self.parts.images.list()
-        } else {
-            self.parts.images.look_up(&name).into_iter().collect()
-        };
+        let (name, handler) = asked(request.into_inner().filter.and_then(|filter| filter.image));
+        let images = answer(self.parts.images.list(&name, &handler))?;
         Ok(Response::new(ListImagesResponse { images: images.into_iter().map(shown).collect() }))
     }
 
@@ -90,9 +121,9 @@ impl ImageService for ImageCalls {
         &self,
         request: Request<RemoveImageRequest>,
     ) -> Result<Response<RemoveImageResponse>, Status> {
-        let name = self.name(request.into_inner().image)?;
+        let (name, handler) = asked(request.into_inner().image);
         let parts = self.parts.clone();
-        finish(async move { parts.images.remove(&name).await }).await?;
+        finish(async move { parts.images.remove(&name, &handler).await }).await?;
         Ok(Response::new(RemoveImageResponse {}))
     }
 
@@ -100,7 +131,7 @@ impl ImageService for ImageCalls {
         &self,
         _request: Request<ImageFsInfoRequest>,
     ) -> Result<Response<ImageFsInfoResponse>, Status> {
-        let usage = self.parts.images.usage().await.map_err(|error| status::of(&error))?;
+        let usage = answer(self.parts.images.usage().await)?;
         let filesystem = FilesystemUsage {
             timestamp: now_nanos(),
             fs_id: Some(FilesystemIdentifier { mountpoint: usage.mountpoint.display().to_string() }),
@@ -115,13 +146,18 @@ impl ImageService for ImageCalls {
 }
 
 fn shown(image: Stored) -> Image {
+    // As in a container's configuration: `user` or `user:group`, each a name or a number.
+    let user = image.user.as_deref().map(|user| user.split(':').next().unwrap_or_default()).unwrap_or_default();
+    let uid = user.parse::<i64>().ok();
     Image {
         id: image.id.to_string(),
         repo_tags: image.repo_tags,
         repo_digests: image.repo_digests,
         size: image.size,
-        // Never absent: kubelet looks into it.
-        spec: Some(ImageSpec::default()),
-        ..Default::default()
+        uid: uid.map(|value| Int64Value { value }),
+        username: if uid.is_some() { String::new() } else { user.to_owned() },
+        // Never absent: kubelet looks into it. The same whoever asks, so nothing of the question.
+        spec: Some(ImageSpec { runtime_handler: image.handler, ..ImageSpec::default() }),
+        pinned: image.pinned,
     }
 }

@@ -94,10 +94,11 @@ impl RuntimeService for Runtime {
                 "emulator": self.parts.config.emulator,
                 "vmwrapper": self.parts.config.vmwrapper,
                 "instance": self.parts.instance,
+                "imagesPerHandler": self.parts.images.per_handler(),
             });
             info.insert("virtlet".into(), facts.to_string());
         }
-        let handlers = std::iter::once(String::new()).chain(self.parts.config.runtime_handlers.iter().cloned());
+        let handlers = std::iter::once(String::new()).chain(self.parts.config.handlers());
         let runtime_handlers =
             handlers.map(|name| RuntimeHandler { name, features: Some(RuntimeHandlerFeatures::default()) }).collect();
         Ok(Response::new(StatusResponse {
@@ -274,7 +275,8 @@ impl RuntimeService for Runtime {
         let filter = request.into_inner().filter;
         let all = self.parts.store.containers();
         let shown = all.iter().filter(|container| convert::matches_container(filter.as_ref(), container));
-        let containers = shown.map(|container| convert::container_entry(container)).collect();
+        let default_handler = &self.parts.config.images.default_handler;
+        let containers = shown.map(|container| convert::container_entry(container, default_handler)).collect();
         Ok(Response::new(ListContainersResponse { containers }))
     }
 
@@ -287,7 +289,7 @@ impl RuntimeService for Runtime {
         let container = answer(self.containers.get(id))?;
         let sandbox = self.parts.store.sandbox(&container.sandbox);
         let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
-        let digest = self.parts.images.repo_digest(&container.image_id);
+        let digest = self.parts.images.repo_digest(&container.image_id, &container.image_handler);
         let mut info = HashMap::new();
         if request.verbose {
             let facts = serde_json::json!({
@@ -297,7 +299,12 @@ impl RuntimeService for Runtime {
             });
             info.insert("info".into(), facts.to_string());
         }
-        let status = convert::container_status(&container, &sandbox, digest.as_deref());
+        let status = convert::container_status(
+            &container,
+            &sandbox,
+            digest.as_deref(),
+            &self.parts.config.images.default_handler,
+        );
         Ok(Response::new(ContainerStatusResponse { status: Some(status), info }))
     }
 

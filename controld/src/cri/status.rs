@@ -20,6 +20,7 @@ fn code(kind: Kind) -> Code {
         Kind::Unavailable => Code::Unavailable,
         Kind::Deadline => Code::DeadlineExceeded,
         Kind::Exhausted => Code::ResourceExhausted,
+        Kind::DataLoss => Code::DataLoss,
         Kind::Unimplemented => Code::Unimplemented,
         Kind::Internal => Code::Internal,
     }

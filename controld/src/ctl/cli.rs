@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::{name, quantity};
 
@@ -144,4 +144,31 @@ pub enum ImageCommand {
         #[arg(value_parser = name::non_empty)]
         name: String,
     },
+    /// Say whether a file would be taken as an image, as it is; asks no daemon
+    ///
+    /// Exits with 0 and a summary if it would, with 65 and the reason if not, with 66 if the file cannot be opened and
+    /// with 74 if it cannot be read.
+    Inspect(Inspect),
+}
+
+/// Of `image inspect`.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// The file
+    pub path: PathBuf,
+    /// What it is said to be
+    #[arg(long, value_name = "FORMAT", default_value = "qcow2")]
+    pub format: Format,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Formats of images.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Format {
+    /// QEMU's copy-on-write format
+    Qcow2,
+    /// Sector after sector
+    Raw,
 }

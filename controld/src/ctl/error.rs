@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use imagestore::InspectError;
 use streaming::client::{AttachError, EndError};
 use tonic::{Code, Status};
 
@@ -107,6 +108,24 @@ pub enum CtlError {
         #[source]
         cause: io::Error,
     },
+    /// A file that no store would take as an image.
+    #[error("`{}` would not be taken", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: imagestore::Refusal,
+    },
+    /// A file that could not be looked into.
+    #[error("failed to inspect `{}`", path.display())]
+    Inspect {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: InspectError,
+    },
     /// The result cannot be printed.
     #[error("failed to print")]
     Output(#[from] io::Error),
@@ -166,6 +185,18 @@ impl CtlError {
         matches!(self, Self::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
     }
 
+    /// What the process ends with: one of `sysexits.h` where somebody may want to tell, or 1.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            // EX_DATAERR, EX_NOINPUT, EX_IOERR
+            Self::Refused { .. } => 65,
+            Self::Inspect { cause: InspectError::Open(_) | InspectError::NotAFile, .. } => 66,
+            Self::Inspect { .. } | Self::Output(_) => 74,
+            _ => 1,
+        }
+    }
+
     /// What to do about it, if that is not in the text already.
     fn advice(&self) -> Option<&'static str> {
         match self {
@@ -185,6 +216,9 @@ impl CtlError {
             Self::PodExists { .. } => Some("choose another --name, or remove it first"),
             Self::NoContainer(_) => Some("`virtletctl rm` removes it"),
             Self::NoImage(_) => Some("`virtletctl image ls` lists all"),
+            Self::Refused { cause: imagestore::Refusal::NotQcow2 { .. }, .. } => {
+                Some("if it is a raw disk, say so with --format raw")
+            }
             Self::Twice { .. } => Some("leave one of them out"),
             Self::LeftBehind { .. } => Some("remove it with `virtletctl rm`"),
             _ => None,

@@ -145,7 +145,7 @@ async fn a_list_that_breaks_off_takes_nothing_away() {
 
 #[tokio::test]
 async fn the_start_waits_for_nobody() {
-    let config = MappingConfig { kubeconfig: Some("/nonexistent/kubeconfig".into()), namespace: "kube-system".into() };
+    let config = Cluster { kubeconfig: Some("/nonexistent/kubeconfig".into()), namespace: "kube-system".into() };
     let mut watching = Watching::start(config, Mappings::default());
     assert!(!watching.listed(Duration::from_millis(1)).await);
 }

@@ -8,6 +8,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// So many bytes tell the compression.
+const MARK: usize = 6;
+
 const ALL: [Compression; 4] = [Compression::Gzip, Compression::Xz, Compression::Zstd, Compression::Bzip2];
 
 pub(crate) fn compress(by: Compression, bytes: &[u8]) -> Vec<u8> {

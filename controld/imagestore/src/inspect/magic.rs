@@ -1,18 +1,28 @@
 //! Marks of formats that are refused by name. QEMU's probing knows most of them, which is why such bytes must never
 //! pass as raw: a tool that guesses would open them as what they claim to be.
 
-/// ISO 9660 volume descriptors begin at sector 16 of 2048 bytes; the mark is one byte into them.
+/// Volume descriptors of ISO 9660 and UDF begin at sector 16 of 2048 bytes; the mark is one byte into them.
 const ISO_MARKS: [usize; 3] = [0x8001, 0x8801, 0x9001];
+const ISO_KINDS: [&[u8]; 5] = [b"CD001", b"CDW02", b"BEA01", b"NSR02", b"NSR03"];
+/// The end of a file where some formats have their mark: DMG's may be anywhere in it, VHD's is at one of two places.
+pub(super) const FOOTER: usize = 1024;
+const VHD_FOOTERS: [usize; 2] = [512, 511];
+
+pub(super) const ISO: &str = "an ISO image";
+const TAR: &str = "a tar archive";
+const VDI: &str = "a VDI image";
 
 /// A disk or archive format that is not taken, by its first bytes.
 pub(super) fn foreign(head: &[u8]) -> Option<&'static str> {
-    const AT_START: [(&[u8], &str); 13] = [
+    const AT_START: [(&[u8], &str); 15] = [
         (b"KDMV", "a VMDK image"),
         (b"COWD", "a VMDK (ESX sparse) image"),
+        (b"\xbe\xba\xfe\xca\0\0\0\0", "a VMDK (SE sparse) image"),
         (b"conectix", "a VHD image"),
         (b"vhdxfile", "a VHDX image"),
         (b"QED\0", "a QED image"),
         (b"LUKS\xba\xbe", "a LUKS volume"),
+        (b"SKUL\xba\xbe", "a LUKS volume"),
         (b"WithoutFreeSpace", "a Parallels image"),
         (b"WithouFreSpacExt", "a Parallels image"),
         (b"Bochs Virtual HD Image", "a Bochs image"),
@@ -23,20 +33,29 @@ pub(super) fn foreign(head: &[u8]) -> Option<&'static str> {
     ];
     let at_start = AT_START.iter().find(|(mark, _)| head.starts_with(mark)).map(|(_, name)| *name);
     at_start
-        .or_else(|| (head.get(0x40..0x44)? == b"\x7f\x10\xda\xbe").then_some("a VDI image"))
-        .or_else(|| (head.get(257..262)? == b"ustar").then_some("a tar archive"))
+        .or_else(|| foreign_beside(head).filter(|&format| format != ISO))
         .or_else(|| is_vmdk_text(head).then_some("a VMDK descriptor"))
-        .or_else(|| is_iso(head).then_some("an ISO image"))
+        .or_else(|| is_iso(head).then_some(ISO))
 }
 
-/// A format whose mark is in the last 512 bytes.
-pub(super) fn foreign_at_end(footer: &[u8]) -> Option<&'static str> {
-    if footer.starts_with(b"conectix") {
-        Some("a fixed VHD image")
-    } else if footer.starts_with(b"koly") {
-        Some("a DMG image")
+/// A format whose mark is not at the very beginning, so that the bytes may be another one at the same time.
+pub(super) fn foreign_beside(head: &[u8]) -> Option<&'static str> {
+    if head.get(0x40..0x44) == Some(b"\x7f\x10\xda\xbe") {
+        Some(VDI)
+    } else if head.get(257..262) == Some(b"ustar") {
+        Some(TAR)
     } else {
-        None
+        is_iso(head).then_some(ISO)
+    }
+}
+
+/// A format whose mark is in the last [`FOOTER`] bytes.
+pub(super) fn foreign_at_end(footer: &[u8]) -> Option<&'static str> {
+    let vhd = |from_end| footer.len().checked_sub(from_end).is_some_and(|at| footer[at..].starts_with(b"conectix"));
+    if VHD_FOOTERS.into_iter().any(vhd) {
+        Some("a fixed VHD image")
+    } else {
+        footer.windows(4).any(|mark| mark == b"koly").then_some("a DMG image")
     }
 }
 
@@ -53,9 +72,10 @@ pub(super) fn compressed(head: &[u8]) -> Option<&'static str> {
     MARKS.iter().find(|(mark, _)| head.starts_with(mark)).map(|(_, name)| *name)
 }
 
-/// Whether an ISO 9660 file system begins within the bytes.
+/// Whether an ISO 9660 or UDF file system begins within the bytes.
 pub(super) fn is_iso(head: &[u8]) -> bool {
-    ISO_MARKS.iter().any(|&at| head.get(at..at + 5).is_some_and(|mark| mark == b"CD001"))
+    let at = |at: usize| head.get(at..at + 5).is_some_and(|mark| ISO_KINDS.contains(&mark));
+    ISO_MARKS.into_iter().any(at)
 }
 
 /// HTML, whatever the server calls it.

@@ -1,138 +1,111 @@
 //! The header of a qcow2 image (QEMU's `docs/interop/qcow2.rst`), held to stricter rules than QEMU's.
 //!
-//! A table is never read, only its place is checked: memory and time do not depend on what the header claims.
+//! [`parse`] is the first verdict, from the beginning of a file alone: no table is read, only its place is checked.
+//! [`tables`] is the last one, on the whole file. Memory does not depend on what the header claims, and time only on
+//! what the file has.
+
+mod error;
+mod extension;
+pub(super) mod tables;
+
+pub use error::Qcow2Error;
+
+use super::SECTOR;
+use super::parent::Parent;
+use super::parent::ParentRef;
+use extension::Extensions;
 
 /// Mark of the format.
 pub(crate) const MAGIC: [u8; 4] = *b"QFI\xfb";
-/// Largest cluster, and so the most of the header that is looked at.
-pub(crate) const MAX_CLUSTER: usize = 2 << 20;
+/// All of the header, with its extensions and names, must be in here. QEMU allows the first cluster, which may be more.
+const SECTION: u64 = super::HEAD as u64;
 
 const V2_HEADER: u32 = 72;
 const V3_HEADER: u32 = 104;
 /// The header with the field of the compression method.
 const HEADER_WITH_METHOD: u32 = 112;
 
-// QEMU's limits (block/qcow2.h).
+// QEMU's limits (block/qcow2.h, block/qcow2.c).
 const MAX_L1_BYTES: u64 = 32 << 20;
 const MAX_REFTABLE_BYTES: u64 = 8 << 20;
 const MAX_SNAPSHOTS: u32 = 65_536;
 const SNAPSHOT_HEADER: u64 = 40;
 const MAX_REFCOUNT_ORDER: u32 = 6;
+const MAX_BACKING_NAME: u32 = 1023;
+/// A cluster has 32 subclusters of a sector or more.
+const MIN_SUBCLUSTER_BITS: u32 = 14;
 
 const INCOMPAT_DIRTY: u64 = 1;
 const INCOMPAT_CORRUPT: u64 = 1 << 1;
 const INCOMPAT_DATA_FILE: u64 = 1 << 2;
 const INCOMPAT_COMPRESSION: u64 = 1 << 3;
+const INCOMPAT_EXTENDED_L2: u64 = 1 << 4;
+const COMPAT_LAZY_REFCOUNTS: u64 = 1;
+const AUTOCLEAR_BITMAPS: u64 = 1;
 const AUTOCLEAR_RAW_DATA_FILE: u64 = 1 << 1;
 
-const EXT_END: u32 = 0;
-const EXT_DATA_FILE: u32 = 0x4441_5441;
-const EXT_ENCRYPTION: u32 = 0x0537_be77;
+const L1_TABLE: &str = "L1 table";
+const REFCOUNT_TABLE: &str = "refcount table";
+const SNAPSHOT_TABLE: &str = "snapshot table";
+const BITMAP_DIRECTORY: &str = "bitmap directory";
 
-/// Why a qcow2 image is refused.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Qcow2Error {
-    /// The file ends within the header.
-    #[error("the file ends within the header")]
-    Truncated,
-    /// Another version.
-    #[error("version {0}; 2 and 3 are known")]
-    Version(u32),
-    /// A size of clusters that the format does not allow.
-    #[error("clusters of 2^{0} bytes; 2^9 to 2^21 are allowed")]
-    ClusterBits(u32),
-    /// The length of the header.
-    #[error("header of {length} bytes; a multiple of 8 from {V3_HEADER} to the cluster's {cluster} is allowed")]
-    HeaderLength {
-        /// What it claims.
-        length: u32,
-        /// The limit.
-        cluster: u64,
-    },
-    /// A disk without sectors.
-    #[error("a disk of no bytes")]
-    NoSize,
-    /// It stands on another file.
-    #[error("it has a backing file; flatten it with `qemu-img convert`")]
-    BackingFile,
-    /// Its data are in another file.
-    #[error("its data are in another file; make it whole with `qemu-img convert`")]
-    DataFile,
-    /// Encrypted.
-    #[error("it is encrypted")]
-    Encrypted,
-    /// Not closed properly, so its reference counts may be wrong.
-    #[error("it is marked as in use or not properly closed; repair it with `qemu-img check -r all`")]
-    Dirty,
-    /// Marked as corrupt.
-    #[error("it is marked as corrupt")]
-    Corrupt,
-    /// Features that are not known, or not supported.
-    #[error("incompatible features {0:#x} are not supported")]
-    Features(u64),
-    /// Compression that is not known, or contradicts the features.
-    #[error("compression method {0} is unknown or contradicts the features")]
-    Compression(u8),
-    /// Width of reference counts.
-    #[error("reference counts of 2^{0} bits; at most 2^{MAX_REFCOUNT_ORDER} are allowed")]
-    RefcountOrder(u32),
-    /// A table that is too large.
-    #[error("{table} of {entries} entries or clusters is too large")]
-    TableSize {
-        /// Which.
-        table: &'static str,
-        /// What the header claims.
-        entries: u64,
-    },
-    /// A table in an impossible place.
-    #[error("{table} at {offset:#x} is not aligned to clusters, or in the header")]
-    TableOffset {
-        /// Which.
-        table: &'static str,
-        /// What the header claims.
-        offset: u64,
-    },
-    /// A table beyond the end.
-    #[error("{table} ends beyond the file's {length} bytes; the file is cut off or its header lies")]
-    TableOutside {
-        /// Which.
-        table: &'static str,
-        /// What the file has.
-        length: u64,
-    },
-    /// The first-level table cannot hold the disk.
-    #[error("L1 table of {entries} entries, but the disk's size needs {needed}")]
-    L1Short {
-        /// What the header claims.
-        entries: u64,
-        /// What is needed.
-        needed: u64,
-    },
-    /// No reference counts at all.
-    #[error("it has no refcount table")]
-    NoRefcounts,
-    /// An extension that leaves the header's cluster.
-    #[error("header extension {kind:#x} at {offset:#x} leaves the header's cluster")]
-    Extension {
-        /// Its type.
-        kind: u32,
-        /// Where it begins.
-        offset: usize,
-    },
-    /// Two formats at once.
-    #[error("it is an ISO image too")]
-    TwoFormats,
+/// How clusters are compressed, if they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// RFC 1951.
+    Zlib,
+    /// RFC 8878.
+    Zstd,
+}
+
+/// Where a table is: so many entries (or clusters) at an offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Table {
+    name: &'static str,
+    offset: u64,
+    entries: u64,
+    bytes: u64,
 }
 
 /// What the header says, once it is found sound.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Header {
+    pub(super) version: u32,
     pub(super) virtual_size: u64,
+    pub(super) compression: Compression,
+    pub(super) refcount_bits: u32,
+    pub(super) lazy_refcounts: bool,
+    pub(super) extended_l2: bool,
+    pub(super) consistent_bitmaps: bool,
+    pub(super) snapshots: u32,
+    pub(super) bitmaps: u32,
+    pub(super) parent: Option<Parent>,
+    cluster_bits: u32,
+    l1: Table,
+    refcounts: Table,
+    snapshot_table: Option<Table>,
+    bitmap_directory: Option<Table>,
+}
+
+/// The fields that only version 3 has, as version 2 means them.
+struct Version3 {
+    header_length: u32,
+    compression: Compression,
+    refcount_order: u32,
+    lazy_refcounts: bool,
+    extended_l2: bool,
+    consistent_bitmaps: bool,
+}
+
+impl Header {
+    pub(super) fn cluster(&self) -> u64 {
+        1 << self.cluster_bits
+    }
 }
 
 /// Checks the header at the beginning of `head`, which is the beginning of a file of `length` bytes, if that is known.
-/// Extensions are checked as far as `head` goes.
-pub(super) fn parse(head: &[u8], length: Option<u64>) -> Result<Header, Qcow2Error> {
+/// `head` must have [`super::HEAD`] bytes, or be the whole file. `layered` says whether there may be a parent.
+pub(super) fn parse(head: &[u8], length: Option<u64>, layered: bool) -> Result<Header, Qcow2Error> {
     let field = Fields(head);
     let version = field.u32(4)?;
     if !matches!(version, 2 | 3) {
@@ -143,141 +116,227 @@ pub(super) fn parse(head: &[u8], length: Option<u64>) -> Result<Header, Qcow2Err
         return Err(Qcow2Error::ClusterBits(cluster_bits));
     }
     let cluster = 1_u64 << cluster_bits;
-    if field.u64(8)? != 0 || field.u32(16)? != 0 {
+    // Its absence is what matters most, so it is what is told first.
+    if !layered && (field.u64(8)? != 0 || field.u32(16)? != 0) {
         return Err(Qcow2Error::BackingFile);
     }
-    if field.u32(32)? != 0 {
-        return Err(Qcow2Error::Encrypted);
+    match field.u32(32)? {
+        0 => {}
+        method => return Err(Qcow2Error::Encrypted(method)),
     }
     let virtual_size = field.u64(24)?;
-    if virtual_size == 0 {
-        return Err(Qcow2Error::NoSize);
+    if virtual_size == 0 || !virtual_size.is_multiple_of(SECTOR) {
+        return Err(Qcow2Error::Size(virtual_size));
     }
-    let header_length = match version {
-        2 => V2_HEADER,
-        _ => check_v3(field, cluster)?,
+    let rest = if version == 2 { Version3::of_version_2() } else { Version3::read(field, cluster_bits)? };
+    let l1 = l1_table(field, virtual_size, cluster, rest.extended_l2, length)?;
+    let refcounts = refcount_table(field, cluster, length)?;
+    let snapshot_table = snapshot_table(field, cluster, length)?;
+    let name = backing_name(field, rest.header_length, cluster)?;
+    // Extensions end where the name begins, if there is one.
+    let end = name.map_or(cluster.min(SECTION), |(offset, _)| offset);
+    let extensions = Extensions::read(head, rest.header_length, end)?;
+    let parent = match name {
+        Some((offset, length)) => Some(parent(head, offset, length, extensions.backing_format)?),
+        None => None,
     };
-    check_l1(field, virtual_size, cluster, length)?;
-    check_refcounts(field, cluster, length)?;
-    check_snapshots(field, cluster, length)?;
-    check_extensions(head, header_length, cluster)?;
-    // Larger clusters only: in smaller ones the marks lie in guest data, where an ISO may well be.
-    if cluster > 0x8800 && super::magic::is_iso(head.get(..1 << cluster_bits).unwrap_or(head)) {
-        return Err(Qcow2Error::TwoFormats);
+    let bitmap_directory = match extensions.bitmaps {
+        Some(bitmaps) => Some(bitmaps.directory(cluster, length)?),
+        None => None,
+    };
+    check_overlaps([Some(l1), Some(refcounts), snapshot_table, bitmap_directory])?;
+    if let Some(other) = super::magic::foreign_beside(head) {
+        return Err(Qcow2Error::TwoFormats(other));
     }
-    Ok(Header { virtual_size })
+    if super::mbr::is_there(head) {
+        return Err(Qcow2Error::TwoFormats("a disk with a boot record"));
+    }
+    Ok(Header {
+        version,
+        virtual_size,
+        compression: rest.compression,
+        refcount_bits: 1 << rest.refcount_order,
+        lazy_refcounts: rest.lazy_refcounts,
+        extended_l2: rest.extended_l2,
+        consistent_bitmaps: rest.consistent_bitmaps,
+        snapshots: snapshot_table.map_or(0, |table| u32::try_from(table.entries).unwrap_or(MAX_SNAPSHOTS)),
+        bitmaps: extensions.bitmaps.map_or(0, |bitmaps| bitmaps.count),
+        parent,
+        cluster_bits,
+        l1,
+        refcounts,
+        snapshot_table,
+        bitmap_directory,
+    })
 }
 
-/// The fields that only version 3 has. Returns the header's length.
-fn check_v3(field: Fields<'_>, cluster: u64) -> Result<u32, Qcow2Error> {
-    let length = field.u32(100)?;
-    if length < V3_HEADER || u64::from(length) > cluster || !length.is_multiple_of(8) {
-        return Err(Qcow2Error::HeaderLength { length, cluster });
+impl Version3 {
+    fn of_version_2() -> Self {
+        Self {
+            header_length: V2_HEADER,
+            compression: Compression::Zlib,
+            refcount_order: 4,
+            lazy_refcounts: false,
+            extended_l2: false,
+            consistent_bitmaps: false,
+        }
     }
-    let incompatible = field.u64(72)?;
-    if incompatible & INCOMPAT_DATA_FILE != 0 || field.u64(88)? & AUTOCLEAR_RAW_DATA_FILE != 0 {
-        return Err(Qcow2Error::DataFile);
+
+    fn read(field: Fields<'_>, cluster_bits: u32) -> Result<Self, Qcow2Error> {
+        let header_length = field.u32(100)?;
+        let limit = (1_u64 << cluster_bits).min(SECTION);
+        if header_length < V3_HEADER || u64::from(header_length) > limit || !header_length.is_multiple_of(8) {
+            return Err(Qcow2Error::HeaderLength { length: header_length, limit });
+        }
+        let (incompatible, compatible, autoclear) = (field.u64(72)?, field.u64(80)?, field.u64(88)?);
+        if incompatible & INCOMPAT_DATA_FILE != 0 || autoclear & AUTOCLEAR_RAW_DATA_FILE != 0 {
+            return Err(Qcow2Error::DataFile);
+        }
+        if incompatible & INCOMPAT_CORRUPT != 0 {
+            return Err(Qcow2Error::Corrupt);
+        }
+        if incompatible & INCOMPAT_DIRTY != 0 {
+            return Err(Qcow2Error::Dirty);
+        }
+        let unknown = incompatible & !(INCOMPAT_COMPRESSION | INCOMPAT_EXTENDED_L2);
+        if unknown != 0 {
+            return Err(Qcow2Error::Features(unknown));
+        }
+        let extended_l2 = incompatible & INCOMPAT_EXTENDED_L2 != 0;
+        if extended_l2 && cluster_bits < MIN_SUBCLUSTER_BITS {
+            return Err(Qcow2Error::SmallSubclusters(cluster_bits));
+        }
+        let method = if header_length >= HEADER_WITH_METHOD { field.u8(104)? } else { 0 };
+        // 0 is zlib and needs no feature bit, 1 is zstd and does; QEMU refuses every other pair.
+        let compression = match (method, incompatible & INCOMPAT_COMPRESSION != 0) {
+            (0, false) => Compression::Zlib,
+            (1, true) => Compression::Zstd,
+            _ => return Err(Qcow2Error::Compression(method)),
+        };
+        let refcount_order = field.u32(96)?;
+        if refcount_order > MAX_REFCOUNT_ORDER {
+            return Err(Qcow2Error::RefcountOrder(refcount_order));
+        }
+        Ok(Self {
+            header_length,
+            compression,
+            refcount_order,
+            lazy_refcounts: compatible & COMPAT_LAZY_REFCOUNTS != 0,
+            extended_l2,
+            consistent_bitmaps: autoclear & AUTOCLEAR_BITMAPS != 0,
+        })
     }
-    if incompatible & INCOMPAT_CORRUPT != 0 {
-        return Err(Qcow2Error::Corrupt);
-    }
-    if incompatible & INCOMPAT_DIRTY != 0 {
-        return Err(Qcow2Error::Dirty);
-    }
-    // Among them bit 4, extended L2 entries: not taken yet, the bounds below are those of plain entries.
-    let unknown = incompatible & !INCOMPAT_COMPRESSION;
-    if unknown != 0 {
-        return Err(Qcow2Error::Features(unknown));
-    }
-    let method = if length >= HEADER_WITH_METHOD { field.u8(104)? } else { 0 };
-    // 0 is zlib and needs no feature bit, 1 is zstd and does; QEMU refuses every other pair.
-    if !matches!((method, incompatible & INCOMPAT_COMPRESSION != 0), (0, false) | (1, true)) {
-        return Err(Qcow2Error::Compression(method));
-    }
-    let refcount_order = field.u32(96)?;
-    if refcount_order > MAX_REFCOUNT_ORDER {
-        return Err(Qcow2Error::RefcountOrder(refcount_order));
-    }
-    Ok(length)
 }
 
-fn check_l1(field: Fields<'_>, virtual_size: u64, cluster: u64, length: Option<u64>) -> Result<(), Qcow2Error> {
+fn l1_table(
+    field: Fields<'_>,
+    virtual_size: u64,
+    cluster: u64,
+    extended_l2: bool,
+    length: Option<u64>,
+) -> Result<Table, Qcow2Error> {
     let entries = u64::from(field.u32(36)?);
     if entries * 8 > MAX_L1_BYTES {
-        return Err(Qcow2Error::TableSize { table: "L1 table", entries });
+        return Err(Qcow2Error::TableSize { table: L1_TABLE, entries });
     }
-    // One entry stands for a table of one cluster with entries of 8 bytes, each for a cluster.
-    let per_entry = cluster * (cluster / 8);
+    // One entry stands for a table of one cluster, each entry of which stands for a cluster.
+    let per_entry = cluster * (cluster / if extended_l2 { 16 } else { 8 });
     let needed = virtual_size.div_ceil(per_entry);
     if entries < needed {
         return Err(Qcow2Error::L1Short { entries, needed });
     }
-    check_table("L1 table", field.u64(40)?, entries * 8, cluster, length)
+    Table { name: L1_TABLE, offset: field.u64(40)?, entries, bytes: entries * 8 }.checked(cluster, length)
 }
 
-fn check_refcounts(field: Fields<'_>, cluster: u64, length: Option<u64>) -> Result<(), Qcow2Error> {
+fn refcount_table(field: Fields<'_>, cluster: u64, length: Option<u64>) -> Result<Table, Qcow2Error> {
     let clusters = u64::from(field.u32(56)?);
     if clusters == 0 {
         return Err(Qcow2Error::NoRefcounts);
     }
-    if clusters * cluster > MAX_REFTABLE_BYTES {
-        return Err(Qcow2Error::TableSize { table: "refcount table", entries: clusters });
+    let bytes = clusters * cluster;
+    if bytes > MAX_REFTABLE_BYTES {
+        return Err(Qcow2Error::TableSize { table: REFCOUNT_TABLE, entries: clusters });
     }
-    check_table("refcount table", field.u64(48)?, clusters * cluster, cluster, length)
+    Table { name: REFCOUNT_TABLE, offset: field.u64(48)?, entries: bytes / 8, bytes }.checked(cluster, length)
 }
 
 /// Snapshots are left alone, but their table must be where the file is.
-fn check_snapshots(field: Fields<'_>, cluster: u64, length: Option<u64>) -> Result<(), Qcow2Error> {
-    let count = field.u32(60)?;
+fn snapshot_table(field: Fields<'_>, cluster: u64, length: Option<u64>) -> Result<Option<Table>, Qcow2Error> {
+    let (count, offset) = (field.u32(60)?, field.u64(64)?);
     if count == 0 {
-        return Ok(());
+        // QEMU wants even the place of no table to be one.
+        let possible = offset.is_multiple_of(cluster) && i64::try_from(offset).is_ok();
+        return if possible { Ok(None) } else { Err(Qcow2Error::TableOffset { table: SNAPSHOT_TABLE, offset }) };
     }
     if count > MAX_SNAPSHOTS {
-        return Err(Qcow2Error::TableSize { table: "snapshot table", entries: count.into() });
+        return Err(Qcow2Error::TableSize { table: SNAPSHOT_TABLE, entries: count.into() });
     }
-    check_table("snapshot table", field.u64(64)?, u64::from(count) * SNAPSHOT_HEADER, cluster, length)
+    let entries = u64::from(count);
+    let least = entries * SNAPSHOT_HEADER;
+    Table { name: SNAPSHOT_TABLE, offset, entries, bytes: least }.checked(cluster, length).map(Some)
 }
 
-fn check_table(
-    table: &'static str,
-    offset: u64,
-    bytes: u64,
-    cluster: u64,
-    length: Option<u64>,
-) -> Result<(), Qcow2Error> {
-    if offset < cluster || !offset.is_multiple_of(cluster) {
-        return Err(Qcow2Error::TableOffset { table, offset });
-    }
-    let end = offset.checked_add(bytes).ok_or(Qcow2Error::TableOffset { table, offset })?;
-    match length {
-        Some(length) if end > length => Err(Qcow2Error::TableOutside { table, length }),
-        _ => Ok(()),
+impl Table {
+    /// The table, if it is where a table may be.
+    fn checked(self, cluster: u64, length: Option<u64>) -> Result<Self, Qcow2Error> {
+        let Self { name: table, offset, .. } = self;
+        if offset < cluster || !offset.is_multiple_of(cluster) {
+            return Err(Qcow2Error::TableOffset { table, offset });
+        }
+        let end = offset.checked_add(self.bytes).ok_or(Qcow2Error::TableOffset { table, offset })?;
+        match length {
+            Some(length) if end > length => Err(Qcow2Error::TableOutside { table, length }),
+            _ => Ok(self),
+        }
     }
 }
 
-fn check_extensions(head: &[u8], header_length: u32, cluster: u64) -> Result<(), Qcow2Error> {
-    let cluster = usize::try_from(cluster).unwrap_or(MAX_CLUSTER);
-    let mut offset = header_length as usize;
-    while offset < cluster {
-        if offset + 8 > cluster {
-            return Err(Qcow2Error::Extension { kind: 0, offset });
+fn check_overlaps(tables: [Option<Table>; 4]) -> Result<(), Qcow2Error> {
+    let mut tables = tables.into_iter().flatten();
+    while let Some(first) = tables.next() {
+        let mut others = tables.clone();
+        let beside = |second: &Table| {
+            first.offset + first.bytes <= second.offset || second.offset + second.bytes <= first.offset
+        };
+        if let Some(second) = others.find(|second| !beside(second)) {
+            return Err(Qcow2Error::Overlap { first: first.name, second: second.name });
         }
-        // Behind what is there yet: judged when the file is whole. A file that ends here has no tables either.
-        let Some(start) = head.get(offset..offset + 8) else { return Ok(()) };
-        let field = Fields(start);
-        let (kind, length) = (field.u32(0)?, field.u32(4)? as usize);
-        match kind {
-            EXT_END => return Ok(()),
-            EXT_DATA_FILE => return Err(Qcow2Error::DataFile),
-            EXT_ENCRYPTION => return Err(Qcow2Error::Encrypted),
-            _ => {}
-        }
-        if length > cluster - offset - 8 {
-            return Err(Qcow2Error::Extension { kind, offset });
-        }
-        offset += 8 + length.next_multiple_of(8);
     }
     Ok(())
+}
+
+/// Where the name of the backing file is, if there is one: behind the header, in its first cluster.
+fn backing_name(field: Fields<'_>, header_length: u32, cluster: u64) -> Result<Option<(u64, u32)>, Qcow2Error> {
+    let (offset, length) = (field.u64(8)?, field.u32(16)?);
+    if (offset, length) == (0, 0) {
+        return Ok(None);
+    }
+    let end = offset.checked_add(length.into());
+    let inside = offset >= header_length.into() && end.is_some_and(|end| end <= cluster.min(SECTION));
+    if !inside || length == 0 || length > MAX_BACKING_NAME {
+        return Err(Qcow2Error::BackingName { offset, length });
+    }
+    Ok(Some((offset, length)))
+}
+
+fn parent(head: &[u8], offset: u64, length: u32, format: Option<&[u8]>) -> Result<Parent, Qcow2Error> {
+    let start = usize::try_from(offset).map_err(|_| Qcow2Error::Truncated)?;
+    let name = head.get(start..).and_then(|rest| rest.get(..length as usize)).ok_or(Qcow2Error::Truncated)?;
+    let foreign = || Qcow2Error::ForeignBackingFile(shortened(name));
+    let reference = std::str::from_utf8(name).ok().and_then(ParentRef::parse).ok_or_else(foreign)?;
+    let format = match format {
+        // Empty is what `qemu-img rebase` leaves.
+        None | Some(b"") => None,
+        Some(b"qcow2") => Some(super::DiskFormat::Qcow2),
+        Some(b"raw") => Some(super::DiskFormat::Raw),
+        Some(other) => return Err(Qcow2Error::BackingFormat(shortened(other))),
+    };
+    Ok(Parent { reference, format })
+}
+
+/// Enough of foreign bytes to be recognised in a message.
+fn shortened(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().take(80).collect()
 }
 
 /// Big-endian fields by offset; one that is not there is a truncated header.
@@ -291,6 +350,10 @@ impl Fields<'_> {
 
     fn u8(self, at: usize) -> Result<u8, Qcow2Error> {
         self.bytes::<1>(at).map(|[byte]| byte)
+    }
+
+    fn u16(self, at: usize) -> Result<u16, Qcow2Error> {
+        self.bytes(at).map(u16::from_be_bytes)
     }
 
     fn u32(self, at: usize) -> Result<u32, Qcow2Error> {

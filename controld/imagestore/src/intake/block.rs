@@ -6,30 +6,38 @@ pub(super) const SIZE: usize = 1 << 20;
 pub(super) const ALIGN: usize = 4096;
 
 /// Up to [`SIZE`] bytes, beginning at a multiple of [`ALIGN`].
-pub(super) struct Block {
+pub(crate) struct Block {
     memory: Vec<u8>,
     start: usize,
     length: usize,
+    capacity: usize,
 }
 
 impl Block {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let memory = vec![0; SIZE + ALIGN];
         // The vector never grows, so the place stays.
         let start = memory.as_ptr().align_offset(ALIGN).min(ALIGN);
-        Self { memory, start, length: 0 }
+        Self { memory, start, length: 0, capacity: SIZE }
     }
 
-    /// Takes as many of the bytes as there is room for, and says how many.
-    pub(super) fn fill(&mut self, bytes: &[u8]) -> usize {
-        let taken = bytes.len().min(SIZE - self.length);
-        let at = self.start + self.length;
-        self.memory[at..at + taken].copy_from_slice(&bytes[..taken]);
-        self.length += taken;
-        taken
+    /// The same block, full with `capacity` bytes already.
+    pub(crate) fn limited(mut self, capacity: usize) -> Self {
+        self.capacity = capacity.min(SIZE);
+        self
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    /// Where the next bytes go.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start + self.length..self.start + self.capacity]
+    }
+
+    /// Says that so many bytes were put into the room.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.length = (self.length + count).min(self.capacity);
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.start + self.length]
     }
 
@@ -40,16 +48,17 @@ impl Block {
         &self.memory[self.start..self.start + end]
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.length == SIZE
+    pub(crate) fn is_full(&self) -> bool {
+        self.length == self.capacity
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
     }
 
     pub(super) fn clear(&mut self) {
         self.length = 0;
+        self.capacity = SIZE;
     }
 }
 

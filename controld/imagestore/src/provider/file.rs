@@ -18,7 +18,7 @@ use super::{Caps, ImageMetadata, Locator, Provider, ProviderError, RemoteImage, 
 use crate::net::{Artifact, Ask, Body, FetchError, Opened, Validators};
 
 /// The provider.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LocalFiles {
     roots: Vec<PathBuf>,
 }
@@ -51,32 +51,67 @@ impl LocalFiles {
         }
     }
 
-    pub(super) fn open_image(&self, path: &Path, ask: &Ask) -> Result<Opened, ProviderError> {
+    /// Opens a file, off the reactor, as a disk may take its time.
+    pub(super) async fn open_path(&self, path: &Path, ask: &Ask) -> Result<Opened, ProviderError> {
+        let (this, path, ask) = (self.clone(), path.to_owned(), ask.clone());
+        let opened = tokio::task::spawn_blocking(move || this.open_image(&path, &ask)).await;
+        opened.unwrap_or_else(|cause| Err(FetchError::File(io::Error::other(cause)).into()))
+    }
+
+    /// Opens a file and says what it is. Blocks.
+    fn open_image(&self, path: &Path, ask: &Ask) -> Result<Opened, ProviderError> {
         let file = self.open_file(path)?;
-        let failed = |cause: io::Error| ProviderError::File { path: path.to_owned(), cause };
-        let facts = file.metadata().map_err(failed)?;
-        let etag =
-            format!("\"{}-{}-{}-{}.{:09}\"", facts.dev(), facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec());
+        let version = Version::of(&file).map_err(|cause| ProviderError::File { path: path.to_owned(), cause })?;
+        let etag = version.etag();
         if ask.known.as_ref().and_then(|known| known.etag.as_ref()) == Some(&etag) {
             return Ok(Opened::Unchanged);
         }
-        let from = match &ask.from {
-            Some(resume) if resume.etag.as_ref() == Some(&etag) && resume.at <= facts.len() => resume.at,
-            _ => 0,
-        };
-        if facts.len() == 0 {
+        if version.length == 0 {
             return Err(FetchError::Empty.into());
         }
+        let from = match &ask.from {
+            Some(resume) if resume.etag.as_ref() == Some(&etag) && resume.at < version.length => resume.at,
+            _ => 0,
+        };
+        let end = ask.until.filter(|until| *until > from).map_or(version.length, |until| until.min(version.length));
         Ok(Opened::Artifact(Artifact {
-            length: Some(facts.len()),
+            length: Some(version.length),
             from,
             delimited: true,
             web_page: false,
             // A file may change while it is read, and its times may be set: this is no strong validator.
             resumable: false,
             validators: Validators { etag: Some(etag), last_modified: None },
-            body: Box::new(FileBody { file: Arc::new(file), at: from, end: facts.len() }),
+            body: Box::new(FileBody { file: Arc::new(file), version, at: from, end, spare: Vec::new() }),
         }))
+    }
+}
+
+/// What of a file changes when it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    device: u64,
+    inode: u64,
+    length: u64,
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+impl Version {
+    fn of(file: &File) -> io::Result<Self> {
+        let facts = file.metadata()?;
+        Ok(Self {
+            device: facts.dev(),
+            inode: facts.ino(),
+            length: facts.len(),
+            seconds: facts.mtime(),
+            nanoseconds: facts.mtime_nsec(),
+        })
+    }
+
+    fn etag(&self) -> String {
+        let Self { device, inode, length, seconds, nanoseconds } = self;
+        format!("\"{device}-{inode}-{length}-{seconds}.{nanoseconds:09}\"")
     }
 }
 
@@ -120,48 +155,51 @@ impl Provider for LocalFiles {
     }
 
     fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
-        let opened = match &image.source {
-            Source::File(path) => self.open_image(path, ask),
-            Source::Http(_) => Err(ProviderError::Unsupported { provider: self.id().into(), what: "network" }),
-        };
-        ready(opened).boxed()
+        async move {
+            let Source::File(path) = &image.source else {
+                return Err(ProviderError::Unsupported { provider: self.id().into(), what: "network" });
+            };
+            self.open_path(path, ask).await
+        }
+        .boxed()
     }
 }
 
-/// A file's bytes. Its length was told when it was opened; it must not shrink or grow on the way.
+/// A file's bytes. It must stay as it was when it was opened.
 #[derive(Debug)]
 struct FileBody {
     file: Arc<File>,
+    version: Version,
     at: u64,
     end: u64,
+    /// Room for the next read, which happens off the reactor.
+    spare: Vec<u8>,
 }
 
 impl Body for FileBody {
     fn read<'a>(&'a mut self, room: &'a mut [u8]) -> BoxFuture<'a, Result<usize, FetchError>> {
         async move {
-            if self.at == self.end || room.is_empty() {
-                return Ok(0);
-            }
             let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
             let (file, at, length) = (self.file.clone(), self.at, room.len().min(left));
-            // Off the reactor, as a disk may take its time.
+            let mut bytes = std::mem::take(&mut self.spare);
             let read = tokio::task::spawn_blocking(move || {
-                let mut bytes = vec![0; length];
-                file.read_at(&mut bytes, at).map(|count| {
-                    bytes.truncate(count);
-                    bytes
-                })
+                bytes.resize(length, 0);
+                let count = file.read_at(&mut bytes, at)?;
+                bytes.truncate(count);
+                Ok((bytes, Version::of(&file)?))
             });
-            let bytes = match read.await {
-                Ok(read) => read.map_err(FetchError::File)?,
-                Err(cause) => return Err(FetchError::File(io::Error::other(cause))),
-            };
-            if bytes.is_empty() {
+            let (bytes, version) =
+                read.await.unwrap_or_else(|cause| Err(io::Error::other(cause))).map_err(FetchError::File)?;
+            if version != self.version {
+                return Err(FetchError::File(io::Error::other("it changed while it was read")));
+            }
+            if bytes.is_empty() && length > 0 {
                 return Err(FetchError::Interrupted { received: self.at, announced: Some(self.end), cause: None });
             }
             room[..bytes.len()].copy_from_slice(&bytes);
             self.at += bytes.len() as u64;
-            Ok(bytes.len())
+            self.spare = bytes;
+            Ok(self.spare.len())
         }
         .boxed()
     }

@@ -28,10 +28,12 @@ use crate::error::ErrorKind;
 use crate::name::printable;
 use crate::net::{Ask, Client, FetchError, Opened, Request, Transport, Validators};
 
+mod exercise;
 mod repo;
 #[cfg(test)]
 mod tests;
 
+pub use exercise::exercise;
 pub use repo::LagoError;
 use repo::{Image, Metadata, Place, Repo};
 
@@ -41,7 +43,7 @@ const REPO: usize = 16 << 20;
 const BESIDE: usize = 1 << 20;
 
 /// Settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LagoConfig {
     /// The repository's `repo.metadata`: an http, https or file URL.
@@ -276,13 +278,13 @@ impl Lago {
     async fn open_at(&self, at: &At, ask: &Ask) -> Result<Opened, ProviderError> {
         match at {
             At::Url(url) => Ok(self.client.open(&self.request(url), ask).await?),
-            At::Path(path) => self.local.open_image(path, ask),
+            At::Path(path) => self.local.open_path(path, ask).await,
         }
     }
 
     /// A small file of this machine.
     async fn read(&self, path: &Path, limit: usize) -> Result<Fetched, ProviderError> {
-        let Opened::Artifact(mut file) = self.local.open_image(path, &Ask::default())? else {
+        let Opened::Artifact(mut file) = self.local.open_path(path, &Ask::default()).await? else {
             return Ok(Fetched::Unchanged);
         };
         if file.length.is_none_or(|length| length > limit as u64) {

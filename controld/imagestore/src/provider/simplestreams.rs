@@ -32,10 +32,12 @@ use super::{
 use crate::name::printable;
 use crate::net::{self, Ask, Client, Opened, Request, Transport, Validators};
 
+mod exercise;
 #[cfg(test)]
 mod tests;
 mod tree;
 
+pub use exercise::exercise;
 pub use tree::StreamsError;
 use tree::{Dated, Disk, Index, Item, Products};
 
@@ -50,7 +52,7 @@ const KINDS: [&str; 8] =
     ["disk.img", "disk1.img", "disk-kvm.img", "uefi1.img", "qcow2", "disk.qcow2", "raw.xz", "raw.zst"];
 
 /// Settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimplestreamsConfig {
     /// Root of the mirror, or an index below its `streams/v1/`.

@@ -1,7 +1,10 @@
-//! Single flight: all who pull the same name at the same time wait for one download.
+//! Single flight: all who want the same at the same time wait for one piece of work.
 //!
 //! Each waiter holds the flight; when the last one leaves before the end, the flight's task is aborted. What it had on
 //! its way cleans up after itself. A failure goes to all who wait and is not remembered.
+//!
+//! Pulls fly twice: once for what was asked for (a name, a handler, a login), and in there once for what would be
+//! downloaded, as several names may lead to the same bytes.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,49 +13,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::PullError;
-use crate::name::ImageRef;
-use crate::shelf::Image;
+use super::Progress;
 
-/// How far a download is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
-    /// Bytes that came.
-    pub bytes: u64,
-    /// Bytes that will come, if the server said.
-    pub total: Option<u64>,
-}
-
-/// What a flight brings.
-pub(crate) type Outcome = Result<Image, Arc<PullError>>;
-
-/// All flights of a store, by name.
-#[derive(Debug, Default)]
-pub(crate) struct Flights(Mutex<BTreeMap<ImageRef, Weak<Flight>>>);
+/// All flights of a kind.
+#[derive(Debug)]
+pub(crate) struct Flights<K: Ord, T>(Mutex<BTreeMap<K, Weak<Flight<K, T>>>>);
 
 #[derive(Debug)]
-pub(crate) struct Flight {
-    image: ImageRef,
-    flights: Weak<Flights>,
-    outcome: watch::Receiver<Option<Outcome>>,
+pub(crate) struct Flight<K: Ord, T> {
+    key: K,
+    flights: Weak<Flights<K, T>>,
+    outcome: watch::Receiver<Option<T>>,
     progress: watch::Receiver<Progress>,
     task: AbortHandle,
 }
 
-impl Flights {
-    /// The flight for a name: the one that is under way, or a new one.
+impl<K: Ord, T> Default for Flights<K, T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Ord + Clone, T: Clone + Send + Sync + 'static> Flights<K, T> {
+    /// The flight for `key`: the one that is under way, or a new one.
     pub(crate) fn join<F>(
         self: &Arc<Self>,
-        image: &ImageRef,
+        key: &K,
         work: impl FnOnce(watch::Sender<Progress>) -> F,
-    ) -> Arc<Flight>
+    ) -> Arc<Flight<K, T>>
     where
-        F: Future<Output = Outcome> + Send + 'static,
+        F: Future<Output = T> + Send + 'static,
     {
         // Dropped behind the lock, which its drop takes.
         let _finished;
         let mut live = self.lock();
-        if let Some(flight) = live.get(image).and_then(Weak::upgrade) {
+        if let Some(flight) = live.get(key).and_then(Weak::upgrade) {
             if flight.outcome.borrow().is_none() {
                 return flight;
             }
@@ -66,40 +61,61 @@ impl Flights {
             outcome_tx.send_replace(Some(outcome));
         });
         let flights = Arc::downgrade(self);
-        let flight = Arc::new(Flight { image: image.clone(), flights, outcome, progress, task: task.abort_handle() });
-        live.insert(image.clone(), Arc::downgrade(&flight));
+        let flight = Arc::new(Flight { key: key.clone(), flights, outcome, progress, task: task.abort_handle() });
+        live.insert(key.clone(), Arc::downgrade(&flight));
         flight
     }
 
-    /// The progress of a flight that is under way.
-    pub(crate) fn progress(&self, image: &ImageRef) -> Option<watch::Receiver<Progress>> {
-        // As above: it may be the last to hold it.
-        let flight = self.lock().get(image).and_then(Weak::upgrade)?;
-        let under_way = flight.outcome.borrow().is_none();
-        under_way.then(|| flight.progress.clone())
+    /// The progress of a flight that is under way and whose key is one of those.
+    pub(crate) fn progress(&self, is_it: impl Fn(&K) -> bool) -> Option<watch::Receiver<Progress>> {
+        // As above: they may be the last to hold it.
+        let live: Vec<_> =
+            self.lock().iter().filter(|(key, _)| is_it(key)).filter_map(|(_, flight)| flight.upgrade()).collect();
+        let under_way = live.iter().find(|flight| flight.outcome.borrow().is_none());
+        under_way.map(|flight| flight.progress.clone())
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ImageRef, Weak<Flight>>> {
+impl<K: Ord, T> Flights<K, T> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Weak<Flight<K, T>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Flight {
+impl<K: Ord, T: Clone> Flight<K, T> {
     /// Waits for the end. `None` if the task ended without a word.
-    pub(crate) async fn outcome(&self) -> Option<Outcome> {
+    pub(crate) async fn outcome(&self) -> Option<T> {
         let mut outcome = self.outcome.clone();
         outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone())
     }
+
+    /// The same, telling the progress to somebody else's watchers on the way.
+    pub(super) async fn outcome_with(&self, told: &watch::Sender<Progress>) -> Option<T> {
+        let mut progress = self.progress.clone();
+        let tell = async {
+            loop {
+                told.send_replace(*progress.borrow_and_update());
+                if progress.changed().await.is_err() {
+                    // The work is done, and its outcome about to be there.
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::select! {
+            outcome = self.outcome() => outcome,
+            () = tell => None,
+        }
+    }
 }
 
-impl Drop for Flight {
+impl<K: Ord, T> Drop for Flight<K, T> {
     fn drop(&mut self) {
         self.task.abort();
         if let Some(flights) = self.flights.upgrade() {
             let mut live = flights.lock();
             // A newer flight may have taken the place.
-            if live.get(&self.image).is_some_and(|flight| flight.strong_count() == 0) {
-                live.remove(&self.image);
+            if live.get(&self.key).is_some_and(|flight| flight.strong_count() == 0) {
+                live.remove(&self.key);
             }
         }
     }

@@ -3,6 +3,7 @@
 //! Everything goes by descriptors of directories that are opened once, with names of one component, and no link is
 //! ever followed: what somebody planted there is seen for what it is.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,13 +12,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::dir::Dir as Listing;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, open, openat, readlinkat, renameat};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, fsync, geteuid, symlinkat, unlinkat};
 
+use super::key::Handler;
 use crate::error::{ErrorKind, of_errno};
 
 /// Start of names that are only there until they are renamed.
@@ -72,7 +75,8 @@ impl DiskError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Os { cause, .. } => of_errno(*cause),
-            Self::Untrusted { .. } | Self::Busy { .. } | Self::Obstructed { .. } => ErrorKind::Internal,
+            Self::Obstructed { .. } => ErrorKind::Corrupt,
+            Self::Untrusted { .. } | Self::Busy { .. } => ErrorKind::Internal,
         }
     }
 }
@@ -84,16 +88,28 @@ pub(crate) struct Dir {
     path: PathBuf,
 }
 
+/// The names of one handler.
+#[derive(Debug)]
+pub(crate) struct Bindings {
+    pub(crate) links: Dir,
+    pub(crate) refs: Dir,
+    /// What is before the hex characters in a link's target.
+    pub(crate) to_data: &'static str,
+}
+
 /// All directories, and the lock that says they are ours.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) root: Dir,
     pub(crate) data: Dir,
-    pub(crate) links: Dir,
     pub(crate) meta: Dir,
-    /// Of the default handler; others will have theirs beside it.
-    pub(crate) refs: Dir,
     pub(crate) leases: Dir,
+    pub(crate) partial: Dir,
+    pub(crate) quarantine: Dir,
+    handlers: Dir,
+    refs: Dir,
+    default: Arc<Bindings>,
+    others: Mutex<BTreeMap<Handler, Arc<Bindings>>>,
     _lock: Flock<OwnedFd>,
 }
 
@@ -107,12 +123,71 @@ impl Disk {
             cause => root.failed("lock", "lock", cause),
         })?;
         let data = root.ensure_dir("data", SEARCHABLE)?;
-        let links = root.ensure_dir("links", PRIVATE)?;
         let meta = root.ensure_dir("meta", PRIVATE)?;
-        // No handler's name begins with an underscore, so this one is nobody else's.
-        let refs = root.ensure_dir("refs", PRIVATE)?.ensure_dir("_default", PRIVATE)?;
         let leases = root.ensure_dir("leases", PRIVATE)?;
-        Ok(Self { root, data, links, meta, refs, leases, _lock: lock })
+        let partial = root.ensure_dir("partial", PRIVATE)?;
+        let quarantine = root.ensure_dir("quarantine", PRIVATE)?;
+        let handlers = root.ensure_dir("handlers", PRIVATE)?;
+        let refs = root.ensure_dir("refs", PRIVATE)?;
+        let default = Arc::new(Bindings {
+            links: root.ensure_dir("links", PRIVATE)?,
+            refs: refs.ensure_dir(Handler::default().refs_dir(), PRIVATE)?,
+            to_data: "../data/",
+        });
+        let others = Mutex::default();
+        Ok(Self { root, data, meta, leases, partial, quarantine, handlers, refs, default, others, _lock: lock })
+    }
+
+    /// Where the names of a handler are. Its directories are made when it has its first.
+    pub(crate) fn bindings(&self, handler: &Handler) -> Result<Arc<Bindings>, DiskError> {
+        if handler.is_default() {
+            return Ok(self.default.clone());
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = others.get(handler) {
+            return Ok(known.clone());
+        }
+        let own = self.handlers.ensure_dir(handler.name(), PRIVATE)?;
+        let bindings = Arc::new(Bindings {
+            links: own.ensure_dir("links", PRIVATE)?,
+            refs: self.refs.ensure_dir(handler.refs_dir(), PRIVATE)?,
+            to_data: "../../../data/",
+        });
+        others.insert(handler.clone(), bindings.clone());
+        Ok(bindings)
+    }
+
+    /// Handlers that have directories, the default one first, and names of what is none.
+    pub(crate) fn handlers(&self) -> Result<(Vec<Handler>, Vec<String>), DiskError> {
+        let mut handlers = vec![Handler::default()];
+        let mut strange = Vec::new();
+        for name in self.handlers.names()? {
+            match Handler::named(&name).filter(|_| matches!(self.handlers.stat(&name), Ok(Some(stat)) if is_dir(&stat)))
+            {
+                Some(handler) => handlers.push(handler),
+                None => strange.push(name),
+            }
+        }
+        Ok((handlers, strange))
+    }
+
+    pub(crate) fn handlers_dir(&self) -> &Dir {
+        &self.handlers
+    }
+
+    /// A stored file for reading: what stands there under this very name, and nothing that it may lead to.
+    pub(crate) fn open_data(&self, hex: &str) -> Result<File, DiskError> {
+        let how =
+            OpenHow::new().flags(OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).resolve(
+                ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+            );
+        let fd = openat2(&self.data.fd, hex, how).map_err(|cause| self.data.failed("open", hex, cause))?;
+        let opened = fstat(fd.as_fd()).map_err(|cause| self.data.failed("examine", hex, cause))?;
+        if is_sound(&opened) {
+            Ok(File::from(fd))
+        } else {
+            Err(DiskError::Obstructed { path: self.data.path.join(hex) })
+        }
     }
 }
 
@@ -230,6 +305,11 @@ impl Dir {
         renameat(&self.fd, from, &self.fd, to).map_err(|cause| self.failed("rename to", to, cause))
     }
 
+    /// Renames into another directory of the store.
+    pub(crate) fn rename_into(&self, from: &str, dir: &Self, to: &str) -> Result<(), DiskError> {
+        renameat(&self.fd, from, &dir.fd, to).map_err(|cause| dir.failed("rename to", to, cause))
+    }
+
     /// Removes a file or link. Fine if it is not there.
     pub(crate) fn remove(&self, name: &str) -> Result<(), DiskError> {
         match unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir) {
@@ -258,6 +338,15 @@ pub(crate) fn is_ours(stat: &FileStat) -> bool {
     stat.st_uid == geteuid().as_raw()
 }
 
+pub(crate) fn is_dir(stat: &FileStat) -> bool {
+    stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits()
+}
+
+/// Whether a file is one that only we can have written.
+pub(crate) fn is_sound(stat: &FileStat) -> bool {
+    is_regular(stat) && is_ours(stat) && stat.st_mode & 0o022 == 0
+}
+
 pub(crate) fn errno_of(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO as i32))
 }
@@ -269,12 +358,14 @@ fn open_root(path: &Path) -> Result<Dir, DiskError> {
         .mode(0o755)
         .create(path)
         .map_err(|error| failed("create directory", errno_of(&error)))?;
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        let facts = std::fs::metadata(parent).map_err(|error| failed("examine", errno_of(&error)))?;
+    let real = path.parent().filter(|parent| !parent.as_os_str().is_empty()).map(std::fs::canonicalize).transpose();
+    let real = real.map_err(|error| failed("examine", errno_of(&error)))?;
+    for above in real.iter().flat_map(|real| real.ancestors()) {
+        let facts = std::fs::metadata(above).map_err(|error| failed("examine", errno_of(&error)))?;
         // In a directory of the kind of /tmp nobody can take away what is not theirs.
         let sticky = facts.mode() & 0o1000 != 0;
         if facts.mode() & 0o022 != 0 && !sticky {
-            return Err(DiskError::Untrusted { path: parent.to_owned() });
+            return Err(DiskError::Untrusted { path: above.to_owned() });
         }
     }
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;

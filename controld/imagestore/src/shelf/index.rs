@@ -1,20 +1,29 @@
 //! What the store has, in memory. Always what the disk says: changed after each change of the disk, under its lock.
+//!
+//! A name is *usable* under its handler if the handler is one that is configured, and for the platform that the name
+//! was resolved for. Others are kept, for the handler may come back, but nothing is found by them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use super::record::ImageRecord;
+use super::key::{Handler, Key};
+use super::record::{ImageRecord, RefRecord};
 use crate::inspect::DiskFormat;
-use crate::name::{Digest, ImageId, ImageRef, Query, Version, is_hex};
+use crate::name::{ImageId, ImageRef};
 
-/// Fewest hex characters that are taken for the beginning of an id.
-const MIN_PREFIX: usize = 8;
+mod lookup;
 
-/// An image of the store, as callers see it.
+/// Most images on top of each other.
+pub(crate) const MAX_CHAIN: usize = 16;
+
+/// An image of the store, as callers see it: one for each handler that it has a name for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// SHA-256 of its bytes.
     pub id: ImageId,
+    /// The runtime handler that it was pulled for, by its name also where it is the default one.
+    pub handler: String,
     /// `name:tag` of each tag it was pulled by.
     pub repo_tags: Vec<String>,
     /// `name@digest` of each name it was pulled by.
@@ -27,130 +36,139 @@ pub struct Image {
     pub format: DiskFormat,
     /// The file: of root, read-only for everybody, never changed.
     pub path: PathBuf,
+    /// User that its configuration names, if it has one.
+    pub user: Option<String>,
+    /// Id of the provider that it came from.
+    pub provider: Option<String>,
+    /// Whether it is not to be removed to make room.
+    pub pinned: bool,
+    /// Whether nothing but a weak hash speaks for its bytes.
+    pub weak: bool,
+    /// Whether its handler is for another platform by now: it is found by no name until it is pulled again.
+    pub stale: bool,
+    /// The image below this one, if it is a layer.
+    pub parent: Option<ImageId>,
+    /// What is missing below it, as its child names it: without that it cannot be used.
+    pub missing: Option<String>,
+}
+
+/// What is configured.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    /// The name of the default handler.
+    pub(crate) default_handler: String,
+    /// Platforms by handler.
+    pub(crate) platforms: BTreeMap<Handler, String>,
+    /// Names that pin their images.
+    pub(crate) pinned: BTreeSet<ImageRef>,
 }
 
 /// One image.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) record: ImageRecord,
     pub(crate) allocated: u64,
-    pub(crate) names: BTreeSet<ImageRef>,
+    pub(crate) names: BTreeMap<Key, Arc<RefRecord>>,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+pub(crate) struct Bound {
+    pub(crate) id: ImageId,
+    pub(crate) record: Arc<RefRecord>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Index {
+    pub(crate) known: Known,
     pub(crate) images: BTreeMap<ImageId, Entry>,
-    pub(crate) refs: BTreeMap<ImageRef, ImageId>,
+    pub(crate) refs: BTreeMap<Key, Bound>,
     pub(crate) leases: BTreeMap<String, BTreeSet<ImageId>>,
+    /// Images that work under way needs, and how many such works.
+    pub(crate) holds: BTreeMap<ImageId, usize>,
+}
+
+impl Known {
+    /// A handler's own name.
+    pub(crate) fn name_of<'a>(&'a self, handler: &'a Handler) -> &'a str {
+        if handler.is_default() { &self.default_handler } else { handler.name() }
+    }
 }
 
 impl Index {
-    /// Points `image` to `id`, which must be here. Returns what it pointed to before, if that is another.
-    pub(crate) fn bind(&mut self, image: &ImageRef, id: &ImageId) -> Option<ImageId> {
-        let before = self.refs.insert(image.clone(), id.clone()).filter(|before| before != id);
+    /// Points `key` to an image, which must be here. Returns what it pointed to before, if that is another.
+    pub(crate) fn bind(&mut self, key: &Key, bound: Bound) -> Option<ImageId> {
+        let (id, record) = (bound.id.clone(), bound.record.clone());
+        let before = self.refs.insert(key.clone(), bound).map(|before| before.id).filter(|before| *before != id);
         if let Some(entry) = before.as_ref().and_then(|before| self.images.get_mut(before)) {
-            entry.names.remove(image);
+            entry.names.remove(key);
         }
-        if let Some(entry) = self.images.get_mut(id) {
-            entry.names.insert(image.clone());
+        if let Some(entry) = self.images.get_mut(&id) {
+            entry.names.insert(key.clone(), record);
         }
         before
     }
 
-    pub(crate) fn unbind(&mut self, image: &ImageRef) {
-        if let Some(entry) = self.refs.remove(image).and_then(|id| self.images.get_mut(&id)) {
-            entry.names.remove(image);
+    pub(crate) fn unbind(&mut self, key: &Key) {
+        if let Some(entry) = self.refs.remove(key).and_then(|bound| self.images.get_mut(&bound.id)) {
+            entry.names.remove(key);
         }
     }
 
-    /// Whether neither a name nor a lease needs it.
+    /// Whether nothing needs it: no name, no lease, no work under way, no image on top of it.
     pub(crate) fn is_unused(&self, id: &ImageId) -> bool {
         let named = self.images.get(id).is_some_and(|entry| !entry.names.is_empty());
-        !named && !self.leases.values().any(|images| images.contains(id))
+        !named
+            && !self.is_leased(id)
+            && !self.holds.contains_key(id)
+            && !self.images.values().any(|entry| entry.parent() == Some(id))
     }
 
-    /// The image that a caller's text means, if it is listed.
-    pub(crate) fn resolve(&self, text: &str) -> Option<&ImageId> {
-        let found = match text.parse::<Query>() {
-            Ok(Query::Id(id)) => self.listed(&id),
-            Ok(Query::Digest(digest)) => self.by_digest(&digest),
-            Ok(Query::Ref(image)) => self.by_ref(&image),
-            Err(_) => None,
-        };
-        found.or_else(|| self.by_prefix(text))
+    pub(crate) fn is_leased(&self, id: &ImageId) -> bool {
+        self.leases.values().any(|images| images.contains(id))
     }
 
-    /// The image that has this digest, listed or not.
-    pub(crate) fn present(&self, digest: &Digest) -> Option<&ImageId> {
-        match digest.to_id() {
-            Some(id) => self.images.get_key_value(&id).map(|(id, _)| id),
-            None => self.images.iter().find(|(_, entry)| entry.record.aliases.contains(digest)).map(|(id, _)| id),
+    /// Who has leases on an image.
+    pub(crate) fn holders_of(&self, id: &ImageId) -> Vec<String> {
+        let having = self.leases.iter().filter(|(_, images)| images.contains(id));
+        having.map(|(holder, _)| holder.clone()).collect()
+    }
+
+    /// All that nothing needs, at the end of the chains that go with it.
+    pub(crate) fn unused(&self) -> Vec<ImageId> {
+        let mut needed: BTreeSet<&ImageId> = self.leases.values().flatten().chain(self.holds.keys()).collect();
+        needed.extend(self.images.iter().filter(|(_, entry)| !entry.names.is_empty()).map(|(id, _)| id));
+        let mut ahead: Vec<&ImageId> = needed.iter().copied().collect();
+        while let Some(id) = ahead.pop() {
+            if let Some(parent) = self.images.get(id).and_then(Entry::parent)
+                && needed.insert(parent)
+            {
+                ahead.push(parent);
+            }
         }
+        self.images.keys().filter(|id| !needed.contains(id)).cloned().collect()
     }
 
-    fn listed(&self, id: &ImageId) -> Option<&ImageId> {
-        self.images.get_key_value(id).filter(|(_, entry)| !entry.names.is_empty()).map(|(id, _)| id)
-    }
-
-    fn by_digest(&self, digest: &Digest) -> Option<&ImageId> {
-        self.present(digest).and_then(|id| self.listed(id))
-    }
-
-    /// By the name as it was pulled, or by one of its tags and the digest of what it stands for.
-    fn by_ref(&self, image: &ImageRef) -> Option<&ImageId> {
-        self.refs.get(image).or_else(|| {
-            let id = self.by_digest(image.digest()?)?;
-            let names = &self.images.get(id)?.names;
-            names.iter().any(|name| name.name() == image.name()).then_some(id)
-        })
-    }
-
-    fn by_prefix(&self, text: &str) -> Option<&ImageId> {
-        let prefix = text.strip_prefix("sha256:").unwrap_or(text);
-        if !is_hex(prefix) || prefix.len() < MIN_PREFIX {
-            return None;
+    /// The images from this one down, or what is missing.
+    pub(crate) fn chain(&self, id: &ImageId) -> Result<Vec<ImageId>, String> {
+        let mut chain = vec![id.clone()];
+        let mut at = id;
+        while let Some(parent) = self.images.get(at).and_then(|entry| entry.record.parent.as_ref()) {
+            let below = parent.id.as_ref().filter(|below| self.images.contains_key(below));
+            match below {
+                Some(below) if chain.len() < MAX_CHAIN && !chain.contains(below) => {
+                    chain.push(below.clone());
+                    at = below;
+                }
+                _ => return Err(parent.named.clone()),
+            }
         }
-        let mut found =
-            self.images.iter().filter(|(id, entry)| id.hex().starts_with(prefix) && !entry.names.is_empty());
-        match (found.next(), found.next()) {
-            (Some((id, _)), None) => Some(id),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn image(&self, id: &ImageId, data: &Path) -> Option<Image> {
-        let (id, entry) = self.images.get_key_value(id)?;
-        Some(shown(id, entry, data))
-    }
-
-    pub(crate) fn list(&self, data: &Path) -> Vec<Image> {
-        let listed = self.images.iter().filter(|(_, entry)| !entry.names.is_empty());
-        listed.map(|(id, entry)| shown(id, entry, data)).collect()
+        Ok(chain)
     }
 }
 
-fn shown(id: &ImageId, entry: &Entry, data: &Path) -> Image {
-    let mut repo_tags = Vec::new();
-    let mut repo_digests = BTreeSet::new();
-    for name in &entry.names {
-        match name.version() {
-            Version::Tag(_) => {
-                repo_tags.push(name.to_string());
-                repo_digests.insert(format!("{}@{id}", name.name()));
-            }
-            Version::Digest(_) => {
-                repo_digests.insert(name.to_string());
-            }
-        }
-    }
-    Image {
-        id: id.clone(),
-        repo_tags,
-        repo_digests: repo_digests.into_iter().collect(),
-        // A file of nothing but zeros takes no blocks; callers may count on more than 0.
-        size: if entry.allocated == 0 { entry.record.size } else { entry.allocated },
-        virtual_size: entry.record.virtual_size,
-        format: entry.record.format,
-        path: data.join(id.hex()),
+impl Entry {
+    pub(crate) fn parent(&self) -> Option<&ImageId> {
+        self.record.parent.as_ref()?.id.as_ref()
     }
 }

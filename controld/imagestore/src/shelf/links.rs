@@ -1,4 +1,5 @@
-//! Names of links: `links/<escaped reference> -> ../data/<hex>`.
+//! Names of links: `links/<escaped reference> -> ../data/<hex>`, and the same below `handlers/<handler>/` with a longer
+//! way up.
 //!
 //! `/` becomes `%`, which no reference has, so the map is one to one. A name that would be too long for a file is cut
 //! and ends in `~` (which no reference has either) and a hash of the whole; the record beside it has the full text.
@@ -10,8 +11,6 @@ use crate::name::{Algorithm, Digest, ImageId, ImageRef};
 /// Longest name that is kept as it is; `.json` must still fit behind it.
 const MAX_PLAIN: usize = 240;
 const KEPT: usize = 160;
-/// Before the hex characters in a link's target.
-const TARGET: &str = "../data/";
 
 /// The link of a reference.
 pub(crate) fn link_name(image: &ImageRef) -> String {
@@ -40,14 +39,14 @@ pub(crate) fn image_of(link: &str, recorded: Option<&str>) -> Option<ImageRef> {
     (link_name(&image) == link).then_some(image)
 }
 
-/// What a link to an image holds.
-pub(crate) fn target(id: &ImageId) -> String {
-    format!("{TARGET}{}", id.hex())
+/// What a link to an image holds, `to_data` being the way to its directory.
+pub(crate) fn target(to_data: &str, id: &ImageId) -> String {
+    format!("{to_data}{}", id.hex())
 }
 
 /// The image that a link's target means, if it is exactly of the form that we write.
-pub(crate) fn id_of_target(target: &str) -> Option<ImageId> {
-    ImageId::from_hex(target.strip_prefix(TARGET)?)
+pub(crate) fn id_of_target(to_data: &str, target: &str) -> Option<ImageId> {
+    ImageId::from_hex(target.strip_prefix(to_data)?)
 }
 
 #[cfg(test)]
@@ -72,7 +71,7 @@ mod tests {
     fn only_targets_of_ours_count() {
         let hex = "ab".repeat(32);
         let id = ImageId::from_hex(&hex).expect("an id");
-        assert_eq!(id_of_target(&target(&id)), Some(id));
+        assert_eq!(id_of_target("../data/", &target("../data/", &id)), Some(id));
         for target in [
             format!("../data/{hex}/"),
             format!("../../data/{hex}"),
@@ -80,7 +79,7 @@ mod tests {
             "../data/x".into(),
             "/etc/passwd".into(),
         ] {
-            assert_eq!(id_of_target(&target), None, "{target}");
+            assert_eq!(id_of_target("../data/", &target), None, "{target}");
         }
     }
 

@@ -1,4 +1,6 @@
-//! The store's records, as JSON files. `version` is 1; a record of another version is left alone.
+//! The store's records, as JSON files, of version 2. Those of version 1 are read as well; any other is left alone.
+
+use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -6,8 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::inspect::DiskFormat;
 use crate::name::{Digest, ImageId};
 
-/// Version of all records.
-pub(crate) const VERSION: u32 = 1;
+#[cfg(test)]
+mod tests;
+
+/// Version of all records that are written.
+pub(crate) const VERSION: u32 = 2;
 
 /// `meta/<hex>.json`: what is known of the bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,31 +23,100 @@ pub(crate) struct ImageRecord {
     /// What the inspector found; believed ever after.
     pub(crate) format: DiskFormat,
     pub(crate) virtual_size: u64,
-    /// Other digests of the same bytes.
+    /// What else the inspector found that somebody who opens the image must know, such as a way of compression.
     #[serde(default)]
-    pub(crate) aliases: Vec<Digest>,
+    pub(crate) flags: Vec<String>,
+    /// Other digests that lead to these bytes.
+    #[serde(default)]
+    pub(crate) aliases: Vec<Alias>,
+    /// The image below this one, if it is a layer.
+    #[serde(default)]
+    pub(crate) parent: Option<Parent>,
     /// Seconds since 1970.
     pub(crate) verified_at: u64,
 }
 
-/// `refs/<handler>/<escaped reference>.json`: where a name got its image from.
+/// A digest that leads to stored bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Alias {
+    /// `algorithm:hex`.
+    pub(crate) hash: String,
+    pub(crate) covers: Cover,
+    /// The provider that gave it, if it holds for no other: always so for a weak hash.
+    #[serde(default)]
+    pub(crate) provider: Option<String>,
+}
+
+/// Which bytes an alias is the digest of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Cover {
+    /// Those that are stored.
+    Content,
+    /// Those that a server has.
+    Hosted,
+    /// Those that a server has, decompressed.
+    Unpacked,
+}
+
+/// The image below a layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parent {
+    /// As the layer names it.
+    pub(crate) named: String,
+    /// The image. None if it is not here: the layer cannot be used then.
+    #[serde(default)]
+    pub(crate) id: Option<ImageId>,
+}
+
+/// `refs/<handler>/<escaped reference>.json`: where a name got its image from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RefRecord {
     pub(crate) version: u32,
     /// The reference in full.
     pub(crate) image: String,
-    /// The URL, redacted. None if nothing was fetched, as the bytes were here.
+    /// What it was bound to by the one who wrote this. A crash may leave a record beside the link to another image.
     #[serde(default)]
-    pub(crate) source: Option<String>,
-    /// The rule that made the URL.
+    pub(crate) id: Option<ImageId>,
     #[serde(default)]
-    pub(crate) by: Option<String>,
-    #[serde(default)]
-    pub(crate) etag: Option<String>,
-    #[serde(default)]
-    pub(crate) last_modified: Option<String>,
+    pub(crate) origin: Origin,
     /// Seconds since 1970.
     pub(crate) pulled_at: u64,
+}
+
+/// Where a name got its bytes from, and how the source would tell that they changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Origin {
+    /// The URL, redacted. None if nothing was fetched, as the bytes were here.
+    pub(crate) source: Option<String>,
+    /// The rule that made the URL.
+    pub(crate) by: Option<String>,
+    /// Id of the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) provider: Option<String>,
+    /// Digest of all that says where exactly it is; what follows holds for no other place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) place: Option<String>,
+    pub(crate) etag: Option<String>,
+    pub(crate) last_modified: Option<String>,
+    /// Digest of what was downloaded, as `algorithm:hex`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) artifact: Option<String>,
+    /// Digest of the manifest that the name stood for, in a registry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) manifest: Option<Digest>,
+    /// What it was resolved for. If the handler is for another platform now, the name must be resolved again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) platform: Option<String>,
+    /// Only a weak hash, or none, speaks for it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) weak: bool,
+    /// User that the image's configuration names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 /// `leases/<holder>.json`: which images somebody needs.
@@ -52,14 +126,99 @@ pub(crate) struct LeaseRecord {
     pub(crate) images: Vec<ImageId>,
 }
 
-/// A record that is one of this version.
-pub(crate) fn parse<R: DeserializeOwned>(text: &str) -> Option<R> {
+impl Cover {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Content => "content",
+            Self::Hosted => "hosted",
+            Self::Unpacked => "unpacked",
+        }
+    }
+}
+
+impl Alias {
+    /// Whether it stands for a digest that a source gave: `strong` hashes whoever gave them, unless the alias is one
+    /// provider's alone, and weak ones only for the provider that gave this one.
+    pub(crate) fn answers(&self, hash: &str, covers: Cover, provider: &str) -> bool {
+        let anybodys = self.provider.is_none() && is_strong(&self.hash);
+        self.hash == hash && self.covers == covers && (anybodys || self.provider.as_deref() == Some(provider))
+    }
+}
+
+impl ImageRecord {
+    /// Whether the stored bytes have that digest, whoever says so.
+    pub(crate) fn has(&self, digest: &Digest) -> bool {
+        let text = digest.to_string();
+        self.aliases.iter().any(|alias| {
+            alias.hash == text && alias.covers == Cover::Content && alias.provider.is_none() && is_strong(&alias.hash)
+        })
+    }
+}
+
+/// Whether nobody can make other bytes of the same hash.
+pub(crate) fn is_strong(hash: &str) -> bool {
+    hash.starts_with("sha256:") || hash.starts_with("sha512:")
+}
+
+/// A kind of record.
+pub(crate) trait Record: DeserializeOwned {
+    /// Reads one of version 1.
+    fn parse_v1(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+impl Record for LeaseRecord {}
+impl Record for super::partial::PartialRecord {}
+
+impl Record for RefRecord {
+    fn parse_v1(text: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct V1 {
+            image: String,
+            #[serde(default)]
+            source: Option<String>,
+            #[serde(default)]
+            by: Option<String>,
+            pulled_at: u64,
+        }
+        let V1 { image, source, by, pulled_at } = serde_json::from_str(text).ok()?;
+        // What the source said of changes is not taken over: it may be of other bytes than the link leads to.
+        let origin = Origin { source, by, ..Origin::default() };
+        Some(Self { version: 1, image, id: None, origin, pulled_at })
+    }
+}
+
+impl Record for ImageRecord {
+    fn parse_v1(text: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct V1 {
+            size: u64,
+            format: DiskFormat,
+            virtual_size: u64,
+            #[serde(default)]
+            aliases: Vec<Digest>,
+            verified_at: u64,
+        }
+        let V1 { size, format, virtual_size, aliases, verified_at } = serde_json::from_str(text).ok()?;
+        let of_content = |digest: Digest| Alias { hash: digest.to_string(), covers: Cover::Content, provider: None };
+        let aliases = aliases.into_iter().map(of_content).collect();
+        Some(Self { version: 1, size, format, virtual_size, flags: Vec::new(), aliases, parent: None, verified_at })
+    }
+}
+
+/// A record that is one of a version that is known.
+pub(crate) fn parse<R: Record>(text: &str) -> Option<R> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
     }
     let Versioned { version } = serde_json::from_str(text).ok()?;
-    if version == VERSION { serde_json::from_str(text).ok() } else { None }
+    match version {
+        1 => R::parse_v1(text),
+        VERSION => serde_json::from_str(text).ok(),
+        _ => None,
+    }
 }
 
 pub(crate) fn encode<R: Serialize>(record: &R) -> Vec<u8> {
@@ -67,38 +226,4 @@ pub(crate) fn encode<R: Serialize>(record: &R) -> Vec<u8> {
     let mut text = serde_json::to_vec_pretty(record).unwrap_or_default();
     text.push(b'\n');
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_forms_on_disk_are_pinned() {
-        let id = ImageId::from_hex(&"ab".repeat(32)).expect("an id");
-        let image = ImageRecord {
-            version: VERSION,
-            size: 1000,
-            format: DiskFormat::Qcow2,
-            virtual_size: 1 << 30,
-            aliases: vec![format!("sha512:{}", "cd".repeat(64)).parse().expect("a digest")],
-            verified_at: 1_795_000_000,
-        };
-        let name = RefRecord {
-            version: VERSION,
-            image: "cirros:latest".into(),
-            source: Some("https://example.com/CirrOS.img".into()),
-            by: Some("rule 1 (`cirros`) of `a.yaml`".into()),
-            etag: Some("\"x\"".into()),
-            last_modified: None,
-            pulled_at: 1_795_000_000,
-        };
-        let lease = LeaseRecord { version: VERSION, images: vec![id] };
-        let texts = [encode(&image), encode(&name), encode(&lease)].map(|text| String::from_utf8(text).expect("text"));
-        insta::assert_snapshot!(texts.join(""));
-        assert_eq!(parse::<ImageRecord>(&texts[0]), Some(image));
-        assert_eq!(parse::<RefRecord>(&texts[1]), Some(name));
-        assert_eq!(parse::<LeaseRecord>(&texts[2]), Some(lease));
-        assert_eq!(parse::<LeaseRecord>(&texts[2].replace(": 1", ": 2")), None);
-    }
 }

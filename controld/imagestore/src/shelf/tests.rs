@@ -12,35 +12,51 @@ use sha2::{Digest as _, Sha256};
 use super::*;
 use crate::error::ErrorKind;
 use crate::inspect::{DiskFormat, ImageInfo};
-use crate::intake::Intake;
-use crate::name::{Algorithm, Digest};
+use crate::name::{Algorithm, Digest, ImageRef};
 
+mod handlers;
+mod model;
+
+const KEEP: Keep = Keep { partial_ttl: Duration::from_secs(3600), partial_quota: 1 << 30, reserve: 0 };
 const INFO: ImageInfo = ImageInfo { format: DiskFormat::Raw, virtual_size: 512 };
-const STEPS: [Step; 5] = [Step::Data, Step::Meta, Step::Ref, Step::Link, Step::Displaced];
+const STEPS: [Step; 6] = [Step::Data, Step::Meta, Step::Ref, Step::Link, Step::Retired, Step::Displaced];
 /// Tells the test binary, run by itself, behind which step to die.
 const DIE_AT: &str = "IMAGESTORE_TEST_DIE_AT";
 const DIE_IN: &str = "IMAGESTORE_TEST_DIE_IN";
 
-fn open(root: &Path) -> Shelf {
+fn open(root: &Path) -> Arc<Shelf> {
     open_with(root, Box::new(|_| Ok(())))
 }
 
-fn open_with(root: &Path, after: Hook) -> Shelf {
-    Shelf::open(Disk::open(&root.join("images")).expect("opened"), after).expect("scanned")
+fn open_with(root: &Path, after: Hook) -> Arc<Shelf> {
+    Arc::new(Shelf::open(Disk::open(&root.join("images")).expect("opened"), known(), KEEP, after).expect("scanned"))
+}
+
+/// A default handler, and one whose guests are of another kind.
+fn known() -> Known {
+    let arm = Handler::named("arm").expect("a handler");
+    let platforms = [(Handler::default(), "linux/amd64".to_owned()), (arm, "linux/arm64/v8".to_owned())];
+    Known { default_handler: "vm".into(), platforms: platforms.into(), pinned: BTreeSet::new() }
+}
+
+fn key(handler: &str, name: &str) -> Key {
+    let handler = Handler::named(handler).unwrap_or_default();
+    Key { handler, image: name.parse().expect("a name") }
+}
+
+fn get(shelf: &Shelf, name: &str) -> Option<Image> {
+    shelf.get(name, &Handler::default())
 }
 
 fn receive(shelf: &Shelf, bytes: &[u8]) -> Received {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    runtime.block_on(async {
-        let mut intake = Intake::start(shelf.disk(), Algorithm::Sha256).expect("started");
-        intake.push(bytes).await.expect("taken");
-        intake.finish().await.expect("finished")
-    })
+    runtime.block_on(crate::intake::tests::take_in_plain(shelf.disk(), bytes))
 }
 
-fn publish(shelf: &Shelf, name: &str, bytes: &[u8]) -> Result<Image, DiskError> {
+fn publish(shelf: &Arc<Shelf>, name: &str, bytes: &[u8]) -> Result<Image, DiskError> {
     let origin = Origin { source: Some("https://example.com/x".into()), ..Origin::default() };
-    shelf.publish(receive(shelf, bytes), INFO, &name.parse().expect("a name"), origin)
+    let hold = shelf.keep(receive(shelf, bytes), INFO.into())?;
+    Ok(shelf.reuse(&key("", name), hold.id(), origin)?.expect("held"))
 }
 
 fn id_of(bytes: &[u8]) -> ImageId {
@@ -73,7 +89,7 @@ fn assert_holds(root: &Path, shelf: &Shelf, expected: &[(&str, &[u8])]) {
     let mut files: Vec<String> = vec!["lock".into()];
     for (name, bytes) in expected {
         let id = id_of(bytes);
-        let image = shelf.get(name).unwrap_or_else(|| panic!("{name} is there"));
+        let image = get(&shelf, name).unwrap_or_else(|| panic!("{name} is there"));
         assert_eq!(image.id, id);
         assert_eq!(fs::read(&image.path).expect("read"), *bytes);
         assert_eq!(fs::metadata(&image.path).expect("there").mode() & 0o7777, 0o444);
@@ -85,7 +101,10 @@ fn assert_holds(root: &Path, shelf: &Shelf, expected: &[(&str, &[u8])]) {
     files.dedup();
     assert_eq!(tree(root).into_keys().collect::<Vec<_>>(), files);
     let ids: std::collections::BTreeSet<_> = expected.iter().map(|(_, bytes)| id_of(bytes)).collect();
-    assert_eq!(shelf.list().into_iter().map(|image| image.id).collect::<Vec<_>>(), ids.into_iter().collect::<Vec<_>>());
+    assert_eq!(
+        shelf.list(None).into_iter().map(|image| image.id).collect::<Vec<_>>(),
+        ids.into_iter().collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -95,7 +114,7 @@ fn a_kill_behind_any_step_leaves_a_consistent_store() {
         return;
     }
     for before in [&[][..], &[("img", &b"old"[..]), ("other", b"other")][..]] {
-        for step in ["Part", "Data", "Meta", "Ref", "Link", "Displaced"] {
+        for step in ["Part", "Data", "Meta", "Ref", "Link", "Retired", "Displaced"] {
             let root = tempfile::tempdir().expect("a directory");
             let shelf = open(root.path());
             for (name, bytes) in before {
@@ -104,10 +123,10 @@ fn a_kill_behind_any_step_leaves_a_consistent_store() {
             drop(shelf);
             let killed = rerun("shelf::tests::a_kill_behind_any_step_leaves_a_consistent_store", step, root.path());
             // A name that had nothing before displaces nothing.
-            assert_eq!(killed, step != "Displaced" || !before.is_empty(), "{step}");
+            assert_eq!(killed, !matches!(step, "Retired" | "Displaced") || !before.is_empty(), "{step}");
 
             let shelf = open(root.path());
-            let committed = matches!(step, "Link" | "Displaced");
+            let committed = matches!(step, "Link" | "Retired" | "Displaced");
             let mut expected: Vec<_> = before.to_vec();
             if committed {
                 expected.retain(|(name, _)| *name != "img");
@@ -116,7 +135,7 @@ fn a_kill_behind_any_step_leaves_a_consistent_store() {
             assert_holds(root.path(), &shelf, &expected);
             // And it goes on from there.
             publish(&shelf, "img", b"new").expect("published");
-            assert_eq!(shelf.get("img").expect("there").id, id_of(b"new"));
+            assert_eq!(get(&shelf, "img").expect("there").id, id_of(b"new"));
         }
     }
 }
@@ -135,7 +154,8 @@ fn die_behind(step: &str, root: &Path) {
     if part {
         std::process::abort();
     }
-    shelf.publish(received, INFO, &"img".parse().expect("a name"), Origin::default()).expect("published");
+    let hold = shelf.keep(received, INFO.into()).expect("stored");
+    shelf.reuse(&key("", "img"), hold.id(), Origin::default()).expect("published");
 }
 
 /// Runs one test of this binary by itself. Returns whether it was killed; if not, it passed.
@@ -169,16 +189,16 @@ fn a_failure_behind_any_step_is_undone_or_complete() {
             armed.store(true, std::sync::atomic::Ordering::Relaxed);
             let result = publish(&shelf, "img", b"new");
             armed.store(false, std::sync::atomic::Ordering::Relaxed);
-            if step == Step::Displaced && before.is_none() {
+            if matches!(step, Step::Retired | Step::Displaced) && before.is_none() {
                 assert!(result.is_ok());
                 continue;
             }
             assert_eq!(result.expect_err("it failed").kind(), ErrorKind::Exhausted);
             if matches!(step, Step::Data | Step::Meta | Step::Ref) {
                 assert_eq!(tree(root.path()).into_keys().collect::<Vec<_>>(), files, "{step:?}");
-                assert_eq!(shelf.get("img").map(|image| image.id), before.map(id_of), "{step:?}");
+                assert_eq!(get(&shelf, "img").map(|image| image.id), before.map(id_of), "{step:?}");
             } else {
-                assert_eq!(shelf.get("img").map(|image| image.id), Some(id_of(b"new")), "{step:?}");
+                assert_eq!(get(&shelf, "img").map(|image| image.id), Some(id_of(b"new")), "{step:?}");
             }
             publish(&shelf, "img", b"new").expect("published");
             drop(shelf);
@@ -234,9 +254,9 @@ fn what_was_planted_is_neither_followed_nor_touched() {
     assert_eq!(names(), before, "nothing of it was touched");
     assert!(shelf.findings().iter().all(|finding| !finding.removed));
     assert_eq!(shelf.findings().len(), 16, "{:#?}", shelf.findings());
-    assert_eq!(shelf.list().len(), 1);
+    assert_eq!(shelf.list(None).len(), 1);
     for name in ["evil", "evil:up", "evil:data", "planted:a", "planted:b", "planted:c", "planted:d", "file", "dir"] {
-        assert_eq!(shelf.get(name), None, "{name}");
+        assert_eq!(get(&shelf, name), None, "{name}");
     }
     assert_eq!(fs::read_to_string(&secret).expect("read"), "secret");
 
@@ -257,7 +277,7 @@ fn an_image_that_lost_its_record_is_replaced_by_the_next_pull() {
     fs::set_permissions(&image.path, fs::Permissions::from_mode(0o644)).expect("set");
     fs::write(&image.path, "rotten").expect("written");
     let shelf = open(root.path());
-    assert_eq!(shelf.get("img"), None, "of another size than recorded");
+    assert_eq!(get(&shelf, "img"), None, "of another size than recorded");
     assert!(image.path.exists(), "left for whoever wants to look");
     publish(&shelf, "img", b"good").expect("published");
     assert_holds(root.path(), &shelf, &[("img", b"good")]);
@@ -270,8 +290,8 @@ fn an_image_that_lost_its_file_is_pulled_again_with_all_its_names() {
     let image = publish(&shelf, "img", b"good").expect("published");
     publish(&shelf, "other", b"good").expect("published");
     fs::remove_file(&image.path).expect("removed");
-    let by_digest = format!("third@{}", image.id).parse().expect("a name");
-    assert_eq!(shelf.adopt(&by_digest).expect("looked"), None);
+    let by_digest = format!("third@{}", image.id);
+    assert_eq!(shelf.adopt(&key("", &by_digest)).expect("looked"), None);
     publish(&shelf, "img", b"good").expect("published");
     assert_holds(root.path(), &shelf, &[("img", b"good"), ("other", b"good")]);
 }
@@ -305,10 +325,10 @@ fn leases_keep_the_file_over_removal_and_restart() {
     assert!(shelf.lease(&image.id, "pod-1").expect("leased"));
     assert!(shelf.lease(&image.id, "pod-1").expect("leased again"));
     assert!(shelf.lease(&image.id, "pod-2").expect("leased"));
-    shelf.remove("img").expect("removed");
-    assert_eq!(shelf.get("img"), None);
-    assert_eq!(shelf.get(&image.id.to_string()), None);
-    assert!(shelf.list().is_empty());
+    shelf.remove("img", None).expect("removed");
+    assert_eq!(get(&shelf, "img"), None);
+    assert_eq!(get(&shelf, &image.id.to_string()), None);
+    assert!(shelf.list(None).is_empty());
     assert!(image.path.exists());
     drop(shelf);
 
@@ -324,7 +344,7 @@ fn leases_keep_the_file_over_removal_and_restart() {
     shelf.release("pod-2").expect("released");
     assert!(image.path.exists(), "it has a name again");
     shelf.release("pod-2").expect("released twice");
-    shelf.remove("again").expect("removed");
+    shelf.remove("again", None).expect("removed");
     assert_holds(root.path(), &shelf, &[]);
     assert!(!shelf.lease(&image.id, "pod-3").expect("no failure"), "it is gone");
 }
@@ -335,7 +355,7 @@ fn nothing_is_swept_while_a_lease_cannot_be_read() {
     let shelf = open(root.path());
     let image = publish(&shelf, "img", b"one").expect("published");
     shelf.lease(&image.id, "pod").expect("leased");
-    shelf.remove("img").expect("removed");
+    shelf.remove("img", None).expect("removed");
     drop(shelf);
     let lease = root.path().join("images/leases/pod.json");
     let sound = fs::read(&lease).expect("read");
@@ -355,7 +375,7 @@ fn a_displaced_image_goes_unless_it_is_leased() {
     let one = publish(&shelf, "img", b"one").expect("published");
     shelf.lease(&one.id, "pod").expect("leased");
     publish(&shelf, "img", b"two").expect("published");
-    assert!(one.path.exists() && shelf.get(&one.id.to_string()).is_none());
+    assert!(one.path.exists() && get(&shelf, &one.id.to_string()).is_none());
     publish(&shelf, "img", b"three").expect("published");
     shelf.release("pod").expect("released");
     assert_holds(root.path(), &shelf, &[("img", b"three")]);
@@ -370,7 +390,7 @@ fn every_way_of_asking_gives_the_same_image() {
     publish(&shelf, "example.com/a:v2", b"one").expect("published");
     publish(&shelf, &format!("b@sha256:{hex}"), b"one").expect("published");
     publish(&shelf, "other", b"two").expect("published");
-    let image = shelf.get("example.com/a").expect("there");
+    let image = get(&shelf, "example.com/a").expect("there");
     assert_eq!(image.repo_tags, ["example.com/a:latest", "example.com/a:v2"]);
     assert_eq!(image.repo_digests, [format!("b@sha256:{hex}"), format!("example.com/a@sha256:{hex}")]);
     assert!(image.size > 0);
@@ -385,7 +405,7 @@ fn every_way_of_asking_gives_the_same_image() {
         &format!("example.com/a:v7@sha256:{hex}"),
         &format!("b@sha256:{hex}"),
     ] {
-        assert_eq!(shelf.get(name).as_ref(), Some(&image), "{name}");
+        assert_eq!(get(&shelf, name).as_ref(), Some(&image), "{name}");
     }
     for name in [
         "example.com/a:v3",
@@ -400,12 +420,12 @@ fn every_way_of_asking_gives_the_same_image() {
         &format!("sha512:{}", "0".repeat(128)),
         &"0".repeat(64),
     ] {
-        assert_eq!(shelf.get(name), None, "{name}");
+        assert_eq!(get(&shelf, name), None, "{name}");
     }
     // By one tag, all names of the image go.
-    shelf.remove("example.com/a:v2").expect("removed");
+    shelf.remove("example.com/a:v2", None).expect("removed");
     assert_holds(root.path(), &shelf, &[("other", b"two")]);
-    shelf.remove("example.com/a:v2").expect("removed again");
+    shelf.remove("example.com/a:v2", None).expect("removed again");
 }
 
 #[test]
@@ -414,7 +434,7 @@ fn a_name_too_long_for_a_file_survives_a_restart() {
     let name = format!("example.com/{}:{}", "a/".repeat(120).trim_end_matches('/'), "t".repeat(128));
     publish(&open(root.path()), &name, b"one").expect("published");
     let shelf = open(root.path());
-    assert_eq!(shelf.get(&name).expect("there").repo_tags, [name]);
+    assert_eq!(get(&shelf, &name).expect("there").repo_tags, [name]);
     assert!(shelf.findings().is_empty());
 }
 

@@ -1,5 +1,6 @@
 //! What the store takes of its file system.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
@@ -23,21 +24,30 @@ pub struct FsUsage {
 
 pub(crate) fn usage(disk: &Disk) -> Result<FsUsage, DiskError> {
     let mut used_bytes = 0;
-    let mut inodes = 0;
-    for name in disk.data.names()? {
-        // A download may end in between.
-        if let Some(stat) = disk.data.stat(&name)?.filter(is_regular) {
-            used_bytes += allocated(&stat);
-            inodes += 1;
+    // A file that has two names for a moment is one.
+    let mut seen = BTreeSet::new();
+    for dir in [&disk.data, &disk.partial] {
+        for name in dir.names()? {
+            // A download may end in between.
+            let Some(stat) = dir.stat(&name)?.filter(is_regular) else { continue };
+            if seen.insert((stat.st_dev, stat.st_ino)) {
+                used_bytes += allocated(&stat);
+            }
         }
     }
-    Ok(FsUsage { mountpoint: mountpoint(&disk.root)?, used_bytes, inodes })
+    Ok(FsUsage { mountpoint: mountpoint(&disk.root)?, used_bytes, inodes: seen.len() as u64 })
 }
 
 /// Bytes that may still be written. `None` if the file system does not count them.
 pub(crate) fn free(disk: &Disk) -> Result<Option<u64>, DiskError> {
     let stat = nix::sys::statvfs::fstatvfs(disk.data.fd()).map_err(|cause| disk.data.failed("examine", "", cause))?;
     Ok((stat.blocks() > 0).then(|| stat.blocks_available() * stat.fragment_size()))
+}
+
+/// Bytes that are left free: so many, or a twentieth of a small file system.
+pub(crate) fn reserve(disk: &Disk, most: u64) -> u64 {
+    let whole = nix::sys::statvfs::fstatvfs(disk.data.fd()).map(|stat| stat.blocks() * stat.fragment_size());
+    most.min(whole.unwrap_or(0) / 20)
 }
 
 /// The kernel tells the mount of an open descriptor, and lists the mounts with their ids.

@@ -56,6 +56,12 @@ impl Origin {
         Self { kind: OriginKind::Mapping, name: name.to_owned() }
     }
 
+    /// What it may be called: a file also without its extension.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let stem = self.name.rsplit_once('.').map(|(stem, _)| stem).filter(|_| self.kind == OriginKind::File);
+        std::iter::once(self.name.as_str()).chain(stem)
+    }
+
     pub(crate) fn short(&self) -> String {
         match self.kind {
             OriginKind::Mapping => format!("mapping `{}`", printable(&self.name)),

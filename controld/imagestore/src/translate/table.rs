@@ -110,7 +110,7 @@ impl RuleTable {
 impl RuleConfig {
     fn is_for(&self, wanted: &Wanted<'_>) -> bool {
         self.handlers.as_ref().is_none_or(|handlers| handlers.contains(wanted.handler))
-            && wanted.configs.is_none_or(|configs| configs.contains(&self.origin.name))
+            && wanted.configs.is_none_or(|configs| self.origin.names().any(|name| configs.contains(name)))
     }
 
     /// What is left of a name for the rules of this configuration.

@@ -276,8 +276,10 @@ fn rules_may_be_for_some_handlers() {
     ]);
     let platform = Platform::linux("amd64");
     let only_b: BTreeSet<String> = ["b.yaml".to_owned()].into();
+    let without_extension: BTreeSet<String> = ["b".to_owned()].into();
     let none = BTreeSet::new();
     let cases = [
+        ("u", "vm-arm64", Some(&without_extension), "https://h/all"),
         ("u", "vm-arm64", None, "https://h/arm"),
         ("u", "virtlet", None, "https://h/all"),
         ("u", "vm-arm64", Some(&only_b), "https://h/all"),

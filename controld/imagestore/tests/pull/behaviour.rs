@@ -26,8 +26,8 @@ async fn a_pull_stores_what_the_server_has() {
     assert!(pulled.size >= image.len() as u64 && pulled.size < image.len() as u64 + 65_536, "{}", pulled.size);
     assert_eq!(pulled.path, bed.images().join("data").join(&hex));
     assert!(fs::read(&pulled.path).expect("read") == image);
-    assert_eq!(bed.store.get("img").as_ref(), Some(&pulled));
-    assert_eq!(bed.store.list(), [pulled]);
+    assert_eq!(bed.store.get("img", "").expect("a handler").as_ref(), Some(&pulled));
+    assert_eq!(bed.store.list("").expect("listed"), [pulled]);
     assert_eq!(names(&bed.images().join("links")), ["img:latest"]);
     assert_eq!(
         fs::read_link(bed.images().join("links/img:latest")).expect("a link").to_str(),
@@ -84,7 +84,7 @@ async fn a_name_without_a_rule_is_a_url() {
     bed.translate(&server.url("/"));
     let image = bed.store.pull("virtlet.cloud/img").await.expect("pulled");
     assert!(image.repo_tags.contains(&"virtlet.cloud/img:latest".to_owned()));
-    assert_eq!(bed.store.get("img"), None);
+    assert_eq!(bed.store.get("img", "").expect("a handler"), None);
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn a_digest_is_held_to() {
     bed.store.pull(&format!("other@sha256:{}", hex(&image))).await.expect("the same bytes");
     bed.store.pull(&hex(&image)).await.expect("by its id");
     assert_eq!(server.hits(), hits, "bytes that are here need no server");
-    let names = bed.store.get(&right).expect("there").repo_digests;
+    let names = bed.store.get(&right, "").expect("a handler").expect("there").repo_digests;
     assert_eq!(names, [right, format!("other@sha256:{}", hex(&image))]);
     let gone = bed.store.pull(&wrong).await.expect_err("an id says no place");
     assert_eq!(gone.kind(), ErrorKind::NotFound);
@@ -129,7 +129,7 @@ async fn a_sha512_digest_is_held_to_and_remembered() {
     let config = bed.config.clone();
     drop(bed.store);
     let store = Store::open(config).expect("opened again");
-    assert_eq!(store.get(&format!("sha512:{sum}")), Some(pulled.clone()));
+    assert_eq!(store.get(&format!("sha512:{sum}"), "").expect("a handler"), Some(pulled.clone()));
     assert_eq!(store.pull(&name).await.expect("here"), pulled);
     assert_eq!(server.hits(), hits);
 }
@@ -163,15 +163,15 @@ async fn removal_may_be_asked_for_often_and_at_once() {
     let removals: Vec<_> = (0..5)
         .map(|_| {
             let store = bed.store.clone();
-            tokio::spawn(async move { store.remove("img").await })
+            tokio::spawn(async move { store.remove("img", "").await })
         })
         .collect();
     for removal in removals {
         removal.await.expect("ran").expect("removed");
     }
     bed.assert_empty().await;
-    bed.store.remove("img").await.expect("fine if absent");
-    assert_eq!(bed.store.remove("No/../Name").await.expect_err("no name").kind(), ErrorKind::InvalidName);
+    bed.store.remove("img", "").await.expect("fine if absent");
+    assert_eq!(bed.store.remove("No/../Name", "").await.expect_err("no name").kind(), ErrorKind::InvalidName);
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ async fn pull_small(bed: &Bed) {
     let server = Server::plain(|call| call.ok(&disk(9, 4096)));
     bed.translate(&server.url("/small"));
     let image = bed.pull().await.expect("a small one still fits");
-    bed.store.remove(&image.id.to_string()).await.expect("removed");
+    bed.store.remove(&image.id.to_string(), "").await.expect("removed");
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_disk_without_room_for_records_is_told_and_leaves_nothing() {
     let config = bed.config.clone();
     drop(bed.store);
     let store = Store::open(config).expect("opened");
-    assert!(store.findings().is_empty() && store.get("img").is_some());
+    assert!(store.findings().is_empty() && store.get("img", "").expect("a handler").is_some());
 }
 
 #[tokio::test]

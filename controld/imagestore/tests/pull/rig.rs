@@ -231,7 +231,7 @@ impl Bed {
 
     /// Nothing is in the store, not even a part, once what runs in the background is done.
     pub(crate) async fn assert_empty(&self) {
-        assert!(self.store.list().is_empty());
+        assert!(self.store.list("").expect("listed").is_empty());
         for dir in ["links", "meta", "refs/_default"] {
             assert_eq!(names(&self.images().join(dir)), [""; 0], "{dir}");
         }

@@ -52,7 +52,8 @@ async fn two_hundred_pulls_are_one_download() {
         })
         .collect();
     eventually("half of it is there", || {
-        bed.store.pull_progress("img") == Some(Progress { bytes: HALF as u64, total: Some(2 * HALF as u64) })
+        let progress = bed.store.pull_progress("img", "");
+        progress.is_some_and(|Progress { bytes, total, .. }| (bytes, total) == (HALF as u64, Some(2 * HALF as u64)))
     })
     .await;
     assert_eq!(names(&bed.images().join("data")).len(), 1);
@@ -63,7 +64,7 @@ async fn two_hundred_pulls_are_one_download() {
     }
     assert!(images.iter().all(|image| *image == images[0]));
     assert_eq!(server.hits(), 1);
-    assert_eq!(bed.store.pull_progress("img"), None);
+    assert_eq!(bed.store.pull_progress("img", ""), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,8 +86,10 @@ async fn a_failure_goes_to_all_and_is_not_remembered() {
             tokio::spawn(async move { store.pull("img").await })
         })
         .collect();
-    eventually("it is under way", || bed.store.pull_progress("img").is_some_and(|progress| progress.total.is_some()))
-        .await;
+    eventually("it is under way", || {
+        bed.store.pull_progress("img", "").is_some_and(|progress| progress.total.is_some())
+    })
+    .await;
     gate.open();
     for pull in pulls {
         assert_eq!(pull.await.expect("ran").expect_err("broke off").kind(), ErrorKind::Server);
@@ -108,7 +111,7 @@ async fn a_download_ends_with_its_last_waiter() {
         tokio::spawn(async move { store.pull("img").await })
     };
     let (first, second) = (pull(), pull());
-    let under_way = || bed.store.pull_progress("img").is_some_and(|progress| progress.bytes == HALF as u64);
+    let under_way = || bed.store.pull_progress("img", "").is_some_and(|progress| progress.bytes == HALF as u64);
     eventually("it is under way", under_way).await;
     first.abort();
     assert!(first.await.expect_err("aborted").is_cancelled());
@@ -117,7 +120,7 @@ async fn a_download_ends_with_its_last_waiter() {
     second.abort();
     assert!(second.await.expect_err("aborted").is_cancelled());
     eventually("the server sees the end", || server.done.load(Ordering::Relaxed) == 1).await;
-    assert_eq!(bed.store.pull_progress("img"), None);
+    assert_eq!(bed.store.pull_progress("img", ""), None);
     bed.assert_empty().await;
     assert_eq!(server.hits(), 1);
 }
@@ -129,7 +132,7 @@ async fn a_new_pull_may_follow_on_one_that_was_given_up() {
     for _ in 0..20 {
         let store = bed.store.clone();
         let given_up = tokio::spawn(async move { store.pull("img").await });
-        eventually("it is under way", || bed.store.pull_progress("img").is_some()).await;
+        eventually("it is under way", || bed.store.pull_progress("img", "").is_some()).await;
         given_up.abort();
         let _ = given_up.await;
     }
@@ -158,6 +161,6 @@ async fn no_more_downloads_at_a_time_than_allowed() {
         pull.await.expect("ran").expect("pulled");
     }
     assert_eq!(server.hits(), 5);
-    assert_eq!(bed.store.list().len(), 1, "the same bytes under five names");
-    assert_eq!(bed.store.list()[0].repo_tags.len(), 5);
+    assert_eq!(bed.store.list("").expect("listed").len(), 1, "the same bytes under five names");
+    assert_eq!(bed.store.list("").expect("listed")[0].repo_tags.len(), 5);
 }

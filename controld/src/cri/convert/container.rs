@@ -77,14 +77,14 @@ fn mount(mount: cri::Mount) -> Result<Mount> {
     })
 }
 
-/// A container as a list shows it.
+/// A container as a list shows it. `default_handler` is that of images of containers which do not say.
 #[must_use]
-pub fn container_entry(container: &Container) -> cri::Container {
+pub fn container_entry(container: &Container, default_handler: &str) -> cri::Container {
     cri::Container {
         id: container.id.to_string(),
         pod_sandbox_id: container.sandbox.to_string(),
         metadata: Some(metadata(&container.config)),
-        image: Some(image(container)),
+        image: Some(image(container, default_handler)),
         image_ref: container.image_id.clone(),
         state: state(container.state).into(),
         created_at: container.created_at,
@@ -94,12 +94,14 @@ pub fn container_entry(container: &Container) -> cri::Container {
     }
 }
 
-/// A container as its status shows it. `repo_digest` is how a registry would name its image.
+/// A container as its status shows it. `repo_digest` is how a registry would name its image; `default_handler` as in
+/// [`container_entry`].
 #[must_use]
 pub fn container_status(
     container: &Container,
     sandbox: &SandboxConfig,
     repo_digest: Option<&str>,
+    default_handler: &str,
 ) -> cri::ContainerStatus {
     let config = &container.config;
     let ended = |pick: fn(&Exit) -> i64| container.exit.as_ref().map(pick).unwrap_or_default();
@@ -121,7 +123,7 @@ pub fn container_status(
         started_at: container.started_at,
         finished_at: ended(|exit| exit.finished_at),
         exit_code: container.exit.as_ref().map(|exit| exit.code).unwrap_or_default(),
-        image: Some(image(container)),
+        image: Some(image(container, default_handler)),
         image_ref: repo_digest.unwrap_or(&container.image_id).to_owned(),
         reason: container.exit.as_ref().map(|exit| exit.reason.as_str().to_owned()).unwrap_or_default(),
         message: container.exit.as_ref().map(|exit| exit.message.clone()).unwrap_or_default(),
@@ -147,12 +149,17 @@ pub fn matches_container(filter: Option<&cri::ContainerFilter>, container: &Cont
     })
 }
 
-/// kubelet finds an image in use by its id and handler: the handler here is that of the image in the store, which knows
-/// one variant of each so far.
-fn image(container: &Container) -> cri::ImageSpec {
+/// kubelet finds an image in use by its id and handler: the handler here is that of the image in the store.
+fn image(container: &Container, default_handler: &str) -> cri::ImageSpec {
     let config = &container.config;
     let shown = if config.user_image.is_empty() { &config.image } else { &config.user_image };
-    cri::ImageSpec { image: shown.clone(), user_specified_image: config.user_image.clone(), ..Default::default() }
+    let handler = if container.image_handler.is_empty() { default_handler } else { &container.image_handler };
+    cri::ImageSpec {
+        image: shown.clone(),
+        user_specified_image: config.user_image.clone(),
+        runtime_handler: handler.to_owned(),
+        ..Default::default()
+    }
 }
 
 fn echo_mount(mount: &Mount) -> cri::Mount {

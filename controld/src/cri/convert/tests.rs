@@ -57,6 +57,7 @@ fn container() -> Container {
         sandbox: sandbox().id,
         config: container_config(container_request()).expect("valid"),
         image_id: "sha256:00".into(),
+        image_handler: "vm-arm64".into(),
         machine: Machine {
             domain: "virtlet-x".into(),
             vcpus: 1,
@@ -224,11 +225,11 @@ fn a_container_that_ended_says_when_and_how() {
     let sandbox = SandboxConfig { log_directory: "/var/log/pods/p".into(), ..sandbox().config };
     let mut config = container.clone();
     config.config.log_path = "main/1.log".into();
-    let status = container_status(&config, &sandbox, Some("x/y@sha256:00"));
+    let status = container_status(&config, &sandbox, Some("x/y@sha256:00"), "vm");
     assert_eq!((status.exit_code, status.reason.as_str(), status.finished_at), (137, "Error", 3));
     assert_eq!(status.log_path, "/var/log/pods/p/main/1.log");
     assert_eq!(status.image.expect("image").image, "x/y", "as the user wrote it");
     assert_eq!((status.image_ref.as_str(), status.image_id.as_str()), ("x/y@sha256:00", "sha256:00"));
     assert_eq!(status.mounts.len(), 1, "mounts are echoed");
-    assert_eq!(container_status(&container, &sandbox, None).log_path, "", "no log path, no log");
+    assert_eq!(container_status(&container, &sandbox, None, "vm").log_path, "", "no log path, no log");
 }

@@ -14,7 +14,7 @@ use crate::name::printable;
 use crate::provider::{HashAlg, ImageHash, Platform};
 
 /// Layers of an image.
-const MAX_LAYERS: usize = 128;
+pub(super) const MAX_LAYERS: usize = 128;
 
 /// Media types of indices and manifests that are asked for.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \

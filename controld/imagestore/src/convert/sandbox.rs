@@ -1,0 +1,217 @@
+//! Runs a program that can reach nothing but its standard input and output.
+//!
+//! A thread of its own restricts itself with Landlock, starts the program, waits for it and ends, so that the daemon's
+//! other threads keep their rights and the program dies with this one (and so with the daemon). Between fork and exec
+//! the program also gets ([`sys`]): namespaces of its own for users and networks, which takes all capabilities and all
+//! links; limits on time, memory, open files and what it writes; and a filter that refuses sockets, signals, new
+//! namespaces, tracing, and changes of metadata, which Landlock does not know.
+//!
+//! It may read libraries, and itself. Both ends are files that are open already; it opens them by `/proc/self/fd`.
+
+mod filter;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::ConvertLimits;
+use crate::error::{ErrorKind, in_seconds, of_io};
+
+/// Newest rules that are asked for; older kernels have fewer.
+const RULES: ABI = ABI::V6;
+/// Where libraries are; those that a system does not have are left out.
+const LIBRARIES: [&str; 5] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
+const LOADER_CACHE: &str = "/etc/ld.so.cache";
+/// How much of what a program says is kept.
+const MESSAGE: usize = 4096;
+/// How long a program that was killed may take to be gone.
+const KILL_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What to run.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) program: PathBuf,
+    pub(super) arguments: Vec<String>,
+    pub(super) input: File,
+    pub(super) output: File,
+    pub(super) limits: ConvertLimits,
+}
+
+/// Why a program could not be run, or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// No thread, no runtime.
+    #[error("failed to prepare a sandbox")]
+    Prepare(#[source] io::Error),
+    /// The kernel does not take the rules.
+    #[error("failed to restrict a sandbox with Landlock")]
+    Landlock(#[from] RulesetError),
+    /// The kernel has no Landlock.
+    #[error("this kernel has no Landlock, so no sandbox; take the formats out of `images.convert`")]
+    NoLandlock,
+    /// No filter for this machine.
+    #[error("failed to make a filter of system calls")]
+    Filter(#[source] seccompiler::BackendError),
+    /// It could not be started.
+    #[error("failed to start `{}` in a sandbox", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// It ended with a failure.
+    #[error("`{}` failed ({status}): {}", program.display(), message.escape_debug())]
+    Failed {
+        /// The program.
+        program: PathBuf,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it said.
+        message: String,
+    },
+    /// It took too long.
+    #[error("`{}` took longer than {}", program.display(), in_seconds(*.deadline))]
+    Deadline {
+        /// The program.
+        program: PathBuf,
+        /// How long it was given.
+        deadline: Duration,
+    },
+    /// The thread ended without a word.
+    #[error("the thread of a sandbox ended early")]
+    Lost,
+}
+
+impl SandboxError {
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Prepare(error) => of_io(error),
+            Self::Deadline { .. } => ErrorKind::Deadline,
+            // What it stumbles over is the image.
+            Self::Failed { .. } => ErrorKind::Refused,
+            Self::Landlock(_) | Self::NoLandlock | Self::Filter(_) | Self::Start { .. } | Self::Lost => {
+                ErrorKind::Internal
+            }
+        }
+    }
+}
+
+/// Runs the job to its end. Dropping the future kills the program.
+pub(super) async fn run(job: Job) -> Result<(), SandboxError> {
+    let (done, outcome) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("image-convert".into());
+    thread.spawn(move || on_own_thread(&job, done)).map_err(SandboxError::Prepare)?;
+    outcome.await.unwrap_or(Err(SandboxError::Lost))
+}
+
+/// Body of the thread.
+fn on_own_thread(job: &Job, mut done: oneshot::Sender<Result<(), SandboxError>>) {
+    // Before the restrictions, which it would stumble over.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = match runtime {
+        Ok(runtime) => runtime.block_on(async {
+            tokio::select! {
+                outcome = confined(job) => Some(outcome),
+                // Nobody waits any more; what was started is killed when it is dropped.
+                () = done.closed() => None,
+            }
+        }),
+        Err(error) => Some(Err(SandboxError::Prepare(error))),
+    };
+    if let Some(outcome) = outcome {
+        // Somebody who has just gone does not miss it.
+        let _ = done.send(outcome);
+    }
+}
+
+async fn confined(job: &Job) -> Result<(), SandboxError> {
+    let Job { program, limits, .. } = job;
+    let filter = filter::program().map_err(SandboxError::Filter)?;
+    let stdin = job.input.try_clone().map_err(SandboxError::Prepare)?;
+    let stdout = job.output.try_clone().map_err(SandboxError::Prepare)?;
+    let mut command = Command::new(program);
+    command
+        .args(&job.arguments)
+        .env_clear()
+        .current_dir("/")
+        .stdin(stdin)
+        .stdout(stdout)
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    sys::confine(&mut command, *limits, filter);
+    restrict(job)?;
+    let start = |cause| SandboxError::Start { program: program.clone(), cause };
+    let mut child = command.spawn().map_err(start)?;
+    let stderr = child.stderr.take();
+    let ended = async {
+        let message = first_words(stderr).await;
+        (child.wait().await, message)
+    };
+    let ended = timeout(limits.time, ended).await;
+    let Ok((status, message)) = ended else {
+        // Also waits for it, so that what it writes to is nobody's but ours again.
+        let killed = timeout(KILL_DEADLINE, child.kill()).await;
+        killed.map_err(|_| SandboxError::Lost)?.map_err(start)?;
+        return Err(SandboxError::Deadline { program: program.clone(), deadline: limits.time });
+    };
+    let status = status.map_err(start)?;
+    if status.success() { Ok(()) } else { Err(SandboxError::Failed { program: program.clone(), status, message }) }
+}
+
+/// The beginning of all that is said, to its end.
+async fn first_words(said: Option<impl AsyncRead + Unpin>) -> String {
+    let Some(mut said) = said else { return String::new() };
+    let mut kept = Vec::new();
+    let mut room = [0; MESSAGE];
+    // A pipe that fails is at its end.
+    while let Ok(more @ 1..) = said.read(&mut room).await {
+        let left = MESSAGE - kept.len();
+        kept.extend_from_slice(&room[..more.min(left)]);
+    }
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}
+
+/// Restricts the calling thread, and what it starts, to what the job needs.
+fn restrict(job: &Job) -> Result<(), SandboxError> {
+    let read = AccessFs::ReadFile;
+    let rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(RULES))?
+        .handle_access(AccessNet::from_all(RULES))?
+        .scope(Scope::from_all(RULES))?
+        .create()?;
+    let mut rules = allow(rules, &job.program, read | AccessFs::Execute)?;
+    for directory in LIBRARIES {
+        rules = allow(rules, Path::new(directory), read | AccessFs::ReadDir | AccessFs::Execute)?;
+    }
+    let rules = allow(rules, Path::new(LOADER_CACHE), read.into())?
+        .add_rule(PathBeneath::new(&job.input, read))?
+        .add_rule(PathBeneath::new(&job.output, read | AccessFs::WriteFile | AccessFs::Truncate))?;
+    match rules.restrict_self()?.ruleset {
+        RulesetStatus::NotEnforced => Err(SandboxError::NoLandlock),
+        RulesetStatus::PartiallyEnforced | RulesetStatus::FullyEnforced => Ok(()),
+    }
+}
+
+/// What is not there needs no rule.
+fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, SandboxError> {
+    match PathFd::new(path) {
+        Ok(path) => Ok(rules.add_rule(PathBeneath::new(path, access))?),
+        Err(_) => Ok(rules),
+    }
+}

@@ -1,0 +1,221 @@
+//! Why an image was not pulled.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::task::JoinError;
+
+use crate::error::{ErrorKind, of_io};
+use crate::inspect::{DiskFormat, Refusal};
+use crate::intake::IntakeError;
+use crate::name::{Digest, ImageId, ImageRef, NameError};
+use crate::net::FetchError;
+use crate::provider::ProviderError;
+use crate::shelf::DiskError;
+use crate::translate::TranslateError;
+
+/// Why an image was not pulled.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// The name is none.
+    #[error("`{name}` is no image name")]
+    Name {
+        /// The caller's text.
+        name: String,
+        /// Why not.
+        #[source]
+        cause: NameError,
+    },
+    /// An id or a bare digest says where nothing is.
+    #[error("image `{digest}` is not in the store, and an id does not say where to pull it from; use its name")]
+    OnlyDigest {
+        /// The digest.
+        digest: String,
+    },
+    /// The name has no URL.
+    #[error("failed to translate image `{image}`")]
+    Translate {
+        /// The image.
+        image: ImageRef,
+        /// Why.
+        #[source]
+        cause: TranslateError,
+    },
+    /// The download failed.
+    #[error("failed to pull image `{image}` from `{url}` ({by})")]
+    Download {
+        /// The image.
+        image: ImageRef,
+        /// Where from, without credentials.
+        url: String,
+        /// The rule that said so.
+        by: String,
+        /// Why. Shared with whoever waited for the same download.
+        #[source]
+        cause: Arc<DownloadError>,
+    },
+    /// The store failed.
+    #[error("failed to store image `{image}`")]
+    Store {
+        /// The image.
+        image: ImageRef,
+        /// Why.
+        #[source]
+        cause: DiskError,
+    },
+    /// There is no such handler.
+    #[error("unknown runtime handler `{handler}`; this node has {}", known.join(", "))]
+    Handler {
+        /// The caller's text.
+        handler: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// Not here, and nobody may be asked.
+    #[error("image `{image}` is not in the store, and the store is offline; turn `offline` off, or pull it elsewhere")]
+    Offline {
+        /// The image.
+        image: ImageRef,
+    },
+    /// A thread or task panicked.
+    #[error("pull of image `{image}` ended early")]
+    Lost {
+        /// The image.
+        image: ImageRef,
+        /// How, if that is known.
+        #[source]
+        cause: Option<JoinError>,
+    },
+}
+
+/// Why a download failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DownloadError {
+    /// The server or the way to it.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// Who was to know where it is.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// Our disk.
+    #[error(transparent)]
+    Intake(#[from] IntakeError),
+    /// The image.
+    #[error("image refused")]
+    Refused(#[from] Refusal),
+    /// Reading it back for the last verdict.
+    #[error("failed to read the image back")]
+    Reread(#[source] io::Error),
+    /// Nothing came that was asked for without conditions.
+    #[error("server says that nothing changed, though it was not asked")]
+    Unchanged,
+    /// Other bytes each time.
+    #[error("server had another file each time the download was to go on; try again when it is left alone")]
+    Changing,
+    /// More or fewer bytes than were promised.
+    #[error("file on the server has {got} bytes, and must have {wanted}")]
+    Length {
+        /// As was promised.
+        wanted: u64,
+        /// As it came.
+        got: u64,
+    },
+    /// The handler does not take it.
+    #[error("image is {format}, which the runtime handler does not take")]
+    Format {
+        /// What it is.
+        format: DiskFormat,
+    },
+    /// The handler may not have it from there.
+    #[error("provider `{provider}` is not one of those that the runtime handler may be served by")]
+    NotServed {
+        /// The provider.
+        provider: String,
+    },
+    /// It went as soon as it was there.
+    #[error("image was removed while it was pulled")]
+    Gone,
+    /// Nobody could tell a whole image from a part of one.
+    #[error("server gives no length, so a part would look like the whole; let it send one, or pull by digest")]
+    Undelimited,
+    /// Too large a file.
+    #[error("image has more than the {limit} bytes that are allowed")]
+    TooLarge {
+        /// The limit.
+        limit: u64,
+    },
+    /// It would not fit.
+    #[error("image needs {needed} bytes, and the store's disk has {free} left")]
+    NoSpace {
+        /// What was announced.
+        needed: u64,
+        /// What is left.
+        free: u64,
+    },
+    /// The store.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A thread panicked.
+    #[error("a thread of the download ended early")]
+    Lost(#[from] JoinError),
+    /// A task ended without a word.
+    #[error("download ended early")]
+    Ended,
+}
+
+impl PullError {
+    /// The class of the failure.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Name { .. } | Self::Handler { .. } => ErrorKind::InvalidName,
+            Self::Offline { .. } => ErrorKind::Server,
+            Self::OnlyDigest { .. } => ErrorKind::NotFound,
+            Self::Translate { cause, .. } => match cause {
+                TranslateError::Untranslated { .. } | TranslateError::Platform { .. } => ErrorKind::NotFound,
+                TranslateError::Property { .. } => ErrorKind::InvalidName,
+                TranslateError::Url { .. } => ErrorKind::InvalidName,
+                TranslateError::Rules(_) => ErrorKind::Internal,
+            },
+            Self::Download { cause, .. } => cause.kind(),
+            Self::Store { cause, .. } => cause.kind(),
+            Self::Lost { .. } => ErrorKind::Internal,
+        }
+    }
+}
+
+impl PullError {
+    /// How many bytes must be free for another attempt, if it failed for want of room. 0 if that is not known.
+    pub(crate) fn wants_room(&self) -> Option<u64> {
+        let Self::Download { cause, .. } = self else { return None };
+        match &**cause {
+            DownloadError::NoSpace { needed, .. } => Some(*needed),
+            DownloadError::Intake(_) | DownloadError::Disk(_) if cause.kind() == ErrorKind::Exhausted => Some(0),
+            _ => None,
+        }
+    }
+}
+
+impl DownloadError {
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Fetch(error) => error.kind(),
+            Self::Provider(error) => error.kind(),
+            Self::Intake(error) => error.kind(),
+            Self::Disk(error) => error.kind(),
+            Self::Reread(error) => of_io(error),
+            Self::Refused(_) | Self::Format { .. } => ErrorKind::Refused,
+            Self::NotServed { .. } => ErrorKind::Denied,
+            Self::Undelimited | Self::Unchanged | Self::Changing => ErrorKind::Server,
+            Self::TooLarge { .. } | Self::NoSpace { .. } => ErrorKind::Exhausted,
+            Self::Length { .. } => ErrorKind::DigestMismatch,
+            Self::Gone | Self::Lost(_) | Self::Ended => ErrorKind::Internal,
+        }
+    }
+}
+
+/// Names that cannot be pulled, as an error.
+pub(crate) fn only_digest(id: Option<ImageId>, digest: Option<Digest>) -> PullError {
+    let digest = id.map(|id| id.to_string()).or_else(|| digest.map(|digest| digest.to_string()));
+    PullError::OnlyDigest { digest: digest.unwrap_or_default() }
+}

@@ -1,0 +1,126 @@
+//! Bytes of a download in their order, over as many connections as it takes.
+//!
+//! A connection that breaks is replaced by one that goes on at the same byte, if the source can tell that it still has
+//! the same file. That is tried again as long as bytes come in between, [`BREAKS`] times in a row otherwise.
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::intake::Block;
+use crate::net::{Artifact, Ask, Body, FetchError, Opened, Resume};
+use crate::provider::ProviderError;
+
+use super::Puller;
+use super::download::Job;
+use super::error::DownloadError;
+use super::progress::Meter;
+
+/// So often a connection may break in a row without anything to show for it.
+const BREAKS: usize = 5;
+/// Bytes that are something to show.
+const STRETCH: u64 = 1 << 20;
+
+/// The way to the bytes of a job.
+pub(super) struct Way {
+    job: Arc<Job>,
+    puller: Arc<Puller>,
+    /// Of the connection that was opened last.
+    _leave: Option<OwnedSemaphorePermit>,
+}
+
+impl Way {
+    pub(super) fn new(job: &Arc<Job>, puller: &Arc<Puller>) -> Self {
+        Self { job: job.clone(), puller: puller.clone(), _leave: None }
+    }
+
+    pub(super) async fn open(&mut self, ask: &Ask) -> Result<Opened, ProviderError> {
+        let Job { provider, remote, .. } = &*self.job;
+        if self._leave.is_none() {
+            self._leave = self.puller.hosts.enter(&remote.source).await;
+        }
+        provider.open(remote, ask).await
+    }
+}
+
+/// The bytes.
+pub(super) struct Feed {
+    way: Way,
+    body: Box<dyn Body>,
+    resume: Option<Resume>,
+    strong: bool,
+    limit: u64,
+    at: u64,
+    ended: bool,
+    breaks: usize,
+    /// Where the last break was.
+    broke_at: u64,
+}
+
+impl Feed {
+    /// The bytes of an artifact, and those that are missing if it breaks off and is `resumable`.
+    pub(super) fn new(way: Way, artifact: Artifact, resumable: bool, limit: u64) -> Self {
+        let Artifact { length, from, body, validators, resumable: strong, .. } = artifact;
+        let resume = Resume { at: 0, etag: validators.etag.filter(|_| strong), total: length };
+        let resume = resumable.then_some(resume);
+        Self { way, body, resume, strong, limit, at: from, ended: false, breaks: 0, broke_at: from }
+    }
+
+    /// Where the next byte is.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether the source has a strong validator.
+    pub(super) fn is_strong(&self) -> bool {
+        self.strong
+    }
+
+    /// Fills a block, unless the end comes before it is full.
+    pub(super) async fn fill(&mut self, block: &mut Block, meter: &mut Meter) -> Result<(), DownloadError> {
+        while !block.is_full() && !self.ended {
+            match self.body.read(block.room()).await {
+                Ok(0) => self.ended = true,
+                Ok(count) => {
+                    block.advance(count);
+                    self.at += count as u64;
+                    if self.at > self.limit {
+                        return Err(DownloadError::TooLarge { limit: self.limit });
+                    }
+                    meter.note(self.at);
+                }
+                Err(error) => self.go_on(error).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces a connection that broke.
+    async fn go_on(&mut self, error: FetchError) -> Result<(), DownloadError> {
+        let Some(resume) = self.resume.clone().filter(|_| may_pass(&error)) else { return Err(error.into()) };
+        self.breaks = if self.at - self.broke_at >= STRETCH { 1 } else { self.breaks + 1 };
+        self.broke_at = self.at;
+        if self.breaks > BREAKS || self.at == 0 {
+            return Err(error.into());
+        }
+        tracing::info!(from = self.way.job.remote.shown, at = self.at, %error, "connection broke, going on");
+        let ask = Ask { known: None, from: Some(Resume { at: self.at, ..resume }), until: None };
+        match self.way.open(&ask).await? {
+            Opened::Artifact(artifact) if artifact.from == self.at => {
+                self.body = artifact.body;
+                Ok(())
+            }
+            Opened::Artifact(_) => Err(DownloadError::Changing),
+            Opened::Unchanged => Err(DownloadError::Unchanged),
+        }
+    }
+}
+
+/// Whether it may go better the next time. Silence was waited for long enough.
+fn may_pass(error: &FetchError) -> bool {
+    matches!(error, FetchError::Interrupted { .. } | FetchError::Protocol(_))
+}

@@ -1,0 +1,243 @@
+//! Taking names away, and what nobody needs any more.
+//!
+//! Images go in two steps: out of memory and renamed to `data/.gc-<hex>` in one, unlinked in the other. Between the two
+//! a pull that wants these very bytes takes them back; nobody waits while a large file is unlinked, as [`Shelf::gc`]
+//! lets go of the lock in between.
+//!
+//! Nothing is removed for want of a lease while there is a lease that cannot be read. What is live never goes, however
+//! little room is left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::disk::{is_regular, is_sound};
+use super::index::Entry;
+use super::links::{link_name, record_name};
+use super::record::{ImageRecord, parse};
+use super::{DiskError, Handler, Key, Partials, Shelf, Step, allocated, free, meta_name, reserve};
+use crate::name::ImageId;
+
+/// Start of the names of images on their way out.
+pub(super) const RETIRED: &str = ".gc-";
+
+/// What a collection takes beside that which nobody can want any more: images that nothing needs, and partial downloads
+/// that are too old or too many.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GcOptions {
+    /// Also all broken-off downloads that nobody works on.
+    pub partials: bool,
+    /// Also the names of handlers that are configured no more.
+    pub orphan_handlers: bool,
+    /// Also what was found broken and put aside.
+    pub quarantine: bool,
+}
+
+/// How much of one kind went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Gone {
+    /// How many.
+    pub count: u64,
+    /// Bytes that they took.
+    pub bytes: u64,
+}
+
+/// What a collection did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GcReport {
+    /// Broken-off downloads.
+    pub partials: Gone,
+    /// Images.
+    pub images: Gone,
+    /// Broken images.
+    pub quarantine: Gone,
+    /// Names of handlers that are configured no more.
+    pub names: u64,
+    /// Whether images were kept because a lease cannot be read. The findings of the start say which.
+    pub kept_back: bool,
+}
+
+impl Gone {
+    pub(super) fn add(&mut self, bytes: u64) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl GcReport {
+    /// Bytes that went in all.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.partials.bytes + self.images.bytes + self.quarantine.bytes
+    }
+}
+
+impl Shelf {
+    /// Takes names from the images that `text` means: all names of all handlers, or those of one handler. A file stays
+    /// while something needs it.
+    pub(crate) fn remove(&self, text: &str, handler: Option<&Handler>) -> Result<(), DiskError> {
+        let _changing = self.lock();
+        let (ids, names) = {
+            let index = self.read();
+            let ids: BTreeSet<ImageId> = match handler {
+                Some(handler) => index.resolve_kept(text, handler).cloned().into_iter().collect(),
+                None => index.resolve_everywhere(text),
+            };
+            let of_ids = ids.iter().filter_map(|id| index.images.get(id)).flat_map(|entry| entry.names.keys());
+            let names: Vec<Key> =
+                of_ids.filter(|key| handler.is_none_or(|only| key.handler == *only)).cloned().collect();
+            (ids, names)
+        };
+        self.unbind(&names)?;
+        ids.iter().try_for_each(|id| self.drop_unused(id))
+    }
+
+    /// Takes names away, for whoever has the lock of changes.
+    pub(super) fn unbind(&self, names: &[Key]) -> Result<(), DiskError> {
+        let handlers: BTreeSet<&Handler> = names.iter().map(|key| &key.handler).collect();
+        for key in names {
+            let bindings = self.disk.bindings(&key.handler)?;
+            bindings.links.remove(&link_name(&key.image))?;
+            self.write().unbind(key);
+            (self.after)(Step::Unlinked)?;
+            bindings.refs.remove(&record_name(&key.image))?;
+        }
+        handlers.into_iter().try_for_each(|handler| self.disk.bindings(handler)?.links.sync())
+    }
+
+    /// Removes an image that nothing needs any more, and then what it stood on. For whoever has the lock of changes.
+    pub(super) fn drop_unused(&self, id: &ImageId) -> Result<(), DiskError> {
+        let mut next = Some(id.clone());
+        while let Some(id) = next.take().filter(|id| self.leases_known && self.read().is_unused(id)) {
+            if let Some(entry) = self.retire(&id)? {
+                self.bury(&id)?;
+                next = entry.parent().cloned();
+            }
+        }
+        Ok(())
+    }
+
+    /// The first step out.
+    fn retire(&self, id: &ImageId) -> Result<Option<Entry>, DiskError> {
+        let Some(entry) = self.write().images.remove(id) else { return Ok(None) };
+        self.verified().remove(id);
+        let data = &self.disk.data;
+        match data.rename(id.hex(), &retired(id)) {
+            Err(DiskError::Os { cause: nix::errno::Errno::ENOENT, .. }) => {}
+            renamed => renamed?,
+        }
+        (self.after)(Step::Retired)?;
+        tracing::info!(image = %id, "image removed");
+        Ok(Some(entry))
+    }
+
+    /// The second one, unless it was taken back.
+    fn bury(&self, id: &ImageId) -> Result<(), DiskError> {
+        self.disk.data.remove(&retired(id))?;
+        if self.read().images.contains_key(id) {
+            return Ok(());
+        }
+        self.disk.meta.remove(&meta_name(id))
+    }
+
+    /// Takes back an image that is on its way out.
+    pub(super) fn bring_back(&self, id: &ImageId) -> Result<(), DiskError> {
+        let _changing = self.lock();
+        let data = &self.disk.data;
+        if self.read().images.contains_key(id) {
+            return Ok(());
+        }
+        let Some(stat) = data.stat(&retired(id))?.filter(is_sound) else { return Ok(()) };
+        let record = self.disk.meta.read_record(&meta_name(id))?.and_then(|text| parse::<ImageRecord>(&text));
+        let record = record.filter(|record| u64::try_from(stat.st_size) == Ok(record.size));
+        if let Some(record) = record.filter(|_| matches!(data.stat(id.hex()), Ok(None))) {
+            data.rename(&retired(id), id.hex())?;
+            let entry = Entry { record, allocated: allocated(&stat), names: BTreeMap::new() };
+            self.write().images.insert(id.clone(), entry);
+        }
+        Ok(())
+    }
+
+    /// Removes what nobody needs.
+    pub(crate) fn gc(&self, options: GcOptions) -> Result<GcReport, DiskError> {
+        self.collect(options, &|| Ok(false))
+    }
+
+    /// Makes room for so many bytes, and for the reserve of the file system: broken-off downloads go first, then images
+    /// that nothing needs. Whether there is room now.
+    pub(crate) fn make_room(&self, bytes: u64) -> Result<bool, DiskError> {
+        let enough = || {
+            Ok(free(&self.disk)?
+                .is_none_or(|free| free >= bytes.saturating_add(reserve(&self.disk, self.keep.reserve))))
+        };
+        if enough()? {
+            return Ok(true);
+        }
+        let options = GcOptions { partials: true, ..GcOptions::default() };
+        let report = self.collect(options, &enough)?;
+        tracing::info!(bytes = report.bytes(), "room made in the image store");
+        enough()
+    }
+
+    fn collect(&self, options: GcOptions, enough: &dyn Fn() -> Result<bool, DiskError>) -> Result<GcReport, DiskError> {
+        let mut report = GcReport { kept_back: !self.leases_known, ..GcReport::default() };
+        if options.orphan_handlers {
+            report.names = self.drop_orphans()?;
+        }
+        let partials = Partials::new(&self.disk);
+        let (ttl, quota) = (self.keep.partial_ttl, if options.partials { 0 } else { self.keep.partial_quota });
+        (report.partials.count, report.partials.bytes) = partials.expire(ttl, quota)?;
+        if options.quarantine {
+            report.quarantine = self.empty_quarantine()?;
+        }
+        if enough()? {
+            return Ok(report);
+        }
+        let unused = if self.leases_known { self.read().unused() } else { Vec::new() };
+        for id in unused {
+            let going = {
+                let _changing = self.lock();
+                // Somebody may have come to need it since.
+                if self.read().is_unused(&id) { self.retire(&id)? } else { None }
+            };
+            let Some(entry) = going else { continue };
+            let _changing = self.lock();
+            self.bury(&id)?;
+            report.images.add(entry.allocated);
+            if enough()? {
+                break;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Removes broken images for good.
+    fn empty_quarantine(&self) -> Result<Gone, DiskError> {
+        let dir = &self.disk.quarantine;
+        let mut gone = Gone::default();
+        for name in dir.names()? {
+            let Some(stat) = dir.stat(&name)?.filter(is_regular) else { continue };
+            dir.remove(&name)?;
+            if ImageId::from_hex(&name).is_some() {
+                gone.add(allocated(&stat));
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Takes the names of handlers away that are configured no more.
+    fn drop_orphans(&self) -> Result<u64, DiskError> {
+        let _changing = self.lock();
+        let (names, ids): (Vec<Key>, BTreeSet<ImageId>) = {
+            let index = self.read();
+            let orphans = || index.refs.iter().filter(|(key, _)| !index.known.platforms.contains_key(&key.handler));
+            (orphans().map(|(key, _)| key.clone()).collect(), orphans().map(|(_, bound)| bound.id.clone()).collect())
+        };
+        self.unbind(&names)?;
+        ids.iter().try_for_each(|id| self.drop_unused(id))?;
+        Ok(names.len() as u64)
+    }
+}
+
+/// The name of an image on its way out.
+pub(super) fn retired(id: &ImageId) -> String {
+    format!("{RETIRED}{}", id.hex())
+}

@@ -1,0 +1,155 @@
+//! The store's types and the service's messages.
+
+use imagestore::net::Auth;
+use imagestore::provider::Revision;
+use imagestore::{Details, Found, GcReport, Gone, Progress, ProviderInfo, PullRequest, Verdict, Verified};
+use proto::images as wire;
+
+/// What a caller wants to pull. `None` if it speaks of a mode that is none.
+pub(super) fn pull_request(request: wire::PullWithProgressRequest) -> Option<PullRequest> {
+    let wire::Auth { username, password, bearer_token } = request.auth.unwrap_or_default();
+    let auth = match (bearer_token.is_empty(), username.is_empty() && password.is_empty()) {
+        (false, _) => Some(Auth::Bearer(bearer_token)),
+        (true, false) => Some(Auth::Basic { user: username, password }),
+        (true, true) => None,
+    };
+    let offline = match wire::Offline::try_from(request.offline).ok()? {
+        wire::Offline::Unspecified => None,
+        wire::Offline::Never => Some(imagestore::Offline::Never),
+        wire::Offline::Auto => Some(imagestore::Offline::Auto),
+        wire::Offline::Always => Some(imagestore::Offline::Always),
+    };
+    Some(PullRequest {
+        name: request.name,
+        handler: request.handler,
+        auth,
+        force: request.force,
+        provider: Some(request.provider).filter(|provider| !provider.is_empty()),
+        offline,
+        no_recursive: request.no_recursive,
+    })
+}
+
+pub(super) fn progress(progress: Progress) -> wire::PullWithProgressResponse {
+    let progress = wire::Progress { bytes: progress.bytes, total: progress.total.unwrap_or_default() };
+    wire::PullWithProgressResponse { event: Some(wire::pull_with_progress_response::Event::Progress(progress)) }
+}
+
+pub(super) fn pulled(pulled: imagestore::Image) -> wire::PullWithProgressResponse {
+    let result = wire::PullResult { stale: pulled.stale, image: Some(image(pulled)) };
+    wire::PullWithProgressResponse { event: Some(wire::pull_with_progress_response::Event::Result(result)) }
+}
+
+pub(super) fn image(image: imagestore::Image) -> wire::Image {
+    wire::Image {
+        id: image.id.to_string(),
+        handler: image.handler,
+        repo_tags: image.repo_tags,
+        repo_digests: image.repo_digests,
+        size: image.size,
+        virtual_size: image.virtual_size,
+        format: image.format.to_string(),
+        provider: image.provider.unwrap_or_default(),
+        weak: image.weak,
+        stale: image.stale,
+        pinned: image.pinned,
+        missing: image.missing.unwrap_or_default(),
+    }
+}
+
+pub(super) fn remote(Found { image, cached }: Found, secrets: bool) -> wire::RemoteImage {
+    wire::RemoteImage {
+        provider: image.provider,
+        name: image.name,
+        aliases: image.aliases,
+        hashes: image.promises.iter().map(|promise| promise.hash.to_string()).collect(),
+        format: image.format.map(|format| format.to_string()).unwrap_or_default(),
+        artifact_size: image.artifact_size.unwrap_or_default(),
+        virtual_size: image.virtual_size.unwrap_or_default(),
+        platform: image.platform.to_string(),
+        osinfo: image.osinfo.unwrap_or_default(),
+        distro: image.distro.unwrap_or_default(),
+        revision: match image.revision {
+            Some(Revision::Number(number)) => number.to_string(),
+            Some(Revision::Serial(serial)) => serial,
+            None => String::new(),
+        },
+        created: image.created.unwrap_or_default(),
+        parent: image.parent.unwrap_or_default(),
+        notes: image.notes.into_iter().collect(),
+        signed_by: image.signed_by.unwrap_or_default(),
+        extra: if secrets { image.extra.into_iter().collect() } else { Default::default() },
+        cached,
+    }
+}
+
+pub(super) fn details(details: Details) -> wire::InspectResponse {
+    let name = |name: imagestore::Name| wire::Name {
+        name: name.name,
+        handler: name.handler,
+        source: name.source.unwrap_or_default(),
+        by: name.by.unwrap_or_default(),
+        provider: name.provider.unwrap_or_default(),
+        platform: name.platform.unwrap_or_default(),
+        labels: name.labels.into_iter().collect(),
+        pulled_at: name.pulled_at,
+    };
+    wire::InspectResponse {
+        length: details.length,
+        path: details.image.path.display().to_string(),
+        flags: details.flags,
+        aliases: details.aliases,
+        chain: details.chain.iter().map(ToString::to_string).collect(),
+        names: details.names.into_iter().map(name).collect(),
+        holders: details.holders,
+        verified_at: details.verified_at,
+        user: details.image.user.clone().unwrap_or_default(),
+        image: Some(image(details.image)),
+    }
+}
+
+pub(super) fn verified(verified: Verified) -> wire::VerifyResponse {
+    use wire::verify_response::Verdict as Wire;
+    let (verdict, found) = match verified.verdict {
+        Verdict::Sound => (Wire::Sound, String::new()),
+        Verdict::Corrupt { found } => (Wire::Corrupt, found),
+        Verdict::Missing => (Wire::Missing, String::new()),
+    };
+    wire::VerifyResponse {
+        id: verified.id.to_string(),
+        verdict: verdict.into(),
+        found,
+        names: verified.names,
+        holders: verified.holders,
+    }
+}
+
+pub(super) fn report(report: &GcReport) -> wire::GcResponse {
+    let gone = |gone: Gone| Some(wire::gc_response::Gone { count: gone.count, bytes: gone.bytes });
+    wire::GcResponse {
+        partials: gone(report.partials),
+        images: gone(report.images),
+        quarantine: gone(report.quarantine),
+        names: report.names,
+        kept_back: report.kept_back,
+    }
+}
+
+pub(super) fn provider(provider: ProviderInfo) -> wire::Provider {
+    let caps = provider.caps;
+    let capabilities = [
+        ("search", caps.search),
+        ("range", caps.range),
+        ("conditional", caps.conditional),
+        ("signed", caps.signed),
+        ("by-hash", caps.by_hash),
+        ("platform", caps.platform),
+    ];
+    let capabilities = capabilities.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect();
+    wire::Provider { id: provider.id, capabilities, schemes: provider.schemes }
+}
+
+/// A caller's text as an error may show it.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().take(256).map(|c| if c.is_control() { '?' } else { c }).collect()
+}

@@ -1,0 +1,244 @@
+//! Settings of images: the store, where images come from, and what each runtime handler's machines are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use imagestore::net::EnvProxies;
+use imagestore::provider::{Platform, ProviderConfig};
+use imagestore::{DiskFormat, ImageRef};
+use ipnetwork::IpNetwork;
+use serde::Deserialize;
+
+use super::ConfigError;
+
+/// Image store and downloads.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImagesConfig {
+    /// Root of the store; default `<state_dir>/images`.
+    pub dir: Option<PathBuf>,
+    /// Scheme of names that no translation covers: `https` or `http`.
+    pub protocol: Protocol,
+    /// Whether a name that no translation covers is taken for a URL.
+    pub untranslated: bool,
+    /// Directory of translation files; default `/etc/virtlet/images.d`.
+    pub translations_dir: PathBuf,
+    /// Whether rules by regexp are used. Also on if the environment has `IMAGE_REGEXP_TRANSLATION`.
+    pub regexp_translations: bool,
+    /// Whether rules are also taken from the cluster's VirtletImageMapping objects.
+    pub kube_mappings: bool,
+    /// How to reach the cluster; default as `kubectl` finds it, then as a pod does.
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace whose objects count.
+    pub kube_namespace: String,
+    /// Prefixes of names that are taken off before translation, one at most.
+    pub strip_prefixes: Vec<String>,
+    /// Directories that `file:` images may come from.
+    pub local_roots: Vec<PathBuf>,
+    /// Whether a disk that has no known format is taken as a raw image.
+    pub allow_raw: bool,
+    /// Formats that are converted if a source declares them.
+    pub convert: BTreeSet<Convertible>,
+    /// Largest virtual size of an image, in GiB.
+    pub max_virtual_size_gib: u64,
+    /// A download that brings no byte for this many seconds is given up.
+    pub stall_deadline_s: u64,
+    /// When an image is taken for current without asking where it comes from: `never`, `auto` or `always`.
+    pub offline: Offline,
+    /// Handler of images where none is named.
+    pub default_handler: String,
+    /// Names whose images kubelet is told not to remove.
+    pub pinned: Vec<String>,
+    /// Where downloads may go.
+    pub network: NetworkConfig,
+    /// Where else images are looked for, in this order.
+    pub providers: Vec<ProviderConfig>,
+    /// Whether a provider that cannot be reached is passed over.
+    pub fall_through: bool,
+    /// Proxies, as the environment names them.
+    #[serde(skip)]
+    pub proxies: EnvProxies,
+    /// Handlers whose images are another kind than the default.
+    pub handlers: BTreeMap<String, HandlerConfig>,
+}
+
+/// Scheme of an untranslated image name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TLS.
+    Https,
+    /// Plain.
+    Http,
+}
+
+/// When an image is taken for current without asking where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Offline {
+    /// Never.
+    Never,
+    /// When the source cannot be reached.
+    Auto,
+    /// Always.
+    Always,
+}
+
+/// Formats that can be converted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Convertible {
+    /// VMware's.
+    Vmdk,
+    /// Virtual PC's.
+    Vhd,
+    /// Hyper-V's.
+    Vhdx,
+    /// VirtualBox's.
+    Vdi,
+}
+
+/// Where downloads may go.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NetworkConfig {
+    /// Whether to this node itself.
+    pub allow_loopback: bool,
+    /// Whether to addresses of private networks.
+    pub allow_private: bool,
+    /// Networks that they may not go to.
+    pub deny: Vec<IpNetwork>,
+}
+
+/// What a runtime handler's machines are. What is not said is as on the default handler.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HandlerConfig {
+    /// The guest's system, as OCI calls it.
+    pub os: Option<String>,
+    /// The guest's architecture, by any of its names.
+    pub architecture: Option<String>,
+    /// Variant of the architecture.
+    pub variant: Option<String>,
+    /// Version of the system, or its beginning.
+    pub os_version: Option<String>,
+    /// Features of the system.
+    pub os_features: BTreeSet<String>,
+    /// Formats of images; default all that the store takes.
+    pub formats: Option<BTreeSet<DiskFormat>>,
+    /// QEMU's machine type.
+    pub machine: Option<String>,
+    /// `bios` or `uefi`.
+    pub firmware: Option<Firmware>,
+    /// Translation files that hold, by their names; default all.
+    pub translations: Option<BTreeSet<String>>,
+    /// Providers that may be asked, by their ids; default all.
+    pub providers: Option<BTreeSet<String>>,
+}
+
+/// What a machine boots with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Firmware {
+    /// SeaBIOS.
+    Bios,
+    /// UEFI, as libvirt finds it.
+    Uefi,
+}
+
+impl ImagesConfig {
+    /// Looks at values that their types do not restrict.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |key, problem| Err(ConfigError::Value { key, problem });
+        if self.local_roots.iter().any(|root| !root.is_absolute()) {
+            return refuse("images.local_roots", "has a directory that is not an absolute path");
+        }
+        if self.strip_prefixes.iter().any(|prefix| prefix.trim_end_matches('/').is_empty()) {
+            return refuse("images.strip_prefixes", "has an empty prefix");
+        }
+        if self.pinned.iter().any(|name| name.parse::<ImageRef>().is_err()) {
+            return refuse("images.pinned", "has a name that is no image name");
+        }
+        if self.handlers.values().any(|handler| handler.machine.as_deref().is_some_and(|machine| machine != "q35")) {
+            return refuse(
+                "images.handlers.<name>.machine",
+                "is not `q35`, and other machine types cannot be made yet",
+            );
+        }
+        if self.handlers.values().any(|handler| handler.firmware == Some(Firmware::Uefi)) {
+            return refuse(
+                "images.handlers.<name>.firmware",
+                "is not `bios`, and machines cannot boot with others yet",
+            );
+        }
+        if self.default_handler.is_empty() {
+            return refuse("images.default_handler", "is empty");
+        }
+        Ok(())
+    }
+
+    /// What guests of a handler run on.
+    #[must_use]
+    pub fn platform(&self, handler: &str) -> Platform {
+        self.handlers.get(handler).map(HandlerConfig::platform).unwrap_or_default()
+    }
+}
+
+impl HandlerConfig {
+    fn platform(&self) -> Platform {
+        let mut platform = self.architecture.as_deref().map(Platform::linux).unwrap_or_default();
+        if let Some(os) = &self.os {
+            platform.os = os.to_ascii_lowercase();
+        }
+        platform.variant = self.variant.clone().or(platform.variant);
+        platform.os_version = self.os_version.clone();
+        platform.os_features = self.os_features.clone();
+        platform
+    }
+
+    /// As the image store wants it.
+    #[must_use]
+    pub fn for_store(&self) -> imagestore::HandlerConfig {
+        imagestore::HandlerConfig {
+            platform: self.platform(),
+            formats: self.formats.clone(),
+            translations: self.translations.clone(),
+            providers: self.providers.clone(),
+        }
+    }
+}
+
+impl Default for ImagesConfig {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            protocol: Protocol::Https,
+            untranslated: true,
+            translations_dir: "/etc/virtlet/images.d".into(),
+            regexp_translations: false,
+            kube_mappings: false,
+            kubeconfig: None,
+            kube_namespace: "kube-system".into(),
+            strip_prefixes: vec!["virtlet.cloud/".into()],
+            local_roots: Vec::new(),
+            allow_raw: false,
+            convert: BTreeSet::new(),
+            max_virtual_size_gib: 2048,
+            stall_deadline_s: 60,
+            offline: Offline::Never,
+            default_handler: "virtlet".into(),
+            pinned: Vec::new(),
+            network: NetworkConfig::default(),
+            providers: Vec::new(),
+            fall_through: false,
+            proxies: EnvProxies::default(),
+            handlers: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self { allow_loopback: false, allow_private: true, deny: Vec::new() }
+    }
+}

@@ -1,0 +1,14 @@
+//! Tier `image`: the image store through controld's own doors, against servers and tools that somebody else wrote.
+
+mod crash;
+mod handlers;
+mod http;
+mod providers;
+mod servers;
+mod space;
+
+use tests::case::Case;
+
+pub(crate) fn cases() -> impl Iterator<Item = Case> {
+    [http::CASES, handlers::CASES, providers::CASES, servers::CASES, crash::CASES, space::CASES].into_iter().flatten().copied()
+}

@@ -1,0 +1,142 @@
+//! Images of several runtime handlers: the same name is another image for another platform; what removal and collection
+//! take, and from whom.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use tests::case::{Bed, Case};
+use tests::image_node::{ImageNode, STORE};
+use tests::image_server::{Fault, ImageServer};
+use tests::peers::disk::Disk;
+use tests::peers::nginx::Nginx;
+use tests::peers::openstack::Glance;
+use tests::peers::registry::{Child, Packing, Registry};
+use tests::peers::virt_builder::Repository;
+use tests::store_view::StoreView;
+use tonic::Code;
+
+const DEADLINE: Duration = Duration::from_secs(120);
+const AMD: &str = "virtlet";
+const ARM: &str = "vm-arm64";
+/// Two handlers: the default one, for the node's own platform, and one for another.
+const HANDLERS: &str = "[images.handlers.virtlet]\nos = 'linux'\narchitecture = 'amd64'\n\
+                        [images.handlers.vm-arm64]\nos = 'linux'\narchitecture = 'arm64'\n";
+const KEYS: &str = "runtime_handlers = ['virtlet', 'vm-arm64']";
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "image::each_handler_has_its_platforms_image", deadline: DEADLINE, run: platforms },
+    Case { name: "image::removal_takes_what_the_handler_has", deadline: DEADLINE, run: removal },
+];
+
+fn platforms(bed: &Bed) -> Result<()> {
+    let nginx = Nginx::start(bed)?;
+    let registry = Registry::start(bed)?;
+    let glance = Glance::start(bed)?;
+    let disks = bed.dir.join("disks");
+    let (amd, arm) = (Disk::create(&disks, "amd", 1)?, Disk::create(&disks, "arm", 2)?);
+    nginx.put("amd.qcow2", &amd.path)?;
+    nginx.put("arm.qcow2", &arm.path)?;
+    let child = |disk, architecture| Child { disk, architecture, packing: Packing::Gzip };
+    let index = registry.push_index("vm:latest", &[child(&amd, "amd64"), child(&arm, "arm64")])?;
+    glance.upload("vm", &amd, &json!({"architecture": "x86_64"}))?;
+    glance.upload("vm", &arm, &json!({"architecture": "aarch64"}))?;
+    let mut repository = Repository::create(&nginx.root().join("vb"), &bed.dir.join("gpg"))?;
+    repository.add("vm", "x86_64", 1, &amd, "")?;
+    repository.add("vm", "aarch64", 1, &arm, "")?;
+    repository.publish()?;
+    let sections = format!(
+        "{HANDLERS}[[images.providers]]\nid = 'oci'\ntype = 'oci'\ninsecure_registries = ['{}']\n\
+         [[images.providers]]\nid = 'glance'\ntype = 'glance'\nendpoint = '{}'\n\
+         [[images.providers]]\nid = 'vb'\ntype = 'virt-builder'\nuri = '{}'\nkeyring = '{}'\n",
+        registry.host,
+        glance.url(),
+        nginx.plain("vb/index.asc"),
+        repository.key.export()?.display()
+    );
+    let mut node = ImageNode::start(bed, KEYS, &sections)?;
+    let by_rule = json!({"linux/amd64": {"url": nginx.plain("amd.qcow2")}, "linux/arm64": {"url": nginx.plain("arm.qcow2")}});
+    node.translations(&json!({"translations": [
+        {"name": "of-index", "url": format!("oci://{index}")},
+        {"name": "of-rule", "url": nginx.plain("amd.qcow2"), "platforms": by_rule},
+        {"name": "of-placeholder", "url": nginx.plain("{uname_arch}.qcow2")},
+        {"name": "of-glance", "url": "glance+http://glance/vm"},
+        {"name": "of-virt-builder", "url": "virt-builder://vb/vm"},
+    ]}))?;
+    nginx.put("x86_64.qcow2", &amd.path)?;
+    nginx.put("aarch64.qcow2", &arm.path)?;
+    let names = ["of-index", "of-rule", "of-placeholder", "of-glance", "of-virt-builder"];
+    for name in names {
+        ensure!(node.pull_for(name, ARM, None).with_context(|| format!("{name} for {ARM}"))? == arm.id, "{name}: not {ARM}'s");
+        ensure!(node.status(name, "")?.is_none(), "{name} is here for the default handler");
+        ensure!(node.pull(name).with_context(|| name)? == amd.id, "{name}: not the default handler's");
+    }
+    for _life in 0..2 {
+        for name in names {
+            for (handler, id) in [("", &amd.id), (AMD, &amd.id), (ARM, &arm.id)] {
+                let image = node.status(name, handler)?.with_context(|| format!("{name} is not here for `{handler}`"))?;
+                ensure!(image.id == *id, "{name} for `{handler}` is {}", image.id);
+            }
+        }
+        let images = node.list()?;
+        let mut of: Vec<_> = images.iter().map(|image| image.spec.as_ref().map_or("", |spec| &spec.runtime_handler)).collect();
+        of.sort_unstable();
+        ensure!(of == [AMD, ARM], "listed: {images:?}");
+        ensure!(node.list_for("", ARM)?.len() == 1, "not one of {ARM}");
+        node.restart()?;
+    }
+    let refused = node.pull_for("of-rule", "other", None).err().context("an unknown handler pulled")?;
+    ensure!(refused.code() == Code::InvalidArgument, "{refused}");
+    let listed = node.virtletctl_ok(&["image", "ls", "--handler", ARM])?;
+    ensure!(listed.contains("RUNTIME") && listed.contains(ARM) && listed.contains("of-rule"), "{listed}");
+    StoreView::settled(Path::new(STORE))?.assert_no_orphans()
+}
+
+/// Names, ids and handlers to remove by, and who has what afterwards.
+fn removal(bed: &Bed) -> Result<()> {
+    let server = ImageServer::start()?;
+    let disks = bed.dir.join("disks");
+    let (one, two) = (Disk::create(&disks, "one", 1)?, Disk::create(&disks, "two", 2)?);
+    server.offer("one", &one.path, Fault::None);
+    server.offer("two", &two.path, Fault::None);
+    let node = ImageNode::start(bed, KEYS, HANDLERS)?;
+    // `a` and `b` are one image; `c` is another.
+    let rules = [("a", "one"), ("b", "one"), ("c", "two")];
+    let rules = rules.map(|(name, file)| json!({"name": name, "url": server.url(file)}));
+    node.translations(&json!({"translations": rules}))?;
+    let (a, b, c) = ("a", "b", "c");
+    let one_id = one.id.as_str();
+    // What is removed, under which handler; what the default handler and the other one have afterwards.
+    let rows: [(&str, &str, &[&str], &[&str]); 8] = [
+        (a, "", &[c], &[c]),
+        (a, AMD, &[c], &[a, b, c]),
+        (a, ARM, &[a, b, c], &[c]),
+        (one_id, "", &[c], &[c]),
+        (one_id, ARM, &[a, b, c], &[c]),
+        (c, AMD, &[a, b], &[a, b, c]),
+        ("absent", "", &[a, b, c], &[a, b, c]),
+        ("sha256:0000000000000000000000000000000000000000000000000000000000000000", "", &[a, b, c], &[a, b, c]),
+    ];
+    for (what, from, of_amd, of_arm) in rows {
+        for name in [a, b, c] {
+            node.pull(name)?;
+            node.pull_for(name, ARM, None)?;
+        }
+        let row = format!("`{what}` removed from `{from}`");
+        node.remove(what, from).with_context(|| row.clone())?;
+        node.remove(what, from).with_context(|| format!("{row} again"))?;
+        for (handler, expected) in [(AMD, of_amd), (ARM, of_arm)] {
+            for name in [a, b, c] {
+                let is_here = node.status(name, handler)?.is_some();
+                ensure!(is_here == expected.contains(&name), "{row}: `{name}` for {handler} is here: {is_here}");
+            }
+        }
+        let view = StoreView::settled(Path::new(STORE)).with_context(|| row.clone())?;
+        view.assert_no_orphans().with_context(|| row.clone())?;
+        let is_needed = |disk: &Disk| view.data.iter().any(|hex| disk.id.ends_with(hex.as_str()));
+        ensure!(is_needed(&two) == [of_amd, of_arm].concat().contains(&c), "{row}: content of `c`");
+        ensure!(is_needed(&one) == [of_amd, of_arm].concat().contains(&a), "{row}: content of `a`");
+    }
+    Ok(())
+}
