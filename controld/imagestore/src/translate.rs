@@ -171,7 +171,7 @@ impl Translator {
             protocol: config.protocol,
             allow_untranslated: config.allow_untranslated,
             regexps: config.regexp_translations,
-            platform: Platform::default(),
+            platform: config.handlers.get(&config.default_handler).map(|of| of.platform.clone()).unwrap_or_default(),
         };
         Self::new(config, sources)
     }

@@ -27,6 +27,7 @@ use super::{
 use crate::name::printable;
 use crate::net::{Ask, Client, FetchError, Opened, Request, Small, Transport};
 
+mod exercise;
 mod keystone;
 mod login;
 mod record;
@@ -34,6 +35,7 @@ mod record;
 mod tests;
 
 use keystone::Grant;
+pub use exercise::exercise;
 pub use keystone::KeystoneError;
 pub use login::GlanceConfig;
 use login::{Login, read_secret};
@@ -174,7 +176,7 @@ impl Glance {
     async fn ask(&self, url: impl Fn(&Url) -> Url) -> Result<Small, ProviderError> {
         let mut session = self.session(None).await?;
         let mut answer = self.ask_with(&session, &url).await?;
-        if answer.status == StatusCode::UNAUTHORIZED {
+        if answer.status == StatusCode::UNAUTHORIZED && session.token.is_some() {
             session = self.session(Some(&session)).await?;
             answer = self.ask_with(&session, &url).await?;
         }
@@ -243,7 +245,9 @@ impl Glance {
         {
             return self.chosen(&[record], name, want).map(Some);
         }
-        let mut named = self.list(&[("name", &record::exactly(name))]).await?;
+        let filter = record::exactly(name);
+        let filter = filter.as_deref().map(|name| ("name", name));
+        let mut named = self.list(filter.as_slice()).await?;
         named.retain(|record| record.name.as_deref() == Some(name));
         if named.is_empty() { Ok(None) } else { self.chosen(&named, name, want).map(Some) }
     }

@@ -288,14 +288,14 @@ pub(crate) fn image(endpoint: &Url, id: &str) -> Url {
     url
 }
 
-/// The value of a filter that means just `value`. Glance takes a value that begins with an operator for one.
-pub(crate) fn exactly(value: &str) -> String {
+/// The value of a filter that means just `value`; `None` if there is none. Glance takes a value that begins with an
+/// operator for one, and has quotes for what follows `in:`, but no way to write a quote there.
+pub(crate) fn exactly(value: &str) -> Option<String> {
     const OPERATORS: [&str; 7] = ["in:", "gt:", "gte:", "lt:", "lte:", "eq:", "neq:"];
-    if OPERATORS.iter().any(|operator| value.starts_with(operator)) && !value.contains('"') {
-        format!("in:\"{value}\"")
-    } else {
-        value.to_owned()
+    if !OPERATORS.iter().any(|operator| value.starts_with(operator)) {
+        return Some(value.to_owned());
     }
+    (!value.contains('"')).then(|| format!("in:\"{value}\""))
 }
 
 /// Whether a text is an id of an image, as Glance makes them: a UUID.

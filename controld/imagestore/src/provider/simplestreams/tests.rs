@@ -136,9 +136,10 @@ fn the_preferred_kind_is_taken_whatever_it_is_called() {
     };
     assert_eq!(path(&["disk.img", "disk.qcow2"]).as_deref(), Some("0.6/b.img"));
     assert_eq!(path(&["disk.qcow2", "disk.img"]).as_deref(), Some("0.6/b.qcow2"));
-    // The kind of the version is that of its items, not their keys.
+    // By the kind that its version has, or by its key.
     assert_eq!(path(&["disk1.img"]).as_deref(), Some("0.6/a.img"));
-    assert_eq!(path(&["z"]), None);
+    assert_eq!(path(&["z"]).as_deref(), Some("0.6/a.img"));
+    assert_eq!(path(&["y"]), None);
     assert_eq!(path(&["manifest"]).as_deref(), Some("0.6/c.manifest"));
     assert_eq!(path(&[]), None);
 }

@@ -90,7 +90,7 @@ pub(crate) trait Dated: Sized {
 #[derive(Debug)]
 pub(crate) struct Index {
     updated: Option<String>,
-    /// Paths of files with products of images that can be downloaded, by content id.
+    /// Paths of files with products of what can be downloaded, by content id.
     pub(crate) files: BTreeMap<String, String>,
 }
 
@@ -185,9 +185,10 @@ impl Dated for Index {
         let raw: Raw = serde_json::from_slice(bytes)?;
         must_be(&raw.format, "index:1.0")?;
         // `image-ids` are names within clouds, with nothing to download.
-        let downloads = raw.index.into_iter().filter(|(_, entry)| {
-            entry.format == "products:1.0" && entry.datatype.as_deref().is_none_or(|kind| kind == "image-downloads")
-        });
+        let downloads = raw
+            .index
+            .into_iter()
+            .filter(|(_, entry)| entry.format == "products:1.0" && entry.datatype.as_deref() != Some("image-ids"));
         let files = downloads.filter_map(|(id, entry)| Some((id, entry.path?)));
         let files = files.map(|(id, path)| Ok((id, below_root(&path)?))).collect::<Result<_, StreamsError>>()?;
         Ok(Self { updated: raw.updated, files })
@@ -231,8 +232,8 @@ impl Products {
             product.versions.iter().rev().filter_map(move |(serial, version)| {
                 let above = version.facts.clone().or(&product.facts).or(&self.facts);
                 let disk = |(key, item): (&String, &Facts)| {
-                    let kind = item.ftype.as_ref().or(above.ftype.as_ref()).unwrap_or(key);
-                    let rank = kinds.iter().position(|wanted| wanted == kind)?;
+                    let kind = item.ftype.as_ref().or(above.ftype.as_ref());
+                    let rank = kinds.iter().position(|wanted| wanted == key || Some(wanted) == kind)?;
                     let facts = item.clone().or(&above);
                     Some((rank, Item { product: id.clone(), serial: serial.clone(), key: key.clone(), facts }))
                 };

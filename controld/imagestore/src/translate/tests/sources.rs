@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::*;
+use crate::config::HandlerConfig;
 
 fn over(dir: &Path) -> Translator {
     Translator::new(config(), vec![Arc::new(RuleDir::new(dir.to_owned()))])
@@ -140,6 +141,31 @@ fn what_is_pushed_counts_until_it_is_taken_away() {
     assert_eq!(url(), "https://c.example/");
     mappings.retain(&["b".to_owned()].into());
     assert_eq!((url(), mappings.names()), ("https://cirros/".to_owned(), vec!["b".to_owned()]));
+}
+
+#[test]
+fn a_stores_settings_reach_the_rules() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = "translations:
+- {name: a, url: h/a, platforms: {linux/s390x: {url: h/s390x}}}
+- {regexp: '^b$', url: h/b}
+";
+    write(dir.path(), "a.yaml", text);
+    let arm64 = Platform::linux("arm64");
+    let mut config = Config::new(dir.path().join("store"));
+    config.translations_dir = Some(dir.path().to_owned());
+    config.regexp_translations = true;
+    config.protocol = Protocol::Http;
+    let of_default = HandlerConfig { platform: arm64.clone(), ..HandlerConfig::default() };
+    config.handlers.insert(config.default_handler.clone(), of_default);
+    config.mappings.put("m", "translations: [{name: c, url: h/c}]");
+    let translator = Translator::of(&config);
+    for (name, expected) in [("a", "http://h/a"), ("b", "http://h/b"), ("c", "http://h/c")] {
+        let shown = ask_for(&translator, name, "virtlet", &arm64);
+        assert_eq!(shown.split(' ').next(), Some(expected), "{name}");
+    }
+    let other = ask_for(&translator, "a", "other", &Platform::linux("amd64"));
+    assert!(other.starts_with("error: "), "the default place is for the default handler's platform: {other}");
 }
 
 #[test]
