@@ -20,8 +20,9 @@ use super::hosts::Hosts;
 #[cfg(test)]
 mod tests;
 
-/// What one lane fetches at a time.
-pub(super) const SEGMENT: u64 = 8 << 20;
+/// What one lane fetches at a time. With [`MAX`] lanes and what is on its way to the disk, a download stays below 64 MiB
+/// of memory.
+pub(super) const SEGMENT: u64 = 6 << 20;
 /// Most lanes.
 const MAX: usize = 4;
 /// Less than this is not worth another connection.
@@ -33,7 +34,10 @@ pub(super) struct Pace {
     lanes: usize,
     /// Bytes per second with half as many lanes.
     before: f64,
-    settled: bool,
+    /// So many bytes are let pass before it is tried again: servers may be faster with a connection's first bytes than
+    /// with the others, which makes more of them look useless.
+    rest: u64,
+    failures: u32,
     bytes: u64,
     time: Duration,
     waited: Duration,
@@ -42,17 +46,21 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new() -> Self {
         let (time, waited) = (Duration::ZERO, Duration::ZERO);
-        Self { lanes: 1, before: 0.0, settled: false, bytes: 0, time, waited }
+        Self { lanes: 1, before: 0.0, rest: 0, failures: 0, bytes: 0, time, waited }
     }
 
     /// Takes note of bytes that came within `time`, of which `waited` was spent waiting for them. Says how many lanes
     /// it should be, if that changes; `left` is what is still to come.
     pub(super) fn note(&mut self, bytes: u64, time: Duration, waited: Duration, left: u64) -> Option<usize> {
+        if self.rest > 0 {
+            self.rest = self.rest.saturating_sub(bytes);
+            return None;
+        }
         self.bytes += bytes;
         self.time += time;
         self.waited += waited;
         // Each lane twice: the first segments are slowed down by the beginning of their connections.
-        if self.settled || self.bytes < 2 * SEGMENT * self.lanes as u64 {
+        if self.bytes < 2 * SEGMENT * self.lanes as u64 {
             return None;
         }
         let rate = self.bytes as f64 / self.time.as_secs_f64().max(1e-6);
@@ -66,9 +74,12 @@ impl Pace {
             () if !hungry || left < LEAST || self.lanes == MAX => self.lanes,
             () => self.lanes * 2,
         };
-        // Where nothing is to be gained now, it may be later: a server may begin to throttle. What was tried is not
-        // tried again.
-        self.settled = !helped || self.lanes == MAX;
+        if !helped {
+            self.rest = LEAST << self.failures.min(16);
+            self.failures += 1;
+        } else if self.lanes == MAX {
+            self.rest = u64::MAX;
+        }
         self.before = if next > self.lanes { rate } else { 0.0 };
         let changed = next != self.lanes;
         self.lanes = next;
@@ -89,6 +100,8 @@ pub(super) struct Lanes {
     /// What came and is handed out.
     ready: Vec<u8>,
     taken: usize,
+    /// Memory to fetch into: there is never more of it than one segment for each lane and one that is handed out.
+    spare: Vec<Vec<u8>>,
 }
 
 /// Fetches a segment as long as it is held.
@@ -104,7 +117,7 @@ impl Lanes {
     /// Everything from byte `at` on.
     pub(super) fn new(job: &Arc<Job>, hosts: &Arc<Hosts>, etag: Option<String>, at: u64, total: u64) -> Self {
         let (job, hosts, fetching) = (job.clone(), hosts.clone(), VecDeque::new());
-        Self { job, hosts, etag, total, count: 1, next: at, fetching, ready: Vec::new(), taken: 0 }
+        Self { job, hosts, etag, total, count: 1, next: at, fetching, ready: Vec::new(), taken: 0, spare: Vec::new() }
     }
 
     pub(super) fn set_count(&mut self, count: usize) {
@@ -116,6 +129,7 @@ impl Lanes {
         if self.taken == self.ready.len() {
             self.fetch_more();
             let Some(segment) = self.fetching.front_mut() else { return Ok(0) };
+            self.spare.push(std::mem::take(&mut self.ready));
             let fetched = (&mut segment.0).await;
             self.fetching.pop_front();
             (self.ready, self.taken) = (fetched??, 0);
@@ -137,7 +151,7 @@ impl Lanes {
             }
             let end = (self.next + SEGMENT).min(self.total);
             let from = Resume { at: self.next, etag: self.etag.clone(), total: Some(self.total) };
-            let fetched = fetch(self.job.clone(), from, end, leave);
+            let fetched = fetch(self.job.clone(), from, end, self.spare.pop().unwrap_or_default(), leave);
             self.fetching.push_back(Segment(tokio::spawn(fetched)));
             self.next = end;
         }
@@ -148,6 +162,7 @@ async fn fetch(
     job: Arc<Job>,
     from: Resume,
     end: u64,
+    mut bytes: Vec<u8>,
     _leave: Option<OwnedSemaphorePermit>,
 ) -> Result<Vec<u8>, DownloadError> {
     let at = from.at;
@@ -158,7 +173,7 @@ async fn fetch(
     };
     let mut body = artifact.body;
     // No segment is larger than memory.
-    let mut bytes = vec![0; usize::try_from(end - at).unwrap_or(0)];
+    bytes.resize(usize::try_from(end - at).unwrap_or(0), 0);
     let mut filled = 0;
     while filled < bytes.len() {
         match body.read(&mut bytes[filled..]).await? {
