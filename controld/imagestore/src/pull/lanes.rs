@@ -25,6 +25,8 @@ mod tests;
 pub(super) const SEGMENT: u64 = 6 << 20;
 /// Most lanes.
 const MAX: usize = 4;
+/// Bytes per second that are as many as disks and hashes take.
+const FAST: f64 = 400e6;
 /// Less than this is not worth another connection.
 const LEAST: u64 = 64 << 20;
 
@@ -64,7 +66,7 @@ impl Pace {
             return None;
         }
         let rate = self.bytes as f64 / self.time.as_secs_f64().max(1e-6);
-        let hungry = self.waited * 2 > self.time;
+        let hungry = self.waited * 2 > self.time && rate < FAST;
         let helped = rate > self.before * 1.25;
         (self.bytes, self.time, self.waited) = (0, Duration::ZERO, Duration::ZERO);
         let next = match () {

@@ -171,11 +171,12 @@ fn more_lanes_are_taken_as_long_as_they_help() {
     // The way itself is full.
     assert_eq!(decide(&[(40e6, 0.9), (41e6, 0.9), (41e6, 0.9)], plenty), [2, 1, 1]);
     assert_eq!(decide(&[(40e6, 0.9), (80e6, 0.9), (82e6, 0.9), (80e6, 0.9)], plenty), [2, 4, 2, 2]);
-    // Our side is what is slow.
+    // Our side is what is slow, or would be.
+    assert_eq!(decide(&[(FAST, 0.9), (FAST, 0.9)], plenty), [1, 1]);
     assert_eq!(decide(&[(900e6, 0.3), (900e6, 0.3)], plenty), [1, 1]);
     // The first bytes were faster than the others.
     let passed = 2 * LEAST.div_ceil(2 * SEGMENT);
-    let mut steps = vec![(400e6, 0.9), (80e6, 0.9)];
+    let mut steps = vec![(300e6, 0.9), (80e6, 0.9)];
     steps.extend(vec![(40e6, 0.9); usize::try_from(passed / 2).expect("small") + 1]);
     steps.extend([(80e6, 0.9)]);
     let decided = decide(&steps, plenty);
