@@ -228,7 +228,12 @@ impl Puller {
         progress: &watch::Sender<Progress>,
     ) -> Result<Image, Arc<DownloadError>> {
         let Found { choice: Choice { provider, image: remote }, by, digest } = found;
+        // What the provider found by a digest is what that digest means; otherwise it is that of the bytes.
+        let found_by = |promise: &Promise| {
+            remote.registered.as_ref().is_some_and(|registered| registered.digests.contains(&promise.hash))
+        };
         let demanded = order.key.image.digest().into_iter().chain(digest).filter_map(promise_of);
+        let demanded = demanded.filter(|promise| !found_by(promise));
         let promises: Vec<_> = remote.promises.iter().cloned().chain(demanded).collect();
         let place = place(provider.id(), remote);
         let origin = origin(order, found, &promises, &place);
@@ -398,6 +403,7 @@ fn origin(order: &Order, found: &Found, promises: &[Promise], place: &str) -> Or
     let Choice { provider, image: remote } = &found.choice;
     let hosted = promises.iter().filter(|promise| promise.covers == Covers::Hosted);
     let strong = promises.iter().any(|promise| promise.hash.alg().is_strong());
+    let registered = remote.registered.as_ref();
     Origin {
         source: Some(remote.shown.clone()),
         by: Some(found.by.clone()),
@@ -405,6 +411,9 @@ fn origin(order: &Order, found: &Found, promises: &[Promise], place: &str) -> Or
         place: Some(place.to_owned()),
         artifact: hosted.max_by_key(|promise| promise.hash.alg()).map(|promise| promise.hash.to_string()),
         platform: Some(order.want.platform.to_string()),
+        manifest: registered.and_then(|registered| registered.digests.first()?.to_string().parse().ok()),
+        user: registered.and_then(|registered| registered.user.clone()),
+        labels: registered.map(|registered| registered.labels.clone()).unwrap_or_default(),
         weak: !promises.is_empty() && !strong,
         ..Origin::default()
     }

@@ -326,15 +326,19 @@ impl Store {
 
 fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest) -> Order {
     Order {
-        key,
         handler,
-        want: Want { platform: config.platform.clone(), auth: request.auth },
+        want: Want {
+            platform: config.platform.clone(),
+            auth: request.auth,
+            version: Some(key.image.version().clone()),
+        },
         provider: request.provider,
         translations: config.translations.clone(),
         providers: config.providers.clone(),
         formats: config.formats.clone(),
         force: request.force,
         recursive: !request.no_recursive,
+        key,
     }
 }
 
