@@ -27,7 +27,7 @@ async fn a_pull_stores_what_the_server_has() {
     assert_eq!(pulled.path, bed.images().join("data").join(&hex));
     assert!(fs::read(&pulled.path).expect("read") == image);
     assert_eq!(bed.store.get("img", "").expect("a handler").as_ref(), Some(&pulled));
-    assert_eq!(bed.store.list("").expect("listed"), [pulled]);
+    assert_eq!(bed.store.list("").expect("listed"), [pulled.into()]);
     assert_eq!(names(&bed.images().join("links")), ["img:latest"]);
     assert_eq!(
         fs::read_link(bed.images().join("links/img:latest")).expect("a link").to_str(),
