@@ -194,11 +194,12 @@ async fn names_and_holders_are_checked_before_anything_else() {
 async fn a_bad_translation_file_is_told_and_others_go_on() {
     let server = Server::plain(|call| call.ok(&disk(1, 4096)));
     let bed = Bed::new(&server.url("/"));
-    fs::write(bed.dir.path().join("rules/b.yaml"), "translations: [{regexp: 'x', url: 'y'}]").expect("written");
+    fs::write(bed.dir.path().join("rules/b.yaml"), "translations: [{name: x, no_such: y}]").expect("written");
     bed.pull().await.expect("pulled");
     let problems = bed.store.translation_problems();
     assert_eq!(problems.len(), 1);
-    assert!(crate::rig::chain(&problems[0]).contains("`b.yaml` is not used: `regexp` is not supported yet"));
+    let told = crate::rig::chain(&problems[0]);
+    assert!(told.contains("b.yaml") && told.contains("no_such"), "{told}");
 }
 
 #[tokio::test]
