@@ -263,7 +263,9 @@ impl CtlError {
                 Some("are you root? the socket is for root only")
             }
             Self::Connect { .. } => Some("is controld running? --socket says where"),
-            Self::Call { cause, .. } | Self::Image { cause, .. } if cause.is_lost_connection() => Some("is controld running?"),
+            Self::Call { cause, .. } | Self::Image { cause, .. } if cause.is_lost_connection() => {
+                Some("is controld running?")
+            }
             // Without a word of its own, the call is unknown there.
             Self::Call { cause, .. } | Self::Image { cause, .. }
                 if cause.0.code() == Code::Unimplemented && cause.0.message().is_empty() =>

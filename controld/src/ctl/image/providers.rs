@@ -27,9 +27,7 @@ pub(super) async fn run(
 
 async fn list(client: &Client, json: bool, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let providers = client.providers().await?;
-    let as_json = |provider: &Provider| {
-        json!({ "id": provider.id, "capabilities": provider.capabilities, "schemes": provider.schemes })
-    };
+    let as_json = |provider: &Provider| json!({ "id": provider.id, "capabilities": provider.capabilities, "schemes": provider.schemes });
     let text = if json {
         pretty(&providers.iter().map(as_json).collect())
     } else {

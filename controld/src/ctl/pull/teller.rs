@@ -91,7 +91,7 @@ impl Teller {
             })),
             Manner::Silent if !stale => String::new(),
             _ => {
-                let stale = if stale { " (stale): its source cannot be asked, this is the last one" } else { "" };
+                let stale = if stale { " (stale): its source was not asked or did not answer" } else { "" };
                 format!("pulled {} ({}){stale}\n", shown(&self.name), size(image.size))
             }
         }
@@ -175,7 +175,7 @@ mod tests {
         teller.progress(Duration::ZERO, &Progress { bytes: 0, total: unit });
         let line = teller.progress(Duration::from_secs(1), &Progress { bytes: 1023 << 10, total: unit });
         let line = line.trim_start_matches(CLEAR_LINE);
-        assert_eq!(line, "...x/x/x/x/x/x/x/x/x/x/x/x/: 1023 KiB of 1023 MiB (0%), 1023 KiB/s, 17m04s left");
+        assert_eq!(line, "...x/x/x/x/x/x/x/x/x/x/x/x/: 1023 KiB of 1023 MiB (0%), 1023 KiB/s, 17m03s left");
         assert!(line.len() <= 80, "{}", line.len());
     }
 
