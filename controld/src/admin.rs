@@ -21,6 +21,8 @@ use crate::error::{Chain, Error, Kind};
 use crate::images::{pull_failed, store_failed};
 
 mod convert;
+#[cfg(test)]
+mod tests;
 
 /// How often progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -161,8 +163,8 @@ impl ImageAdmin for AdminCalls {
     }
 
     async fn gc(&self, request: Request<GcRequest>) -> Result<Response<GcResponse>, Status> {
-        let GcRequest { derived, partials, orphan_handlers, quarantine } = request.into_inner();
-        let options = imagestore::GcOptions { derived, partials, orphan_handlers, quarantine };
+        let GcRequest { partials, orphan_handlers, quarantine } = request.into_inner();
+        let options = imagestore::GcOptions { partials, orphan_handlers, quarantine };
         let report = self.store.gc(options).await.map_err(failed("nothing collected"))?;
         Ok(Response::new(convert::report(&report)))
     }

@@ -36,12 +36,12 @@ mod store;
 mod translate;
 
 pub use config::{Config, HandlerConfig, Limits, Offline};
-pub use decode::DecodeError;
-#[doc(hidden)]
-pub use decode::exercise as exercise_decoder;
 #[doc(hidden)]
 pub use convert::exercise as exercise_conversion;
 pub use convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
+pub use decode::DecodeError;
+#[doc(hidden)]
+pub use decode::exercise as exercise_decoder;
 pub use error::ErrorKind;
 #[doc(hidden)]
 pub use inspect::exercise as exercise_inspection;
@@ -54,7 +54,9 @@ pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query
 pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
 pub use pull::{DownloadError, Phase, Progress, PullError};
-pub use shelf::{Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Name, Verdict, Verified};
+pub use shelf::{
+    Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Layer, Name, Verdict, Verified,
+};
 pub use store::{Found, ProviderInfo, PullRequest, Store, StoreError};
 #[doc(hidden)]
 pub use translate::exercise as exercise_translation;

@@ -38,6 +38,7 @@ use url::Url;
 use crate::inspect::DiskFormat;
 use crate::net::{self, Ask, Auth, Opened};
 
+mod config;
 mod error;
 mod file;
 mod glance;
@@ -57,6 +58,7 @@ mod tests;
 mod timestamp;
 mod virt_builder;
 
+pub use config::{Kind, Means, ProviderConfig, TransportConfig};
 pub use error::ProviderError;
 pub use file::LocalFiles;
 pub use glance::{Glance, GlanceConfig, GlanceError, KeystoneError};
@@ -76,6 +78,16 @@ pub use virt_builder::{
     Entry, EntryError, Index, IndexError, Repo, RepoFormat, RepoProxy, ReposError, VirtBuilder, VirtBuilderConfig,
     VirtBuilderError, parse_index, read_repos,
 };
+
+/// For the fuzzer: what sources say, by kind of source.
+#[doc(hidden)]
+pub mod exercise {
+    pub use super::glance::exercise as glance;
+    pub use super::lago::exercise as lago;
+    pub use super::oci::exercise as oci;
+    pub use super::simplestreams::exercise as simplestreams;
+    pub use super::virt_builder::exercise as virt_builder;
+}
 
 /// How the bytes of an artifact are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,9 +18,11 @@ use crate::error::ErrorKind;
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
-use crate::provider::{Http, LocalFiles, Registry, Want};
+use crate::provider::{Means, Registry, Want};
 use crate::pull::{Flights, Order, Progress, PullError, Puller, Ticket, only_digest};
-use crate::shelf::{self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Shelf, is_holder, usage};
+use crate::shelf::{
+    self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
+};
 use crate::translate::{Problem, Translator};
 
 mod error;
@@ -76,7 +78,8 @@ impl Store {
     /// Opens the store, making its directories and sweeping what a crash left. Blocks: a matter of start-up.
     ///
     /// # Errors
-    /// If the directories cannot be had, another process has them, or a handler's name is none.
+    /// If the directories cannot be had, another process has them, a handler's name is none, or a provider cannot be
+    /// used.
     pub fn open(config: Config) -> Result<Self, StoreError> {
         Self::open_with(config, Box::new(|_| Ok(())))
     }
@@ -88,9 +91,12 @@ impl Store {
         let keep =
             Keep { partial_ttl: limits.partial_ttl, partial_quota: limits.partial_quota, reserve: limits.reserve };
         let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, handlers.known(config.pinned), keep, after)?);
-        let client = Arc::new(Client::new(config.net));
-        let registry =
-            Registry::new(vec![Arc::new(Http::new(client)), Arc::new(LocalFiles::new(config.local_roots))], false);
+        let means = Means {
+            client: Arc::new(Client::new(config.net)),
+            local_roots: config.local_roots,
+            memory: Some(config.root.join("providers")),
+        };
+        let registry = Registry::of(&config.providers, config.fall_through, &means)?;
         let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
         let puller = Puller::new(shelf.clone(), translator, registry, policy, limits);
         let handlers = Arc::new(handlers);
@@ -196,6 +202,14 @@ impl Store {
             Some(missing) => Err(StoreError::Incomplete { id: image.id, missing }),
             None => Ok(image),
         }
+    }
+
+    /// The files that an image stands on, from the top down; none if it is no layer.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn below(&self, image: &Image) -> Result<Vec<Layer>, StoreError> {
+        self.shelf.below(&image.id).map_err(|missing| StoreError::Incomplete { id: image.id.clone(), missing })
     }
 
     /// All images that have a name, by id and handler; those of one handler, if one is named.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use imagestore::provider::Platform;
+use imagestore::net::EnvProxies;
+use imagestore::provider::{Platform, ProviderConfig};
 use imagestore::{DiskFormat, ImageRef};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
@@ -50,6 +51,13 @@ pub struct ImagesConfig {
     pub pinned: Vec<String>,
     /// Where downloads may go.
     pub network: NetworkConfig,
+    /// Where else images are looked for, in this order.
+    pub providers: Vec<ProviderConfig>,
+    /// Whether a provider that cannot be reached is passed over.
+    pub fall_through: bool,
+    /// Proxies, as the environment names them.
+    #[serde(skip)]
+    pub proxies: EnvProxies,
     /// Handlers whose images are another kind than the default.
     pub handlers: BTreeMap<String, HandlerConfig>,
 }
@@ -151,6 +159,18 @@ impl ImagesConfig {
         if self.pinned.iter().any(|name| name.parse::<ImageRef>().is_err()) {
             return refuse("images.pinned", "has a name that is no image name");
         }
+        if self.handlers.values().any(|handler| handler.machine.as_deref().is_some_and(|machine| machine != "q35")) {
+            return refuse(
+                "images.handlers.<name>.machine",
+                "is not `q35`, and other machine types cannot be made yet",
+            );
+        }
+        if self.handlers.values().any(|handler| handler.firmware == Some(Firmware::Uefi)) {
+            return refuse(
+                "images.handlers.<name>.firmware",
+                "is not `bios`, and machines cannot boot with others yet",
+            );
+        }
         if self.default_handler.is_empty() {
             return refuse("images.default_handler", "is empty");
         }
@@ -209,6 +229,9 @@ impl Default for ImagesConfig {
             default_handler: "virtlet".into(),
             pinned: Vec::new(),
             network: NetworkConfig::default(),
+            providers: Vec::new(),
+            fall_through: false,
+            proxies: EnvProxies::default(),
             handlers: BTreeMap::new(),
         }
     }

@@ -28,10 +28,12 @@ use crate::error::ErrorKind;
 use crate::name::printable;
 use crate::net::{Ask, Client, FetchError, Opened, Request, Transport, Validators};
 
+mod exercise;
 mod repo;
 #[cfg(test)]
 mod tests;
 
+pub use exercise::exercise;
 pub use repo::LagoError;
 use repo::{Image, Metadata, Place, Repo};
 
@@ -41,7 +43,7 @@ const REPO: usize = 16 << 20;
 const BESIDE: usize = 1 << 20;
 
 /// Settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LagoConfig {
     /// The repository's `repo.metadata`: an http, https or file URL.
