@@ -2,6 +2,7 @@
 
 mod fake;
 mod images;
+mod real_store;
 
 use std::path::Path;
 

@@ -194,9 +194,6 @@ pub struct Verify {
 /// Of `image gc`.
 #[derive(Debug, Args)]
 pub struct Gc {
-    /// Also what was made of images and is not in use
-    #[arg(long)]
-    pub derived: bool,
     /// Also all broken-off downloads that nobody works on
     #[arg(long)]
     pub partials: bool,

@@ -68,19 +68,10 @@ fn verdict(verified: &VerifyResponse) -> String {
 
 /// Prints what is gone.
 pub(super) async fn collect(client: &Client, wanted: &cli::Gc, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
-    let request = GcRequest {
-        derived: wanted.derived,
-        partials: wanted.partials,
-        orphan_handlers: wanted.orphan_handlers,
-        quarantine: wanted.quarantine,
-    };
+    let request =
+        GcRequest { partials: wanted.partials, orphan_handlers: wanted.orphan_handlers, quarantine: wanted.quarantine };
     let report = client.collect_images(request).await?;
-    let gone = [
-        ("images", report.images),
-        ("derived", report.derived),
-        ("partials", report.partials),
-        ("quarantine", report.quarantine),
-    ];
+    let gone = [("images", report.images), ("partials", report.partials), ("quarantine", report.quarantine)];
     let mut rows: Vec<[String; 3]> = gone
         .into_iter()
         .map(|(what, gone)| (what, gone.unwrap_or_default()))
