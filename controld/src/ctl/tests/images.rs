@@ -18,7 +18,9 @@ pub(super) async fn image(socket: &Path, args: &[&str]) -> (String, Vec<String>,
     let socket = socket.to_str().expect("UTF-8");
     let cli = Cli::try_parse_from(["virtletctl", "--socket", socket, "image"].iter().chain(args)).expect("arguments");
     let mut out = Vec::new();
-    let errors = run(cli, &mut out, CancellationToken::new()).await.err().unwrap_or_default();
+    // Boxed: a test of many commands has a future for each on its stack.
+    let done = Box::pin(run(cli, &mut out, CancellationToken::new())).await;
+    let errors = done.err().unwrap_or_default();
     let out = String::from_utf8(out).expect("UTF-8");
     assert!(out.chars().all(|c| c == '\n' || !(c.is_control() || c == '\u{202e}')), "harmful: {out:?}");
     let lines: Vec<String> = errors.iter().map(|error| Line(error).to_string()).collect();
