@@ -22,7 +22,7 @@ use crate::images::{pull_failed, store_failed};
 
 mod convert;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// How often progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
