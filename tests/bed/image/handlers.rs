@@ -47,7 +47,7 @@ fn platforms(bed: &Bed) -> Result<()> {
     repository.add("vm", "aarch64", 1, &arm, "")?;
     repository.publish()?;
     let sections = format!(
-        "{HANDLERS}[[images.providers]]\nid = 'oci'\ntype = 'oci'\ninsecure_registries = ['{}']\n\
+        "{HANDLERS}[[images.providers]]\nid = 'oci'\ntype = 'oci'\nplain_http = ['{}']\n\
          [[images.providers]]\nid = 'glance'\ntype = 'glance'\nendpoint = '{}'\n\
          [[images.providers]]\nid = 'vb'\ntype = 'virt-builder'\nuri = '{}'\nkeyring = '{}'\n",
         registry.host,

@@ -33,7 +33,7 @@ fn registry(bed: &Bed) -> Result<()> {
     let open = Registry::start(bed)?;
     let private = Registry::private(bed)?;
     let sections = format!(
-        "[[images.providers]]\nid = 'oci'\ntype = 'oci'\ninsecure_registries = ['{}', '{}']",
+        "[[images.providers]]\nid = 'oci'\ntype = 'oci'\nplain_http = ['{}', '{}']",
         open.host, private.host
     );
     let node = ImageNode::start(bed, "", &sections)?;
