@@ -36,12 +36,12 @@ mod store;
 mod translate;
 
 pub use config::{Config, HandlerConfig, Limits, Offline};
-pub use decode::DecodeError;
-#[doc(hidden)]
-pub use decode::exercise as exercise_decoder;
 #[doc(hidden)]
 pub use convert::exercise as exercise_conversion;
 pub use convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
+pub use decode::DecodeError;
+#[doc(hidden)]
+pub use decode::exercise as exercise_decoder;
 pub use error::ErrorKind;
 #[doc(hidden)]
 pub use inspect::exercise as exercise_inspection;

@@ -62,7 +62,7 @@ const INNER: usize = 16;
 const REMEMBERED: usize = 1024;
 
 /// Settings.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OciConfig {
     /// Hosts (with ports) of the registries whose names are answered.
@@ -80,7 +80,7 @@ pub struct OciConfig {
 }
 
 /// A login.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoginConfig {
     /// The user.

@@ -45,7 +45,7 @@ const INDEX: usize = 16 * 1024 * 1024;
 const WHAT: &str = "the index";
 
 /// Settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VirtBuilderConfig {
     /// The index.

@@ -291,7 +291,7 @@ async fn documents_that_are_not_what_they_must_be_are_refused() {
                 let layer = document["layers"][0].clone();
                 document["layers"] = json!([layer, layer]);
             },
-            "more than one file",
+            "2 layers, but 1 digests",
         ),
         (&|document| document["layers"] = "x".into(), "not the JSON"),
     ];
@@ -338,10 +338,11 @@ async fn several_layers_are_looked_through() {
         |layers: &[Value]| json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers });
     registry.document("latest", MANIFEST, &manifest(&layers));
     // Without the one that removes it.
+    let other = registry.blob(LAYER, &tar(&[("disk/b", b"b")]));
     registry.document(
         "two",
         MANIFEST,
-        &manifest(&[layers[0].clone(), registry.blob(LAYER, &tar(&[("disk/b", b"b")]))]),
+        &manifest(&[layers[0].clone(), other]),
     );
     let named = json!({ "virtlet.cloud/disk": "/disk/new" });
     let bad = registry.clone();
