@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use proto::cri::AuthConfig;
-use serde_json::{Value, json};
+use serde_json::json;
 use tests::case::{Bed, Case};
 use tests::image_node::{ImageNode, STORE};
 use tests::peers::disk::{Disk, sum};
@@ -105,8 +105,9 @@ fn virt_builder(bed: &Bed) -> Result<()> {
     ensure!(theirs.iter().all(|name| *name == "bed-1"), "virt-builder lists {listed}");
     let fetched = repository.fetched_by_virt_builder(&url, "bed-1.x86_64.1")?;
     ensure!(sum("sha512sum", &fetched)? == sum("sha512sum", &old.path.with_extension("qcow2.xz"))?, "virt-builder has another file");
-    let found: Value = serde_json::from_str(&node.virtletctl_ok(&["image", "search", "bed", "--json"])?)?;
-    ensure!(found.to_string().contains("bed-1"), "not found: {found}");
+    let found = node.search("bed")?;
+    ensure!(found.len() == 1 && found[0].name == "bed-1" && found[0].cached, "found {found:?}");
+    ensure!(found[0].signed_by.eq_ignore_ascii_case(&repository.key.fingerprint), "signed by {}", found[0].signed_by);
 
     nginx.forget()?;
     node.pull("bed")?;
@@ -173,17 +174,16 @@ fn lago(bed: &Bed) -> Result<()> {
     repository.add("el7-base", "v1", 1.5, &old, true)?;
     repository.add("el7-base", "v2", 2.5, &new, false)?;
     repository.publish(&nginx.plain("lago/"))?;
-    let provider = |weak: bool| {
-        format!(
-            "[[images.providers]]\nid = 'lago'\ntype = 'lago'\nuri = '{}'\nallow_weak_hashes = {weak}",
-            nginx.plain("lago/repo.metadata")
-        )
-    };
-    let node = ImageNode::start(bed, "images.untranslated = false", &provider(true))?;
-    let pulled = node.virtletctl_ok(&["image", "pull", "--provider", "lago", "el7-base"])?;
-    ensure!(pulled.contains(&new.id), "not the newest: {pulled}");
-    let found: Value = serde_json::from_str(&node.virtletctl_ok(&["image", "search", "el7", "--json"])?)?;
-    ensure!(found.to_string().contains("el7-base") && !found.to_string().contains("guess"), "found {found}");
+    let provider = format!(
+        "[[images.providers]]\nid = 'lago'\ntype = 'lago'\nuri = '{}'\nallow_weak_hashes = true",
+        nginx.plain("lago/repo.metadata")
+    );
+    let node = ImageNode::start(bed, "images.untranslated = false", &provider)?;
+    ensure!(node.pull("el7-base")? == new.id, "not the newest");
+    ensure!(node.pull("el7-base:v1")? == old.id, "not the version");
+    let found = node.search("el7")?;
+    ensure!(found.len() == 1 && found[0].name.contains("el7-base"), "found {found:?}");
+    ensure!(!format!("{found:?}").contains("guess"), "a password is shown");
     StoreView::settled(Path::new(STORE))?.assert_no_orphans()
 }
 
