@@ -62,7 +62,8 @@ impl ImageNode {
     pub fn wait_ready(&mut self) -> Result<()> {
         wait_for("answer of the image service", READY_DEADLINE, || {
             self.controld.still_runs()?;
-            let asked = self.cri.image_call(|mut client| async move { client.image_fs_info(ImageFsInfoRequest {}).await });
+            let asked =
+                self.cri.image_call(|mut client| async move { client.image_fs_info(ImageFsInfoRequest {}).await });
             Ok(asked.ok().map(drop))
         })
     }

@@ -32,10 +32,8 @@ pub(super) const CASES: &[Case] = &[
 fn registry(bed: &Bed) -> Result<()> {
     let open = Registry::start(bed)?;
     let private = Registry::private(bed)?;
-    let sections = format!(
-        "[[images.providers]]\nid = 'oci'\ntype = 'oci'\nplain_http = ['{}', '{}']",
-        open.host, private.host
-    );
+    let sections =
+        format!("[[images.providers]]\nid = 'oci'\ntype = 'oci'\nplain_http = ['{}', '{}']", open.host, private.host);
     let node = ImageNode::start(bed, "", &sections)?;
     let disks = bed.dir.join("disks");
     let [amd, arm] = [Disk::create(&disks, "amd", 1)?, Disk::create(&disks, "arm", 2)?];
@@ -104,7 +102,10 @@ fn virt_builder(bed: &Bed) -> Result<()> {
     let theirs: Vec<_> = listed["templates"].as_array().into_iter().flatten().map(|one| &one["os-version"]).collect();
     ensure!(theirs.iter().all(|name| *name == "bed-1"), "virt-builder lists {listed}");
     let fetched = repository.fetched_by_virt_builder(&url, "bed-1.x86_64.1")?;
-    ensure!(sum("sha512sum", &fetched)? == sum("sha512sum", &old.path.with_extension("qcow2.xz"))?, "virt-builder has another file");
+    ensure!(
+        sum("sha512sum", &fetched)? == sum("sha512sum", &old.path.with_extension("qcow2.xz"))?,
+        "virt-builder has another file"
+    );
     let found = node.search("bed")?;
     ensure!(found.len() == 1 && found[0].name == "bed-1" && found[0].cached, "found {found:?}");
     ensure!(found[0].signed_by.eq_ignore_ascii_case(&repository.key.fingerprint), "signed by {}", found[0].signed_by);
@@ -227,9 +228,13 @@ fn keystone(bed: &Bed) -> Result<()> {
     let wrong = bed.dir.join("wrong");
     fs::write(&wrong, "not-this-one")?;
     let of = |id: &str, login: &str| {
-        format!("[[images.providers]]\nid = '{id}'\ntype = 'glance'\nauth_url = '{}'\nregion = 'here'\n{login}\n", keystone.url())
+        format!(
+            "[[images.providers]]\nid = '{id}'\ntype = 'glance'\nauth_url = '{}'\nregion = 'here'\n{login}\n",
+            keystone.url()
+        )
     };
-    let by_password = |file: &Path| format!("username = 'admin'\nproject = 'admin'\npassword_file = '{}'", file.display());
+    let by_password =
+        |file: &Path| format!("username = 'admin'\nproject = 'admin'\npassword_file = '{}'", file.display());
     let sections = [
         of("by-password", &by_password(&password)),
         of("by-credential", &format!("application_credential_file = '{}'", credential.display())),
