@@ -10,5 +10,8 @@ mod space;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [http::CASES, handlers::CASES, providers::CASES, servers::CASES, crash::CASES, space::CASES].into_iter().flatten().copied()
+    [http::CASES, handlers::CASES, providers::CASES, servers::CASES, crash::CASES, space::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
 }

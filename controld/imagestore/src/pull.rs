@@ -427,6 +427,22 @@ fn origin(order: &Order, found: &Found, promises: &[Promise], place: &str) -> Or
         user: registered.and_then(|registered| registered.user.clone()),
         labels: registered.map(|registered| registered.labels.clone()).unwrap_or_default(),
         weak: !promises.is_empty() && !strong,
+        ..registry_origin(&found.choice)
+    }
+}
+
+/// What only a registry tells: the digest of what stands under the name, the user and labels of a configuration.
+fn registry_origin(choice: &Choice) -> Origin {
+    if !choice.provider.schemes().contains(&"oci") {
+        return Origin::default();
+    }
+    let extra = &choice.image.metadata.extra;
+    let digest = extra.get("index-digest").or_else(|| extra.get("manifest-digest"));
+    let label = |(key, value): (&String, &String)| Some((key.strip_prefix("label.")?.to_owned(), value.clone()));
+    Origin {
+        manifest: digest.and_then(|digest| digest.parse().ok()),
+        user: extra.get("user").cloned(),
+        labels: extra.iter().filter_map(label).collect(),
         ..Origin::default()
     }
 }
