@@ -89,7 +89,7 @@ fn assert_holds(root: &Path, shelf: &Shelf, expected: &[(&str, &[u8])]) {
     let mut files: Vec<String> = vec!["lock".into()];
     for (name, bytes) in expected {
         let id = id_of(bytes);
-        let image = get(&shelf, name).unwrap_or_else(|| panic!("{name} is there"));
+        let image = get(shelf, name).unwrap_or_else(|| panic!("{name} is there"));
         assert_eq!(image.id, id);
         assert_eq!(fs::read(&image.path).expect("read"), *bytes);
         assert_eq!(fs::metadata(&image.path).expect("there").mode() & 0o7777, 0o444);
@@ -256,7 +256,7 @@ fn what_was_planted_is_neither_followed_nor_touched() {
     assert_eq!(shelf.findings().len(), 16, "{:#?}", shelf.findings());
     assert_eq!(shelf.list(None).len(), 1);
     for name in ["evil", "evil:up", "evil:data", "planted:a", "planted:b", "planted:c", "planted:d", "file", "dir"] {
-        assert_eq!(get(&shelf, name), None, "{name}");
+        assert_eq!(get(shelf, name), None, "{name}");
     }
     assert_eq!(fs::read_to_string(&secret).expect("read"), "secret");
 
@@ -405,7 +405,7 @@ fn every_way_of_asking_gives_the_same_image() {
         &format!("example.com/a:v7@sha256:{hex}"),
         &format!("b@sha256:{hex}"),
     ] {
-        assert_eq!(get(&shelf, name).as_ref(), Some(&image), "{name}");
+        assert_eq!(get(shelf, name).as_ref(), Some(&image), "{name}");
     }
     for name in [
         "example.com/a:v3",
@@ -420,7 +420,7 @@ fn every_way_of_asking_gives_the_same_image() {
         &format!("sha512:{}", "0".repeat(128)),
         &"0".repeat(64),
     ] {
-        assert_eq!(get(&shelf, name), None, "{name}");
+        assert_eq!(get(shelf, name), None, "{name}");
     }
     // By one tag, all names of the image go.
     shelf.remove("example.com/a:v2", None).expect("removed");

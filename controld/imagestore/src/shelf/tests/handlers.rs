@@ -25,7 +25,9 @@ fn what_a_removal_takes() {
     let entry = |(handler, tag): (&str, &str)| (handler.to_owned(), vec![tag.to_owned()]);
     // x is the same bytes for both handlers; y is other bytes.
     let id = id_of(b"same").to_string();
-    let cases: [(&str, Option<&str>, &[(&str, &str)], usize); 8] = [
+    // What is removed, for which handler, what is left, and of how many files.
+    type Case<'a> = (&'a str, Option<&'a str>, &'a [(&'a str, &'a str)], usize);
+    let cases: [Case; 8] = [
         ("x", None, &[("arm", "y:latest")], 1),
         ("x", Some(""), &[("arm", "x:latest"), ("arm", "y:latest")], 2),
         ("x", Some("arm"), &[("vm", "x:latest"), ("arm", "y:latest")], 2),
