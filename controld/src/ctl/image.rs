@@ -83,14 +83,24 @@ async fn remove(client: &Client, wanted: &cli::Remove) -> Result<(), CtlError> {
     if !client.list_images(name, handler).await?.is_empty() {
         return client.remove_image(name, handler).await;
     }
-    // The beginning of several ids means none of them.
+    // Stale images, and those of handlers that are configured no more, are listed but mean nothing to the daemon.
     let images = client.list_images("", handler).await?;
+    let latest = format!("{name}:latest");
+    let mut names = images.iter().flat_map(|image| image.repo_tags.iter().chain(&image.repo_digests));
+    if names.any(|tag| tag == name || *tag == latest) {
+        return client.remove_image(name, handler).await;
+    }
     let is_meant = |id: &&str| id.starts_with(name.as_str()) || bare(id).starts_with(name.as_str());
     let found: BTreeSet<&str> = images.iter().map(|image| image.id.as_str()).filter(is_meant).collect();
-    if found.is_empty() {
-        return Err(CtlError::NoImage(name.clone()));
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(id), None) => client.remove_image(id, handler).await,
+        (None, _) => Err(CtlError::NoImage(name.clone())),
+        (Some(first), Some(second)) => {
+            let found = [first, second].into_iter().chain(found).map(str::to_owned).collect();
+            Err(CtlError::AmbiguousImage { text: name.clone(), found })
+        }
     }
-    Err(CtlError::AmbiguousImage { text: name.clone(), found: found.into_iter().map(str::to_owned).collect() })
 }
 
 fn as_table(images: &[Image]) -> String {

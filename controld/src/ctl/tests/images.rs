@@ -87,7 +87,16 @@ async fn images_are_listed_pulled_and_removed() {
     assert_eq!(image(&socket, &["rm", "x/a.img", "--handler", "vm-arm64"]).await, (String::new(), vec![], 0));
     assert_eq!(image(&socket, &["rm", "abab"]).await, (String::new(), vec![], 0));
     assert_eq!(fake.calls(), ["RemoveImage x/a.img vm-arm64", "RemoveImage abab"]);
+    // What is stale is found by its id, and by its name.
     assert_eq!(image(&socket, &["rm", "cd"]).await.2, 0);
+    let stale = Image { id: id("ef"), repo_tags: vec!["x/s:latest".into()], stale: true, ..Image::default() };
+    fake.add_image(stale.clone());
+    fake.forget_calls();
+    assert_eq!(image(&socket, &["rm", "x/s:latest"]).await.2, 0);
+    fake.add_image(stale);
+    assert_eq!(image(&socket, &["rm", "x/s"]).await.2, 0);
+    assert_eq!(image(&socket, &["rm", "sha256:ef"]).await.2, 0);
+    assert_eq!(fake.calls(), ["RemoveImage x/s:latest", "RemoveImage x/s", &format!("RemoveImage {}", id("ef"))]);
     assert_eq!(image(&socket, &["ls"]).await.0, "NAME   RUNTIME   ID   SIZE   VIRTUAL   FLAGS\n");
 }
 

@@ -78,7 +78,8 @@ impl ImageAdmin for Handle {
         let of_handler = state.images.iter().filter(|image| handler.is_empty() || image.handler == handler);
         let mut images: Vec<Image> =
             of_handler.filter(|image| name.is_empty() || is_meant(image, &name)).cloned().collect();
-        // As in the store, the beginning of several ids means none.
+        // As in the store, what is stale is meant by nobody, and the beginning of several ids means none.
+        images.retain(|image| name.is_empty() || !image.stale);
         if !name.is_empty() && images.iter().any(|image| image.id != images[0].id) {
             images.clear();
         }
