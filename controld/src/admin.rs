@@ -161,8 +161,8 @@ impl ImageAdmin for AdminCalls {
     }
 
     async fn gc(&self, request: Request<GcRequest>) -> Result<Response<GcResponse>, Status> {
-        let GcRequest { derived, partials, orphan_handlers, quarantine } = request.into_inner();
-        let options = imagestore::GcOptions { derived, partials, orphan_handlers, quarantine };
+        let GcRequest { partials, orphan_handlers, quarantine } = request.into_inner();
+        let options = imagestore::GcOptions { partials, orphan_handlers, quarantine };
         let report = self.store.gc(options).await.map_err(failed("nothing collected"))?;
         Ok(Response::new(convert::report(&report)))
     }

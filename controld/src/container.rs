@@ -72,6 +72,7 @@ impl Containers {
 
         let id = ContainerId::random();
         let uid = sandbox.config.uid.clone();
+        let below = self.parts.images.below(&image)?;
         let base = Base {
             image_id: image.id.to_string(),
             path: image.path.clone(),
@@ -99,7 +100,7 @@ impl Containers {
                     root,
                     base: base.path.clone(),
                     base_format: base.format.clone(),
-                    below: Vec::new(),
+                    below,
                     smbios: annotations.system_uuid,
                 },
                 config: create.config,

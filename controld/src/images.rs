@@ -9,6 +9,7 @@ use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRe
 use crate::config::Config;
 use crate::config::images::{HandlerConfig, Offline, Protocol};
 use crate::error::{Error, Kind, Result};
+use crate::model::Layer;
 
 /// The store. Clones share it.
 #[derive(Debug, Clone)]
@@ -50,6 +51,15 @@ impl Images {
     /// When it is not here, here for other handlers only, or incomplete.
     pub fn find(&self, name: &str, handler: &str) -> Result<Image> {
         self.store.usable(name, handler).map_err(|cause| store_failed("no image for the container", cause))
+    }
+
+    /// The files that an image stands on, from the top down.
+    ///
+    /// # Errors
+    /// When one is missing.
+    pub fn below(&self, image: &Image) -> Result<Vec<Layer>> {
+        let layers = self.store.below(image).map_err(|cause| store_failed("no image for the container", cause))?;
+        Ok(layers.into_iter().map(|layer| Layer { path: layer.path, format: layer.format.to_string() }).collect())
     }
 
     /// The image of a name or id under a handler, if it is here.

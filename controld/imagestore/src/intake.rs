@@ -40,8 +40,8 @@ mod sums;
 pub(crate) mod tests;
 
 pub(crate) use block::Block;
-pub use error::IntakeError;
 use content::Opening;
+pub use error::IntakeError;
 use stage::{GiveBack, Hashing, Inlet, Step, hash};
 use sums::{Hashers, Place, Shape, Sums};
 
@@ -146,7 +146,7 @@ impl Intake {
         match timeout(self.block_deadline, self.free.recv()).await {
             Ok(Some(block)) => Ok(block),
             // The threads are gone.
-            Ok(None) => Err(self.failure().await),
+            Ok(None) => Err(self.reason().await),
             Err(_) => Err(IntakeError::Slow { what: "take a block", deadline: self.block_deadline }),
         }
     }
@@ -156,7 +156,7 @@ impl Intake {
         // There is room for all blocks, so this fails only if the threads are gone.
         match self.full.try_send(Step::Block(block)) {
             Ok(()) => Ok(()),
-            Err(_) => Err(self.failure().await),
+            Err(_) => Err(self.reason().await),
         }
     }
 
@@ -172,10 +172,19 @@ impl Intake {
         Block::new().limited(HEAD)
     }
 
-    async fn failure(&mut self) -> IntakeError {
-        match self.outcome(BLOCK_DEADLINE).await {
-            Err(error) => error,
-            Ok(_) => IntakeError::Lost,
+    /// Waits for the threads to fail.
+    pub(crate) async fn failure(&mut self) -> IntakeError {
+        match (&mut self.outcome).await {
+            Ok(Err(error)) => error,
+            Ok(Ok(_)) | Err(_) => IntakeError::Lost,
+        }
+    }
+
+    /// Why the threads are gone.
+    async fn reason(&mut self) -> IntakeError {
+        match timeout(BLOCK_DEADLINE, self.failure()).await {
+            Ok(error) => error,
+            Err(_) => IntakeError::Lost,
         }
     }
 

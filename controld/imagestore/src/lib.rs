@@ -54,7 +54,9 @@ pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query
 pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
 pub use pull::{DownloadError, Phase, Progress, PullError};
-pub use shelf::{Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Name, Verdict, Verified};
+pub use shelf::{
+    Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Layer, Name, Verdict, Verified,
+};
 pub use store::{Found, ProviderInfo, PullRequest, Store, StoreError};
 #[doc(hidden)]
 pub use translate::exercise as exercise_translation;

@@ -20,8 +20,8 @@ mod digest;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use digest::{hex, is_hex};
 pub use digest::{Algorithm, Digest, ImageId};
+pub(crate) use digest::{hex, is_hex};
 
 /// Longest name (domain and path), in bytes.
 const MAX_NAME: usize = 255;

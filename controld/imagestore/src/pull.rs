@@ -185,11 +185,8 @@ impl Puller {
         if order.provider.is_some() {
             return Ok(None);
         }
-        let wanted = Wanted {
-            handler: &order.handler,
-            platform: &order.want.platform,
-            configs: order.translations.as_ref(),
-        };
+        let wanted =
+            Wanted { handler: &order.handler, platform: &order.want.platform, configs: order.translations.as_ref() };
         self.translator.by_rule(order.key.image.name(), &wanted)
     }
 
@@ -246,13 +243,7 @@ impl Puller {
             false => self.known_at(&place).await?,
         };
         let key = format!("{place} {} {:?}", order.want.platform, promises);
-        let job = Job {
-            provider: provider.clone(),
-            remote: remote.clone(),
-            known,
-            key: key.clone(),
-            promises,
-        };
+        let job = Job { provider: provider.clone(), remote: remote.clone(), known, key: key.clone(), promises };
         let flight = self.flights.join(&format!("{key} {} {}", order.force, fingerprint(&order.want)), |told| {
             let (this, job) = (self.clone(), Arc::new(job));
             tracing::info!(image = %order.key.image, from = job.remote.shown, by, "pull started");
@@ -328,7 +319,8 @@ impl Puller {
             hash: promise.hash.to_string(),
             covers: cover(promise.covers),
             // What comes out of an archive is its provider's word, as weak hashes are.
-            provider: (!promise.hash.alg().is_strong() || (job.remote.unpack.is_some() && promise.covers != Covers::Content))
+            provider: (!promise.hash.alg().is_strong()
+                || (job.remote.unpack.is_some() && promise.covers != Covers::Content))
                 .then(|| job.provider.id().to_owned()),
         });
         let facts = Facts { aliases: aliases.collect(), ..Facts::from(info) };
@@ -336,12 +328,7 @@ impl Puller {
     }
 
     /// Gives the image of a download the name that was asked for.
-    async fn bind(
-        self: &Arc<Self>,
-        order: &Order,
-        hold: Arc<Hold>,
-        origin: Origin,
-    ) -> Result<Image, DownloadError> {
+    async fn bind(self: &Arc<Self>, order: &Order, hold: Arc<Hold>, origin: Origin) -> Result<Image, DownloadError> {
         let (this, order) = (self.clone(), order.clone());
         off_reactor(move || {
             this.check_format(&order, hold.id())?;

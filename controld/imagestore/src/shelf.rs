@@ -12,11 +12,10 @@
 //!   refs/<handler>/<name>.json  where a name got them; `_default` for the default handler
 //!   leases/<holder>.json        who needs which image, whatever happens to its names
 //!   partial/                    downloads that were broken off ([`partial`])
-//!   derived/                    what was made of images and can be made again ([`derived`])
 //!   quarantine/                 images that were found broken ([`verify`])
 //! ```
 //!
-//! `root`, `data` and `derived` can be passed but not listed by others, so QEMU, as its own user, opens a base image by
+//! `root` and `data` can be passed but not listed by others, so QEMU, as its own user, opens a base image by
 //! its name and nobody has to change the image's owner. An image is listed while it has a name. It goes when it has
 //! neither a name nor a lease, no work under way holds it, and no image stands on it.
 //!
@@ -44,6 +43,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::inspect::DiskFormat;
 use crate::name::ImageId;
 
 mod collect;
@@ -126,6 +126,15 @@ pub(crate) struct Keep {
     pub(crate) reserve: u64,
 }
 
+/// An image that others stand on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// The file, as in [`Image::path`].
+    pub path: PathBuf,
+    /// Its format.
+    pub format: DiskFormat,
+}
+
 impl Shelf {
     /// Takes what is on the disk, and sweeps what a crash left there.
     pub(crate) fn open(disk: Disk, known: Known, keep: Keep, after: Hook) -> Result<Self, DiskError> {
@@ -183,9 +192,15 @@ impl Shelf {
         self.read().behind(hash, covers, provider).is_some()
     }
 
-    /// The images from one down, or what is missing below it.
-    pub(crate) fn chain(&self, id: &ImageId) -> Result<Vec<ImageId>, String> {
-        self.read().chain(id)
+    /// The files that an image stands on, from the top down, or what is missing.
+    pub(crate) fn below(&self, id: &ImageId) -> Result<Vec<Layer>, String> {
+        let index = self.read();
+        let chain = index.chain(id)?;
+        let layers = chain.iter().skip(1).filter_map(|id| {
+            let format = index.images.get(id)?.record.format;
+            Some(Layer { path: self.disk.data.path().join(id.hex()), format })
+        });
+        Ok(layers.collect())
     }
 
     /// Whether the image is known and its file is still there.

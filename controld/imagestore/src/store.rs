@@ -20,7 +20,9 @@ use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
 use crate::provider::{Http, LocalFiles, Registry, Want};
 use crate::pull::{Flights, Order, Progress, PullError, Puller, Ticket, only_digest};
-use crate::shelf::{self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Shelf, is_holder, usage};
+use crate::shelf::{
+    self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
+};
 use crate::translate::{Problem, Translator};
 
 mod error;
@@ -196,6 +198,14 @@ impl Store {
             Some(missing) => Err(StoreError::Incomplete { id: image.id, missing }),
             None => Ok(image),
         }
+    }
+
+    /// The files that an image stands on, from the top down; none if it is no layer.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn below(&self, image: &Image) -> Result<Vec<Layer>, StoreError> {
+        self.shelf.below(&image.id).map_err(|missing| StoreError::Incomplete { id: image.id.clone(), missing })
     }
 
     /// All images that have a name, by id and handler; those of one handler, if one is named.

@@ -127,7 +127,6 @@ pub(super) fn verified(verified: Verified) -> wire::VerifyResponse {
 pub(super) fn report(report: &GcReport) -> wire::GcResponse {
     let gone = |gone: Gone| Some(wire::gc_response::Gone { count: gone.count, bytes: gone.bytes });
     wire::GcResponse {
-        derived: gone(report.derived),
         partials: gone(report.partials),
         images: gone(report.images),
         quarantine: gone(report.quarantine),

@@ -81,7 +81,9 @@ fn promise(alg: HashAlg, covers: Covers, bytes: &[u8]) -> Promise {
 async fn bytes_come_out_as_they_went_in() {
     let root = tempfile::tempdir().expect("a directory");
     let disk = disk(root.path());
-    for length in [1, 511, 4095, 4096, 4097, HEAD - 1, HEAD, HEAD + 1, HEAD + BLOCK - 1, HEAD + BLOCK, 3 * BLOCK + 70_000] {
+    for length in
+        [1, 511, 4095, 4096, 4097, HEAD - 1, HEAD, HEAD + 1, HEAD + BLOCK - 1, HEAD + BLOCK, 3 * BLOCK + 70_000]
+    {
         let bytes = noise(length);
         let mut plan = plan(None);
         plan.promises = vec![promise(HashAlg::Sha512, Covers::Hosted, &bytes)];
@@ -157,7 +159,9 @@ async fn every_promise_is_held_to() {
     let disk = disk(root.path());
     let content = noise(HEAD + 5000);
     let archive = enveloped(&content);
-    for (by, archived) in [(None, false), (Some(Compression::Gzip), false), (None, true), (Some(Compression::Zstd), true)] {
+    for (by, archived) in
+        [(None, false), (Some(Compression::Gzip), false), (None, true), (Some(Compression::Zstd), true)]
+    {
         let unpacked = if archived { &archive } else { &content };
         let hosted = by.map_or(unpacked.clone(), |by| compress(by, unpacked));
         for alg in [HashAlg::Md5, HashAlg::Sha1, HashAlg::Sha256, HashAlg::Sha512] {
@@ -204,7 +208,8 @@ async fn an_archive_is_read_to_its_end_and_told_if_it_is_none() {
 async fn junk_is_refused_while_the_rest_is_still_coming() {
     let root = tempfile::tempdir().expect("a directory");
     let disk = disk(root.path());
-    for by in [None, Some(Compression::Gzip), Some(Compression::Xz), Some(Compression::Zstd), Some(Compression::Bzip2)] {
+    for by in [None, Some(Compression::Gzip), Some(Compression::Xz), Some(Compression::Zstd), Some(Compression::Bzip2)]
+    {
         let plan = Plan {
             judge: Box::new(|head, whole| {
                 assert_eq!((head.len(), whole), (HEAD, false));

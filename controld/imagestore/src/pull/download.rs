@@ -72,7 +72,11 @@ impl Job {
 }
 
 impl Puller {
-    pub(super) async fn download(self: &Arc<Self>, job: &Arc<Job>, meter: &mut Meter) -> Result<Arrived, DownloadError> {
+    pub(super) async fn download(
+        self: &Arc<Self>,
+        job: &Arc<Job>,
+        meter: &mut Meter,
+    ) -> Result<Arrived, DownloadError> {
         for _ in 0..BEGINNINGS {
             match self.attempt(job, meter).await {
                 Err(DownloadError::Changing) => tracing::info!(from = job.remote.shown, "image changed, pulled anew"),
@@ -97,6 +101,10 @@ impl Puller {
         };
         self.check(job, &artifact)?;
         let Artifact { length, from, web_page, .. } = artifact;
+        let reserve = {
+            let (this, needed) = (self.clone(), length.unwrap_or(0).saturating_sub(from));
+            off_reactor(move || this.check_room(needed)).await??
+        };
         meter.begin(from, length);
         let resumable = artifact.resumable || (length.is_some() && job.has_strong_promise());
         let validators = artifact.validators.clone();
@@ -119,7 +127,7 @@ impl Puller {
             let (this, job) = (self.clone(), job.clone());
             let length = length.filter(|_| plain);
             off_reactor(move || {
-                let part = this.part(&job, partial, from, record)?;
+                let part = this.part(&job, partial, from, record, reserve)?;
                 let policy = this.policy;
                 let plan = Plan {
                     compression,
@@ -137,7 +145,11 @@ impl Puller {
         }
         while !feed.is_at_end() {
             let mut block = intake.room().await?;
-            feed.fill(&mut block, meter).await?;
+            tokio::select! {
+                filled = feed.fill(&mut block, meter) => filled?,
+                // Junk, or a full disk: nothing that comes makes it better.
+                error = intake.failure() => return Err(error.into()),
+            }
             if !block.is_empty() {
                 intake.push(block).await?;
             }
@@ -165,6 +177,17 @@ impl Puller {
         Ok(())
     }
 
+    /// Whether there is room for so many bytes, and how many are to stay free. Blocks.
+    fn check_room(&self, needed: u64) -> Result<u64, DownloadError> {
+        let disk = self.shelf.disk();
+        let reserve = reserve(disk, self.limits.reserve);
+        match free(disk)?.map(|free| free.saturating_sub(reserve)) {
+            // A raw image may be mostly holes.
+            Some(free) if needed > free && !self.policy.allow_raw => Err(DownloadError::NoSpace { needed, free }),
+            _ => Ok(reserve),
+        }
+    }
+
     /// The file to write to. Blocks.
     fn part(
         &self,
@@ -172,18 +195,9 @@ impl Puller {
         partial: Option<PartialFile>,
         from: u64,
         record: Option<Resumable>,
+        reserve: u64,
     ) -> Result<Part, DownloadError> {
         let disk = self.shelf.disk();
-        let reserve = reserve(disk, self.limits.reserve);
-        // Of what is compressed, as many bytes are needed at least.
-        let needed = job.remote.size.or(record.as_ref().map(|record| record.total)).unwrap_or(0).saturating_sub(from);
-        match free(disk)?.map(|free| free.saturating_sub(reserve)) {
-            // A raw image may be mostly holes.
-            Some(free) if needed > free && !self.policy.allow_raw => {
-                return Err(DownloadError::NoSpace { needed, free });
-            }
-            _ => {}
-        }
         let Some(record) = record else {
             // It was one that could be gone on with, and is no more.
             partial.map_or(Ok(()), |partial| partial.discard())?;
@@ -202,7 +216,8 @@ impl Puller {
 
     fn output_limits(&self, job: &Job) -> OutputLimits {
         // A qcow2 file of a full disk is larger than the disk, by its tables.
-        let declared = job.remote.metadata.virtual_size.map(|size| size.saturating_add(size / 8).saturating_add(64 << 20));
+        let declared =
+            job.remote.metadata.virtual_size.map(|size| size.saturating_add(size / 8).saturating_add(64 << 20));
         OutputLimits {
             bytes: self.limits.unpacked.min(declared.unwrap_or(u64::MAX)),
             ratio: self.limits.ratio,

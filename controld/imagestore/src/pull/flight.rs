@@ -36,7 +36,11 @@ impl<K: Ord, T> Default for Flights<K, T> {
 
 impl<K: Ord + Clone, T: Clone + Send + Sync + 'static> Flights<K, T> {
     /// The flight for `key`: the one that is under way, or a new one.
-    pub(crate) fn join<F>(self: &Arc<Self>, key: &K, work: impl FnOnce(watch::Sender<Progress>) -> F) -> Arc<Flight<K, T>>
+    pub(crate) fn join<F>(
+        self: &Arc<Self>,
+        key: &K,
+        work: impl FnOnce(watch::Sender<Progress>) -> F,
+    ) -> Arc<Flight<K, T>>
     where
         F: Future<Output = T> + Send + 'static,
     {
@@ -65,7 +69,8 @@ impl<K: Ord + Clone, T: Clone + Send + Sync + 'static> Flights<K, T> {
     /// The progress of a flight that is under way and whose key is one of those.
     pub(crate) fn progress(&self, is_it: impl Fn(&K) -> bool) -> Option<watch::Receiver<Progress>> {
         // As above: they may be the last to hold it.
-        let live: Vec<_> = self.lock().iter().filter(|(key, _)| is_it(key)).filter_map(|(_, flight)| flight.upgrade()).collect();
+        let live: Vec<_> =
+            self.lock().iter().filter(|(key, _)| is_it(key)).filter_map(|(_, flight)| flight.upgrade()).collect();
         let under_way = live.iter().find(|flight| flight.outcome.borrow().is_none());
         under_way.map(|flight| flight.progress.clone())
     }

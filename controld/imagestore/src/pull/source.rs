@@ -11,10 +11,10 @@ use crate::intake::Block;
 use crate::net::{Artifact, Ask, Body, FetchError, Opened, Resume};
 use crate::provider::ProviderError;
 
+use super::Puller;
 use super::download::Job;
 use super::error::DownloadError;
 use super::progress::Meter;
-use super::Puller;
 
 /// So often a connection may break in a row without anything to show for it.
 const BREAKS: usize = 5;

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::disk::is_sound;
+use super::disk::{is_regular, is_sound};
 use super::index::Entry;
 use super::links::{link_name, record_name};
 use super::record::{ImageRecord, parse};
@@ -19,12 +19,10 @@ use crate::name::ImageId;
 /// Start of the names of images on their way out.
 pub(super) const RETIRED: &str = ".gc-";
 
-/// What a collection takes beside that which nobody can want any more: images that nothing needs, partial downloads
-/// that are too old or too many, and what was made of images that are gone.
+/// What a collection takes beside that which nobody can want any more: images that nothing needs, and partial downloads
+/// that are too old or too many.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GcOptions {
-    /// Also what was made of images and is not in use: it can be made again.
-    pub derived: bool,
     /// Also all broken-off downloads that nobody works on.
     pub partials: bool,
     /// Also the names of handlers that are configured no more.
@@ -45,8 +43,6 @@ pub struct Gone {
 /// What a collection did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GcReport {
-    /// Made of images.
-    pub derived: Gone,
     /// Broken-off downloads.
     pub partials: Gone,
     /// Images.
@@ -70,7 +66,7 @@ impl GcReport {
     /// Bytes that went in all.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.derived.bytes + self.partials.bytes + self.images.bytes + self.quarantine.bytes
+        self.partials.bytes + self.images.bytes + self.quarantine.bytes
     }
 }
 
@@ -165,8 +161,8 @@ impl Shelf {
         self.collect(options, &|| Ok(false))
     }
 
-    /// Makes room for so many bytes, and for the reserve of the file system: what can be made again goes first, then
-    /// broken-off downloads, then images that nothing needs. Whether there is room now.
+    /// Makes room for so many bytes, and for the reserve of the file system: broken-off downloads go first, then images
+    /// that nothing needs. Whether there is room now.
     pub(crate) fn make_room(&self, bytes: u64) -> Result<bool, DiskError> {
         let enough = || {
             Ok(free(&self.disk)?
@@ -175,7 +171,7 @@ impl Shelf {
         if enough()? {
             return Ok(true);
         }
-        let options = GcOptions { derived: true, partials: true, ..GcOptions::default() };
+        let options = GcOptions { partials: true, ..GcOptions::default() };
         let report = self.collect(options, &enough)?;
         tracing::info!(bytes = report.bytes(), "room made in the image store");
         enough()
@@ -189,6 +185,9 @@ impl Shelf {
         let partials = Partials::new(&self.disk);
         let (ttl, quota) = (self.keep.partial_ttl, if options.partials { 0 } else { self.keep.partial_quota });
         (report.partials.count, report.partials.bytes) = partials.expire(ttl, quota)?;
+        if options.quarantine {
+            report.quarantine = self.empty_quarantine()?;
+        }
         if enough()? {
             return Ok(report);
         }
@@ -208,6 +207,20 @@ impl Shelf {
             }
         }
         Ok(report)
+    }
+
+    /// Removes broken images for good.
+    fn empty_quarantine(&self) -> Result<Gone, DiskError> {
+        let dir = &self.disk.quarantine;
+        let mut gone = Gone::default();
+        for name in dir.names()? {
+            let Some(stat) = dir.stat(&name)?.filter(is_regular) else { continue };
+            dir.remove(&name)?;
+            if ImageId::from_hex(&name).is_some() {
+                gone.add(allocated(&stat));
+            }
+        }
+        Ok(gone)
     }
 
     /// Takes the names of handlers away that are configured no more.

@@ -105,7 +105,6 @@ pub(crate) struct Disk {
     pub(crate) meta: Dir,
     pub(crate) leases: Dir,
     pub(crate) partial: Dir,
-    pub(crate) derived: Dir,
     pub(crate) quarantine: Dir,
     handlers: Dir,
     refs: Dir,
@@ -127,8 +126,6 @@ impl Disk {
         let meta = root.ensure_dir("meta", PRIVATE)?;
         let leases = root.ensure_dir("leases", PRIVATE)?;
         let partial = root.ensure_dir("partial", PRIVATE)?;
-        // QEMU opens what is in there, as it does with data.
-        let derived = root.ensure_dir("derived", SEARCHABLE)?;
         let quarantine = root.ensure_dir("quarantine", PRIVATE)?;
         let handlers = root.ensure_dir("handlers", PRIVATE)?;
         let refs = root.ensure_dir("refs", PRIVATE)?;
@@ -138,20 +135,7 @@ impl Disk {
             to_data: "../data/",
         });
         let others = Mutex::default();
-        Ok(Self {
-            root,
-            data,
-            meta,
-            leases,
-            partial,
-            derived,
-            quarantine,
-            handlers,
-            refs,
-            default,
-            others,
-            _lock: lock,
-        })
+        Ok(Self { root, data, meta, leases, partial, quarantine, handlers, refs, default, others, _lock: lock })
     }
 
     /// Where the names of a handler are. Its directories are made when it has its first.

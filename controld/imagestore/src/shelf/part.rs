@@ -86,7 +86,8 @@ impl Reader {
 
     /// Fills `room`, which is one that direct I/O accepts.
     pub(crate) fn read(&self, room: &mut [u8], at: u64) -> Result<(), DiskError> {
-        let failed = |error: io::Error| DiskError::Os { action: "read", path: self.path.clone(), cause: errno_of(&error) };
+        let failed =
+            |error: io::Error| DiskError::Os { action: "read", path: self.path.clone(), cause: errno_of(&error) };
         self.file.read_exact_at(room, at).map_err(failed)
     }
 }

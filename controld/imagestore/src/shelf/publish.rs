@@ -7,8 +7,8 @@ use super::index::{Bound, Entry};
 use super::links::{link_name, record_name, target};
 use super::record::{ImageRecord, RefRecord, VERSION, encode};
 use super::{
-    Alias, Cover, DiskError, Hold, Image, Key, Origin, Parent, Received, Shelf, Step, allocated, is_regular, meta_name, now,
-    obstructed,
+    Alias, Cover, DiskError, Hold, Image, Key, Origin, Parent, Received, Shelf, Step, allocated, is_regular, meta_name,
+    now, obstructed,
 };
 use crate::inspect::{DiskFormat, ImageInfo};
 use crate::name::ImageId;

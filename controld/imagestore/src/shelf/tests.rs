@@ -14,6 +14,9 @@ use crate::error::ErrorKind;
 use crate::inspect::{DiskFormat, ImageInfo};
 use crate::name::{Algorithm, Digest, ImageRef};
 
+mod handlers;
+mod model;
+
 const KEEP: Keep = Keep { partial_ttl: Duration::from_secs(3600), partial_quota: 1 << 30, reserve: 0 };
 const INFO: ImageInfo = ImageInfo { format: DiskFormat::Raw, virtual_size: 512 };
 const STEPS: [Step; 6] = [Step::Data, Step::Meta, Step::Ref, Step::Link, Step::Retired, Step::Displaced];

@@ -26,7 +26,7 @@ pub(crate) fn usage(disk: &Disk) -> Result<FsUsage, DiskError> {
     let mut used_bytes = 0;
     // A file that has two names for a moment is one.
     let mut seen = BTreeSet::new();
-    for dir in [&disk.data, &disk.partial, &disk.derived] {
+    for dir in [&disk.data, &disk.partial] {
         for name in dir.names()? {
             // A download may end in between.
             let Some(stat) = dir.stat(&name)?.filter(is_regular) else { continue };

@@ -3,5 +3,6 @@
 mod behaviour;
 mod full;
 mod hostile;
+mod resume;
 mod rig;
 mod together;
