@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use imagestore::net::{EnvProxies, ProxyError};
 use serde::Deserialize;
 
 pub mod images;
@@ -162,6 +163,9 @@ pub enum ConfigError {
         /// What is wrong with its value, and what would be right.
         problem: &'static str,
     },
+    /// A proxy in the environment. To go without it would be to talk to whom nobody meant.
+    #[error("environment names an unusable proxy")]
+    Proxy(#[source] ProxyError),
 }
 
 // === impl Config ===
@@ -182,6 +186,8 @@ impl Config {
         let mut config = config.checked()?;
         // Virtlet's own switch, which existing deployments set.
         config.images.regexp_translations |= std::env::var_os(REGEXP_SWITCH).is_some_and(|value| !value.is_empty());
+        let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        config.images.proxies = EnvProxies::from_vars(variable).map_err(ConfigError::Proxy)?;
         Ok(config)
     }
 

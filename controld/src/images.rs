@@ -171,6 +171,9 @@ fn for_store(config: &Config) -> imagestore::Config {
     store.net.policy.allow_loopback = images.network.allow_loopback;
     store.net.policy.allow_private = images.network.allow_private;
     store.net.policy.deny.clone_from(&images.network.deny);
+    store.net.proxies.clone_from(&images.proxies);
+    store.providers.clone_from(&images.providers);
+    store.fall_through = images.fall_through;
     store.offline = match images.offline {
         Offline::Never => imagestore::Offline::Never,
         Offline::Auto => imagestore::Offline::Auto,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::inspect::DiskFormat;
 use crate::name::ImageRef;
 use crate::net::NetConfig;
-use crate::provider::Platform;
+use crate::provider::{Platform, ProviderConfig};
 use crate::translate::{Mappings, Protocol};
 
 /// Settings of a store. [`Config::new`] has the defaults.
@@ -36,6 +36,10 @@ pub struct Config {
     pub net: NetConfig,
     /// Directories that `file:` images may come from; default none.
     pub local_roots: Vec<PathBuf>,
+    /// Providers, in the order in which they are asked for a name; default none.
+    pub providers: Vec<ProviderConfig>,
+    /// Whether one that cannot be reached is passed over, though the next may answer for a name of its; default no.
+    pub fall_through: bool,
     /// Whether images may be taken for current without asking where they come from; default never.
     pub offline: Offline,
     /// Name of the handler that is meant where none is named; default `virtlet`.
@@ -126,6 +130,8 @@ impl Config {
             limits: Limits::default(),
             net: NetConfig::default(),
             local_roots: Vec::new(),
+            providers: Vec::new(),
+            fall_through: false,
             offline: Offline::default(),
             default_handler: "virtlet".into(),
             handlers: BTreeMap::new(),

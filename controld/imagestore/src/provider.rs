@@ -38,6 +38,7 @@ use url::Url;
 use crate::inspect::DiskFormat;
 use crate::net::{self, Ask, Auth, Opened};
 
+mod config;
 mod error;
 mod file;
 mod glance;
@@ -57,6 +58,7 @@ mod tests;
 mod timestamp;
 mod virt_builder;
 
+pub use config::{Kind, Means, ProviderConfig, TransportConfig};
 pub use error::ProviderError;
 pub use file::LocalFiles;
 pub use glance::{Glance, GlanceConfig, GlanceError, KeystoneError};

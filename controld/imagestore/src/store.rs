@@ -18,7 +18,7 @@ use crate::error::ErrorKind;
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
-use crate::provider::{Http, LocalFiles, Registry, Want};
+use crate::provider::{Means, Registry, Want};
 use crate::pull::{Flights, Order, Progress, PullError, Puller, Ticket, only_digest};
 use crate::shelf::{
     self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
@@ -78,7 +78,8 @@ impl Store {
     /// Opens the store, making its directories and sweeping what a crash left. Blocks: a matter of start-up.
     ///
     /// # Errors
-    /// If the directories cannot be had, another process has them, or a handler's name is none.
+    /// If the directories cannot be had, another process has them, a handler's name is none, or a provider cannot be
+    /// used.
     pub fn open(config: Config) -> Result<Self, StoreError> {
         Self::open_with(config, Box::new(|_| Ok(())))
     }
@@ -90,9 +91,12 @@ impl Store {
         let keep =
             Keep { partial_ttl: limits.partial_ttl, partial_quota: limits.partial_quota, reserve: limits.reserve };
         let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, handlers.known(config.pinned), keep, after)?);
-        let client = Arc::new(Client::new(config.net));
-        let registry =
-            Registry::new(vec![Arc::new(Http::new(client)), Arc::new(LocalFiles::new(config.local_roots))], false);
+        let means = Means {
+            client: Arc::new(Client::new(config.net)),
+            local_roots: config.local_roots,
+            memory: Some(config.root.join("providers")),
+        };
+        let registry = Registry::of(&config.providers, config.fall_through, &means)?;
         let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
         let puller = Puller::new(shelf.clone(), translator, registry, policy, limits);
         let handlers = Arc::new(handlers);

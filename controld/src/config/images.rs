@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use imagestore::provider::Platform;
+use imagestore::net::EnvProxies;
+use imagestore::provider::{Platform, ProviderConfig};
 use imagestore::{DiskFormat, ImageRef};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
@@ -50,6 +51,13 @@ pub struct ImagesConfig {
     pub pinned: Vec<String>,
     /// Where downloads may go.
     pub network: NetworkConfig,
+    /// Where else images are looked for, in this order.
+    pub providers: Vec<ProviderConfig>,
+    /// Whether a provider that cannot be reached is passed over.
+    pub fall_through: bool,
+    /// Proxies, as the environment names them.
+    #[serde(skip)]
+    pub proxies: EnvProxies,
     /// Handlers whose images are another kind than the default.
     pub handlers: BTreeMap<String, HandlerConfig>,
 }
@@ -209,6 +217,9 @@ impl Default for ImagesConfig {
             default_handler: "virtlet".into(),
             pinned: Vec::new(),
             network: NetworkConfig::default(),
+            providers: Vec::new(),
+            fall_through: false,
+            proxies: EnvProxies::default(),
             handlers: BTreeMap::new(),
         }
     }

@@ -1,15 +1,15 @@
 //! What to ask a server for: a URL, how to speak to it, who asks, and on which conditions.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use bytes::Bytes;
 use hyper::Method;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use sha2::{Digest as _, Sha256};
 use url::Url;
 
+use super::transport::short_digest;
 use super::{FetchError, Transport};
 use crate::provider::redacted;
 
@@ -172,25 +172,14 @@ impl Request {
         &self.transport
     }
 
-    /// Tells requests apart that may be answered in different ways: by place, profile, and a digest of what is secret.
+    /// Tells requests apart that may be answered in different ways: by place, and by a digest of the profile
+    /// and of what is secret.
     #[must_use]
     pub fn identity(&self) -> String {
-        let mut sum = Sha256::new();
-        let mut add = |text: &str| {
-            sum.update((text.len() as u64).to_le_bytes());
-            sum.update(text);
-        };
-        add(&self.auth.as_ref().map(Auth::header).unwrap_or_default());
-        for extra in &self.extra {
-            add(&extra.name);
-            add(&extra.value);
-        }
-        let mut text = format!("{} `{}` ", self.url, self.transport.name());
-        for byte in &sum.finalize()[..16] {
-            // Writing to a string does not fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        text
+        let auth = self.auth.as_ref().map(Auth::header);
+        let extra: Vec<_> = self.extra.iter().map(|extra| (&extra.name, &extra.value)).collect();
+        let secret = short_digest(format!("{:?}", (auth, extra, self.transport.digest())).as_bytes());
+        format!("{} {secret}", self.url)
     }
 
     pub(super) fn method(&self) -> &Method {

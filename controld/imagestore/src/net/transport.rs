@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use sha2::{Digest as _, Sha256};
 
 use super::proxy::{Proxy, ProxyError};
 use super::tls::{CertificateError, Identity};
@@ -47,6 +48,20 @@ impl fmt::Debug for TransportSpec {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("TransportSpec(...)")
     }
+}
+
+impl TransportSpec {
+    fn digest(&self) -> String {
+        let Self { timeout, max_redirects, proxy, certificates, server_name, insecure, allow_downgrade } = self;
+        let certificates: Vec<_> = certificates.iter().map(|each| (&each.cert, &each.key)).collect();
+        let all = (timeout, max_redirects, proxy, certificates, server_name, insecure, allow_downgrade);
+        short_digest(format!("{all:?}").as_bytes())
+    }
+}
+
+/// So much of a SHA-256 that nobody finds another text for it by accident.
+pub(super) fn short_digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Why a profile cannot be used.
@@ -94,6 +109,8 @@ pub(super) enum ProxyChoice {
 /// A profile that was found sound.
 pub struct Transport {
     name: String,
+    /// Digest of all that it says, as names are given by many files.
+    digest: String,
     pub(super) timeout: Option<Duration>,
     pub(super) max_redirects: u32,
     pub(super) allow_downgrade: bool,
@@ -109,6 +126,7 @@ const MAX_REDIRECTS: u32 = 9;
 static PLAIN: LazyLock<Arc<Transport>> = LazyLock::new(|| {
     Arc::new(Transport {
         name: String::new(),
+        digest: TransportSpec::default().digest(),
         timeout: None,
         max_redirects: MAX_REDIRECTS,
         allow_downgrade: false,
@@ -143,6 +161,7 @@ impl Transport {
         let server_name = spec.server_name.clone().filter(|name| !name.is_empty()).map(ServerName::try_from);
         Ok(Arc::new(Self {
             name: name.to_owned(),
+            digest: spec.digest(),
             timeout: spec.timeout.filter(|timeout| !timeout.is_zero()),
             max_redirects: spec.max_redirects.unwrap_or(MAX_REDIRECTS),
             allow_downgrade: spec.allow_downgrade,
@@ -159,6 +178,11 @@ impl Transport {
     #[must_use]
     pub fn plain() -> Arc<Self> {
         PLAIN.clone()
+    }
+
+    /// What it says, for telling it from others. Shows nothing of it.
+    pub(super) fn digest(&self) -> &str {
+        &self.digest
     }
 
     /// Its name; empty for the plain one.

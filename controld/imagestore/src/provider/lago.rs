@@ -41,7 +41,7 @@ const REPO: usize = 16 << 20;
 const BESIDE: usize = 1 << 20;
 
 /// Settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LagoConfig {
     /// The repository's `repo.metadata`: an http, https or file URL.

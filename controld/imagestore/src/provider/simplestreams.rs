@@ -50,7 +50,7 @@ const KINDS: [&str; 8] =
     ["disk.img", "disk1.img", "disk-kvm.img", "uefi1.img", "qcow2", "disk.qcow2", "raw.xz", "raw.zst"];
 
 /// Settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimplestreamsConfig {
     /// Root of the mirror, or an index below its `streams/v1/`.

@@ -100,6 +100,12 @@ fn what_is_shown_of_a_place_holds_no_secret() {
     assert_eq!(remote.shown, "https://h.example:8443/a/b?...");
     assert!(!format!("{:?}", remote.source).contains("secret"));
     // Whoever may not see the same is not given the same download.
+    let profile = |insecure| {
+        let spec = net::TransportSpec { insecure, ..net::TransportSpec::default() };
+        let transport = Transport::new("same", &spec).expect("a profile");
+        RemoteImage::at("http", net::Request::get(image.url().clone()).with_transport(transport)).key
+    };
+    assert_ne!(profile(false), profile(true));
     let keys: std::collections::BTreeSet<_> = ["https://h/", "https://a:b@h/", "https://a:c@h/", "https://h/?x"]
         .map(|url| RemoteImage::at("http", net::Request::get(Url::parse(url).expect("a URL"))).key)
         .into();

@@ -14,7 +14,7 @@ use super::keystone::{Domain, Who};
 const SECRET: u64 = 64 << 10;
 
 /// Settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GlanceConfig {
     /// Glance itself; default is what Keystone's catalog says.
