@@ -163,6 +163,7 @@ pub(crate) fn check_head(
 }
 
 /// Last verdict, on the whole file.
+#[cfg(test)]
 pub(crate) fn check_file(
     file: &File,
     length: u64,

@@ -35,13 +35,13 @@ mod shelf;
 mod store;
 mod translate;
 
-pub use config::{Config, HandlerConfig, Limits, Offline};
-pub use decode::DecodeError;
-#[doc(hidden)]
-pub use decode::exercise as exercise_decoder;
+pub use config::{Config, HandlerConfig, Layers, Limits, Offline};
 #[doc(hidden)]
 pub use convert::exercise as exercise_conversion;
 pub use convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
+pub use decode::DecodeError;
+#[doc(hidden)]
+pub use decode::exercise as exercise_decoder;
 pub use error::ErrorKind;
 #[doc(hidden)]
 pub use inspect::exercise as exercise_inspection;
@@ -53,7 +53,7 @@ pub use intake::IntakeError;
 pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query, Version};
 pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
-pub use pull::{DownloadError, Phase, Progress, PullError};
+pub use pull::{DownloadError, LayerError, Phase, Progress, PullError};
 pub use shelf::{
     Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Layer, Name, Verdict, Verified,
 };
