@@ -192,11 +192,11 @@ impl Shelf {
         let displaced = self.write().bind(key, Bound { id: id.clone(), record: record.into() });
         names.links.sync()?;
         (self.after)(Step::Link)?;
-        self.complete(key, id, &origin)?;
         if let Some(displaced) = displaced {
             self.drop_unused(&displaced)?;
             (self.after)(Step::Displaced)?;
         }
+        self.complete(key, id, &origin)?;
         let gone = || obstructed(&self.disk.data, id.hex());
         self.read().image(id, &key.handler, self.disk.data.path()).ok_or_else(gone)
     }

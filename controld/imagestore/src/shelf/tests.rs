@@ -15,6 +15,7 @@ use crate::inspect::{DiskFormat, ImageInfo};
 use crate::name::{Algorithm, Digest, ImageRef};
 
 mod handlers;
+mod layers;
 mod model;
 
 const KEEP: Keep = Keep { partial_ttl: Duration::from_secs(3600), partial_quota: 1 << 30, reserve: 0 };
