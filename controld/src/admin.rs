@@ -21,6 +21,8 @@ use crate::error::{Chain, Error, Kind};
 use crate::images::{pull_failed, store_failed};
 
 mod convert;
+#[cfg(test)]
+mod tests;
 
 /// How often progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);

@@ -365,6 +365,11 @@ mod tests {
             ("[machine]\ndefault_vcpus = 256", "machine.default_vcpus"),
             ("[machine]\ndefault_memory_mib = 32", "machine.default_memory_mib"),
             ("[machine]\nstart_deadline_s = 3601", "machine.start_deadline_s"),
+            ("[images]\npinned = ['No Name']", "images.pinned"),
+            ("[images]\nlocal_roots = ['x']", "images.local_roots"),
+            ("[images]\nstrip_prefixes = ['/']", "images.strip_prefixes"),
+            ("[images.handlers.a]\nmachine = 'virt'", "images.handlers.<name>.machine"),
+            ("[images.handlers.a]\nfirmware = 'uefi'", "images.handlers.<name>.firmware"),
         ] {
             let error = Config::parse(text).expect("parses").checked().expect_err(text);
             assert!(error.to_string().contains(key), "{error}");

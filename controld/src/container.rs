@@ -64,6 +64,7 @@ impl Containers {
         if let Some(existing) = self.same(&create)? {
             return Ok(existing);
         }
+        self.check_platform(&sandbox.config.runtime_handler)?;
         let image = self.parts.images.find(&create.config.image, &sandbox.config.runtime_handler)?;
         let annotations = PodAnnotations::parse(&create.annotations)
             .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
@@ -123,6 +124,18 @@ impl Containers {
                 Err(error)
             }
         }
+    }
+
+    /// Images may be pulled for machines that this program cannot make.
+    fn check_platform(&self, handler: &str) -> Result<()> {
+        let images = &self.parts.config.images;
+        let handler = if handler.is_empty() { &images.default_handler } else { handler };
+        let platform = images.platform(handler);
+        if platform.uname_arch() == "x86_64" {
+            return Ok(());
+        }
+        let what = format!("machines of runtime handler `{handler}` would be {platform}, which cannot be made yet");
+        Err(Error::new(Kind::State, what))
     }
 
     /// Starts a container's machine; fine if it runs.

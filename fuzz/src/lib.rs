@@ -1,4 +1,4 @@
-//! What is fuzzed: everything that reads bytes of a guest, a plugin, a client or a pod's user.
+//! What is fuzzed: everything that reads bytes of a guest, a plugin, a client, a pod's user or a source of images.
 //!
 //! A target is a function of bytes that panics when it finds a fault. `bin fuzz` (`make fuzz`) gives libFuzzer one of
 //! them; `cargo test` replays what lies in `corpus/`. An input that once found a fault belongs there, under a name that
@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use controld::annotations::PodAnnotations;
 use controld::seed::{SeedInput, assemble};
+use imagestore::provider::exercise;
+use imagestore::{ImageRef, Query};
 use proto::tap::{PodNet, Reply, Request, decode_reply, decode_request, encode_reply, encode_request};
 
 /// A name, which is that of the corpus too, and what takes the bytes.
@@ -22,12 +24,33 @@ pub const TARGETS: &[Target] = &[
     ("tap-message", tap_message),
     ("annotations", annotations),
     ("spdy", streaming::spdy::exercise),
+    ("image-name", image_name),
+    ("translation", imagestore::exercise_translation),
+    ("image-file", imagestore::exercise_inspection),
+    ("image-conversion", imagestore::exercise_conversion),
+    ("compressed", imagestore::exercise_decoder),
+    ("registry", exercise::oci),
+    ("virt-builder-index", exercise::virt_builder),
+    ("simplestreams", exercise::simplestreams),
+    ("glance", exercise::glance),
+    ("lago", exercise::lago),
 ];
 
 /// The target called `name`.
 #[must_use]
 pub fn target(name: &str) -> Option<fn(&[u8])> {
     TARGETS.iter().find(|(known, _)| *known == name).map(|(_, run)| *run)
+}
+
+/// The name of an image: what was read is shown as something that reads the same, and cannot be a path.
+fn image_name(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(Query::Ref(image)) = text.parse::<Query>() else { return };
+    let shown = image.to_string();
+    let again: ImageRef = shown.parse().expect("own names can be read");
+    assert!(again == image, "not what was read: {image:?}, then {again:?}");
+    let is_path = shown.starts_with('/') || shown.split('/').any(|part| part.is_empty() || part == "..");
+    assert!(!is_path && shown.chars().all(|c| c.is_ascii_graphic() && c != '%'), "`{shown}`");
 }
 
 /// A message of the tap protocol: what could be read is written as something that reads the same.

@@ -79,6 +79,16 @@ pub use virt_builder::{
     VirtBuilderError, parse_index, read_repos,
 };
 
+/// For the fuzzer: what sources say, by kind of source.
+#[doc(hidden)]
+pub mod exercise {
+    pub use super::glance::exercise as glance;
+    pub use super::lago::exercise as lago;
+    pub use super::oci::exercise as oci;
+    pub use super::simplestreams::exercise as simplestreams;
+    pub use super::virt_builder::exercise as virt_builder;
+}
+
 /// How the bytes of an artifact are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {

@@ -161,6 +161,18 @@ impl ImagesConfig {
         if self.pinned.iter().any(|name| name.parse::<ImageRef>().is_err()) {
             return refuse("images.pinned", "has a name that is no image name");
         }
+        if self.handlers.values().any(|handler| handler.machine.as_deref().is_some_and(|machine| machine != "q35")) {
+            return refuse(
+                "images.handlers.<name>.machine",
+                "is not `q35`, and other machine types cannot be made yet",
+            );
+        }
+        if self.handlers.values().any(|handler| handler.firmware == Some(Firmware::Uefi)) {
+            return refuse(
+                "images.handlers.<name>.firmware",
+                "is not `bios`, and machines cannot boot with others yet",
+            );
+        }
         if self.default_handler.is_empty() {
             return refuse("images.default_handler", "is empty");
         }

@@ -19,6 +19,9 @@ use crate::container::actor::Parts;
 use crate::error::{Error, Kind, Result as Answer};
 use crate::model::now_nanos;
 
+#[cfg(test)]
+mod tests;
+
 /// Names the runtime handler of an image where the field for it is empty.
 pub const HANDLER_ANNOTATION: &str = "virtlet.cloud/image-runtime-handler";
 

@@ -137,11 +137,14 @@ fn resumed(bed: &Bed) -> Result<()> {
     node.translate("disk", &nginx.plain("slow/disk.qcow2"))?;
     std::thread::scope(|scope| {
         let pull = scope.spawn(|| node.pull("disk"));
-        let partial = wait_for("half a download", DOWNLOAD_DEADLINE, || Ok((received()? > 6 << 20).then_some(())));
+        let partial = wait_for("half a download", DOWNLOAD_DEADLINE, || {
+            Ok((pull.is_finished() || received()? > 6 << 20).then_some(()))
+        });
         let pid = nix::unistd::Pid::from_raw(node.controld.pid()?.cast_signed());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)?;
         let outcome = pull.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        ensure!(outcome.is_err(), "a pull of a dead daemon: {outcome:?}");
+        let cut_off = outcome.as_ref().is_err_and(|lost| !lost.message().contains("not pulled"));
+        ensure!(cut_off, "it ended by itself: {outcome:?}");
         partial
     })?;
     node.restart()?;

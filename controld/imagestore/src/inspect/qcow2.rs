@@ -148,6 +148,9 @@ pub(super) fn parse(head: &[u8], length: Option<u64>, layered: bool) -> Result<H
     if let Some(other) = super::magic::foreign_beside(head) {
         return Err(Qcow2Error::TwoFormats(other));
     }
+    if super::mbr::is_there(head) {
+        return Err(Qcow2Error::TwoFormats("a disk with a boot record"));
+    }
     Ok(Header {
         version,
         virtual_size,

@@ -140,7 +140,6 @@ fn sound() -> Vec<(&'static str, Change)> {
         ("unknown extension", Box::new(extension(0x1234_5678, 8))),
         ("backing format without a backing file", Box::new(extension(0xe279_2aca, 5))),
         ("more L1 entries than needed", Box::new(u32_at(36, 100))),
-        ("partition table in the header", Box::new(|image| put(image, 510, b"\x55\xaa"))),
     ]
 }
 
@@ -274,6 +273,8 @@ fn hostile() -> Vec<(&'static str, Change)> {
         ("its bitmaps are broken: there are none", Box::new(extension(0x2385_2875, 24))),
         ("it is an ISO image too", Box::new(|image| put(image, 0x8001, b"CD001"))), // poly
         ("it is an ISO image too", Box::new(|image| put(image, 0x8801, b"NSR02"))),
+        ("it is a disk with a boot record too", Box::new(|image| put(image, 510, b"\x55\xaa"))), // poly
+        ("header extension 0x0 at 0x70 ", Box::new(extension(0, 65_417))),
         ("it is a tar archive too", Box::new(|image| put(image, 257, b"ustar"))),
     ]
 }

@@ -16,8 +16,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::{
-    Glance, GlanceConfig, Http, Lago, LagoConfig, LocalFiles, Provider, ProviderError, Registry, Simplestreams,
-    SimplestreamsConfig,
+    Glance, GlanceConfig, Http, Lago, LagoConfig, LocalFiles, Oci, OciConfig, Provider, ProviderError, Registry,
+    Simplestreams, SimplestreamsConfig, VirtBuilder, VirtBuilderConfig,
 };
 use crate::name::printable;
 use crate::net::{CertificateSpec, Client, Transport, TransportError, TransportSpec};
@@ -43,10 +43,14 @@ pub struct ProviderConfig {
 /// The kinds of providers, with what each needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
+    /// `oci`
+    Oci(OciConfig),
+    /// `virt-builder`
+    VirtBuilder(VirtBuilderConfig),
     /// `simplestreams`
     Simplestreams(SimplestreamsConfig),
     /// `glance`
-    Glance(GlanceConfig),
+    Glance(Box<GlanceConfig>),
     /// `lago`
     Lago(LagoConfig),
 }
@@ -118,6 +122,8 @@ impl<'de> Deserialize<'de> for ProviderConfig {
         };
         let rest = Value::Object(table);
         let kind = match kind.as_str() {
+            "oci" => Kind::Oci(part(&id, rest)?),
+            "virt-builder" => Kind::VirtBuilder(part(&id, rest)?),
             "simplestreams" => Kind::Simplestreams(part(&id, rest)?),
             "glance" => Kind::Glance(part(&id, rest)?),
             "lago" => Kind::Lago(part(&id, rest)?),
@@ -186,6 +192,8 @@ impl ProviderConfig {
             transport.map_err(|cause| ProviderError::Config { provider: id.to_owned(), cause: cause.into() })?;
         let memory = means.memory.as_ref().map(|dir| dir.join(format!("{id}.json")));
         Ok(match &self.kind {
+            Kind::Oci(config) => Arc::new(Oci::new(id, config.clone(), client, transport)),
+            Kind::VirtBuilder(config) => Arc::new(VirtBuilder::new(id, config.clone(), client, transport, memory)?),
             Kind::Simplestreams(config) => Arc::new(Simplestreams::new(id, config, client, transport, memory)?),
             Kind::Glance(config) => Arc::new(Glance::new(id, config, client, transport)?),
             Kind::Lago(config) => Arc::new(Lago::new(id, config, client, transport, local.clone())?),
@@ -266,9 +274,12 @@ mod tests {
             "transport": {"timeout_s": 5, "max_redirects": 0, "proxy": "off"}}"#;
         let glance = r#"{"id": "corp", "type": "glance", "auth_url": "https://ks.example:5000/v3",
             "application_credential_file": "/run/secrets/ac"}"#;
-        let registry = registry(&[streams, LAGO, glance]).expect("a registry");
+        let oci = r#"{"id": "hub", "type": "oci", "registries": ["r.example:5000"], "plain_http": ["r.example:5000"]}"#;
+        let builder = r#"{"id": "libguestfs", "type": "virt-builder", "uri": "https://b.example/index.asc",
+            "insecure": true}"#;
+        let registry = registry(&[streams, LAGO, glance, oci, builder]).expect("a registry");
         let ids: Vec<_> = registry.providers().iter().map(|provider| provider.id().to_owned()).collect();
-        assert_eq!(ids, ["http", "file", "ubuntu", "lago", "corp"]);
+        assert_eq!(ids, ["http", "file", "ubuntu", "lago", "corp", "hub", "libguestfs"]);
     }
 
     #[test]

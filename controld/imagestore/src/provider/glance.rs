@@ -27,6 +27,7 @@ use super::{
 use crate::name::printable;
 use crate::net::{Ask, Client, FetchError, Opened, Request, Small, Transport};
 
+mod exercise;
 mod keystone;
 mod login;
 mod record;
@@ -34,6 +35,7 @@ mod record;
 mod tests;
 
 use keystone::Grant;
+pub use exercise::exercise;
 pub use keystone::KeystoneError;
 pub use login::GlanceConfig;
 use login::{Login, read_secret};

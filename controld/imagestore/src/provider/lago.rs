@@ -28,10 +28,12 @@ use crate::error::ErrorKind;
 use crate::name::printable;
 use crate::net::{Ask, Client, FetchError, Opened, Request, Transport, Validators};
 
+mod exercise;
 mod repo;
 #[cfg(test)]
 mod tests;
 
+pub use exercise::exercise;
 pub use repo::LagoError;
 use repo::{Image, Metadata, Place, Repo};
 

@@ -31,6 +31,7 @@ use crate::name::printable;
 use crate::net::{Ask, Auth, Client, FetchError, Opened, Small, Transport};
 
 mod challenge;
+mod exercise;
 mod layer;
 mod layers;
 mod login;
@@ -39,6 +40,7 @@ mod reference;
 mod select;
 mod session;
 
+pub use exercise::exercise;
 pub use layer::{LayerError, TarError};
 pub use layers::LayersError;
 pub use login::{LoginError, RealmError, login};
@@ -60,7 +62,7 @@ const INNER: usize = 16;
 const REMEMBERED: usize = 1024;
 
 /// Settings.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OciConfig {
     /// Hosts (with ports) of the registries whose names are answered.
@@ -78,7 +80,7 @@ pub struct OciConfig {
 }
 
 /// A login.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoginConfig {
     /// The user.
@@ -108,7 +110,7 @@ struct Known {
 
 /// A manifest, and how it was reached.
 struct Chosen {
-    manifest: Manifest,
+    manifest: Box<Manifest>,
     digest: ImageHash,
     /// What the index says that it is for.
     platform: Option<Platform>,

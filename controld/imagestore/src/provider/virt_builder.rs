@@ -31,9 +31,11 @@ use crate::inspect::DiskFormat;
 use crate::name::printable;
 use crate::net::{Ask, Client, Opened, Request, Transport, Validators};
 
+mod exercise;
 mod index;
 mod repos;
 
+pub use exercise::exercise;
 pub use index::{Entry, EntryError, Index, IndexError, parse as parse_index};
 pub use repos::{Format as RepoFormat, Proxy as RepoProxy, Repo, ReposError, read_dir as read_repos};
 
@@ -43,7 +45,7 @@ const INDEX: usize = 16 * 1024 * 1024;
 const WHAT: &str = "the index";
 
 /// Settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VirtBuilderConfig {
     /// The index.

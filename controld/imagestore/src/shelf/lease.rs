@@ -66,14 +66,7 @@ impl Shelf {
         self.drop_unused(id)
     }
 
-    /// Keeps an image while the answer lives. `None` if it is not here.
-    pub(crate) fn hold(self: &Arc<Self>, id: &ImageId) -> Option<Hold> {
-        let _changing = self.lock();
-        let here = self.read().images.contains_key(id);
-        here.then(|| self.hold_locked(id))
-    }
-
-    /// The same, if also its file is there.
+    /// Keeps an image while the answer lives. `None` if it is not here, or has lost its file.
     pub(crate) fn hold_sound(self: &Arc<Self>, id: &ImageId) -> Result<Option<Hold>, DiskError> {
         let _changing = self.lock();
         Ok(self.is_there(id)?.then(|| self.hold_locked(id)))

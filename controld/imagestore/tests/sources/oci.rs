@@ -269,7 +269,8 @@ async fn documents_that_are_not_what_they_must_be_are_refused() {
         registry.document("latest", MANIFEST, &document);
         registry
     };
-    let cases: [(&dyn Fn(&mut Value), &str); 13] = [
+    type Change<'a> = &'a dyn Fn(&mut Value);
+    let cases: [(Change<'_>, &str); 13] = [
         (&|document| document["mediaType"] = INDEX.into(), "the server calls it"),
         (&|document| document["mediaType"] = "text/html".into(), "the server calls it"),
         (&|document| document["schemaVersion"] = 1.into(), "schema 1"),
@@ -291,7 +292,7 @@ async fn documents_that_are_not_what_they_must_be_are_refused() {
                 let layer = document["layers"][0].clone();
                 document["layers"] = json!([layer, layer]);
             },
-            "more than one file",
+            "2 layers, but 1 digests",
         ),
         (&|document| document["layers"] = "x".into(), "not the JSON"),
     ];
@@ -338,11 +339,8 @@ async fn several_layers_are_looked_through() {
         |layers: &[Value]| json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers });
     registry.document("latest", MANIFEST, &manifest(&layers));
     // Without the one that removes it.
-    registry.document(
-        "two",
-        MANIFEST,
-        &manifest(&[layers[0].clone(), registry.blob(LAYER, &tar(&[("disk/b", b"b")]))]),
-    );
+    let other = registry.blob(LAYER, &tar(&[("disk/b", b"b")]));
+    registry.document("two", MANIFEST, &manifest(&[layers[0].clone(), other]));
     let named = json!({ "virtlet.cloud/disk": "/disk/new" });
     let bad = registry.clone();
     let server = registry.serve();

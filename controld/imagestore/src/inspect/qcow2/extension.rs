@@ -46,13 +46,15 @@ impl<'a> Extensions<'a> {
             let (kind, length) = (field.u32(offset)?, field.u32(offset + 4)? as usize);
             // Whatever else is wrong with them: these are why an image must not be opened.
             match kind {
-                END => return Ok(found),
                 DATA_FILE => return Err(Qcow2Error::DataFile),
                 ENCRYPTION => return Err(Qcow2Error::Encrypted(LUKS)),
                 _ => {}
             }
             if length > end - offset - 8 {
                 return Err(Qcow2Error::Extension { kind, offset });
+            }
+            if kind == END {
+                return Ok(found);
             }
             let body = head.get(offset + 8..offset + 8 + length).ok_or(Qcow2Error::Truncated)?;
             match kind {

@@ -14,7 +14,7 @@ use crate::name::printable;
 use crate::provider::{HashAlg, ImageHash, Platform};
 
 /// Layers of an image.
-const MAX_LAYERS: usize = 128;
+pub(super) const MAX_LAYERS: usize = 128;
 
 /// Media types of indices and manifests that are asked for.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -205,7 +205,7 @@ struct RootFs {
 #[derive(Debug, Clone)]
 pub(super) enum Document {
     Index(Index),
-    Manifest(Manifest),
+    Manifest(Box<Manifest>),
 }
 
 /// Reads an index or a manifest, whose `Content-Type` is given.
@@ -236,7 +236,9 @@ pub(super) fn document(bytes: &[u8], content_type: Option<&str>) -> Result<Docum
     if INDICES.contains(&media_type.as_str()) {
         serde_json::from_slice(bytes).map(Document::Index).map_err(ManifestError::Json)
     } else if MANIFESTS.contains(&media_type.as_str()) {
-        serde_json::from_slice(bytes).map(Document::Manifest).map_err(ManifestError::Json)
+        serde_json::from_slice(bytes)
+            .map(|manifest| Document::Manifest(Box::new(manifest)))
+            .map_err(ManifestError::Json)
     } else {
         Err(ManifestError::MediaType { media_type: printable(&media_type) })
     }
