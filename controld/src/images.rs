@@ -166,6 +166,7 @@ fn for_store(config: &Config) -> imagestore::Config {
     store.strip_prefixes.clone_from(&images.strip_prefixes);
     store.local_roots.clone_from(&images.local_roots);
     store.allow_raw = images.allow_raw;
+    store.layered = images.layered;
     store.limits.virtual_size = images.max_virtual_size_gib.saturating_mul(1 << 30);
     store.net.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
     store.net.policy.allow_loopback = images.network.allow_loopback;

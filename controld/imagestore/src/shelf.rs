@@ -30,6 +30,7 @@
 //! | part file written, synced, judged | a part file | swept |
 //! | renamed to `data/<hex>` | an image without a name | swept |
 //! | `meta/<hex>.json` written | the same, and its record | swept |
+//! | records of layers written again, with the images below them, the lowest first | images without names, and their records | swept |
 //! | `refs/<handler>/<name>.json` written | the same, and a record of a name without a link, or beside a link to the image before | swept, or not believed |
 //! | link renamed over the old one | all of it | the image is there under its name |
 //! | image that the name had before, and nobody needs, renamed to `.gc-<hex>` | that, and its record | swept |
@@ -51,6 +52,7 @@ mod details;
 mod disk;
 mod index;
 mod key;
+mod layers;
 mod lease;
 mod links;
 mod part;
@@ -70,8 +72,9 @@ pub use disk::DiskError;
 pub(crate) use disk::{Disk, is_regular};
 pub use index::Image;
 use index::Index;
-pub(crate) use index::Known;
+pub(crate) use index::{Known, MAX_CHAIN};
 pub(crate) use key::{Handler, Key};
+pub(crate) use layers::Misfit;
 pub(crate) use lease::{Hold, is_holder};
 pub(crate) use part::{GRAIN, Part, Reader, Received, Resumable, is_zero};
 pub(crate) use partial::{PartialFile, Partials};
@@ -99,6 +102,7 @@ pub(crate) enum Step {
     Displaced,
     Suspected,
     Quarantined,
+    Stood,
 }
 
 /// Called behind each step.

@@ -15,6 +15,7 @@ use crate::inspect::{DiskFormat, ImageInfo};
 use crate::name::{Algorithm, Digest, ImageRef};
 
 mod handlers;
+mod layers;
 mod model;
 
 const KEEP: Keep = Keep { partial_ttl: Duration::from_secs(3600), partial_quota: 1 << 30, reserve: 0 };
@@ -256,7 +257,7 @@ fn what_was_planted_is_neither_followed_nor_touched() {
     assert_eq!(shelf.findings().len(), 16, "{:#?}", shelf.findings());
     assert_eq!(shelf.list(None).len(), 1);
     for name in ["evil", "evil:up", "evil:data", "planted:a", "planted:b", "planted:c", "planted:d", "file", "dir"] {
-        assert_eq!(get(shelf, name), None, "{name}");
+        assert_eq!(get(&shelf, name), None, "{name}");
     }
     assert_eq!(fs::read_to_string(&secret).expect("read"), "secret");
 
@@ -405,7 +406,7 @@ fn every_way_of_asking_gives_the_same_image() {
         &format!("example.com/a:v7@sha256:{hex}"),
         &format!("b@sha256:{hex}"),
     ] {
-        assert_eq!(get(shelf, name).as_ref(), Some(&image), "{name}");
+        assert_eq!(get(&shelf, name).as_ref(), Some(&image), "{name}");
     }
     for name in [
         "example.com/a:v3",
@@ -420,7 +421,7 @@ fn every_way_of_asking_gives_the_same_image() {
         &format!("sha512:{}", "0".repeat(128)),
         &"0".repeat(64),
     ] {
-        assert_eq!(get(shelf, name), None, "{name}");
+        assert_eq!(get(&shelf, name), None, "{name}");
     }
     // By one tag, all names of the image go.
     shelf.remove("example.com/a:v2", None).expect("removed");

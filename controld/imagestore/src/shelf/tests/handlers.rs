@@ -190,7 +190,7 @@ fn what_an_image_stands_on_stays_with_it() {
     let root = tempfile::tempdir().expect("a directory");
     let shelf = open(root.path());
     let base = shelf.keep(receive(&shelf, b"base"), INFO.into()).expect("stored");
-    let parent = Parent { named: base.id().to_string(), id: Some(base.id().clone()) };
+    let parent = Parent { named: base.id().to_string(), format: None, id: Some(base.id().clone()) };
     let facts = Facts { parent: Some(parent), ..INFO.into() };
     let top = shelf.keep(receive(&shelf, b"top"), facts).expect("stored");
     shelf.reuse(&key("", "x"), top.id(), Origin::default()).expect("bound");
@@ -206,7 +206,7 @@ fn what_an_image_stands_on_stays_with_it() {
     shelf.remove("x", None).expect("removed");
     assert_holds(root.path(), &shelf, &[]);
 
-    let facts = Facts { parent: Some(Parent { named: "base:1".into(), id: None }), ..INFO.into() };
+    let facts = Facts { parent: Some(Parent { named: "base:1".into(), format: None, id: None }), ..INFO.into() };
     let lone = shelf.keep(receive(&shelf, b"lone"), facts).expect("stored");
     let image = shelf.reuse(&key("", "x"), lone.id(), Origin::default()).expect("bound").expect("held");
     assert_eq!(image.missing.as_deref(), Some("base:1"));
