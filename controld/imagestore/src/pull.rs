@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 
 use crate::config::Limits;
-use crate::inspect::{self, DiskFormat, Policy};
+use crate::inspect::{self, DiskFormat, Expected, Policy};
 use crate::name::{Algorithm, Digest, ImageId, Version, hex};
 use crate::net::{Auth, Validators};
 use crate::provider::{Choice, Covers, HashAlg, ImageHash, Promise, ProviderError, Registry, RemoteImage, Want};
@@ -28,6 +28,7 @@ mod download;
 mod error;
 mod flight;
 mod hosts;
+mod lanes;
 mod progress;
 mod source;
 
@@ -86,7 +87,7 @@ pub(crate) struct Puller {
     policy: Policy,
     limits: Limits,
     slots: Semaphore,
-    hosts: Hosts,
+    hosts: Arc<Hosts>,
     flights: Arc<Flights<String, Result<Landed, Arc<DownloadError>>>>,
 }
 
@@ -106,7 +107,7 @@ impl Puller {
         limits: Limits,
     ) -> Self {
         let slots = Semaphore::new(limits.downloads.clamp(1, Semaphore::MAX_PERMITS));
-        Self { shelf, translator, registry, policy, limits, slots, hosts: Hosts::default(), flights: Arc::default() }
+        Self { shelf, translator, registry, policy, limits, slots, hosts: Arc::default(), flights: Arc::default() }
     }
 
     pub(crate) fn translator(&self) -> &Translator {
@@ -171,7 +172,8 @@ impl Puller {
         };
         if let Some(choice) = self.by_name(order, &name).await.map_err(nowhere)? {
             let by = format!("provider `{}`", choice.provider.id());
-            return Ok(Found { choice, by, digest: None });
+            let declared = choice.image.metadata.format;
+            return Ok(Found { choice, by, digest: None, declared });
         }
         if let Some(provider) = &order.provider {
             return Err(nowhere(ProviderError::NotFound { provider: provider.clone(), name }));
@@ -206,7 +208,7 @@ impl Puller {
     }
 
     async fn resolve(&self, order: &Order, translated: Translated) -> Result<Found, PullError> {
-        let Translated { locator, digest, .. } = translated;
+        let Translated { locator, digest, format } = translated;
         let failed = |cause: DownloadError| PullError::Download {
             image: order.key.image.clone(),
             url: locator.to_string(),
@@ -217,7 +219,8 @@ impl Puller {
         if order.providers.as_ref().is_some_and(|allowed| !allowed.contains(choice.provider.id())) {
             return Err(failed(DownloadError::NotServed { provider: choice.provider.id().to_owned() }));
         }
-        Ok(Found { choice, by: locator.by().to_owned(), digest })
+        let declared = format.and_then(format_named).or(choice.image.metadata.format);
+        Ok(Found { choice, by: locator.by().to_owned(), digest, declared })
     }
 
     /// Has the image of an order on the shelf and under its name.
@@ -227,8 +230,13 @@ impl Puller {
         found: &Found,
         progress: &watch::Sender<Progress>,
     ) -> Result<Image, Arc<DownloadError>> {
-        let Found { choice: Choice { provider, image: remote }, by, digest } = found;
+        let Found { choice: Choice { provider, image: remote }, by, digest, declared } = found;
+        // What the provider found by a digest is what that digest means; otherwise it is that of the bytes.
+        let found_by = |promise: &Promise| {
+            remote.registered.as_ref().is_some_and(|registered| registered.digests.contains(&promise.hash))
+        };
         let demanded = order.key.image.digest().into_iter().chain(digest).filter_map(promise_of);
+        let demanded = demanded.filter(|promise| !found_by(promise));
         let promises: Vec<_> = remote.promises.iter().cloned().chain(demanded).collect();
         let place = place(provider.id(), remote);
         let origin = origin(order, found, &promises, &place);
@@ -242,8 +250,10 @@ impl Puller {
             true => None,
             false => self.known_at(&place).await?,
         };
-        let key = format!("{place} {} {:?}", order.want.platform, promises);
-        let job = Job { provider: provider.clone(), remote: remote.clone(), known, key: key.clone(), promises };
+        let key = format!("{place} {} {promises:?} {declared:?}", order.want.platform);
+        let expected = Expected { declared: *declared, ..self.policy.into() };
+        let (provider, remote) = (provider.clone(), remote.clone());
+        let job = Job { provider, remote, known, expected, key: key.clone(), promises };
         let flight = self.flights.join(&format!("{key} {} {}", order.force, fingerprint(&order.want)), |told| {
             let (this, job) = (self.clone(), Arc::new(job));
             tracing::info!(image = %order.key.image, from = job.remote.shown, by, "pull started");
@@ -313,7 +323,7 @@ impl Puller {
 
     /// Judges what came, and puts it on the shelf.
     fn shelve(&self, job: &Job, received: Received) -> Result<Hold, DownloadError> {
-        let verdict = inspect::check_file(received.part.file(), received.length, self.policy);
+        let verdict = inspect::check_file(received.part.file(), received.length, job.expected);
         let info = verdict.map_err(DownloadError::Reread)??;
         let aliases = job.remote.promises.iter().map(|promise| Alias {
             hash: promise.hash.to_string(),
@@ -359,6 +369,13 @@ struct Found {
     by: String,
     /// What the rule demands.
     digest: Option<Digest>,
+    /// What the rule or the provider says that it is.
+    declared: Option<DiskFormat>,
+}
+
+/// A declared format that is taken as it is.
+fn format_named(name: &str) -> Option<DiskFormat> {
+    [DiskFormat::Qcow2, DiskFormat::Raw].into_iter().find(|format| format.to_string() == name)
 }
 
 /// Identity of a place where bytes are. Its parts may be secret.
@@ -398,6 +415,7 @@ fn origin(order: &Order, found: &Found, promises: &[Promise], place: &str) -> Or
     let Choice { provider, image: remote } = &found.choice;
     let hosted = promises.iter().filter(|promise| promise.covers == Covers::Hosted);
     let strong = promises.iter().any(|promise| promise.hash.alg().is_strong());
+    let registered = remote.registered.as_ref();
     Origin {
         source: Some(remote.shown.clone()),
         by: Some(found.by.clone()),
@@ -405,6 +423,9 @@ fn origin(order: &Order, found: &Found, promises: &[Promise], place: &str) -> Or
         place: Some(place.to_owned()),
         artifact: hosted.max_by_key(|promise| promise.hash.alg()).map(|promise| promise.hash.to_string()),
         platform: Some(order.want.platform.to_string()),
+        manifest: registered.and_then(|registered| registered.digests.first()?.to_string().parse().ok()),
+        user: registered.and_then(|registered| registered.user.clone()),
+        labels: registered.map(|registered| registered.labels.clone()).unwrap_or_default(),
         weak: !promises.is_empty() && !strong,
         ..registry_origin(&found.choice)
     }

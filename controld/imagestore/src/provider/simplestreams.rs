@@ -13,7 +13,7 @@
 //! unless weak ones are allowed.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use url::Url;
 
 use super::memory::{Memory, Recalled};
 use super::mirror::{self, Fetched};
-use super::signature::{KeyRing, SignatureError, Verified, verify_clearsigned, verify_detached};
+use super::signature::{KeyRing, SignatureError, Verified, keys_of, verify_clearsigned, verify_detached};
 use super::{
     Caps, Covers, ImageHash, ImageMetadata, Locator, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
     Source, Want, timestamp,
@@ -440,13 +440,4 @@ fn split(uri: &Url) -> (Url, Option<String>) {
             (root, None)
         }
     }
-}
-
-fn keys_of(id: &str, file: &Path, fingerprint: Option<&str>) -> Result<KeyRing, ProviderError> {
-    let bytes = std::fs::read(file).map_err(|cause| ProviderError::File { path: file.to_owned(), cause })?;
-    let keys = KeyRing::parse(&bytes).and_then(|keys| match fingerprint {
-        Some(fingerprint) => keys.pinned(fingerprint),
-        None => Ok(keys),
-    });
-    keys.map_err(|cause| ProviderError::Config { provider: id.to_owned(), cause: Box::new(cause) })
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::decode::Compression;
-use crate::inspect;
+use crate::inspect::{self, Expected};
 use crate::intake::{Intake, OutputLimits, Plan};
 use crate::name::ImageId;
 use crate::net::{Artifact, Ask, FetchError, Opened, Resume, Validators};
@@ -32,6 +32,7 @@ pub(super) struct Job {
     pub(super) promises: Vec<Promise>,
     /// What is here of the same source, and what it was recognised by.
     pub(super) known: Option<(ImageId, Validators)>,
+    pub(super) expected: Expected,
     /// Identity of all that.
     pub(super) key: String,
 }
@@ -51,9 +52,9 @@ impl Job {
 
     /// The same without what is known.
     pub(super) fn anew(&self) -> Self {
-        let Self { provider, remote, promises, key, .. } = self;
+        let Self { provider, remote, promises, expected, key, .. } = self;
         let (provider, remote, promises) = (provider.clone(), remote.clone(), promises.clone());
-        Self { provider, remote, promises, known: None, key: key.clone() }
+        Self { provider, remote, promises, known: None, expected: *expected, key: key.clone() }
     }
 
     /// What is known is recognised by these.
@@ -128,13 +129,13 @@ impl Puller {
             let length = length.filter(|_| plain);
             off_reactor(move || {
                 let part = this.part(&job, partial, from, record, reserve)?;
-                let policy = this.policy;
+                let expected = job.expected;
                 let plan = Plan {
                     compression,
                     unpack: job.remote.unpack.clone(),
                     promises: job.promises.clone(),
                     limits: this.output_limits(&job),
-                    judge: Box::new(move |head, whole| inspect::check_head(head, length, whole, web_page, policy)),
+                    judge: Box::new(move |head, whole| inspect::check_head(head, length, whole, web_page, expected)),
                 };
                 Ok::<_, DownloadError>(Intake::start(part, plan)?)
             })

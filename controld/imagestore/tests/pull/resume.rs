@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use imagestore::{Config, ErrorKind, PullRequest, Store};
 
 use crate::rig::{Bed, Call, Server, disk, eventually, hex, names};
+use crate::together::Gate;
 
 const MEBIBYTE: usize = 1 << 20;
 const CHILD_URL: &str = "IMAGESTORE_TEST_CHILD_URL";
@@ -48,7 +49,9 @@ fn serve(call: &mut Call<'_>, file: &File, until: usize) -> usize {
 }
 
 fn header(call: &Call<'_>, name: &str) -> Option<String> {
-    let of = |line: &str| line.split_once(": ").filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, it)| it.to_owned());
+    let of = |line: &str| {
+        line.split_once(": ").filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, it)| it.to_owned())
+    };
     call.head.lines().find_map(of)
 }
 
@@ -74,7 +77,10 @@ async fn a_connection_that_breaks_is_replaced() {
         assert_eq!(requests.len(), cuts.len() + 1);
         for (cut, head) in cuts.iter().zip(&requests[1..]) {
             let head = head.to_lowercase();
-            assert!(head.contains(&format!("range: bytes={cut}-\r\n")) && head.contains("if-range: \"a\"\r\n"), "{head}");
+            assert!(
+                head.contains(&format!("range: bytes={cut}-\r\n")) && head.contains("if-range: \"a\"\r\n"),
+                "{head}"
+            );
         }
     }
 }
@@ -123,7 +129,8 @@ async fn a_digest_is_as_good_as_a_validator() {
 
 #[tokio::test]
 async fn what_changed_meanwhile_is_fetched_from_its_beginning() {
-    let (old, new) = (File { bytes: disk(1, MEBIBYTE), etag: "\"old\"" }, File { bytes: disk(2, MEBIBYTE), etag: "\"new\"" });
+    let (old, new) =
+        (File { bytes: disk(1, MEBIBYTE), etag: "\"old\"" }, File { bytes: disk(2, MEBIBYTE), etag: "\"new\"" });
     let expected = hex(&new.bytes);
     let next = AtomicUsize::new(0);
     let server = Server::plain(move |call| {
@@ -176,7 +183,9 @@ async fn what_did_not_change_costs_one_question() {
     let sent = Arc::new(AtomicUsize::new(0));
     let total = file.bytes.len();
     let counted = sent.clone();
-    let server = Server::plain(move |call| drop(counted.fetch_add(serve(call, &file, usize::MAX), Ordering::Relaxed)));
+    let server = Server::plain(move |call| {
+        counted.fetch_add(serve(call, &file, usize::MAX), Ordering::Relaxed);
+    });
     let bed = Bed::new(&server.url("/x"));
     let first = bed.pull().await.expect("pulled");
     let record = || fs::read(bed.images().join("refs/_default/img:latest.json")).expect("read");
@@ -213,12 +222,13 @@ async fn what_did_not_change_costs_one_question() {
 async fn names_for_the_same_place_share_a_download() {
     let image = disk(1, MEBIBYTE);
     let body = image.clone();
-    let gate = Arc::new(Mutex::new(()));
-    let closed = gate.lock().expect("sound");
+    let gate = Arc::new(Gate::default());
     let at_server = gate.clone();
     let server = Server::plain(move |call| {
-        let _open = at_server.lock().expect("sound");
-        call.ok(&body);
+        call.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));
+        call.send(&body[..100_000]);
+        at_server.pass();
+        call.send(&body[100_000..]);
     });
     let bed = Bed::new(&server.url("/x"));
     let rules = (0..20).map(|number| format!("{{name: n{number}, url: '{}'}}", server.url("/x")));
@@ -230,9 +240,13 @@ async fn names_for_the_same_place_share_a_download() {
             tokio::spawn(async move { store.pull(format!("n{}", number % 20).as_str()).await })
         })
         .collect();
-    eventually("one asks", || server.hits() == 1).await;
-    eventually("all wait", || (0..20).all(|number| bed.store.pull_progress(&format!("n{number}"), "").is_some())).await;
-    drop(closed);
+    // Whoever sees the same bytes come waits for the same download.
+    let waits = |number: usize| {
+        let progress = bed.store.pull_progress(&format!("n{number}"), "");
+        progress.is_some_and(|progress| progress.bytes == 100_000)
+    };
+    eventually("all wait", || (0..20).all(waits)).await;
+    gate.open();
     for pull in pulls {
         assert_eq!(pull.await.expect("ran").expect("pulled").id.hex(), hex(&image));
     }
@@ -291,7 +305,7 @@ async fn a_pull_that_was_given_up_is_gone_on_with() {
     assert_eq!(store.pull("img").await.expect("pulled").id.hex(), hex(&image));
     let twice = sent.load(Ordering::Relaxed) - image.len();
     assert!(twice < 2 * MEBIBYTE, "{twice} bytes came twice");
-    assert_eq!(partials(&bed.dir.path().join("images")), [PathBuf::new(); 0]);
+    assert_eq!(partials(&bed.dir.path().join("images")), Vec::<PathBuf>::new());
 }
 
 /// The threads of a pull that was given up may have the store's disk for a moment yet.
@@ -339,7 +353,10 @@ async fn a_process_that_was_killed_is_gone_on_with() {
         .expect("started");
     let images = dir.path().join("images");
     let half = image.len() as u64 / 2;
-    eventually("half of it is on the disk", || images.exists() && received_if_any(&images) > half - 2 * MEBIBYTE as u64).await;
+    eventually("half of it is on the disk", || {
+        images.exists() && received_if_any(&images) > half - 2 * MEBIBYTE as u64
+    })
+    .await;
     child.kill().expect("killed");
     child.wait().expect("gone");
     let store = open_again(store_in(dir.path())).await;
@@ -390,8 +407,7 @@ async fn compressed_images_are_stored_decompressed() {
     let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
     xz.write_all(&image).expect("written");
     let zstd = zstd::encode_all(&image[..], 1).expect("compressed");
-    let (gzip, bzip2, xz) =
-        (gzip.finish().expect("done"), bzip2.finish().expect("done"), xz.finish().expect("done"));
+    let (gzip, bzip2, xz) = (gzip.finish().expect("done"), bzip2.finish().expect("done"), xz.finish().expect("done"));
     for (what, hosted) in [("gzip", &gzip), ("bzip2", &bzip2), ("xz", &xz), ("zstd", &zstd)] {
         let body = hosted.clone();
         let server = Server::plain(move |call| {

@@ -205,7 +205,7 @@ struct RootFs {
 #[derive(Debug, Clone)]
 pub(super) enum Document {
     Index(Index),
-    Manifest(Manifest),
+    Manifest(Box<Manifest>),
 }
 
 /// Reads an index or a manifest, whose `Content-Type` is given.
@@ -236,7 +236,9 @@ pub(super) fn document(bytes: &[u8], content_type: Option<&str>) -> Result<Docum
     if INDICES.contains(&media_type.as_str()) {
         serde_json::from_slice(bytes).map(Document::Index).map_err(ManifestError::Json)
     } else if MANIFESTS.contains(&media_type.as_str()) {
-        serde_json::from_slice(bytes).map(Document::Manifest).map_err(ManifestError::Json)
+        serde_json::from_slice(bytes)
+            .map(|manifest| Document::Manifest(Box::new(manifest)))
+            .map_err(ManifestError::Json)
     } else {
         Err(ManifestError::MediaType { media_type: printable(&media_type) })
     }
