@@ -74,7 +74,7 @@ impl Images {
     ///
     /// # Errors
     /// When there is no such handler.
-    pub fn list(&self, name: &str, handler: &str) -> Result<Vec<Image>> {
+    pub fn list(&self, name: &str, handler: &str) -> Result<Vec<Arc<Image>>> {
         let found = if name.is_empty() { self.store.list(handler) } else { self.store.named(name, handler) };
         found.map_err(|cause| store_failed("images not listed", cause))
     }

@@ -112,6 +112,8 @@ pub(crate) struct Shelf {
     disk: Arc<Disk>,
     changing: Mutex<()>,
     index: RwLock<Index>,
+    /// All images as they are shown, until something changes: kubelet asks again and again.
+    listed: Mutex<Option<Vec<Arc<Image>>>>,
     /// What was hashed since this process began: written or verified by it.
     verified: Mutex<BTreeSet<ImageId>>,
     findings: Vec<Finding>,
@@ -149,6 +151,7 @@ impl Shelf {
             disk,
             changing: Mutex::default(),
             index: RwLock::new(index),
+            listed: Mutex::default(),
             verified: Mutex::default(),
             findings,
             leases_known,
@@ -172,8 +175,13 @@ impl Shelf {
     }
 
     /// All images, or those of one handler, by id and handler.
-    pub(crate) fn list(&self, handler: Option<&Handler>) -> Vec<Image> {
-        self.read().list(handler, self.disk.data.path())
+    pub(crate) fn list(&self, handler: Option<&Handler>) -> Vec<Arc<Image>> {
+        let index = self.read();
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        // What changes the index waits until it is read, and then forgets this list.
+        let all = listed.get_or_insert_with(|| index.list(self.disk.data.path()));
+        let wanted = handler.map(|handler| index.known.name_of(handler));
+        all.iter().filter(|image| wanted.is_none_or(|wanted| wanted == image.handler)).cloned().collect()
     }
 
     /// Handlers, by their own names, under which a text means an image that may be used.
@@ -224,7 +232,9 @@ impl Shelf {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Index> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
+        let index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        index
     }
 
     fn verified(&self) -> MutexGuard<'_, BTreeSet<ImageId>> {

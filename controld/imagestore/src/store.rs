@@ -220,7 +220,7 @@ impl Store {
     ///
     /// # Errors
     /// If there is no such handler.
-    pub fn list(&self, handler: &str) -> Result<Vec<Image>, StoreError> {
+    pub fn list(&self, handler: &str) -> Result<Vec<Arc<Image>>, StoreError> {
         let only = if handler.is_empty() { None } else { Some(self.handler(handler)?) };
         Ok(self.shelf.list(only))
     }
@@ -229,9 +229,9 @@ impl Store {
     ///
     /// # Errors
     /// If there is no such handler.
-    pub fn named(&self, name: &str, handler: &str) -> Result<Vec<Image>, StoreError> {
+    pub fn named(&self, name: &str, handler: &str) -> Result<Vec<Arc<Image>>, StoreError> {
         let handlers = if handler.is_empty() { self.handlers.all() } else { vec![self.handler(handler)?] };
-        Ok(handlers.into_iter().filter_map(|handler| self.shelf.get(name, handler)).collect())
+        Ok(handlers.into_iter().filter_map(|handler| self.shelf.get(name, handler)).map(Arc::new).collect())
     }
 
     /// Takes all names that are a handler's from the image that `name` means there (as in [`Store::get`]), or those of

@@ -114,7 +114,9 @@ impl ImageService for ImageCalls {
     async fn list_images(&self, request: Request<ListImagesRequest>) -> Result<Response<ListImagesResponse>, Status> {
         let (name, handler) = asked(request.into_inner().filter.and_then(|filter| filter.image));
         let images = answer(self.parts.images.list(&name, &handler))?;
-        Ok(Response::new(ListImagesResponse { images: images.into_iter().map(shown).collect() }))
+        Ok(Response::new(ListImagesResponse {
+            images: images.into_iter().map(Arc::unwrap_or_clone).map(shown).collect(),
+        }))
     }
 
     async fn remove_image(

@@ -34,8 +34,8 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use keystone::Grant;
 pub use exercise::exercise;
+use keystone::Grant;
 pub use keystone::KeystoneError;
 pub use login::GlanceConfig;
 use login::{Login, read_secret};

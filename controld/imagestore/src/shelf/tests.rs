@@ -103,7 +103,7 @@ fn assert_holds(root: &Path, shelf: &Shelf, expected: &[(&str, &[u8])]) {
     assert_eq!(tree(root).into_keys().collect::<Vec<_>>(), files);
     let ids: std::collections::BTreeSet<_> = expected.iter().map(|(_, bytes)| id_of(bytes)).collect();
     assert_eq!(
-        shelf.list(None).into_iter().map(|image| image.id).collect::<Vec<_>>(),
+        shelf.list(None).iter().map(|image| image.id.clone()).collect::<Vec<_>>(),
         ids.into_iter().collect::<Vec<_>>()
     );
 }

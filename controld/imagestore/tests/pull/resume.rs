@@ -48,7 +48,9 @@ fn serve(call: &mut Call<'_>, file: &File, until: usize) -> usize {
 }
 
 fn header(call: &Call<'_>, name: &str) -> Option<String> {
-    let of = |line: &str| line.split_once(": ").filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, it)| it.to_owned());
+    let of = |line: &str| {
+        line.split_once(": ").filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, it)| it.to_owned())
+    };
     call.head.lines().find_map(of)
 }
 
@@ -74,7 +76,10 @@ async fn a_connection_that_breaks_is_replaced() {
         assert_eq!(requests.len(), cuts.len() + 1);
         for (cut, head) in cuts.iter().zip(&requests[1..]) {
             let head = head.to_lowercase();
-            assert!(head.contains(&format!("range: bytes={cut}-\r\n")) && head.contains("if-range: \"a\"\r\n"), "{head}");
+            assert!(
+                head.contains(&format!("range: bytes={cut}-\r\n")) && head.contains("if-range: \"a\"\r\n"),
+                "{head}"
+            );
         }
     }
 }
@@ -123,7 +128,8 @@ async fn a_digest_is_as_good_as_a_validator() {
 
 #[tokio::test]
 async fn what_changed_meanwhile_is_fetched_from_its_beginning() {
-    let (old, new) = (File { bytes: disk(1, MEBIBYTE), etag: "\"old\"" }, File { bytes: disk(2, MEBIBYTE), etag: "\"new\"" });
+    let (old, new) =
+        (File { bytes: disk(1, MEBIBYTE), etag: "\"old\"" }, File { bytes: disk(2, MEBIBYTE), etag: "\"new\"" });
     let expected = hex(&new.bytes);
     let next = AtomicUsize::new(0);
     let server = Server::plain(move |call| {
@@ -339,7 +345,10 @@ async fn a_process_that_was_killed_is_gone_on_with() {
         .expect("started");
     let images = dir.path().join("images");
     let half = image.len() as u64 / 2;
-    eventually("half of it is on the disk", || images.exists() && received_if_any(&images) > half - 2 * MEBIBYTE as u64).await;
+    eventually("half of it is on the disk", || {
+        images.exists() && received_if_any(&images) > half - 2 * MEBIBYTE as u64
+    })
+    .await;
     child.kill().expect("killed");
     child.wait().expect("gone");
     let store = open_again(store_in(dir.path())).await;
@@ -390,8 +399,7 @@ async fn compressed_images_are_stored_decompressed() {
     let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
     xz.write_all(&image).expect("written");
     let zstd = zstd::encode_all(&image[..], 1).expect("compressed");
-    let (gzip, bzip2, xz) =
-        (gzip.finish().expect("done"), bzip2.finish().expect("done"), xz.finish().expect("done"));
+    let (gzip, bzip2, xz) = (gzip.finish().expect("done"), bzip2.finish().expect("done"), xz.finish().expect("done"));
     for (what, hosted) in [("gzip", &gzip), ("bzip2", &bzip2), ("xz", &xz), ("zstd", &zstd)] {
         let body = hosted.clone();
         let server = Server::plain(move |call| {

@@ -2,10 +2,10 @@
 
 use std::io::Read as _;
 
+use super::challenge;
 use super::layer::{DiskLayer, Scan};
 use super::manifest::{Content, Document, MAX_LAYERS, config, document};
 use super::reference::Reference;
-use super::challenge;
 use crate::provider::Unpack as _;
 
 /// Most bytes that are taken out of a layer: one file of holes may be any size.

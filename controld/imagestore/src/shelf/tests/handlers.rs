@@ -15,7 +15,7 @@ fn plain(shelf: &Arc<Shelf>, handler: &str, name: &str, bytes: &[u8]) -> Image {
 
 /// What each handler has, and how many files there are.
 fn seen(shelf: &Shelf) -> (Vec<(String, Vec<String>)>, usize) {
-    let images = shelf.list(None).into_iter().map(|image| (image.handler, image.repo_tags)).collect();
+    let images = shelf.list(None).iter().map(|image| (image.handler.clone(), image.repo_tags.clone())).collect();
     (images, shelf.stored(None).len())
 }
 
