@@ -31,6 +31,7 @@ mod download;
 mod error;
 mod flight;
 mod hosts;
+mod lanes;
 mod layers;
 mod progress;
 mod source;
@@ -91,7 +92,7 @@ pub(crate) struct Puller {
     policy: Policy,
     limits: Limits,
     slots: Semaphore,
-    hosts: Hosts,
+    hosts: Arc<Hosts>,
     flights: Arc<Flights<String, Result<Landed, Arc<DownloadError>>>>,
 }
 
@@ -111,7 +112,7 @@ impl Puller {
         limits: Limits,
     ) -> Self {
         let slots = Semaphore::new(limits.downloads.clamp(1, Semaphore::MAX_PERMITS));
-        Self { shelf, translator, registry, policy, limits, slots, hosts: Hosts::default(), flights: Arc::default() }
+        Self { shelf, translator, registry, policy, limits, slots, hosts: Arc::default(), flights: Arc::default() }
     }
 
     pub(crate) fn translator(&self) -> &Translator {
@@ -176,7 +177,8 @@ impl Puller {
         };
         if let Some(choice) = self.by_name(order, &name).await.map_err(nowhere)? {
             let by = format!("provider `{}`", choice.provider.id());
-            return Ok(Found { choice, by, digest: None });
+            let declared = choice.image.metadata.format;
+            return Ok(Found { choice, by, digest: None, declared });
         }
         if let Some(provider) = &order.provider {
             return Err(nowhere(ProviderError::NotFound { provider: provider.clone(), name }));
@@ -211,7 +213,7 @@ impl Puller {
     }
 
     async fn resolve(&self, order: &Order, translated: Translated) -> Result<Found, PullError> {
-        let Translated { locator, digest, .. } = translated;
+        let Translated { locator, digest, format } = translated;
         let failed = |cause: DownloadError| PullError::Download {
             image: order.key.image.clone(),
             url: locator.to_string(),
@@ -222,7 +224,8 @@ impl Puller {
         if order.providers.as_ref().is_some_and(|allowed| !allowed.contains(choice.provider.id())) {
             return Err(failed(DownloadError::NotServed { provider: choice.provider.id().to_owned() }));
         }
-        Ok(Found { choice, by: locator.by().to_owned(), digest })
+        let declared = format.and_then(format_named).or(choice.image.metadata.format);
+        Ok(Found { choice, by: locator.by().to_owned(), digest, declared })
     }
 
     /// Has the image of an order on the shelf and under its name.
@@ -257,7 +260,7 @@ impl Puller {
         promises: Vec<Promise>,
         progress: &watch::Sender<Progress>,
     ) -> Result<Landed, Arc<DownloadError>> {
-        let Found { choice: Choice { provider, image: remote }, by, .. } = found;
+        let Found { choice: Choice { provider, image: remote }, by, declared, .. } = found;
         if !order.force
             && let Some(hold) = self.hold_promised(&promises, provider.id()).await?
         {
@@ -270,9 +273,11 @@ impl Puller {
             false => self.known_at(&place).await?,
         };
         let layered = order.layers != Layers::Refuse;
-        let key = format!("{place} {} {promises:?}", order.want.platform);
+        let key = format!("{place} {} {promises:?} {declared:?}", order.want.platform);
+        let expected = Expected { declared: *declared, layered, ..self.policy.into() };
         let flight = format!("{key} {} {layered} {}", order.force, fingerprint(&order.want));
-        let job = Job { provider: provider.clone(), remote: remote.clone(), known, key, promises, layered };
+        let (provider, remote) = (provider.clone(), remote.clone());
+        let job = Job { provider, remote, known, expected, key, promises };
         let flight = self.flights.join(&flight, |told| {
             let (this, job) = (self.clone(), Arc::new(job));
             tracing::info!(image = %order.key.image, from = job.remote.shown, by, "pull started");
@@ -330,8 +335,7 @@ impl Puller {
 
     /// Judges what came, and puts it on the shelf.
     fn shelve(&self, job: &Job, received: Received) -> Result<Hold, DownloadError> {
-        let expected = Expected { layered: job.layered, ..self.policy.into() };
-        let verdict = inspect::examine(received.part.file(), received.length, expected);
+        let verdict = inspect::examine(received.part.file(), received.length, job.expected);
         let summary = verdict.map_err(DownloadError::Reread)??;
         let parent = summary.parent().map(|parent| Parent {
             named: parent.reference.to_string(),
@@ -382,6 +386,13 @@ struct Found {
     by: String,
     /// What the rule demands.
     digest: Option<Digest>,
+    /// What the rule or the provider says that it is.
+    declared: Option<DiskFormat>,
+}
+
+/// A declared format that is taken as it is.
+fn format_named(name: &str) -> Option<DiskFormat> {
+    [DiskFormat::Qcow2, DiskFormat::Raw].into_iter().find(|format| format.to_string() == name)
 }
 
 /// Identity of a place where bytes are. Its parts may be secret.

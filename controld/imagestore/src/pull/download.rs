@@ -32,10 +32,9 @@ pub(super) struct Job {
     pub(super) promises: Vec<Promise>,
     /// What is here of the same source, and what it was recognised by.
     pub(super) known: Option<(ImageId, Validators)>,
+    pub(super) expected: Expected,
     /// Identity of all that.
     pub(super) key: String,
-    /// Whether it may stand on another image.
-    pub(super) layered: bool,
 }
 
 /// What came of it.
@@ -53,9 +52,9 @@ impl Job {
 
     /// The same without what is known.
     pub(super) fn anew(&self) -> Self {
-        let Self { provider, remote, promises, key, layered, .. } = self;
+        let Self { provider, remote, promises, expected, key, .. } = self;
         let (provider, remote, promises) = (provider.clone(), remote.clone(), promises.clone());
-        Self { provider, remote, promises, known: None, key: key.clone(), layered: *layered }
+        Self { provider, remote, promises, known: None, expected: *expected, key: key.clone() }
     }
 
     /// What is known is recognised by these.
@@ -130,7 +129,7 @@ impl Puller {
             let length = length.filter(|_| plain);
             off_reactor(move || {
                 let part = this.part(&job, partial, from, record, reserve)?;
-                let expected = Expected { layered: job.layered, ..this.policy.into() };
+                let expected = job.expected;
                 let plan = Plan {
                     compression,
                     unpack: job.remote.unpack.clone(),

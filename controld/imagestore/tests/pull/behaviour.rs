@@ -194,12 +194,12 @@ async fn names_and_holders_are_checked_before_anything_else() {
 async fn a_bad_translation_file_is_told_and_others_go_on() {
     let server = Server::plain(|call| call.ok(&disk(1, 4096)));
     let bed = Bed::new(&server.url("/"));
-    fs::write(bed.dir.path().join("rules/b.yaml"), "translations: [{name: x, no_such: y}]").expect("written");
+    fs::write(bed.dir.path().join("rules/b.yaml"), "translations: [{name: x, url: 'ftp://y/'}]").expect("written");
     bed.pull().await.expect("pulled");
     let problems = bed.store.translation_problems();
     assert_eq!(problems.len(), 1);
-    let told = crate::rig::chain(&problems[0]);
-    assert!(told.contains("b.yaml") && told.contains("no_such"), "{told}");
+    let text = crate::rig::chain(&problems[0]);
+    assert!(text.contains("`b.yaml`") && text.contains("scheme `ftp` is not supported"), "{text}");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use imagestore::{Config, ErrorKind, PullRequest, Store};
 
 use crate::rig::{Bed, Call, Server, disk, eventually, hex, names};
+use crate::together::Gate;
 
 const MEBIBYTE: usize = 1 << 20;
 const CHILD_URL: &str = "IMAGESTORE_TEST_CHILD_URL";
@@ -182,7 +183,9 @@ async fn what_did_not_change_costs_one_question() {
     let sent = Arc::new(AtomicUsize::new(0));
     let total = file.bytes.len();
     let counted = sent.clone();
-    let server = Server::plain(move |call| drop(counted.fetch_add(serve(call, &file, usize::MAX), Ordering::Relaxed)));
+    let server = Server::plain(move |call| {
+        counted.fetch_add(serve(call, &file, usize::MAX), Ordering::Relaxed);
+    });
     let bed = Bed::new(&server.url("/x"));
     let first = bed.pull().await.expect("pulled");
     let record = || fs::read(bed.images().join("refs/_default/img:latest.json")).expect("read");
@@ -219,12 +222,13 @@ async fn what_did_not_change_costs_one_question() {
 async fn names_for_the_same_place_share_a_download() {
     let image = disk(1, MEBIBYTE);
     let body = image.clone();
-    let gate = Arc::new(Mutex::new(()));
-    let closed = gate.lock().expect("sound");
+    let gate = Arc::new(Gate::default());
     let at_server = gate.clone();
     let server = Server::plain(move |call| {
-        let _open = at_server.lock().expect("sound");
-        call.ok(&body);
+        call.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));
+        call.send(&body[..100_000]);
+        at_server.pass();
+        call.send(&body[100_000..]);
     });
     let bed = Bed::new(&server.url("/x"));
     let rules = (0..20).map(|number| format!("{{name: n{number}, url: '{}'}}", server.url("/x")));
@@ -236,9 +240,13 @@ async fn names_for_the_same_place_share_a_download() {
             tokio::spawn(async move { store.pull(format!("n{}", number % 20).as_str()).await })
         })
         .collect();
-    eventually("one asks", || server.hits() == 1).await;
-    eventually("all wait", || (0..20).all(|number| bed.store.pull_progress(&format!("n{number}"), "").is_some())).await;
-    drop(closed);
+    // Whoever sees the same bytes come waits for the same download.
+    let waits = |number: usize| {
+        let progress = bed.store.pull_progress(&format!("n{number}"), "");
+        progress.is_some_and(|progress| progress.bytes == 100_000)
+    };
+    eventually("all wait", || (0..20).all(waits)).await;
+    gate.open();
     for pull in pulls {
         assert_eq!(pull.await.expect("ran").expect("pulled").id.hex(), hex(&image));
     }
@@ -297,7 +305,7 @@ async fn a_pull_that_was_given_up_is_gone_on_with() {
     assert_eq!(store.pull("img").await.expect("pulled").id.hex(), hex(&image));
     let twice = sent.load(Ordering::Relaxed) - image.len();
     assert!(twice < 2 * MEBIBYTE, "{twice} bytes came twice");
-    assert_eq!(partials(&bed.dir.path().join("images")), [PathBuf::new(); 0]);
+    assert_eq!(partials(&bed.dir.path().join("images")), Vec::<PathBuf>::new());
 }
 
 /// The threads of a pull that was given up may have the store's disk for a moment yet.

@@ -9,15 +9,15 @@ use crate::rig::{Bed, Server, disk, eventually, names};
 
 /// Opened by the test when the server may go on.
 #[derive(Default)]
-struct Gate(Mutex<bool>, Condvar);
+pub(crate) struct Gate(Mutex<bool>, Condvar);
 
 impl Gate {
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         *self.0.lock().expect("sound") = true;
         self.1.notify_all();
     }
 
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let closed = self.0.lock().expect("sound");
         drop(self.1.wait_while(closed, |open| !*open).expect("sound"));
     }
