@@ -279,9 +279,10 @@ impl Puller {
         };
         let layered = order.layers != Layers::Refuse;
         let key = format!("{place} {} {promises:?} {declared:?}", order.want.platform);
-        let flight = format!("{key} {} {layered} {}", order.force, fingerprint(&order.want));
         let expected = Expected { declared: *declared, layered, ..self.policy.into() };
-        let job = Job { provider: provider.clone(), remote: remote.clone(), known, expected, key, promises };
+        let flight = format!("{key} {} {layered} {}", order.force, fingerprint(&order.want));
+        let (provider, remote) = (provider.clone(), remote.clone());
+        let job = Job { provider, remote, known, expected, key, promises };
         let flight = self.flights.join(&flight, |told| {
             let (this, job) = (self.clone(), Arc::new(job));
             tracing::info!(image = %order.key.image, from = job.remote.shown, by, "pull started");

@@ -253,8 +253,8 @@ impl Puller {
         let url = choice.image.shown.clone();
         let failed = |cause| LayerError::Pull { named: named(), url, cause };
         let promises = choice.image.promises.iter().cloned().chain(promise).collect();
-        let found =
-            Found { choice, by: format!("image that stands on `{}`", clues.named), digest: None, declared: None };
+        let declared = choice.image.metadata.format;
+        let found = Found { choice, by: format!("image that stands on `{}`", clues.named), digest: None, declared };
         let landed = match self.obtain(order, &found, promises, progress).await {
             Ok(landed) => landed,
             Err(cause) => return Err(failed(cause)),

@@ -500,3 +500,39 @@ async fn a_lost_file_below_is_missed_and_comes_back() {
     pull(&bed, "top:1").await.expect("pulled");
     assert_eq!(below(&bed, "top:1"), [format!("qcow2 {}", hex(&base))]);
 }
+
+/// QEMU reads a chain whose files and formats it is told, and would not have found one by what the images say.
+#[tokio::test]
+async fn qemu_reads_the_chain_that_the_store_tells() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    qemu(&["qemu-img", "create", "-q", "-f", "qcow2", &at("base"), "2M"]).expect("made");
+    qemu(&["qemu-io", "-f", "qcow2", "-c", "write -q -P 7 0 1M", &at("base")]).expect("written");
+    let base = std::fs::read(at("base")).expect("read");
+    let named = format!("sha256:{}", hex(&base));
+    qemu(&["qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", "qcow2", "-b", &named, &at("top"), "4M"])
+        .expect("made");
+    let (_lago, bed) =
+        Lago::with(&[("base", base, None), ("top", std::fs::read(at("top")).expect("read"), Some("base:1"))]);
+    let image = pull(&bed, "top:1").await.expect("pulled");
+    let own = image.path.display().to_string();
+    let alone = qemu(&["qemu-io", "-r", "-f", "qcow2", "-c", "read -q -P 7 0 1M", &own]).expect_err("not by itself");
+    assert!(alone.contains("Unknown protocol 'sha256'"), "{alone}");
+    let layers = bed.store.below(&image).expect("whole");
+    let node = |path: &std::path::Path, format: String, backing: serde_json::Value| json!({"driver": format, "file": {"driver": "file", "filename": path}, "backing": backing});
+    let below = layers
+        .iter()
+        .rev()
+        .fold(serde_json::Value::Null, |below, layer| node(&layer.path, layer.format.to_string(), below));
+    let told = format!("json:{}", node(&image.path, image.format.to_string(), below));
+    qemu(&["qemu-io", "-r", "-c", "read -q -P 7 0 1M", "-c", "read -q -P 0 1M 3M", &told]).expect("read");
+}
+
+/// Runs one of QEMU's tools; what it said if it failed.
+fn qemu(words: &[&str]) -> Result<(), String> {
+    let done = std::process::Command::new("timeout").arg("20").args(words).output();
+    let done = done.expect("timeout and QEMU's tools; install the package `qemu-utils`");
+    let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    // qemu-io finds another pattern without failing.
+    if done.status.success() && !said.contains("failed") { Ok(()) } else { Err(said) }
+}
