@@ -22,7 +22,7 @@ use crate::images::{pull_failed, store_failed};
 
 mod convert;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// How often progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -113,7 +113,9 @@ impl ImageAdmin for AdminCalls {
             true => self.store.list(&handler).map_err(not_listed)?,
             false => self.store.named(&name, &handler).map_err(not_listed)?,
         };
-        Ok(Response::new(ListResponse { images: images.into_iter().map(convert::image).collect() }))
+        Ok(Response::new(ListResponse {
+            images: images.into_iter().map(Arc::unwrap_or_clone).map(convert::image).collect(),
+        }))
     }
 
     async fn search(&self, request: Request<SearchRequest>) -> Result<Response<SearchResponse>, Status> {

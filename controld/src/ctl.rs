@@ -1,4 +1,5 @@
-//! `virtletctl`: pods on this node from a command line, spoken to controld in CRI like by any other client.
+//! `virtletctl`: pods on this node from a command line, spoken to controld in CRI like by any other client;
+//! and the images of the node, by the service for them.
 //!
 //! [`cli`] is the command line, [`run`] does what it says through a [`client`]. It knows nothing of the daemon but its
 //! socket; what it must remember of a pod (where its logs are) it keeps in the pod's labels. Text that comes from the
@@ -36,7 +37,9 @@ use self::error::CtlError;
 /// # Errors
 /// One for each thing that failed, at least one.
 pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: CancellationToken) -> Result<(), Vec<CtlError>> {
-    if let Command::Image { command: ImageCommand::Inspect(wanted) } = &cli.command {
+    if let Command::Image { command: ImageCommand::Inspect(wanted) } = &cli.command
+        && wanted.name().is_none()
+    {
         // Asks no daemon.
         return inspect::run(wanted, out).map_err(one);
     }
@@ -47,13 +50,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         Command::Logs(wanted) => logs::run(&client, &wanted, out).await.map_err(one),
         Command::Console(wanted) => console::run(&client, &wanted).await.map_err(one),
         Command::Rm(wanted) => rm::run(&client, wanted, out).await,
-        Command::Image { command } => match command {
-            ImageCommand::Ls { json } => image::list(&client, json, out).await.map_err(one),
-            ImageCommand::Pull { name } => image::pull(&client, &name, out, &interrupt).await.map_err(one),
-            ImageCommand::Rm { name } => image::remove(&client, &name).await.map_err(one),
-            // Only for the compiler: it was done above.
-            ImageCommand::Inspect(wanted) => inspect::run(&wanted, out).map_err(one),
-        },
+        Command::Image { command } => image::run(&client, command, out, &interrupt).await,
     }
 }
 

@@ -74,7 +74,7 @@ impl Images {
     ///
     /// # Errors
     /// When there is no such handler.
-    pub fn list(&self, name: &str, handler: &str) -> Result<Vec<Image>> {
+    pub fn list(&self, name: &str, handler: &str) -> Result<Vec<Arc<Image>>> {
         let found = if name.is_empty() { self.store.list(handler) } else { self.store.named(name, handler) };
         found.map_err(|cause| store_failed("images not listed", cause))
     }
@@ -166,6 +166,7 @@ fn for_store(config: &Config) -> imagestore::Config {
     store.strip_prefixes.clone_from(&images.strip_prefixes);
     store.local_roots.clone_from(&images.local_roots);
     store.allow_raw = images.allow_raw;
+    store.layered = images.layered;
     store.limits.virtual_size = images.max_virtual_size_gib.saturating_mul(1 << 30);
     store.net.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
     store.net.policy.allow_loopback = images.network.allow_loopback;

@@ -3,6 +3,7 @@
 mod crash;
 mod handlers;
 mod http;
+mod layers;
 mod providers;
 mod servers;
 mod space;
@@ -10,5 +11,8 @@ mod space;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [http::CASES, handlers::CASES, providers::CASES, servers::CASES, crash::CASES, space::CASES].into_iter().flatten().copied()
+    [http::CASES, handlers::CASES, providers::CASES, servers::CASES, crash::CASES, space::CASES, layers::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
 }

@@ -16,6 +16,7 @@ use proto::cri::{
     RemoveContainerRequest, RemoveImageRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
     StopContainerRequest, StopPodSandboxRequest,
 };
+use proto::images::image_admin_client::ImageAdminClient;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
@@ -70,6 +71,17 @@ impl Cri {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         self.runtime.block_on(call(ImageServiceClient::new(self.channel.clone()))).map(Response::into_inner)
+    }
+
+    /// Makes one call of the service for looking after images.
+    ///
+    /// # Errors
+    /// The daemon's.
+    pub fn admin_call<T, F>(&self, call: impl FnOnce(ImageAdminClient<Channel>) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        self.runtime.block_on(call(ImageAdminClient::new(self.channel.clone())))
     }
 
     /// Pulls an image; its id.

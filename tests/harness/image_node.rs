@@ -9,6 +9,7 @@ use proto::cri::{
     AuthConfig, Image, ImageFilter, ImageFsInfoRequest, ImageSpec, ImageStatusRequest, ListImagesRequest,
     PullImageRequest, RemoveImageRequest,
 };
+use proto::images::{RemoteImage, SearchRequest, VerifyRequest, VerifyResponse};
 use serde_json::{Value, json};
 use tonic::Status;
 
@@ -61,7 +62,8 @@ impl ImageNode {
     pub fn wait_ready(&mut self) -> Result<()> {
         wait_for("answer of the image service", READY_DEADLINE, || {
             self.controld.still_runs()?;
-            let asked = self.cri.image_call(|mut client| async move { client.image_fs_info(ImageFsInfoRequest {}).await });
+            let asked =
+                self.cri.image_call(|mut client| async move { client.image_fs_info(ImageFsInfoRequest {}).await });
             Ok(asked.ok().map(drop))
         })
     }
@@ -142,6 +144,31 @@ impl ImageNode {
     pub fn remove(&self, name: &str, handler: &str) -> Result<(), Status> {
         let request = RemoveImageRequest { image: Some(spec(name, handler)) };
         self.cri.image_call(|mut client| async move { client.remove_image(request).await }).map(drop)
+    }
+
+    /// What the providers have whose name begins with `prefix`.
+    ///
+    /// # Errors
+    /// The daemon's.
+    pub fn search(&self, prefix: &str) -> Result<Vec<RemoteImage>, Status> {
+        let request = SearchRequest { query: prefix.into(), ..Default::default() };
+        self.cri.admin_call(|mut client| async move { Ok(client.search(request).await?.into_inner().images) })
+    }
+
+    /// Hashes all images again; the verdicts.
+    ///
+    /// # Errors
+    /// The daemon's.
+    pub fn verify(&self) -> Result<Vec<VerifyResponse>, Status> {
+        let request = VerifyRequest::default();
+        self.cri.admin_call(|mut client| async move {
+            let mut verdicts = client.verify(request).await?.into_inner();
+            let mut all = Vec::new();
+            while let Some(verdict) = verdicts.message().await? {
+                all.push(verdict);
+            }
+            Ok(all)
+        })
     }
 
     /// Runs virtletctl to its end.

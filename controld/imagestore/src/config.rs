@@ -30,6 +30,8 @@ pub struct Config {
     pub mappings: Mappings,
     /// Whether bytes of no known format are taken as a raw disk; default false.
     pub allow_raw: bool,
+    /// Whether images may stand on others where a pull does not say; default false.
+    pub layered: bool,
     /// Limits.
     pub limits: Limits,
     /// How servers are spoken to.
@@ -73,6 +75,17 @@ pub enum Offline {
     Auto,
     /// Always: the network is not used at all.
     Always,
+}
+
+/// What a pull does about an image that stands on others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layers {
+    /// Refuses it.
+    Refuse,
+    /// Stores it without what is not here yet: it is incomplete, and cannot be used, until that comes.
+    Leave,
+    /// Pulls those as well.
+    Pull,
 }
 
 /// Limits of a store.
@@ -127,6 +140,7 @@ impl Config {
             translations_dir: None,
             mappings: Mappings::default(),
             allow_raw: false,
+            layered: false,
             limits: Limits::default(),
             net: NetConfig::default(),
             local_roots: Vec::new(),

@@ -10,7 +10,6 @@
 //! Memory is bounded by constants, whatever an image claims.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -160,15 +159,6 @@ pub(crate) fn check_head(
             length.map_or(Ok(()), |length| check_size(length, expected.policy))
         }
     }
-}
-
-/// Last verdict, on the whole file.
-pub(crate) fn check_file(
-    file: &File,
-    length: u64,
-    expected: impl Into<Expected>,
-) -> io::Result<Result<ImageInfo, Refusal>> {
-    Ok(examine(file, length, expected)?.map(|summary| summary.info()))
 }
 
 /// Last verdict, on all `length` bytes, with all that was found.

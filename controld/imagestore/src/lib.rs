@@ -35,7 +35,7 @@ mod shelf;
 mod store;
 mod translate;
 
-pub use config::{Config, HandlerConfig, Limits, Offline};
+pub use config::{Config, HandlerConfig, Layers, Limits, Offline};
 #[doc(hidden)]
 pub use convert::exercise as exercise_conversion;
 pub use convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
@@ -53,7 +53,7 @@ pub use intake::IntakeError;
 pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query, Version};
 pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
-pub use pull::{DownloadError, Phase, Progress, PullError};
+pub use pull::{DownloadError, LayerError, Phase, Progress, PullError};
 pub use shelf::{
     Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Layer, Name, Verdict, Verified,
 };

@@ -36,6 +36,7 @@ use futures_util::future::BoxFuture;
 use url::Url;
 
 use crate::inspect::DiskFormat;
+use crate::name::Version;
 use crate::net::{self, Ask, Auth, Opened};
 
 mod config;
@@ -204,6 +205,9 @@ pub struct Want {
     pub platform: Platform,
     /// Credentials of the one who asks. They are for the origin that the name or its rule points to, and no other.
     pub auth: Option<Auth>,
+    /// Tag or digest of the name, for sources of which the URL or the bare name does not say which of several images is
+    /// meant.
+    pub version: Option<Version>,
 }
 
 /// Where bytes are.
@@ -230,8 +234,22 @@ pub struct RemoteImage {
     pub size: Option<u64>,
     /// What is around the disk once it is decompressed.
     pub unpack: Option<Arc<dyn Unpack>>,
+    /// What a registry says of it.
+    pub registered: Option<Registered>,
     /// All that the source tells.
     pub metadata: ImageMetadata,
+}
+
+/// An image of a registry.
+#[derive(Debug, Clone)]
+pub struct Registered {
+    /// Digests of the documents that led to it, checked, the one that the name stands for first. A name with one of
+    /// them means this image, though it is no digest of its bytes.
+    pub digests: Vec<ImageHash>,
+    /// User that its configuration names.
+    pub user: Option<String>,
+    /// Labels of its configuration.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl RemoteImage {
@@ -245,6 +263,7 @@ impl RemoteImage {
             promises: Vec::new(),
             size: None,
             unpack: None,
+            registered: None,
             metadata: ImageMetadata { provider: provider.to_owned(), ..ImageMetadata::default() },
         }
     }

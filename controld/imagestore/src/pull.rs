@@ -6,6 +6,9 @@
 //!                              bind under the name <- flight of the artifact: download, judge, shelf
 //! ```
 //!
+//! A layer has its name once all that it stands on is below it ([`layers`]). The flight of an artifact waits for no other,
+//! so pulls of images that stand on each other never wait in a circle.
+//!
 //! Runs as the task of a flight and may be dropped at any await: the connection closes, the part file goes, or stays to
 //! be gone on with. Only what changes the shelf cannot be cut in half, as it runs on a thread of its own.
 
@@ -16,12 +19,12 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 
-use crate::config::Limits;
+use crate::config::{Layers, Limits};
 use crate::inspect::{self, DiskFormat, Expected, Policy};
 use crate::name::{Algorithm, Digest, ImageId, Version, hex};
 use crate::net::{Auth, Validators};
 use crate::provider::{Choice, Covers, HashAlg, ImageHash, Promise, ProviderError, Registry, RemoteImage, Want};
-use crate::shelf::{Alias, Cover, DiskError, Facts, Hold, Image, Key, Origin, Received, Shelf};
+use crate::shelf::{Alias, Cover, DiskError, Facts, Hold, Image, Key, Origin, Parent, Received, Shelf};
 use crate::translate::{TranslateError, Translated, Translator, Wanted};
 
 mod download;
@@ -29,6 +32,7 @@ mod error;
 mod flight;
 mod hosts;
 mod lanes;
+mod layers;
 mod progress;
 mod source;
 
@@ -37,6 +41,7 @@ pub(crate) use error::only_digest;
 pub use error::{DownloadError, PullError};
 pub(crate) use flight::Flights;
 use hosts::Hosts;
+pub use layers::LayerError;
 use progress::Meter;
 pub use progress::{Phase, Progress};
 
@@ -59,8 +64,8 @@ pub(crate) struct Order {
     pub(crate) formats: Option<BTreeSet<DiskFormat>>,
     /// Whether to download also what did not change.
     pub(crate) force: bool,
-    /// Whether to pull what an image stands on as well.
-    pub(crate) recursive: bool,
+    /// What to do about what an image stands on.
+    pub(crate) layers: Layers,
 }
 
 /// Tells apart what may come out differently: the flight that an order shares with others.
@@ -73,8 +78,8 @@ pub(crate) struct Ticket {
 
 impl Order {
     pub(crate) fn ticket(&self) -> Ticket {
-        let Self { key, want, provider, force, recursive, .. } = self;
-        Ticket { key: key.clone(), how: format!("{} {provider:?} {force} {recursive}", fingerprint(want)) }
+        let Self { key, want, provider, force, layers, .. } = self;
+        Ticket { key: key.clone(), how: format!("{} {provider:?} {force} {layers:?}", fingerprint(want)) }
     }
 }
 
@@ -230,36 +235,60 @@ impl Puller {
         found: &Found,
         progress: &watch::Sender<Progress>,
     ) -> Result<Image, Arc<DownloadError>> {
-        let Found { choice: Choice { provider, image: remote }, by, digest, declared } = found;
+        let Found { choice: Choice { provider, image: remote }, digest, .. } = found;
+        // What the provider found by a digest is what that digest means; otherwise it is that of the bytes.
+        let found_by = |promise: &Promise| {
+            remote.registered.as_ref().is_some_and(|registered| registered.digests.contains(&promise.hash))
+        };
         let demanded = order.key.image.digest().into_iter().chain(digest).filter_map(promise_of);
+        let demanded = demanded.filter(|promise| !found_by(promise));
         let promises: Vec<_> = remote.promises.iter().cloned().chain(demanded).collect();
         let place = place(provider.id(), remote);
         let origin = origin(order, found, &promises, &place);
+        let landed = self.obtain(order, found, promises, progress).await?;
+        let below =
+            self.settle(order, &landed.hold, &found.choice, progress).await.map_err(|cause| Arc::new(cause.into()))?;
+        let Validators { etag, last_modified } = landed.validators;
+        let origin = Origin { etag, last_modified, ..origin };
+        let bound = self.bind(order, landed.hold, origin).await.map_err(Arc::new)?;
+        // From here on its name keeps them.
+        drop(below);
+        tracing::info!(image = %order.key.image, id = %bound.id, "pull done");
+        Ok(bound)
+    }
+
+    /// Has the bytes of an image on the shelf, whatever they stand on.
+    async fn obtain(
+        self: &Arc<Self>,
+        order: &Order,
+        found: &Found,
+        promises: Vec<Promise>,
+        progress: &watch::Sender<Progress>,
+    ) -> Result<Landed, Arc<DownloadError>> {
+        let Found { choice: Choice { provider, image: remote }, by, declared, .. } = found;
         if !order.force
-            && let Some(here) = self.adopt_promised(order, &promises, provider.id(), &origin).await?
+            && let Some(hold) = self.hold_promised(&promises, provider.id()).await?
         {
-            tracing::info!(image = %order.key.image, id = %here.id, "image is here already");
-            return Ok(here);
+            tracing::info!(from = remote.shown, id = %hold.id(), "image is here already");
+            return Ok(Landed { hold: Arc::new(hold), validators: Validators::default() });
         }
+        let place = place(provider.id(), remote);
         let known = match order.force {
             true => None,
             false => self.known_at(&place).await?,
         };
+        let layered = order.layers != Layers::Refuse;
         let key = format!("{place} {} {promises:?} {declared:?}", order.want.platform);
-        let expected = Expected { declared: *declared, ..self.policy.into() };
+        let expected = Expected { declared: *declared, layered, ..self.policy.into() };
+        let flight = format!("{key} {} {layered} {}", order.force, fingerprint(&order.want));
         let (provider, remote) = (provider.clone(), remote.clone());
-        let job = Job { provider, remote, known, expected, key: key.clone(), promises };
-        let flight = self.flights.join(&format!("{key} {} {}", order.force, fingerprint(&order.want)), |told| {
+        let job = Job { provider, remote, known, expected, key, promises };
+        let flight = self.flights.join(&flight, |told| {
             let (this, job) = (self.clone(), Arc::new(job));
             tracing::info!(image = %order.key.image, from = job.remote.shown, by, "pull started");
             async move { this.land(&job, Meter::new(told)).await.map_err(Arc::new) }
         });
-        let landed = flight.outcome_with(progress).await.unwrap_or(Err(Arc::new(DownloadError::Ended)))?;
-        let Validators { etag, last_modified } = landed.validators;
-        let origin = Origin { etag, last_modified, ..origin };
-        let bound = self.bind(order, landed.hold, origin).await.map_err(Arc::new)?;
-        tracing::info!(image = %order.key.image, id = %bound.id, "pull done");
-        Ok(bound)
+        flight.outcome_with(progress).await.unwrap_or(Err(Arc::new(DownloadError::Ended)))
     }
 
     /// What is here from a place, if the place can be asked whether it changed.
@@ -273,21 +302,14 @@ impl Puller {
         Ok(known.await??.filter(|(_, validators)| !validators.is_empty()))
     }
 
-    async fn adopt_promised(
+    async fn hold_promised(
         self: &Arc<Self>,
-        order: &Order,
         promises: &[Promise],
         provider: &str,
-        origin: &Origin,
-    ) -> Result<Option<Image>, DownloadError> {
+    ) -> Result<Option<Hold>, DownloadError> {
         let hashes: Vec<_> = promises.iter().map(|promise| (promise.hash.to_string(), cover(promise.covers))).collect();
-        let (this, order, provider, origin) = (self.clone(), order.clone(), provider.to_owned(), origin.clone());
-        off_reactor(move || {
-            let Some(id) = this.shelf.promised(&hashes, &provider) else { return Ok(None) };
-            this.check_format(&order, &id)?;
-            Ok(this.shelf.reuse(&order.key, &id, origin)?)
-        })
-        .await?
+        let (this, provider) = (self.clone(), provider.to_owned());
+        Ok(off_reactor(move || this.shelf.hold_promised(&hashes, &provider)).await??)
     }
 
     /// Downloads what is not here, and puts it on the shelf.
@@ -318,8 +340,13 @@ impl Puller {
 
     /// Judges what came, and puts it on the shelf.
     fn shelve(&self, job: &Job, received: Received) -> Result<Hold, DownloadError> {
-        let verdict = inspect::check_file(received.part.file(), received.length, job.expected);
-        let info = verdict.map_err(DownloadError::Reread)??;
+        let verdict = inspect::examine(received.part.file(), received.length, job.expected);
+        let summary = verdict.map_err(DownloadError::Reread)??;
+        let parent = summary.parent().map(|parent| Parent {
+            named: parent.reference.to_string(),
+            format: parent.format,
+            id: None,
+        });
         let aliases = job.remote.promises.iter().map(|promise| Alias {
             hash: promise.hash.to_string(),
             covers: cover(promise.covers),
@@ -328,7 +355,7 @@ impl Puller {
                 || (job.remote.unpack.is_some() && promise.covers != Covers::Content))
                 .then(|| job.provider.id().to_owned()),
         });
-        let facts = Facts { aliases: aliases.collect(), ..Facts::from(info) };
+        let facts = Facts { aliases: aliases.collect(), parent, ..Facts::from(summary.info()) };
         Ok(self.shelf.keep(received, facts)?)
     }
 
@@ -410,6 +437,7 @@ fn origin(order: &Order, found: &Found, promises: &[Promise], place: &str) -> Or
     let Choice { provider, image: remote } = &found.choice;
     let hosted = promises.iter().filter(|promise| promise.covers == Covers::Hosted);
     let strong = promises.iter().any(|promise| promise.hash.alg().is_strong());
+    let registered = remote.registered.as_ref();
     Origin {
         source: Some(remote.shown.clone()),
         by: Some(found.by.clone()),
@@ -417,7 +445,26 @@ fn origin(order: &Order, found: &Found, promises: &[Promise], place: &str) -> Or
         place: Some(place.to_owned()),
         artifact: hosted.max_by_key(|promise| promise.hash.alg()).map(|promise| promise.hash.to_string()),
         platform: Some(order.want.platform.to_string()),
+        manifest: registered.and_then(|registered| registered.digests.first()?.to_string().parse().ok()),
+        user: registered.and_then(|registered| registered.user.clone()),
+        labels: registered.map(|registered| registered.labels.clone()).unwrap_or_default(),
         weak: !promises.is_empty() && !strong,
+        ..registry_origin(&found.choice)
+    }
+}
+
+/// What only a registry tells: the digest of what stands under the name, the user and labels of a configuration.
+fn registry_origin(choice: &Choice) -> Origin {
+    if !choice.provider.schemes().contains(&"oci") {
+        return Origin::default();
+    }
+    let extra = &choice.image.metadata.extra;
+    let digest = extra.get("index-digest").or_else(|| extra.get("manifest-digest"));
+    let label = |(key, value): (&String, &String)| Some((key.strip_prefix("label.")?.to_owned(), value.clone()));
+    Origin {
+        manifest: digest.and_then(|digest| digest.parse().ok()),
+        user: extra.get("user").cloned(),
+        labels: extra.iter().filter_map(label).collect(),
         ..Origin::default()
     }
 }

@@ -30,6 +30,7 @@
 //! | part file written, synced, judged | a part file | swept |
 //! | renamed to `data/<hex>` | an image without a name | swept |
 //! | `meta/<hex>.json` written | the same, and its record | swept |
+//! | records of layers written again, with the images below them, the lowest first | images without names, and their records | swept |
 //! | `refs/<handler>/<name>.json` written | the same, and a record of a name without a link, or beside a link to the image before | swept, or not believed |
 //! | link renamed over the old one | all of it | the image is there under its name |
 //! | image that the name had before, and nobody needs, renamed to `.gc-<hex>` | that, and its record | swept |
@@ -51,6 +52,7 @@ mod details;
 mod disk;
 mod index;
 mod key;
+mod layers;
 mod lease;
 mod links;
 mod part;
@@ -70,8 +72,9 @@ pub use disk::DiskError;
 pub(crate) use disk::{Disk, is_regular};
 pub use index::Image;
 use index::Index;
-pub(crate) use index::Known;
+pub(crate) use index::{Known, MAX_CHAIN};
 pub(crate) use key::{Handler, Key};
+pub(crate) use layers::Misfit;
 pub(crate) use lease::{Hold, is_holder};
 pub(crate) use part::{GRAIN, Part, Reader, Received, Resumable, is_zero};
 pub(crate) use partial::{PartialFile, Partials};
@@ -99,6 +102,7 @@ pub(crate) enum Step {
     Displaced,
     Suspected,
     Quarantined,
+    Stood,
 }
 
 /// Called behind each step.
@@ -108,6 +112,8 @@ pub(crate) struct Shelf {
     disk: Arc<Disk>,
     changing: Mutex<()>,
     index: RwLock<Index>,
+    /// All images as they are shown, until something changes: kubelet asks again and again.
+    listed: Mutex<Option<Vec<Arc<Image>>>>,
     /// What was hashed since this process began: written or verified by it.
     verified: Mutex<BTreeSet<ImageId>>,
     findings: Vec<Finding>,
@@ -145,6 +151,7 @@ impl Shelf {
             disk,
             changing: Mutex::default(),
             index: RwLock::new(index),
+            listed: Mutex::default(),
             verified: Mutex::default(),
             findings,
             leases_known,
@@ -168,8 +175,13 @@ impl Shelf {
     }
 
     /// All images, or those of one handler, by id and handler.
-    pub(crate) fn list(&self, handler: Option<&Handler>) -> Vec<Image> {
-        self.read().list(handler, self.disk.data.path())
+    pub(crate) fn list(&self, handler: Option<&Handler>) -> Vec<Arc<Image>> {
+        let index = self.read();
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        // What changes the index waits until it is read, and then forgets this list.
+        let all = listed.get_or_insert_with(|| index.list(self.disk.data.path()));
+        let wanted = handler.map(|handler| index.known.name_of(handler));
+        all.iter().filter(|image| wanted.is_none_or(|wanted| wanted == image.handler)).cloned().collect()
     }
 
     /// Handlers, by their own names, under which a text means an image that may be used.
@@ -220,7 +232,9 @@ impl Shelf {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Index> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
+        let index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        index
     }
 
     fn verified(&self) -> MutexGuard<'_, BTreeSet<ImageId>> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::config::{Config, HandlerConfig, Offline};
+use crate::config::{Config, HandlerConfig, Layers, Offline};
 use crate::error::ErrorKind;
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
@@ -48,8 +48,8 @@ pub struct PullRequest {
     pub provider: Option<String>,
     /// See [`Config::offline`], which this overrides.
     pub offline: Option<Offline>,
-    /// Whether to leave out what the image stands on.
-    pub no_recursive: bool,
+    /// What to do about what the image stands on. As [`Config::layered`] says if this is not set.
+    pub layers: Option<Layers>,
 }
 
 impl From<&String> for PullRequest {
@@ -72,6 +72,7 @@ pub struct Store {
     flights: Arc<Flights<Ticket, Result<Image, Arc<PullError>>>>,
     handlers: Arc<Handlers>,
     offline: Offline,
+    layers: Layers,
 }
 
 impl Store {
@@ -100,7 +101,9 @@ impl Store {
         let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
         let puller = Puller::new(shelf.clone(), translator, registry, policy, limits);
         let handlers = Arc::new(handlers);
-        Ok(Self { shelf, puller: Arc::new(puller), flights: Arc::default(), handlers, offline: config.offline })
+        let layers = if config.layered { Layers::Pull } else { Layers::Refuse };
+        let (puller, offline) = (Arc::new(puller), config.offline);
+        Ok(Self { shelf, puller, flights: Arc::default(), handlers, offline, layers })
     }
 
     /// Pulls an image for a handler, always anew unless the name has a digest that is here already. All who ask for
@@ -125,6 +128,7 @@ impl Store {
         if offline == Offline::Always {
             return self.pull_offline(&key).await.map_err(Arc::new);
         }
+        let request = PullRequest { layers: request.layers.or(Some(self.layers)), ..request };
         let order = order(key.clone(), self.handlers.name_of(handler), config, request);
         let flight = self.flights.join(&order.ticket(), |progress| {
             let (puller, shelf) = (self.puller.clone(), self.shelf.clone());
@@ -216,7 +220,7 @@ impl Store {
     ///
     /// # Errors
     /// If there is no such handler.
-    pub fn list(&self, handler: &str) -> Result<Vec<Image>, StoreError> {
+    pub fn list(&self, handler: &str) -> Result<Vec<Arc<Image>>, StoreError> {
         let only = if handler.is_empty() { None } else { Some(self.handler(handler)?) };
         Ok(self.shelf.list(only))
     }
@@ -225,9 +229,9 @@ impl Store {
     ///
     /// # Errors
     /// If there is no such handler.
-    pub fn named(&self, name: &str, handler: &str) -> Result<Vec<Image>, StoreError> {
+    pub fn named(&self, name: &str, handler: &str) -> Result<Vec<Arc<Image>>, StoreError> {
         let handlers = if handler.is_empty() { self.handlers.all() } else { vec![self.handler(handler)?] };
-        Ok(handlers.into_iter().filter_map(|handler| self.shelf.get(name, handler)).collect())
+        Ok(handlers.into_iter().filter_map(|handler| self.shelf.get(name, handler)).map(Arc::new).collect())
     }
 
     /// Takes all names that are a handler's from the image that `name` means there (as in [`Store::get`]), or those of
@@ -326,15 +330,19 @@ impl Store {
 
 fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest) -> Order {
     Order {
-        key,
         handler,
-        want: Want { platform: config.platform.clone(), auth: request.auth },
+        want: Want {
+            platform: config.platform.clone(),
+            auth: request.auth,
+            version: Some(key.image.version().clone()),
+        },
         provider: request.provider,
         translations: config.translations.clone(),
         providers: config.providers.clone(),
         formats: config.formats.clone(),
         force: request.force,
-        recursive: !request.no_recursive,
+        layers: request.layers.unwrap_or(Layers::Refuse),
+        key,
     }
 }
 

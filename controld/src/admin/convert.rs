@@ -2,7 +2,7 @@
 
 use imagestore::net::Auth;
 use imagestore::provider::Revision;
-use imagestore::{Details, Found, GcReport, Gone, Progress, ProviderInfo, PullRequest, Verdict, Verified};
+use imagestore::{Details, Found, GcReport, Gone, Layers, Progress, ProviderInfo, PullRequest, Verdict, Verified};
 use proto::images as wire;
 
 /// What a caller wants to pull. `None` if it speaks of a mode that is none.
@@ -26,7 +26,8 @@ pub(super) fn pull_request(request: wire::PullWithProgressRequest) -> Option<Pul
         force: request.force,
         provider: Some(request.provider).filter(|provider| !provider.is_empty()),
         offline,
-        no_recursive: request.no_recursive,
+        // Who asks here is an operator, and says whether they want layers in full.
+        layers: Some(if request.no_recursive { Layers::Leave } else { Layers::Pull }),
     })
 }
 

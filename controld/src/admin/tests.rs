@@ -8,7 +8,7 @@ use tonic::Code;
 use super::*;
 
 /// A store below `root`, where an image lies for pulling; a handler `arm` beside the default one.
-fn calls(root: &Path) -> AdminCalls {
+pub(crate) fn calls(root: &Path) -> AdminCalls {
     let images = root.join("node");
     std::fs::create_dir_all(&images).expect("made");
     std::fs::create_dir_all(root.join("rules")).expect("made");

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<(), Vec<CtlError>> {
     let interrupt = CancellationToken::new();
     // Others end at once, as processes do, or listen themselves.
-    if matches!(cli.command, Command::Run(_) | Command::Image { command: ImageCommand::Pull { .. } }) {
+    if matches!(cli.command, Command::Run(_) | Command::Image { command: ImageCommand::Pull(_) }) {
         let failed = |cause| vec![CtlError::Terminal { action: "listen to signals", cause }];
         let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;

@@ -37,6 +37,8 @@ pub struct ImagesConfig {
     pub local_roots: Vec<PathBuf>,
     /// Whether a disk that has no known format is taken as a raw image.
     pub allow_raw: bool,
+    /// Whether images that stand on others are taken, and those pulled with them.
+    pub layered: bool,
     /// Formats that are converted if a source declares them.
     pub convert: BTreeSet<Convertible>,
     /// Largest virtual size of an image, in GiB.
@@ -222,6 +224,7 @@ impl Default for ImagesConfig {
             strip_prefixes: vec!["virtlet.cloud/".into()],
             local_roots: Vec::new(),
             allow_raw: false,
+            layered: false,
             convert: BTreeSet::new(),
             max_virtual_size_gib: 2048,
             stall_deadline_s: 60,

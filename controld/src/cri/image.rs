@@ -6,8 +6,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use imagestore::net::Auth;
 use imagestore::{Image as Stored, PullRequest};
 use proto::cri::image_service_server::ImageService;
@@ -52,24 +50,9 @@ fn answer<T>(result: Answer<T>) -> Result<T, Status> {
 
 /// The credentials of a pull secret. They go to the place that the image's name leads to, and nowhere else.
 fn credentials(auth: AuthConfig) -> Answer<Option<Auth>> {
-    let invalid = |what: &str| Error::new(Kind::Invalid, format!("pull secret {what}"));
-    if !auth.registry_token.is_empty() {
-        return Ok(Some(Auth::Bearer(auth.registry_token)));
-    }
-    if !auth.username.is_empty() || !auth.password.is_empty() {
-        return Ok(Some(Auth::Basic { user: auth.username, password: auth.password }));
-    }
-    if !auth.auth.is_empty() {
-        let decoded = STANDARD.decode(auth.auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        // Some tools end the password in NULs.
-        let decoded = decoded.as_deref().map(|text| text.trim_end_matches('\0')).and_then(|text| text.split_once(':'));
-        let (user, password) = decoded.ok_or_else(|| invalid("has no `user:password` in base64 as its `auth`"))?;
-        return Ok(Some(Auth::Basic { user: user.to_owned(), password: password.to_owned() }));
-    }
-    if !auth.identity_token.is_empty() {
-        return Err(invalid("has an identity token, which this runtime cannot exchange; use a user and password"));
-    }
-    Ok(None)
+    let AuthConfig { username, password, auth, identity_token, registry_token, .. } = &auth;
+    imagestore::provider::login(username, password, auth, identity_token, registry_token)
+        .map_err(|cause| Error::because(Kind::Invalid, "pull secret not understood", cause))
 }
 
 #[tonic::async_trait]
@@ -114,7 +97,9 @@ impl ImageService for ImageCalls {
     async fn list_images(&self, request: Request<ListImagesRequest>) -> Result<Response<ListImagesResponse>, Status> {
         let (name, handler) = asked(request.into_inner().filter.and_then(|filter| filter.image));
         let images = answer(self.parts.images.list(&name, &handler))?;
-        Ok(Response::new(ListImagesResponse { images: images.into_iter().map(shown).collect() }))
+        Ok(Response::new(ListImagesResponse {
+            images: images.into_iter().map(Arc::unwrap_or_clone).map(shown).collect(),
+        }))
     }
 
     async fn remove_image(

@@ -2,9 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
+pub use self::image::{
+    Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
+    Verify,
+};
 use super::{name, quantity};
+
+mod image;
 
 /// Runs virtual machines as pods on this node, through controld.
 #[derive(Debug, Parser)]
@@ -37,6 +43,10 @@ pub enum Command {
     /// Stop pods and remove them
     Rm(Rm),
     /// Images on this node
+    ///
+    /// Exits with 0, or with 2 if a name or an option is none, with 3 if an image is not found, with 4 if its bytes are
+    /// not what was promised, with 5 if a source cannot be asked, with 6 if the disk or a limit is full, with 7 if an
+    /// image is unsafe, and with 1 for all else.
     Image {
         /// What to do.
         #[command(subcommand)]
@@ -121,54 +131,4 @@ pub struct Rm {
     /// How long a guest may take to shut down, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=604_800))]
     pub timeout: u32,
-}
-
-/// The commands of `image`.
-#[derive(Debug, Subcommand)]
-pub enum ImageCommand {
-    /// List images
-    Ls {
-        /// As JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Fetch an image
-    Pull {
-        /// The image
-        #[arg(value_parser = name::non_empty)]
-        name: String,
-    },
-    /// Forget an image
-    Rm {
-        /// The image, or its id
-        #[arg(value_parser = name::non_empty)]
-        name: String,
-    },
-    /// Say whether a file would be taken as an image, as it is; asks no daemon
-    ///
-    /// Exits with 0 and a summary if it would, with 65 and the reason if not, with 66 if the file cannot be opened and
-    /// with 74 if it cannot be read.
-    Inspect(Inspect),
-}
-
-/// Of `image inspect`.
-#[derive(Debug, Args)]
-pub struct Inspect {
-    /// The file
-    pub path: PathBuf,
-    /// What it is said to be
-    #[arg(long, value_name = "FORMAT", default_value = "qcow2")]
-    pub format: Format,
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Formats of images.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Format {
-    /// QEMU's copy-on-write format
-    Qcow2,
-    /// Sector after sector
-    Raw,
 }

@@ -1,4 +1,4 @@
-//! controld as virtletctl sees it: CRI over a unix socket, a deadline on every call.
+//! controld as virtletctl sees it: CRI and the service for images over a unix socket, a deadline on every call.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -10,12 +10,15 @@ use hyper_util::rt::TokioIo;
 use proto::cri::image_service_client::ImageServiceClient;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::*;
+use proto::images::image_admin_client::ImageAdminClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
 use super::error::{CtlError, Refusal};
 use super::text::short;
+
+mod images;
 
 /// Largest message in either direction, as controld has it.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -31,6 +34,7 @@ const WORK_DEADLINE: Duration = Duration::from_secs(300);
 pub struct Client {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
+    admin: ImageAdminClient<Channel>,
 }
 
 impl Client {
@@ -56,7 +60,10 @@ impl Client {
             runtime: RuntimeServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
-            images: ImageServiceClient::new(channel)
+            images: ImageServiceClient::new(channel.clone())
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE),
+            admin: ImageAdminClient::new(channel)
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
         })
@@ -146,30 +153,10 @@ impl Client {
         Ok(look("attach to the console", runtime.attach(request)).await?.url)
     }
 
-    pub(super) async fn list_images(&self) -> Result<Vec<Image>, CtlError> {
-        let mut images = self.images.clone();
-        Ok(look("list images", images.list_images(ListImagesRequest::default())).await?.images)
-    }
-
     pub(super) async fn image(&self, name: &str) -> Result<ImageStatusResponse, CtlError> {
         let mut images = self.images.clone();
-        let request = ImageStatusRequest { image: Some(spec(name)), verbose: true };
+        let request = ImageStatusRequest { image: Some(spec(name)), verbose: false };
         look(&format!("look for image `{name}`"), images.image_status(request)).await
-    }
-
-    /// Fetches an image and says its id. No deadline: controld has one on each part of it, and the user sees how far it
-    /// is.
-    pub(super) async fn pull_image(&self, name: &str) -> Result<String, CtlError> {
-        let mut images = self.images.clone();
-        let request = PullImageRequest { image: Some(spec(name)), ..Default::default() };
-        let pulled = images.pull_image(request).await;
-        Ok(pulled.map_err(refused(&format!("pull image `{name}`")))?.into_inner().image_ref)
-    }
-
-    pub(super) async fn remove_image(&self, name: &str) -> Result<(), CtlError> {
-        let mut images = self.images.clone();
-        let request = RemoveImageRequest { image: Some(spec(name)) };
-        work(&format!("remove image `{name}`"), images.remove_image(request)).await.map(drop)
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use proto::cri::*;
+use proto::images::PullWithProgressRequest;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -68,7 +69,8 @@ async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Cancella
     let Plan { pod, container, logs } = plan;
     let image = container.image.clone().unwrap_or_default().image;
     if client.image(&image).await?.image.is_none() {
-        pull::run(client, &image, interrupt).await?;
+        let request = PullWithProgressRequest { name: image, ..PullWithProgressRequest::default() };
+        pull::run(client, request, cli::Progress::Auto, interrupt).await?;
     }
     let name = container.metadata.clone().unwrap_or_default().name;
     made.logs = Some(logs.clone());

@@ -13,6 +13,14 @@ use tonic::{Code, Status};
 use super::text::shown;
 use crate::error::Chain;
 
+/// Exit codes of the commands of `image`.
+const USAGE: u8 = 2;
+const NOT_FOUND: u8 = 3;
+const INTEGRITY: u8 = 4;
+const NETWORK: u8 = 5;
+const NO_SPACE: u8 = 6;
+const UNSAFE: u8 = 7;
+
 /// A command, or a part of it, that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CtlError {
@@ -28,6 +36,15 @@ pub enum CtlError {
     /// controld refused, or failed.
     #[error("failed to {action}")]
     Call {
+        /// What was asked for.
+        action: String,
+        /// Its answer.
+        #[source]
+        cause: Refusal,
+    },
+    /// The same, of a command of `image`, whose exit code says why.
+    #[error("failed to {action}")]
+    Image {
         /// What was asked for.
         action: String,
         /// Its answer.
@@ -75,6 +92,30 @@ pub enum CtlError {
     /// No such image on this node.
     #[error("no image `{0}` on this node")]
     NoImage(String),
+    /// More than one image whose id begins so.
+    #[error("`{text}` is more than one image: {}", found.join(", "))]
+    AmbiguousImage {
+        /// What was written.
+        text: String,
+        /// What it may mean.
+        found: Vec<String>,
+    },
+    /// Images that are not what they were.
+    #[error("{bad} of {all} images are corrupt or missing")]
+    BadImages {
+        /// How many of them are.
+        bad: u64,
+        /// Of how many.
+        all: u64,
+    },
+    /// A provider's sources could not be asked.
+    #[error("provider `{provider}` not refreshed: {why}")]
+    NotRefreshed {
+        /// The provider.
+        provider: String,
+        /// controld's text.
+        why: String,
+    },
     /// The container writes no log.
     #[error("pod `{0}` has no log: it was made without a log directory")]
     NoLog(String),
@@ -94,6 +135,9 @@ pub enum CtlError {
         /// What it may be.
         limit: u64,
     },
+    /// A file of the command line has nothing in it.
+    #[error("`{}` is empty", .0.display())]
+    Empty(PathBuf),
     /// A path that CRI cannot carry.
     #[error("path `{}` is not UTF-8", .0.display())]
     NotUtf8(PathBuf),
@@ -174,7 +218,7 @@ impl CtlError {
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         match self {
-            Self::Call { cause, .. } => Some(cause.0.code()),
+            Self::Call { cause, .. } | Self::Image { cause, .. } => Some(cause.0.code()),
             _ => None,
         }
     }
@@ -185,7 +229,17 @@ impl CtlError {
         matches!(self, Self::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// What the process ends with: one of `sysexits.h` where somebody may want to tell, or 1.
+    /// As an error of one of the commands of `image`.
+    #[must_use]
+    pub(super) fn of_images(self) -> Self {
+        match self {
+            Self::Call { action, cause } => Self::Image { action, cause },
+            other => other,
+        }
+    }
+
+    /// What the process ends with: one of `sysexits.h`, or of those of the commands of `image`, where somebody may want
+    /// to tell; else 1.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -193,6 +247,11 @@ impl CtlError {
             Self::Refused { .. } => 65,
             Self::Inspect { cause: InspectError::Open(_) | InspectError::NotAFile, .. } => 66,
             Self::Inspect { .. } | Self::Output(_) => 74,
+            Self::Image { cause, .. } => cause.exit_code(),
+            Self::NoImage(_) => NOT_FOUND,
+            Self::AmbiguousImage { .. } => USAGE,
+            Self::BadImages { .. } => INTEGRITY,
+            Self::NotRefreshed { .. } => NETWORK,
             _ => 1,
         }
     }
@@ -204,15 +263,21 @@ impl CtlError {
                 Some("are you root? the socket is for root only")
             }
             Self::Connect { .. } => Some("is controld running? --socket says where"),
-            Self::Call { cause, .. } if cause.is_lost_connection() => Some("is controld running?"),
+            Self::Call { cause, .. } | Self::Image { cause, .. } if cause.is_lost_connection() => {
+                Some("is controld running?")
+            }
             // Without a word of its own, the call is unknown there.
-            Self::Call { cause, .. } if cause.0.code() == Code::Unimplemented && cause.0.message().is_empty() => {
+            Self::Call { cause, .. } | Self::Image { cause, .. }
+                if cause.0.code() == Code::Unimplemented && cause.0.message().is_empty() =>
+            {
                 Some("is that the socket of a controld of this version?")
             }
             Self::Deadline { .. } => Some("see controld's log; `virtletctl ps -a` shows what became of it"),
             Self::Answer { .. } => Some("is that the socket of a controld of this version?"),
             Self::NoPod(_) => Some("`virtletctl ps -a` lists all"),
             Self::Ambiguous { .. } => Some("write NAMESPACE/NAME, or more of an id"),
+            Self::AmbiguousImage { .. } => Some("write more of the id"),
+            Self::BadImages { .. } => Some("they are put aside, and `virtletctl image pull` brings them again"),
             Self::PodExists { .. } => Some("choose another --name, or remove it first"),
             Self::NoContainer(_) => Some("`virtletctl rm` removes it"),
             Self::NoImage(_) => Some("`virtletctl image ls` lists all"),
@@ -229,6 +294,24 @@ impl CtlError {
 // === impl Refusal ===
 
 impl Refusal {
+    /// What a command of `image` ends with.
+    fn exit_code(&self) -> u8 {
+        let message = self.0.message();
+        match self.0.code() {
+            // What is lost is controld, not a source.
+            _ if self.is_lost_connection() => 1,
+            Code::InvalidArgument => USAGE,
+            Code::NotFound => NOT_FOUND,
+            Code::DataLoss => INTEGRITY,
+            Code::FailedPrecondition if message.starts_with("DigestMismatch") => INTEGRITY,
+            Code::FailedPrecondition if message.starts_with("SignatureError") => INTEGRITY,
+            Code::FailedPrecondition if message.starts_with("UnsafeImage") => UNSAFE,
+            Code::Unavailable | Code::DeadlineExceeded => NETWORK,
+            Code::ResourceExhausted => NO_SPACE,
+            _ => 1,
+        }
+    }
+
     /// Whether nobody answered at all.
     fn is_lost_connection(&self) -> bool {
         self.0.source().is_some_and(|cause| cause.is::<tonic::transport::Error>())

@@ -1,46 +1,104 @@
-//! `image ls`, `pull` and `rm`.
+//! The commands of `image`: what a node has, gets and loses. `inspect` of a file is [`inspect`](super::inspect).
 
-use std::io::Write;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read as _, Write};
+use std::path::{Path, PathBuf};
 
-use proto::cri::Image;
-use serde_json::json;
+use proto::images::{Auth, Image, Offline, PullWithProgressRequest};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::cli::{self, ImageCommand};
 use super::client::Client;
 use super::error::CtlError;
 use super::pull;
-use super::text::{ID_SHOWN, shown, size, table};
+use super::text::{ID_SHOWN, harmless, shown, size, table};
 
-pub(super) async fn list(client: &Client, json: bool, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
-    let mut images = client.list_images().await?;
-    images.sort_by(|a, b| a.repo_tags.cmp(&b.repo_tags).then_with(|| a.id.cmp(&b.id)));
-    let text = if json { as_json(&images) } else { as_table(&images) };
+mod details;
+mod providers;
+mod search;
+mod upkeep;
+
+/// Longest secret in a file; tokens of registries are a few KiB.
+const MAX_SECRET: u64 = 64 << 10;
+
+/// Does one of the commands.
+pub(super) async fn run(
+    client: &Client,
+    command: ImageCommand,
+    out: &mut (dyn Write + Send),
+    interrupt: &CancellationToken,
+) -> Result<(), Vec<CtlError>> {
+    let done = match command {
+        ImageCommand::Verify(wanted) => upkeep::verify(client, &wanted, out).await,
+        ImageCommand::Providers { command } => providers::run(client, command, out).await,
+        ImageCommand::Ls(wanted) => list(client, &wanted, out).await.map_err(|error| vec![error]),
+        ImageCommand::Pull(wanted) => pull(client, wanted, out, interrupt).await.map_err(|error| vec![error]),
+        ImageCommand::Search(wanted) => search::run(client, wanted, out).await.map_err(|error| vec![error]),
+        ImageCommand::Rm(wanted) => remove(client, &wanted).await.map_err(|error| vec![error]),
+        ImageCommand::Inspect(wanted) => details::run(client, &wanted, out).await.map_err(|error| vec![error]),
+        ImageCommand::Gc(wanted) => upkeep::collect(client, &wanted, out).await.map_err(|error| vec![error]),
+        ImageCommand::Pin(wanted) => upkeep::pin(client, &wanted, true, out).await.map_err(|error| vec![error]),
+        ImageCommand::Unpin(wanted) => upkeep::pin(client, &wanted, false, out).await.map_err(|error| vec![error]),
+    };
+    done.map_err(|errors| errors.into_iter().map(CtlError::of_images).collect())
+}
+
+async fn list(client: &Client, wanted: &cli::List, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
+    let mut images = client.list_images("", optional(&wanted.handler)).await?;
+    images.sort_by(|a, b| (&a.repo_tags, &a.handler, &a.id).cmp(&(&b.repo_tags, &b.handler, &b.id)));
+    let text = if wanted.json { pretty(&images.iter().map(as_json).collect()) } else { as_table(&images) };
     Ok(out.write_all(text.as_bytes())?)
 }
 
-pub(super) async fn pull(
+async fn pull(
     client: &Client,
-    name: &str,
+    wanted: cli::Pull,
     out: &mut (dyn Write + Send),
     interrupt: &CancellationToken,
 ) -> Result<(), CtlError> {
-    let id = pull::run(client, name, interrupt).await?;
+    let offline = match wanted.offline {
+        None => Offline::Unspecified,
+        Some(cli::Mode::Never) => Offline::Never,
+        Some(cli::Mode::Auto) => Offline::Auto,
+        Some(cli::Mode::Always) => Offline::Always,
+    };
+    let request = PullWithProgressRequest {
+        auth: auth(wanted.credentials)?,
+        name: wanted.name,
+        handler: wanted.handler.unwrap_or_default(),
+        provider: wanted.provider.unwrap_or_default(),
+        offline: offline.into(),
+        force: wanted.force,
+        no_recursive: wanted.no_recursive,
+    };
+    let id = pull::run(client, request, wanted.progress, interrupt).await?;
     Ok(writeln!(out, "{}", shown(&id))?)
 }
 
-pub(super) async fn remove(client: &Client, name: &str) -> Result<(), CtlError> {
+async fn remove(client: &Client, wanted: &cli::Remove) -> Result<(), CtlError> {
+    let (name, handler) = (&wanted.name, optional(&wanted.handler));
     // CRI's call is fine with an absent image; a person has mistyped it.
-    if client.image(name).await?.image.is_some() {
-        return client.remove_image(name).await;
+    if !client.list_images(name, handler).await?.is_empty() {
+        return client.remove_image(name, handler).await;
     }
-    // The beginning of an id, as `ls` shows it.
-    let images = client.list_images().await?;
-    let mut found = images.iter().filter(|image| bare(&image.id).starts_with(name));
+    // Stale images, and those of handlers that are configured no more, are listed but mean nothing to the daemon.
+    let images = client.list_images("", handler).await?;
+    let latest = format!("{name}:latest");
+    let mut names = images.iter().flat_map(|image| image.repo_tags.iter().chain(&image.repo_digests));
+    if names.any(|tag| tag == name || *tag == latest) {
+        return client.remove_image(name, handler).await;
+    }
+    let is_meant = |id: &&str| id.starts_with(name.as_str()) || bare(id).starts_with(name.as_str());
+    let found: BTreeSet<&str> = images.iter().map(|image| image.id.as_str()).filter(is_meant).collect();
+    let mut found = found.into_iter();
     match (found.next(), found.next()) {
-        (Some(image), None) => client.remove_image(&image.id).await,
-        (None, _) => Err(CtlError::NoImage(name.to_owned())),
+        (Some(id), None) => client.remove_image(id, handler).await,
+        (None, _) => Err(CtlError::NoImage(name.clone())),
         (Some(first), Some(second)) => {
-            Err(CtlError::Ambiguous { text: name.to_owned(), found: vec![first.id.clone(), second.id.clone()] })
+            let found = [first, second].into_iter().chain(found).map(str::to_owned).collect();
+            Err(CtlError::AmbiguousImage { text: name.clone(), found })
         }
     }
 }
@@ -48,28 +106,88 @@ pub(super) async fn remove(client: &Client, name: &str) -> Result<(), CtlError> 
 fn as_table(images: &[Image]) -> String {
     let mut rows = Vec::new();
     for image in images {
-        let id: String = bare(&image.id).chars().take(ID_SHOWN).collect();
-        let names = if image.repo_tags.is_empty() { &image.repo_digests } else { &image.repo_tags };
-        let mut names: Vec<String> = names.clone();
+        let mut names = if image.repo_tags.is_empty() { image.repo_digests.clone() } else { image.repo_tags.clone() };
         if names.is_empty() {
             names.push(String::new());
         }
-        rows.extend(names.into_iter().map(|name| [name, id.clone(), size(image.size)]));
+        let handler = &image.handler;
+        let virtual_size = if image.virtual_size == 0 { String::new() } else { size(image.virtual_size) };
+        let flags = flags(image).join(",");
+        rows.extend(names.into_iter().map(|name| {
+            [name, handler.clone(), short(&image.id), size(image.size), virtual_size.clone(), flags.clone()]
+        }));
     }
-    table(["NAME", "ID", "SIZE"], &rows)
+    table(["NAME", "RUNTIME", "ID", "SIZE", "VIRTUAL", "FLAGS"], &rows)
 }
 
-fn as_json(images: &[Image]) -> String {
-    let images: Vec<_> = images
-        .iter()
-        .map(|image| {
-            let Image { id, repo_tags, repo_digests, size, .. } = image;
-            json!({ "id": id, "repoTags": repo_tags, "repoDigests": repo_digests, "size": size })
-        })
-        .collect();
-    format!("{:#}\n", serde_json::Value::from(images))
+fn flags(image: &Image) -> Vec<&'static str> {
+    let flags = [
+        ("weak", image.weak),
+        ("stale", image.stale),
+        ("pinned", image.pinned),
+        ("incomplete", !image.missing.is_empty()),
+    ];
+    flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect()
+}
+
+fn as_json(image: &Image) -> Value {
+    let Image { id, handler, repo_tags, repo_digests, size, virtual_size, format, .. } = image;
+    json!({
+        "id": id, "runtimeHandler": handler, "repoTags": repo_tags, "repoDigests": repo_digests, "size": size,
+        "virtualSize": virtual_size, "format": format, "provider": known(&image.provider), "weak": image.weak,
+        "stale": image.stale, "pinned": image.pinned, "missing": known(&image.missing),
+    })
+}
+
+/// What the credentials' files say.
+fn auth(credentials: cli::Credentials) -> Result<Option<Auth>, CtlError> {
+    let mut auth = Auth::default();
+    if let Some(path) = credentials.token_file {
+        auth.bearer_token = secret(&path)?;
+    } else if let (Some(username), Some(path)) = (credentials.username, credentials.password_file) {
+        auth.username = username;
+        auth.password = secret(&path)?;
+    } else {
+        return Ok(None);
+    }
+    Ok(Some(auth))
+}
+
+/// A secret in a file, without the end of its line.
+fn secret(path: &Path) -> Result<String, CtlError> {
+    let failed = |cause| CtlError::File { action: "read", path: PathBuf::from(path), cause };
+    let mut text = String::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(MAX_SECRET + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > MAX_SECRET {
+        return Err(CtlError::TooLong { path: path.to_owned(), limit: MAX_SECRET });
+    }
+    let secret = text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
+    if secret.is_empty() {
+        return Err(CtlError::Empty(path.to_owned()));
+    }
+    Ok(secret.to_owned())
+}
+
+/// An option as the service wants it.
+fn optional(option: &Option<String>) -> &str {
+    option.as_deref().unwrap_or_default()
+}
+
+/// A text that is empty if there is none.
+fn known(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn pretty(json: &Value) -> String {
+    harmless(&format!("{json:#}\n"))
 }
 
 fn bare(id: &str) -> &str {
     id.split_once(':').map_or(id, |(_algorithm, hex)| hex)
+}
+
+/// The beginning of an image's id, without its algorithm.
+fn short(id: &str) -> String {
+    bare(id).chars().take(ID_SHOWN).collect()
 }

@@ -13,7 +13,7 @@ use super::text::{shown, size};
 const NAMES: usize = 15;
 
 pub(super) fn run(wanted: &Inspect, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
-    let format = match wanted.format {
+    let format = match wanted.format.unwrap_or(Format::Qcow2) {
         Format::Qcow2 => DiskFormat::Qcow2,
         Format::Raw => DiskFormat::Raw,
     };

@@ -1,6 +1,8 @@
 //! Commands against a CRI server of our own on a real socket.
 
 mod fake;
+mod images;
+mod real_store;
 
 use std::path::Path;
 
@@ -100,7 +102,7 @@ async fn an_image_that_is_absent_is_pulled_and_one_that_is_there_is_not() {
         let (out, errors) = ctl(&socket, &["run", image, "--log-dir", logs]).await;
         assert_eq!(errors, [""; 0]);
         assert!(out.starts_with("a-"), "{out}");
-        assert_eq!(fake.calls().iter().filter(|call| call.starts_with("PullImage")).count(), pulls);
+        assert_eq!(fake.calls().iter().filter(|call| call.starts_with("PullWithProgress")).count(), pulls);
     }
 }
 
@@ -108,7 +110,7 @@ async fn an_image_that_is_absent_is_pulled_and_one_that_is_there_is_not() {
 async fn a_step_that_fails_undoes_those_before_it() {
     let undo = ["StopPodSandbox", "RemovePodSandbox"];
     for (step, undone) in [
-        ("PullImage", &[][..]),
+        ("PullWithProgress", &[][..]),
         ("RunPodSandbox", &[]),
         ("CreateContainer", &undo),
         ("StartContainer", &undo),
@@ -161,23 +163,6 @@ async fn removing_goes_on_after_a_failure() {
     assert_eq!((out.as_str(), errors), ("b1\n", vec!["no pod or container `zz`; `virtletctl ps -a` lists all".into()]));
     assert!(fake.calls().contains(&"StopContainer 0".to_owned()));
     assert!(ctl(&socket, &["ps"]).await.0.contains("a1"));
-}
-
-#[tokio::test]
-async fn images_are_listed_pulled_and_removed() {
-    let (_dir, _fake, socket) = serve(Fake::default());
-    let id = format!("sha256:{}\n", "ab".repeat(32));
-    assert_eq!(ctl(&socket, &["image", "pull", "x/a.img"]).await, (id, vec![]));
-    let (table, _) = ctl(&socket, &["image", "ls"]).await;
-    insta::assert_snapshot!(table, @"
-    NAME      ID              SIZE
-    x/a.img   ababababababa   3.0 MiB
-    ");
-    assert!(ctl(&socket, &["image", "ls", "--json"]).await.0.contains("\"repoTags\""));
-    let (_, errors) = ctl(&socket, &["image", "rm", "x/b.img"]).await;
-    assert_eq!(errors, ["no image `x/b.img` on this node; `virtletctl image ls` lists all"]);
-    assert_eq!(ctl(&socket, &["image", "rm", "abab"]).await, (String::new(), vec![]));
-    assert_eq!(ctl(&socket, &["image", "ls"]).await.0, "NAME   ID   SIZE\n");
 }
 
 #[tokio::test]

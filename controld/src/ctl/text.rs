@@ -1,6 +1,7 @@
 //! Text for a terminal: foreign text made harmless, tables, sizes and ages.
 
 use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
 
 /// How much of an id tables show; enough to be told apart, and taken by every command.
 pub(super) const ID_SHOWN: usize = 13;
@@ -10,13 +11,41 @@ pub(super) const ID_SHOWN: usize = 13;
 pub(super) fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+        if is_harmful(c) {
             shown.extend(c.escape_default());
         } else {
             shown.push(c);
         }
     }
     shown
+}
+
+fn is_harmful(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// JSON of which a terminal has nothing to fear either: JSON itself escapes only some control characters (RFC 8259, 7).
+/// It may be of several lines.
+pub(super) fn harmless(json: &str) -> String {
+    let mut harmless = String::with_capacity(json.len());
+    for c in json.chars() {
+        // What is left of them is in strings, and of the Basic Multilingual Plane.
+        if is_harmful(c) && c != '\n' {
+            // Writing to a string does not fail.
+            let _ = write!(harmless, "\\u{:04x}", u32::from(c));
+        } else {
+            harmless.push(c);
+        }
+    }
+    harmless
+}
+
+/// A moment, of seconds since the epoch; `None` if it is not known, or in no year that can be written.
+pub(super) fn moment(seconds: u64) -> Option<String> {
+    // The last second of the year 9999, the last year of RFC 3339.
+    let known = (1..=253_402_300_799).contains(&seconds);
+    let moment = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).filter(|_| known)?;
+    Some(humantime::format_rfc3339_seconds(moment).to_string())
 }
 
 /// The beginning of an id.
@@ -81,6 +110,23 @@ mod tests {
     fn foreign_text_stays_on_its_line() {
         assert_eq!(shown("a\u{1b}[2J\nb\u{202e}c\u{e9}\u{7f}"), "a\\u{1b}[2J\\nb\\u{202e}c\u{e9}\\u{7f}");
         assert_eq!(short("0123456789abcdef"), "0123456789abc");
+    }
+
+    #[test]
+    fn json_stays_what_it_was_and_harms_nobody() {
+        let hostile = "a\u{1b}[2J\nb\u{202e}c\u{e9}\u{7f}\u{9b}2J";
+        let json = harmless(&format!("{:#}\n", serde_json::json!({ "a": hostile })));
+        assert_eq!(json, "{\n  \"a\": \"a\\u001b[2J\\nb\\u202ec\u{e9}\\u007f\\u009b2J\"\n}\n");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).expect("JSON")["a"], hostile);
+    }
+
+    #[test]
+    fn moments_that_cannot_be_are_none() {
+        assert_eq!(moment(1_700_000_000).as_deref(), Some("2023-11-14T22:13:20Z"));
+        assert_eq!(moment(253_402_300_799).as_deref(), Some("9999-12-31T23:59:59Z"));
+        for never in [0, 253_402_300_800, u64::MAX] {
+            assert_eq!(moment(never), None);
+        }
     }
 
     #[test]

@@ -56,14 +56,14 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
 /// Makes many of the one image that was pulled, by its own records. Their content is holes: neither a scan nor a list
 /// looks into it.
 fn multiply(root: &Path) -> Result<()> {
-    let (meta, record, link) = (only(&root.join("meta"))?, only(&root.join("refs/_default"))?, only(&root.join("links"))?);
+    let (meta, record, link) =
+        (only(&root.join("meta"))?, only(&root.join("refs/_default"))?, only(&root.join("links"))?);
     let hex = meta.file_stem().and_then(|name| name.to_str()).context("no name")?.to_owned();
     let length = fs::metadata(root.join("data").join(&hex))?.len();
     let (meta_text, record_text) = (fs::read_to_string(&meta)?, fs::read_to_string(&record)?);
     // The name ends in `/0`, and so do its forms: `%0`, before the tag or not.
-    let of = |text: &str, n: usize| {
-        text.replace("8081/0", &format!("8081/{n}")).replace("8081%0", &format!("8081%{n}"))
-    };
+    let of =
+        |text: &str, n: usize| text.replace("8081/0", &format!("8081/{n}")).replace("8081%0", &format!("8081%{n}"));
     let name = |path: &Path, n: usize| -> Result<PathBuf> {
         let file = path.file_name().and_then(|name| name.to_str()).context("no name")?;
         Ok(path.with_file_name(of(file, n)))

@@ -20,8 +20,11 @@ const TOO_MANY: usize = 40;
 /// What changes names or makes things last. Writes of the file's bytes come before all that.
 const CALLS: [&str; 4] = ["/^(rename|link|symlink)", "/^unlink", "/^f(data)?sync$", "ftruncate,fchmod"];
 
-pub(super) const CASES: &[Case] =
-    &[Case { name: "image::killed_at_any_step_of_a_pull_it_is_the_old_image_or_the_new", deadline: DEADLINE, run: steps }];
+pub(super) const CASES: &[Case] = &[Case {
+    name: "image::killed_at_any_step_of_a_pull_it_is_the_old_image_or_the_new",
+    deadline: DEADLINE,
+    run: steps,
+}];
 
 fn steps(bed: &Bed) -> Result<()> {
     let mut node = ImageNode::start(bed, "", "")?;
@@ -69,7 +72,10 @@ fn killed_at(node: &mut ImageNode, calls: &str, nth: usize) -> Result<bool> {
     let survived = outcome.is_ok();
     if survived {
         // Detaches.
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(strace.id().cast_signed()), nix::sys::signal::Signal::SIGINT)?;
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(strace.id().cast_signed()),
+            nix::sys::signal::Signal::SIGINT,
+        )?;
     }
     wait_for("end of strace", ATTACH_DEADLINE, || Ok(strace.try_wait()?))?;
     if survived {
@@ -97,7 +103,9 @@ fn attach(node: &ImageNode, calls: &str, nth: usize) -> Result<Child> {
     let own = format!("TracerPid:\t{}\n", strace.id());
     let traced = || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        tasks.into_iter().all(|task| std::fs::read_to_string(task.path().join("status")).is_ok_and(|status| status.contains(&own)))
+        tasks
+            .into_iter()
+            .all(|task| std::fs::read_to_string(task.path().join("status")).is_ok_and(|status| status.contains(&own)))
     };
     wait_until("strace at all threads", ATTACH_DEADLINE, traced)?;
     Ok(strace)

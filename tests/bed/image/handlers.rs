@@ -47,7 +47,7 @@ fn platforms(bed: &Bed) -> Result<()> {
     repository.add("vm", "aarch64", 1, &arm, "")?;
     repository.publish()?;
     let sections = format!(
-        "{HANDLERS}[[images.providers]]\nid = 'oci'\ntype = 'oci'\ninsecure_registries = ['{}']\n\
+        "{HANDLERS}[[images.providers]]\nid = 'oci'\ntype = 'oci'\nplain_http = ['{}']\n\
          [[images.providers]]\nid = 'glance'\ntype = 'glance'\nendpoint = '{}'\n\
          [[images.providers]]\nid = 'vb'\ntype = 'virt-builder'\nuri = '{}'\nkeyring = '{}'\n",
         registry.host,
@@ -56,7 +56,8 @@ fn platforms(bed: &Bed) -> Result<()> {
         repository.key.export()?.display()
     );
     let mut node = ImageNode::start(bed, KEYS, &sections)?;
-    let by_rule = json!({"linux/amd64": {"url": nginx.plain("amd.qcow2")}, "linux/arm64": {"url": nginx.plain("arm.qcow2")}});
+    let by_rule =
+        json!({"linux/amd64": {"url": nginx.plain("amd.qcow2")}, "linux/arm64": {"url": nginx.plain("arm.qcow2")}});
     node.translations(&json!({"translations": [
         {"name": "of-index", "url": format!("oci://{index}")},
         {"name": "of-rule", "url": nginx.plain("amd.qcow2"), "platforms": by_rule},
@@ -68,19 +69,24 @@ fn platforms(bed: &Bed) -> Result<()> {
     nginx.put("aarch64.qcow2", &arm.path)?;
     let names = ["of-index", "of-rule", "of-placeholder", "of-glance", "of-virt-builder"];
     for name in names {
-        ensure!(node.pull_for(name, ARM, None).with_context(|| format!("{name} for {ARM}"))? == arm.id, "{name}: not {ARM}'s");
+        ensure!(
+            node.pull_for(name, ARM, None).with_context(|| format!("{name} for {ARM}"))? == arm.id,
+            "{name}: not {ARM}'s"
+        );
         ensure!(node.status(name, "")?.is_none(), "{name} is here for the default handler");
         ensure!(node.pull(name).with_context(|| name)? == amd.id, "{name}: not the default handler's");
     }
     for _life in 0..2 {
         for name in names {
             for (handler, id) in [("", &amd.id), (AMD, &amd.id), (ARM, &arm.id)] {
-                let image = node.status(name, handler)?.with_context(|| format!("{name} is not here for `{handler}`"))?;
+                let image =
+                    node.status(name, handler)?.with_context(|| format!("{name} is not here for `{handler}`"))?;
                 ensure!(image.id == *id, "{name} for `{handler}` is {}", image.id);
             }
         }
         let images = node.list()?;
-        let mut of: Vec<_> = images.iter().map(|image| image.spec.as_ref().map_or("", |spec| &spec.runtime_handler)).collect();
+        let mut of: Vec<_> =
+            images.iter().map(|image| image.spec.as_ref().map_or("", |spec| &spec.runtime_handler)).collect();
         of.sort_unstable();
         ensure!(of == [AMD, ARM], "listed: {images:?}");
         ensure!(node.list_for("", ARM)?.len() == 1, "not one of {ARM}");
@@ -88,8 +94,6 @@ fn platforms(bed: &Bed) -> Result<()> {
     }
     let refused = node.pull_for("of-rule", "other", None).err().context("an unknown handler pulled")?;
     ensure!(refused.code() == Code::InvalidArgument, "{refused}");
-    let listed = node.virtletctl_ok(&["image", "ls", "--handler", ARM])?;
-    ensure!(listed.contains("RUNTIME") && listed.contains(ARM) && listed.contains("of-rule"), "{listed}");
     StoreView::settled(Path::new(STORE))?.assert_no_orphans()
 }
 

@@ -1,10 +1,12 @@
 //! nginx: TLS, client certificates, a proxy, packed files, ranges, and what is asked when nothing changed.
 
 use std::fs;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use proto::images::verify_response::Verdict;
 use serde_json::json;
 use tests::case::{Bed, Case};
 use tests::command::{command, run};
@@ -24,6 +26,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "image::transports_are_kept_to", deadline: DEADLINE, run: transports },
     Case { name: "image::packed_files_are_unpacked", deadline: DEADLINE, run: packed },
     Case { name: "image::an_unchanged_image_costs_one_request", deadline: DEADLINE, run: unchanged },
+    Case { name: "image::rot_is_found_and_fetched_anew", deadline: DEADLINE, run: rot },
     Case { name: "image::a_download_goes_on_after_kill_9", deadline: DEADLINE, run: resumed },
 ];
 
@@ -126,6 +129,27 @@ fn unchanged(bed: &Bed) -> Result<()> {
     let view = StoreView::look(Path::new(STORE))?;
     ensure!(view.data.len() == 1, "both are there: {view:?}");
     view.assert_no_orphans()
+}
+
+/// A byte that changed on the disk: found, put aside, and the image fetched again although the server has no other.
+fn rot(bed: &Bed) -> Result<()> {
+    let node = ImageNode::start(bed, "", "")?;
+    let nginx = Nginx::start(bed)?;
+    let disk = Disk::create(&bed.dir.join("disks"), "disk", 5)?;
+    nginx.put("disk.qcow2", &disk.path)?;
+    node.translate("disk", &nginx.plain("disk.qcow2"))?;
+    node.pull("disk")?;
+    let verdicts = node.verify()?;
+    ensure!(verdicts.len() == 1 && verdicts[0].verdict() == Verdict::Sound, "sound: {verdicts:?}");
+    let file = Path::new(STORE).join("data").join(disk.id.trim_start_matches("sha256:"));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644))?;
+    fs::File::options().write(true).open(&file)?.write_all_at(b"x", disk.size()? / 2)?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o444))?;
+    let verdicts = node.verify()?;
+    ensure!(verdicts.len() == 1 && verdicts[0].verdict() == Verdict::Corrupt, "rotten: {verdicts:?}");
+    ensure!(node.status("disk", "")?.is_none() && node.list()?.is_empty(), "still listed");
+    ensure!(node.pull("disk")? == disk.id, "another image");
+    StoreView::settled(Path::new(STORE))?.assert_no_orphans()
 }
 
 /// The daemon dies amid a download; its next life asks for the rest only.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use proto::cri::AuthConfig;
-use serde_json::{Value, json};
+use serde_json::json;
 use tests::case::{Bed, Case};
 use tests::image_node::{ImageNode, STORE};
 use tests::peers::disk::{Disk, sum};
@@ -32,10 +32,8 @@ pub(super) const CASES: &[Case] = &[
 fn registry(bed: &Bed) -> Result<()> {
     let open = Registry::start(bed)?;
     let private = Registry::private(bed)?;
-    let sections = format!(
-        "[[images.providers]]\nid = 'oci'\ntype = 'oci'\ninsecure_registries = ['{}', '{}']",
-        open.host, private.host
-    );
+    let sections =
+        format!("[[images.providers]]\nid = 'oci'\ntype = 'oci'\nplain_http = ['{}', '{}']", open.host, private.host);
     let node = ImageNode::start(bed, "", &sections)?;
     let disks = bed.dir.join("disks");
     let [amd, arm] = [Disk::create(&disks, "amd", 1)?, Disk::create(&disks, "arm", 2)?];
@@ -104,9 +102,13 @@ fn virt_builder(bed: &Bed) -> Result<()> {
     let theirs: Vec<_> = listed["templates"].as_array().into_iter().flatten().map(|one| &one["os-version"]).collect();
     ensure!(theirs.iter().all(|name| *name == "bed-1"), "virt-builder lists {listed}");
     let fetched = repository.fetched_by_virt_builder(&url, "bed-1.x86_64.1")?;
-    ensure!(sum("sha512sum", &fetched)? == sum("sha512sum", &old.path.with_extension("qcow2.xz"))?, "virt-builder has another file");
-    let found: Value = serde_json::from_str(&node.virtletctl_ok(&["image", "search", "bed", "--json"])?)?;
-    ensure!(found.to_string().contains("bed-1"), "not found: {found}");
+    ensure!(
+        sum("sha512sum", &fetched)? == sum("sha512sum", &old.path.with_extension("qcow2.xz"))?,
+        "virt-builder has another file"
+    );
+    let found = node.search("bed")?;
+    ensure!(found.len() == 1 && found[0].name == "bed-1" && found[0].cached, "found {found:?}");
+    ensure!(found[0].signed_by.eq_ignore_ascii_case(&repository.key.fingerprint), "signed by {}", found[0].signed_by);
 
     nginx.forget()?;
     node.pull("bed")?;
@@ -173,17 +175,16 @@ fn lago(bed: &Bed) -> Result<()> {
     repository.add("el7-base", "v1", 1.5, &old, true)?;
     repository.add("el7-base", "v2", 2.5, &new, false)?;
     repository.publish(&nginx.plain("lago/"))?;
-    let provider = |weak: bool| {
-        format!(
-            "[[images.providers]]\nid = 'lago'\ntype = 'lago'\nuri = '{}'\nallow_weak_hashes = {weak}",
-            nginx.plain("lago/repo.metadata")
-        )
-    };
-    let node = ImageNode::start(bed, "images.untranslated = false", &provider(true))?;
-    let pulled = node.virtletctl_ok(&["image", "pull", "--provider", "lago", "el7-base"])?;
-    ensure!(pulled.contains(&new.id), "not the newest: {pulled}");
-    let found: Value = serde_json::from_str(&node.virtletctl_ok(&["image", "search", "el7", "--json"])?)?;
-    ensure!(found.to_string().contains("el7-base") && !found.to_string().contains("guess"), "found {found}");
+    let provider = format!(
+        "[[images.providers]]\nid = 'lago'\ntype = 'lago'\nuri = '{}'\nallow_weak_hashes = true",
+        nginx.plain("lago/repo.metadata")
+    );
+    let node = ImageNode::start(bed, "images.untranslated = false", &provider)?;
+    ensure!(node.pull("el7-base")? == new.id, "not the newest");
+    ensure!(node.pull("el7-base:v1")? == old.id, "not the version");
+    let found = node.search("el7")?;
+    ensure!(found.len() == 1 && found[0].name.contains("el7-base"), "found {found:?}");
+    ensure!(!format!("{found:?}").contains("guess"), "a password is shown");
     StoreView::settled(Path::new(STORE))?.assert_no_orphans()
 }
 
@@ -225,11 +226,15 @@ fn keystone(bed: &Bed) -> Result<()> {
     fs::write(&password, PASSWORD)?;
     fs::write(&credential, json!({"id": made.id, "secret": made.secret}).to_string())?;
     let wrong = bed.dir.join("wrong");
-    fs::write(&wrong, "guess")?;
+    fs::write(&wrong, "not-this-one")?;
     let of = |id: &str, login: &str| {
-        format!("[[images.providers]]\nid = '{id}'\ntype = 'glance'\nauth_url = '{}'\nregion = 'here'\n{login}\n", keystone.url())
+        format!(
+            "[[images.providers]]\nid = '{id}'\ntype = 'glance'\nauth_url = '{}'\nregion = 'here'\n{login}\n",
+            keystone.url()
+        )
     };
-    let by_password = |file: &Path| format!("username = 'admin'\nproject = 'admin'\npassword_file = '{}'", file.display());
+    let by_password =
+        |file: &Path| format!("username = 'admin'\nproject = 'admin'\npassword_file = '{}'", file.display());
     let sections = [
         of("by-password", &by_password(&password)),
         of("by-credential", &format!("application_credential_file = '{}'", credential.display())),
@@ -246,6 +251,6 @@ fn keystone(bed: &Bed) -> Result<()> {
         node.remove("vm", "")?;
     }
     let log = node.controld.log()?;
-    ensure!(!log.contains("guess") && !log.contains(&made.secret), "a secret in the log");
+    ensure!(!log.contains("not-this-one") && !log.contains(&made.secret), "a secret in the log");
     Ok(())
 }

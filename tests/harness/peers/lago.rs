@@ -39,7 +39,8 @@ impl Repository {
         }
         // Lago's own have no newline.
         fs::write(self.dir.join(format!("{handle}.hash")), sum("sha1sum", &disk.path)?)?;
-        let metadata = json!({"distro": "el7", "root-partition": "/dev/vda3", "arch": "x86_64", "root-password": "guess"});
+        let metadata =
+            json!({"distro": "el7", "root-partition": "/dev/vda3", "arch": "x86_64", "root-password": "guess"});
         fs::write(self.dir.join(format!("{handle}.metadata")), metadata.to_string())?;
         let entry = json!({"source": "here", "handle": handle, "timestamp": timestamp});
         self.templates.entry(template.to_owned()).or_default().insert(version.to_owned(), entry);

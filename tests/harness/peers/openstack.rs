@@ -189,7 +189,9 @@ impl Keystone {
             "scope": {"project": {"name": "admin", "domain": {"id": "default"}}},
         }});
         let (head, body) = post(&format!("{}/auth/tokens", self.url()), "X-None: 1", &wanted, &self.answer)?;
-        let token = head.lines().find_map(|line| line.split_once(": ").filter(|(key, _)| key.eq_ignore_ascii_case("X-Subject-Token")));
+        let token = head
+            .lines()
+            .find_map(|line| line.split_once(": ").filter(|(key, _)| key.eq_ignore_ascii_case("X-Subject-Token")));
         self.token = token.context("no token")?.1.trim().to_owned();
         self.user = body["token"]["user"]["id"].as_str().context("nobody")?.to_owned();
         Ok(())

@@ -6,6 +6,7 @@ mod raw;
 mod real;
 mod tables;
 
+use std::fs::File;
 use std::io::Write;
 
 use super::*;
@@ -62,6 +63,11 @@ fn extension(kind: u32, length: u32) -> impl Fn(&mut Vec<u8>) {
         put(image, 112, &kind.to_be_bytes());
         put(image, 116, &length.to_be_bytes());
     }
+}
+
+/// Last verdict, on the whole file.
+fn check_file(file: &File, length: u64, policy: Policy) -> io::Result<Result<ImageInfo, Refusal>> {
+    Ok(examine(file, length, policy)?.map(|summary| summary.info()))
 }
 
 fn verdict(bytes: &[u8], policy: Policy) -> Result<ImageInfo, Refusal> {

@@ -141,6 +141,7 @@ impl Provider for LocalFiles {
             promises: Vec::new(),
             size: None,
             unpack: None,
+            registered: None,
             metadata: ImageMetadata { provider: self.id().to_owned(), ..ImageMetadata::default() },
         });
         ready(image.map_err(|()| ProviderError::NotAllowed { path: locator.to_string().into() })).boxed()

@@ -213,6 +213,7 @@ impl Lago {
                 promises: Vec::new(),
                 size: None,
                 unpack: None,
+                registered: None,
                 metadata: ImageMetadata::default(),
             },
         };

@@ -24,8 +24,8 @@ use serde::Deserialize;
 use url::Url;
 
 use super::{
-    Caps, Covers, ImageHash, ImageMetadata, Locator, Platform, Promise, Provider, ProviderError, RemoteImage, Source,
-    Want, timestamp,
+    Caps, Covers, ImageHash, ImageMetadata, Locator, Platform, Promise, Provider, ProviderError, Registered,
+    RemoteImage, Source, Want, timestamp,
 };
 use crate::name::printable;
 use crate::net::{Ask, Auth, Client, FetchError, Opened, Small, Transport};
@@ -374,6 +374,7 @@ impl Oci {
         image.size = Some(layer.size);
         image.promises.clone_from(&promises);
         image.unpack = unpack.map(|layer| Arc::new(layer) as Arc<dyn super::Unpack>);
+        image.registered = Some(registered(config.as_ref(), top, &digest));
         image.metadata = ImageMetadata {
             name: format!("{}/{}", reference.registry, reference.repository),
             aliases: vec![reference.version.to_string()],
@@ -382,7 +383,7 @@ impl Oci {
             artifact_size: Some(layer.size),
             platform: config.as_ref().map(Config::platform).or(platform).unwrap_or_else(|| want.platform.clone()),
             created: config.as_ref().and_then(|config| timestamp::of_internet(config.created.as_deref()?)),
-            extra: extra(&manifest, config.as_ref(), top, &digest),
+            extra: extra(&manifest, config.as_ref()),
             ..ImageMetadata::default()
         };
         Ok(image)
@@ -411,26 +412,19 @@ fn check_size(descriptor: &Descriptor, body: &Bytes) -> Result<(), ManifestError
     if descriptor.size == actual { Ok(()) } else { Err(ManifestError::Size { expected: descriptor.size, actual }) }
 }
 
+/// By what the registry knows an image: the index if there is one, and the manifest.
+fn registered(config: Option<&Config>, top: &ImageHash, manifest: &ImageHash) -> Registered {
+    let mut digests = vec![top.clone(), manifest.clone()];
+    digests.dedup();
+    let run = config.and_then(|config| config.config.clone()).unwrap_or_default();
+    Registered { digests, user: run.user.filter(|user| !user.is_empty()), labels: run.labels.unwrap_or_default() }
+}
+
 /// Facts that have no field of their own.
-fn extra(
-    manifest: &Manifest,
-    config: Option<&Config>,
-    top: &ImageHash,
-    digest: &ImageHash,
-) -> BTreeMap<String, String> {
-    let mut extra = BTreeMap::from([("manifest-digest".to_owned(), digest.to_string())]);
-    if top != digest {
-        extra.insert("index-digest".to_owned(), top.to_string());
-    }
+fn extra(manifest: &Manifest, config: Option<&Config>) -> BTreeMap<String, String> {
     let annotations = manifest.annotations.iter().map(|(name, value)| (format!("annotation.{name}"), value.clone()));
-    extra.extend(annotations);
+    let mut extra: BTreeMap<_, _> = annotations.collect();
     let Some(run) = config.and_then(|config| config.config.clone()) else { return extra };
-    if let Some(user) = run.user.filter(|user| !user.is_empty()) {
-        let uid = user.split(':').next().filter(|uid| uid.parse::<u32>().is_ok());
-        extra.extend(uid.map(|uid| ("uid".to_owned(), uid.to_owned())));
-        extra.insert("user".to_owned(), user);
-    }
-    extra.extend(run.labels.unwrap_or_default().into_iter().map(|(name, value)| (format!("label.{name}"), value)));
     for variable in run.env.unwrap_or_default() {
         if let Some((name, value)) = variable.split_once('=') {
             extra.insert(format!("env.{name}"), value.to_owned());
@@ -459,7 +453,8 @@ impl Provider for Oci {
     ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
         async move {
             let url = locator.url();
-            let reference = Reference::of_url(url, None).map_err(|cause| self.unusable("the URL", cause))?;
+            let reference =
+                Reference::of_url(url, want.version.as_ref()).map_err(|cause| self.unusable("the URL", cause))?;
             // What a rule says of a login wins over what the caller brought along.
             let login = crate::net::login_of(url).or_else(|| want.auth.clone());
             let session = self.session(&reference, locator.transport(), login)?;
@@ -470,7 +465,7 @@ impl Provider for Oci {
 
     fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
         async move {
-            let Ok(reference) = Reference::parse(name, None) else { return Ok(None) };
+            let Ok(reference) = Reference::parse(name, want.version.as_ref()) else { return Ok(None) };
             if !self.config.registries.contains(&reference.registry) {
                 return Ok(None);
             }

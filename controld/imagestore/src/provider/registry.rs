@@ -44,7 +44,8 @@ impl Registry {
         found.ok_or_else(|| ProviderError::Unknown { id: printable(id) })
     }
 
-    /// The image of a rule's URL, by the first provider of its scheme that claims it.
+    /// The image of a rule's URL: by the provider of its scheme that the URL's host names, or else by the first that
+    /// claims it.
     ///
     /// # Errors
     /// When no provider knows the scheme, or the one that does fails.
@@ -52,7 +53,8 @@ impl Registry {
         let scheme = locator.url().scheme();
         let knows = |provider: &&Arc<dyn Provider>| provider.schemes().contains(&scheme);
         let mut known = self.providers.iter().filter(knows);
-        let Some(provider) = known.find(|provider| provider.claims(locator.url())) else {
+        let named = known.clone().find(|provider| locator.url().host_str() == Some(provider.id()));
+        let Some(provider) = named.or_else(|| known.find(|provider| provider.claims(locator.url()))) else {
             return Err(ProviderError::Scheme { scheme: scheme.to_owned() });
         };
         Ok(Choice { image: provider.resolve(locator, want).await?, provider: provider.clone() })

@@ -14,6 +14,8 @@ use crate::provider::ProviderError;
 use crate::shelf::DiskError;
 use crate::translate::TranslateError;
 
+use super::LayerError;
+
 /// Why an image was not pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
@@ -132,6 +134,9 @@ pub enum DownloadError {
         /// The provider.
         provider: String,
     },
+    /// What it stands on.
+    #[error(transparent)]
+    Layers(#[from] LayerError),
     /// It went as soon as it was there.
     #[error("image was removed while it was pulled")]
     Gone,
@@ -203,6 +208,7 @@ impl DownloadError {
             Self::Provider(error) => error.kind(),
             Self::Intake(error) => error.kind(),
             Self::Disk(error) => error.kind(),
+            Self::Layers(error) => error.kind(),
             Self::Reread(error) => of_io(error),
             Self::Refused(_) | Self::Format { .. } => ErrorKind::Refused,
             Self::NotServed { .. } => ErrorKind::Denied,

@@ -39,7 +39,7 @@ impl Shelf {
         Ok(self.hold_locked(&id))
     }
 
-    /// Binds a name to an image whose digest it has. `None` if there is no such image.
+    /// Binds a name to an image whose digest it has. `None` if there is no such image, or its source must be asked.
     pub(crate) fn adopt(&self, key: &Key) -> Result<Option<Image>, DiskError> {
         let Some(digest) = key.image.digest() else { return Ok(None) };
         let known = {
@@ -50,10 +50,13 @@ impl Shelf {
                 .or_else(|| index.present(digest).map(|id| (id.clone(), Origin::default())))
         };
         let leaving = digest.to_id().filter(|_| known.is_none());
-        match known.or(leaving.map(|id| (id, Origin::default()))) {
-            Some((id, origin)) => self.reuse(key, &id, origin),
-            None => Ok(None),
+        let Some((id, origin)) = known.or(leaving.map(|id| (id, Origin::default()))) else { return Ok(None) };
+        self.bring_back(&id)?;
+        // Nor does the digest of a layer say what it stands on, if it does that by name.
+        if self.parent(&id).is_some() && !self.is_bound_whole(key, &id) {
+            return Ok(None);
         }
+        self.reuse(key, &id, origin)
     }
 
     /// The image that a digest leads to which its source gave: it need not be downloaded.
@@ -173,7 +176,8 @@ impl Shelf {
         let names = self.disk.bindings(&key.handler)?;
         let new = !self.read().refs.contains_key(key);
         let image = key.image.to_string();
-        let record = RefRecord { version: VERSION, image, id: Some(id.clone()), origin, pulled_at: now() };
+        let record =
+            RefRecord { version: VERSION, image, id: Some(id.clone()), origin: origin.clone(), pulled_at: now() };
         let linked = names.refs.write_record(&record_name(&key.image), &encode(&record)).and_then(|()| {
             (self.after)(Step::Ref)?;
             names.links.replace_link(&link_name(&key.image), &target(names.to_data, id))
@@ -192,6 +196,7 @@ impl Shelf {
             self.drop_unused(&displaced)?;
             (self.after)(Step::Displaced)?;
         }
+        self.complete(key, id, &origin)?;
         let gone = || obstructed(&self.disk.data, id.hex());
         self.read().image(id, &key.handler, self.disk.data.path()).ok_or_else(gone)
     }

@@ -64,6 +64,9 @@ pub(crate) enum Cover {
 pub(crate) struct Parent {
     /// As the layer names it.
     pub(crate) named: String,
+    /// Its format, if the layer says.
+    #[serde(default)]
+    pub(crate) format: Option<DiskFormat>,
     /// The image. None if it is not here: the layer cannot be used then.
     #[serde(default)]
     pub(crate) id: Option<ImageId>,

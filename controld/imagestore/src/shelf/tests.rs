@@ -15,6 +15,7 @@ use crate::inspect::{DiskFormat, ImageInfo};
 use crate::name::{Algorithm, Digest, ImageRef};
 
 mod handlers;
+mod layers;
 mod model;
 
 const KEEP: Keep = Keep { partial_ttl: Duration::from_secs(3600), partial_quota: 1 << 30, reserve: 0 };
@@ -89,7 +90,7 @@ fn assert_holds(root: &Path, shelf: &Shelf, expected: &[(&str, &[u8])]) {
     let mut files: Vec<String> = vec!["lock".into()];
     for (name, bytes) in expected {
         let id = id_of(bytes);
-        let image = get(&shelf, name).unwrap_or_else(|| panic!("{name} is there"));
+        let image = get(shelf, name).unwrap_or_else(|| panic!("{name} is there"));
         assert_eq!(image.id, id);
         assert_eq!(fs::read(&image.path).expect("read"), *bytes);
         assert_eq!(fs::metadata(&image.path).expect("there").mode() & 0o7777, 0o444);
@@ -102,7 +103,7 @@ fn assert_holds(root: &Path, shelf: &Shelf, expected: &[(&str, &[u8])]) {
     assert_eq!(tree(root).into_keys().collect::<Vec<_>>(), files);
     let ids: std::collections::BTreeSet<_> = expected.iter().map(|(_, bytes)| id_of(bytes)).collect();
     assert_eq!(
-        shelf.list(None).into_iter().map(|image| image.id).collect::<Vec<_>>(),
+        shelf.list(None).iter().map(|image| image.id.clone()).collect::<Vec<_>>(),
         ids.into_iter().collect::<Vec<_>>()
     );
 }

@@ -3,6 +3,7 @@
 mod behaviour;
 mod full;
 mod hostile;
+mod layers;
 mod resume;
 mod rig;
 mod together;

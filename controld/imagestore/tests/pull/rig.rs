@@ -214,6 +214,13 @@ impl Bed {
         Self { store: Store::open(config.clone()).expect("opened"), config, dir }
     }
 
+    /// The same store after a restart.
+    pub(crate) fn reopened(self) -> Self {
+        let Self { store, config, dir } = self;
+        drop(store);
+        Self { store: Store::open(config.clone()).expect("opened"), config, dir }
+    }
+
     /// Lets another URL stand behind `img`.
     pub(crate) fn translate(&self, url: &str) {
         let file = self.dir.path().join("rules/a.yaml");

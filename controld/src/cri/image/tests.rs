@@ -1,3 +1,6 @@
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::*;
 
 fn spec(image: &str, handler: &str, annotated: Option<&str>) -> Option<ImageSpec> {
@@ -34,7 +37,7 @@ fn pull_secrets_are_understood_in_every_form() {
     assert_eq!(of(|auth| auth.registry_token = "t".into()), shown(Some(Auth::Bearer("t".into()))));
     assert_eq!(of(|auth| auth.auth = "!".into()), Err(Kind::Invalid));
     assert_eq!(of(|auth| auth.auth = STANDARD.encode("no colon")), Err(Kind::Invalid));
-    assert_eq!(of(|auth| auth.identity_token = "t".into()), Err(Kind::Invalid));
+    assert_eq!(of(|auth| auth.identity_token = "t".into()), shown(basic("<token>", "t")));
     let decoded = credentials(AuthConfig { auth: STANDARD.encode("u:p:q\0"), ..AuthConfig::default() });
     match decoded.expect("understood") {
         Some(Auth::Basic { user, password }) => assert_eq!((user.as_str(), password.as_str()), ("u", "p:q")),

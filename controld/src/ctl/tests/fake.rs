@@ -8,10 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use proto::cri::image_service_server::{ImageService, ImageServiceServer};
 use proto::cri::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use proto::cri::*;
+use proto::images as admin_api;
+use proto::images::image_admin_server::ImageAdminServer;
 use tempfile::TempDir;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+
+mod admin;
+
+pub(super) use self::admin::Canned;
 
 /// How old all is: long enough that a slow test shows the same.
 const AGE_NANOS: i64 = 90 * 60 * 1_000_000_000 + 30_000_000_000;
@@ -23,7 +29,10 @@ type Answer<T> = Result<Response<T>, Status>;
 pub(super) struct Fake {
     failures: HashMap<&'static str, Status>,
     interrupts: HashMap<&'static str, CancellationToken>,
-    images: Vec<Image>,
+    images: Vec<admin_api::Image>,
+    pulls: Vec<admin_api::PullWithProgressRequest>,
+    /// What the service for images answers.
+    pub(super) canned: Canned,
     pods: Vec<(PodSandbox, PodSandboxConfig)>,
     machines: Vec<(Container, ContainerConfig)>,
     calls: Vec<String>,
@@ -42,7 +51,8 @@ pub(super) fn serve(fake: Fake) -> (TempDir, Handle, PathBuf) {
     let handle = Handle(Arc::new(Mutex::new(fake)));
     let server = tonic::transport::Server::builder()
         .add_service(RuntimeServiceServer::new(handle.clone()))
-        .add_service(ImageServiceServer::new(handle.clone()));
+        .add_service(ImageServiceServer::new(handle.clone()))
+        .add_service(ImageAdminServer::new(handle.clone()));
     tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
     (dir, handle, socket)
 }
@@ -219,35 +229,19 @@ impl RuntimeService for Handle {
 
 #[tonic::async_trait]
 impl ImageService for Handle {
-    async fn pull_image(&self, request: Request<PullImageRequest>) -> Answer<PullImageResponse> {
-        let name = request.into_inner().image.unwrap_or_default().image;
-        self.called("PullImage", &name, |state| {
-            let id = format!("sha256:{}", "ab".repeat(32));
-            state.images.push(Image {
-                id: id.clone(),
-                repo_tags: vec![name.clone()],
-                size: 3 << 20,
-                ..Default::default()
-            });
-            PullImageResponse { image_ref: id }
-        })
-    }
-
     async fn image_status(&self, request: Request<ImageStatusRequest>) -> Answer<ImageStatusResponse> {
         let name = request.into_inner().image.unwrap_or_default().image;
         let state = self.state();
-        let image = state.images.iter().find(|image| image.repo_tags.contains(&name) || image.id == name).cloned();
+        let found = state.images.iter().find(|image| admin::is_meant(image, &name));
+        let image = found.map(|image| Image { id: image.id.clone(), ..Default::default() });
         Ok(Response::new(ImageStatusResponse { image, ..Default::default() }))
     }
 
-    async fn list_images(&self, _: Request<ListImagesRequest>) -> Answer<ListImagesResponse> {
-        Ok(Response::new(ListImagesResponse { images: self.state().images.clone() }))
-    }
-
     async fn remove_image(&self, request: Request<RemoveImageRequest>) -> Answer<RemoveImageResponse> {
-        let name = request.into_inner().image.unwrap_or_default().image;
-        self.called("RemoveImage", &name, |state| {
-            state.images.retain(|image| !image.repo_tags.contains(&name) && image.id != name);
+        let ImageSpec { image: name, runtime_handler: handler, .. } = request.into_inner().image.unwrap_or_default();
+        self.called("RemoveImage", &format!("{name} {handler}"), |state| {
+            let is_of = |image: &admin_api::Image| handler.is_empty() || image.handler == handler;
+            state.images.retain(|image| !(admin::is_meant(image, &name) && is_of(image)));
             RemoveImageResponse {}
         })
     }

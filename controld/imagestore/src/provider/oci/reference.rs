@@ -4,7 +4,7 @@ use std::fmt;
 
 use url::Url;
 
-use crate::name::printable;
+use crate::name::{Version as Asked, printable};
 use crate::provider::{HashAlg, ImageHash};
 
 /// The registry that container tools mean by `docker.io`, and the name that it has on the network.
@@ -41,25 +41,26 @@ pub(super) enum Version {
 }
 
 impl Reference {
-    /// Reads `oci://` and `docker://` URLs. A tag that is not in the URL is `tag`, or `latest`.
+    /// Reads `oci://` and `docker://` URLs. If there is neither tag nor digest in the URL, it is the one that is asked
+    /// for, or `latest`.
     ///
     /// # Errors
     /// When it is none.
-    pub(super) fn of_url(url: &Url, tag: Option<&str>) -> Result<Self, ReferenceError> {
+    pub(super) fn of_url(url: &Url, asked: Option<&Asked>) -> Result<Self, ReferenceError> {
         let wrong = |what| ReferenceError { text: crate::provider::redacted(url), what };
         if url.query().is_some() || url.fragment().is_some() {
             return Err(wrong("a query or fragment"));
         }
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(wrong("no host"))?;
         let host = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-        Self::parse(&format!("{host}{}", url.path()), tag).map_err(|error| wrong(error.what))
+        Self::parse(&format!("{host}{}", url.path()), asked).map_err(|error| wrong(error.what))
     }
 
-    /// Reads a name with its host.
+    /// Reads a name with its host; as above.
     ///
     /// # Errors
     /// When it is none.
-    pub(super) fn parse(text: &str, tag: Option<&str>) -> Result<Self, ReferenceError> {
+    pub(super) fn parse(text: &str, asked: Option<&Asked>) -> Result<Self, ReferenceError> {
         let wrong = |what| ReferenceError { text: printable(text), what };
         let (registry, path) = text.split_once('/').ok_or(wrong("no repository"))?;
         let (path, digest) = match path.split_once('@') {
@@ -83,14 +84,17 @@ impl Reference {
                 "the repository must be lower-case letters and digits with `.`, `_`, `-` and `/` between",
             ));
         }
-        let tag = written.or(tag).unwrap_or("latest");
-        if !is_tag(tag) {
+        if !written.is_none_or(is_tag) {
             return Err(wrong("the tag must be 1 to 128 letters, digits, `_`, `.` or `-`"));
         }
-        let version = match digest {
+        let of_digest = |text: &str| strong(text).ok_or(wrong("the digest must be a SHA-256 or SHA-512"));
+        let version = match (digest, written, asked) {
             // With both, the digest says it all.
-            Some(digest) => Version::Digest(strong(digest).ok_or(wrong("the digest must be a SHA-256 or SHA-512"))?),
-            None => Version::Tag(tag.to_owned()),
+            (Some(digest), ..) => Version::Digest(of_digest(digest)?),
+            (None, Some(tag), _) => Version::Tag(tag.to_owned()),
+            (None, None, Some(Asked::Digest(digest))) => Version::Digest(of_digest(&digest.to_string())?),
+            (None, None, Some(Asked::Tag(tag))) => Version::Tag(tag.clone()),
+            (None, None, None) => Version::Tag("latest".to_owned()),
         };
         Ok(Self { registry: registry.to_owned(), repository, version })
     }
@@ -152,7 +156,7 @@ mod tests {
 
     fn url(text: &str) -> Result<String, String> {
         let url = Url::parse(text).expect("a URL");
-        Reference::of_url(&url, Some("v2"))
+        Reference::of_url(&url, Some(&Asked::Tag("v2".into())))
             .map(|found| format!("{found} at {}", found.host()))
             .map_err(|error| error.to_string())
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::{Entry, Image, Index};
 use crate::name::{Digest, ImageId, ImageRef, Query, Version, is_hex};
@@ -120,15 +121,15 @@ impl Index {
         self.shown(id, entry, handler, data)
     }
 
-    /// All images by id and handler; those of one handler only, if one is given.
-    pub(crate) fn list(&self, only: Option<&Handler>, data: &Path) -> Vec<Image> {
+    /// All images by id and handler.
+    pub(crate) fn list(&self, data: &Path) -> Vec<Arc<Image>> {
         let mut images = Vec::with_capacity(self.images.len());
         for (id, entry) in &self.images {
             let mut before = None;
             for Key { handler, .. } in entry.names.keys() {
                 // Names are in the order of their handlers.
-                if before != Some(handler) && only.is_none_or(|only| only == handler) {
-                    images.extend(self.shown(id, entry, handler, data));
+                if before != Some(handler) {
+                    images.extend(self.shown(id, entry, handler, data).map(Arc::new));
                 }
                 before = Some(handler);
             }

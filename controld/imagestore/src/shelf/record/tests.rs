@@ -17,7 +17,7 @@ fn the_forms_on_disk_are_pinned() {
             Alias { hash: sha512.clone(), covers: Cover::Hosted, provider: None },
             Alias { hash: "md5:0".into(), covers: Cover::Content, provider: Some("corp".into()) },
         ],
-        parent: Some(Parent { named: "base:v1".into(), id: Some(id()) }),
+        parent: Some(Parent { named: "base:v1".into(), format: Some(DiskFormat::Raw), id: Some(id()) }),
         verified_at: 1_795_000_000,
     };
     let name = RefRecord {

@@ -15,7 +15,7 @@ fn plain(shelf: &Arc<Shelf>, handler: &str, name: &str, bytes: &[u8]) -> Image {
 
 /// What each handler has, and how many files there are.
 fn seen(shelf: &Shelf) -> (Vec<(String, Vec<String>)>, usize) {
-    let images = shelf.list(None).into_iter().map(|image| (image.handler, image.repo_tags)).collect();
+    let images = shelf.list(None).iter().map(|image| (image.handler.clone(), image.repo_tags.clone())).collect();
     (images, shelf.stored(None).len())
 }
 
@@ -25,7 +25,9 @@ fn what_a_removal_takes() {
     let entry = |(handler, tag): (&str, &str)| (handler.to_owned(), vec![tag.to_owned()]);
     // x is the same bytes for both handlers; y is other bytes.
     let id = id_of(b"same").to_string();
-    let cases: [(&str, Option<&str>, &[(&str, &str)], usize); 8] = [
+    // What is removed, for which handler, what is left, and of how many files.
+    type Case<'a> = (&'a str, Option<&'a str>, &'a [(&'a str, &'a str)], usize);
+    let cases: [Case; 8] = [
         ("x", None, &[("arm", "y:latest")], 1),
         ("x", Some(""), &[("arm", "x:latest"), ("arm", "y:latest")], 2),
         ("x", Some("arm"), &[("vm", "x:latest"), ("arm", "y:latest")], 2),
@@ -188,7 +190,7 @@ fn what_an_image_stands_on_stays_with_it() {
     let root = tempfile::tempdir().expect("a directory");
     let shelf = open(root.path());
     let base = shelf.keep(receive(&shelf, b"base"), INFO.into()).expect("stored");
-    let parent = Parent { named: base.id().to_string(), id: Some(base.id().clone()) };
+    let parent = Parent { named: base.id().to_string(), format: None, id: Some(base.id().clone()) };
     let facts = Facts { parent: Some(parent), ..INFO.into() };
     let top = shelf.keep(receive(&shelf, b"top"), facts).expect("stored");
     shelf.reuse(&key("", "x"), top.id(), Origin::default()).expect("bound");
@@ -204,7 +206,7 @@ fn what_an_image_stands_on_stays_with_it() {
     shelf.remove("x", None).expect("removed");
     assert_holds(root.path(), &shelf, &[]);
 
-    let facts = Facts { parent: Some(Parent { named: "base:1".into(), id: None }), ..INFO.into() };
+    let facts = Facts { parent: Some(Parent { named: "base:1".into(), format: None, id: None }), ..INFO.into() };
     let lone = shelf.keep(receive(&shelf, b"lone"), facts).expect("stored");
     let image = shelf.reuse(&key("", "x"), lone.id(), Origin::default()).expect("bound").expect("held");
     assert_eq!(image.missing.as_deref(), Some("base:1"));

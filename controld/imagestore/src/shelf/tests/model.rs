@@ -163,7 +163,7 @@ impl Bed {
             assert_eq!(found, model.names.get(&(handler, name)).map(|content| id_of(CONTENTS[*content])));
         }
         let listed: Vec<(ImageId, String)> =
-            shelf.list(None).into_iter().map(|image| (image.id, image.handler)).collect();
+            shelf.list(None).iter().map(|image| (image.id.clone(), image.handler.clone())).collect();
         let expected: BTreeSet<(ImageId, String)> = model
             .names
             .iter()

@@ -1,0 +1,51 @@
+//! `image providers`.
+
+use std::io::Write;
+
+use proto::images::Provider;
+use serde_json::json;
+
+use super::{optional, pretty};
+use crate::ctl::cli::ProvidersCommand;
+use crate::ctl::client::Client;
+use crate::ctl::error::CtlError;
+use crate::ctl::text::{shown, table};
+
+pub(super) async fn run(
+    client: &Client,
+    command: Option<ProvidersCommand>,
+    out: &mut (dyn Write + Send),
+) -> Result<(), Vec<CtlError>> {
+    match command.unwrap_or(ProvidersCommand::Ls { json: false }) {
+        ProvidersCommand::Ls { json } => list(client, json, out).await.map_err(|error| vec![error]),
+        ProvidersCommand::Refresh { provider } => refresh(client, optional(&provider), out).await,
+        ProvidersCommand::ClearCache { provider } => {
+            client.clear_provider_caches(optional(&provider)).await.map_err(|error| vec![error])
+        }
+    }
+}
+
+async fn list(client: &Client, json: bool, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
+    let providers = client.providers().await?;
+    let as_json = |provider: &Provider| json!({ "id": provider.id, "capabilities": provider.capabilities, "schemes": provider.schemes });
+    let text = if json {
+        pretty(&providers.iter().map(as_json).collect())
+    } else {
+        let row = |provider: Provider| [provider.id, provider.capabilities.join(","), provider.schemes.join(",")];
+        table(["ID", "CAPABILITIES", "SCHEMES"], &providers.into_iter().map(row).collect::<Vec<_>>())
+    };
+    Ok(out.write_all(text.as_bytes())?)
+}
+
+/// Prints the providers that know their sources anew.
+async fn refresh(client: &Client, provider: &str, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
+    let mut failed = Vec::new();
+    for outcome in client.refresh_providers(provider).await.map_err(|error| vec![error])? {
+        if !outcome.error.is_empty() {
+            failed.push(CtlError::NotRefreshed { provider: outcome.provider, why: outcome.error });
+        } else if let Err(error) = writeln!(out, "{}", shown(&outcome.provider)) {
+            failed.push(error.into());
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed) }
+}

@@ -1,0 +1,493 @@
+//! The commands of `image` against a service of our own.
+
+use std::path::Path;
+
+use proto::images::pull_with_progress_response::Event;
+use proto::images::verify_response::Verdict;
+use proto::images::*;
+use tonic::Code;
+
+use super::fake::Canned;
+use super::*;
+
+/// What nobody's terminal is to get.
+const HOSTILE: &str = "a\u{1b}[2J\u{9b}2J\nb\u{202e}c";
+
+/// What a command printed, its errors as the user sees them, and its exit code.
+pub(super) async fn image(socket: &Path, args: &[&str]) -> (String, Vec<String>, u8) {
+    let socket = socket.to_str().expect("UTF-8");
+    let cli = Cli::try_parse_from(["virtletctl", "--socket", socket, "image"].iter().chain(args)).expect("arguments");
+    let mut out = Vec::new();
+    // Boxed: a test of many commands has a future for each on its stack.
+    let done = Box::pin(run(cli, &mut out, CancellationToken::new())).await;
+    let errors = done.err().unwrap_or_default();
+    let out = String::from_utf8(out).expect("UTF-8");
+    assert!(out.chars().all(|c| c == '\n' || !(c.is_control() || c == '\u{202e}')), "harmful: {out:?}");
+    let lines: Vec<String> = errors.iter().map(|error| Line(error).to_string()).collect();
+    assert!(lines.iter().flat_map(|line| line.chars()).all(|c| !c.is_control()), "harmful: {lines:?}");
+    (out, lines, errors.first().map_or(0, CtlError::exit_code))
+}
+
+fn canned(canned: Canned) -> Fake {
+    let mut fake = Fake::default();
+    fake.canned = canned;
+    fake
+}
+
+fn event(event: Event) -> Result<PullWithProgressResponse, Status> {
+    Ok(PullWithProgressResponse { event: Some(event) })
+}
+
+fn id(byte: &str) -> String {
+    format!("sha256:{}", byte.repeat(32))
+}
+
+#[tokio::test]
+async fn images_are_listed_pulled_and_removed() {
+    let (_dir, fake, socket) = serve(Fake::default());
+    assert_eq!(image(&socket, &["pull", "x/a.img"]).await, (format!("{}\n", id("ab")), vec![], 0));
+    fake.add_image(Image {
+        id: id("ac"),
+        handler: "vm-arm64".into(),
+        repo_tags: vec!["x/a.img".into()],
+        ..Image::default()
+    });
+    fake.add_image(Image {
+        id: id("cd"),
+        handler: "virtlet".into(),
+        repo_digests: vec![format!("x/{HOSTILE}@{}", id("cd"))],
+        size: 7,
+        format: "raw".into(),
+        provider: HOSTILE.into(),
+        weak: true,
+        stale: true,
+        pinned: true,
+        missing: HOSTILE.into(),
+        ..Image::default()
+    });
+    let (table, ..) = image(&socket, &["ls"]).await;
+    insta::assert_snapshot!(table, @r"
+    NAME                                                                                                       RUNTIME    ID              SIZE      VIRTUAL   FLAGS
+    x/a\u{1b}[2J\u{9b}2J\nb\u{202e}c@sha256:cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd   virtlet    cdcdcdcdcdcdc   7 B       -         weak,stale,pinned,incomplete
+    x/a.img                                                                                                    virtlet    ababababababa   3.0 MiB   1.0 GiB   -
+    x/a.img                                                                                                    vm-arm64   acacacacacaca   0 B       -         -
+    ");
+    let (json, ..) = image(&socket, &["ls", "--json"]).await;
+    insta::assert_snapshot!(json);
+    let (of_one, ..) = image(&socket, &["ls", "--handler", "vm-arm64", "--json"]).await;
+    let of_one: serde_json::Value = serde_json::from_str(&of_one).expect("JSON");
+    assert_eq!((of_one.as_array().map(Vec::len), &of_one[0]["id"]), (Some(1), &id("ac").into()));
+
+    let absent = vec!["no image `x/b.img` on this node; `virtletctl image ls` lists all".into()];
+    assert_eq!(image(&socket, &["rm", "x/b.img"]).await, (String::new(), absent, 3));
+    let (_, errors, code) = image(&socket, &["rm", "a"]).await;
+    assert_eq!(code, 2);
+    assert_eq!(errors, [format!("`a` is more than one image: {}, {}; write more of the id", id("ab"), id("ac"))]);
+    fake.forget_calls();
+    assert_eq!(image(&socket, &["rm", "x/a.img", "--handler", "vm-arm64"]).await, (String::new(), vec![], 0));
+    assert_eq!(image(&socket, &["rm", "abab"]).await, (String::new(), vec![], 0));
+    assert_eq!(fake.calls(), ["RemoveImage x/a.img vm-arm64", "RemoveImage abab"]);
+    // What is stale is found by its id, and by its name.
+    assert_eq!(image(&socket, &["rm", "cd"]).await.2, 0);
+    let stale = Image { id: id("ef"), repo_tags: vec!["x/s:latest".into()], stale: true, ..Image::default() };
+    fake.add_image(stale.clone());
+    fake.forget_calls();
+    assert_eq!(image(&socket, &["rm", "x/s:latest"]).await.2, 0);
+    fake.add_image(stale);
+    assert_eq!(image(&socket, &["rm", "x/s"]).await.2, 0);
+    assert_eq!(image(&socket, &["rm", "sha256:ef"]).await.2, 0);
+    assert_eq!(fake.calls(), ["RemoveImage x/s:latest", "RemoveImage x/s", &format!("RemoveImage {}", id("ef"))]);
+    assert_eq!(image(&socket, &["ls"]).await.0, "NAME   RUNTIME   ID   SIZE   VIRTUAL   FLAGS\n");
+}
+
+#[tokio::test]
+async fn what_is_wanted_of_a_pull_reaches_the_daemon() {
+    let (dir, fake, socket) = serve(Fake::default());
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("file");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let (password, token) = (file("password", " pass word \r\n"), file("token", "tok"));
+    let all = [
+        "pull",
+        "x/a",
+        "--handler",
+        "h",
+        "--provider",
+        "p",
+        "--offline",
+        "auto",
+        "--force",
+        "--no-recursive",
+        "--progress",
+        "none",
+        "--username",
+        "u",
+        "--password-file",
+        &password,
+    ];
+    assert_eq!(image(&socket, &all).await.1, [""; 0]);
+    assert_eq!(image(&socket, &["pull", "x/a", "--token-file", &token, "--offline", "always"]).await.1, [""; 0]);
+    assert_eq!(image(&socket, &["pull", "x/a"]).await.1, [""; 0]);
+    let wanted = [
+        PullWithProgressRequest {
+            name: "x/a".into(),
+            handler: "h".into(),
+            provider: "p".into(),
+            auth: Some(Auth { username: "u".into(), password: " pass word ".into(), bearer_token: String::new() }),
+            offline: Offline::Auto.into(),
+            force: true,
+            no_recursive: true,
+        },
+        PullWithProgressRequest {
+            name: "x/a".into(),
+            auth: Some(Auth { bearer_token: "tok".into(), ..Auth::default() }),
+            offline: Offline::Always.into(),
+            ..PullWithProgressRequest::default()
+        },
+        PullWithProgressRequest { name: "x/a".into(), ..PullWithProgressRequest::default() },
+    ];
+    assert_eq!(fake.pulls(), wanted);
+
+    let (empty, long, absent) = (file("empty", "\n"), file("long", &"x".repeat((64 << 10) + 1)), "/nowhere/at/all");
+    for (path, told) in [(empty.as_str(), "is empty"), (&long, "over 65536 bytes"), (absent, "failed to read")] {
+        let (_, errors, code) = image(&socket, &["pull", "x/a", "--token-file", path]).await;
+        assert!(errors[0].contains(told) && code == 1, "{errors:?}");
+    }
+    assert_eq!(fake.pulls().len(), 3, "nobody is asked with half a login");
+}
+
+#[tokio::test]
+async fn a_pull_ends_with_its_result_and_not_before() {
+    let progress = |bytes, total| event(Event::Progress(Progress { bytes, total }));
+    let result = |image| event(Event::Result(PullResult { image, stale: true }));
+    let here = Image { id: format!("sha256:{HOSTILE}"), ..Image::default() };
+    let unknown = Ok(PullWithProgressResponse { event: None });
+    for (pull, printed, told) in [
+        (
+            vec![progress(1, 0), unknown, progress(u64::MAX, 1), result(Some(here))],
+            "sha256:a\\u{1b}[2J\\u{9b}2J\\nb\\u{202e}c\n",
+            "",
+        ),
+        (
+            vec![progress(1, 2)],
+            "",
+            "failed to pull the image: the answer has no result; is that the socket of a controld of this version?",
+        ),
+        (
+            vec![result(None)],
+            "",
+            "failed to pull the image: the answer has no image; is that the socket of a controld of this version?",
+        ),
+        (
+            vec![progress(1, 2), Err(Status::unavailable(HOSTILE))],
+            "",
+            "failed to pull image `x`: a\\u{1b}[2J\\u{9b}2J\\nb\\u{202e}c",
+        ),
+    ] {
+        let (_dir, _fake, socket) = serve(canned(Canned { pull, ..Canned::default() }));
+        for how in ["auto", "plain", "json", "none"] {
+            let (out, errors, _) = image(&socket, &["pull", "x", "--progress", how]).await;
+            assert_eq!((out.as_str(), errors.join("").as_str()), (printed, told));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_a_pull_that_stalls() {
+    let interrupt = CancellationToken::new();
+    let pull = vec![event(Event::Progress(Progress { bytes: 1, total: 2 }))];
+    let mut fake = canned(Canned { pull, stalls: true, ..Canned::default() });
+    fake.interrupt_at("PullWithProgress", interrupt.clone());
+    let (_dir, _fake, socket) = serve(fake);
+    assert_eq!(ctl_until(&socket, &["image", "pull", "x"], interrupt).await.1, ["interrupted"]);
+}
+
+#[tokio::test]
+async fn exit_codes_say_what_is_the_matter() {
+    for (status, wanted) in [
+        (Status::invalid_argument("no such handler"), 2),
+        (Status::not_found("nobody has it"), 3),
+        (Status::failed_precondition("DigestMismatch: image not pulled"), 4),
+        (Status::failed_precondition("SignatureError: image not pulled"), 4),
+        (Status::data_loss("the store is broken"), 4),
+        (Status::unavailable("refused"), 5),
+        (Status::deadline_exceeded("stalled"), 5),
+        (Status::resource_exhausted("no space left on device"), 6),
+        (Status::failed_precondition("UnsafeImage: image not pulled"), 7),
+        (Status::failed_precondition("its parent is missing"), 1),
+        (Status::failed_precondition("not UnsafeImage: "), 1),
+        (Status::permission_denied("login"), 1),
+        (Status::new(Code::Internal, ""), 1),
+        (Status::unimplemented(""), 1),
+    ] {
+        let (dir, _fake, socket) = serve(Fake::failing("PullWithProgress", status.clone()));
+        assert_eq!(image(&socket, &["pull", "x"]).await.2, wanted, "{status}");
+        let (_dir, _fake, socket_of_stream) =
+            serve(canned(Canned { pull: vec![Err(status.clone())], ..Canned::default() }));
+        assert_eq!(image(&socket_of_stream, &["pull", "x"]).await.2, wanted, "{status}");
+        // Other commands have codes of their own.
+        let logs = dir.path().join("logs");
+        let args = [
+            "virtletctl",
+            "--socket",
+            socket.to_str().expect("UTF-8"),
+            "run",
+            "x",
+            "--log-dir",
+            logs.to_str().expect("UTF-8"),
+        ];
+        let cli = Cli::try_parse_from(args).expect("arguments");
+        let errors = run(cli, &mut Vec::new(), CancellationToken::new()).await.expect_err("no image");
+        assert_eq!(errors[0].exit_code(), 1, "{status}");
+    }
+    let (dir, _fake, _socket) = serve(Fake::default());
+    assert_eq!(image(&dir.path().join("no.sock"), &["ls"]).await.2, 1, "controld is no source");
+}
+
+#[tokio::test]
+async fn what_providers_have_is_found_without_their_secrets() {
+    let found = vec![
+        RemoteImage {
+            provider: "lago".into(),
+            name: "el7-base".into(),
+            aliases: vec!["el7".into()],
+            hashes: vec!["sha1:00".into()],
+            format: "qcow2".into(),
+            artifact_size: 3 << 20,
+            virtual_size: 6 << 30,
+            platform: "linux/amd64".into(),
+            revision: "v2".into(),
+            created: 1_700_000_000,
+            extra: [("root-password".into(), "hunter2".into()), ("distro".into(), HOSTILE.into())].into(),
+            cached: true,
+            ..RemoteImage::default()
+        },
+        RemoteImage {
+            provider: "vb".into(),
+            name: HOSTILE.into(),
+            created: u64::MAX,
+            notes: [(String::new(), HOSTILE.into())].into(),
+            ..RemoteImage::default()
+        },
+    ];
+    let (_dir, fake, socket) = serve(canned(Canned { found, ..Canned::default() }));
+    let (table, ..) = image(&socket, &["search", "el7"]).await;
+    let (json, ..) = image(&socket, &["search", "sha1:00", "--json", "--handler", "h", "--provider", "lago"]).await;
+    assert!(!table.contains("hunter2") && !json.contains("hunter2"), "whatever the daemon sends");
+    let (with_secrets, ..) = image(&socket, &["search", "el7", "--secrets"]).await;
+    let (secrets, ..) = image(&socket, &["search", "el7", "--secrets", "--json"]).await;
+    let secrets: serde_json::Value = serde_json::from_str(&secrets).expect("JSON");
+    assert_eq!(secrets[0]["extra"]["root-password"], "hunter2");
+    assert_eq!(secrets[0]["extra"]["distro"], HOSTILE, "data are what they are");
+    assert_eq!(
+        fake.calls(),
+        ["Search el7   false", "Search sha1:00 h lago false", "Search el7   true", "Search el7   true"]
+    );
+    insta::assert_snapshot!([table, with_secrets, json].join("\n"));
+}
+
+#[tokio::test]
+async fn an_image_of_the_node_is_described() {
+    let details = InspectResponse {
+        image: Some(Image {
+            id: id("ab"),
+            handler: "virtlet".into(),
+            repo_tags: vec!["x/a:latest".into()],
+            repo_digests: vec![format!("x/a@{}", id("ab"))],
+            size: 3 << 20,
+            virtual_size: 1 << 30,
+            format: "qcow2".into(),
+            provider: "http".into(),
+            weak: true,
+            ..Image::default()
+        }),
+        length: 4 << 20,
+        path: "/var/lib/virtlet/images/data/ab".into(),
+        flags: vec!["zstd".into()],
+        aliases: vec!["sha512:00 of the artifact".into()],
+        chain: vec![id("ab"), id("cd")],
+        names: vec![Name {
+            name: format!("x/{HOSTILE}"),
+            handler: "virtlet".into(),
+            source: "https://x/a".into(),
+            by: "a rule".into(),
+            labels: [("k".into(), HOSTILE.into()), ("a".into(), "b".into())].into(),
+            pulled_at: 1_700_000_000,
+            ..Name::default()
+        }],
+        holders: vec!["pod-1".into()],
+        verified_at: u64::MAX,
+        user: "107".into(),
+    };
+    let (_dir, fake, socket) = serve(canned(Canned { details, ..Canned::default() }));
+    let (lines, ..) = image(&socket, &["inspect", "x/a"]).await;
+    let (json, ..) = image(&socket, &["inspect", "abab", "--handler", "h", "--json"]).await;
+    assert_eq!(fake.calls(), ["Inspect x/a", "Inspect abab h"]);
+    insta::assert_snapshot!([lines, json].join("\n"));
+
+    let (_dir, _fake, socket) = serve(Fake::failing("Inspect", Status::not_found("no image `x`")));
+    assert_eq!(image(&socket, &["inspect", "x"]).await.2, 3);
+    assert_eq!(image(&socket, &["inspect", "./x"]).await.2, 66, "a file, and no daemon is asked");
+}
+
+#[test]
+fn names_and_files_are_told_apart() {
+    let dir = tempfile::tempdir().expect("directory");
+    let there = dir.path().join("there");
+    std::fs::write(&there, "x").expect("file");
+    let named = |args: &[&str]| {
+        let cli = Cli::try_parse_from(["virtletctl", "image", "inspect"].iter().chain(args)).expect("arguments");
+        let Command::Image { command: ImageCommand::Inspect(wanted) } = cli.command else { panic!("not this command") };
+        wanted.name().map(str::to_owned)
+    };
+    for name in ["x/tiny.qcow2", "abab", "sha256:abab", "x./y", "src", "..", "a/../b"] {
+        assert_eq!(named(&[name]).as_deref(), Some(name));
+    }
+    for path in ["/x", "./x", "../x", "Cargo.toml", "src/lib.rs", there.to_str().expect("UTF-8")] {
+        assert_eq!(named(&[path]), None, "{path}");
+    }
+    assert_eq!(named(&["x", "--format", "raw"]), None, "only a file is said to be something");
+    assert_eq!(named(&["Cargo.toml", "--handler", "h"]).as_deref(), Some("Cargo.toml"), "only an image has one");
+}
+
+#[tokio::test]
+async fn images_are_verified_and_the_worst_of_it_is_the_exit_code() {
+    let verdict =
+        |id: String, verdict: Verdict| VerifyResponse { id, verdict: verdict.into(), ..VerifyResponse::default() };
+    let sound = verdict(id("ab"), Verdict::Sound);
+    let corrupt = VerifyResponse {
+        found: id("ee"),
+        names: vec!["x/a".into(), HOSTILE.into()],
+        holders: vec!["pod-1".into()],
+        ..verdict(id("cd"), Verdict::Corrupt)
+    };
+    let missing = verdict(id("ef"), Verdict::Missing);
+    let of_later = VerifyResponse { id: id("00"), verdict: 77, ..VerifyResponse::default() };
+
+    let (_dir, fake, socket) = serve(canned(Canned { verdicts: vec![sound.clone()], ..Canned::default() }));
+    let line = format!("{} sound\n", id("ab"));
+    assert_eq!(image(&socket, &["verify"]).await, (line.clone(), vec![], 0));
+    assert_eq!(image(&socket, &["verify", "--all"]).await, (line.clone(), vec![], 0));
+    let absent = vec!["failed to verify image `absent`: no image `absent`".into()];
+    assert_eq!(image(&socket, &["verify", "absent", "x/a"]).await, (line, absent, 3), "it goes on");
+    assert_eq!(fake.calls(), ["Verify", "Verify", "Verify x/a"]);
+
+    let verdicts = vec![sound, corrupt, missing, of_later];
+    let (_dir, _fake, socket) = serve(canned(Canned { verdicts, ..Canned::default() }));
+    let (out, errors, code) = image(&socket, &["verify", "absent", "x/a"]).await;
+    assert_eq!(code, 4);
+    insta::assert_snapshot!(format!("{out}\n{}", errors.join("\n")), @r"
+    sha256:abababababababababababababababababababababababababababababababab sound
+    sha256:cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd corrupt; is sha256:eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee; was x/a, a\u{1b}[2J\u{9b}2J\nb\u{202e}c; used by pod-1
+    sha256:efefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefef missing
+    sha256:0000000000000000000000000000000000000000000000000000000000000000 unknown
+
+    3 of 4 images are corrupt or missing; they are put aside, and `virtletctl image pull` brings them again
+    failed to verify image `absent`: no image `absent`
+    ");
+}
+
+#[tokio::test]
+async fn what_nobody_needs_is_removed() {
+    let gone = |count, bytes| Some(gc_response::Gone { count, bytes });
+    let report = GcResponse {
+        images: gone(2, 3 << 30),
+        partials: gone(1, 5),
+        names: 4,
+        kept_back: true,
+        ..GcResponse::default()
+    };
+    let (_dir, fake, socket) = serve(canned(Canned { report, ..Canned::default() }));
+    let (out, errors, code) = image(&socket, &["gc", "--orphan-handlers", "--partials"]).await;
+    assert_eq!((errors, code), (vec![], 0));
+    insta::assert_snapshot!(out, @"
+    REMOVED      COUNT   SIZE
+    images       2       3.0 GiB
+    partials     1       5 B
+    quarantine   0       0 B
+    names        4       -
+    images were kept, since it cannot be read who needs them; see controld's log
+    ");
+    let asked = "Gc GcRequest { partials: true, orphan_handlers: true, quarantine: false }";
+    assert_eq!(fake.calls(), [asked]);
+}
+
+#[tokio::test]
+async fn images_are_pinned_and_unpinned() {
+    let (_dir, fake, socket) = serve(Fake::default());
+    assert_eq!(image(&socket, &["pin", "x/a", "--handler", "h"]).await, ("sha256:ab\\u{1b}\n".into(), vec![], 0));
+    assert_eq!(image(&socket, &["unpin", "abab"]).await.2, 0);
+    assert_eq!(fake.calls(), ["Pin x/a h true", "Pin abab  false"]);
+}
+
+#[tokio::test]
+async fn providers_are_listed_refreshed_and_made_to_forget() {
+    let providers = vec![
+        Provider { id: "vb".into(), capabilities: vec!["search".into(), "signed".into()], schemes: vec!["vb".into()] },
+        Provider { id: HOSTILE.into(), ..Provider::default() },
+    ];
+    let outcome = |provider: &str, error: &str| refresh_providers_response::Outcome {
+        provider: provider.into(),
+        error: error.into(),
+    };
+    let outcomes = vec![outcome("vb", HOSTILE), outcome("lago", "")];
+    let (_dir, fake, socket) = serve(canned(Canned { providers, outcomes, ..Canned::default() }));
+    let (table, ..) = image(&socket, &["providers"]).await;
+    insta::assert_snapshot!(table, @r"
+    ID                               CAPABILITIES    SCHEMES
+    vb                               search,signed   vb
+    a\u{1b}[2J\u{9b}2J\nb\u{202e}c   -               -
+    ");
+    assert_eq!(image(&socket, &["providers", "ls"]).await.0, table);
+    let (json, ..) = image(&socket, &["providers", "ls", "--json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json[1]["id"], HOSTILE);
+    let failed = vec!["provider `vb` not refreshed: a\\u{1b}[2J\\u{9b}2J\\nb\\u{202e}c".into()];
+    assert_eq!(image(&socket, &["providers", "refresh"]).await, ("lago\n".into(), failed, 5));
+    assert_eq!(image(&socket, &["providers", "clear-cache", "vb"]).await, (String::new(), vec![], 0));
+    assert_eq!(fake.calls(), ["RefreshProviders", "ClearProviderCaches vb"]);
+}
+
+#[test]
+fn wrong_arguments_of_image_are_refused() {
+    for (args, wanted) in [
+        (vec!["pull"], "<NAME>"),
+        (vec!["pull", "x", "--offline"], "value is required"),
+        (vec!["pull", "x", "--offline", "maybe"], "never, auto, always"),
+        (vec!["pull", "x", "--progress", "bar"], "auto, plain, json, none"),
+        (vec!["pull", "x", "--username", "u"], "--password-file"),
+        (vec!["pull", "x", "--password-file", "f"], "--username"),
+        (vec!["pull", "x", "--username", "u", "--password-file", "f", "--token-file", "t"], "cannot be used with"),
+        (vec!["pull", "x", "--handler", ""], "must not be empty"),
+        (vec!["search"], "<PREFIX|HASH>"),
+        (vec!["rm"], "<NAME|ID>"),
+        (vec!["inspect", "x", "--format", "raw", "--handler", "h"], "cannot be used with"),
+        (vec!["verify", "x", "--all"], "cannot be used with"),
+        (vec!["verify", ""], "must not be empty"),
+        (vec!["gc", "--dry-run"], "unexpected argument"),
+        (vec!["pin"], "<NAME|ID>"),
+        (vec!["providers", "forget"], "unrecognized subcommand"),
+    ] {
+        let error = Cli::try_parse_from(["virtletctl", "image"].into_iter().chain(args)).expect_err(wanted);
+        assert_eq!(error.exit_code(), 2, "{error}");
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn help_of_image_is_pinned() {
+    let mut command = Cli::command();
+    command.build();
+    let image = command.find_subcommand_mut("image").expect("a command");
+    let mut help = String::new();
+    for subcommand in image.get_subcommands().filter(|command| command.get_name() != "help") {
+        help.push_str(&format!(
+            "=== {}\n\n{}\n",
+            subcommand.get_name(),
+            subcommand.clone().term_width(100).render_long_help()
+        ));
+    }
+    insta::assert_snapshot!(help);
+}

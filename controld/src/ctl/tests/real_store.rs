@@ -1,0 +1,90 @@
+//! The commands of `image` against the daemon's own service over a real store, which is asked for a file of the node.
+
+use std::path::PathBuf;
+
+use proto::images::image_admin_server::ImageAdminServer;
+use tokio_stream::wrappers::UnixListenerStream;
+
+use super::images::image;
+use super::*;
+use crate::admin::tests::calls;
+
+/// Serves until the test's runtime ends.
+fn serve(root: &Path) -> PathBuf {
+    let socket = root.join("cri.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).expect("socket");
+    let server = tonic::transport::Server::builder().add_service(ImageAdminServer::new(calls(root)));
+    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    socket
+}
+
+#[tokio::test]
+async fn an_image_goes_through_all_that_can_be_done_with_it() {
+    let root = tempfile::tempdir().expect("a directory");
+    let socket = serve(root.path());
+    let (out, errors, _) = image(&socket, &["pull", "disk"]).await;
+    assert_eq!(errors, [""; 0]);
+    let id = out.trim_end();
+    let hex = id.strip_prefix("sha256:").expect("an id");
+    let shown = async || {
+        let (listed, ..) = image(&socket, &["ls", "--json"]).await;
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+        listed[0].clone()
+    };
+    let listed = shown().await;
+    assert_eq!((&listed["id"], &listed["runtimeHandler"]), (&id.into(), &"virtlet".into()));
+    assert_eq!((&listed["format"], &listed["pinned"]), (&"raw".into(), &false.into()));
+
+    for what in ["disk", id, &hex[..13]] {
+        let (lines, errors, code) = image(&socket, &["inspect", what]).await;
+        assert_eq!((errors, code), (vec![], 0), "{what}");
+        assert!(
+            lines.starts_with(&format!("id             {id}\nruntime        virtlet\nformat         raw\n")),
+            "{lines}"
+        );
+        assert_eq!(image(&socket, &["pin", what]).await, (out.clone(), vec![], 0));
+        assert_eq!(shown().await["pinned"], true);
+        assert_eq!(image(&socket, &["unpin", what]).await, (out.clone(), vec![], 0));
+        assert_eq!(shown().await["pinned"], false);
+        assert_eq!(image(&socket, &["verify", what]).await, (format!("{id} sound\n"), vec![], 0));
+    }
+    assert_eq!(image(&socket, &["inspect", "disk", "--handler", "arm"]).await.2, 3);
+    assert_eq!(image(&socket, &["inspect", "disk", "--handler", "none"]).await.2, 2);
+    assert_eq!(image(&socket, &["verify", "other"]).await.2, 3);
+    assert_eq!(image(&socket, &["gc", "--orphan-handlers", "--partials", "--quarantine"]).await.2, 0);
+    assert_eq!(shown().await["id"], id, "what has a name stays");
+
+    let path = root.path().join("images/data").join(hex);
+    let mut permissions = path.metadata().expect("there").permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o600);
+    std::fs::set_permissions(&path, permissions).expect("writable");
+    std::fs::write(&path, vec![8; 4096]).expect("written");
+    let (out, errors, code) = image(&socket, &["verify", "--all"]).await;
+    assert!(out.starts_with(&format!("{id} corrupt; is sha256:")), "{out}");
+    assert_eq!((errors.len(), code), (1, 4), "{errors:?}");
+    assert_eq!(image(&socket, &["inspect", "disk"]).await.2, 3, "it is put aside");
+    assert_eq!(image(&socket, &["pull", "disk", "--progress", "json"]).await.0, format!("{id}\n"), "and comes again");
+    assert_eq!(image(&socket, &["verify"]).await.2, 0);
+}
+
+#[tokio::test]
+async fn what_the_store_refuses_has_its_exit_code() {
+    let root = tempfile::tempdir().expect("a directory");
+    let socket = serve(root.path());
+    std::fs::write(root.path().join("node/disk.raw"), b"KDMV and no more").expect("written");
+    for (args, wanted) in [
+        (&["pull", "disk"][..], 7),
+        (&["pull", "unknown"], 3),
+        (&["pull", "No/Name"], 2),
+        (&["pull", "disk", "--handler", "none"], 2),
+        (&["ls", "--handler", "none"], 2),
+        (&["providers", "refresh", "none"], 2),
+        (&["pin", "disk"], 3),
+    ] {
+        let (out, errors, code) = image(&socket, args).await;
+        assert_eq!((out.as_str(), code), ("", wanted), "{args:?}: {errors:?}");
+    }
+    assert_eq!(image(&socket, &["providers"]).await.0.lines().count(), 3, "http and file");
+    assert_eq!(image(&socket, &["providers", "clear-cache"]).await.2, 0);
+    assert_eq!(image(&socket, &["search", "x"]).await.2, 0);
+}
