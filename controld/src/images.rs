@@ -167,6 +167,7 @@ fn for_store(config: &Config) -> imagestore::Config {
     store.local_roots.clone_from(&images.local_roots);
     store.allow_raw = images.allow_raw;
     store.layered = images.layered;
+    store.convert.clone_from(&images.convert);
     store.limits.virtual_size = images.max_virtual_size_gib.saturating_mul(1 << 30);
     store.net.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
     store.net.policy.allow_loopback = images.network.allow_loopback;

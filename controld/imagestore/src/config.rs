@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::convert::ForeignFormat;
 use crate::inspect::DiskFormat;
 use crate::name::ImageRef;
 use crate::net::NetConfig;
@@ -32,6 +33,10 @@ pub struct Config {
     pub allow_raw: bool,
     /// Whether images may stand on others where a pull does not say; default false.
     pub layered: bool,
+    /// Formats that are made qcow2 if a rule declares them; default none.
+    pub convert: BTreeSet<ForeignFormat>,
+    /// What does that; default `/usr/bin/qemu-img`.
+    pub qemu_img: PathBuf,
     /// Limits.
     pub limits: Limits,
     /// How servers are spoken to.
@@ -141,6 +146,8 @@ impl Config {
             mappings: Mappings::default(),
             allow_raw: false,
             layered: false,
+            convert: BTreeSet::new(),
+            qemu_img: "/usr/bin/qemu-img".into(),
             limits: Limits::default(),
             net: NetConfig::default(),
             local_roots: Vec::new(),

@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 
 use crate::config::{Layers, Limits};
+use crate::convert::ForeignFormat;
 use crate::inspect::{self, DiskFormat, Expected, Policy};
 use crate::name::{Algorithm, Digest, ImageId, Version, hex};
 use crate::net::{Auth, Validators};
@@ -27,6 +28,7 @@ use crate::provider::{Choice, Covers, HashAlg, ImageHash, Promise, ProviderError
 use crate::shelf::{Alias, Cover, DiskError, Facts, Hold, Image, Key, Origin, Parent, Received, Shelf};
 use crate::translate::{TranslateError, Translated, Translator, Wanted};
 
+mod converted;
 mod download;
 mod error;
 mod flight;
@@ -36,6 +38,7 @@ mod layers;
 mod progress;
 mod source;
 
+pub(crate) use converted::Conversion;
 use download::{Arrived, Job};
 pub(crate) use error::only_digest;
 pub use error::{DownloadError, PullError};
@@ -91,6 +94,7 @@ pub(crate) struct Puller {
     registry: Registry,
     policy: Policy,
     limits: Limits,
+    conversion: Conversion,
     slots: Semaphore,
     hosts: Arc<Hosts>,
     flights: Arc<Flights<String, Result<Landed, Arc<DownloadError>>>>,
@@ -110,9 +114,20 @@ impl Puller {
         registry: Registry,
         policy: Policy,
         limits: Limits,
+        conversion: Conversion,
     ) -> Self {
         let slots = Semaphore::new(limits.downloads.clamp(1, Semaphore::MAX_PERMITS));
-        Self { shelf, translator, registry, policy, limits, slots, hosts: Arc::default(), flights: Arc::default() }
+        Self {
+            shelf,
+            translator,
+            registry,
+            policy,
+            limits,
+            conversion,
+            slots,
+            hosts: Arc::default(),
+            flights: Arc::default(),
+        }
     }
 
     pub(crate) fn translator(&self) -> &Translator {
@@ -178,7 +193,7 @@ impl Puller {
         if let Some(choice) = self.by_name(order, &name).await.map_err(nowhere)? {
             let by = format!("provider `{}`", choice.provider.id());
             let declared = choice.image.metadata.format;
-            return Ok(Found { choice, by, digest: None, declared });
+            return Ok(Found { choice, by, digest: None, declared, foreign: None });
         }
         if let Some(provider) = &order.provider {
             return Err(nowhere(ProviderError::NotFound { provider: provider.clone(), name }));
@@ -225,7 +240,9 @@ impl Puller {
             return Err(failed(DownloadError::NotServed { provider: choice.provider.id().to_owned() }));
         }
         let declared = format.and_then(format_named).or(choice.image.metadata.format);
-        Ok(Found { choice, by: locator.by().to_owned(), digest, declared })
+        let by_digest = order.key.image.digest().is_some();
+        let foreign = format.map_or(Ok(None), |name| self.foreign(name, by_digest)).map_err(failed)?;
+        Ok(Found { choice, by: locator.by().to_owned(), digest, declared, foreign })
     }
 
     /// Has the image of an order on the shelf and under its name.
@@ -265,7 +282,7 @@ impl Puller {
         promises: Vec<Promise>,
         progress: &watch::Sender<Progress>,
     ) -> Result<Landed, Arc<DownloadError>> {
-        let Found { choice: Choice { provider, image: remote }, by, declared, .. } = found;
+        let Found { choice: Choice { provider, image: remote }, by, declared, foreign, .. } = found;
         if !order.force
             && let Some(hold) = self.hold_promised(&promises, provider.id()).await?
         {
@@ -278,11 +295,15 @@ impl Puller {
             false => self.known_at(&place).await?,
         };
         let layered = order.layers != Layers::Refuse;
-        let key = format!("{place} {} {promises:?} {declared:?}", order.want.platform);
-        let expected = Expected { declared: *declared, layered, ..self.policy.into() };
+        let key = format!("{place} {} {promises:?} {declared:?} {foreign:?}", order.want.platform);
+        // What is converted is qcow2 by then, and stands on nothing.
+        let expected = match foreign {
+            Some(_) => Expected { declared: Some(DiskFormat::Qcow2), ..self.policy.into() },
+            None => Expected { declared: *declared, layered, ..self.policy.into() },
+        };
         let flight = format!("{key} {} {layered} {}", order.force, fingerprint(&order.want));
         let (provider, remote) = (provider.clone(), remote.clone());
-        let job = Job { provider, remote, known, expected, key, promises };
+        let job = Job { provider, remote, known, expected, foreign: *foreign, key, promises };
         let flight = self.flights.join(&flight, |told| {
             let (this, job) = (self.clone(), Arc::new(job));
             tracing::info!(image = %order.key.image, from = job.remote.shown, by, "pull started");
@@ -327,7 +348,10 @@ impl Puller {
             },
             arrived => arrived,
         };
-        let Arrived::New(received, validators) = arrived else { return Err(DownloadError::Unchanged) };
+        let Arrived::New(mut received, validators) = arrived else { return Err(DownloadError::Unchanged) };
+        if let Some(format) = job.foreign {
+            received = self.converted(format, received).await?;
+        }
         let (this, job) = (self.clone(), job.clone());
         let hold = off_reactor(move || this.shelve(&job, received)).await??;
         Ok(Landed { hold: Arc::new(hold), validators })
@@ -349,7 +373,11 @@ impl Puller {
         });
         let aliases = job.remote.promises.iter().map(|promise| Alias {
             hash: promise.hash.to_string(),
-            covers: cover(promise.covers),
+            // The converted bytes are others.
+            covers: match job.foreign {
+                Some(_) if promise.covers == Covers::Content => Cover::Unpacked,
+                _ => cover(promise.covers),
+            },
             // What comes out of an archive is its provider's word, as weak hashes are.
             provider: (!promise.hash.alg().is_strong()
                 || (job.remote.unpack.is_some() && promise.covers != Covers::Content))
@@ -393,6 +421,8 @@ struct Found {
     digest: Option<Digest>,
     /// What the rule or the provider says that it is.
     declared: Option<DiskFormat>,
+    /// What the rule says that it is to be converted from.
+    foreign: Option<ForeignFormat>,
 }
 
 /// A declared format that is taken as it is.

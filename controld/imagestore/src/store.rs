@@ -14,12 +14,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::config::{Config, HandlerConfig, Layers, Offline};
+use crate::convert::{ConvertLimits, Converter};
 use crate::error::ErrorKind;
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
 use crate::provider::{Means, Registry, Want};
-use crate::pull::{Flights, Order, Progress, PullError, Puller, Ticket, only_digest};
+use crate::pull::{Conversion, Flights, Order, Progress, PullError, Puller, Ticket, only_digest};
 use crate::shelf::{
     self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
 };
@@ -99,7 +100,10 @@ impl Store {
         };
         let registry = Registry::of(&config.providers, config.fall_through, &means)?;
         let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
-        let puller = Puller::new(shelf.clone(), translator, registry, policy, limits);
+        let convert_limits = ConvertLimits { virtual_size: limits.virtual_size, ..ConvertLimits::default() };
+        let conversion =
+            Conversion { formats: config.convert, converter: Converter::new(config.qemu_img, convert_limits) };
+        let puller = Puller::new(shelf.clone(), translator, registry, policy, limits, conversion);
         let handlers = Arc::new(handlers);
         let layers = if config.layered { Layers::Pull } else { Layers::Refuse };
         let (puller, offline) = (Arc::new(puller), config.offline);

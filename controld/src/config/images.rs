@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use imagestore::net::EnvProxies;
 use imagestore::provider::{Platform, ProviderConfig};
-use imagestore::{DiskFormat, ImageRef};
+use imagestore::{DiskFormat, ForeignFormat, ImageRef};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
 
@@ -40,7 +40,7 @@ pub struct ImagesConfig {
     /// Whether images that stand on others are taken, and those pulled with them.
     pub layered: bool,
     /// Formats that are converted if a source declares them.
-    pub convert: BTreeSet<Convertible>,
+    pub convert: BTreeSet<ForeignFormat>,
     /// Largest virtual size of an image, in GiB.
     pub max_virtual_size_gib: u64,
     /// A download that brings no byte for this many seconds is given up.
@@ -84,20 +84,6 @@ pub enum Offline {
     Auto,
     /// Always.
     Always,
-}
-
-/// Formats that can be converted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Convertible {
-    /// VMware's.
-    Vmdk,
-    /// Virtual PC's.
-    Vhd,
-    /// Hyper-V's.
-    Vhdx,
-    /// VirtualBox's.
-    Vdi,
 }
 
 /// Where downloads may go.

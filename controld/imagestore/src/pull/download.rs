@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::convert::ForeignFormat;
 use crate::decode::Compression;
 use crate::inspect::{self, Expected};
 use crate::intake::{Intake, OutputLimits, Plan};
@@ -33,6 +34,8 @@ pub(super) struct Job {
     /// What is here of the same source, and what it was recognised by.
     pub(super) known: Option<(ImageId, Validators)>,
     pub(super) expected: Expected,
+    /// What it is made qcow2 from once it is here.
+    pub(super) foreign: Option<ForeignFormat>,
     /// Identity of all that.
     pub(super) key: String,
 }
@@ -52,9 +55,9 @@ impl Job {
 
     /// The same without what is known.
     pub(super) fn anew(&self) -> Self {
-        let Self { provider, remote, promises, expected, key, .. } = self;
+        let Self { provider, remote, promises, expected, foreign, key, .. } = self;
         let (provider, remote, promises) = (provider.clone(), remote.clone(), promises.clone());
-        Self { provider, remote, promises, known: None, expected: *expected, key: key.clone() }
+        Self { provider, remote, promises, known: None, expected: *expected, foreign: *foreign, key: key.clone() }
     }
 
     /// What is known is recognised by these.
@@ -129,13 +132,17 @@ impl Puller {
             let length = length.filter(|_| plain);
             off_reactor(move || {
                 let part = this.part(&job, partial, from, record, reserve)?;
-                let expected = job.expected;
+                let (expected, foreign) = (job.expected, job.foreign);
                 let plan = Plan {
                     compression,
                     unpack: job.remote.unpack.clone(),
                     promises: job.promises.clone(),
                     limits: this.output_limits(&job),
-                    judge: Box::new(move |head, whole| inspect::check_head(head, length, whole, web_page, expected)),
+                    judge: Box::new(move |head, whole| match foreign {
+                        // Judged when it is whole, by the parser of its format.
+                        Some(_) => Ok(()),
+                        None => inspect::check_head(head, length, whole, web_page, expected),
+                    }),
                 };
                 Ok::<_, DownloadError>(Intake::start(part, plan)?)
             })

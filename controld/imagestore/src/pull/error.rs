@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinError;
 
+use crate::convert::{ConvertError, ForeignFormat};
 use crate::error::{ErrorKind, of_io};
 use crate::inspect::{DiskFormat, Refusal};
 use crate::intake::IntakeError;
@@ -137,6 +138,30 @@ pub enum DownloadError {
     /// What it stands on.
     #[error(transparent)]
     Layers(#[from] LayerError),
+    /// It would have to be converted, which nobody allowed.
+    #[error("declared as a {format} image, and those are not converted here; list the format in `images.convert`")]
+    NotConverted {
+        /// What it was declared as.
+        format: ForeignFormat,
+    },
+    /// It would have to be converted, and then has other bytes than the name demands.
+    #[error("a {format} image has other bytes once it is converted; put the digest into the rule, not into the name")]
+    ConvertedDigest {
+        /// What it was declared as.
+        format: ForeignFormat,
+    },
+    /// It could not be converted.
+    #[error(transparent)]
+    Convert(#[from] ConvertError),
+    /// What it was converted to cannot be kept.
+    #[error("failed to keep the converted image in `{path}`")]
+    Converted {
+        /// The part file.
+        path: String,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
     /// It went as soon as it was there.
     #[error("image was removed while it was pulled")]
     Gone,
@@ -209,8 +234,12 @@ impl DownloadError {
             Self::Intake(error) => error.kind(),
             Self::Disk(error) => error.kind(),
             Self::Layers(error) => error.kind(),
+            Self::Convert(error) => error.kind(),
+            Self::Converted { cause, .. } => of_io(cause),
             Self::Reread(error) => of_io(error),
-            Self::Refused(_) | Self::Format { .. } => ErrorKind::Refused,
+            Self::Refused(_) | Self::Format { .. } | Self::NotConverted { .. } | Self::ConvertedDigest { .. } => {
+                ErrorKind::Refused
+            }
             Self::NotServed { .. } => ErrorKind::Denied,
             Self::Undelimited | Self::Unchanged | Self::Changing => ErrorKind::Server,
             Self::TooLarge { .. } | Self::NoSpace { .. } => ErrorKind::Exhausted,

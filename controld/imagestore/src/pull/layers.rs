@@ -254,7 +254,13 @@ impl Puller {
         let failed = |cause| LayerError::Pull { named: named(), url, cause };
         let promises = choice.image.promises.iter().cloned().chain(promise).collect();
         let declared = choice.image.metadata.format;
-        let found = Found { choice, by: format!("image that stands on `{}`", clues.named), digest: None, declared };
+        let found = Found {
+            choice,
+            by: format!("image that stands on `{}`", clues.named),
+            digest: None,
+            declared,
+            foreign: None,
+        };
         let landed = match self.obtain(order, &found, promises, progress).await {
             Ok(landed) => landed,
             Err(cause) => return Err(failed(cause)),

@@ -1,6 +1,7 @@
 //! Pulls from servers that behave, and from many that do not. Everything goes through the store's public face.
 
 mod behaviour;
+mod converted;
 mod full;
 mod hostile;
 mod layers;

@@ -90,6 +90,7 @@ fn lanes(server: &Arc<Server>, count: usize, at: u64) -> Lanes {
         promises: Vec::new(),
         known: None,
         expected: Policy { allow_raw: true, max_virtual_size: 0 }.into(),
+        foreign: None,
         key: String::new(),
     };
     let mut lanes = Lanes::new(&Arc::new(job), &Arc::default(), Some("\"a\"".into()), at, server.file.len() as u64);

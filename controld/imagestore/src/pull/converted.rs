@@ -1,0 +1,57 @@
+//! Images of a format that is not kept, made qcow2 once they are here whole and as they were promised.
+//!
+//! Only what the operator allows is converted, and only if a rule declares the format: nothing is guessed. The bytes
+//! that came go when the converted ones are there; the promises were about the former, the image's id is of the latter.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::convert::{Converter, ForeignFormat};
+use crate::shelf::{Part, Received, reserve};
+
+use super::error::DownloadError;
+use super::{Puller, off_reactor};
+
+/// What is converted, and by what.
+#[derive(Debug)]
+pub(crate) struct Conversion {
+    pub(crate) formats: BTreeSet<ForeignFormat>,
+    pub(crate) converter: Converter,
+}
+
+impl Puller {
+    /// The format of that name, if images of it are to be converted; none if it is not a foreign one.
+    pub(super) fn foreign(&self, declared: &str, by_digest: bool) -> Result<Option<ForeignFormat>, DownloadError> {
+        let Some(format) = ForeignFormat::named(declared) else { return Ok(None) };
+        if !self.conversion.formats.contains(&format) {
+            return Err(DownloadError::NotConverted { format });
+        }
+        if by_digest {
+            return Err(DownloadError::ConvertedDigest { format });
+        }
+        Ok(Some(format))
+    }
+
+    /// The qcow2 image of what came.
+    pub(super) async fn converted(
+        self: &Arc<Self>,
+        format: ForeignFormat,
+        received: Received,
+    ) -> Result<Received, DownloadError> {
+        let this = self.clone();
+        let made = off_reactor(move || {
+            let disk = this.shelf.disk();
+            Part::create(disk, reserve(disk, this.limits.reserve))
+        });
+        let mut part = made.await??;
+        self.conversion.converter.convert(format, received.part.file(), part.file()).await?;
+        let adopted = off_reactor(move || {
+            let path = part.path();
+            let adopted = part.adopt();
+            adopted
+                .map(|(length, sha256)| Received { part, length, sha256, sha512: None })
+                .map_err(|cause| DownloadError::Converted { path: path.display().to_string(), cause })
+        });
+        adopted.await?
+    }
+}
