@@ -68,7 +68,10 @@ fn boots(bed: &Bed) -> Result<()> {
     let container = cri::container(&top_name, [].into());
     let refused = node.cri.create(&sandbox, &container, &pod).err().context("a machine without its disk")?;
     ensure!(refused.code() == Code::FailedPrecondition && refused.message().contains(&missing), "{refused}");
-    node.cri.pull(&mid_name)?;
+    // Nobody needed the lowest one without the one on it.
+    for name in [&base_name, &mid_name] {
+        node.cri.pull(name).with_context(|| name.clone())?;
+    }
     let made = node.cri.create(&sandbox, &container, &pod)?;
     node.cri.remove(&made)?;
     Ok(node.cri.remove_sandbox(&sandbox)?)

@@ -16,8 +16,11 @@ fn vmdk() -> (Vec<u8>, Vec<u8>) {
     let mut disk = vec![0; DISK];
     disk[1 << 20..2 << 20].fill(0x5a);
     fs::write(dir.path().join("disk"), &disk).expect("written");
-    let made = Command::new("qemu-img").args(["convert", "-f", "raw", "-O", "vmdk", "disk", "image"]);
-    let made = made.current_dir(dir.path()).output().expect("qemu-img; install the package `qemu-utils`");
+    let made = Command::new("qemu-img")
+        .args(["convert", "-f", "raw", "-O", "vmdk", "disk", "image"])
+        .current_dir(dir.path())
+        .output()
+        .expect("qemu-img; install the package `qemu-utils`");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     (fs::read(dir.path().join("image")).expect("made"), disk)
 }

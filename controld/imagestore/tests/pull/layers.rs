@@ -307,7 +307,7 @@ async fn without_recursion_an_image_waits_for_what_it_stands_on() {
             Lago::with(&[("base", base.clone(), None), ("mid", mid.clone(), None), ("top", top.clone(), None)]);
         let image = pull_as(&bed, "top:1", Some(Layers::Leave)).await.expect("stored");
         assert_eq!(image.missing.as_deref(), Some("mid:1"));
-        assert_eq!(bed.store.list("").expect("listed"), [Arc::new(image.clone())]);
+        assert_eq!(bed.store.list("").expect("listed"), [image.clone().into()]);
         let bed = bed.reopened();
         let refused = bed.store.usable("top:1", "").expect_err("incomplete");
         assert_eq!(refused.kind(), ErrorKind::Incomplete);
@@ -439,7 +439,7 @@ async fn layers_are_refused_unless_they_are_allowed() {
     for name in ["again:1".to_owned(), format!("top@sha256:{}", hex(&top))] {
         let (kind, error) = pull(&bed, &name).await.expect_err("refused");
         assert_eq!(kind, ErrorKind::Refused, "{error}");
-        assert_eq!(bed.store.list("").expect("listed"), [Arc::new(pulled.clone())]);
+        assert_eq!(bed.store.list("").expect("listed"), [pulled.clone().into()]);
     }
     bed.store.remove("top:1", "").await.expect("removed");
     assert_eq!(stored(&bed), [""; 0]);
