@@ -40,7 +40,7 @@ pub(super) struct Hashing {
     pub(super) hashers: Hashers,
     pub(super) judge: Option<Judge>,
     /// What is on the disk already.
-    pub(super) before: Reader,
+    pub(super) before: Option<Reader>,
 }
 
 impl Hashing {
@@ -53,14 +53,16 @@ impl Hashing {
     }
 
     fn catch_up(&mut self) -> Result<(), IntakeError> {
+        // Its file goes with it: one that is removed gives its room back when nobody has it open.
+        let Some(before) = self.before.take() else { return Ok(()) };
         let mut block = Block::new();
-        let length = self.before.length();
+        let length = before.length();
         let mut at = 0;
         while at < length {
             let left = usize::try_from(length - at).unwrap_or(usize::MAX);
             let count = block.room().len().min(left);
             let room = &mut block.room()[..count];
-            self.before.read(room, at)?;
+            before.read(room, at)?;
             block.advance(count);
             self.take(block.bytes())?;
             at += count as u64;

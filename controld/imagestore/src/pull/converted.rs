@@ -44,14 +44,12 @@ impl Puller {
             Part::create(disk, reserve(disk, this.limits.reserve))
         });
         let mut part = made.await??;
-        self.conversion.converter.convert(format, received.part.file(), part.file()).await?;
-        let adopted = off_reactor(move || {
-            let path = part.path();
-            let adopted = part.adopt();
-            adopted
-                .map(|(length, sha256)| Received { part, length, sha256, sha512: None })
-                .map_err(|cause| DownloadError::Converted { path: path.display().to_string(), cause })
-        });
-        adopted.await?
+        let path = part.path().display().to_string();
+        let failed = |cause| DownloadError::Converted { path: path.clone(), cause };
+        let output = part.lend().map_err(failed)?;
+        self.conversion.converter.convert(format, received.part.file(), output).await?;
+        let adopted =
+            off_reactor(move || part.adopt().map(|(length, sha256)| Received { part, length, sha256, sha512: None }));
+        adopted.await?.map_err(failed)
     }
 }

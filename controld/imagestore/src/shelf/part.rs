@@ -164,9 +164,10 @@ impl Part {
         self.offset
     }
 
-    /// Reads what is there already.
-    pub(crate) fn reader(&self) -> io::Result<Reader> {
-        Ok(Reader { file: self.file().try_clone()?, length: self.offset, path: self.path() })
+    /// Reads what is there already, if there is anything.
+    pub(crate) fn reader(&self) -> io::Result<Option<Reader>> {
+        let reader = || Ok(Reader { file: self.file().try_clone()?, length: self.offset, path: self.path() });
+        (self.offset > 0).then(reader).transpose()
     }
 
     /// Writes `length` bytes behind the last, padded with zeros to what direct I/O accepts. Only the last piece may
@@ -217,6 +218,12 @@ impl Part {
             }
             written => written,
         }
+    }
+
+    /// Lets somebody else write and read its file, who knows nothing of direct I/O.
+    pub(crate) fn lend(&mut self) -> io::Result<&File> {
+        self.stop_direct()?;
+        Ok(self.file())
     }
 
     /// Takes what somebody else wrote to its file for its own: hashes it, and brings it to the disk.

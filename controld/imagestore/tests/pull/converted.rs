@@ -64,14 +64,14 @@ async fn what_may_not_be_converted_is_refused() {
     let digest = hex(&image);
     let wrong = Sha256::digest(b"other").iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let text = b"# Disk DescriptorFile\nversion=1\nRW 1 FLAT \"/etc/passwd\" 0\n".to_vec();
-    let mut cut = image.clone();
-    cut.truncate(image.len() / 2);
+    let mut other = image.clone();
+    other[0] ^= 1;
     for (name, image, more, convert, kind, said) in [
         ("img".to_owned(), image.clone(), String::new(), false, ErrorKind::Refused, "images.convert"),
         (format!("img@sha256:{digest}"), image.clone(), String::new(), true, ErrorKind::Refused, "into the rule"),
         ("img".to_owned(), image, format!(", digest: 'sha256:{wrong}'"), true, ErrorKind::DigestMismatch, "digest"),
         ("img".to_owned(), text, String::new(), true, ErrorKind::Refused, "VMDK"),
-        ("img".to_owned(), cut, String::new(), true, ErrorKind::Refused, "VMDK"),
+        ("img".to_owned(), other, String::new(), true, ErrorKind::Refused, "VMDK"),
     ] {
         let server = serving(image);
         let bed = bed(&server, &more, convert);
