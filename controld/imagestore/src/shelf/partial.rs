@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn it_becomes_an_image_unless_its_name_is_anothers() {
+    fn it_becomes_an_image_unless_its_name_belongs_to_another() {
         let root = tempfile::tempdir().expect("a directory");
         let all = partials(root.path());
         let mut partial = all.open("k").expect("opened").expect("free");

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_go_to_the_registrys_own_site_alone() {
+    fn logins_go_to_the_own_site_of_a_registry_alone() {
         let allowed = ["sso.example".to_owned(), "sso2.example:8443".to_owned()];
         for (text, registry, secret, expected) in [
             ("https://auth.docker.io/token", "https://registry-1.docker.io", true, Ok(())),
