@@ -36,7 +36,7 @@ use futures_util::future::BoxFuture;
 use url::Url;
 
 use crate::inspect::DiskFormat;
-use crate::name::Version;
+use crate::name::{Version, printable};
 use crate::net::{self, Ask, Auth, Opened};
 
 mod config;
@@ -267,6 +267,22 @@ impl RemoteImage {
             metadata: ImageMetadata { provider: provider.to_owned(), ..ImageMetadata::default() },
         }
     }
+
+    /// Opens what is behind a URL, for the provider of that id.
+    pub(crate) fn open_by<'a>(
+        &'a self,
+        provider: &'a str,
+        client: &'a net::Client,
+        ask: &'a Ask,
+    ) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+        async move {
+            match &self.source {
+                Source::Http(request) => Ok(client.open(request, ask).await?),
+                Source::File(_) => Err(ProviderError::Unsupported { provider: provider.into(), what: "local files" }),
+            }
+        }
+        .boxed()
+    }
 }
 
 /// Takes the disk out of what is around it, while it streams by.
@@ -298,9 +314,24 @@ pub trait Provider: Send + Sync + fmt::Debug {
         true
     }
 
-    /// The image of a rule's URL, whose scheme is one of [`Provider::schemes`].
-    fn resolve<'a>(&'a self, locator: &'a Locator, want: &'a Want)
-    -> BoxFuture<'a, Result<RemoteImage, ProviderError>>;
+    /// The image of a rule's URL, whose scheme is one of [`Provider::schemes`]. Unless a provider has another form, that is
+    /// `SCHEME://PROVIDER/NAME`.
+    fn resolve<'a>(
+        &'a self,
+        locator: &'a Locator,
+        want: &'a Want,
+    ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
+        async move {
+            let url = locator.url();
+            if !self.claims(url) {
+                return Err(ProviderError::Unknown { id: printable(url.host_str().unwrap_or_default()) });
+            }
+            let name = mirror::name_in(url.path());
+            let found = self.find(&name, want).await?;
+            found.ok_or_else(|| ProviderError::NotFound { provider: self.id().to_owned(), name: printable(&name) })
+        }
+        .boxed()
+    }
 
     /// The image of a name of its own, the first that fits. `None` if it has no such name.
     fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 
-use super::{Caps, Locator, Provider, ProviderError, RemoteImage, Source, Want};
+use super::{Caps, Locator, Provider, ProviderError, RemoteImage, Want};
 use crate::net::{Ask, Client, Opened, Request};
 
 /// The provider.
@@ -59,12 +59,6 @@ impl Provider for Http {
     }
 
     fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
-        async move {
-            match &image.source {
-                Source::Http(request) => Ok(self.client.open(request, ask).await?),
-                Source::File(_) => Err(ProviderError::Unsupported { provider: self.id().into(), what: "local files" }),
-            }
-        }
-        .boxed()
+        image.open_by(self.id(), &self.client, ask)
     }
 }

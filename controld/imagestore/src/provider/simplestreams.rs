@@ -26,8 +26,8 @@ use super::memory::{Memory, Recalled};
 use super::mirror::{self, Fetched};
 use super::signature::{KeyRing, SignatureError, Verified, keys_of, verify_clearsigned, verify_detached};
 use super::{
-    Caps, Covers, ImageHash, ImageMetadata, Locator, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
-    Source, Want, timestamp,
+    Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision, Want,
+    timestamp,
 };
 use crate::name::printable;
 use crate::net::{self, Ask, Client, Opened, Request, Transport, Validators};
@@ -373,32 +373,12 @@ impl Provider for Simplestreams {
         url.host_str() == Some(&self.id)
     }
 
-    /// `simplestreams://PROVIDER/NAME`.
-    fn resolve<'a>(
-        &'a self,
-        locator: &'a Locator,
-        want: &'a Want,
-    ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
-        async move {
-            let name = mirror::name_in(locator.url().path());
-            let found = self.find_image(&name, want).await?;
-            found.ok_or_else(|| ProviderError::NotFound { provider: self.id.clone(), name: printable(&name) })
-        }
-        .boxed()
-    }
-
     fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
         self.find_image(name, want).boxed()
     }
 
     fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
-        async move {
-            match &image.source {
-                Source::Http(request) => Ok(self.client.open(request, ask).await?),
-                Source::File(_) => Err(ProviderError::Unsupported { provider: self.id.clone(), what: "local files" }),
-            }
-        }
-        .boxed()
+        image.open_by(&self.id, &self.client, ask)
     }
 
     fn metadata<'a>(&'a self, hash: &'a ImageHash) -> BoxFuture<'a, Result<Option<ImageMetadata>, ProviderError>> {

@@ -24,8 +24,7 @@ use super::memory::{Memory, Recalled};
 use super::mirror::{self, Fetched};
 use super::signature::{self, KeyRing, SignatureError};
 use super::{
-    Caps, Covers, ImageHash, ImageMetadata, Locator, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
-    Source, Want,
+    Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision, Want,
 };
 use crate::inspect::DiskFormat;
 use crate::name::printable;
@@ -311,35 +310,12 @@ impl Provider for VirtBuilder {
         url.host_str().is_none_or(|id| id.is_empty() || id == self.id)
     }
 
-    fn resolve<'a>(
-        &'a self,
-        locator: &'a Locator,
-        want: &'a Want,
-    ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
-        async move {
-            let url = locator.url();
-            if !self.claims(url) {
-                return Err(ProviderError::Unknown { id: printable(url.host_str().unwrap_or_default()) });
-            }
-            let name = mirror::name_in(url.path());
-            let found = self.find_image(&name, want).await?;
-            found.ok_or_else(|| ProviderError::NotFound { provider: self.id.clone(), name: printable(&name) })
-        }
-        .boxed()
-    }
-
     fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
         self.find_image(name, want).boxed()
     }
 
     fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
-        async move {
-            match &image.source {
-                Source::Http(request) => Ok(self.client.open(request, ask).await?),
-                Source::File(_) => Err(ProviderError::Unsupported { provider: self.id.clone(), what: "local files" }),
-            }
-        }
-        .boxed()
+        image.open_by(&self.id, &self.client, ask)
     }
 
     fn metadata<'a>(&'a self, hash: &'a ImageHash) -> BoxFuture<'a, Result<Option<ImageMetadata>, ProviderError>> {
