@@ -59,6 +59,7 @@ mod tests;
 mod timestamp;
 mod virt_builder;
 
+pub use crate::net::redacted;
 pub use config::{Kind, Means, ProviderConfig, TransportConfig};
 pub use error::ProviderError;
 pub use file::LocalFiles;
@@ -66,7 +67,7 @@ pub use glance::{Glance, GlanceConfig, GlanceError, KeystoneError};
 pub use hash::{HashAlg, HashError, ImageHash};
 pub use http::Http;
 pub use lago::{Lago, LagoConfig, LagoError};
-pub use locator::{Locator, LocatorError, redacted};
+pub use locator::{Locator, LocatorError};
 pub use oci::{
     LayerError, LayersError, LoginConfig, LoginError, ManifestError, Oci, OciConfig, RealmError, ReferenceError,
     TarError, login,

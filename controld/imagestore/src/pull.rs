@@ -15,16 +15,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 
 use crate::config::{Layers, Limits};
 use crate::convert::ForeignFormat;
 use crate::inspect::{self, DiskFormat, Expected, Policy};
-use crate::name::{Algorithm, Digest, ImageId, Version, hex};
-use crate::net::{Auth, Validators};
-use crate::provider::{Choice, Covers, HashAlg, ImageHash, Promise, ProviderError, Registry, RemoteImage, Want};
+use crate::name::{Digest, ImageId, Version};
+use crate::net::Validators;
+use crate::provider::{Choice, Covers, Promise, ProviderError, Registry, Want};
 use crate::shelf::{Alias, Cover, DiskError, Facts, Hold, Image, Key, Origin, Parent, Received, Shelf};
 use crate::translate::{TranslateError, Translated, Translator, Wanted};
 
@@ -33,18 +32,22 @@ mod download;
 mod error;
 mod flight;
 mod hosts;
+mod job;
 mod lanes;
 mod layers;
+mod origin;
 mod progress;
 mod source;
 
 pub(crate) use converted::Conversion;
-use download::{Arrived, Job};
+use download::Arrived;
 pub(crate) use error::only_digest;
 pub use error::{DownloadError, PullError};
 pub(crate) use flight::Flights;
 use hosts::Hosts;
+use job::Job;
 pub use layers::LayerError;
+use origin::{cover, fingerprint, origin, place, promise_of};
 use progress::Meter;
 pub use progress::{Phase, Progress};
 
@@ -428,75 +431,6 @@ struct Found {
 /// A declared format that is taken as it is.
 fn format_named(name: &str) -> Option<DiskFormat> {
     [DiskFormat::Qcow2, DiskFormat::Raw].into_iter().find(|format| format.to_string() == name)
-}
-
-/// Identity of a place where bytes are. Its parts may be secret.
-fn place(provider: &str, remote: &RemoteImage) -> String {
-    hex(&Sha256::digest(format!("{provider}\n{}", remote.key)))
-}
-
-/// Tells logins apart without telling them.
-fn fingerprint(want: &Want) -> String {
-    let Some(auth) = &want.auth else { return String::new() };
-    let text = match auth {
-        Auth::Basic { user, password } => format!("basic {}:{user}:{password}", user.len()),
-        Auth::Bearer(token) => format!("bearer {token}"),
-    };
-    hex(&Sha256::digest(text))
-}
-
-fn promise_of(digest: &Digest) -> Option<Promise> {
-    let alg = match digest.algorithm() {
-        Algorithm::Sha256 => HashAlg::Sha256,
-        Algorithm::Sha512 => HashAlg::Sha512,
-    };
-    let text = digest.to_string();
-    let hash = ImageHash::new(alg, text.split_once(':')?.1).ok()?;
-    Some(Promise { hash, covers: Covers::Content })
-}
-
-fn cover(covers: Covers) -> Cover {
-    match covers {
-        Covers::Hosted => Cover::Hosted,
-        Covers::Unpacked => Cover::Unpacked,
-        Covers::Content => Cover::Content,
-    }
-}
-
-fn origin(order: &Order, found: &Found, promises: &[Promise], place: &str) -> Origin {
-    let Choice { provider, image: remote } = &found.choice;
-    let hosted = promises.iter().filter(|promise| promise.covers == Covers::Hosted);
-    let strong = promises.iter().any(|promise| promise.hash.alg().is_strong());
-    let registered = remote.registered.as_ref();
-    Origin {
-        source: Some(remote.shown.clone()),
-        by: Some(found.by.clone()),
-        provider: Some(provider.id().to_owned()),
-        place: Some(place.to_owned()),
-        artifact: hosted.max_by_key(|promise| promise.hash.alg()).map(|promise| promise.hash.to_string()),
-        platform: Some(order.want.platform.to_string()),
-        manifest: registered.and_then(|registered| registered.digests.first()?.to_string().parse().ok()),
-        user: registered.and_then(|registered| registered.user.clone()),
-        labels: registered.map(|registered| registered.labels.clone()).unwrap_or_default(),
-        weak: !promises.is_empty() && !strong,
-        ..registry_origin(&found.choice)
-    }
-}
-
-/// What only a registry tells: the digest of what stands under the name, the user and labels of a configuration.
-fn registry_origin(choice: &Choice) -> Origin {
-    if !choice.provider.schemes().contains(&"oci") {
-        return Origin::default();
-    }
-    let extra = &choice.image.metadata.extra;
-    let digest = extra.get("index-digest").or_else(|| extra.get("manifest-digest"));
-    let label = |(key, value): (&String, &String)| Some((key.strip_prefix("label.")?.to_owned(), value.clone()));
-    Origin {
-        manifest: digest.and_then(|digest| digest.parse().ok()),
-        user: extra.get("user").cloned(),
-        labels: extra.iter().filter_map(label).collect(),
-        ..Origin::default()
-    }
 }
 
 async fn off_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {

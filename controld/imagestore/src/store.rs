@@ -24,7 +24,7 @@ use crate::pull::{Conversion, Flights, Order, Progress, PullError, Puller, Ticke
 use crate::shelf::{
     self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
 };
-use crate::translate::{Problem, Translator};
+use crate::translate::{Problem, RuleDir, RuleSource, TranslateConfig, Translator};
 
 mod error;
 mod handlers;
@@ -87,7 +87,7 @@ impl Store {
     }
 
     fn open_with(config: Config, after: shelf::Hook) -> Result<Self, StoreError> {
-        let translator = Translator::of(&config);
+        let translator = translator(&config);
         let handlers = Handlers::new(config.default_handler, config.handlers)?;
         let limits = config.limits;
         let keep =
@@ -330,6 +330,21 @@ impl Store {
         let done = tokio::task::spawn_blocking(move || work(&shelf)).await;
         Ok(done.map_err(StoreError::Lost)??)
     }
+}
+
+/// What translates names: by what is pushed, then by files.
+pub(crate) fn translator(config: &Config) -> Translator {
+    let pushed: Arc<dyn RuleSource> = Arc::new(config.mappings.clone());
+    let files = config.translations_dir.iter().map(|dir| Arc::new(RuleDir::new(dir.clone())) as Arc<dyn RuleSource>);
+    let sources = std::iter::once(pushed).chain(files).collect();
+    let settings = TranslateConfig {
+        strip_prefixes: config.strip_prefixes.clone(),
+        protocol: config.protocol,
+        allow_untranslated: config.allow_untranslated,
+        regexps: config.regexp_translations,
+        platform: config.handlers.get(&config.default_handler).map(|of| of.platform.clone()).unwrap_or_default(),
+    };
+    Translator::new(settings, sources)
 }
 
 fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest) -> Order {

@@ -12,7 +12,6 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::config::Config;
 use crate::name::{Digest, ImageName};
 use crate::net::Transport;
 use crate::provider::{Locator, LocatorError, Platform};
@@ -30,7 +29,7 @@ mod template;
 mod tests;
 
 pub use dir::DirError;
-use dir::RuleDir;
+pub(crate) use dir::RuleDir;
 pub use exercise::exercise;
 pub use file::{FileError, RuleError};
 pub use mappings::Mappings;
@@ -131,17 +130,17 @@ pub(crate) struct Translated {
 
 /// How names are translated.
 #[derive(Debug, Clone)]
-struct TranslateConfig {
+pub(crate) struct TranslateConfig {
     /// Prefixes of names that are taken off, one at most.
-    strip_prefixes: Vec<String>,
+    pub(crate) strip_prefixes: Vec<String>,
     /// Scheme of names without a rule, and of URLs without one.
-    protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// Whether a name without a rule is taken for a URL.
-    allow_untranslated: bool,
+    pub(crate) allow_untranslated: bool,
     /// Whether rules by regexp are used.
-    regexps: bool,
+    pub(crate) regexps: bool,
     /// The platform that the `url` of a rule with `platforms` is for.
-    platform: Platform,
+    pub(crate) platform: Platform,
 }
 
 /// What translates names.
@@ -160,23 +159,8 @@ struct Last {
 }
 
 impl Translator {
-    /// As a store is told: what is pushed, and the directory.
-    pub(crate) fn of(config: &Config) -> Self {
-        let mut sources: Vec<Arc<dyn RuleSource>> = vec![Arc::new(config.mappings.clone())];
-        if let Some(dir) = &config.translations_dir {
-            sources.push(Arc::new(RuleDir::new(dir.clone())));
-        }
-        let config = TranslateConfig {
-            strip_prefixes: config.strip_prefixes.clone(),
-            protocol: config.protocol,
-            allow_untranslated: config.allow_untranslated,
-            regexps: config.regexp_translations,
-            platform: config.handlers.get(&config.default_handler).map(|of| of.platform.clone()).unwrap_or_default(),
-        };
-        Self::new(config, sources)
-    }
-
-    fn new(mut config: TranslateConfig, sources: Vec<Arc<dyn RuleSource>>) -> Self {
+    /// Sources that come first win.
+    pub(crate) fn new(mut config: TranslateConfig, sources: Vec<Arc<dyn RuleSource>>) -> Self {
         let prefixes = &mut config.strip_prefixes;
         for prefix in prefixes.iter_mut() {
             prefix.truncate(prefix.trim_end_matches('/').len());

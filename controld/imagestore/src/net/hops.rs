@@ -9,9 +9,9 @@ use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, HOST, HeaderMap, Header
 use url::{Position, Url};
 
 use super::answer::Answer;
+use super::redacted;
 use super::request::Redirects;
 use super::{Client, Deadline, FetchError, Request, USER_AGENT};
-use crate::provider::redacted;
 
 /// An answer and where it came from.
 pub(super) struct Reply {

@@ -9,9 +9,9 @@ use hyper::Method;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
+use super::percent::decoded;
 use super::transport::short_digest;
 use super::{FetchError, Transport};
-use crate::provider::redacted;
 
 /// A login. Never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -241,29 +241,6 @@ pub(crate) fn login_of(url: &Url) -> Option<Auth> {
     Some(Auth::Basic { user: decoded(url.username()), password: decoded(url.password().unwrap_or_default()) })
 }
 
-/// Percent-decoding, as the user part of a URL needs it.
-pub(crate) fn decoded(text: &str) -> String {
-    let mut bytes = text.bytes();
-    let mut out = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        let mut ahead = bytes.clone();
-        let digits = (byte == b'%').then(|| Some((hex_digit(ahead.next()?)?, hex_digit(ahead.next()?)?))).flatten();
-        match digits {
-            Some((high, low)) => {
-                out.push(high << 4 | low);
-                bytes = ahead;
-            }
-            None => out.push(byte),
-        }
-    }
-    // RFC 7617 knows of no charset but UTF-8.
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn hex_digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
-}
-
 /// What a server gave to recognise a version of what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Validators {
@@ -302,4 +279,12 @@ pub struct Ask {
     pub from: Option<Resume>,
     /// The first byte that is not wanted any more, for ranges side by side.
     pub until: Option<u64>,
+}
+
+/// A URL without user, password, query and fragment.
+#[must_use]
+pub fn redacted(url: &Url) -> String {
+    let origin = &url[url::Position::BeforeHost..url::Position::AfterPath];
+    let query = if url.query().is_some() { "?..." } else { "" };
+    format!("{}://{origin}{query}", url.scheme())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use url::Url;
 
 use crate::name::printable;
-use crate::net::Transport;
+use crate::net::{Transport, redacted};
 
 /// Schemes that rules may use. Whether a provider for each is configured is found out at the pull.
 const SCHEMES: [&str; 9] =
@@ -78,12 +78,4 @@ impl fmt::Debug for Locator {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "`{self}` by {}", self.by)
     }
-}
-
-/// A URL without user, password, query and fragment.
-#[must_use]
-pub fn redacted(url: &Url) -> String {
-    let origin = &url[url::Position::BeforeHost..url::Position::AfterPath];
-    let query = if url.query().is_some() { "?..." } else { "" };
-    format!("{}://{origin}{query}", url.scheme())
 }

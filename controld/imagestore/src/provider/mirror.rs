@@ -6,8 +6,8 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use url::Url;
 
+use crate::net::redacted;
 use crate::net::{Client, FetchError, Request, Validators, decoded};
-use crate::provider::redacted;
 
 /// Longest path in a document.
 const PATH: usize = 4096;

@@ -5,16 +5,15 @@
 
 use std::sync::Arc;
 
-use crate::convert::ForeignFormat;
 use crate::decode::Compression;
-use crate::inspect::{self, Expected};
+use crate::inspect;
 use crate::intake::{Intake, OutputLimits, Plan};
 use crate::name::ImageId;
-use crate::net::{Artifact, Ask, FetchError, Opened, Resume, Validators};
-use crate::provider::{Promise, Provider, RemoteImage};
+use crate::net::{Artifact, Ask, FetchError, Opened, Validators};
 use crate::shelf::{Part, PartialFile, Partials, Received, Resumable, free, reserve};
 
 use super::error::DownloadError;
+use super::job::Job;
 use super::progress::{Meter, Phase};
 use super::source::{Feed, Way};
 use super::{Puller, off_reactor};
@@ -24,55 +23,11 @@ const LEAST_PARTIAL: u64 = 4 << 20;
 /// So often a download may begin anew because the server has another file by now.
 const BEGINNINGS: usize = 3;
 
-/// What is to be downloaded.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub(super) provider: Arc<dyn Provider>,
-    pub(super) remote: RemoteImage,
-    /// Those of the source, and those of the name and its rule.
-    pub(super) promises: Vec<Promise>,
-    /// What is here of the same source, and what it was recognised by.
-    pub(super) known: Option<(ImageId, Validators)>,
-    pub(super) expected: Expected,
-    /// What it is made qcow2 from once it is here.
-    pub(super) foreign: Option<ForeignFormat>,
-    /// Identity of all that.
-    pub(super) key: String,
-}
-
 /// What came of it.
 #[derive(Debug)]
 pub(super) enum Arrived {
     Unchanged(ImageId),
     New(Received, Validators),
-}
-
-impl Job {
-    /// Whether the whole can be told from any other bytes, wherever they came from.
-    pub(super) fn has_strong_promise(&self) -> bool {
-        self.promises.iter().any(|promise| promise.hash.alg().is_strong())
-    }
-
-    /// The same without what is known.
-    pub(super) fn anew(&self) -> Self {
-        let Self { provider, remote, promises, expected, foreign, key, .. } = self;
-        let (provider, remote, promises) = (provider.clone(), remote.clone(), promises.clone());
-        Self { provider, remote, promises, known: None, expected: *expected, foreign: *foreign, key: key.clone() }
-    }
-
-    /// What is known is recognised by these.
-    pub(super) fn validators(&self) -> Validators {
-        self.known.as_ref().map(|(_, validators)| validators.clone()).unwrap_or_default()
-    }
-
-    fn resume(&self, partial: &PartialFile) -> Option<Resume> {
-        let at = Part::frontier(partial);
-        let record = partial.record();
-        let recognised = record.etag.is_some() || self.has_strong_promise();
-        let same_size = self.remote.size.is_none_or(|size| record.total == Some(size));
-        let some = at > 0 && recognised && same_size && self.remote.unpack.is_none();
-        some.then(|| Resume { at, etag: record.etag.clone(), total: record.total })
-    }
 }
 
 impl Puller {

@@ -13,9 +13,9 @@ use tokio::task::JoinHandle;
 
 use crate::net::{Ask, FetchError, Opened, Resume};
 
-use super::download::Job;
 use super::error::DownloadError;
 use super::hosts::Hosts;
+use super::job::Job;
 
 #[cfg(test)]
 mod tests;

@@ -16,8 +16,8 @@ use crate::net::{Artifact, Ask, Body, FetchError, Opened, Resume};
 use crate::provider::ProviderError;
 
 use super::Puller;
-use super::download::Job;
 use super::error::DownloadError;
+use super::job::Job;
 use super::lanes::{Lanes, Pace};
 use super::progress::Meter;
 

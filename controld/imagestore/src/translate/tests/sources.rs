@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::*;
-use crate::config::HandlerConfig;
+use crate::config::{Config, HandlerConfig};
 
 fn over(dir: &Path) -> Translator {
     Translator::new(config(), vec![Arc::new(RuleDir::new(dir.to_owned()))])
@@ -159,7 +159,7 @@ fn a_stores_settings_reach_the_rules() {
     let of_default = HandlerConfig { platform: arm64.clone(), ..HandlerConfig::default() };
     config.handlers.insert(config.default_handler.clone(), of_default);
     config.mappings.put("m", "translations: [{name: c, url: h/c}]");
-    let translator = Translator::of(&config);
+    let translator = crate::store::translator(&config);
     for (name, expected) in [("a", "http://h/a"), ("b", "http://h/b"), ("c", "http://h/c")] {
         let shown = ask_for(&translator, name, "virtlet", &arm64);
         assert_eq!(shown.split(' ').next(), Some(expected), "{name}");
