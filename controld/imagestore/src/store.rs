@@ -15,7 +15,6 @@ use tokio::sync::watch;
 
 use crate::config::{Config, HandlerConfig, Layers, Offline};
 use crate::convert::{ConvertLimits, Converter};
-use crate::error::ErrorKind;
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
@@ -140,9 +139,8 @@ impl Store {
         });
         let outcome = flight.outcome().await;
         let outcome = outcome.unwrap_or_else(|| Err(Arc::new(PullError::Lost { image, cause: None })));
-        let unreachable = |error: &PullError| matches!(error.kind(), ErrorKind::Server | ErrorKind::Deadline);
         match outcome {
-            Err(error) if offline == Offline::Auto && unreachable(&error) => match self.shelf.remembered(&key) {
+            Err(error) if offline == Offline::Auto && error.is_unreachable() => match self.shelf.remembered(&key) {
                 Some((known, _)) => {
                     tracing::warn!(image = %key.image, id = %known.id, "source out of reach, image of the last pull taken");
                     Ok(Image { stale: true, ..known })

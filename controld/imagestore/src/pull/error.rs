@@ -215,6 +215,16 @@ impl PullError {
 }
 
 impl PullError {
+    /// Whether the source could not be asked, as opposed to having said no or something that is not to be believed.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        let Self::Download { cause, .. } = self else { return false };
+        match &**cause {
+            DownloadError::Fetch(error) => error.is_unreachable(),
+            DownloadError::Provider(error) => error.is_unreachable(),
+            _ => false,
+        }
+    }
+
     /// How many bytes must be free for another attempt, if it failed for want of room. 0 if that is not known.
     pub(crate) fn wants_room(&self) -> Option<u64> {
         let Self::Download { cause, .. } = self else { return None };

@@ -5,6 +5,7 @@ mod converted;
 mod full;
 mod hostile;
 mod layers;
+mod offline;
 mod resume;
 mod rig;
 mod together;
