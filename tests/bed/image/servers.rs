@@ -140,12 +140,17 @@ fn bombs(bed: &Bed) -> Result<()> {
     std::fs::write(&text, vec![b'x'; 1 << 20])?;
     for line in [
         format!("cp {} {}", text.display(), at("dictionary").display()),
-        format!("cp {} {}", text.display(), at("window").display()),
         format!("xz -q --lzma2=dict=1536MiB {}", at("dictionary").display()),
-        format!("zstd -q --rm --ultra --long=31 --zstd=wlog=31 --no-content-size {}", at("window").display()),
     ] {
         sh(&line)?;
     }
+    // zstd makes the window no larger than what it packs, so this is made by hand (RFC 8878, 3.1.1): a frame that wants
+    // 2 GiB of window for one block of 1 KiB.
+    let mut window = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (31 - 10) << 3];
+    let last_raw_block = 1024_u32 << 3 | 1;
+    window.extend(&last_raw_block.to_le_bytes()[..3]);
+    window.extend([b'x'; 1024]);
+    std::fs::write(at("window.zst"), window)?;
     let rest = node.peak_memory()?;
     for name in ["bomb.zst", "dictionary.xz", "window.zst"] {
         server.offer(name, &at(name), Fault::None);
