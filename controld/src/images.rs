@@ -7,7 +7,7 @@ use std::time::Duration;
 use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError};
 
 use crate::config::Config;
-use crate::config::images::{HandlerConfig, Offline, Protocol};
+use crate::config::images::HandlerConfig;
 use crate::error::{Error, Kind, Result};
 use crate::model::Layer;
 
@@ -156,10 +156,7 @@ struct Shared(Arc<PullError>);
 fn for_store(config: &Config) -> imagestore::Config {
     let images = &config.images;
     let mut store = imagestore::Config::new(config.images_dir());
-    store.protocol = match images.protocol {
-        Protocol::Https => imagestore::Protocol::Https,
-        Protocol::Http => imagestore::Protocol::Http,
-    };
+    store.protocol = images.protocol;
     store.allow_untranslated = images.untranslated;
     store.translations_dir = Some(images.translations_dir.clone());
     store.regexp_translations = images.regexp_translations;
@@ -170,17 +167,11 @@ fn for_store(config: &Config) -> imagestore::Config {
     store.convert.clone_from(&images.convert);
     store.limits.virtual_size = images.max_virtual_size_gib.saturating_mul(1 << 30);
     store.net.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
-    store.net.policy.allow_loopback = images.network.allow_loopback;
-    store.net.policy.allow_private = images.network.allow_private;
-    store.net.policy.deny.clone_from(&images.network.deny);
+    store.net.policy.clone_from(&images.network);
     store.net.proxies.clone_from(&images.proxies);
     store.providers.clone_from(&images.providers);
     store.fall_through = images.fall_through;
-    store.offline = match images.offline {
-        Offline::Never => imagestore::Offline::Never,
-        Offline::Auto => imagestore::Offline::Auto,
-        Offline::Always => imagestore::Offline::Always,
-    };
+    store.offline = images.offline;
     store.default_handler.clone_from(&images.default_handler);
     // A handler that pods may name and that is not described has machines like the default one's, and images of its own.
     let default = images.handlers.get(&images.default_handler).map(HandlerConfig::for_store).unwrap_or_default();

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::convert::ForeignFormat;
 use crate::inspect::DiskFormat;
 use crate::name::ImageRef;
@@ -71,7 +73,8 @@ pub struct HandlerConfig {
 }
 
 /// When an image is taken for current without asking where it comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Offline {
     /// Never: if the source cannot be asked, a pull fails.
     #[default]

@@ -59,7 +59,6 @@ mod tests;
 mod timestamp;
 mod virt_builder;
 
-pub use crate::net::redacted;
 pub use config::{Kind, Means, ProviderConfig, TransportConfig};
 pub use error::ProviderError;
 pub use file::LocalFiles;
@@ -259,7 +258,7 @@ impl RemoteImage {
     pub fn at(provider: &str, request: net::Request) -> Self {
         Self {
             key: request.identity(),
-            shown: redacted(request.url()),
+            shown: net::redacted(request.url()),
             source: Source::Http(Box::new(request)),
             promises: Vec::new(),
             size: None,

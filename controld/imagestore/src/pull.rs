@@ -47,7 +47,8 @@ pub(crate) use flight::Flights;
 use hosts::Hosts;
 use job::Job;
 pub use layers::LayerError;
-use origin::{cover, fingerprint, origin, place, promise_of};
+pub(crate) use origin::cover;
+use origin::{fingerprint, origin, place, promise_of};
 use progress::Meter;
 pub use progress::{Phase, Progress};
 
@@ -260,7 +261,7 @@ impl Puller {
         let found_by = |promise: &Promise| {
             remote.registered.as_ref().is_some_and(|registered| registered.digests.contains(&promise.hash))
         };
-        let demanded = order.key.image.digest().into_iter().chain(digest).filter_map(promise_of);
+        let demanded = order.key.image.digest().into_iter().chain(digest).map(promise_of);
         let demanded = demanded.filter(|promise| !found_by(promise));
         let promises: Vec<_> = remote.promises.iter().cloned().chain(demanded).collect();
         let place = place(provider.id(), remote);

@@ -60,6 +60,7 @@ mod partial;
 mod publish;
 mod record;
 mod scan;
+mod sum;
 #[cfg(test)]
 mod tests;
 mod usage;

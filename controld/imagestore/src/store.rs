@@ -131,8 +131,7 @@ impl Store {
         if offline == Offline::Always {
             return self.pull_offline(&key).await.map_err(Arc::new);
         }
-        let request = PullRequest { layers: request.layers.or(Some(self.layers)), ..request };
-        let order = order(key.clone(), self.handlers.name_of(handler), config, request);
+        let order = order(key.clone(), self.handlers.name_of(handler), config, request, self.layers);
         let flight = self.flights.join(&order.ticket(), |progress| {
             let (puller, shelf) = (self.puller.clone(), self.shelf.clone());
             async move { pull_with_room(&puller, &shelf, order, progress).await.map_err(Arc::new) }
@@ -345,7 +344,7 @@ pub(crate) fn translator(config: &Config) -> Translator {
     Translator::new(settings, sources)
 }
 
-fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest) -> Order {
+fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest, layers: Layers) -> Order {
     Order {
         handler,
         want: Want {
@@ -358,7 +357,7 @@ fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest
         providers: config.providers.clone(),
         formats: config.formats.clone(),
         force: request.force,
-        layers: request.layers.unwrap_or(Layers::Refuse),
+        layers: request.layers.unwrap_or(layers),
         key,
     }
 }

@@ -12,6 +12,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::Deserialize;
+
 use crate::name::{Digest, ImageName};
 use crate::net::Transport;
 use crate::provider::{Locator, LocatorError, Platform};
@@ -41,7 +43,8 @@ pub use template::TemplateError;
 use template::{Missing, url_of};
 
 /// Scheme put before names and URLs that have none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// `https://`.
     #[default]

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use imagestore::net::EnvProxies;
+use imagestore::net::{EnvProxies, NetPolicy};
 use imagestore::provider::{Platform, ProviderConfig};
-use imagestore::{DiskFormat, ForeignFormat, ImageRef};
-use ipnetwork::IpNetwork;
+use imagestore::{DiskFormat, ForeignFormat, ImageRef, Offline, Protocol};
 use serde::Deserialize;
 
 use super::ConfigError;
@@ -52,7 +51,7 @@ pub struct ImagesConfig {
     /// Names whose images kubelet is told not to remove.
     pub pinned: Vec<String>,
     /// Where downloads may go.
-    pub network: NetworkConfig,
+    pub network: NetPolicy,
     /// Where else images are looked for, in this order.
     pub providers: Vec<ProviderConfig>,
     /// Whether a provider that cannot be reached is passed over.
@@ -62,40 +61,6 @@ pub struct ImagesConfig {
     pub proxies: EnvProxies,
     /// Handlers whose images are another kind than the default.
     pub handlers: BTreeMap<String, HandlerConfig>,
-}
-
-/// Scheme of an untranslated image name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// TLS.
-    Https,
-    /// Plain.
-    Http,
-}
-
-/// When an image is taken for current without asking where it comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Offline {
-    /// Never.
-    Never,
-    /// When the source cannot be reached.
-    Auto,
-    /// Always.
-    Always,
-}
-
-/// Where downloads may go.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct NetworkConfig {
-    /// Whether to this node itself.
-    pub allow_loopback: bool,
-    /// Whether to addresses of private networks.
-    pub allow_private: bool,
-    /// Networks that they may not go to.
-    pub deny: Vec<IpNetwork>,
 }
 
 /// What a runtime handler's machines are. What is not said is as on the default handler.
@@ -217,17 +182,11 @@ impl Default for ImagesConfig {
             offline: Offline::Never,
             default_handler: "virtlet".into(),
             pinned: Vec::new(),
-            network: NetworkConfig::default(),
+            network: NetPolicy::default(),
             providers: Vec::new(),
             fall_through: false,
             proxies: EnvProxies::default(),
             handlers: BTreeMap::new(),
         }
-    }
-}
-
-impl Default for NetworkConfig {
-    fn default() -> Self {
-        Self { allow_loopback: false, allow_private: true, deny: Vec::new() }
     }
 }

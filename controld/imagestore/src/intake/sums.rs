@@ -96,10 +96,6 @@ impl Sums {
 
     /// A hash of what is stored.
     pub(super) fn content(&self, algorithm: Algorithm) -> Option<Digest> {
-        let alg = match algorithm {
-            Algorithm::Sha256 => HashAlg::Sha256,
-            Algorithm::Sha512 => HashAlg::Sha512,
-        };
-        self.raw(Place::Content, alg).map(|bytes| Digest::computed(algorithm, bytes))
+        self.raw(Place::Content, algorithm.into()).map(|bytes| Digest::computed(algorithm, bytes))
     }
 }

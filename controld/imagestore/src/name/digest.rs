@@ -66,6 +66,12 @@ impl Digest {
         self.algorithm
     }
 
+    /// The hex characters.
+    #[must_use]
+    pub fn hex(&self) -> &str {
+        &self.hex
+    }
+
     /// The id that this digest is, if it is of the algorithm of ids.
     #[must_use]
     pub fn to_id(&self) -> Option<ImageId> {

@@ -6,10 +6,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
+use serde::Deserialize;
 
 /// What the operator allows. Addresses that only this machine's own links reach, and metadata services of clouds, are
 /// denied whatever it says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct NetPolicy {
     /// Addresses of this machine itself; default no.
     pub allow_loopback: bool,

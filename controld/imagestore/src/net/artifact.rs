@@ -8,6 +8,7 @@ use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use url::Url;
 
+use super::redacted;
 use super::{FetchError, Validators};
 
 /// Bytes on their way.
@@ -64,4 +65,11 @@ pub struct Small {
     pub body: Bytes,
     /// What to recognise this version by.
     pub validators: Validators,
+}
+
+impl Small {
+    /// Its status, as an error.
+    pub(crate) fn refusal(&self) -> FetchError {
+        FetchError::Status { url: redacted(&self.url), status: self.status.as_u16() }
+    }
 }

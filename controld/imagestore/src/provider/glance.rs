@@ -22,7 +22,6 @@ use url::Url;
 
 use super::{
     Caps, HashAlg, ImageHash, ImageMetadata, Locator, Platform, Provider, ProviderError, RemoteImage, Want, mirror,
-    redacted,
 };
 use crate::name::printable;
 use crate::net::{Ask, Client, FetchError, Opened, Request, Small, Transport};
@@ -76,7 +75,7 @@ struct Session {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Session at {}", redacted(&self.endpoint))
+        write!(out, "Session at {}", crate::net::redacted(&self.endpoint))
     }
 }
 
@@ -159,7 +158,7 @@ impl Glance {
             Request::post(keystone::tokens(url), "application/json", body).with_transport(self.transport.clone());
         let answer = self.client.small(&request, ANSWER, None).await?;
         if answer.status != StatusCode::CREATED {
-            return Err(status_of(&answer).into());
+            return Err(answer.refusal().into());
         }
         let token = answer.headers.get("X-Subject-Token").and_then(|value| value.to_str().ok());
         let token = token.ok_or_else(|| unusable(KeystoneError::NoToken))?;
@@ -168,7 +167,7 @@ impl Glance {
             Some(endpoint) => endpoint.clone(),
             None => grant.images(&self.interface, self.region.as_deref(), url).map_err(unusable)?,
         };
-        tracing::debug!(provider = self.id, endpoint = redacted(&endpoint), "token of Keystone");
+        tracing::debug!(provider = self.id, endpoint = crate::net::redacted(&endpoint), "token of Keystone");
         Ok(Session { endpoint, token: Some(token.to_owned()), expires: grant.expires })
     }
 
@@ -193,7 +192,7 @@ impl Glance {
         match answer.status {
             StatusCode::OK => Record::parse(&answer.body).map(Some).map_err(|cause| self.unusable(id, cause)),
             StatusCode::NOT_FOUND => Ok(None),
-            _ => Err(status_of(&answer).into()),
+            _ => Err(answer.refusal().into()),
         }
     }
 
@@ -223,7 +222,7 @@ impl Glance {
             };
             let answer = self.ask(at).await?;
             if answer.status != StatusCode::OK {
-                return Err(status_of(&answer).into());
+                return Err(answer.refusal().into());
             }
             let page = Page::parse(&answer.body).map_err(wrong)?;
             let next = page.next(&answer.url).map_err(wrong)?;
@@ -403,10 +402,6 @@ impl Provider for Glance {
     fn clear_cache(&self) {
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
-}
-
-fn status_of(answer: &Small) -> FetchError {
-    FetchError::Status { url: redacted(&answer.url), status: answer.status.as_u16() }
 }
 
 /// The URL of an image's bytes.

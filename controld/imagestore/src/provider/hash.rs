@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::name::{is_hex, printable};
+use crate::name::{Algorithm, Digest, is_hex, printable};
 
 /// Hash algorithms that sources use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,6 +91,21 @@ impl ImageHash {
     #[must_use]
     pub fn hex(&self) -> &str {
         &self.hex
+    }
+}
+
+impl From<Algorithm> for HashAlg {
+    fn from(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Sha256 => Self::Sha256,
+            Algorithm::Sha512 => Self::Sha512,
+        }
+    }
+}
+
+impl From<&Digest> for ImageHash {
+    fn from(digest: &Digest) -> Self {
+        Self { alg: digest.algorithm().into(), hex: digest.hex().to_owned() }
     }
 }
 

@@ -22,7 +22,6 @@ use url::Url;
 use super::mirror::{self, Fetched};
 use super::{
     Caps, ImageMetadata, LocalFiles, Locator, Platform, Provider, ProviderError, RemoteImage, Revision, Source, Want,
-    redacted,
 };
 use crate::error::ErrorKind;
 use crate::name::printable;
@@ -83,7 +82,7 @@ enum At {
 impl At {
     fn shown(&self) -> String {
         match self {
-            Self::Url(url) => redacted(url),
+            Self::Url(url) => crate::net::redacted(url),
             Self::Path(path) => path.display().to_string(),
         }
     }
@@ -161,7 +160,7 @@ impl Lago {
             Place::Dir(root) => Ok(At::Path(Path::new(root).join(file))),
             Place::Url(base) => match Url::parse(base) {
                 Ok(base) if base.scheme() == "http" && self.uri.scheme() == "https" => {
-                    Err(LagoError::Downgrade { base: redacted(&base) })
+                    Err(LagoError::Downgrade { base: crate::net::redacted(&base) })
                 }
                 Ok(base) if matches!(base.scheme(), "http" | "https") => Ok(At::Url(mirror::join(&base, file))),
                 _ => Err(LagoError::Base { base: printable(base) }),

@@ -47,25 +47,12 @@ impl Memory {
 
     /// Notes a document of that moment, or counter.
     pub(crate) fn note(&self, document: &str, moment: u64) -> io::Result<Recalled> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = match &mut *seen {
-            Some(known) => known,
-            none => none.insert(self.file.as_deref().map_or_else(|| Ok(BTreeMap::new()), read)?),
-        };
-        match known.get(document) {
-            Some(newest) if *newest > moment => return Ok(Recalled::Older(*newest)),
-            Some(newest) if *newest == moment => return Ok(Recalled::New),
-            _ => {}
-        }
-        known.insert(document.to_owned(), moment);
-        if let Some(file) = &self.file {
-            write(file, known)?;
-        }
-        Ok(Recalled::New)
+        let older = self.note_all(&[(document.to_owned(), moment)])?;
+        Ok(older.map_or(Recalled::New, |(_, newest)| Recalled::Older(newest)))
     }
 
     /// Notes documents that came together. If one of them is older, gives its place, and notes none of them.
-    pub(crate) fn note_all(&self, documents: &[(String, u64)]) -> io::Result<Option<(usize, Recalled)>> {
+    pub(crate) fn note_all(&self, documents: &[(String, u64)]) -> io::Result<Option<(usize, u64)>> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let known = match &mut *seen {
             Some(known) => known,
@@ -73,7 +60,7 @@ impl Memory {
         };
         for (at, (document, moment)) in documents.iter().enumerate() {
             if let Some(newest) = known.get(document).filter(|newest| *newest > moment) {
-                return Ok(Some((at, Recalled::Older(*newest))));
+                return Ok(Some((at, *newest)));
             }
         }
         let news = documents.iter().filter(|(document, moment)| known.get(document) != Some(moment));

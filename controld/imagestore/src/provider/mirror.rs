@@ -6,7 +6,6 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use url::Url;
 
-use crate::net::redacted;
 use crate::net::{Client, FetchError, Request, Validators, decoded};
 
 /// Longest path in a document.
@@ -66,7 +65,7 @@ pub(crate) async fn fetch(
         StatusCode::OK => Ok(Fetched::Document { bytes: answer.body, validators: answer.validators }),
         StatusCode::NOT_MODIFIED if known.is_some() => Ok(Fetched::Unchanged),
         StatusCode::NOT_FOUND | StatusCode::GONE => Ok(Fetched::Missing),
-        status => Err(FetchError::Status { url: redacted(&answer.url), status: status.as_u16() }),
+        _ => Err(answer.refusal()),
     }
 }
 

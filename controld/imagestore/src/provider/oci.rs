@@ -28,7 +28,7 @@ use super::{
     RemoteImage, Source, Want, timestamp,
 };
 use crate::name::printable;
-use crate::net::{Ask, Auth, Client, FetchError, Opened, Small, Transport};
+use crate::net::{Ask, Auth, Client, Opened, Small, Transport};
 
 mod challenge;
 mod exercise;
@@ -307,7 +307,7 @@ impl Oci {
         match answer.status {
             StatusCode::OK => Ok(()),
             StatusCode::NOT_FOUND => Err(ProviderError::NotFound { provider: self.id.clone(), name: shown.to_owned() }),
-            status => Err(FetchError::Status { url: super::redacted(&answer.url), status: status.as_u16() }.into()),
+            _ => Err(answer.refusal().into()),
         }
     }
 

@@ -83,13 +83,23 @@ impl Registry {
         Ok(None)
     }
 
-    /// Images of all providers that can search, in their order. Those marked as hidden are left out.
+    /// Images of all providers that can search, in their order, or of the one that is named. Those marked as hidden are
+    /// left out.
     ///
     /// # Errors
-    /// When one of them fails.
-    pub async fn search(&self, prefix: &str, platform: Option<&Platform>) -> Result<Vec<ImageMetadata>, ProviderError> {
+    /// When one of them fails, or there is none of that name.
+    pub async fn search(
+        &self,
+        prefix: &str,
+        platform: Option<&Platform>,
+        only: Option<&str>,
+    ) -> Result<Vec<ImageMetadata>, ProviderError> {
+        let asked = match only {
+            Some(id) => vec![self.by_id(id)?],
+            None => self.providers.iter().filter(|provider| provider.caps().search).collect(),
+        };
         let mut found = Vec::new();
-        for provider in self.providers.iter().filter(|provider| provider.caps().search) {
+        for provider in asked {
             found.extend(provider.search(prefix, platform).await?.into_iter().filter(|image| !image.hidden));
         }
         Ok(found)

@@ -20,7 +20,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use url::Url;
 
-use super::memory::{Memory, Recalled};
+use super::memory::Memory;
 use super::mirror::{self, Fetched};
 use super::signature::{self, KeyRing, SignatureError};
 use super::{
@@ -189,7 +189,7 @@ impl VirtBuilder {
         let revisions: Vec<_> = revisions.collect();
         match self.memory.note_all(&revisions) {
             Ok(None) => Ok(()),
-            Ok(Some((at, Recalled::Older(seen)))) => {
+            Ok(Some((at, seen))) => {
                 let entry = &index.entries[at];
                 let (name, found) = (printable(&entry.name), entry.revision);
                 if self.config.allow_rollback {
@@ -198,7 +198,6 @@ impl VirtBuilder {
                 }
                 Err(self.unusable(VirtBuilderError::Rollback { name, found, seen }))
             }
-            Ok(Some((_, Recalled::New))) => Ok(()),
             Err(cause) => Err(self.unusable(VirtBuilderError::Memory(cause))),
         }
     }

@@ -227,7 +227,7 @@ impl Puller {
         progress: &watch::Sender<Progress>,
     ) -> Result<Option<Layer>, LayerError> {
         let named = || clues.named.clone();
-        let promise: Option<Promise> = clues.digest.as_ref().and_then(promise_of);
+        let promise: Option<Promise> = clues.digest.as_ref().map(promise_of);
         let find = async {
             let by_digest = match &promise {
                 Some(promise) => self.find_by_digest(order, promise, &upper.provider).await?,

@@ -3,9 +3,9 @@
 use sha2::{Digest as _, Sha256};
 
 use super::{Found, Order};
-use crate::name::{Algorithm, Digest, hex};
+use crate::name::{Digest, hex};
 use crate::net::Auth;
-use crate::provider::{Choice, Covers, HashAlg, ImageHash, Promise, RemoteImage, Want};
+use crate::provider::{Choice, Covers, Promise, RemoteImage, Want};
 use crate::shelf::{Cover, Origin};
 
 /// Identity of a place where bytes are. Its parts may be secret.
@@ -24,18 +24,12 @@ pub(super) fn fingerprint(want: &Want) -> String {
 }
 
 /// What a digest in a name or a rule demands: these bytes, as they are kept.
-pub(super) fn promise_of(digest: &Digest) -> Option<Promise> {
-    let alg = match digest.algorithm() {
-        Algorithm::Sha256 => HashAlg::Sha256,
-        Algorithm::Sha512 => HashAlg::Sha512,
-    };
-    let text = digest.to_string();
-    let hash = ImageHash::new(alg, text.split_once(':')?.1).ok()?;
-    Some(Promise { hash, covers: Covers::Content })
+pub(super) fn promise_of(digest: &Digest) -> Promise {
+    Promise { hash: digest.into(), covers: Covers::Content }
 }
 
 /// The same in the shelf's words.
-pub(super) fn cover(covers: Covers) -> Cover {
+pub(crate) fn cover(covers: Covers) -> Cover {
     match covers {
         Covers::Hosted => Cover::Hosted,
         Covers::Unpacked => Cover::Unpacked,

@@ -148,7 +148,7 @@ impl Feed {
         self.since = now;
         // Without a strong validator nobody knows whether segments are of the same file.
         let Some(Resume { etag: Some(etag), total: Some(total), .. }) = &self.resume else { return Ok(()) };
-        let (etag, total) = (etag.clone(), *total);
+        let total = *total;
         match self.pace.note(count, time, waited, total - self.at.min(total)) {
             None => {}
             Some(1) => {
@@ -158,8 +158,8 @@ impl Feed {
             Some(count) => {
                 tracing::debug!(from = self.way.job.remote.shown, at = self.at, count, "connections side by side");
                 let Way { job, puller, .. } = &self.way;
-                let lanes =
-                    self.lanes.get_or_insert_with(|| Lanes::new(job, &puller.hosts, Some(etag), self.at, total));
+                let etag = || Some(etag.clone());
+                let lanes = self.lanes.get_or_insert_with(|| Lanes::new(job, &puller.hosts, etag(), self.at, total));
                 lanes.set_count(count);
                 // Its connection is of no more use.
                 self.body = Box::new(Nothing);

@@ -1,13 +1,14 @@
 //! Taking names away, and what nobody needs any more.
 //!
 //! Images go in two steps: out of memory and renamed to `data/.gc-<hex>` in one, unlinked in the other. Between the two
-//! a pull that wants these very bytes takes them back; nobody waits while a large file is unlinked, as [`Shelf::gc`]
-//! lets go of the lock in between.
+//! a pull that wants these very bytes takes them back. A file is unlinked while it is open, and closed without the lock:
+//! nobody waits while [`Shelf::gc`] gives the blocks of a large file back.
 //!
 //! Nothing is removed for want of a lease while there is a lease that cannot be read. What is live never goes, however
 //! little room is left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 
 use super::disk::{is_regular, is_sound};
 use super::index::Entry;
@@ -129,13 +130,14 @@ impl Shelf {
         Ok(Some(entry))
     }
 
-    /// The second one, unless it was taken back.
-    fn bury(&self, id: &ImageId) -> Result<(), DiskError> {
+    /// The second one, unless it was taken back. Its blocks are given back when the answer is dropped.
+    fn bury(&self, id: &ImageId) -> Result<Option<File>, DiskError> {
+        let last = self.disk.open_data(&retired(id)).ok();
         self.disk.data.remove(&retired(id))?;
-        if self.read().images.contains_key(id) {
-            return Ok(());
+        if !self.read().images.contains_key(id) {
+            self.disk.meta.remove(&meta_name(id))?;
         }
-        self.disk.meta.remove(&meta_name(id))
+        Ok(last)
     }
 
     /// Takes back an image that is on its way out.
@@ -199,8 +201,11 @@ impl Shelf {
                 if self.read().is_unused(&id) { self.retire(&id)? } else { None }
             };
             let Some(entry) = going else { continue };
-            let _changing = self.lock();
-            self.bury(&id)?;
+            let last = {
+                let _changing = self.lock();
+                self.bury(&id)?
+            };
+            drop(last);
             report.images.add(entry.allocated);
             if enough()? {
                 break;

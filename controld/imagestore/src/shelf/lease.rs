@@ -1,5 +1,6 @@
 //! What keeps an image besides its names: leases, which outlive the process, and holds, which do not.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::record::{LeaseRecord, VERSION, encode};
@@ -29,9 +30,7 @@ impl Shelf {
         let mut images = index.leases.get(holder).cloned().unwrap_or_default();
         drop(index);
         if images.insert(id.clone()) {
-            let record = LeaseRecord { version: VERSION, images: images.iter().cloned().collect() };
-            self.disk.leases.write_record(&lease_name(holder), &encode(&record))?;
-            self.write().leases.insert(holder.to_owned(), images);
+            self.write_lease(holder, images)?;
         }
         Ok(true)
     }
@@ -60,10 +59,16 @@ impl Shelf {
         if !images.remove(id) {
             return Ok(());
         }
-        let record = LeaseRecord { version: VERSION, images: images.iter().cloned().collect() };
-        self.disk.leases.write_record(&lease_name(PINNED), &encode(&record))?;
-        self.write().leases.insert(PINNED.to_owned(), images);
+        self.write_lease(PINNED, images)?;
         self.drop_unused(id)
+    }
+
+    /// What a holder has, on the disk and then in memory.
+    fn write_lease(&self, holder: &str, images: BTreeSet<ImageId>) -> Result<(), DiskError> {
+        let record = LeaseRecord { version: VERSION, images: images.iter().cloned().collect() };
+        self.disk.leases.write_record(&lease_name(holder), &encode(&record))?;
+        self.write().leases.insert(holder.to_owned(), images);
+        Ok(())
     }
 
     /// Keeps an image while the answer lives. `None` if it is not here, or has lost its file.

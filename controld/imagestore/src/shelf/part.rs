@@ -14,11 +14,11 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, OFlag, PosixFadviseAdvice, fcntl, posix_fadvise};
 use nix::sys::stat::{Mode, fchmod, fstat};
 use nix::sys::statvfs::fstatvfs;
-use sha2::{Digest as _, Sha256};
 
 use super::disk::{Disk, DiskError, errno_of, unique};
 use super::partial::{PartialFile, PartialRecord};
-use crate::name::{Algorithm, Digest};
+use super::sum;
+use crate::name::Digest;
 
 /// Start of the names of part files.
 pub(crate) const PREFIX: &str = "part_";
@@ -229,20 +229,10 @@ impl Part {
     /// Takes what somebody else wrote to its file for its own: hashes it, and brings it to the disk.
     pub(crate) fn adopt(&mut self) -> io::Result<(u64, Digest)> {
         self.stop_direct()?;
-        self.offset = 0;
-        let mut hash = Sha256::new();
-        let mut block = vec![0; 1 << 20];
-        loop {
-            match self.file().read_at(&mut block, self.offset)? {
-                0 => break,
-                length => {
-                    hash.update(&block[..length]);
-                    self.offset += length as u64;
-                }
-            }
-        }
+        let (length, digest) = sum::sha256(self.file())?;
+        self.offset = length;
         self.complete()?;
-        Ok((self.offset, Digest::computed(Algorithm::Sha256, &hash.finalize())))
+        Ok((length, digest))
     }
 
     /// Cuts the padding off and brings everything to the disk.

@@ -3,19 +3,15 @@
 //! A broken image is moved to `quarantine/` with a record of what was found, and loses its names: the next pull brings
 //! it anew. Whoever has a lease on it keeps the lease, and is named in the answer: their disks stand on broken bytes.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use super::disk::errno_of;
 use super::record::{VERSION, encode};
+use super::sum;
 use super::{DiskError, Key, Shelf, Step, meta_name, now};
-use crate::name::{Algorithm, Digest, ImageId};
-
-/// Bytes that are read at a time.
-const PIECE: usize = 1 << 20;
+use crate::name::{Digest, ImageId};
 
 /// What became of an image's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,19 +114,12 @@ impl Shelf {
     /// The digest of what is there. `None` if nothing is.
     fn digest(&self, id: &ImageId) -> Result<Option<Digest>, DiskError> {
         let failed = |error: io::Error| self.disk.data.failed("read", id.hex(), errno_of(&error));
-        let mut file: File = match self.disk.open_data(id.hex()) {
+        let file = match self.disk.open_data(id.hex()) {
             Ok(file) => file,
             Err(DiskError::Os { cause: nix::errno::Errno::ENOENT, .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut sum = Sha256::new();
-        let mut piece = vec![0; PIECE];
-        loop {
-            match file.read(&mut piece).map_err(failed)? {
-                0 => return Ok(Some(Digest::computed(Algorithm::Sha256, &sum.finalize()))),
-                length => sum.update(&piece[..length]),
-            }
-        }
+        Ok(Some(sum::sha256(&file).map_err(failed)?.1))
     }
 
     fn set_aside(&self, id: &ImageId, found: &str, names: &[Key], holders: &[String]) -> Result<(), DiskError> {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::{Store, StoreError};
 use crate::name::ImageId;
-use crate::provider::{Caps, Covers, ImageHash, ImageMetadata, Platform, Provider, ProviderError};
-use crate::shelf::{Cover, Details, GcOptions, GcReport, Verified};
+use crate::provider::{Caps, ImageHash, ImageMetadata, Provider, ProviderError};
+use crate::pull::cover;
+use crate::shelf::{Details, GcOptions, GcReport, Verified};
 
 /// An image at a provider.
 #[derive(Debug, Clone)]
@@ -90,10 +91,9 @@ impl Store {
             "" => None,
             named => Some(self.handler_config(named)?.platform.clone()),
         };
-        let providers = self.providers_named(provider)?;
         let images = match query.parse::<ImageHash>() {
-            Ok(hash) => by_hash(&providers, &hash).await?,
-            Err(_no_hash) => by_prefix(&providers, query, platform.as_ref(), provider.is_some()).await?,
+            Ok(hash) => by_hash(&self.providers_named(provider)?, &hash).await?,
+            Err(_no_hash) => self.puller.registry().search(query, platform.as_ref(), provider).await?,
         };
         Ok(images.into_iter().map(|image| Found { cached: self.is_cached(&image), image }).collect())
     }
@@ -150,14 +150,10 @@ impl Store {
 
     /// Whether a digest that a provider gives leads to bytes that are here.
     fn is_cached(&self, image: &ImageMetadata) -> bool {
-        image.promises.iter().any(|promise| {
-            let covers = match promise.covers {
-                Covers::Hosted => Cover::Hosted,
-                Covers::Unpacked => Cover::Unpacked,
-                Covers::Content => Cover::Content,
-            };
-            self.shelf.has(&promise.hash.to_string(), covers, &image.provider)
-        })
+        image
+            .promises
+            .iter()
+            .any(|promise| self.shelf.has(&promise.hash.to_string(), cover(promise.covers), &image.provider))
     }
 }
 
@@ -165,20 +161,6 @@ async fn by_hash(providers: &[Arc<dyn Provider>], hash: &ImageHash) -> Result<Ve
     let mut found = Vec::new();
     for provider in providers {
         found.extend(provider.metadata(hash).await?);
-    }
-    Ok(found)
-}
-
-/// If one provider is named, it must be able to; otherwise those are asked that are.
-async fn by_prefix(
-    providers: &[Arc<dyn Provider>],
-    prefix: &str,
-    platform: Option<&Platform>,
-    named: bool,
-) -> Result<Vec<ImageMetadata>, ProviderError> {
-    let mut found = Vec::new();
-    for provider in providers.iter().filter(|provider| named || provider.caps().search) {
-        found.extend(provider.search(prefix, platform).await?.into_iter().filter(|image| !image.hidden));
     }
     Ok(found)
 }

@@ -47,7 +47,7 @@ impl Reference {
     /// # Errors
     /// When it is none.
     pub(super) fn of_url(url: &Url, asked: Option<&Asked>) -> Result<Self, ReferenceError> {
-        let wrong = |what| ReferenceError { text: crate::provider::redacted(url), what };
+        let wrong = |what| ReferenceError { text: crate::net::redacted(url), what };
         if url.query().is_some() || url.fragment().is_some() {
             return Err(wrong("a query or fragment"));
         }

@@ -181,7 +181,7 @@ impl Session {
     async fn log_in(&self, refused: &Small) -> Result<(), ProviderError> {
         let headers = refused.headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         let challenges: Vec<_> = headers.flat_map(challenge::parse).collect();
-        let denied = || FetchError::Status { url: crate::provider::redacted(&refused.url), status: 401 };
+        let denied = || refused.refusal();
         // A token of the caller's that was refused is not made better by another.
         let fixed = matches!(self.login, Some(Auth::Bearer(_)));
         // Where a redirect led is none of the registry, and nothing is sent there.

@@ -107,8 +107,9 @@ async fn a_scheme_has_the_first_provider_that_knows_it() {
     assert_eq!(choice.provider.id(), "a");
     let error = registry.resolve(&locator("oci://h/x"), &Want::default()).await.expect_err("nobody");
     assert_eq!(error.to_string(), "no provider for URLs of scheme `oci` is configured");
-    let names: Vec<_> = registry.search("o", None).await.expect("found").into_iter().map(|image| image.name).collect();
+    let names: Vec<_> =
+        registry.search("o", None, None).await.expect("found").into_iter().map(|image| image.name).collect();
     assert_eq!(names, ["one", "one"], "what is hidden is left out");
-    assert!(registry.search("two", None).await.expect("found").is_empty());
+    assert!(registry.search("two", None, None).await.expect("found").is_empty());
     assert!(matches!(registry.by_id("b"), Ok(provider) if provider.id() == "b"));
 }
