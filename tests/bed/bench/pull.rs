@@ -123,7 +123,8 @@ impl Bench<'_> {
         let to = layout.display();
         let skopeo: Baseline<'_> = &|| {
             let took = shell(&format!(
-                "skopeo --insecure-policy copy -q --src-tls-verify=false docker://{pushed} oci:{to}:latest"
+                "skopeo --insecure-policy copy -q --preserve-digests --dest-oci-accept-uncompressed-layers \
+                 --src-tls-verify=false docker://{pushed} oci:{to}:latest"
             ))?;
             fs::remove_dir_all(&layout)?;
             Ok(took)

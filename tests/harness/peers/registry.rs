@@ -151,7 +151,9 @@ impl Registry {
     }
 
     fn copy(&self, layout: &Layout, name: &str, all: bool) -> Result<String> {
-        let mut skopeo = command("skopeo", ["--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false"]);
+        // Without `--preserve-digests` it packs what is plain.
+        let words = ["--insecure-policy", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"];
+        let mut skopeo = command("skopeo", words);
         if all {
             skopeo.arg("--all");
         }
