@@ -4,6 +4,7 @@
 //! CRI socket -> ready. libvirt or tapmanager being down does not keep the daemon from starting: kubelet asks `Status` why
 //! the node is not ready, and the records are compared as soon as they answer. Going down leaves every machine as it is.
 
+mod memory;
 mod sweep;
 
 use std::future::Future;
@@ -46,6 +47,7 @@ pub fn main(config: Config) -> anyhow::Result<()> {
     // Fails only if another provider was installed before, and none was.
     let _ = rustls::crypto::ring::default_provider().install_default();
     init_log(&config.log)?;
+    memory::give_back_at_once();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let shutdown = signalled()?;

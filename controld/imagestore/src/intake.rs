@@ -2,7 +2,7 @@
 //! compared with every promise, with bounded memory.
 //!
 //! The receiver fills blocks of 1 MiB; threads hand them on, and they come back to be filled again. There are
-//! [`BLOCKS`] of them, so a slow disk holds the receiver back and memory never grows:
+//! [`BLOCKS`] of them in all, so a slow disk holds the receiver back and memory never grows:
 //!
 //! ```text
 //! push() --> [hash] --> [write] --+                    as it comes
@@ -45,7 +45,7 @@ pub use error::IntakeError;
 use stage::{GiveBack, Hashing, Inlet, Step, hash};
 use sums::{Hashers, Place, Shape, Sums};
 
-/// Blocks in flight on each way: 16 MiB. More would only leave the caches.
+/// Blocks in flight: 16 MiB, half of them on each way where there are two. More would only leave the caches.
 const BLOCKS: usize = 16;
 /// How long the disk may take for one block, or for all that it has not written when an image is at its end.
 const BLOCK_DEADLINE: Duration = Duration::from_secs(60);
@@ -87,10 +87,12 @@ impl Intake {
     pub(crate) fn start(part: Part, plan: Plan) -> Result<Self, IntakeError> {
         let Plan { compression, unpack, promises, limits, judge } = plan;
         let shape = Shape { compressed: compression.is_some(), archived: unpack.is_some() };
-        let (free_tx, free) = mpsc::channel(BLOCKS);
-        let (full, first) = mpsc::channel(BLOCKS + 1);
+        let opened_first = shape.compressed || shape.archived;
+        let blocks = if opened_first { BLOCKS / 2 } else { BLOCKS };
+        let (free_tx, free) = mpsc::channel(blocks);
+        let (full, first) = mpsc::channel(blocks + 1);
         let (outcome_tx, outcome) = oneshot::channel();
-        for _ in 1..BLOCKS {
+        for _ in 1..blocks {
             // The channel has room for all of them.
             let _ = free_tx.try_send(Block::new());
         }
@@ -98,9 +100,9 @@ impl Intake {
         let to_receiver: GiveBack = Box::new(move |block| drop(free_tx.try_send(block)));
         let mut inlet = Inlet::Receiver(first);
         let mut give_back = to_receiver;
-        if shape.compressed || shape.archived {
-            let (spare_tx, spare) = sync_channel(BLOCKS);
-            for _ in 0..BLOCKS {
+        if opened_first {
+            let (spare_tx, spare) = sync_channel(blocks);
+            for _ in 0..blocks {
                 let _ = spare_tx.try_send(Block::new());
             }
             let opening = Opening {
@@ -111,7 +113,7 @@ impl Intake {
                 limits,
                 spare,
             };
-            let (outlet, opened) = sync_channel(BLOCKS + 1);
+            let (outlet, opened) = sync_channel(blocks + 1);
             let given = std::mem::replace(&mut give_back, Box::new(move |block| drop(spare_tx.try_send(block))));
             let from = std::mem::replace(&mut inlet, Inlet::Thread(opened));
             spawn("image-open", move || content::open(opening, from, given, &outlet))?;
@@ -123,7 +125,7 @@ impl Intake {
         let mut stages: Vec<_> = stages.collect();
         stages.sort_unstable();
         for (_, alg) in stages {
-            let (outlet, hashed) = sync_channel(BLOCKS + 1);
+            let (outlet, hashed) = sync_channel(blocks + 1);
             let hashing = Hashing {
                 hashers: Hashers::new([alg]),
                 judge: judge.take(),
