@@ -27,12 +27,22 @@ enum Command {
     CheckConfig,
     /// Print the CustomResourceDefinition of VirtletImageMapping as YAML, for `kubectl apply -f -`
     Crd,
+    /// Decompress standard input to standard output, confined to just that; what `run` starts to open an image
+    #[command(hide = true)]
+    Decompress {
+        /// `gzip`, `xz`, `zstd` or `bzip2`
+        kind: String,
+    },
     /// Print the records of the database as JSON; the daemon must not be running
     DumpState,
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // First of all: it reads no configuration, and what it reads is not trusted.
+    if let Command::Decompress { kind } = &cli.command {
+        return imagestore::run_decoder(kind);
+    }
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -49,7 +59,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let config = Config::load(cli.config.as_deref())?;
     match cli.command {
         Command::Run => daemon::main(config)?,
-        Command::CheckConfig => {}
+        Command::CheckConfig | Command::Decompress { .. } => {}
         Command::Crd => {
             #[expect(clippy::print_stdout, reason = "this is the command's output")]
             {

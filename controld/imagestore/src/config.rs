@@ -39,6 +39,9 @@ pub struct Config {
     pub convert: BTreeSet<ForeignFormat>,
     /// What does that; default `/usr/bin/qemu-img`.
     pub qemu_img: PathBuf,
+    /// Program that decompresses in a process of its own: it is run as `PROGRAM decompress KIND`, and has
+    /// [`run_decoder`](crate::run_decoder) behind that. Default none: it is done in this process.
+    pub decoder: Option<PathBuf>,
     /// Limits.
     pub limits: Limits,
     /// How servers are spoken to.
@@ -151,6 +154,7 @@ impl Config {
             layered: false,
             convert: BTreeSet::new(),
             qemu_img: "/usr/bin/qemu-img".into(),
+            decoder: None,
             limits: Limits::default(),
             net: NetConfig::default(),
             local_roots: Vec::new(),

@@ -1,20 +1,25 @@
 //! Decompresses a stream: gzip, xz, Zstandard and bzip2, found by their first bytes and never by a name or a header.
 //!
-//! Used by the intake, in a thread of its own. The whole input must be one or more sound streams of one kind: cut off
+//! Used by the intake, in a thread of its own or, as the daemon has it, in a process of its own ([`Decompressor`]). The whole input must be one or more sound streams of one kind: cut off
 //! input is an error, and so is anything behind the last stream. Checksums inside the streams are verified. Memory is
 //! bounded whatever the input asks for ([`XZ_MEMORY`], [`ZSTD_WINDOW_LOG`]); bounds on the output are the caller's. What
 //! comes out is not looked at: a stream in a stream comes out compressed, and the inspector refuses it.
 
 use std::io::{self, BufRead, Read};
+use std::process::ExitStatus;
 
 use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
 
+mod apart;
+mod child;
 mod exercise;
 #[cfg(test)]
 pub(crate) mod tests;
 mod xz;
 
+pub(crate) use apart::{Decompressed, Decompressor, Leash};
+pub use child::{confine, run_apart};
 pub use exercise::exercise;
 
 /// Most memory for one xz stream, whatever its dictionary: `xz -9` needs half of it.
@@ -74,13 +79,27 @@ pub enum DecodeError {
         #[source]
         cause: io::Error,
     },
+    /// Its process is gone.
+    #[error("the process that decompressed a {by} stream died ({})", shown(*.status))]
+    Died {
+        /// What it is compressed by.
+        by: Compression,
+        /// How, if it is known.
+        status: Option<ExitStatus>,
+    },
+}
+
+fn shown(status: Option<ExitStatus>) -> String {
+    status.map_or_else(|| "killed".into(), |status| status.to_string())
 }
 
 impl Compression {
+    const ALL: [Self; 4] = [Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2];
+
     /// What a stream that begins with these bytes is compressed by.
     #[must_use]
     pub fn of(head: &[u8]) -> Option<Self> {
-        [Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2].into_iter().find(|by| by.marks(head))
+        Self::ALL.into_iter().find(|by| by.marks(head))
     }
 
     fn marks(self, head: &[u8]) -> bool {
@@ -135,6 +154,16 @@ impl<R: BufRead> Decoder<R> {
             Compression::Bzip2 => Input::Bzip2(MultiBzDecoder::new(input)),
         };
         Ok(Self { by, input, ended: false })
+    }
+
+    pub(crate) fn into_inner(self) -> R {
+        let input = match self.input {
+            Input::Gzip(decoder) => decoder.into_inner(),
+            Input::Xz(decoder) => decoder.into_inner(),
+            Input::Zstd(decoder) => decoder.finish(),
+            Input::Bzip2(decoder) => decoder.into_inner(),
+        };
+        input.input
     }
 
     fn watched(&mut self) -> &mut Watched<R> {

@@ -15,7 +15,7 @@
 //! The first block is the beginning that the inspector judges ([`HEAD`]), so junk ends the pass there. What fails in a
 //! thread goes down the line as a step, and comes out of [`Intake::finish`] or whatever is called before it.
 //!
-//! Dropping an [`Intake`] before [`Intake::finish`] ends the threads. The last of them keeps the part if it is one that
+//! Dropping an [`Intake`] before [`Intake::finish`] ends the threads, and the process that decompresses. The last of them keeps the part if it is one that
 //! can be gone on with, and removes it otherwise. What fails for any other reason is never kept.
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::decode::Compression;
+use crate::decode::{Compression, Decompressor, Leash};
 use crate::inspect::{HEAD, Refusal};
 use crate::name::Algorithm;
 use crate::provider::{HashAlg, Promise, Unpack};
@@ -67,6 +67,7 @@ pub(crate) type Judge = Box<dyn FnOnce(&[u8], bool) -> Result<(), Refusal> + Sen
 /// What to make of the bytes.
 pub(crate) struct Plan {
     pub(crate) compression: Option<Compression>,
+    pub(crate) decompressor: Decompressor,
     pub(crate) unpack: Option<Arc<dyn Unpack>>,
     pub(crate) promises: Vec<Promise>,
     pub(crate) limits: OutputLimits,
@@ -80,12 +81,21 @@ pub(crate) struct Intake {
     full: mpsc::Sender<Step>,
     outcome: oneshot::Receiver<Result<Received, IntakeError>>,
     block_deadline: Duration,
+    /// On which the process is that decompresses, if there is one.
+    leash: Leash,
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        self.leash.cut();
+    }
 }
 
 impl Intake {
     /// Starts the threads. Bytes that `part` has already are those before the first that is pushed.
     pub(crate) fn start(part: Part, plan: Plan) -> Result<Self, IntakeError> {
-        let Plan { compression, unpack, promises, limits, judge } = plan;
+        let Plan { compression, decompressor, unpack, promises, limits, judge } = plan;
+        let leash = Leash::default();
         let shape = Shape { compressed: compression.is_some(), archived: unpack.is_some() };
         let opened_first = shape.compressed || shape.archived;
         let blocks = if opened_first { BLOCKS / 2 } else { BLOCKS };
@@ -107,6 +117,8 @@ impl Intake {
             }
             let opening = Opening {
                 compression,
+                decompressor,
+                leash: leash.clone(),
                 unpack,
                 hosted: Hashers::new(shape.needed(&promises, Place::Hosted)),
                 archive: Hashers::new(shape.needed(&promises, Place::Archive)),
@@ -140,7 +152,7 @@ impl Intake {
         })?;
         // Much may come out of one block.
         let block_deadline = if shape.compressed { FLUSH_DEADLINE } else { BLOCK_DEADLINE };
-        Ok(Self { free, full, outcome, block_deadline })
+        Ok(Self { free, full, outcome, block_deadline, leash })
     }
 
     /// An empty block, waiting while the disk is behind.

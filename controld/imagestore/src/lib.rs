@@ -39,9 +39,11 @@ pub use config::{Config, HandlerConfig, Layers, Limits, Offline};
 #[doc(hidden)]
 pub use convert::exercise as exercise_conversion;
 pub use convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
-pub use decode::DecodeError;
+#[doc(hidden)]
+pub use decode::confine as confine_decoder;
 #[doc(hidden)]
 pub use decode::exercise as exercise_decoder;
+pub use decode::{DecodeError, run_apart as run_decoder};
 pub use error::ErrorKind;
 #[doc(hidden)]
 pub use inspect::exercise as exercise_inspection;

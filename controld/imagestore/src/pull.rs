@@ -19,7 +19,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 
 use crate::config::{Layers, Limits};
-use crate::convert::ForeignFormat;
+use crate::convert::{Converter, ForeignFormat};
+use crate::decode::Decompressor;
 use crate::inspect::{self, DiskFormat, Expected, Policy};
 use crate::name::{Digest, ImageId, Version};
 use crate::net::Validators;
@@ -39,7 +40,6 @@ mod origin;
 mod progress;
 mod source;
 
-pub(crate) use converted::Conversion;
 use download::Arrived;
 pub(crate) use error::only_digest;
 pub use error::{DownloadError, PullError};
@@ -90,6 +90,15 @@ impl Order {
     }
 }
 
+/// What works on hostile bytes in processes of their own.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    pub(crate) decompressor: Decompressor,
+    /// Formats that are converted.
+    pub(crate) convert: BTreeSet<ForeignFormat>,
+    pub(crate) converter: Converter,
+}
+
 /// Puts image files on the shelf and names to them.
 #[derive(Debug)]
 pub(crate) struct Puller {
@@ -98,7 +107,7 @@ pub(crate) struct Puller {
     registry: Registry,
     policy: Policy,
     limits: Limits,
-    conversion: Conversion,
+    programs: Programs,
     slots: Semaphore,
     hosts: Arc<Hosts>,
     flights: Arc<Flights<String, Result<Landed, Arc<DownloadError>>>>,
@@ -118,7 +127,7 @@ impl Puller {
         registry: Registry,
         policy: Policy,
         limits: Limits,
-        conversion: Conversion,
+        programs: Programs,
     ) -> Self {
         let slots = Semaphore::new(limits.downloads.clamp(1, Semaphore::MAX_PERMITS));
         Self {
@@ -127,7 +136,7 @@ impl Puller {
             registry,
             policy,
             limits,
-            conversion,
+            programs,
             slots,
             hosts: Arc::default(),
             flights: Arc::default(),

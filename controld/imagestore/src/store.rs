@@ -15,11 +15,12 @@ use tokio::sync::watch;
 
 use crate::config::{Config, HandlerConfig, Layers, Offline};
 use crate::convert::{ConvertLimits, Converter};
+use crate::decode::Decompressor;
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
 use crate::provider::{Means, Registry, Want};
-use crate::pull::{Conversion, Flights, Order, Progress, PullError, Puller, Ticket, only_digest};
+use crate::pull::{Flights, Order, Programs, Progress, PullError, Puller, Ticket, only_digest};
 use crate::shelf::{
     self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
 };
@@ -92,17 +93,19 @@ impl Store {
         let keep =
             Keep { partial_ttl: limits.partial_ttl, partial_quota: limits.partial_quota, reserve: limits.reserve };
         let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, handlers.known(config.pinned), keep, after)?);
+        let decompressor = Decompressor::new(config.decoder);
         let means = Means {
             client: Arc::new(Client::new(config.net)),
             local_roots: config.local_roots,
             memory: Some(config.root.join("providers")),
+            decompressor: decompressor.clone(),
         };
         let registry = Registry::of(&config.providers, config.fall_through, &means)?;
         let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
         let convert_limits = ConvertLimits { virtual_size: limits.virtual_size, ..ConvertLimits::default() };
-        let conversion =
-            Conversion { formats: config.convert, converter: Converter::new(config.qemu_img, convert_limits) };
-        let puller = Puller::new(shelf.clone(), translator, registry, policy, limits, conversion);
+        let converter = Converter::new(config.qemu_img, convert_limits);
+        let programs = Programs { decompressor, convert: config.convert, converter };
+        let puller = Puller::new(shelf.clone(), translator, registry, policy, limits, programs);
         let handlers = Arc::new(handlers);
         let layers = if config.layered { Layers::Pull } else { Layers::Refuse };
         let (puller, offline) = (Arc::new(puller), config.offline);

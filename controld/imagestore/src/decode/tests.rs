@@ -11,7 +11,7 @@ use super::*;
 /// So many bytes tell the compression.
 const MARK: usize = 6;
 
-const ALL: [Compression; 4] = [Compression::Gzip, Compression::Xz, Compression::Zstd, Compression::Bzip2];
+const ALL: [Compression; 4] = Compression::ALL;
 
 pub(crate) fn compress(by: Compression, bytes: &[u8]) -> Vec<u8> {
     let out = Vec::new();

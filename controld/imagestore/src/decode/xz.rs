@@ -25,6 +25,10 @@ impl<R: BufRead> Decoder<R> {
         Self { input, stream: None }
     }
 
+    pub(super) fn into_inner(self) -> R {
+        self.input
+    }
+
     pub(super) fn get_mut(&mut self) -> &mut R {
         &mut self.input
     }

@@ -1,6 +1,7 @@
 //! The thread that opens what is around an image: decompresses, and takes the disk out of an archive.
 //!
-//! Compressed bytes are read where they lie in the receiver's blocks; what comes out goes into blocks of its own.
+//! Compressed bytes are read where they lie in the receiver's blocks, by a process of its own if the store has one for
+//! that; what comes out goes into blocks of its own.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -8,13 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use super::{Block, GiveBack, Hashers, Inlet, Intake, IntakeError, OutputLimits, Place, Step, Sums};
-use crate::decode::{Compression, DecodeError, Decoder};
+use crate::decode::{Compression, DecodeError, Decompressed, Decompressor, Leash};
 use crate::provider::Unpack;
 use crate::shelf::{GRAIN, is_zero};
 
 /// What is to be opened, and what to watch for.
 pub(super) struct Opening {
     pub(super) compression: Option<Compression>,
+    pub(super) decompressor: Decompressor,
+    /// On which its process is.
+    pub(super) leash: Leash,
     pub(super) unpack: Option<Arc<dyn Unpack>>,
     pub(super) hosted: Hashers,
     pub(super) archive: Hashers,
@@ -32,33 +36,62 @@ enum Stop {
 
 /// Body of the thread.
 pub(super) fn open(opening: Opening, from: Inlet, give_back: GiveBack, out: &SyncSender<Step>) {
-    let Opening { compression, unpack, hosted, archive, limits, spare } = opening;
+    let Opening { compression, decompressor, leash, unpack, hosted, archive, limits, spare } = opening;
     let came = Arc::new(AtomicU64::new(0));
-    let mut hosted = Hosted { from, give_back, block: None, at: 0, hashers: hosted, came: came.clone(), end: None };
+    let hosted = Hosted { from, give_back, block: None, at: 0, hashers: hosted, came: came.clone(), end: None };
     let mut sink = Sink { spare, out, first: true };
-    let archive_sums = opened(compression, &mut hosted).and_then(|input| {
-        let input = Limited { input, limits, came, bytes: 0, filled: 0 };
-        take_out(unpack, Tap { input, hashers: archive, failed: None }, &mut sink)
+    let opened = opened(compression, &decompressor, hosted, &leash).and_then(|mut archived| {
+        let input = Limited { input: &mut archived, limits, came, bytes: 0, filled: 0 };
+        let archive = take_out(unpack, Tap { input, hashers: archive, failed: None }, &mut sink)?;
+        Ok((archive, archived.into_input()))
     });
-    let last = match (archive_sums, hosted.end) {
-        (Ok(archive), Some(mut sums)) => {
-            hosted.hashers.finish(Place::Hosted, &mut sums);
+    let last = match opened {
+        Ok((archive, Some(Hosted { hashers, end: Some(mut sums), .. }))) => {
+            hashers.finish(Place::Hosted, &mut sums);
             archive.finish(Place::Archive, &mut sums);
             Step::End(sums)
         }
         // Every decoder reads to the end.
-        (Ok(_), None) => Step::Failed(IntakeError::Lost),
-        (Err(Stop::Failed(error)), _) => Step::Failed(error),
-        (Err(Stop::Abandoned), _) => return,
+        Ok(_) => Step::Failed(IntakeError::Lost),
+        Err(Stop::Failed(error)) => Step::Failed(error),
+        Err(Stop::Abandoned) => return,
     };
     let _ = out.send(last);
 }
 
-fn opened<'a>(by: Option<Compression>, hosted: &'a mut Hosted) -> Result<Box<dyn Read + Send + 'a>, Stop> {
-    match by {
-        Some(by) => Ok(Box::new(Decoder::new(by, hosted).map_err(|error| Stop::Failed(error.into()))?)),
-        None => Ok(Box::new(hosted)),
+/// What is in the compression, if there is any.
+enum Archived {
+    Plain(Hosted),
+    Compressed(Decompressed<Hosted>),
+}
+
+impl Archived {
+    fn into_input(self) -> Option<Hosted> {
+        match self {
+            Self::Plain(hosted) => Some(hosted),
+            Self::Compressed(decompressed) => decompressed.into_input(),
+        }
     }
+}
+
+impl Read for Archived {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(hosted) => hosted.read(room),
+            Self::Compressed(decompressed) => decompressed.read(room),
+        }
+    }
+}
+
+fn opened(
+    by: Option<Compression>,
+    decompressor: &Decompressor,
+    hosted: Hosted,
+    leash: &Leash,
+) -> Result<Archived, Stop> {
+    let Some(by) = by else { return Ok(Archived::Plain(hosted)) };
+    let decompressed = decompressor.open(by, hosted, leash).map_err(|error| Stop::Failed(error.into()))?;
+    Ok(Archived::Compressed(decompressed))
 }
 
 /// Brings the disk to the sink, and the archive around it to its end.

@@ -28,7 +28,14 @@ fn noise(length: usize) -> Vec<u8> {
 }
 
 fn plan(compression: Option<Compression>) -> Plan {
-    Plan { compression, unpack: None, promises: Vec::new(), limits: LIMITS, judge: Box::new(|_, _| Ok(())) }
+    Plan {
+        compression,
+        decompressor: Decompressor::default(),
+        unpack: None,
+        promises: Vec::new(),
+        limits: LIMITS,
+        judge: Box::new(|_, _| Ok(())),
+    }
 }
 
 /// Blocks as the receiver fills them.

@@ -19,6 +19,7 @@ use super::{
     Glance, GlanceConfig, Http, Lago, LagoConfig, LocalFiles, Oci, OciConfig, Provider, ProviderError, Registry,
     Simplestreams, SimplestreamsConfig, VirtBuilder, VirtBuilderConfig,
 };
+use crate::decode::Decompressor;
 use crate::name::printable;
 use crate::net::{CertificateSpec, Client, Transport, TransportError, TransportSpec};
 
@@ -157,6 +158,8 @@ pub struct Means {
     /// Directory in which they may remember what they saw, in files of their ids. None for those that last no longer
     /// than a process.
     pub memory: Option<PathBuf>,
+    /// What opens small compressed parts of images that are looked through.
+    pub(crate) decompressor: Decompressor,
 }
 
 impl Registry {
@@ -192,7 +195,10 @@ impl ProviderConfig {
             transport.map_err(|cause| ProviderError::Config { provider: id.to_owned(), cause: cause.into() })?;
         let memory = means.memory.as_ref().map(|dir| dir.join(format!("{id}.json")));
         Ok(match &self.kind {
-            Kind::Oci(config) => Arc::new(Oci::new(id, config.clone(), client, transport)),
+            Kind::Oci(config) => {
+                let oci = Oci::new(id, config.clone(), client, transport);
+                Arc::new(oci.with_decompressor(means.decompressor.clone()))
+            }
             Kind::VirtBuilder(config) => Arc::new(VirtBuilder::new(id, config.clone(), client, transport, memory)?),
             Kind::Simplestreams(config) => Arc::new(Simplestreams::new(id, config, client, transport, memory)?),
             Kind::Glance(config) => Arc::new(Glance::new(id, config, client, transport)?),
@@ -259,7 +265,8 @@ mod tests {
         let client = Arc::new(Client::new(crate::net::NetConfig::default()));
         let dir = tempfile::tempdir().expect("a directory");
         let memory = Some(dir.path().join("providers"));
-        let means = Means { client, local_roots: vec!["/images".into()], memory };
+        let means =
+            Means { client, local_roots: vec!["/images".into()], memory, decompressor: Decompressor::default() };
         Registry::of(&configs, false, &means).map_err(|error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             format!("{error}: {cause}")

@@ -27,6 +27,7 @@ use super::{
     Caps, Covers, ImageHash, ImageMetadata, Locator, Platform, Promise, Provider, ProviderError, Registered,
     RemoteImage, Source, Want, timestamp,
 };
+use crate::decode::Decompressor;
 use crate::name::printable;
 use crate::net::{Ask, Auth, Client, Opened, Small, Transport};
 
@@ -96,6 +97,7 @@ pub struct Oci {
     client: Arc<Client>,
     transport: Arc<Transport>,
     config: OciConfig,
+    decompressor: Decompressor,
     tokens: Arc<Tokens>,
     sessions: Mutex<BTreeMap<String, Arc<Session>>>,
     known: Mutex<BTreeMap<String, Known>>,
@@ -125,10 +127,17 @@ impl Oci {
             client,
             transport,
             config,
+            decompressor: Decompressor::default(),
             tokens: Arc::default(),
             sessions: Mutex::default(),
             known: Mutex::default(),
         }
+    }
+
+    /// The same, with what opens layers that are looked through.
+    pub(crate) fn with_decompressor(mut self, decompressor: Decompressor) -> Self {
+        self.decompressor = decompressor;
+        self
     }
 
     fn session(

@@ -3,27 +3,19 @@
 //! Only what the operator allows is converted, and only if a rule declares the format: nothing is guessed. The bytes
 //! that came go when the converted ones are there; the promises were about the former, the image's id is of the latter.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::convert::{Converter, ForeignFormat};
+use crate::convert::ForeignFormat;
 use crate::shelf::{Part, Received, reserve};
 
 use super::error::DownloadError;
 use super::{Puller, off_reactor};
 
-/// What is converted, and by what.
-#[derive(Debug)]
-pub(crate) struct Conversion {
-    pub(crate) formats: BTreeSet<ForeignFormat>,
-    pub(crate) converter: Converter,
-}
-
 impl Puller {
     /// The format of that name, if images of it are to be converted; none if it is not a foreign one.
     pub(super) fn foreign(&self, declared: &str, by_digest: bool) -> Result<Option<ForeignFormat>, DownloadError> {
         let Some(format) = ForeignFormat::named(declared) else { return Ok(None) };
-        if !self.conversion.formats.contains(&format) {
+        if !self.programs.convert.contains(&format) {
             return Err(DownloadError::NotConverted { format });
         }
         if by_digest {
@@ -47,7 +39,7 @@ impl Puller {
         let path = part.path().display().to_string();
         let failed = |cause| DownloadError::Converted { path: path.clone(), cause };
         let output = part.lend().map_err(failed)?;
-        self.conversion.converter.convert(format, received.part.file(), output).await?;
+        self.programs.converter.convert(format, received.part.file(), output).await?;
         let adopted =
             off_reactor(move || part.adopt().map(|(length, sha256)| Received { part, length, sha256, sha512: None }));
         adopted.await?.map_err(failed)

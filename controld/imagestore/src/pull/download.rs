@@ -90,6 +90,7 @@ impl Puller {
                 let (expected, foreign) = (job.expected, job.foreign);
                 let plan = Plan {
                     compression,
+                    decompressor: this.programs.decompressor.clone(),
                     unpack: job.remote.unpack.clone(),
                     promises: job.promises.clone(),
                     limits: this.output_limits(&job),

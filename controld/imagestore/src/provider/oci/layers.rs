@@ -5,19 +5,25 @@
 //! known beforehand ([`DiskLayer`]).
 
 use std::collections::BTreeSet;
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::io::{self, Read as _};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use tokio::time::timeout;
 
 use super::layer::{DiskLayer, Scan};
 use super::manifest::Manifest;
 use super::session::Session;
 use super::{Oci, ProviderError};
-use crate::decode::{Compression, Decoder};
+use crate::decode::{Compression, Decompressor, Leash};
 use crate::name::printable;
 
 /// Largest layer that is looked through, as it is hosted.
 const SMALL: u64 = 16 * 1024 * 1024;
 /// Most bytes of such a layer without compression.
 const SMALL_PLAIN: u64 = 1024 * 1024 * 1024;
+/// How long looking through one may take.
+const SCAN_DEADLINE: Duration = Duration::from_secs(300);
 /// The manifest's annotation that names the one file that counts.
 const PATH: &str = "virtlet.cloud/disk";
 
@@ -83,9 +89,14 @@ impl Oci {
                 continue;
             }
             let bytes = self.blob(session, shown, layer, usize::try_from(SMALL).unwrap_or(usize::MAX)).await?;
-            let scan = tokio::task::spawn_blocking(move || scan(&bytes))
-                .await
-                .unwrap_or_else(|panic| Err(io::Error::other(panic)));
+            let (leash, decompressor) = (Leash::default(), self.decompressor.clone());
+            let held = leash.clone();
+            let scanning = tokio::task::spawn_blocking(move || scan(bytes, &decompressor, &held));
+            let scan = timeout(SCAN_DEADLINE, scanning).await;
+            // Nobody waits for its process any more.
+            leash.cut();
+            let scan = scan.unwrap_or_else(|_| Ok(Err(io::ErrorKind::TimedOut.into())));
+            let scan = scan.unwrap_or_else(|panic| Err(io::Error::other(panic)));
             let of_layer = |cause| unusable(LayersError::Layer { digest: printable(&layer.digest), cause });
             scans.push(scan.map_err(of_layer)?);
         }
@@ -130,17 +141,15 @@ fn place(
 }
 
 /// Looks through a layer as it is hosted.
-fn scan(bytes: &[u8]) -> io::Result<Scan> {
-    let mut input = BufReader::new(bytes);
-    let by = Compression::of(input.fill_buf()?);
-    match by {
+fn scan(bytes: Bytes, decompressor: &Decompressor, leash: &Leash) -> io::Result<Scan> {
+    match Compression::of(&bytes) {
         Some(by) => {
-            let plain = Decoder::new(by, input).map_err(io::Error::other)?;
+            let plain = decompressor.open(by, bytes.reader(), leash).map_err(io::Error::other)?;
             let mut plain = plain.take(SMALL_PLAIN);
             let scan = Scan::of(&mut plain)?;
             if plain.limit() == 0 { Err(io::Error::other("too large without compression")) } else { Ok(scan) }
         }
-        None => Scan::of(input),
+        None => Scan::of(&bytes[..]),
     }
 }
 
