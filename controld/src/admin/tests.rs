@@ -27,7 +27,8 @@ pub(crate) fn calls(root: &Path) -> AdminCalls {
             ..imagestore::HandlerConfig::default()
         },
     );
-    AdminCalls { store: Store::open(config).expect("opened") }
+    let mappings = config.mappings.clone();
+    AdminCalls { images: Images::of(imagestore::Store::open(config).expect("opened"), mappings) }
 }
 
 async fn pull(calls: &AdminCalls, name: &str, handler: &str) -> Result<PullResult, Status> {

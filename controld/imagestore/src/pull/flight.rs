@@ -101,10 +101,13 @@ impl<K: Ord, T: Clone> Flight<K, T> {
                 }
             }
         };
-        tokio::select! {
+        let outcome = tokio::select! {
             outcome = self.outcome() => outcome,
             () = tell => None,
-        }
+        };
+        // The end may be heard before what was told last.
+        told.send_replace(*self.progress.borrow());
+        outcome
     }
 }
 
