@@ -9,7 +9,6 @@ mod facts;
 mod server;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -30,14 +29,14 @@ struct Sources {
     records: Store,
 }
 
-/// Serves the metrics at `address` until the answer is dropped.
+/// Serves the metrics at `address` until what this returns is dropped.
 ///
 /// # Errors
 /// When the address cannot be had.
 pub async fn start(address: SocketAddr, parts: &Parts) -> Result<Server, BindError> {
     let sources = Sources { images: parts.images.clone(), records: parts.store.clone() };
     let registry = registry(sources);
-    let server = Server::bind(address, Limits::default(), Arc::new(move || text(&registry))).await?;
+    let server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;
     tracing::info!(address = %server.address(), "metrics served");
     Ok(server)
 }

@@ -7,8 +7,12 @@ use tonic::Code;
 
 use super::*;
 
-/// A store below `root`, where an image lies for pulling; a handler `arm` beside the default one.
 pub(crate) fn calls(root: &Path) -> AdminCalls {
+    AdminCalls { images: images(root) }
+}
+
+/// A store below `root`, where an image lies for pulling; a handler `arm` beside the default one.
+pub(crate) fn images(root: &Path) -> Images {
     let images = root.join("node");
     std::fs::create_dir_all(&images).expect("made");
     std::fs::create_dir_all(root.join("rules")).expect("made");
@@ -28,7 +32,7 @@ pub(crate) fn calls(root: &Path) -> AdminCalls {
         },
     );
     let mappings = config.mappings.clone();
-    AdminCalls { images: Images::of(imagestore::Store::open(config).expect("opened"), mappings) }
+    Images::of(imagestore::Store::open(config).expect("opened"), mappings)
 }
 
 async fn pull(calls: &AdminCalls, name: &str, handler: &str) -> Result<PullResult, Status> {

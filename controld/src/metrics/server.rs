@@ -35,8 +35,8 @@ const MAX_HEADERS: usize = 64;
 /// After a failure to accept, such as too many open files, this long passes before the next try.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Writes the text of a scrape. May take its time, but not wait.
-pub(super) type Render = Arc<dyn Fn() -> Result<String, fmt::Error> + Send + Sync>;
+/// Writes the text of a scrape, off the reactor.
+pub(super) type Render = Box<dyn Fn() -> Result<String, fmt::Error> + Send + Sync>;
 
 /// Bounds of the server.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +51,14 @@ impl Default for Limits {
     fn default() -> Self {
         Self { connections: 16, deadline: Duration::from_secs(5) }
     }
+}
+
+struct Inner {
+    limits: Limits,
+    render: Render,
+    /// One text is written at a time: clients that ask and leave are not to fill the threads that the daemon works with.
+    turn: Arc<Semaphore>,
+    stop: CancellationToken,
 }
 
 /// Why the server does not listen.
@@ -75,7 +83,8 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let stop = CancellationToken::new();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, limits, render, stop.clone())));
+        let inner = Inner { limits, render, turn: Arc::new(Semaphore::new(1)), stop: stop.clone() };
+        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, Arc::new(inner))));
         Ok(Self { address, _stop: stop.drop_guard() })
     }
 
@@ -86,15 +95,15 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, limits: Limits, render: Render, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+async fn accept(listener: TcpListener, inner: Arc<Inner>) {
+    let places = Arc::new(Semaphore::new(inner.limits.connections));
     loop {
         // Never closed.
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let serving = timeout(limits.deadline, serve(stream, render.clone()));
-                tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+                let serving = timeout(inner.limits.deadline, serve(stream, inner.clone()));
+                tokio::spawn(inner.stop.clone().run_until_cancelled_owned(async move {
                     if serving.await.is_err() {
                         tracing::debug!("client of the metrics took too long");
                     }
@@ -109,10 +118,10 @@ async fn accept(listener: TcpListener, limits: Limits, render: Render, stop: Can
     }
 }
 
-async fn serve(stream: TcpStream, render: Render) {
+async fn serve(stream: TcpStream, inner: Arc<Inner>) {
     let service = service_fn(move |request| {
-        let render = render.clone();
-        async move { Ok::<_, Infallible>(answer(&request, render).await) }
+        let inner = inner.clone();
+        async move { Ok::<_, Infallible>(answer(&request, inner).await) }
     });
     let served = hyper::server::conn::http1::Builder::new()
         .keep_alive(false)
@@ -125,7 +134,7 @@ async fn serve(stream: TcpStream, render: Render) {
     }
 }
 
-async fn answer(request: &Request<Incoming>, render: Render) -> Response<Full<Bytes>> {
+async fn answer(request: &Request<Incoming>, inner: Arc<Inner>) -> Response<Full<Bytes>> {
     if request.uri().path() != PATH {
         return said(StatusCode::NOT_FOUND, "metrics are at /metrics\n");
     }
@@ -134,8 +143,14 @@ async fn answer(request: &Request<Incoming>, render: Render) -> Response<Full<By
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
         return refused;
     }
-    // Locks are taken for it, and with many images it is long.
-    match tokio::task::spawn_blocking(move || render()).await {
+    // Never closed.
+    let turn = inner.turn.clone().acquire_owned().await;
+    let written = tokio::task::spawn_blocking(move || {
+        // Kept to the end, also if the client is gone by then.
+        let _turn = turn;
+        (inner.render)()
+    });
+    match written.await {
         Ok(Ok(text)) => {
             let mut page = Response::new(Full::from(text));
             page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPENMETRICS));
