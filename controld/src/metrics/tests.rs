@@ -69,6 +69,16 @@ fn the_text_of_a_scrape() {
     "##);
 }
 
+#[test]
+fn the_document_has_every_metric() {
+    let document = include_str!("../../../docs/configuration.md");
+    let text = text(&registry(facts())).expect("written");
+    for sample in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = sample.split(['{', ' ']).next().unwrap_or_default();
+        assert!(document.contains(&format!("| `{name}` |")), "`{name}` is not in the document");
+    }
+}
+
 /// As OpenMetrics wants it: each sample below the type of its own metric, every metric with its help, no series twice,
 /// units and counters by their suffixes, an end.
 #[test]

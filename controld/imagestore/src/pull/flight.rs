@@ -15,6 +15,9 @@ use tokio::task::AbortHandle;
 
 use super::Progress;
 
+#[cfg(test)]
+mod tests;
+
 /// All flights of a kind.
 #[derive(Debug)]
 pub(crate) struct Flights<K: Ord, T>(Mutex<BTreeMap<K, Weak<Flight<K, T>>>>);
