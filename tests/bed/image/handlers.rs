@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use tests::case::{Bed, Case};
-use tests::command::{TOOL_DEADLINE, command, finish};
+use tests::command::sh;
 use tests::image_node::{ImageNode, STORE};
 use tests::image_server::{Fault, ImageServer};
 use tests::peers::disk::Disk;
@@ -145,10 +145,9 @@ fn metrics(bed: &Bed) -> Result<()> {
 }
 
 fn scrape() -> Result<String> {
-    let url = format!("http://{METRICS}/metrics");
-    let ended = finish(&mut command("curl", ["-sS", "--fail-with-body", &url]), TOOL_DEADLINE)?;
-    ensure!(ended.code == Some(0) && ended.stdout.ends_with("# EOF\n"), "{}{}", ended.stdout, ended.stderr);
-    Ok(ended.stdout)
+    let page = sh(&format!("curl -sS --fail-with-body http://{METRICS}/metrics"))?;
+    ensure!(page.ends_with("# EOF\n"), "{page}");
+    Ok(page)
 }
 
 /// The figure of a series.
