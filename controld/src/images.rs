@@ -1,4 +1,4 @@
-//! The image store as this crate's services want it: their errors, and configuration turned into the store's.
+//! The image store as this crate's services want it: their errors, configuration turned into the store's, pulls counted.
 
 mod pulls;
 
