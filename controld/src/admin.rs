@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use imagestore::{Store, StoreError};
+use imagestore::StoreError;
 use proto::images::image_admin_server::ImageAdmin;
 use proto::images::*;
 use tokio::sync::mpsc;
@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 use crate::container::actor::Parts;
 use crate::cri::status;
 use crate::error::{Chain, Error, Kind};
-use crate::images::{pull_failed, store_failed};
+use crate::images::{Images, store_failed};
 
 mod convert;
 #[cfg(test)]
@@ -35,18 +35,22 @@ type Messages<T> = ReceiverStream<Result<T, Status>>;
 /// The service behind the calls.
 #[derive(Debug, Clone)]
 pub struct AdminCalls {
-    store: Store,
+    images: Images,
 }
 
 impl AdminCalls {
     /// Calls to the image store.
     #[must_use]
     pub fn new(parts: &Arc<Parts>) -> Self {
-        Self { store: parts.images.store().clone() }
+        Self { images: parts.images.clone() }
+    }
+
+    fn store(&self) -> &imagestore::Store {
+        self.images.store()
     }
 
     fn present(&self, name: &str, handler: &str) -> Result<imagestore::Details, Status> {
-        let found = self.store.inspect(name, handler).map_err(failed("image not looked up"))?;
+        let found = self.store().inspect(name, handler).map_err(failed("image not looked up"))?;
         found.ok_or_else(|| failed("image not looked up")(StoreError::Absent { name: convert::printable(name) }))
     }
 }
@@ -61,25 +65,25 @@ fn optional(text: &str) -> Option<&str> {
 
 /// Pulls, and tells how far it is until it ends or nobody listens any more.
 async fn pull(
-    store: Store,
+    images: Images,
     request: imagestore::PullRequest,
     to: mpsc::Sender<Result<PullWithProgressResponse, Status>>,
 ) {
     let (name, handler) = (request.name.clone(), request.handler.clone());
-    let mut pull = pin!(store.pull(request));
+    let mut pull = pin!(images.pull(request));
     let mut ticks = interval(PROGRESS_EVERY);
     let mut told = None;
     loop {
         tokio::select! {
             outcome = &mut pull => {
-                let message = outcome.map(convert::pulled).map_err(|cause| status::of(&pull_failed(cause)));
+                let message = outcome.map(convert::pulled).map_err(|error| status::of(&error));
                 // Whoever went away wants no answer.
                 let _ = to.send(message).await;
                 return;
             }
             () = to.closed() => return,
             _ = ticks.tick() => {
-                let progress = store.pull_progress(&name, &handler).filter(|progress| told != Some(*progress));
+                let progress = images.store().pull_progress(&name, &handler).filter(|progress| told != Some(*progress));
                 if let Some(progress) = progress {
                     told = Some(progress);
                     // One that finds no room is as good as the next one.
@@ -102,7 +106,7 @@ impl ImageAdmin for AdminCalls {
         let request = convert::pull_request(request.into_inner())
             .ok_or_else(|| status::of(&Error::new(Kind::Invalid, "unknown value of `offline`")))?;
         let (to, messages) = mpsc::channel(WAITING);
-        tokio::spawn(pull(self.store.clone(), request, to));
+        tokio::spawn(pull(self.images.clone(), request, to));
         Ok(Response::new(ReceiverStream::new(messages)))
     }
 
@@ -110,8 +114,8 @@ impl ImageAdmin for AdminCalls {
         let ListRequest { handler, name } = request.into_inner();
         let not_listed = failed("images not listed");
         let images = match name.is_empty() {
-            true => self.store.list(&handler).map_err(not_listed)?,
-            false => self.store.named(&name, &handler).map_err(not_listed)?,
+            true => self.store().list(&handler).map_err(not_listed)?,
+            false => self.store().named(&name, &handler).map_err(not_listed)?,
         };
         Ok(Response::new(ListResponse {
             images: images.into_iter().map(Arc::unwrap_or_clone).map(convert::image).collect(),
@@ -120,7 +124,7 @@ impl ImageAdmin for AdminCalls {
 
     async fn search(&self, request: Request<SearchRequest>) -> Result<Response<SearchResponse>, Status> {
         let SearchRequest { query, handler, provider, secrets } = request.into_inner();
-        let found = self.store.search(&query, &handler, optional(&provider)).await;
+        let found = self.store().search(&query, &handler, optional(&provider)).await;
         let found = found.map_err(failed("providers not searched"))?;
         let images = found.into_iter().map(|found| convert::remote(found, secrets)).collect();
         Ok(Response::new(SearchResponse { images }))
@@ -133,12 +137,12 @@ impl ImageAdmin for AdminCalls {
 
     async fn verify(&self, request: Request<VerifyRequest>) -> Result<Response<Self::VerifyStream>, Status> {
         let name = request.into_inner().name;
-        let ids = self.store.stored(optional(&name));
+        let ids = self.store().stored(optional(&name));
         if ids.is_empty() && !name.is_empty() {
             return Err(failed("image not verified")(StoreError::Absent { name: convert::printable(&name) }));
         }
         let (to, messages) = mpsc::channel(WAITING);
-        let store = self.store.clone();
+        let store = self.store().clone();
         tokio::spawn(async move {
             for id in ids {
                 let message = match store.verify(&id).await {
@@ -159,7 +163,7 @@ impl ImageAdmin for AdminCalls {
     async fn pin(&self, request: Request<PinRequest>) -> Result<Response<PinResponse>, Status> {
         let PinRequest { name, handler, pinned } = request.into_inner();
         let id = self.present(&name, &handler)?.image.id;
-        let done = if pinned { self.store.pin(&id).await } else { self.store.unpin(&id).await };
+        let done = if pinned { self.store().pin(&id).await } else { self.store().unpin(&id).await };
         done.map_err(failed("image not pinned"))?;
         Ok(Response::new(PinResponse { id: id.to_string() }))
     }
@@ -167,7 +171,7 @@ impl ImageAdmin for AdminCalls {
     async fn gc(&self, request: Request<GcRequest>) -> Result<Response<GcResponse>, Status> {
         let GcRequest { partials, orphan_handlers, quarantine } = request.into_inner();
         let options = imagestore::GcOptions { partials, orphan_handlers, quarantine };
-        let report = self.store.gc(options).await.map_err(failed("nothing collected"))?;
+        let report = self.store().gc(options).await.map_err(failed("nothing collected"))?;
         Ok(Response::new(convert::report(&report)))
     }
 
@@ -175,7 +179,7 @@ impl ImageAdmin for AdminCalls {
         &self,
         _request: Request<ListProvidersRequest>,
     ) -> Result<Response<ListProvidersResponse>, Status> {
-        let providers = self.store.providers().into_iter().map(convert::provider).collect();
+        let providers = self.store().providers().into_iter().map(convert::provider).collect();
         Ok(Response::new(ListProvidersResponse { providers }))
     }
 
@@ -184,7 +188,7 @@ impl ImageAdmin for AdminCalls {
         request: Request<RefreshProvidersRequest>,
     ) -> Result<Response<RefreshProvidersResponse>, Status> {
         let provider = request.into_inner().provider;
-        let outcomes = self.store.refresh(optional(&provider)).await.map_err(failed("providers not refreshed"))?;
+        let outcomes = self.store().refresh(optional(&provider)).await.map_err(failed("providers not refreshed"))?;
         let outcome = |(provider, outcome): (String, Result<(), _>)| refresh_providers_response::Outcome {
             provider,
             error: outcome.err().map(|error| Chain(&error).to_string()).unwrap_or_default(),
@@ -197,7 +201,7 @@ impl ImageAdmin for AdminCalls {
         request: Request<ClearProviderCachesRequest>,
     ) -> Result<Response<ClearProviderCachesResponse>, Status> {
         let provider = request.into_inner().provider;
-        self.store.clear_caches(optional(&provider)).map_err(failed("caches not cleared"))?;
+        self.store().clear_caches(optional(&provider)).map_err(failed("caches not cleared"))?;
         Ok(Response::new(ClearProviderCachesResponse {}))
     }
 }

@@ -54,6 +54,8 @@ pub struct Config {
     pub images: ImagesConfig,
     /// Streaming server.
     pub streaming: StreamingConfig,
+    /// Metrics.
+    pub metrics: MetricsConfig,
     /// Log.
     pub log: LogConfig,
 }
@@ -112,6 +114,14 @@ pub struct MachineConfig {
 pub struct StreamingConfig {
     /// Address to listen on. Its requests carry no authentication but a one-shot token: keep it on loopback.
     pub address: SocketAddr,
+}
+
+/// Metrics for Prometheus.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Address to listen on; nobody listens if it is not set. Whoever reaches it reads all: keep it to those who may.
+    pub address: Option<SocketAddr>,
 }
 
 /// Log output.
@@ -295,6 +305,7 @@ impl Default for Config {
             machine: MachineConfig::default(),
             images: ImagesConfig::default(),
             streaming: StreamingConfig::default(),
+            metrics: MetricsConfig::default(),
             log: LogConfig::default(),
         }
     }
@@ -350,6 +361,7 @@ mod tests {
             ("[machine]\ndefault_vcpus = -1", "default_vcpus"),
             ("[images]\nprotocol = 'ftp'", "ftp"),
             ("[streaming]\naddress = 'localhost'", "address"),
+            ("[metrics]\naddress = ':9500'", "address"),
             ("run_dir = 1", "run_dir"),
         ] {
             let error = Config::parse(text).expect_err(text).to_string();
@@ -396,7 +408,7 @@ mod tests {
             keys.push(key);
             let said = default.trim_matches('`');
             // What is made of other settings has none of its own in the file.
-            if said.contains('<') || section.contains('<') || said.starts_with("newest") {
+            if said.contains('<') || section.contains('<') || said.starts_with("newest") || said == "none" {
                 continue;
             }
             let is_bare = said.parse::<u64>().is_ok() || matches!(said, "true" | "false") || said.starts_with('[');
@@ -422,11 +434,12 @@ mod tests {
             "[images.network]\nno_such = 1",
             "[images.handlers.x]\nno_such = 1",
             "[streaming]\nno_such = 1",
+            "[metrics]\nno_such = 1",
             "[log]\nno_such = 1",
         ];
         let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").message().to_owned());
         let names = expected.iter().flat_map(|said| said.split('`').skip(3).step_by(2));
-        let sections = ["machine", "images", "network", "handlers", "providers", "streaming", "log"];
+        let sections = ["machine", "images", "network", "handlers", "providers", "streaming", "metrics", "log"];
         names.filter(|name| !sections.contains(name)).map(str::to_owned).collect()
     }
 }

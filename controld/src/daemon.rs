@@ -1,8 +1,9 @@
 //! The daemon's life: what is started in which order, and how it goes down.
 //!
-//! Order: directories -> database -> image store -> connection to libvirt -> records against tapmanager and libvirt ->
-//! CRI socket -> ready. libvirt or tapmanager being down does not keep the daemon from starting: kubelet asks `Status` why
-//! the node is not ready, and the records are compared as soon as they answer. Going down leaves every machine as it is.
+//! Order: directories -> database -> image store -> connection to libvirt -> metrics -> records against tapmanager and
+//! libvirt -> CRI socket -> ready. libvirt or tapmanager being down does not keep the daemon from starting: kubelet asks
+//! `Status` why the node is not ready, and the records are compared as soon as they answer. Going down leaves every machine
+//! as it is.
 
 mod memory;
 mod sweep;
@@ -31,6 +32,7 @@ use crate::gate::Gates;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
 use crate::mapping;
+use crate::metrics;
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
 use crate::tap::Tap;
@@ -92,6 +94,10 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         node_rebooted,
         config,
     });
+    let _metrics = match parts.config.metrics.address {
+        Some(address) => Some(metrics::start(address, &parts).await?),
+        None => None,
+    };
     sweep::unclaimed(&parts).await;
     let gates = Gates::default();
     let containers = Containers::new(parts.clone(), gates.clone());

@@ -1,4 +1,6 @@
-//! The image store as this crate's services want it: their errors, and configuration turned into the store's.
+//! The image store as this crate's services want it: their errors, configuration turned into the store's, pulls counted.
+
+mod pulls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,6 +8,8 @@ use std::time::Duration;
 
 use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError};
 
+pub use self::pulls::PullCounts;
+use self::pulls::Pulls;
 use crate::config::Config;
 use crate::config::images::HandlerConfig;
 use crate::error::{Error, Kind, Result};
@@ -16,6 +20,7 @@ use crate::model::Layer;
 pub struct Images {
     store: Store,
     mappings: Mappings,
+    pulls: Arc<Pulls>,
 }
 
 impl Images {
@@ -30,7 +35,12 @@ impl Images {
         for finding in store.findings() {
             tracing::warn!(path = %finding.path.display(), removed = finding.removed, what = finding.what, "in the image store");
         }
-        Ok(Self { store, mappings })
+        Ok(Self::of(store, mappings))
+    }
+
+    pub(crate) fn of(store: Store, mappings: Mappings) -> Self {
+        let pulls = Arc::new(Pulls::new(&store.handler_names()));
+        Self { store, mappings, pulls }
     }
 
     /// Rules for names that somebody else pushes.
@@ -85,12 +95,37 @@ impl Images {
         self.look_up(id, handler).ok()??.repo_digests.into_iter().next()
     }
 
-    /// How many images there are for each handler beside the default one.
+    /// How many images there are for each handler; the default one's own name is the first of the store's.
     #[must_use]
     pub fn per_handler(&self) -> BTreeMap<String, u64> {
-        let names = self.store.handler_names();
-        let count = |handler: &String| self.store.list(handler).map_or(0, |images| images.len() as u64);
-        names.iter().skip(1).map(|handler| (handler.clone(), count(handler))).collect()
+        let mut counts: BTreeMap<_, _> = self.store.handler_names().into_iter().map(|handler| (handler, 0)).collect();
+        // Without a handler there is nothing to be unknown.
+        for image in self.store.list("").unwrap_or_default() {
+            *counts.entry(image.handler.clone()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The same beside the default handler.
+    #[must_use]
+    pub fn per_other_handler(&self) -> BTreeMap<String, u64> {
+        let mut counts = self.per_handler();
+        if let Some(default) = self.store.handler_names().first() {
+            counts.remove(default);
+        }
+        counts
+    }
+
+    /// What pulls there were for each handler.
+    #[must_use]
+    pub fn pull_counts(&self) -> Vec<(String, PullCounts)> {
+        self.pulls.counts()
+    }
+
+    /// Bytes on the disk of each image, by the name of its file.
+    #[must_use]
+    pub fn sizes(&self) -> BTreeMap<String, u64> {
+        self.store.sizes().into_iter().map(|(id, bytes)| (id.hex().to_owned(), bytes)).collect()
     }
 
     /// How far a pull is, as JSON, if one is under way.
@@ -105,7 +140,11 @@ impl Images {
     /// # Errors
     /// When it cannot be had, or is refused; nothing of it is left.
     pub async fn pull(&self, request: PullRequest) -> Result<Image> {
-        self.store.pull(request).await.map_err(pull_failed)
+        let (name, handler) = (request.name.clone(), request.handler.clone());
+        let known = self.store.get(&name, &handler).ok().flatten();
+        let pull = self.store.pull(request);
+        let outcome = self.pulls.count(&handler, known.as_ref(), pull, || self.store.watch_pull(&name, &handler)).await;
+        outcome.map_err(pull_failed)
     }
 
     /// Forgets an image, for all handlers or one; its file stays while a machine needs it.
@@ -185,7 +224,7 @@ fn for_store(config: &Config) -> imagestore::Config {
 }
 
 /// A pull's failure. kubelet shows the text to people, and some look at how it begins.
-pub(crate) fn pull_failed(cause: Arc<PullError>) -> Error {
+fn pull_failed(cause: Arc<PullError>) -> Error {
     let kind = cause.kind();
     Error::because(kind_of(kind), format!("{}image not pulled", begins(kind)), Shared(cause))
 }

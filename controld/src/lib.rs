@@ -25,6 +25,7 @@ mod gate;
 pub mod hypervisor;
 pub mod images;
 pub mod mapping;
+pub mod metrics;
 pub mod model;
 pub mod sandbox;
 pub mod seed;

@@ -39,7 +39,7 @@
 //! A removal goes the same way: names, then `.gc-<hex>`. What is on its way out and was asked for again comes back by a
 //! rename.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -190,6 +190,11 @@ impl Shelf {
         let index = self.read();
         let having = index.known.platforms.keys().filter(|handler| index.resolve(text, handler).is_some());
         having.map(|handler| index.known.name_of(handler).to_owned()).collect()
+    }
+
+    /// Bytes that each image takes on the disk, whether or not it has a name.
+    pub(crate) fn sizes(&self) -> BTreeMap<ImageId, u64> {
+        self.read().images.iter().map(|(id, entry)| (id.clone(), entry.allocated)).collect()
     }
 
     /// What was pulled under a name, if it may be used.

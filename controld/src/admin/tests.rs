@@ -7,8 +7,12 @@ use tonic::Code;
 
 use super::*;
 
-/// A store below `root`, where an image lies for pulling; a handler `arm` beside the default one.
 pub(crate) fn calls(root: &Path) -> AdminCalls {
+    AdminCalls { images: images(root) }
+}
+
+/// A store below `root`, where an image lies for pulling; a handler `arm` beside the default one.
+pub(crate) fn images(root: &Path) -> Images {
     let images = root.join("node");
     std::fs::create_dir_all(&images).expect("made");
     std::fs::create_dir_all(root.join("rules")).expect("made");
@@ -27,7 +31,8 @@ pub(crate) fn calls(root: &Path) -> AdminCalls {
             ..imagestore::HandlerConfig::default()
         },
     );
-    AdminCalls { store: Store::open(config).expect("opened") }
+    let mappings = config.mappings.clone();
+    Images::of(imagestore::Store::open(config).expect("opened"), mappings)
 }
 
 async fn pull(calls: &AdminCalls, name: &str, handler: &str) -> Result<PullResult, Status> {

@@ -45,4 +45,4 @@ fn selects(selector: &HashMap<String, String>, labels: &BTreeMap<String, String>
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -94,7 +94,7 @@ impl RuntimeService for Runtime {
                 "emulator": self.parts.config.emulator,
                 "vmwrapper": self.parts.config.vmwrapper,
                 "instance": self.parts.instance,
-                "imagesPerHandler": self.parts.images.per_handler(),
+                "imagesPerHandler": self.parts.images.per_other_handler(),
             });
             info.insert("virtlet".into(), facts.to_string());
         }

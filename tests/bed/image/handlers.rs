@@ -1,5 +1,5 @@
 //! Images of several runtime handlers: the same name is another image for another platform; what removal and collection
-//! take, and from whom.
+//! take, and from whom; what the metrics tell of it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use tests::case::{Bed, Case};
+use tests::command::sh;
 use tests::image_node::{ImageNode, STORE};
 use tests::image_server::{Fault, ImageServer};
 use tests::peers::disk::Disk;
@@ -24,9 +25,12 @@ const ARM: &str = "vm-arm64";
 const HANDLERS: &str = "[images.handlers.virtlet]\nos = 'linux'\narchitecture = 'amd64'\n\
                         [images.handlers.vm-arm64]\nos = 'linux'\narchitecture = 'arm64'\n";
 const KEYS: &str = "runtime_handlers = ['virtlet', 'vm-arm64']";
+/// Where the node of the metrics serves them.
+const METRICS: &str = "127.0.0.1:9464";
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "image::each_handler_has_its_platforms_image", deadline: DEADLINE, run: platforms },
+    Case { name: "image::metrics_tell_what_each_handler_has", deadline: DEADLINE, run: metrics },
     Case { name: "image::removal_takes_what_the_handler_has", deadline: DEADLINE, run: removal },
 ];
 
@@ -95,6 +99,60 @@ fn platforms(bed: &Bed) -> Result<()> {
     let refused = node.pull_for("of-rule", "other", None).err().context("an unknown handler pulled")?;
     ensure!(refused.code() == Code::InvalidArgument, "{refused}");
     StoreView::settled(Path::new(STORE))?.assert_no_orphans()
+}
+
+/// What a scraper sees of pulls for two handlers, and of removals.
+fn metrics(bed: &Bed) -> Result<()> {
+    let server = ImageServer::start()?;
+    let disk = Disk::create(&bed.dir.join("disks"), "one", 1)?;
+    server.offer("one", &disk.path, Fault::None);
+    let mut node = ImageNode::start(bed, &format!("{KEYS}\nmetrics.address = '{METRICS}'"), HANDLERS)?;
+    node.translate("one", &server.url("one"))?;
+    // The images of both handlers, what their pulls came to, and how many images the store has bytes for.
+    let seen = |of_amd: u64, of_arm: u64, what: &str| -> Result<()> {
+        let page = scrape()?;
+        let images = [AMD, ARM].map(|handler| value(&page, &format!("virtlet_images{{handler=\"{handler}\"}}")));
+        ensure!(images == [Some(of_amd), Some(of_arm)], "{what}: {page}");
+        let bytes = value(&page, "virtlet_image_store_bytes").context("no bytes")?;
+        ensure!((bytes > 0) == (of_amd + of_arm > 0), "{what}: {page}");
+        ensure!(value(&page, "virtlet_image_store_unused_bytes") == Some(bytes), "{what}: {page}");
+        Ok(())
+    };
+    seen(0, 0, "nothing pulled")?;
+    node.pull("one")?;
+    seen(1, 0, "pulled")?;
+    node.pull_for("one", ARM, None)?;
+    node.virtletctl_ok(&["image", "pull", "one", "--handler", ARM])?;
+    seen(1, 1, "pulled for both")?;
+    let absent = node.pull_for("absent", ARM, None).err().context("what is not there was pulled")?;
+    let page = scrape()?;
+    for (outcome, [of_amd, of_arm]) in [("changed", [1, 1]), ("unchanged", [0, 1]), ("failed", [0, 1])] {
+        for (handler, count) in [(AMD, of_amd), (ARM, of_arm)] {
+            let labels = format!("handler=\"{handler}\",outcome=\"{outcome}\"");
+            let found = value(&page, &format!("virtlet_image_pulls_ended_total{{{labels}}}"));
+            ensure!(found == Some(count), "{labels}: {found:?} is not {count} (`{absent}`):\n{page}");
+        }
+    }
+    let length = disk.path.metadata()?.len();
+    let came = value(&page, &format!("virtlet_image_pulls_downloaded_bytes_total{{handler=\"{AMD}\"}}"));
+    ensure!(came == Some(length), "{came:?} bytes came of {length}");
+    node.remove("one", ARM)?;
+    seen(1, 0, "removed for one")?;
+    node.restart()?;
+    seen(1, 0, "after a restart")?;
+    node.remove("one", "")?;
+    seen(0, 0, "removed")
+}
+
+fn scrape() -> Result<String> {
+    let page = sh(&format!("curl -sS --fail-with-body http://{METRICS}/metrics"))?;
+    ensure!(page.ends_with("# EOF\n"), "{page}");
+    Ok(page)
+}
+
+/// The figure of a series.
+fn value(page: &str, series: &str) -> Option<u64> {
+    page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
 /// Names, ids and handlers to remove by, and who has what afterwards.

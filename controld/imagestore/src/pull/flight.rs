@@ -15,6 +15,9 @@ use tokio::task::AbortHandle;
 
 use super::Progress;
 
+#[cfg(test)]
+mod tests;
+
 /// All flights of a kind.
 #[derive(Debug)]
 pub(crate) struct Flights<K: Ord, T>(Mutex<BTreeMap<K, Weak<Flight<K, T>>>>);
@@ -101,10 +104,13 @@ impl<K: Ord, T: Clone> Flight<K, T> {
                 }
             }
         };
-        tokio::select! {
+        let outcome = tokio::select! {
             outcome = self.outcome() => outcome,
             () = tell => None,
-        }
+        };
+        // The end may be heard before what was told last.
+        told.send_replace(*self.progress.borrow());
+        outcome
     }
 }
 

@@ -1,5 +1,6 @@
 //! Looking closer, cleaning up, checking: what people ask for and pods do not.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Store, StoreError};
@@ -43,6 +44,12 @@ impl Store {
     /// If the disk fails.
     pub async fn gc(&self, options: GcOptions) -> Result<GcReport, StoreError> {
         self.change(move |shelf| shelf.gc(options)).await
+    }
+
+    /// All images, also those that only disks or other images still need, and the bytes that each takes on the disk.
+    #[must_use]
+    pub fn sizes(&self) -> BTreeMap<ImageId, u64> {
+        self.shelf.sizes()
     }
 
     /// The images to verify, one after the other: the one of a name under any handler, or all.

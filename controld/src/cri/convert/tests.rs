@@ -50,7 +50,7 @@ fn sandbox() -> Sandbox {
     }
 }
 
-fn container() -> Container {
+pub(crate) fn container() -> Container {
     Container {
         version: RECORD_VERSION,
         id: "00112233445566778899aabbccddeeff".parse().expect("id"),
