@@ -9,7 +9,6 @@ use proto::tap::{Client, ClientError, ErrorCode, Token, WireError};
 
 use crate::argv::Nic;
 use crate::env::PciSlot;
-use crate::failure::Failure;
 
 /// Why the pod's NICs did not come.
 #[derive(Debug, thiserror::Error)]
@@ -83,9 +82,6 @@ pub(crate) fn fetch(
 ///
 /// # Errors
 /// The kernel's, which only a bug of ours can cause.
-pub(crate) fn make_inheritable(fds: &[OwnedFd]) -> Result<(), Failure> {
-    for fd in fds {
-        fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).map_err(Failure::Inherit)?;
-    }
-    Ok(())
+pub(crate) fn make_inheritable(fds: &[OwnedFd]) -> nix::Result<()> {
+    fds.iter().try_for_each(|fd| fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).map(drop))
 }

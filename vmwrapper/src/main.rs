@@ -67,8 +67,8 @@ fn become_qemu(emulator: &Emulator, args: Vec<OsString>, hidden: &[OsString], fd
         command.env_remove(name);
     }
     // Last of all, so that no way out in between leaves them inheritable.
-    if let Err(failure) = handoff::make_inheritable(fds) {
-        return failure;
+    if let Err(cause) = handoff::make_inheritable(fds) {
+        return Failure::Inherit(cause);
     }
     Failure::Exec { emulator: emulator.path().to_owned(), cause: command.exec() }
 }

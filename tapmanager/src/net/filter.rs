@@ -52,6 +52,7 @@ use crate::sys::tc;
 mod arp;
 mod ipv4;
 mod ipv6;
+mod ipv6_address;
 mod layout;
 mod neighbour;
 mod requests;
@@ -66,6 +67,11 @@ use layout::{
 
 /// Most addresses of a guest that is held to them, its link-local gateways included: each is compared with in turn.
 pub(crate) const MAX_ADDRESSES: usize = 32;
+
+/// Scratch cell that keeps the next header of IPv6 while its place is worked out.
+const NEXT_HEADER: u32 = 0;
+/// Scratch cell that is 1 when there was a fragment header of IPv6, else 0.
+const FRAGMENTED: u32 = 1;
 
 /// A filter on the ingress side of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]

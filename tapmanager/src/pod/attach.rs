@@ -16,7 +16,7 @@ use proto::tap::{Attach, PodNet, PodPhase};
 use serde_json::Value;
 
 use super::Tools;
-use super::error::{Step, StepCause, StepError};
+use super::error::{Step, StepCause, StepError, log_left};
 use super::request;
 use super::world::{Network, Seen, Serving, World};
 use crate::blocking::off_reactor;
@@ -73,7 +73,7 @@ impl<W: World> Tools<W> {
             Err(error @ JournalError::Occupied { .. }) => Err(error).at(Step::WriteIntent),
             Err(error) => {
                 // It may be in place all the same.
-                self.forget(&record).await.unwrap_or_else(|error| super::detach::log_left(&error));
+                self.forget(&record).await.unwrap_or_else(|error| log_left(&error));
                 Err(error).at(Step::WriteIntent)
             }
             Ok(()) => Ok(record),

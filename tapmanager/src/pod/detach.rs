@@ -24,11 +24,10 @@
 use std::collections::BTreeSet;
 
 use proto::tap::PodPhase;
-use tracing::warn;
 
 use super::Tools;
 use super::attach::{At as _, Progress};
-use super::error::{Step, StepCause, StepError, Undone};
+use super::error::{Step, StepCause, StepError, Undone, log_left};
 use super::world::{Seen, Serving, World, WorldError};
 use crate::chain::Chain;
 use crate::cni::NetworkList;
@@ -178,8 +177,4 @@ fn without_add(network: &NetworkList, error: &WorldError) -> BTreeSet<String> {
     let culprits = error.culprits();
     let failed = |kind: &&str| culprits.iter().any(|culprit| culprit.plugin == *kind);
     network.kinds().skip_while(|kind| !failed(kind)).map(str::to_owned).collect()
-}
-
-pub(super) fn log_left(error: &(dyn std::error::Error + 'static)) {
-    warn!(error = %Chain(error), "something was left behind");
 }

@@ -277,3 +277,8 @@ impl fmt::Display for Step {
         })
     }
 }
+
+/// Tells of a failure that nothing waits for.
+pub(super) fn log_left(error: &(dyn Error + 'static)) {
+    tracing::warn!(error = %Chain(error), "something was left behind");
+}

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::disk::{Disk, DiskError, errno_of, is_ours, is_regular};
-use super::record::{encode, parse};
+use super::record::{Record, encode, parse};
 use super::{allocated, now};
 use crate::name::{Algorithm, Digest};
 
@@ -50,6 +50,8 @@ pub(crate) struct PartialRecord {
     #[serde(default)]
     pub(crate) updated_at: u64,
 }
+
+impl Record for PartialRecord {}
 
 /// A partial download, locked for us. Kept when dropped; see [`PartialFile::discard`].
 #[derive(Debug)]

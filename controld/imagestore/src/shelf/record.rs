@@ -172,7 +172,6 @@ pub(crate) trait Record: DeserializeOwned {
 }
 
 impl Record for LeaseRecord {}
-impl Record for super::partial::PartialRecord {}
 
 impl Record for RefRecord {
     fn parse_v1(text: &str) -> Option<Self> {

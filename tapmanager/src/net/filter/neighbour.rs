@@ -2,12 +2,11 @@
 
 use std::net::Ipv6Addr;
 
-use super::ipv6::{self, FRAGMENTED};
 use super::layout::{
     IPV6_SOURCE, LISTENER_DONE, LISTENER_REPORT, LISTENER_REPORT_V2, NEIGHBOUR_ADVERTISEMENT, NEIGHBOUR_LEN,
     NEIGHBOUR_SOLICITATION, NEIGHBOUR_TARGET, OPTION_UNIT, SOURCE_MAC_OPTION, TARGET_MAC_OPTION,
 };
-use super::{Exits, Identity, Place, need, unless_mac};
+use super::{Exits, FRAGMENTED, Identity, Place, ipv6_address, need, unless_mac};
 use crate::sys::bpf::{Assembler, Label, Op, Test};
 
 /// Hosts send a link-layer address and a nonce (RFC 7527); two more are spare.
@@ -26,21 +25,21 @@ pub(super) fn judge(asm: &mut Assembler, identity: &Identity, sourced: Label, ex
     asm.jump(sourced);
 
     asm.bind(listener);
-    ipv6::when_is(asm, from, Ipv6Addr::UNSPECIFIED, exits.pass);
+    ipv6_address::when_is(asm, from, Ipv6Addr::UNSPECIFIED, exits.pass);
     asm.jump(sourced);
 
     asm.bind(solicitation);
     whole(asm, exits.drop);
-    ipv6::when_is(asm, from, Ipv6Addr::UNSPECIFIED, detection);
+    ipv6_address::when_is(asm, from, Ipv6Addr::UNSPECIFIED, detection);
     asm.jump(options);
 
     // Duplicate address detection. With a link-layer address in it nobody would take it (RFC 4861, section 7.1.1).
     asm.bind(detection);
-    ipv6::when_own(asm, identity, Place::X(NEIGHBOUR_TARGET), exits.pass, exits.drop);
+    ipv6_address::when_own(asm, identity, Place::X(NEIGHBOUR_TARGET), exits.pass, exits.drop);
 
     asm.bind(advertisement);
     whole(asm, exits.drop);
-    ipv6::when_own(asm, identity, Place::X(NEIGHBOUR_TARGET), options, exits.drop);
+    ipv6_address::when_own(asm, identity, Place::X(NEIGHBOUR_TARGET), options, exits.drop);
 
     asm.bind(options);
     asm.op(Op::AIs(NEIGHBOUR_LEN));

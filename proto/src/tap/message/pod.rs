@@ -1,0 +1,212 @@
+//! What a pod's network is to be, and what it is.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
+
+use super::super::{IfName, MacAddr, PodId};
+
+/// A pod that is to have a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attach {
+    /// Sandbox id; the CNI container id.
+    pub pod: PodId,
+    /// Kubernetes namespace, for `K8S_POD_NAMESPACE`.
+    pub namespace: String,
+    /// Pod name, for `K8S_POD_NAME`.
+    pub name: String,
+    /// Pod UID, for `K8S_POD_UID`.
+    pub uid: String,
+    /// Host name that DHCP offers (option 12); empty offers none.
+    pub hostname: String,
+    /// DNS as kubelet wants it; replaces what the CNI plugins say.
+    pub dns: Option<Dns>,
+    /// The networks of the pod, in the order of the guest's NICs. Empty: the node's default network alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<NetworkAsk>,
+    /// How links and taps are joined. `None`: as the node is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_path: Option<DataPath>,
+    /// Most queues that a NIC may have, which is the machine's number of CPUs. `None`: one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u16>,
+    /// Whether the guest is held to its own MAC and IP addresses. `None`: as the node is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anti_spoof: Option<bool>,
+    /// Ports of the node that lead to the pod, for the CNI capability `portMappings`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_ports: Vec<HostPort>,
+    /// For the CNI capability `bandwidth`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
+    /// Settings of the pod's namespace, each of `net.`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctls: BTreeMap<String, String>,
+    /// The pod's cgroup, for the CNI capability `cgroupPath`; empty says none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cgroup: String,
+}
+
+impl Attach {
+    /// A pod with the node's default network and nothing else said.
+    #[must_use]
+    pub const fn new(pod: PodId) -> Self {
+        Self {
+            pod,
+            namespace: String::new(),
+            name: String::new(),
+            uid: String::new(),
+            hostname: String::new(),
+            dns: None,
+            networks: Vec::new(),
+            data_path: None,
+            queues: None,
+            anti_spoof: None,
+            host_ports: Vec::new(),
+            bandwidth: None,
+            sysctls: BTreeMap::new(),
+            cgroup: String::new(),
+        }
+    }
+}
+
+/// A network that a pod asks for, by the name that its configuration has. The default asks for the node's default network
+/// and nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkAsk {
+    /// `name` of the network configuration; `None` is the node's default network.
+    pub network: Option<String>,
+    /// Name of the link. `None`: `eth0` for the first network, `net1`, `net2` and so on for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<IfName>,
+    /// For the CNI capability `mac`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacAddr>,
+    /// For the CNI capability `ips`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ips: Vec<IpNetwork>,
+    /// For the CNI capability `deviceID`: a PCI address as a device plugin names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_id: Option<String>,
+    /// For the CNI capability `aliases`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+}
+
+/// How a link of a CNI plugin and the guest's NIC are joined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataPath {
+    /// clsact on both: classic BPF filters, then mirred redirect.
+    #[default]
+    Tc,
+    /// clsact on both: one eBPF program filters, counts and redirects.
+    Ebpf,
+    /// A bridge in the pod's namespace.
+    Bridge,
+    /// A macvtap on the link. Its guest cannot be sent DHCP, and is addressed by cloud-init.
+    Macvtap,
+}
+
+/// A port of the node that leads to the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostPort {
+    /// Address of the node; `None` is every address.
+    pub host_ip: Option<IpAddr>,
+    /// The node's port.
+    pub host_port: u16,
+    /// The guest's port.
+    pub container_port: u16,
+    /// Of which transport.
+    pub protocol: PortProtocol,
+}
+
+/// Transport protocol of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// Limits of a pod's traffic. Rates are in bits per second, bursts in bits; ingress is towards the pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bandwidth {
+    /// Towards the pod.
+    pub ingress_rate: Option<u64>,
+    /// Towards the pod.
+    pub ingress_burst: Option<u64>,
+    /// From the pod.
+    pub egress_rate: Option<u64>,
+    /// From the pod.
+    pub egress_burst: Option<u64>,
+}
+
+/// Resolver settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dns {
+    /// Name servers in the order of preference.
+    pub servers: Vec<IpAddr>,
+    /// Search domains in order.
+    pub searches: Vec<String>,
+    /// Resolver options such as `ndots:5`.
+    pub options: Vec<String>,
+}
+
+/// The network of a pod, as the kernel has it: what the guest is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PodNet {
+    /// File that the pod's network namespace is mounted on.
+    pub netns: PathBuf,
+    /// In the order that the guest sees them.
+    pub nics: Vec<Nic>,
+    /// Resolver settings that hold for the whole pod.
+    pub dns: Dns,
+}
+
+/// One network interface of the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nic {
+    /// Name of the link in the pod's namespace, and the name wished for in the guest.
+    pub name: IfName,
+    /// Name of the CNI network that the link belongs to. Records of the first release have none.
+    #[serde(default)]
+    pub network: String,
+    /// How it is joined with the link. In the first release there was one way.
+    #[serde(default)]
+    pub data_path: DataPath,
+    /// The guest's MAC address: the one that the CNI plugin gave the link.
+    pub mac: MacAddr,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Queues of the tap, hence descriptors of the hand-off.
+    pub queues: u16,
+    /// Addresses with the prefix length that the kernel has, in the order of the plugin's result.
+    pub addresses: Vec<IpNetwork>,
+    /// Routes that the guest gets: those on the link first, default routes last.
+    pub routes: Vec<Route>,
+}
+
+/// A route of the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// Destination; `/0` is the default route.
+    pub dst: IpNetwork,
+    /// Next hop; `None` means the destination is on the link.
+    pub gateway: Option<IpAddr>,
+}
