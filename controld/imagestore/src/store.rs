@@ -18,7 +18,7 @@ use crate::convert::{ConvertLimits, Converter};
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
-use crate::provider::{Means, Registry, Want};
+use crate::provider::{Means, Registry, ReposError, Want};
 use crate::pull::{Conversion, Flights, Order, Progress, PullError, Puller, Ticket, only_digest};
 use crate::shelf::{
     self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
@@ -97,7 +97,7 @@ impl Store {
             local_roots: config.local_roots,
             memory: Some(config.root.join("providers")),
         };
-        let registry = Registry::of(&config.providers, config.fall_through, &means)?;
+        let registry = Registry::of(&config.providers, &config.virt_builder_repos, config.fall_through, &means)?;
         let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
         let convert_limits = ConvertLimits { virtual_size: limits.virtual_size, ..ConvertLimits::default() };
         let conversion =
@@ -304,6 +304,12 @@ impl Store {
     #[must_use]
     pub fn translation_problems(&self) -> Vec<Problem> {
         self.puller.translator().problems()
+    }
+
+    /// Sources of [`Config::virt_builder_repos`] that are no providers, and why.
+    #[must_use]
+    pub fn sources_left_out(&self) -> &[ReposError] {
+        self.puller.registry().left_out()
     }
 
     fn handler(&self, name: &str) -> Result<&Handler, StoreError> {
