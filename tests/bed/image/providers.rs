@@ -1,12 +1,13 @@
 //! Each kind of source, as the real one serves it: found by name, verified, freshened without a download, searched.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use proto::cri::AuthConfig;
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::image_node::{ImageNode, STORE};
 use tests::peers::disk::{Disk, sum};
@@ -23,6 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(150);
 pub(super) const CASES: &[Case] = &[
     Case { name: "image::a_registry_has_container_disks", deadline: DEADLINE, run: registry },
     Case { name: "image::virt_builder_reads_the_same_repository", deadline: DEADLINE, run: virt_builder },
+    Case { name: "image::virt_builder_reads_the_same_sources", deadline: DEADLINE, run: sources },
     Case { name: "image::sstream_query_reads_the_same_mirror", deadline: DEADLINE, run: streams },
     Case { name: "image::lago_has_templates", deadline: DEADLINE, run: lago },
     Case { name: "image::glance_has_images", deadline: DEADLINE, run: glance },
@@ -126,6 +128,52 @@ fn virt_builder(bed: &Bed) -> Result<()> {
     repository.publish()?;
     ensure!(node.pull("bed")? == new.id, "the old revision");
     StoreView::settled(Path::new(STORE))?.assert_no_orphans()
+}
+
+/// `repos.d` as virt-builder has it: two files of it, an index of its own kind and one of Simple Streams.
+fn sources(bed: &Bed) -> Result<()> {
+    let nginx = Nginx::start(bed)?;
+    let disks = bed.dir.join("disks");
+    let [one, two, three] = [("one", 1), ("two", 2), ("three", 3)].map(|(name, mark)| Disk::create(&disks, name, mark));
+    let (one, two, three) = (one?, two?, three?);
+    let mut native = virt_builder::Repository::create(&nginx.root().join("vb"), &bed.dir.join("gpg"))?;
+    native.add("bed-1", "x86_64", 1, &one, "")?;
+    native.add("bed-1", "aarch64", 1, &two, "")?;
+    native.publish()?;
+    let mut streams = Streams::create(bed, &nginx.root().join("streams"), &bed.dir.join("gpg-of-streams"))?;
+    streams.add("bookworm", "amd64", "20250101", &three)?;
+    streams.publish()?;
+    let of_streams = virt_builder::source("streams", &nginx.plain("streams/"), &streams.key.export()?);
+    let of_native = native.source("bed.example", &nginx.plain("vb/index.asc"))?;
+    virt_builder::introduce(&[
+        ("b.conf", &format!("# two\n{of_native}proxy=no\n")),
+        ("a.conf", &format!("{of_streams}format=simplestreams\nproxy=system\n")),
+    ])?;
+    let theirs = virt_builder::listed()?;
+    let of = |image: &Value| Some((image["os-version"].as_str()?.to_owned(), platform(image["arch"].as_str()?)?));
+    let listed: Option<BTreeSet<_>> = theirs["templates"].as_array().into_iter().flatten().map(of).collect();
+    let listed = listed.filter(|listed| listed.len() == 3).with_context(|| format!("virt-builder lists {theirs}"))?;
+
+    // A file of no use takes nothing from the others.
+    fs::write(Path::new(virt_builder::REPOSITORIES).join("c.conf"), "junk")?;
+    let keys = format!("images.untranslated = false\nimages.virt_builder_repos = ['{}']", virt_builder::REPOSITORIES);
+    let node = ImageNode::start(bed, &keys, "")?;
+    let found: BTreeSet<_> = node.search("")?.into_iter().map(|image| (image.name, image.platform)).collect();
+    ensure!(found == listed, "virt-builder lists {theirs}, we {found:?}");
+    let told = "c.conf`, line 1: neither a source nor a setting";
+    ensure!(node.controld.log()?.contains(told), "not a word on the file that is no use");
+    for (name, disk) in [("bed-1", &one), ("bookworm", &three)] {
+        ensure!(node.pull(name)? == disk.id, "{name}: another image");
+    }
+    node.translate("by-rule", "virt-builder://bed.example/bed-1")?;
+    ensure!(node.pull("by-rule")? == one.id, "by rule: another image");
+    Ok(())
+}
+
+/// An architecture, as virt-builder or Debian calls it.
+fn platform(architecture: &str) -> Option<String> {
+    let known = [("x86_64", "linux/amd64"), ("amd64", "linux/amd64"), ("aarch64", "linux/arm64/v8")];
+    known.iter().find(|(name, _)| *name == architecture).map(|(_, platform)| (*platform).to_owned())
 }
 
 fn streams(bed: &Bed) -> Result<()> {
