@@ -4,13 +4,14 @@
 //! What each thread does is fixed by its seed; how they interleave is the machine's affair. The hook gives way at every
 //! step, so that they do.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{OnceLock, Weak, mpsc};
 
 use super::*;
 
 const THREADS: u64 = 6;
-const WORKS: usize = 60;
-const ROUNDS: u64 = 3;
+const WORKS: usize = 40;
+const ROUNDS: u64 = 2;
 /// A round takes a second or two, alone.
 const ROUND_DEADLINE: Duration = Duration::from_secs(120);
 const NAMES: [&str; 3] = ["a", "b:v1", "example.com/c"];
@@ -169,4 +170,66 @@ fn assert_is_one(root: &Path, shelf: Arc<Shelf>) {
     let found = again.read();
     assert_eq!(format!("{:#?}", found.images), format!("{:#?}", index.images));
     assert_eq!(format!("{:#?}", found.refs), format!("{:#?}", index.refs));
+}
+
+/// A shelf at which `work` is done, once, behind that step. `work` may change it, as the step is not under the lock.
+fn interrupted(root: &Path, at: Step, work: impl Fn(&Arc<Shelf>) + Send + Sync + 'static) -> Arc<Shelf> {
+    let (own, left) = (Arc::new(OnceLock::<Weak<Shelf>>::new()), AtomicBool::new(true));
+    let behind = own.clone();
+    let hook = move |reached: Step| {
+        if reached == at && left.swap(false, Ordering::Relaxed) {
+            work(&behind.get().and_then(Weak::upgrade).expect("set"));
+        }
+        Ok(())
+    };
+    let shelf = open_with(root, Box::new(hook));
+    own.set(Arc::downgrade(&shelf)).expect("once");
+    shelf
+}
+
+/// Two pulls find a broken file at once. The slower of them must not put aside what the other has brought.
+#[test]
+fn a_verdict_is_on_the_file_that_was_read() {
+    for what_happened in ["broken", "gone"] {
+        let root = tempfile::tempdir().expect("a directory");
+        let shelf = interrupted(root.path(), Step::Hashed, |shelf| {
+            // Whoever was faster, with a file of the same size.
+            let id = id_of(b"image");
+            shelf.remove(&id.to_string(), None).expect("removed");
+            publish(shelf, "img", b"image").expect("pulled");
+        });
+        let image = publish(&shelf, "img", b"image").expect("pulled");
+        fs::remove_file(&image.path).expect("removed");
+        if what_happened == "broken" {
+            fs::write(&image.path, b"imagE").expect("written");
+            fs::set_permissions(&image.path, fs::Permissions::from_mode(0o444)).expect("set");
+        }
+        let verified = shelf.verify(&image.id).expect("read").expect("there");
+        assert_eq!(verified.verdict, Verdict::Sound, "{what_happened}");
+        assert_holds(root.path(), &shelf, &[("img", b"image")]);
+    }
+}
+
+/// A layer that comes back by its digest, and cannot be used by that alone, goes again.
+#[test]
+fn what_came_back_for_nothing_goes() {
+    let root = tempfile::tempdir().expect("a directory");
+    let failing = Arc::new(AtomicBool::new(false));
+    let fails = failing.clone();
+    let hook = move |reached: Step| match reached == Step::Retired && fails.swap(false, Ordering::Relaxed) {
+        true => Err(DiskError::Obstructed { path: "stopped".into() }),
+        false => Ok(()),
+    };
+    let shelf = open_with(root.path(), Box::new(hook));
+    let base = shelf.keep(receive(&shelf, b"base"), INFO.into()).expect("stored");
+    let parent = Parent { named: "base:1".into(), format: Some(DiskFormat::Raw), id: None };
+    let top = shelf.keep(receive(&shelf, b"top"), Facts { parent: Some(parent), ..INFO.into() }).expect("stored");
+    shelf.stand(top.id(), base.id()).expect("written").expect("it fits");
+    shelf.reuse(&key("", "img"), top.id(), Origin::default()).expect("bound").expect("held");
+    let id = top.id().clone();
+    drop((base, top));
+    failing.store(true, Ordering::Relaxed);
+    shelf.remove("img", None).expect_err("stopped on its way out");
+    assert!(shelf.adopt(&key("", &format!("img@{id}"))).expect("adopted").is_none(), "it stands on something by name");
+    assert_holds(root.path(), &shelf, &[]);
 }
