@@ -7,12 +7,22 @@ mod layers;
 mod providers;
 mod servers;
 mod space;
+mod upkeep;
 
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [http::CASES, handlers::CASES, providers::CASES, servers::CASES, crash::CASES, space::CASES, layers::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        http::CASES,
+        handlers::CASES,
+        providers::CASES,
+        servers::CASES,
+        crash::CASES,
+        space::CASES,
+        layers::CASES,
+        upkeep::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
