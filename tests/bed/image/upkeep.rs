@@ -1,5 +1,6 @@
 //! What virtletctl does with a store, through the real daemon: collecting what nobody needs, and doing without a network.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -8,9 +9,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use tests::case::{Bed, Case};
+use tests::command::{command, run};
+use tests::cri;
 use tests::http::get_from;
 use tests::image_node::{ImageNode, STORE};
 use tests::image_server::{Fault, ImageServer};
+use tests::node::{CRI_SOCKET, Node};
 use tests::peers::ADDRESS;
 use tests::peers::disk::Disk;
 use tests::peers::nginx::Nginx;
@@ -29,12 +33,12 @@ const ARM: &str = "vm-arm64";
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "image::gc_takes_what_nobody_needs", deadline: DEADLINE, run: gc },
+    Case { name: "image::gc_leaves_what_a_container_needs", deadline: DEADLINE, run: leased },
     Case { name: "image::gc_takes_downloads_if_told", deadline: DEADLINE, run: partials },
     Case { name: "image::offline_is_as_configured", deadline: DEADLINE, run: offline },
 ];
 
-/// Images with a name, a pin, or neither; of a handler that is gone; and a broken one. Leases of containers need a
-/// machine, which this node has none of: tier `vm` has them, and the store's own tests.
+/// Images with a name, a pin, or neither; of a handler that is gone; and a broken one.
 fn gc(bed: &Bed) -> Result<()> {
     let handlers = format!("[images.handlers.{ARM}]\narchitecture = 'arm64'\n");
     let runtimes = format!("runtime_handlers = ['virtlet', '{ARM}']");
@@ -93,6 +97,34 @@ fn gc(bed: &Bed) -> Result<()> {
     node.virtletctl_ok(&["image", "unpin", &pinned.id])?;
     has(&[named])?;
     StoreView::settled(Path::new(STORE))?.assert_no_orphans()
+}
+
+/// A container's disk stands on the image, whatever becomes of its name and of the daemon, until the pod goes.
+fn leased(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let pod = node.pod("user")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let container = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod)?;
+    node.cri.remove_image(&image)?;
+    let collected = || -> Result<BTreeSet<String>> {
+        let mut virtletctl = command(bed.program("virtletctl"), ["--socket", CRI_SOCKET]);
+        let said = run(virtletctl.args(["image", "gc", "--partials", "--orphan-handlers", "--quarantine"]))?;
+        ensure!(count_of(&said, "images") == Some(0), "{said}");
+        Ok(StoreView::look(Path::new(STORE))?.data)
+    };
+    for life in ["first", "second"] {
+        let data = collected()?;
+        ensure!(data.len() == 1, "{life} life of the daemon: {data:?}");
+        node.controld.kill9()?;
+        node.controld.start_again()?;
+        node.wait_ready()?;
+    }
+    node.cri.remove(&container)?;
+    ensure!(collected()?.len() == 1, "the pod's disk has lost what it stands on");
+    node.cri.remove_sandbox(&sandbox)?;
+    ensure!(collected()?.is_empty(), "nobody needs it any more");
+    Ok(())
 }
 
 /// How many of a kind are gone, by the table that virtletctl prints.
