@@ -120,8 +120,7 @@ impl Tokens {
         let url = Url::parse(&format!("http://{ADDRESS}"))?.join(target)?;
         let scopes = url.query_pairs().filter(|(key, _)| key == "scope").map(|(_, scope)| scope.into_owned());
         let scopes: Vec<String> = scopes.collect();
-        let login =
-            head.lines().find_map(|line| line.to_lowercase().starts_with("authorization: basic ").then_some(line));
+        let login = head.lines().find(|line| line.to_lowercase().starts_with("authorization: basic "));
         let login = login.and_then(|line| STANDARD.decode(line.rsplit(' ').next()?).ok());
         let login = login.map(|login| String::from_utf8_lossy(&login).into_owned());
         let user = login.as_ref().and_then(|login| login.split(':').next()).map(str::to_owned);

@@ -187,6 +187,21 @@ fn interrupted(root: &Path, at: Step, work: impl Fn(&Arc<Shelf>) + Send + Sync +
     shelf
 }
 
+/// Between the judgement and the name, somebody puts another file where the part is.
+#[test]
+fn a_part_that_was_swapped_is_not_published() {
+    let root = tempfile::tempdir().expect("a directory");
+    let shelf = open(root.path());
+    let received = receive(&shelf, b"judged");
+    let (part, other) = (received.part.path(), root.path().join("other"));
+    fs::write(&other, b"other!").expect("written");
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o444)).expect("set");
+    fs::rename(&other, &part).expect("swapped");
+    let refused = shelf.keep(received, INFO.into()).expect_err("another file");
+    assert!(matches!(refused, DiskError::Obstructed { ref path } if *path == part), "{refused}");
+    assert_holds(root.path(), &shelf, &[]);
+}
+
 /// Two pulls find a broken file at once. The slower of them must not put aside what the other has brought.
 #[test]
 fn a_verdict_is_on_the_file_that_was_read() {
