@@ -5,6 +5,7 @@ mod handlers;
 mod http;
 mod layers;
 mod providers;
+mod registries;
 mod servers;
 mod space;
 mod upkeep;
@@ -16,6 +17,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         http::CASES,
         handlers::CASES,
         providers::CASES,
+        registries::CASES,
         servers::CASES,
         crash::CASES,
         space::CASES,

@@ -1,7 +1,7 @@
 //! Where virt-builder finds its sources: `repos.d/*.conf`. Read at start-up, for [`super::super::Registry`].
 //!
 //! As virt-builder has it, a file that a directory before had under the same name is passed over. Its settings that are
-//! not known here are, too. What cannot be used is told, and left out alone; virt-builder leaves it out without a word.
+//! not known here are, too. What cannot be used is told, and left out alone.
 //!
 //! ```text
 //! [libguestfs.org]
