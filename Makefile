@@ -30,7 +30,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host build bed demo test test-unit test-net test-node test-vm test-restart test-cri test-kubelet test-image fuzz lint bench
+.PHONY: help setup host build bed demo test test-unit test-net test-node test-vm test-restart test-cri test-kubelet test-image test-mapping fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -74,12 +74,13 @@ fuzz: host ## runs every fuzz target for TIME=60 seconds; TARGETS='dhcp4 spdy' i
 test-unit: host ## unit tests
 	@peers=$$(tests/peers/build.sh cni); set -x; VIRTLET_PEERS=$$peers $(CARGO) test --locked --workspace
 
-test-net test-image: GUESTS := tiny
+test-net test-image test-mapping: GUESTS := tiny
 test-image: PEERS := python
+test-mapping: PEERS := apiserver
 test-net test-node: PEERS := cni
 test-node: GUESTS := tiny node
 test-net test-node test-image: JOBS := --test-threads 4
-test-net test-node test-vm test-restart test-cri test-kubelet test-image: bed ## one tier of the bed; CASE=part of a name for less
+test-net test-node test-vm test-restart test-cri test-kubelet test-image test-mapping: bed ## one tier of the bed; CASE=part of a name for less
 	@$(call bed,$(JOBS) $(@:test-%=%)::$(CASE))
 
 # By an optimised bed: its client's time is in what it measures.

@@ -162,7 +162,10 @@ impl ImageAdmin for AdminCalls {
 
     async fn pin(&self, request: Request<PinRequest>) -> Result<Response<PinResponse>, Status> {
         let PinRequest { name, handler, pinned } = request.into_inner();
-        let id = self.present(&name, &handler)?.image.id;
+        let id = match self.present(&name, &handler) {
+            Ok(found) => found.image.id,
+            Err(absent) => self.store().pinned(&name).filter(|_| !pinned).ok_or(absent)?,
+        };
         let done = if pinned { self.store().pin(&id).await } else { self.store().unpin(&id).await };
         done.map_err(failed("image not pinned"))?;
         Ok(Response::new(PinResponse { id: id.to_string() }))

@@ -379,6 +379,7 @@ mod tests {
             ("[machine]\nstart_deadline_s = 3601", "machine.start_deadline_s"),
             ("[images]\npinned = ['No Name']", "images.pinned"),
             ("[images]\nlocal_roots = ['x']", "images.local_roots"),
+            ("[images]\nvirt_builder_repos = ['repos.d']", "images.virt_builder_repos"),
             ("[images]\nstrip_prefixes = ['/']", "images.strip_prefixes"),
             ("[images.handlers.a]\nmachine = 'virt'", "images.handlers.<name>.machine"),
             ("[images.handlers.a]\nfirmware = 'uefi'", "images.handlers.<name>.firmware"),

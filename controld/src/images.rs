@@ -12,7 +12,7 @@ pub use self::pulls::PullCounts;
 use self::pulls::Pulls;
 use crate::config::Config;
 use crate::config::images::HandlerConfig;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Chain, Error, Kind, Result};
 use crate::model::Layer;
 
 /// The store. Clones share it.
@@ -34,6 +34,9 @@ impl Images {
         let store = Store::open(wanted).map_err(|cause| store_failed("image store not opened", cause))?;
         for finding in store.findings() {
             tracing::warn!(path = %finding.path.display(), removed = finding.removed, what = finding.what, "in the image store");
+        }
+        for problem in store.sources_left_out() {
+            tracing::warn!(error = %Chain(problem), "source of virt-builder left out");
         }
         Ok(Self::of(store, mappings))
     }
@@ -211,6 +214,7 @@ fn for_store(config: &Config) -> imagestore::Config {
     store.net.policy.clone_from(&images.network);
     store.net.proxies.clone_from(&images.proxies);
     store.providers.clone_from(&images.providers);
+    store.virt_builder_repos.clone_from(&images.virt_builder_repos);
     store.fall_through = images.fall_through;
     store.offline = images.offline;
     store.default_handler.clone_from(&images.default_handler);

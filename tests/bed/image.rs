@@ -5,14 +5,26 @@ mod handlers;
 mod http;
 mod layers;
 mod providers;
+mod registries;
 mod servers;
 mod space;
+mod upkeep;
 
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [http::CASES, handlers::CASES, providers::CASES, servers::CASES, crash::CASES, space::CASES, layers::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        http::CASES,
+        handlers::CASES,
+        providers::CASES,
+        registries::CASES,
+        servers::CASES,
+        crash::CASES,
+        space::CASES,
+        layers::CASES,
+        upkeep::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }

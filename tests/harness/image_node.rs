@@ -55,6 +55,15 @@ impl ImageNode {
         Ok(node)
     }
 
+    /// Kills the daemon and starts it again with another configuration; see [`ImageNode::start`].
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn reconfigure(&mut self, bed: &Bed, keys: &str, sections: &str) -> Result<()> {
+        fs::write(CONFIG, config(bed, keys, sections))?;
+        self.restart()
+    }
+
     /// Waits until the image service answers.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ pub mod proxy;
 pub mod registry;
 pub mod simplestreams;
 pub mod tls;
+pub mod tokens;
 pub mod virt_builder;
 
 use std::net::TcpStream;

@@ -50,6 +50,8 @@ pub struct Config {
     pub local_roots: Vec<PathBuf>,
     /// Providers, in the order in which they are asked for a name; default none.
     pub providers: Vec<ProviderConfig>,
+    /// Directories as virt-builder's `repos.d`, each source of which is one more provider; default none.
+    pub virt_builder_repos: Vec<PathBuf>,
     /// Whether one that cannot be reached is passed over, though the next may answer for a name of its; default no.
     pub fall_through: bool,
     /// Whether images may be taken for current without asking where they come from; default never.
@@ -159,6 +161,7 @@ impl Config {
             net: NetConfig::default(),
             local_roots: Vec::new(),
             providers: Vec::new(),
+            virt_builder_repos: Vec::new(),
             fall_through: false,
             offline: Offline::default(),
             default_handler: "virtlet".into(),

@@ -76,8 +76,7 @@ pub use registry::{Choice, Registry};
 pub use signature::{KeyError, KeyRing, SignatureError, Verified, verify_clearsigned, verify_detached};
 pub use simplestreams::{Simplestreams, SimplestreamsConfig, StreamsError};
 pub use virt_builder::{
-    Entry, EntryError, Index, IndexError, Repo, RepoFormat, RepoProxy, ReposError, VirtBuilder, VirtBuilderConfig,
-    VirtBuilderError, parse_index, read_repos,
+    Entry, EntryError, Index, IndexError, ReposError, VirtBuilder, VirtBuilderConfig, VirtBuilderError, parse_index,
 };
 
 /// For the fuzzer: what sources say, by kind of source.

@@ -101,6 +101,8 @@ pub(crate) enum Step {
     Unlinked,
     Retired,
     Displaced,
+    /// The only one that is not under the lock of changes.
+    Hashed,
     Suspected,
     Quarantined,
     Stood,

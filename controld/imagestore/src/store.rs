@@ -19,7 +19,7 @@ use crate::decode::Decompressor;
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
-use crate::provider::{Means, Registry, Want};
+use crate::provider::{Means, Registry, ReposError, Want};
 use crate::pull::{Flights, Order, Programs, Progress, PullError, Puller, Ticket, only_digest};
 use crate::shelf::{
     self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
@@ -100,7 +100,7 @@ impl Store {
             memory: Some(config.root.join("providers")),
             decompressor: decompressor.clone(),
         };
-        let registry = Registry::of(&config.providers, config.fall_through, &means)?;
+        let registry = Registry::of(&config.providers, &config.virt_builder_repos, config.fall_through, &means)?;
         let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
         let convert_limits = ConvertLimits { virtual_size: limits.virtual_size, ..ConvertLimits::default() };
         let converter = Converter::new(config.qemu_img, convert_limits);
@@ -307,6 +307,12 @@ impl Store {
     #[must_use]
     pub fn translation_problems(&self) -> Vec<Problem> {
         self.puller.translator().problems()
+    }
+
+    /// Sources of [`Config::virt_builder_repos`] that are no providers, and why.
+    #[must_use]
+    pub fn sources_left_out(&self) -> &[ReposError] {
+        self.puller.registry().left_out()
     }
 
     fn handler(&self, name: &str) -> Result<&Handler, StoreError> {

@@ -54,6 +54,8 @@ pub struct ImagesConfig {
     pub network: NetPolicy,
     /// Where else images are looked for, in this order.
     pub providers: Vec<ProviderConfig>,
+    /// Directories with virt-builder's own list of sources, which come after those.
+    pub virt_builder_repos: Vec<PathBuf>,
     /// Whether a provider that cannot be reached is passed over.
     pub fall_through: bool,
     /// Proxies, as the environment names them.
@@ -105,6 +107,9 @@ impl ImagesConfig {
         let refuse = |key, problem| Err(ConfigError::Value { key, problem });
         if self.local_roots.iter().any(|root| !root.is_absolute()) {
             return refuse("images.local_roots", "has a directory that is not an absolute path");
+        }
+        if self.virt_builder_repos.iter().any(|dir| !dir.is_absolute()) {
+            return refuse("images.virt_builder_repos", "has a directory that is not an absolute path");
         }
         if self.strip_prefixes.iter().any(|prefix| prefix.trim_end_matches('/').is_empty()) {
             return refuse("images.strip_prefixes", "has an empty prefix");
@@ -184,6 +189,7 @@ impl Default for ImagesConfig {
             pinned: Vec::new(),
             network: NetPolicy::default(),
             providers: Vec::new(),
+            virt_builder_repos: Vec::new(),
             fall_through: false,
             proxies: EnvProxies::default(),
             handlers: BTreeMap::new(),

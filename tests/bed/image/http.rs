@@ -184,7 +184,7 @@ fn resumed(bed: &Bed) -> Result<()> {
 }
 
 /// Bytes of downloads under way, as they take room on the disk.
-fn received() -> Result<u64> {
+pub(super) fn received() -> Result<u64> {
     let dir = Path::new(STORE).join("partial");
     if !dir.exists() {
         return Ok(0);
@@ -194,7 +194,7 @@ fn received() -> Result<u64> {
 }
 
 /// A qcow2 of so many mebibytes that nothing compresses.
-fn random_image(dir: &Path, mebibytes: u32) -> Result<std::path::PathBuf> {
+pub(super) fn random_image(dir: &Path, mebibytes: u32) -> Result<std::path::PathBuf> {
     fs::create_dir_all(dir)?;
     let (raw, image) = (dir.join("random.raw"), dir.join("random.qcow2"));
     let (count, of) = (format!("count={mebibytes}"), format!("of={}", raw.display()));

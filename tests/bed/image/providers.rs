@@ -1,18 +1,17 @@
-//! Each kind of source, as the real one serves it: found by name, verified, freshened without a download, searched.
+//! Each kind of source but [registries](super::registries), as the real one serves it: found by name, verified, freshened without a download, searched.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::AuthConfig;
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::image_node::{ImageNode, STORE};
 use tests::peers::disk::{Disk, sum};
 use tests::peers::nginx::Nginx;
 use tests::peers::openstack::{Glance, Keystone, PASSWORD};
-use tests::peers::registry::{Child, Packing, Registry};
 use tests::peers::simplestreams::Streams;
 use tests::peers::{lago, virt_builder};
 use tests::store_view::StoreView;
@@ -21,61 +20,13 @@ use tonic::Code;
 const DEADLINE: Duration = Duration::from_secs(150);
 
 pub(super) const CASES: &[Case] = &[
-    Case { name: "image::a_registry_has_container_disks", deadline: DEADLINE, run: registry },
     Case { name: "image::virt_builder_reads_the_same_repository", deadline: DEADLINE, run: virt_builder },
+    Case { name: "image::virt_builder_reads_the_same_sources", deadline: DEADLINE, run: sources },
     Case { name: "image::sstream_query_reads_the_same_mirror", deadline: DEADLINE, run: streams },
     Case { name: "image::lago_has_templates", deadline: DEADLINE, run: lago },
     Case { name: "image::glance_has_images", deadline: DEADLINE, run: glance },
     Case { name: "image::glance_asks_keystone_who_we_are", deadline: DEADLINE, run: keystone },
 ];
-
-fn registry(bed: &Bed) -> Result<()> {
-    let open = Registry::start(bed)?;
-    let private = Registry::private(bed)?;
-    let sections =
-        format!("[[images.providers]]\nid = 'oci'\ntype = 'oci'\nplain_http = ['{}', '{}']", open.host, private.host);
-    let node = ImageNode::start(bed, "", &sections)?;
-    let disks = bed.dir.join("disks");
-    let [amd, arm] = [Disk::create(&disks, "amd", 1)?, Disk::create(&disks, "arm", 2)?];
-    let child = |packing| Child { disk: &amd, architecture: "amd64", packing };
-    for (tag, packing) in [("tar", Packing::Tar), ("gzip", Packing::Gzip), ("zstd", Packing::Zstd)] {
-        let name = open.push(&format!("vm:{tag}"), &child(packing))?;
-        node.translate(tag, &format!("oci://{name}"))?;
-        ensure!(node.pull(tag).with_context(|| name.clone())? == amd.id, "{name}: another image");
-    }
-    let index = [child(Packing::Gzip), Child { disk: &arm, architecture: "arm64", packing: Packing::Gzip }];
-    let name = open.push_index("vm:index", &index)?;
-    node.translate("index", &format!("oci://{name}"))?;
-    ensure!(node.pull("index")? == amd.id, "another platform's image");
-    let image = node.status("index", "")?.context("it is not here")?;
-    let digest = format!("index@{}", open.digest("vm:index")?);
-    ensure!(image.repo_digests.contains(&digest), "no `{digest}` in {:?}", image.repo_digests);
-
-    // Again: whether the digest is the same, and not a byte of a layer.
-    let blobs = open.asked("GET", "/blobs/")?;
-    node.pull("index")?;
-    ensure!(open.asked("GET", "/blobs/")? == blobs, "layers were fetched again");
-    // Another image under the same tag.
-    open.push("vm:index", &Child { disk: &arm, ..child(Packing::Gzip) })?;
-    ensure!(node.pull("index")? == arm.id, "the tag's old image");
-
-    let name = private.push("vm:latest", &child(Packing::Gzip))?;
-    node.translate("private", &format!("oci://{name}"))?;
-    let refused = node.pull("private").err().context("let in without a password")?;
-    ensure!(refused.code() == Code::PermissionDenied, "{refused}");
-    let login = |password: &str| AuthConfig {
-        username: "user".into(),
-        password: password.into(),
-        server_address: private.host.clone(),
-        ..Default::default()
-    };
-    let refused = node.pull_for("private", "", Some(login("guess"))).err().context("let in with a wrong password")?;
-    ensure!(refused.code() == Code::PermissionDenied, "{refused}");
-    ensure!(node.pull_for("private", "", Some(login("secret")))? == amd.id, "another image");
-    let log = node.controld.log()?;
-    ensure!(!log.contains("guess"), "a password in the log");
-    StoreView::settled(Path::new(STORE))?.assert_no_orphans()
-}
 
 fn virt_builder(bed: &Bed) -> Result<()> {
     let nginx = Nginx::start(bed)?;
@@ -126,6 +77,52 @@ fn virt_builder(bed: &Bed) -> Result<()> {
     repository.publish()?;
     ensure!(node.pull("bed")? == new.id, "the old revision");
     StoreView::settled(Path::new(STORE))?.assert_no_orphans()
+}
+
+/// `repos.d` as virt-builder has it: two files of it, an index of its own kind and one of Simple Streams.
+fn sources(bed: &Bed) -> Result<()> {
+    let nginx = Nginx::start(bed)?;
+    let disks = bed.dir.join("disks");
+    let [one, two, three] = [("one", 1), ("two", 2), ("three", 3)].map(|(name, mark)| Disk::create(&disks, name, mark));
+    let (one, two, three) = (one?, two?, three?);
+    let mut native = virt_builder::Repository::create(&nginx.root().join("vb"), &bed.dir.join("gpg"))?;
+    native.add("bed-1", "x86_64", 1, &one, "")?;
+    native.add("bed-1", "aarch64", 1, &two, "")?;
+    native.publish()?;
+    let mut streams = Streams::create(bed, &nginx.root().join("streams"), &bed.dir.join("gpg-of-streams"))?;
+    streams.add("bookworm", "amd64", "20250101", &three)?;
+    streams.publish()?;
+    let of_streams = virt_builder::source("streams", &nginx.plain("streams/"), &streams.key.export()?);
+    let of_native = native.source("bed.example", &nginx.plain("vb/index.asc"))?;
+    virt_builder::introduce(&[
+        ("b.conf", &format!("# two\n{of_native}proxy=no\n")),
+        ("a.conf", &format!("{of_streams}format=simplestreams\nproxy=system\n")),
+    ])?;
+    let theirs = virt_builder::listed()?;
+    let of = |image: &Value| Some((image["os-version"].as_str()?.to_owned(), platform(image["arch"].as_str()?)?));
+    let listed: Option<BTreeSet<_>> = theirs["templates"].as_array().into_iter().flatten().map(of).collect();
+    let listed = listed.filter(|listed| listed.len() == 3).with_context(|| format!("virt-builder lists {theirs}"))?;
+
+    // A file of no use takes nothing from the others.
+    fs::write(Path::new(virt_builder::REPOSITORIES).join("c.conf"), "junk")?;
+    let keys = format!("images.untranslated = false\nimages.virt_builder_repos = ['{}']", virt_builder::REPOSITORIES);
+    let node = ImageNode::start(bed, &keys, "")?;
+    let found: BTreeSet<_> = node.search("")?.into_iter().map(|image| (image.name, image.platform)).collect();
+    ensure!(found == listed, "virt-builder lists {theirs}, we {found:?}");
+    let told = "c.conf`, line 1: neither a source nor a setting";
+    ensure!(node.controld.log()?.contains(told), "not a word on the file that is no use");
+    for (name, disk) in [("bed-1", &one), ("bookworm", &three)] {
+        ensure!(node.pull(name)? == disk.id, "{name}: another image");
+    }
+    node.translate("by-rule", "virt-builder://bed.example/bed-1")?;
+    ensure!(node.pull("by-rule")? == one.id, "by rule: another image");
+    Ok(())
+}
+
+/// An architecture, as virt-builder or Debian calls it.
+fn platform(architecture: &str) -> Option<String> {
+    let known = [("x86_64", "linux/amd64"), ("amd64", "linux/amd64"), ("aarch64", "linux/arm64/v8")];
+    known.iter().find(|(name, _)| *name == architecture).map(|(_, platform)| (*platform).to_owned())
 }
 
 fn streams(bed: &Bed) -> Result<()> {

@@ -74,6 +74,23 @@ impl Nginx {
         Ok(nginx)
     }
 
+    /// Ends it, as a machine that is shut down.
+    ///
+    /// # Errors
+    /// When it does not run, or does not leave.
+    pub fn stop(&mut self) -> Result<()> {
+        self.daemon.terminate().map(drop)
+    }
+
+    /// Starts it again.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.daemon.start_again()?;
+        listening(&mut self.daemon, NAMED)
+    }
+
     /// Directory of the files.
     #[must_use]
     pub fn root(&self) -> &Path {

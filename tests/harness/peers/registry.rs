@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use super::disk::{Disk, sum};
+use super::tokens::Tokens;
 use super::{ADDRESS, furnish, listening};
 use crate::case::Bed;
 use crate::command::{command, run};
@@ -15,6 +16,7 @@ use crate::daemon::Daemon;
 
 const PORT: u16 = 5000;
 const PRIVATE_PORT: u16 = 5001;
+const TOKEN_PORT: u16 = 5002;
 /// `user` with password `secret`, by bcrypt: the registry knows nothing else.
 const USERS: &str = "user:$2b$05$bRzqkDmHjmmaAWFvsbYwlO9pLUL8YKC.5KW9TTjP7XMUV12fAZCsK\n";
 /// The user and password above, as skopeo takes them.
@@ -59,7 +61,7 @@ impl Registry {
     /// # Errors
     /// When it does not listen.
     pub fn start(bed: &Bed) -> Result<Self> {
-        Self::at(bed, PORT, None)
+        Self::at(bed, PORT, None, None)
     }
 
     /// Starts one that lets `user` in, with password `secret`.
@@ -67,23 +69,32 @@ impl Registry {
     /// # Errors
     /// When it does not listen.
     pub fn private(bed: &Bed) -> Result<Self> {
-        Self::at(bed, PRIVATE_PORT, Some(CREDENTIALS))
+        let users = bed.dir.join("users");
+        fs::write(&users, USERS)?;
+        let auth = json!({"htpasswd": {"realm": "images", "path": users}});
+        Self::at(bed, PRIVATE_PORT, Some(CREDENTIALS), Some(auth))
     }
 
-    fn at(bed: &Bed, port: u16, credentials: Option<&'static str>) -> Result<Self> {
+    /// Starts one that lets in whoever has a token of that service.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub fn with_tokens(bed: &Bed, tokens: &Tokens) -> Result<Self> {
+        Self::at(bed, TOKEN_PORT, Some(CREDENTIALS), Some(tokens.auth()))
+    }
+
+    fn at(bed: &Bed, port: u16, credentials: Option<&'static str>, auth: Option<Value>) -> Result<Self> {
         furnish()?;
         let dir = bed.dir.join(format!("registry-{port}"));
         fs::create_dir_all(&dir)?;
-        let users = dir.join("users");
-        fs::write(&users, USERS)?;
         let mut config = json!({
             "version": "0.1",
             "log": {"accesslog": {"disabled": false}, "level": "error"},
             "storage": {"filesystem": {"rootdirectory": dir.join("data")}},
             "http": {"addr": format!("{ADDRESS}:{port}"), "secret": "of the case"},
         });
-        if credentials.is_some() {
-            config["auth"] = json!({"htpasswd": {"realm": "images", "path": users}});
+        if let Some(auth) = auth {
+            config["auth"] = auth;
         }
         // JSON is YAML.
         let file = dir.join("config.yml");

@@ -65,8 +65,9 @@ impl Streams {
         for entry in fs::read_dir(self.dir.join("streams/v1"))? {
             let plain = entry?.path();
             if plain.extension().is_some_and(|extension| extension == "json") {
-                // A signed index leads to signed products.
+                // A signed index leads to signed products, and images are of a kind that the tool has no option for.
                 let text = fs::read_to_string(&plain)?.replace(".json\"", ".sjson\"");
+                let text = text.replace("\"content-download\"", "\"image-downloads\"");
                 let clear = self.dir.join("clear");
                 fs::write(&clear, text)?;
                 self.key.clearsign(&clear, &plain.with_extension("sjson"))?;

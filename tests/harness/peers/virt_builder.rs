@@ -13,7 +13,7 @@ use super::gpg::Key;
 use crate::command::{command, run};
 
 /// Where virt-builder looks for repositories; the cell's own.
-const REPOSITORIES: &str = "/etc/virt-builder/repos.d";
+pub const REPOSITORIES: &str = "/etc/virt-builder/repos.d";
 
 /// A repository in a directory that some server serves.
 #[derive(Debug)]
@@ -75,8 +75,15 @@ impl Repository {
     /// When it refuses it.
     pub fn listed_by_virt_builder(&self, url: &str) -> Result<Value> {
         self.introduce(url)?;
-        let said = run(&mut virt_builder(&["--list", "--list-format", "json"]))?;
-        Ok(serde_json::from_str(&said)?)
+        listed()
+    }
+
+    /// How an operator writes down the index at `url`.
+    ///
+    /// # Errors
+    /// When the key cannot be exported.
+    pub fn source(&self, id: &str, url: &str) -> Result<String> {
+        Ok(source(id, url, &self.key.export()?))
     }
 
     /// The packed file that the real virt-builder downloads of a section of the index at `url`.
@@ -92,14 +99,34 @@ impl Repository {
 
     /// Leaves virt-builder this repository only.
     fn introduce(&self, url: &str) -> Result<()> {
-        if Path::new(REPOSITORIES).exists() {
-            fs::remove_dir_all(REPOSITORIES)?;
-        }
-        fs::create_dir_all(REPOSITORIES)?;
-        let key = self.key.export()?;
-        let conf = format!("[bed]\nuri={url}\ngpgkey=file://{}\n", key.display());
-        Ok(fs::write(Path::new(REPOSITORIES).join("bed.conf"), conf)?)
+        introduce(&[("bed.conf", &self.source("bed", url)?)])
     }
+}
+
+/// A source, and the key that signs it.
+#[must_use]
+pub fn source(id: &str, url: &str, key: &Path) -> String {
+    format!("[{id}]\nuri={url}\ngpgkey=file://{}\n", key.display())
+}
+
+/// Leaves virt-builder these files of sources only.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn introduce(files: &[(&str, &str)]) -> Result<()> {
+    if Path::new(REPOSITORIES).exists() {
+        fs::remove_dir_all(REPOSITORIES)?;
+    }
+    fs::create_dir_all(REPOSITORIES)?;
+    files.iter().try_for_each(|(name, text)| Ok(fs::write(Path::new(REPOSITORIES).join(name), text)?))
+}
+
+/// What the real virt-builder lists of all its sources, as JSON.
+///
+/// # Errors
+/// When it refuses one.
+pub fn listed() -> Result<Value> {
+    Ok(serde_json::from_str(&run(&mut virt_builder(&["--list", "--list-format", "json"]))?)?)
 }
 
 fn virt_builder(args: &[&str]) -> std::process::Command {

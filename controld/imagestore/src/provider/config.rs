@@ -3,7 +3,7 @@
 //! A table of configuration has an `id`, a `type`, at most one table `transport`, and beside them just what its kind
 //! knows. Secrets are never in it, but in files that it names.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -22,6 +22,8 @@ use super::{
 use crate::decode::Decompressor;
 use crate::name::printable;
 use crate::net::{CertificateSpec, Client, Transport, TransportError, TransportSpec};
+
+mod repos;
 
 /// Longest id of a provider.
 const MAX_ID: usize = 64;
@@ -163,27 +165,34 @@ pub struct Means {
 }
 
 impl Registry {
-    /// The providers of a configuration, in its order, behind those for plain URLs and local files. For `fall_through`
-    /// see [`Registry::new`]. Reads files and makes the directory of their memories: a matter of start-up.
+    /// The providers of a configuration, in its order, behind those for plain URLs and local files; and then the sources
+    /// that virt-builder finds in the directories `repos`, as far as they can be used. For `fall_through` see
+    /// [`Registry::new`]. Reads files and makes the directory of their memories: a matter of start-up.
     ///
     /// # Errors
-    /// When one of them cannot be used.
-    pub fn of(configs: &[ProviderConfig], fall_through: bool, means: &Means) -> Result<Self, ProviderError> {
+    /// When one of `configs` cannot be used, or a source of `repos` has the id of another provider.
+    pub fn of(
+        configs: &[ProviderConfig],
+        repos: &[PathBuf],
+        fall_through: bool,
+        means: &Means,
+    ) -> Result<Self, ProviderError> {
         let local = Arc::new(LocalFiles::new(means.local_roots.clone()));
-        let mut ids = BTreeSet::from(BUILT_IN);
+        let mut ids = BTreeMap::from(BUILT_IN.map(|id| (id.to_owned(), None)));
         let mut providers: Vec<Arc<dyn Provider>> = vec![Arc::new(Http::new(means.client.clone())), local.clone()];
-        if let (Some(dir), false) = (&means.memory, configs.is_empty()) {
+        if let (Some(dir), false) = (&means.memory, configs.is_empty() && repos.is_empty()) {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
             made.map_err(|cause| ProviderError::File { path: dir.clone(), cause })?;
         }
         for config in configs {
-            if !ids.insert(&config.id) {
+            if ids.insert(config.id.clone(), None).is_some() {
                 let cause = "another provider has the same id".into();
                 return Err(ProviderError::Config { provider: config.id.clone(), cause });
             }
             providers.push(config.provider(means, &local)?);
         }
-        Ok(Self::new(providers, fall_through))
+        let left_out = repos::add(repos, &mut ids, &mut providers, |config| config.provider(means, &local))?;
+        Ok(Self::new(providers, fall_through).with_left_out(left_out))
     }
 }
 
@@ -260,14 +269,14 @@ mod tests {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    fn registry(texts: &[&str]) -> Result<Registry, String> {
+    pub(super) fn registry(texts: &[&str], repos: &[PathBuf]) -> Result<Registry, String> {
         let configs: Vec<_> = texts.iter().map(|text| parse(text).expect("a provider")).collect();
         let client = Arc::new(Client::new(crate::net::NetConfig::default()));
         let dir = tempfile::tempdir().expect("a directory");
         let memory = Some(dir.path().join("providers"));
         let means =
             Means { client, local_roots: vec!["/images".into()], memory, decompressor: Decompressor::default() };
-        Registry::of(&configs, false, &means).map_err(|error| {
+        Registry::of(&configs, repos, false, &means).map_err(|error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             format!("{error}: {cause}")
         })
@@ -284,7 +293,7 @@ mod tests {
         let oci = r#"{"id": "hub", "type": "oci", "registries": ["r.example:5000"], "plain_http": ["r.example:5000"]}"#;
         let builder = r#"{"id": "libguestfs", "type": "virt-builder", "uri": "https://b.example/index.asc",
             "insecure": true}"#;
-        let registry = registry(&[streams, LAGO, glance, oci, builder]).expect("a registry");
+        let registry = registry(&[streams, LAGO, glance, oci, builder], &[]).expect("a registry");
         let ids: Vec<_> = registry.providers().iter().map(|provider| provider.id().to_owned()).collect();
         assert_eq!(ids, ["http", "file", "ubuntu", "lago", "corp", "hub", "libguestfs"]);
     }
@@ -313,9 +322,9 @@ mod tests {
 
     #[test]
     fn what_contradicts_itself_is_refused() {
-        assert!(registry(&[LAGO, LAGO]).expect_err("twice").contains("another provider has the same id"));
+        assert!(registry(&[LAGO, LAGO], &[]).expect_err("twice").contains("another provider has the same id"));
         let taken = LAGO.replacen("\"lago\"", "\"http\"", 1);
-        assert!(registry(&[&taken]).expect_err("taken").contains("another provider has the same id"));
+        assert!(registry(&[&taken], &[]).expect_err("taken").contains("another provider has the same id"));
         for (transport, expected) in [
             (r#"{"proxy": "http://u:secret@p"}"#, "`proxy` has a login in it"),
             (r#"{"proxy": "http://p", "proxy_file": "/p"}"#, "name two proxies"),
@@ -325,7 +334,7 @@ mod tests {
             (r#"{"server_name": "no name"}"#, "server name is neither a DNS name nor an address"),
         ] {
             let text = LAGO.replace('}', &format!(", \"transport\": {transport}}}"));
-            let error = registry(&[&text]).expect_err(transport);
+            let error = registry(&[&text], &[]).expect_err(transport);
             assert!(error.contains(expected) && !error.contains("secret"), "{transport}: {error}");
         }
     }

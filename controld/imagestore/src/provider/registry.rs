@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ImageMetadata, Locator, Platform, Provider, ProviderError, RemoteImage, Want};
+use super::{ImageMetadata, Locator, Platform, Provider, ProviderError, RemoteImage, ReposError, Want};
 use crate::name::printable;
 
 /// Providers in the order in which they are asked.
@@ -10,6 +10,7 @@ use crate::name::printable;
 pub struct Registry {
     providers: Vec<Arc<dyn Provider>>,
     fall_through: bool,
+    left_out: Vec<ReposError>,
 }
 
 /// An image and the provider that found it.
@@ -26,13 +27,25 @@ impl Registry {
     /// the next one might answer for a name that is not its own.
     #[must_use]
     pub fn new(providers: Vec<Arc<dyn Provider>>, fall_through: bool) -> Self {
-        Self { providers, fall_through }
+        Self { providers, fall_through, left_out: Vec::new() }
+    }
+
+    /// The same, with sources that are told to be none of them.
+    #[must_use]
+    pub(super) fn with_left_out(self, left_out: Vec<ReposError>) -> Self {
+        Self { left_out, ..self }
     }
 
     /// All of them, in order.
     #[must_use]
     pub fn providers(&self) -> &[Arc<dyn Provider>] {
         &self.providers
+    }
+
+    /// Sources of virt-builder that are none of them, as they cannot be used.
+    #[must_use]
+    pub fn left_out(&self) -> &[ReposError] {
+        &self.left_out
     }
 
     /// The provider of that name.

@@ -78,6 +78,20 @@ fn default_kinds() -> Vec<String> {
     KINDS.map(str::to_owned).into()
 }
 
+impl SimplestreamsConfig {
+    /// A mirror whose documents must be signed by a key of that file.
+    pub(crate) fn signed(uri: Url, keyring: PathBuf) -> Self {
+        Self {
+            uri,
+            keyring: Some(keyring),
+            fingerprint: None,
+            insecure: false,
+            allow_weak_hashes: false,
+            ftypes: default_kinds(),
+        }
+    }
+}
+
 /// The provider.
 #[derive(Debug)]
 pub struct Simplestreams {

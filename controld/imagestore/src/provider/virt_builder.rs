@@ -36,7 +36,8 @@ mod repos;
 
 pub use exercise::exercise;
 pub use index::{Entry, EntryError, Index, IndexError, parse as parse_index};
-pub use repos::{Format as RepoFormat, Proxy as RepoProxy, Repo, ReposError, read_dir as read_repos};
+pub use repos::ReposError;
+pub(crate) use repos::{Format as RepoFormat, Proxy as RepoProxy, Repo, read as read_repos};
 
 /// Largest index.
 const INDEX: usize = 16 * 1024 * 1024;
@@ -67,6 +68,21 @@ pub struct VirtBuilderConfig {
     /// Only warns of revisions lower than were seen.
     #[serde(default)]
     pub allow_rollback: bool,
+}
+
+impl VirtBuilderConfig {
+    /// An index that must be signed by a key of that file.
+    pub(crate) fn signed(uri: Url, keyring: PathBuf) -> Self {
+        Self {
+            uri,
+            keyring: Some(keyring),
+            fingerprint: None,
+            insecure: false,
+            allow_weak_hashes: false,
+            lenient: false,
+            allow_rollback: false,
+        }
+    }
 }
 
 /// Why an index is not used, beside its grammar.

@@ -210,7 +210,10 @@ impl Body for Nothing {
     }
 }
 
-/// Whether it may go better the next time. Silence was waited for long enough.
+/// Whether another connection at once may go better: one that was reset or ended. Silence is no such thing. It was waited
+/// for as long as the operator allows ([`crate::net::Timeouts::stall`]); a server that lets its clients wait, on purpose or
+/// as it is overloaded, would get that time over again, and the caller an answer later than it was told. The bytes stay
+/// as a partial, and the next pull, which kubelet makes by itself, goes on behind them.
 fn may_pass(error: &FetchError) -> bool {
     matches!(error, FetchError::Interrupted { .. } | FetchError::Protocol(_))
 }

@@ -228,16 +228,15 @@ impl Shelf {
         Ok(gone)
     }
 
-    /// Takes the names of handlers away that are configured no more.
+    /// Takes the names of handlers away that are configured no more. Their images are for the collection to count.
     fn drop_orphans(&self) -> Result<u64, DiskError> {
         let _changing = self.lock();
-        let (names, ids): (Vec<Key>, BTreeSet<ImageId>) = {
+        let names: Vec<Key> = {
             let index = self.read();
-            let orphans = || index.refs.iter().filter(|(key, _)| !index.known.platforms.contains_key(&key.handler));
-            (orphans().map(|(key, _)| key.clone()).collect(), orphans().map(|(_, bound)| bound.id.clone()).collect())
+            let orphans = index.refs.keys().filter(|key| !index.known.platforms.contains_key(&key.handler));
+            orphans.cloned().collect()
         };
         self.unbind(&names)?;
-        ids.iter().try_for_each(|id| self.drop_unused(id))?;
         Ok(names.len() as u64)
     }
 }

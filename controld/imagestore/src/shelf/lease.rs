@@ -52,6 +52,11 @@ impl Shelf {
         self.lease(id, PINNED)
     }
 
+    /// The pinned image of an id or its beginning, also if it has no name.
+    pub(crate) fn pinned(&self, text: &str) -> Option<ImageId> {
+        self.read().pinned(text).cloned()
+    }
+
     /// Gives up the pin of one image. Fine if it has none.
     pub(crate) fn unpin(&self, id: &ImageId) -> Result<(), DiskError> {
         let _changing = self.lock();

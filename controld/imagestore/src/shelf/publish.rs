@@ -54,6 +54,8 @@ impl Shelf {
         self.bring_back(&id)?;
         // Nor does the digest of a layer say what it stands on, if it does that by name.
         if self.parent(&id).is_some() && !self.is_bound_whole(key, &id) {
+            let _changing = self.lock();
+            self.drop_unused(&id)?;
             return Ok(None);
         }
         self.reuse(key, &id, origin)

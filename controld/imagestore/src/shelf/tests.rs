@@ -17,6 +17,7 @@ use crate::name::{Algorithm, Digest, ImageRef};
 mod handlers;
 mod layers;
 mod model;
+mod race;
 
 const KEEP: Keep = Keep { partial_ttl: Duration::from_secs(3600), partial_quota: 1 << 30, reserve: 0 };
 const INFO: ImageInfo = ImageInfo { format: DiskFormat::Raw, virtual_size: 512 };

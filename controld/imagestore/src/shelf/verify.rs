@@ -3,8 +3,11 @@
 //! A broken image is moved to `quarantine/` with a record of what was found, and loses its names: the next pull brings
 //! it anew. Whoever has a lease on it keeps the lease, and is named in the answer: their disks stand on broken bytes.
 
+use std::fs::File;
 use std::io;
 
+use nix::errno::Errno;
+use nix::sys::stat::{FileStat, fstat};
 use serde::{Deserialize, Serialize};
 
 use super::disk::errno_of;
@@ -64,11 +67,22 @@ impl Shelf {
 
     /// Hashes an image's bytes anew. `None` if there is no such image.
     pub(crate) fn verify(&self, id: &ImageId) -> Result<Option<Verified>, DiskError> {
-        if !self.read().images.contains_key(id) {
-            return Ok(None);
+        loop {
+            if !self.read().images.contains_key(id) {
+                return Ok(None);
+            }
+            let hashed = self.hash(id)?;
+            (self.after)(Step::Hashed)?;
+            let _changing = self.lock();
+            // Meanwhile somebody else may have found the same and brought the image anew: that is not what was read.
+            if self.is_at(id, hashed.as_ref().map(|(file, _)| file))? {
+                return self.judge(id, hashed.map(|(_, digest)| digest));
+            }
         }
-        let found = self.digest(id)?;
-        let _changing = self.lock();
+    }
+
+    /// What becomes of an image of which that was found, for whoever has the lock of changes.
+    fn judge(&self, id: &ImageId, found: Option<Digest>) -> Result<Option<Verified>, DiskError> {
         let (names, holders, mut record) = {
             let index = self.read();
             // It may have been removed while it was read.
@@ -111,15 +125,24 @@ impl Shelf {
         Ok(self.verify(id)?.is_some_and(|verified| verified.verdict == Verdict::Sound))
     }
 
-    /// The digest of what is there. `None` if nothing is.
-    fn digest(&self, id: &ImageId) -> Result<Option<Digest>, DiskError> {
+    /// What is there, still open, and its digest. `None` if nothing is.
+    fn hash(&self, id: &ImageId) -> Result<Option<(File, Digest)>, DiskError> {
         let failed = |error: io::Error| self.disk.data.failed("read", id.hex(), errno_of(&error));
         let file = match self.disk.open_data(id.hex()) {
             Ok(file) => file,
-            Err(DiskError::Os { cause: nix::errno::Errno::ENOENT, .. }) => return Ok(None),
+            Err(DiskError::Os { cause: Errno::ENOENT, .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(Some(sum::sha256(&file).map_err(failed)?.1))
+        let (_, digest) = sum::sha256(&file).map_err(failed)?;
+        Ok(Some((file, digest)))
+    }
+
+    /// Whether just this file is an image's, or none. While it is open nothing else gets its number.
+    fn is_at(&self, id: &ImageId, file: Option<&File>) -> Result<bool, DiskError> {
+        let data = &self.disk.data;
+        let opened = file.map(fstat).transpose().map_err(|cause| data.failed("examine", id.hex(), cause))?;
+        let number = |stat: FileStat| (stat.st_dev, stat.st_ino);
+        Ok(data.stat(id.hex())?.map(number) == opened.map(number))
     }
 
     fn set_aside(&self, id: &ImageId, found: &str, names: &[Key], holders: &[String]) -> Result<(), DiskError> {

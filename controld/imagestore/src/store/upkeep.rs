@@ -79,6 +79,12 @@ impl Store {
         }
     }
 
+    /// The pinned image of an id, or of the beginning of one: it may have no name to find it by.
+    #[must_use]
+    pub fn pinned(&self, id: &str) -> Option<ImageId> {
+        self.shelf.pinned(id)
+    }
+
     /// Gives up a pin. Fine if there is none.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use imagestore::{Config, ErrorKind, PullRequest, Store};
 
@@ -306,6 +307,28 @@ async fn a_pull_that_was_given_up_is_gone_on_with() {
     let twice = sent.load(Ordering::Relaxed) - image.len();
     assert!(twice < 2 * MEBIBYTE, "{twice} bytes came twice");
     assert_eq!(partials(&bed.dir.path().join("images")), Vec::<PathBuf>::new());
+}
+
+/// No second wait of the same length within a pull; nothing is lost to the next one.
+#[tokio::test]
+async fn a_stalled_pull_ends_and_the_next_goes_on() {
+    let bytes = disk(2, 8 * MEBIBYTE + 1);
+    let image = hex(&bytes);
+    let (server, _sent) = halting(File { bytes, etag: "\"a\"" });
+    let bed = Bed::with(&server.url("/x"), |config| config.net.timeouts.stall = Duration::from_millis(500));
+    let (kind, error) = bed.pull().await.expect_err("silence");
+    assert!(kind == ErrorKind::Deadline && error.contains("server stalled: "), "{kind:?} {error}");
+    assert_eq!(server.hits(), 1, "asked again within the pull");
+    let images = bed.images();
+    eventually("what came is recorded", || received(&images).0 > 0).await;
+    let kept = received(&images).0;
+    let Bed { store, config, dir: _kept } = bed;
+    drop(store);
+    let store = open_again(config).await;
+    assert_eq!(store.pull("img").await.expect("pulled").id.hex(), image);
+    let requests = server.requests.lock().expect("sound");
+    let rest = format!("range: bytes={kept}-\r\n");
+    assert!(requests.len() == 2 && requests[1].to_lowercase().contains(&rest), "kept {kept}: {requests:?}");
 }
 
 /// The threads of a pull that was given up may have the store's disk for a moment yet.

@@ -1,4 +1,7 @@
-//! Where virt-builder finds its sources: `repos.d/*.conf`.
+//! Where virt-builder finds its sources: `repos.d/*.conf`. Read at start-up, for [`super::super::Registry`].
+//!
+//! As virt-builder has it, a file that a directory before had under the same name is passed over. Its settings that are
+//! not known here are, too. What cannot be used is told, and left out alone.
 //!
 //! ```text
 //! [libguestfs.org]
@@ -8,6 +11,7 @@
 //! format=native
 //! ```
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -15,11 +19,12 @@ use std::path::{Path, PathBuf};
 use url::Url;
 
 use crate::name::printable;
+use crate::provider::ProviderError;
 
 /// Largest file.
 const LIMIT: u64 = 1024 * 1024;
 
-/// Why a file of sources is refused.
+/// Why a file of sources, or one of them, is left out.
 #[derive(Debug, thiserror::Error)]
 pub enum ReposError {
     /// It cannot be read.
@@ -49,11 +54,48 @@ pub enum ReposError {
         /// The source.
         id: String,
     },
+    /// A source without a key.
+    #[error("`{}`: source `{id}` has no `gpgkey`; configure a provider with `insecure` to take what nobody signed", path.display())]
+    Unsigned {
+        /// The file.
+        path: PathBuf,
+        /// The source.
+        id: String,
+    },
+    /// A name that no provider can have.
+    #[error("`{}`: the name of source `{id}` can be no provider's: it must be lower-case letters, digits, `.`, `_` or `-`", path.display())]
+    Id {
+        /// The file.
+        path: PathBuf,
+        /// The source.
+        id: String,
+    },
+    /// A source that was there before.
+    #[error("`{}`: source `{id}` is in `{}`, too, which counts", path.display(), first.display())]
+    Twice {
+        /// The file.
+        path: PathBuf,
+        /// The source.
+        id: String,
+        /// The file that counts.
+        first: PathBuf,
+    },
+    /// A source that makes no provider.
+    #[error("`{}`: source `{id}` cannot be used", path.display())]
+    Source {
+        /// The file.
+        path: PathBuf,
+        /// The source.
+        id: String,
+        /// Why.
+        #[source]
+        cause: Box<ProviderError>,
+    },
 }
 
 /// How a source's index is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
+pub(crate) enum Format {
     /// virt-builder's own.
     #[default]
     Native,
@@ -63,7 +105,7 @@ pub enum Format {
 
 /// Which proxy leads to a source.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Proxy {
+pub(crate) enum Proxy {
     /// That of the environment.
     #[default]
     System,
@@ -75,7 +117,7 @@ pub enum Proxy {
 
 /// A source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repo {
+pub(crate) struct Repo {
     /// Its name.
     pub id: String,
     /// Where its index is.
@@ -86,30 +128,55 @@ pub struct Repo {
     pub proxy: Proxy,
     /// How the index is written.
     pub format: Format,
+    /// The file that it stands in.
+    pub file: PathBuf,
 }
 
-/// Sources of all `*.conf` files of a directory, in the order of the files' names.
-///
-/// # Errors
-/// When one of them cannot be read: a source left out might let another one answer for its names.
-pub fn read_dir(dir: &Path) -> Result<Vec<Repo>, ReposError> {
-    let broken = |path: &Path| {
-        let path = path.to_owned();
-        move |cause| ReposError::Read { path, cause }
-    };
-    let entries = fs::read_dir(dir).map_err(broken(dir))?;
-    let mut files =
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>().map_err(broken(dir))?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "conf"));
-    files.sort();
-    let mut repos = Vec::new();
-    for path in files {
-        let mut text = String::new();
-        let file = File::open(&path).map_err(broken(&path))?;
-        file.take(LIMIT).read_to_string(&mut text).map_err(broken(&path))?;
-        repos.extend(parse(&text, &path)?);
+/// Sources of all `*.conf` files of these directories: of one after the other, in the order of the files' names. And what
+/// is wrong with the rest.
+pub(crate) fn read(dirs: &[PathBuf]) -> (Vec<Repo>, Vec<ReposError>) {
+    let (mut repos, mut problems) = (Vec::new(), Vec::new());
+    let mut read = BTreeSet::new();
+    for dir in dirs {
+        let names = names(dir).map_err(|cause| ReposError::Read { path: dir.clone(), cause });
+        for name in names.unwrap_or_else(|problem| {
+            problems.push(problem);
+            BTreeSet::new()
+        }) {
+            let path = dir.join(&name);
+            if read.contains(&name) {
+                continue;
+            }
+            let text = text(&path).map_err(|cause| ReposError::Read { path: path.clone(), cause });
+            match text.and_then(|text| parse(&text, &path)) {
+                Ok(found) => {
+                    read.insert(name);
+                    repos.extend(found);
+                }
+                Err(problem) => problems.push(problem),
+            }
+        }
     }
-    Ok(repos)
+    (repos, problems)
+}
+
+/// Names of a directory's files of sources.
+fn names(dir: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let names = fs::read_dir(dir)?.map(|entry| entry.map(|entry| PathBuf::from(entry.file_name())));
+    let names = names.filter(|name| {
+        name.as_ref().map_or(true, |name| name.extension().is_some_and(|extension| extension == "conf"))
+    });
+    names.collect()
+}
+
+fn text(path: &Path) -> io::Result<String> {
+    // Before it is opened: a pipe would keep the daemon from starting.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
+    }
+    let mut text = String::new();
+    File::open(path)?.take(LIMIT + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LIMIT { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
 }
 
 /// Sources of one file.
@@ -164,7 +231,7 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Repo>, ReposError> {
         }
     }
     let closed = open.into_iter().map(|Open { id, uri, repo: (key, proxy, format) }| match uri {
-        Some(uri) => Ok(Repo { id, uri, key, proxy, format }),
+        Some(uri) => Ok(Repo { id, uri, key, proxy, format, file: path.to_owned() }),
         None => Err(ReposError::Uri { path: path.to_owned(), id: printable(&id) }),
     });
     closed.collect()
@@ -194,7 +261,8 @@ mod tests {
                 uri: Url::parse("https://a.example/index.asc").expect("a URL"),
                 key: Some("/etc/a key.gpg".into()),
                 proxy: Proxy::Off,
-                format: Format::Native
+                format: Format::Native,
+                file: "x.conf".into(),
             }
         );
         assert_eq!((&repos[1].format, &repos[1].key), (&Format::Simplestreams, &None));
@@ -223,16 +291,48 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_in_order_and_all_of_them() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let put = |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("written");
-        put("b.conf", "[b]\nuri=http://b/");
-        put("a.conf", "[a]\nuri=http://a/");
-        put("c.gpg", "\0");
-        let ids: Vec<_> = read_dir(dir.path()).expect("read").into_iter().map(|repo| repo.id).collect();
-        assert_eq!(ids, ["a", "b"]);
-        put("c.conf", "junk");
-        assert!(read_dir(dir.path()).is_err());
-        assert!(matches!(read_dir(&dir.path().join("none")), Err(ReposError::Read { .. })));
+    fn files_are_read_in_order_and_what_is_no_use_is_told() {
+        let root = tempfile::tempdir().expect("a directory");
+        let [own, theirs] = ["own", "theirs"].map(|name| root.path().join(name));
+        let put = |dir: &Path, name: &str, text: &[u8]| {
+            fs::create_dir_all(dir).expect("made");
+            fs::write(dir.join(name), text).expect("written");
+        };
+        put(&own, "b.conf", b"[b]\nuri=http://b/");
+        put(&own, "a.conf", b"[a]\nuri=http://a/\n[z]\nuri=http://z/");
+        put(&own, "key.gpg", b"\0");
+        put(&own, "c.conf", b"junk");
+        put(&own, "latin.conf", b"[\xe4]\nuri=http://a/");
+        put(&own, "long.conf", &b"# long\n".repeat(200_000));
+        fs::create_dir(own.join("dir.conf")).expect("made");
+        std::os::unix::fs::symlink("nowhere", own.join("dangling.conf")).expect("made");
+        nix::unistd::mkfifo(&own.join("pipe.conf"), nix::sys::stat::Mode::S_IRWXU).expect("made");
+        // Of the same name as one that was read, and as one that could not be.
+        put(&theirs, "a.conf", b"[hidden]\nuri=http://hidden/");
+        put(&theirs, "c.conf", b"[c]\nuri=http://c/");
+        let (repos, problems) = super::read(&[own, root.path().join("none"), theirs]);
+        let ids: Vec<_> =
+            repos.iter().map(|repo| (repo.id.as_str(), repo.file.parent().and_then(Path::file_name))).collect();
+        let in_dir = |name| Some(std::ffi::OsStr::new(name));
+        assert_eq!(ids, [("a", in_dir("own")), ("z", in_dir("own")), ("b", in_dir("own")), ("c", in_dir("theirs"))]);
+        let told: Vec<_> = problems
+            .iter()
+            .map(|problem| match problem {
+                ReposError::Read { path, .. } | ReposError::Syntax { path, .. } => {
+                    path.strip_prefix(root.path()).expect("below")
+                }
+                other => panic!("{other}"),
+            })
+            .collect();
+        let expected = [
+            "own/c.conf",
+            "own/dangling.conf",
+            "own/dir.conf",
+            "own/latin.conf",
+            "own/long.conf",
+            "own/pipe.conf",
+            "none",
+        ];
+        assert_eq!(told, expected.map(Path::new));
     }
 }

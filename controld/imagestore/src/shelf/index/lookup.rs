@@ -103,12 +103,19 @@ impl Index {
     }
 
     fn by_prefix(&self, text: &str, scope: Scope<'_>) -> Option<&ImageId> {
-        let prefix = text.strip_prefix("sha256:").unwrap_or(text);
-        if !is_hex(prefix) || prefix.len() < MIN_PREFIX {
-            return None;
-        }
+        let prefix = prefix(text)?;
         let begin = |id: &&ImageId| id.hex().starts_with(prefix);
         let mut found = self.images.keys().filter(begin).filter_map(|id| self.listed(id, scope));
+        match (found.next(), found.next()) {
+            (Some(id), None) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The image that is pinned and has this id, or alone among those an id that begins so. It may have no name.
+    pub(crate) fn pinned(&self, text: &str) -> Option<&ImageId> {
+        let prefix = prefix(text)?;
+        let mut found = self.leases.get(PINNED)?.iter().filter(|id| id.hex().starts_with(prefix));
         match (found.next(), found.next()) {
             (Some(id), None) => Some(id),
             _ => None,
@@ -181,4 +188,10 @@ impl Index {
         image.repo_digests.dedup();
         Some(image)
     }
+}
+
+/// What a text says an id begins with.
+fn prefix(text: &str) -> Option<&str> {
+    let prefix = text.strip_prefix("sha256:").unwrap_or(text);
+    (is_hex(prefix) && prefix.len() >= MIN_PREFIX).then_some(prefix)
 }

@@ -93,7 +93,7 @@ fn names_of_a_handler_that_is_gone_wait_for_it() {
     drop(shelf);
     assert!(open(root.path()).get("x", &arm()).is_some());
     let report = without().gc(GcOptions { orphan_handlers: true, ..GcOptions::default() }).expect("collected");
-    assert_eq!(report.names, 1);
+    assert_eq!((report.names, report.images.count), (1, 1));
     assert_holds(root.path(), &open(root.path()), &[]);
 }
 
@@ -181,8 +181,14 @@ fn pins_keep_what_has_no_name() {
     drop(shelf);
     let shelf = open(root.path());
     assert!(shelf.findings().is_empty() && image.path.exists());
+    for text in [image.id.to_string().as_str(), image.id.hex(), &image.id.hex()[..8]] {
+        assert_eq!(shelf.pinned(text).as_ref(), Some(&image.id), "{text}");
+    }
+    for text in ["x", "", &image.id.hex()[..7], "sha256:00000000"] {
+        assert_eq!(shelf.pinned(text), None, "{text}");
+    }
     shelf.unpin(&image.id).expect("unpinned");
-    assert!(!image.path.exists());
+    assert!(!image.path.exists() && shelf.pinned(image.id.hex()).is_none());
 }
 
 #[test]
