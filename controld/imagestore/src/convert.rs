@@ -121,12 +121,6 @@ impl ForeignFormat {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Vmdk, Self::Vhd, Self::Vhdx, Self::Vdi];
 
-    /// The one that a rule or a configuration calls so: its name in lower case.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.to_string().to_ascii_lowercase() == name)
-    }
-
     /// What QEMU calls it.
     fn driver(self) -> &'static str {
         match self {

@@ -23,6 +23,7 @@
 
 mod config;
 mod convert;
+mod declared;
 mod decode;
 mod error;
 mod inspect;
@@ -39,6 +40,7 @@ pub use config::{Config, HandlerConfig, Layers, Limits, Offline};
 #[doc(hidden)]
 pub use convert::exercise as exercise_conversion;
 pub use convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
+pub use declared::Declared;
 pub use decode::DecodeError;
 #[doc(hidden)]
 pub use decode::exercise as exercise_decoder;

@@ -26,6 +26,7 @@ use super::signature::{self, KeyRing, SignatureError};
 use super::{
     Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision, Want,
 };
+use crate::declared::Declared;
 use crate::inspect::DiskFormat;
 use crate::name::printable;
 use crate::net::{Ask, Client, Opened, Request, Transport, Validators};
@@ -270,8 +271,8 @@ impl VirtBuilder {
             provider: self.id.clone(),
             promises: entry.checksums.iter().map(promise).collect(),
             format: match entry.format.as_deref() {
-                Some("qcow2") => Some(DiskFormat::Qcow2),
-                Some("raw") => Some(DiskFormat::Raw),
+                Some("qcow2") => Some(Declared::Kept(DiskFormat::Qcow2)),
+                Some("raw") => Some(Declared::Kept(DiskFormat::Raw)),
                 _ => None,
             },
             artifact_size: entry.compressed_size,

@@ -83,7 +83,8 @@ impl Grains<'_> {
                 false => grain.min(capacity - (first + index) * grain) * SECTOR,
             };
             self.layout.check(start, length)?;
-            self.sum = self.sum.saturating_add(length);
+            // They begin at sectors.
+            self.sum = self.sum.saturating_add(length.next_multiple_of(SECTOR));
             self.layout.check_sum(self.sum)
         })
     }
