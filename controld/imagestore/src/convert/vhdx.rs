@@ -34,7 +34,7 @@ const PARENT_LOCATOR: [u8; 16] = guid(0xa8d3_5f2d, 0xb30b, 0x454d, 0xabf7_d3d8_4
 
 const HAS_PARENT: u32 = 2;
 const BLOCKS: std::ops::RangeInclusive<u32> = 1 << 20..=256 << 20;
-/// With those of 4096 bytes, which the format knows too, QEMU takes the disk for one of an eighth of its size.
+/// Those of 4096 bytes, which the format knows too, QEMU does not take, and its map would be another one.
 const SECTOR: u32 = 512;
 
 /// Blocks are in whole mebibytes, the first of which is the header ([MS-VHDX] 2.2).

@@ -27,7 +27,6 @@ use super::{
     Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision, Want,
 };
 use crate::declared::Declared;
-use crate::inspect::DiskFormat;
 use crate::name::printable;
 use crate::net::{Ask, Client, Opened, Request, Transport, Validators};
 
@@ -263,18 +262,14 @@ impl VirtBuilder {
         let promise = |hash: &ImageHash| Promise { hash: hash.clone(), covers: Covers::Hosted };
         let mut extra = std::collections::BTreeMap::new();
         extra.extend(entry.title.clone().map(|title| ("title".to_owned(), title)));
-        // Formats that are converted, if at all, are named by the operator.
+        // Also one that we have no name for.
         extra.extend(entry.format.clone().map(|format| ("format".to_owned(), format)));
         ImageMetadata {
             name: entry.name.clone(),
             aliases: entry.aliases.clone(),
             provider: self.id.clone(),
             promises: entry.checksums.iter().map(promise).collect(),
-            format: match entry.format.as_deref() {
-                Some("qcow2") => Some(Declared::Kept(DiskFormat::Qcow2)),
-                Some("raw") => Some(Declared::Kept(DiskFormat::Raw)),
-                _ => None,
-            },
+            format: entry.format.as_deref().and_then(Declared::named),
             artifact_size: entry.compressed_size,
             virtual_size: Some(entry.size),
             platform: entry.arch.clone(),

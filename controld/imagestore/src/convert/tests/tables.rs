@@ -235,7 +235,6 @@ fn blocks_of_a_vhdx_stay_in_the_file() {
     assert_eq!(judged(ForeignFormat::Vhdx, &image, &[(at + 21 * 8, &[7])]), SOUND);
 }
 
-/// QEMU would convert the first eighth of such a disk, without a word.
 #[test]
 fn a_vhdx_with_other_sectors_is_refused() {
     let (_dir, image) = made(ForeignFormat::Vhdx, "");
