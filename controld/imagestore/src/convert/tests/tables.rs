@@ -245,3 +245,18 @@ fn a_vhdx_with_other_sectors_is_refused() {
     let other = "its sectors are not of 512 bytes";
     assert_eq!(judged(ForeignFormat::Vhdx, &image, &[(at, &4096_u32.to_le_bytes())]), other);
 }
+
+#[test]
+fn blocks_that_cannot_fit_are_not_even_remembered() {
+    let layout = layout::Layout { end: 1 << 20, taken: Vec::new() };
+    let mut blocks = layout.blocks(0, 512, 2048);
+    let added = (0..10_000).take_while(|_| blocks.add(7, 2048).is_ok()).count();
+    assert_eq!(added, 513);
+    assert!(blocks.check_apart().is_err());
+    let mut blocks = layout.blocks(4096, 2048, 2048);
+    for number in [1, 3, 2, 0] {
+        blocks.add(number, 2048).expect("apart");
+    }
+    assert!(blocks.check_apart().is_ok());
+    assert!(layout.blocks(0, 1 << 20, 1 << 20).add(u64::MAX, 1).is_err());
+}
