@@ -2,10 +2,11 @@
 //!
 //! Only what somebody has declared as such a format gets here, and only if the store is configured to take that format.
 //! First our own parser looks at the file ([`ForeignFormat::check`]): what names other files, or stands on another image,
-//! is refused before anything opens it. Then `qemu-img` runs in a [`sandbox`], told the format, never guessing. What
+//! is refused before anything opens it, and so is what is not all there. Then `qemu-img` runs in a [`sandbox`], told the format, never guessing. What
 //! comes out is judged as a qcow2 image like one that was downloaded.
 
 mod fields;
+mod layout;
 mod sandbox;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::task::{JoinError, spawn_blocking};
 
 use crate::error::{ErrorKind, of_io};
 use crate::inspect::bytes::Bytes;
@@ -81,6 +83,9 @@ pub enum ConvertError {
     /// The result is not taken.
     #[error("the converted image is refused")]
     Result(#[from] Refusal),
+    /// A thread panicked.
+    #[error("a thread of the conversion ended early")]
+    Lost(#[from] JoinError),
 }
 
 /// What is wrong with a foreign image.
@@ -116,12 +121,6 @@ impl ForeignFormat {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Vmdk, Self::Vhd, Self::Vhdx, Self::Vdi];
 
-    /// The one that a rule or a configuration calls so: its name in lower case.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.to_string().to_ascii_lowercase() == name)
-    }
-
     /// What QEMU calls it.
     fn driver(self) -> &'static str {
         match self {
@@ -132,22 +131,19 @@ impl ForeignFormat {
         }
     }
 
-    /// Looks whether a whole file is a sound image of this format that needs no other file.
+    /// Looks whether a whole file is a sound image of this format that needs no other file, and has all of its disk.
+    /// Takes as long as its tables are, which are no longer than the file.
     pub(crate) fn check(self, file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<(), ConvertError> {
         let checked = match self {
-            Self::Vmdk => vmdk::check(file, length),
-            Self::Vhd => vhd::check(file, length),
-            Self::Vhdx => vhdx::check(file, length),
-            Self::Vdi => vdi::check(file, length),
+            Self::Vmdk => vmdk::check(file, length, max_virtual_size),
+            Self::Vhd => vhd::check(file, length, max_virtual_size),
+            Self::Vhdx => vhdx::check(file, length, max_virtual_size),
+            Self::Vdi => vdi::check(file, length, max_virtual_size),
         };
-        let refused = |fault| Err(ConvertError::Refused { format: self, fault });
-        match checked {
-            Ok(0) => refused(Fault::Is("its disk has no bytes")),
-            Ok(size) if size > max_virtual_size => refused(Fault::TooLarge(size)),
-            Ok(_) => Ok(()),
-            Err(Stop::Fault(fault)) => refused(fault),
-            Err(Stop::Io(error)) => Err(ConvertError::Read(error)),
-        }
+        checked.map_err(|stop| match stop {
+            Stop::Fault(fault) => ConvertError::Refused { format: self, fault },
+            Stop::Io(error) => ConvertError::Read(error),
+        })
     }
 }
 
@@ -172,8 +168,12 @@ impl Converter {
     /// # Errors
     /// See [`ConvertError`].
     pub async fn convert(&self, format: ForeignFormat, input: &File, output: &File) -> Result<Summary, ConvertError> {
-        let length = input.metadata().map_err(ConvertError::Read)?.len();
-        format.check(input, length, self.limits.virtual_size)?;
+        let (whole, limit) = (input.try_clone().map_err(ConvertError::Read)?, self.limits.virtual_size);
+        let checked = spawn_blocking(move || {
+            let length = whole.metadata().map_err(ConvertError::Read)?.len();
+            format.check(&whole, length, limit)
+        });
+        checked.await??;
         let job = Job {
             program: self.program.clone(),
             arguments: arguments(format).into(),
@@ -182,10 +182,14 @@ impl Converter {
             limits: self.limits,
         };
         sandbox::run(job).await.map_err(|cause| ConvertError::Run { format, cause })?;
-        let length = output.metadata().map_err(ConvertError::Read)?.len();
-        let policy = Policy { allow_raw: false, max_virtual_size: self.limits.virtual_size };
-        let expected = Expected { declared: Some(DiskFormat::Qcow2), ..policy.into() };
-        Ok(examine(output, length, expected).map_err(ConvertError::Read)??)
+        let made = output.try_clone().map_err(ConvertError::Read)?;
+        let examined = spawn_blocking(move || {
+            let length = made.metadata().map_err(ConvertError::Read)?.len();
+            let policy = Policy { allow_raw: false, max_virtual_size: limit };
+            let expected = Expected { declared: Some(DiskFormat::Qcow2), ..policy.into() };
+            Ok(examine(&made, length, expected).map_err(ConvertError::Read)??)
+        });
+        examined.await?
     }
 }
 
@@ -206,6 +210,7 @@ impl ConvertError {
             Self::Refused { .. } | Self::Result(_) => ErrorKind::Refused,
             Self::Read(error) => of_io(error),
             Self::Run { cause, .. } => cause.kind(),
+            Self::Lost(_) => ErrorKind::Internal,
         }
     }
 }
@@ -239,4 +244,10 @@ impl From<io::Error> for Stop {
 /// Stops a check with `fault` unless all is well.
 fn require(well: bool, fault: &'static str) -> Result<(), Stop> {
     if well { Ok(()) } else { Err(Stop::Fault(Fault::Is(fault))) }
+}
+
+/// Looks at the size of a disk, before anything is read that is as large.
+fn check_size(size: u64, max: u64) -> Result<(), Stop> {
+    require(size != 0, "its disk has no bytes")?;
+    if size > max { Err(Stop::Fault(Fault::TooLarge(size))) } else { Ok(()) }
 }

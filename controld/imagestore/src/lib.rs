@@ -13,6 +13,7 @@
 //! | [`provider`] | where images are: a seam, and one module for each kind of source behind it |
 //! | [`net`] | HTTP(S) for all of them |
 //! | `intake` | one pass over the bytes: hashes, part file, bounded memory |
+//! | `declared` | what a rule or a source says that an image is |
 //! | `inspect` | whether a file is an image that may be used |
 //! | `convert` | images of other formats, made qcow2 in a sandbox |
 //! | `shelf` | the directories, what is in them, names and leases |
@@ -23,6 +24,7 @@
 
 mod config;
 mod convert;
+mod declared;
 mod decode;
 mod error;
 mod inspect;
@@ -39,6 +41,7 @@ pub use config::{Config, HandlerConfig, Layers, Limits, Offline};
 #[doc(hidden)]
 pub use convert::exercise as exercise_conversion;
 pub use convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
+pub use declared::Declared;
 #[doc(hidden)]
 pub use decode::confine as confine_decoder;
 #[doc(hidden)]

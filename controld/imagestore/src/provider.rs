@@ -35,7 +35,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use url::Url;
 
-use crate::inspect::DiskFormat;
+use crate::declared::Declared;
 use crate::name::{Version, printable};
 use crate::net::{self, Ask, Auth, Opened};
 
@@ -161,8 +161,8 @@ pub struct ImageMetadata {
     pub provider: String,
     /// Digests.
     pub promises: Vec<Promise>,
-    /// The disk's format.
-    pub format: Option<DiskFormat>,
+    /// The disk's format, as the source declares it.
+    pub format: Option<Declared>,
     /// Bytes of the artifact.
     pub artifact_size: Option<u64>,
     /// Bytes of the disk that a guest sees.

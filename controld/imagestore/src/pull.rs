@@ -20,12 +20,13 @@ use tokio::task::JoinError;
 
 use crate::config::{Layers, Limits};
 use crate::convert::{Converter, ForeignFormat};
+use crate::declared::Declared;
 use crate::decode::Decompressor;
 use crate::inspect::{self, DiskFormat, Expected, Policy};
 use crate::name::{Digest, ImageId, Version};
 use crate::net::Validators;
 use crate::provider::{Choice, Covers, Promise, ProviderError, Registry, Want};
-use crate::shelf::{Alias, Cover, DiskError, Facts, Hold, Image, Key, Origin, Parent, Received, Shelf};
+use crate::shelf::{Alias, DiskError, Facts, Hold, Image, Key, Origin, Parent, Received, Shelf, Sought};
 use crate::translate::{TranslateError, Translated, Translator, Wanted};
 
 mod converted;
@@ -47,7 +48,7 @@ pub(crate) use flight::Flights;
 use hosts::Hosts;
 use job::Job;
 pub use layers::LayerError;
-pub(crate) use origin::cover;
+pub(crate) use origin::sought;
 use origin::{fingerprint, origin, place, promise_of};
 use progress::Meter;
 pub use progress::{Phase, Progress};
@@ -206,7 +207,15 @@ impl Puller {
         if let Some(choice) = self.by_name(order, &name).await.map_err(nowhere)? {
             let by = format!("provider `{}`", choice.provider.id());
             let declared = choice.image.metadata.format;
-            return Ok(Found { choice, by, digest: None, declared, foreign: None });
+            let found = Found { choice, by, digest: None, declared };
+            let refused = |cause| PullError::Download {
+                image: image.clone(),
+                url: found.choice.image.shown.clone(),
+                by: found.by.clone(),
+                cause: Arc::new(cause),
+            };
+            self.check_declared(declared, image.digest().is_some()).map_err(refused)?;
+            return Ok(found);
         }
         if let Some(provider) = &order.provider {
             return Err(nowhere(ProviderError::NotFound { provider: provider.clone(), name }));
@@ -252,10 +261,9 @@ impl Puller {
         if order.providers.as_ref().is_some_and(|allowed| !allowed.contains(choice.provider.id())) {
             return Err(failed(DownloadError::NotServed { provider: choice.provider.id().to_owned() }));
         }
-        let declared = format.and_then(format_named).or(choice.image.metadata.format);
-        let by_digest = order.key.image.digest().is_some();
-        let foreign = format.map_or(Ok(None), |name| self.foreign(name, by_digest)).map_err(failed)?;
-        Ok(Found { choice, by: locator.by().to_owned(), digest, declared, foreign })
+        let declared = agreed(format, choice.image.metadata.format).map_err(failed)?;
+        self.check_declared(declared, order.key.image.digest().is_some()).map_err(failed)?;
+        Ok(Found { choice, by: locator.by().to_owned(), digest, declared })
     }
 
     /// Has the image of an order on the shelf and under its name.
@@ -265,7 +273,7 @@ impl Puller {
         found: &Found,
         progress: &watch::Sender<Progress>,
     ) -> Result<Image, Arc<DownloadError>> {
-        let Found { choice: Choice { provider, image: remote }, digest, .. } = found;
+        let Found { choice: Choice { image: remote, .. }, digest, .. } = found;
         // What the provider found by a digest is what that digest means; otherwise it is that of the bytes.
         let found_by = |promise: &Promise| {
             remote.registered.as_ref().is_some_and(|registered| registered.digests.contains(&promise.hash))
@@ -273,8 +281,7 @@ impl Puller {
         let demanded = order.key.image.digest().into_iter().chain(digest).map(promise_of);
         let demanded = demanded.filter(|promise| !found_by(promise));
         let promises: Vec<_> = remote.promises.iter().cloned().chain(demanded).collect();
-        let place = place(provider.id(), remote);
-        let origin = origin(order, found, &promises, &place);
+        let origin = origin(order, found, &promises, &place(found));
         let landed = self.obtain(order, found, promises, progress).await?;
         let below =
             self.settle(order, &landed.hold, &found.choice, progress).await.map_err(|cause| Arc::new(cause.into()))?;
@@ -295,28 +302,30 @@ impl Puller {
         promises: Vec<Promise>,
         progress: &watch::Sender<Progress>,
     ) -> Result<Landed, Arc<DownloadError>> {
-        let Found { choice: Choice { provider, image: remote }, by, declared, foreign, .. } = found;
+        let Found { choice: Choice { provider, image: remote }, by, declared, .. } = found;
+        let foreign = found.foreign();
         if !order.force
-            && let Some(hold) = self.hold_promised(&promises, provider.id()).await?
+            && let Some(hold) = self.hold_promised(&promises, foreign, provider.id()).await?
         {
             tracing::info!(from = remote.shown, id = %hold.id(), "image is here already");
             return Ok(Landed { hold: Arc::new(hold), validators: Validators::default() });
         }
-        let place = place(provider.id(), remote);
+        let place = place(found);
         let known = match order.force {
             true => None,
             false => self.known_at(&place).await?,
         };
         let layered = order.layers != Layers::Refuse;
-        let key = format!("{place} {} {promises:?} {declared:?} {foreign:?}", order.want.platform);
+        let key = format!("{place} {} {promises:?} {declared:?}", order.want.platform);
         // What is converted is qcow2 by then, and stands on nothing.
-        let expected = match foreign {
-            Some(_) => Expected { declared: Some(DiskFormat::Qcow2), ..self.policy.into() },
-            None => Expected { declared: *declared, layered, ..self.policy.into() },
+        let expected = match *declared {
+            Some(Declared::Foreign(_)) => Expected { declared: Some(DiskFormat::Qcow2), ..self.policy.into() },
+            Some(Declared::Kept(format)) => Expected { declared: Some(format), layered, ..self.policy.into() },
+            None => Expected { layered, ..self.policy.into() },
         };
         let flight = format!("{key} {} {layered} {}", order.force, fingerprint(&order.want));
         let (provider, remote) = (provider.clone(), remote.clone());
-        let job = Job { provider, remote, known, expected, foreign: *foreign, key, promises };
+        let job = Job { provider, remote, known, expected, foreign, key, promises };
         let flight = self.flights.join(&flight, |told| {
             let (this, job) = (self.clone(), Arc::new(job));
             tracing::info!(image = %order.key.image, from = job.remote.shown, by, "pull started");
@@ -339,11 +348,12 @@ impl Puller {
     async fn hold_promised(
         self: &Arc<Self>,
         promises: &[Promise],
+        foreign: Option<ForeignFormat>,
         provider: &str,
     ) -> Result<Option<Hold>, DownloadError> {
-        let hashes: Vec<_> = promises.iter().map(|promise| (promise.hash.to_string(), cover(promise.covers))).collect();
+        let sought: Vec<_> = promises.iter().map(|promise| sought(promise, foreign)).collect();
         let (this, provider) = (self.clone(), provider.to_owned());
-        Ok(off_reactor(move || this.shelf.hold_promised(&hashes, &provider)).await??)
+        Ok(off_reactor(move || this.shelf.hold_promised(&sought, &provider)).await??)
     }
 
     /// Downloads what is not here, and puts it on the shelf.
@@ -384,17 +394,14 @@ impl Puller {
             format: parent.format,
             id: None,
         });
-        let aliases = job.remote.promises.iter().map(|promise| Alias {
-            hash: promise.hash.to_string(),
-            // The converted bytes are others.
-            covers: match job.foreign {
-                Some(_) if promise.covers == Covers::Content => Cover::Unpacked,
-                _ => cover(promise.covers),
-            },
+        // What a rule demands is the digest of what is stored, and is known by that, unless it was converted.
+        let promises = if job.foreign.is_some() { &job.promises } else { &job.remote.promises };
+        let aliases = promises.iter().map(|promise| {
+            let Sought { hash, covers, foreign } = sought(promise, job.foreign);
             // What comes out of an archive is its provider's word, as weak hashes are.
-            provider: (!promise.hash.alg().is_strong()
-                || (job.remote.unpack.is_some() && promise.covers != Covers::Content))
-                .then(|| job.provider.id().to_owned()),
+            let unpacked = job.remote.unpack.is_some() && promise.covers != Covers::Content;
+            let own = unpacked || !promise.hash.alg().is_strong();
+            Alias { hash, covers, provider: own.then(|| job.provider.id().to_owned()), foreign }
         });
         let facts = Facts { aliases: aliases.collect(), parent, ..Facts::from(summary.info()) };
         Ok(self.shelf.keep(received, facts)?)
@@ -433,14 +440,22 @@ struct Found {
     /// What the rule demands.
     digest: Option<Digest>,
     /// What the rule or the provider says that it is.
-    declared: Option<DiskFormat>,
-    /// What the rule says that it is to be converted from.
-    foreign: Option<ForeignFormat>,
+    declared: Option<Declared>,
 }
 
-/// A declared format that is taken as it is.
-fn format_named(name: &str) -> Option<DiskFormat> {
-    [DiskFormat::Qcow2, DiskFormat::Raw].into_iter().find(|format| format.to_string() == name)
+impl Found {
+    /// What it is to be converted from.
+    fn foreign(&self) -> Option<ForeignFormat> {
+        self.declared.and_then(Declared::foreign)
+    }
+}
+
+/// What both a rule and a source say of a format, or either of them.
+fn agreed(rule: Option<Declared>, told: Option<Declared>) -> Result<Option<Declared>, DownloadError> {
+    match (rule, told) {
+        (Some(rule), Some(told)) if rule != told => Err(DownloadError::Contradiction { rule, told }),
+        (rule, told) => Ok(rule.or(told)),
+    }
 }
 
 async fn off_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {

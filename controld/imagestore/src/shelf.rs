@@ -80,7 +80,7 @@ pub(crate) use lease::{Hold, is_holder};
 pub(crate) use part::{GRAIN, Part, Reader, Received, Resumable, is_zero};
 pub(crate) use partial::{PartialFile, Partials};
 pub(crate) use publish::Facts;
-pub(crate) use record::{Alias, Cover, Origin, Parent};
+pub(crate) use record::{Alias, Cover, Origin, Parent, Sought};
 pub use scan::Finding;
 pub use usage::FsUsage;
 pub(crate) use usage::{free, reserve, usage};
@@ -208,8 +208,8 @@ impl Shelf {
     }
 
     /// Whether a digest of a source leads to an image that is here.
-    pub(crate) fn has(&self, hash: &str, covers: Cover, provider: &str) -> bool {
-        self.read().behind(hash, covers, provider).is_some()
+    pub(crate) fn has(&self, sought: &Sought, provider: &str) -> bool {
+        self.read().behind(sought, provider).is_some()
     }
 
     /// The files that an image stands on, from the top down, or what is missing.

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Deserialize;
 
+use crate::declared::Declared;
 use crate::name::{Digest, ImageName};
 use crate::net::Transport;
 use crate::provider::{Locator, LocatorError, Platform};
@@ -127,8 +128,8 @@ pub(crate) struct Translated {
     pub(crate) locator: Locator,
     /// The digest that the image as it is stored must have.
     pub(crate) digest: Option<Digest>,
-    /// The format that it is declared to have: qcow2, raw, vmdk, vhd, vhdx or vdi.
-    pub(crate) format: Option<&'static str>,
+    /// The format that it is declared to have.
+    pub(crate) format: Option<Declared>,
 }
 
 /// How names are translated.

@@ -1,8 +1,12 @@
-//! Numbers in headers. What is not there is zero, which no check takes for sound.
+//! Numbers in headers and tables. What is not there is zero, which no check takes for sound.
 
 use std::io;
 
+use super::Stop;
 use crate::inspect::bytes::Bytes;
+
+/// What is read of a table at a time.
+const PIECE: usize = 64 * 1024;
 
 /// A piece of a file.
 pub(super) struct Piece(Vec<u8>);
@@ -51,4 +55,26 @@ impl Piece {
 /// Whether all are zero.
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Calls `check` with the place in the table, and the bytes, of each of `count` entries that begin at `at`.
+pub(super) fn each<const N: usize>(
+    file: &dyn Bytes,
+    at: u64,
+    count: u64,
+    mut check: impl FnMut(u64, [u8; N]) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let per_piece = PIECE / N;
+    let mut room = vec![0; usize::try_from(count).unwrap_or(per_piece).min(per_piece) * N];
+    let mut index = 0;
+    while index < count {
+        let entries = usize::try_from(count - index).unwrap_or(per_piece).min(per_piece);
+        let piece = &mut room[..entries * N];
+        file.read(at + index * N as u64, piece)?;
+        for entry in piece.chunks_exact(N) {
+            check(index, entry.first_chunk().copied().unwrap_or([0; N]))?;
+            index += 1;
+        }
+    }
+    Ok(())
 }

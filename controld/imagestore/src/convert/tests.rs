@@ -1,4 +1,8 @@
-//! Images made by `qemu-img`, and hostile ones made of them.
+//! Images made by `qemu-img`, and hostile ones made of them. [`tables`] has what lies behind the header, [`cut`] what is
+//! not all there.
+
+mod cut;
+mod tables;
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -23,8 +27,12 @@ fn qemu_img(dir: &Path, arguments: &[&str]) {
 
 /// A disk with something in it, in a format and with options.
 fn made(format: ForeignFormat, options: &str) -> (TempDir, Vec<u8>) {
+    made_of(&disk(), format, options)
+}
+
+fn made_of(disk: &[u8], format: ForeignFormat, options: &str) -> (TempDir, Vec<u8>) {
     let dir = tempfile::tempdir().expect("directory");
-    std::fs::write(dir.path().join("disk"), disk()).expect("written");
+    std::fs::write(dir.path().join("disk"), disk).expect("written");
     let mut arguments = vec!["convert", "-f", "raw", "-O", format.driver(), "disk", "image"];
     if !options.is_empty() {
         arguments.extend(["-o", options]);
@@ -243,7 +251,8 @@ async fn a_vhd_that_stands_on_another_or_lies_is_refused() {
         (63, &[4], true, kind),
         (63, &[0], true, kind),
         (63, &[2], true, "its disk is not as large as the file"),
-        (48, &[0, 0, 4], true, "its table is too short for its disk"),
+        (48, &[0, 0, 1], true, "its table is too short for its disk"),
+        (48, &[0, 0, 4], true, "its disk of 4398054899712 bytes is too large"),
         (48, &[0; 8], true, "its disk has no bytes"),
         (48, &[1], false, "its beginning and its end contradict each other"),
         (16, &[0xff; 8], true, "its header is outside of the file"),
@@ -345,7 +354,8 @@ async fn a_vdi_that_stands_on_another_or_lies_is_refused() {
             (0x168, &[1], "its sectors are not of 512 bytes"),
             (0x178, &[1], "its blocks are not of 1 MiB"),
             (0x170, &[0; 8], "its disk has no bytes"),
-            (0x170, &[0xff; 8], "its map is too short for its disk"),
+            (0x170, &[0, 0, 0, 0, 1], "its map is too short for its disk"),
+            (0x170, &[0xff; 8], "its disk of 18446744073709551615 bytes is too large"),
             (0x180, &[0xff; 4], "its map is outside of the file"),
             (0x154, &[0xff; 4], "its map is outside of the file"),
             (0x158, &[0xff; 4], "its data are outside of the file"),

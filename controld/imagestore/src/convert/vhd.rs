@@ -1,7 +1,8 @@
 //! Microsoft's older format ("Virtual Hard Disk Image Format Specification", 2006), big-endian.
 
-use super::fields::{Piece, is_zero};
-use super::{Stop, require};
+use super::fields::{Piece, each, is_zero};
+use super::layout::Layout;
+use super::{Stop, check_size, require};
 use crate::inspect::bytes::Bytes;
 
 const FOOTER: usize = 512;
@@ -12,20 +13,23 @@ const DYNAMIC: u32 = 3;
 
 const HEADER: usize = 1024;
 const HEADER_MARK: &[u8] = b"cxsparse";
+const SECTOR: u64 = 512;
+/// QEMU forgets the bitmap of smaller ones.
+const BLOCKS: std::ops::RangeInclusive<u64> = 4 << 10..=256 << 20;
 /// The table of a disk of 2 TiB with the smallest blocks that are in use, 512 KiB.
 const MAX_ENTRIES: u64 = 4 << 20;
+/// An entry for a block that is nowhere.
+const NOWHERE: u32 = u32::MAX;
 
-/// Returns the size of the disk.
-pub(super) fn check(file: &dyn Bytes, length: u64) -> Result<u64, Stop> {
-    let end = length.checked_sub(FOOTER as u64);
-    require(end.is_some(), "it is too short")?;
-    let footer = Piece::read(file, end.unwrap_or_default(), FOOTER)?;
+pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<(), Stop> {
+    let Some(end) = length.checked_sub(FOOTER as u64) else { return require(false, "it is too short") };
+    let footer = Piece::read(file, end, FOOTER)?;
     check_footer(&footer)?;
     let size = footer.be64(48);
+    check_size(size, max_virtual_size)?;
     if footer.be32(60) == FIXED {
         // Sector after sector, then the footer.
-        require(end == Some(size), "its disk is not as large as the file")?;
-        return Ok(size);
+        return require(end == size, "its disk is not as large as the file");
     }
     let copy = Piece::read(file, 0, FOOTER)?;
     require(copy.all() == footer.all(), "its beginning and its end contradict each other")?;
@@ -33,7 +37,7 @@ pub(super) fn check(file: &dyn Bytes, length: u64) -> Result<u64, Stop> {
     require(at.checked_add(HEADER as u64).is_some_and(|end| end <= length), "its header is outside of the file")?;
     let header = Piece::read(file, at, HEADER)?;
     check_header(&header, size, length)?;
-    Ok(size)
+    check_blocks(file, at, &header, end)
 }
 
 fn check_footer(footer: &Piece) -> Result<(), Stop> {
@@ -51,11 +55,26 @@ fn check_header(header: &Piece, size: u64, length: u64) -> Result<(), Stop> {
     let parent = [header.bytes(40, 16), header.bytes(64, 512), header.bytes(576, 192)];
     require(parent.into_iter().all(is_zero), "it names a parent")?;
     let (entries, block) = (u64::from(header.be32(28)), u64::from(header.be32(32)));
-    require(block.is_power_of_two() && (512..=256 << 20).contains(&block), "its blocks have an impossible size")?;
+    require(block.is_power_of_two() && BLOCKS.contains(&block), "its blocks have an impossible size")?;
     require(entries <= MAX_ENTRIES, "its table is too large")?;
     require(entries * block >= size, "its table is too short for its disk")?;
     let end = header.be64(16).checked_add(entries * 4);
     require(end.is_some_and(|end| end <= length), "its table is outside of the file")
+}
+
+/// Each block is a bitmap of its sectors and then these, in whole sectors. As QEMU does, all that the table has are
+/// looked at, whether or not the disk is so large; `end` is where the footer begins.
+fn check_blocks(file: &dyn Bytes, at: u64, header: &Piece, end: u64) -> Result<(), Stop> {
+    let (table, entries, block) = (header.be64(16), u64::from(header.be32(28)), u64::from(header.be32(32)));
+    let taken = vec![0..FOOTER as u64, at..at + HEADER as u64, table..table + entries * 4];
+    let layout = Layout { end, taken };
+    let length = (block / SECTOR / 8).next_multiple_of(SECTOR) + block;
+    let mut blocks = layout.blocks(0, SECTOR, length);
+    each(file, table, entries, |_, entry| match u32::from_be_bytes(entry) {
+        NOWHERE => Ok(()),
+        sector => blocks.add(sector.into(), length),
+    })?;
+    blocks.check_apart()
 }
 
 /// One's complement of the sum of all bytes but those of the checksum itself.

@@ -1,7 +1,10 @@
 //! Microsoft's newer format ([MS-VHDX]), little-endian. Checksums are left to `qemu-img`.
 
-use super::fields::{Piece, is_zero};
-use super::{Stop, require};
+use std::ops::Range;
+
+use super::fields::{Piece, each, is_zero};
+use super::layout::Layout;
+use super::{Fault, Stop, check_size, require};
 use crate::inspect::bytes::Bytes;
 
 const MARK: &[u8] = b"vhdxfile";
@@ -31,26 +34,69 @@ const PARENT_LOCATOR: [u8; 16] = guid(0xa8d3_5f2d, 0xb30b, 0x454d, 0xabf7_d3d8_4
 
 const HAS_PARENT: u32 = 2;
 const BLOCKS: std::ops::RangeInclusive<u32> = 1 << 20..=256 << 20;
+/// Those of 4096 bytes, which the format knows too, QEMU does not take, and its map would be another one.
+const SECTOR: u32 = 512;
+
+/// Blocks are in whole mebibytes, the first of which is the header ([MS-VHDX] 2.2).
+const MEBIBYTE: u64 = 1 << 20;
+/// After the blocks that so many bytes are stands an entry for their bitmap, which only an image that stands on another
+/// has ([MS-VHDX] 2.5).
+const CHUNK: u64 = (1 << 23) * SECTOR as u64;
+// States of a block ([MS-VHDX] 2.5.1.1, and one that older writers have); all but the last are zeros.
+const STATE: u64 = 7;
+const NOWHERE: [u64; 5] = [0, 1, 2, 3, 5];
+const PRESENT: u64 = 6;
 
 /// What the metadata say.
 #[derive(Default)]
 struct Items {
     block: Option<u32>,
     size: Option<u64>,
+    sector: Option<u32>,
 }
 
-/// Returns the size of the disk.
-pub(super) fn check(file: &dyn Bytes, length: u64) -> Result<u64, Stop> {
+/// The regions that matter.
+struct Regions {
+    metadata: Range<u64>,
+    map: Range<u64>,
+}
+
+pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<(), Stop> {
     let mark = Piece::read(file, 0, MARK.len())?;
     require(mark.all() == MARK, "it has not the mark of one")?;
     check_header(file)?;
-    let (at, room) = metadata_region(file, length)?;
-    let items = metadata(file, at, room)?;
-    require(
-        items.block.is_some_and(|block| BLOCKS.contains(&block) && block.is_power_of_two()),
-        "its blocks have an impossible size",
-    )?;
-    items.size.ok_or(()).or_else(|()| require(false, "it does not say how large its disk is").map(|()| 0))
+    let regions = regions(file, length)?;
+    let items = metadata(file, &regions.metadata)?;
+    let block = items.block.filter(|block| BLOCKS.contains(block) && block.is_power_of_two());
+    let Some(block) = block else { return require(false, "its blocks have an impossible size") };
+    let Some(size) = items.size else { return require(false, "it does not say how large its disk is") };
+    check_size(size, max_virtual_size)?;
+    require(items.sector == Some(SECTOR), "its sectors are not of 512 bytes")?;
+    require(size.is_multiple_of(SECTOR.into()), "its disk has a part of a sector")?;
+    check_blocks(file, length, regions, block.into(), size)
+}
+
+fn check_blocks(file: &dyn Bytes, length: u64, regions: Regions, block: u64, size: u64) -> Result<(), Stop> {
+    let Regions { metadata, map } = regions;
+    let (count, per_chunk) = (size.div_ceil(block), CHUNK / block);
+    let entries = count + (count - 1) / per_chunk;
+    require(entries <= (map.end - map.start) / 8, "its table is too short for its disk")?;
+    let start = map.start;
+    let layout = Layout { end: length, taken: vec![0..MEBIBYTE, metadata, map] };
+    let mut blocks = layout.blocks(0, MEBIBYTE, block);
+    each(file, start, entries, |index, entry| {
+        let (chunk, place) = (index / (per_chunk + 1), index % (per_chunk + 1));
+        if place == per_chunk {
+            return Ok(());
+        }
+        let entry = u64::from_le_bytes(entry);
+        match entry & STATE {
+            // The last one need not be whole.
+            PRESENT => blocks.add(entry / MEBIBYTE, block.min(size - (chunk * per_chunk + place) * block)),
+            state => require(NOWHERE.contains(&state), "a block is in an unknown state"),
+        }
+    })?;
+    blocks.check_apart()
 }
 
 fn check_header(file: &dyn Bytes) -> Result<(), Stop> {
@@ -68,35 +114,33 @@ fn check_header(file: &dyn Bytes) -> Result<(), Stop> {
     require(is_zero(header.bytes(48, 16)), "its log was not replayed; was it copied while in use?")
 }
 
-fn metadata_region(file: &dyn Bytes, length: u64) -> Result<(u64, u64), Stop> {
+fn regions(file: &dyn Bytes, length: u64) -> Result<Regions, Stop> {
     let table = Piece::read(file, REGIONS, REGIONS_ROOM)?;
     require(table.bytes(0, 4) == REGIONS_MARK, "it has no table of regions")?;
     let count = usize::try_from(table.le32(8)).unwrap_or(usize::MAX);
     require(count <= MAX_ENTRIES, "its table of regions is too large")?;
-    let mut metadata = None;
-    let mut map = false;
+    let (mut metadata, mut map) = (None, None);
     for index in 0..count {
         let at = REGION_ENTRIES + index * ENTRY;
         let (start, room) = (table.le64(at + 16), u64::from(table.le32(at + 24)));
-        require(start.checked_add(room).is_some_and(|end| end <= length), "a region is outside of the file")?;
+        let end = start.saturating_add(room);
+        require(end <= length, "a region is outside of the file")?;
         match table.bytes(at, 16) {
             kind if kind == METADATA => {
-                require(metadata.is_none(), "a region is there twice")?;
-                metadata = Some((start, room));
+                require(metadata.replace(start..end).is_none(), "a region is there twice")?;
             }
-            kind if kind == BAT => {
-                require(!map, "a region is there twice")?;
-                map = true;
-            }
+            kind if kind == BAT => require(map.replace(start..end).is_none(), "a region is there twice")?,
             _ => require(table.le32(at + 28) & 1 == 0, "it needs a region that is unknown")?,
         }
     }
-    require(map && metadata.is_some(), "it lacks a region")?;
-    Ok(metadata.unwrap_or_default())
+    match (metadata, map) {
+        (Some(metadata), Some(map)) => Ok(Regions { metadata, map }),
+        _ => Err(Stop::Fault(Fault::Is("it lacks a region"))),
+    }
 }
 
-fn metadata(file: &dyn Bytes, at: u64, room: u64) -> Result<Items, Stop> {
-    let table = Piece::read(file, at, METADATA_ENTRIES + MAX_ENTRIES * ENTRY)?;
+fn metadata(file: &dyn Bytes, region: &Range<u64>) -> Result<Items, Stop> {
+    let table = Piece::read(file, region.start, METADATA_ENTRIES + MAX_ENTRIES * ENTRY)?;
     require(table.bytes(0, 8) == METADATA_MARK, "it has no metadata")?;
     let count = usize::from(table.le16(10));
     require(count <= MAX_ENTRIES, "its metadata are too many")?;
@@ -104,8 +148,8 @@ fn metadata(file: &dyn Bytes, at: u64, room: u64) -> Result<Items, Stop> {
     for index in 0..count {
         let entry = METADATA_ENTRIES + index * ENTRY;
         let (start, length) = (u64::from(table.le32(entry + 16)), u64::from(table.le32(entry + 20)));
-        require(start + length <= room, "its metadata are outside of their region")?;
-        let item = Piece::read(file, at + start, 8)?;
+        require(start + length <= region.end - region.start, "its metadata are outside of their region")?;
+        let item = Piece::read(file, region.start + start, 8)?;
         match table.bytes(entry, 16) {
             kind if kind == FILE_PARAMETERS => {
                 require(item.le32(4) & HAS_PARENT == 0, "it stands on another image")?;
@@ -114,8 +158,11 @@ fn metadata(file: &dyn Bytes, at: u64, room: u64) -> Result<Items, Stop> {
             kind if kind == DISK_SIZE => {
                 require(items.size.replace(item.le64(0)).is_none(), "its metadata say something twice")?;
             }
+            kind if kind == LOGICAL_SECTOR => {
+                require(items.sector.replace(item.le32(0)).is_none(), "its metadata say something twice")?;
+            }
             kind if kind == PARENT_LOCATOR => require(false, "it names a parent")?,
-            kind if [PAGE_83, LOGICAL_SECTOR, PHYSICAL_SECTOR].iter().any(|known| kind == known) => {}
+            kind if kind == PAGE_83 || kind == PHYSICAL_SECTOR => {}
             // IsRequired
             _ => require(table.le32(entry + 24) & 4 == 0, "it needs metadata that are unknown")?,
         }

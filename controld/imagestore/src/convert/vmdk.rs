@@ -2,11 +2,14 @@
 //! 1.1"; QEMU's `block/vmdk.c`). Little-endian.
 //!
 //! All others are a text that names files, and QEMU opens what it names. A sparse file has such a text in it too, so it
-//! is held to a grammar: one extent, no parent, nothing that is not known.
+//! is held to a grammar: one extent, no parent, nothing that is not known. Then all its tables are walked ([`grains`]).
+
+mod grains;
 
 use super::fields::Piece;
-use super::{Stop, require};
+use super::{Stop, check_size, require};
 use crate::inspect::bytes::Bytes;
+use grains::Extent;
 
 const MARK: &[u8] = b"KDMV";
 const HEADER: usize = 512;
@@ -24,13 +27,20 @@ const FOOTER: usize = 3 * 512;
 const FOOTER_MARKER: u32 = 3;
 const NEWLINES: &[u8] = b"\n \r\n";
 
+/// A grain may be said to be zeros.
+const FLAG_ZEROS: u32 = 1 << 2;
+const FLAG_COMPRESSED: u32 = 1 << 16;
+const FLAG_MARKERS: u32 = 1 << 17;
+/// RFC 1950.
+const DEFLATE: u16 = 1;
+
 /// Where the directory is, in a header.
 const DIRECTORY: std::ops::Range<usize> = 56..64;
 /// What is told about the last writer.
 const UNCLEAN: usize = 72;
+const ALGORITHM: usize = 77;
 
-/// Returns the size of the disk.
-pub(super) fn check(file: &dyn Bytes, length: u64) -> Result<u64, Stop> {
+pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<(), Stop> {
     let head = Piece::read(file, 0, HEADER)?;
     require(
         head.bytes(0, 4) == MARK,
@@ -40,28 +50,38 @@ pub(super) fn check(file: &dyn Bytes, length: u64) -> Result<u64, Stop> {
     let newlines = head.le32(8) & 1 == 0 || head.bytes(UNCLEAN + 1, 4) == NEWLINES;
     require(newlines, "it was damaged by a transfer as text")?;
     let (capacity, grain) = (head.le64(12), head.le64(20));
+    let Some(size) = capacity.checked_mul(SECTOR) else { return require(false, "its disk is too large") };
     // With none, QEMU takes the descriptor's word for all.
-    require(capacity != 0, "its disk has no bytes")?;
+    check_size(size, max_virtual_size)?;
     require(grain.is_power_of_two() && GRAINS.contains(&grain), "its grains have an impossible size")?;
     require(head.le32(44) == TABLE_ENTRIES, "its tables have an impossible size")?;
-    if head.le64(DIRECTORY.start) == AT_END {
-        check_footer(file, length, &head)?;
-    } else {
-        require(within(head.le64(DIRECTORY.start), 1, length), "its directory is outside of the file")?;
-    }
+    let flags = head.le32(8);
+    let compressed = match (flags & (FLAG_COMPRESSED | FLAG_MARKERS), head.le16(ALGORITHM)) {
+        (0, 0) => false,
+        // Without markers nobody knows how long its grains are.
+        (flags, DEFLATE) if flags == FLAG_COMPRESSED | FLAG_MARKERS => true,
+        _ => return require(false, "it is compressed in an unknown way"),
+    };
+    let directory = match head.le64(DIRECTORY.start) {
+        AT_END => footer_directory(file, length, &head)?,
+        directory => directory,
+    };
     let (at, sectors) = (head.le64(28), head.le64(36));
     require(at == 1 && (1..=MAX_DESCRIPTOR_SECTORS).contains(&sectors), "its descriptor is in an impossible place")?;
     require(within(at, sectors, length), "its descriptor is outside of the file")?;
     check_descriptor(file, at * SECTOR, usize::try_from(sectors * SECTOR).unwrap_or_default())?;
-    capacity.checked_mul(SECTOR).map_or_else(|| require(false, "its disk is too large").map(|()| 0), Ok)
+    let zeros = flags & FLAG_ZEROS != 0;
+    let extent = Extent { capacity, grain, directory, header: at + sectors, zeros, compressed };
+    grains::check(file, length, &extent)
 }
 
 fn within(at: u64, sectors: u64, length: u64) -> bool {
     at != 0 && at.checked_add(sectors).and_then(|end| end.checked_mul(SECTOR)).is_some_and(|end| end <= length)
 }
 
-/// QEMU believes the footer's header instead of the first one, so it may differ in nothing but what it is there for.
-fn check_footer(file: &dyn Bytes, length: u64, head: &Piece) -> Result<(), Stop> {
+/// Where a footer says that the directory is. QEMU believes the footer's header instead of the first one, so it may
+/// differ in nothing but what it is there for.
+fn footer_directory(file: &dyn Bytes, length: u64, head: &Piece) -> Result<u64, Stop> {
     let at = length.checked_sub(FOOTER as u64);
     require(at.is_some_and(|at| at >= HEADER as u64), "it is too short")?;
     let footer = Piece::read(file, at.unwrap_or_default(), FOOTER)?;
@@ -71,7 +91,7 @@ fn check_footer(file: &dyn Bytes, length: u64, head: &Piece) -> Result<(), Stop>
     let same = |from: usize, to: usize| head.bytes(from, to - from) == footer.bytes(512 + from, to - from);
     let agree = same(0, DIRECTORY.start) && same(DIRECTORY.end, UNCLEAN) && same(UNCLEAN + 1, HEADER);
     require(agree, "its header and its footer contradict each other")?;
-    require(within(footer.le64(512 + DIRECTORY.start), 1, length), "its directory is outside of the file")
+    Ok(footer.le64(512 + DIRECTORY.start))
 }
 
 fn check_descriptor(file: &dyn Bytes, at: u64, length: usize) -> Result<(), Stop> {

@@ -29,6 +29,7 @@ use super::{
     Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision, Want,
     timestamp,
 };
+use crate::declared::Declared;
 use crate::name::printable;
 use crate::net::{self, Ask, Client, Opened, Request, Transport, Validators};
 
@@ -286,7 +287,7 @@ impl Simplestreams {
             aliases: item.names().skip(1).map(str::to_owned).collect(),
             provider: self.id.clone(),
             promises: hashes.map(|hash| Promise { hash: hash.clone(), covers: Covers::Hosted }).collect(),
-            format: item.format(),
+            format: item.format().map(Declared::Kept),
             artifact_size: disk.and_then(|disk| disk.size),
             platform: item.platform().unwrap_or_default(),
             distro: item.distro().map(str::to_owned),

@@ -26,7 +26,7 @@ use super::signature::{self, KeyRing, SignatureError};
 use super::{
     Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision, Want,
 };
-use crate::inspect::DiskFormat;
+use crate::declared::Declared;
 use crate::name::printable;
 use crate::net::{Ask, Client, Opened, Request, Transport, Validators};
 
@@ -278,18 +278,14 @@ impl VirtBuilder {
         let promise = |hash: &ImageHash| Promise { hash: hash.clone(), covers: Covers::Hosted };
         let mut extra = std::collections::BTreeMap::new();
         extra.extend(entry.title.clone().map(|title| ("title".to_owned(), title)));
-        // Formats that are converted, if at all, are named by the operator.
+        // Also one that we have no name for.
         extra.extend(entry.format.clone().map(|format| ("format".to_owned(), format)));
         ImageMetadata {
             name: entry.name.clone(),
             aliases: entry.aliases.clone(),
             provider: self.id.clone(),
             promises: entry.checksums.iter().map(promise).collect(),
-            format: match entry.format.as_deref() {
-                Some("qcow2") => Some(DiskFormat::Qcow2),
-                Some("raw") => Some(DiskFormat::Raw),
-                _ => None,
-            },
+            format: entry.format.as_deref().and_then(Declared::named),
             artifact_size: entry.compressed_size,
             virtual_size: Some(entry.size),
             platform: entry.arch.clone(),

@@ -1,27 +1,26 @@
 //! Images of a format that is not kept, made qcow2 once they are here whole and as they were promised.
 //!
-//! Only what the operator allows is converted, and only if a rule declares the format: nothing is guessed. The bytes
-//! that came go when the converted ones are there; the promises were about the former, the image's id is of the latter.
+//! Only what the operator allows is converted, and only if a rule or a provider declares the format: nothing is guessed.
+//! The bytes that came go when the converted ones are there; the promises were about the former, the image's id is of the
+//! latter.
 
 use std::sync::Arc;
 
 use crate::convert::ForeignFormat;
+use crate::declared::Declared;
 use crate::shelf::{Part, Received, reserve};
 
 use super::error::DownloadError;
 use super::{Puller, off_reactor};
 
 impl Puller {
-    /// The format of that name, if images of it are to be converted; none if it is not a foreign one.
-    pub(super) fn foreign(&self, declared: &str, by_digest: bool) -> Result<Option<ForeignFormat>, DownloadError> {
-        let Some(format) = ForeignFormat::named(declared) else { return Ok(None) };
+    /// Whether an image that is declared so may be taken; `by_digest` if the bytes that are kept must have one.
+    pub(super) fn check_declared(&self, declared: Option<Declared>, by_digest: bool) -> Result<(), DownloadError> {
+        let Some(Declared::Foreign(format)) = declared else { return Ok(()) };
         if !self.programs.convert.contains(&format) {
             return Err(DownloadError::NotConverted { format });
         }
-        if by_digest {
-            return Err(DownloadError::ConvertedDigest { format });
-        }
-        Ok(Some(format))
+        if by_digest { Err(DownloadError::ConvertedDigest { format }) } else { Ok(()) }
     }
 
     /// The qcow2 image of what came.

@@ -179,9 +179,10 @@ impl Puller {
     }
 
     fn output_limits(&self, job: &Job) -> OutputLimits {
-        // A qcow2 file of a full disk is larger than the disk, by its tables.
-        let declared =
-            job.remote.metadata.virtual_size.map(|size| size.saturating_add(size / 8).saturating_add(64 << 20));
+        // The file of a full disk is larger than the disk: by its tables, and, of some foreign formats, by what is
+        // left of a last block, which has 256 MiB at most.
+        let more: u64 = if job.foreign.is_some() { (256 << 20) + (64 << 20) } else { 64 << 20 };
+        let declared = job.remote.metadata.virtual_size.map(|size| size.saturating_add(size / 8).saturating_add(more));
         OutputLimits {
             bytes: self.limits.unpacked.min(declared.unwrap_or(u64::MAX)),
             ratio: self.limits.ratio,

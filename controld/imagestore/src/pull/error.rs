@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::task::JoinError;
 
 use crate::convert::{ConvertError, ForeignFormat};
+use crate::declared::Declared;
 use crate::error::{ErrorKind, of_io};
 use crate::inspect::{DiskFormat, Refusal};
 use crate::intake::IntakeError;
@@ -138,6 +139,14 @@ pub enum DownloadError {
     /// What it stands on.
     #[error(transparent)]
     Layers(#[from] LayerError),
+    /// A rule says otherwise than the source.
+    #[error("rule declares a {rule} image, and its source says that it is {told}; take `format` out of the rule")]
+    Contradiction {
+        /// The rule's word.
+        rule: Declared,
+        /// That of the source.
+        told: Declared,
+    },
     /// It would have to be converted, which nobody allowed.
     #[error("declared as a {format} image, and those are not converted here; list the format in `images.convert`")]
     NotConverted {
@@ -247,9 +256,11 @@ impl DownloadError {
             Self::Convert(error) => error.kind(),
             Self::Converted { cause, .. } => of_io(cause),
             Self::Reread(error) => of_io(error),
-            Self::Refused(_) | Self::Format { .. } | Self::NotConverted { .. } | Self::ConvertedDigest { .. } => {
-                ErrorKind::Refused
-            }
+            Self::Refused(_)
+            | Self::Format { .. }
+            | Self::Contradiction { .. }
+            | Self::NotConverted { .. }
+            | Self::ConvertedDigest { .. } => ErrorKind::Refused,
             Self::NotServed { .. } => ErrorKind::Denied,
             Self::Undelimited | Self::Unchanged | Self::Changing => ErrorKind::Server,
             Self::TooLarge { .. } | Self::NoSpace { .. } => ErrorKind::Exhausted,

@@ -19,14 +19,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
-use super::{Found, Order, Puller, off_reactor, promise_of};
+use super::{Found, Order, Puller, off_reactor, promise_of, sought};
 use crate::config::Layers;
 use crate::error::ErrorKind;
 use crate::inspect::{DiskFormat, ParentRef};
 use crate::name::{Digest, ImageId};
 use crate::provider::{Choice, Promise, Provider, ProviderError};
 use crate::pull::{DownloadError, Progress};
-use crate::shelf::{Cover, DiskError, Hold, Key, MAX_CHAIN, Misfit, Parent};
+use crate::shelf::{DiskError, Hold, Key, MAX_CHAIN, Misfit, Parent};
 
 /// Why what an image stands on is not below it.
 #[derive(Debug, thiserror::Error)]
@@ -193,8 +193,8 @@ impl Puller {
     async fn here_by_digest(self: &Arc<Self>, clues: &Clues, provider: &str) -> Result<Option<Arc<Hold>>, LayerError> {
         let Some(digest) = &clues.digest else { return Ok(None) };
         let (this, provider) = (self.clone(), provider.to_owned());
-        let hashes = [(digest.to_string(), Cover::Content)];
-        let hold = off_reactor(move || this.shelf.hold_promised(&hashes, &provider)).await??;
+        let sought = [sought(&promise_of(digest), None)];
+        let hold = off_reactor(move || this.shelf.hold_promised(&sought, &provider)).await??;
         Ok(hold.map(Arc::new))
     }
 
@@ -251,16 +251,12 @@ impl Puller {
             return Err(LayerError::Cycle { named: named() });
         }
         let url = choice.image.shown.clone();
-        let failed = |cause| LayerError::Pull { named: named(), url, cause };
+        let failed = |cause| LayerError::Pull { named: named(), url: url.clone(), cause };
         let promises = choice.image.promises.iter().cloned().chain(promise).collect();
         let declared = choice.image.metadata.format;
-        let found = Found {
-            choice,
-            by: format!("image that stands on `{}`", clues.named),
-            digest: None,
-            declared,
-            foreign: None,
-        };
+        let by_digest = clues.digest.is_some();
+        self.check_declared(declared, by_digest).map_err(|cause| failed(Arc::new(cause)))?;
+        let found = Found { choice, by: format!("image that stands on `{}`", clues.named), digest: None, declared };
         let landed = match self.obtain(order, &found, promises, progress).await {
             Ok(landed) => landed,
             Err(cause) => return Err(failed(cause)),

@@ -3,14 +3,17 @@
 use sha2::{Digest as _, Sha256};
 
 use super::{Found, Order};
+use crate::convert::ForeignFormat;
 use crate::name::{Digest, hex};
 use crate::net::Auth;
-use crate::provider::{Choice, Covers, Promise, RemoteImage, Want};
-use crate::shelf::{Cover, Origin};
+use crate::provider::{Choice, Covers, Promise, Want};
+use crate::shelf::{Cover, Origin, Sought};
 
-/// Identity of a place where bytes are. Its parts may be secret.
-pub(super) fn place(provider: &str, remote: &RemoteImage) -> String {
-    hex(&Sha256::digest(format!("{provider}\n{}", remote.key)))
+/// Identity of a place where bytes are, and of what they are converted from. Its parts may be secret.
+pub(super) fn place(found: &Found) -> String {
+    let Choice { provider, image } = &found.choice;
+    let foreign = found.foreign().map(|format| format!("\n{format}")).unwrap_or_default();
+    hex(&Sha256::digest(format!("{}\n{}{foreign}", provider.id(), image.key)))
 }
 
 /// Tells logins apart without telling them.
@@ -28,13 +31,14 @@ pub(super) fn promise_of(digest: &Digest) -> Promise {
     Promise { hash: digest.into(), covers: Covers::Content }
 }
 
-/// The same in the shelf's words.
-pub(crate) fn cover(covers: Covers) -> Cover {
-    match covers {
+/// A promise about an image in the shelf's words. What a foreign image is made of is not what is stored.
+pub(crate) fn sought(promise: &Promise, foreign: Option<ForeignFormat>) -> Sought {
+    let covers = match promise.covers {
         Covers::Hosted => Cover::Hosted,
-        Covers::Unpacked => Cover::Unpacked,
-        Covers::Content => Cover::Content,
-    }
+        Covers::Content if foreign.is_none() => Cover::Content,
+        Covers::Content | Covers::Unpacked => Cover::Unpacked,
+    };
+    Sought { hash: promise.hash.to_string(), covers, foreign }
 }
 
 /// What is to be remembered of where a name got its image.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::index::{Index, MAX_CHAIN};
 use super::record::{ImageRecord, Parent, RefRecord, VERSION, encode};
-use super::{Cover, DiskError, Hold, Key, Origin, Shelf, Step, meta_name};
+use super::{DiskError, Hold, Key, Origin, Shelf, Sought, Step, meta_name};
 use crate::inspect::{DiskFormat, ParentRef};
 use crate::name::{ImageId, ImageRef};
 
@@ -41,10 +41,10 @@ impl Shelf {
     /// Keeps the image that has a digest, whoever it is from, if it is here and sound.
     pub(crate) fn hold_promised(
         self: &Arc<Self>,
-        hashes: &[(String, Cover)],
+        sought: &[Sought],
         provider: &str,
     ) -> Result<Option<Hold>, DiskError> {
-        match self.promised(hashes, provider) {
+        match self.promised(sought, provider) {
             Some(id) => self.hold_trusted(&id),
             None => Ok(None),
         }

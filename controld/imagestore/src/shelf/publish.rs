@@ -7,8 +7,8 @@ use super::index::{Bound, Entry};
 use super::links::{link_name, record_name, target};
 use super::record::{ImageRecord, RefRecord, VERSION, encode};
 use super::{
-    Alias, Cover, DiskError, Hold, Image, Key, Origin, Parent, Received, Shelf, Step, allocated, is_regular, meta_name,
-    now, obstructed,
+    Alias, DiskError, Hold, Image, Key, Origin, Parent, Received, Shelf, Sought, Step, allocated, is_regular,
+    meta_name, now, obstructed,
 };
 use crate::inspect::{DiskFormat, ImageInfo};
 use crate::name::ImageId;
@@ -62,9 +62,9 @@ impl Shelf {
     }
 
     /// The image that a digest leads to which its source gave: it need not be downloaded.
-    pub(crate) fn promised(&self, hashes: &[(String, Cover)], provider: &str) -> Option<ImageId> {
+    pub(crate) fn promised(&self, sought: &[Sought], provider: &str) -> Option<ImageId> {
         let index = self.read();
-        hashes.iter().find_map(|(hash, covers)| index.behind(hash, *covers, provider)).cloned()
+        sought.iter().find_map(|sought| index.behind(sought, provider)).cloned()
     }
 
     /// The format of an image that is here.
@@ -221,9 +221,7 @@ fn id_of(shelf: &Shelf, received: &Received) -> Result<ImageId, DiskError> {
 
 /// Digests of the stored bytes that were computed as they came.
 fn own_aliases(received: &Received) -> impl Iterator<Item = Alias> {
-    let of_content =
-        |digest: &crate::name::Digest| Alias { hash: digest.to_string(), covers: Cover::Content, provider: None };
-    received.sha512.iter().map(of_content)
+    received.sha512.iter().map(Alias::of_content)
 }
 
 fn merged(mut aliases: Vec<Alias>, more: impl Iterator<Item = Alias>) -> Vec<Alias> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::convert::ForeignFormat;
 use crate::inspect::DiskFormat;
 use crate::name::{Digest, ImageId};
 
@@ -45,6 +46,18 @@ pub(crate) struct Alias {
     /// The provider that gave it, if it holds for no other: always so for a weak hash.
     #[serde(default)]
     pub(crate) provider: Option<String>,
+    /// The format that these bytes have, if the stored ones were made of them. As another format they may be another
+    /// disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) foreign: Option<ForeignFormat>,
+}
+
+/// A digest that a source gave, as [`Alias`] has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sought {
+    pub(crate) hash: String,
+    pub(crate) covers: Cover,
+    pub(crate) foreign: Option<ForeignFormat>,
 }
 
 /// Which bytes an alias is the digest of.
@@ -142,9 +155,16 @@ impl Cover {
 impl Alias {
     /// Whether it stands for a digest that a source gave: `strong` hashes whoever gave them, unless the alias is one
     /// provider's alone, and weak ones only for the provider that gave this one.
-    pub(crate) fn answers(&self, hash: &str, covers: Cover, provider: &str) -> bool {
+    pub(crate) fn answers(&self, sought: &Sought, provider: &str) -> bool {
+        let Sought { hash, covers, foreign } = sought;
         let anybodys = self.provider.is_none() && is_strong(&self.hash);
-        self.hash == hash && self.covers == covers && (anybodys || self.provider.as_deref() == Some(provider))
+        let same = self.hash == *hash && self.covers == *covers && self.foreign == *foreign;
+        same && (anybodys || self.provider.as_deref() == Some(provider))
+    }
+
+    /// A digest of the stored bytes.
+    pub(crate) fn of_content(digest: &Digest) -> Self {
+        Self { hash: digest.to_string(), covers: Cover::Content, provider: None, foreign: None }
     }
 }
 
@@ -203,8 +223,7 @@ impl Record for ImageRecord {
             verified_at: u64,
         }
         let V1 { size, format, virtual_size, aliases, verified_at } = serde_json::from_str(text).ok()?;
-        let of_content = |digest: Digest| Alias { hash: digest.to_string(), covers: Cover::Content, provider: None };
-        let aliases = aliases.into_iter().map(of_content).collect();
+        let aliases = aliases.iter().map(Alias::of_content).collect();
         Some(Self { version: 1, size, format, virtual_size, flags: Vec::new(), aliases, parent: None, verified_at })
     }
 }

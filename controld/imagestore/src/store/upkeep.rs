@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Store, StoreError};
+use crate::declared::Declared;
 use crate::name::ImageId;
 use crate::provider::{Caps, ImageHash, ImageMetadata, Provider, ProviderError};
-use crate::pull::cover;
+use crate::pull::sought;
 use crate::shelf::{Details, GcOptions, GcReport, Verified};
 
 /// An image at a provider.
@@ -163,10 +164,8 @@ impl Store {
 
     /// Whether a digest that a provider gives leads to bytes that are here.
     fn is_cached(&self, image: &ImageMetadata) -> bool {
-        image
-            .promises
-            .iter()
-            .any(|promise| self.shelf.has(&promise.hash.to_string(), cover(promise.covers), &image.provider))
+        let foreign = image.format.and_then(Declared::foreign);
+        image.promises.iter().any(|promise| self.shelf.has(&sought(promise, foreign), &image.provider))
     }
 }
 

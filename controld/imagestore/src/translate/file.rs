@@ -29,6 +29,7 @@ use super::profile::{NoProfile, ProfileDoc, Profiles};
 use super::source::{Notice, Origin, Problem, on_one_line};
 use super::table::{Pattern, Rule, RuleConfig, Target};
 use super::template::{Template, TemplateError};
+use crate::declared::Declared;
 use crate::name::{Digest, ImageName, NameError, printable};
 use crate::net::Transport;
 
@@ -40,8 +41,6 @@ const MAX_REGEXP: usize = 4096;
 const REGEXP_SIZE: usize = 256 * 1024;
 /// Memory that a regexp may use to match faster, in bytes.
 const REGEXP_CACHE: usize = 256 * 1024;
-/// Formats that a rule may declare.
-const FORMATS: [&str; 6] = ["qcow2", "raw", "vmdk", "vhd", "vhdx", "vdi"];
 
 /// Why a configuration is left out.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +101,7 @@ pub enum RuleError {
         platform: String,
     },
     /// A format that nobody knows.
-    #[error("format `{format}` is not known; there are {}", FORMATS.join(", "))]
+    #[error("format `{format}` is not known; there are {}", Declared::ALL.map(|known| known.to_string()).join(", "))]
     Format {
         /// The format.
         format: String,
@@ -239,9 +238,8 @@ fn target(
     Ok(Some(Target { url, digest }))
 }
 
-fn declared(format: &str) -> Result<&'static str, RuleError> {
-    let known = FORMATS.into_iter().find(|known| *known == format);
-    known.ok_or_else(|| RuleError::Format { format: printable(format) })
+fn declared(format: &str) -> Result<Declared, RuleError> {
+    Declared::named(format).ok_or_else(|| RuleError::Format { format: printable(format) })
 }
 
 /// As in Go, `\d`, `\w` and `\b` are of ASCII, which names are too.

@@ -12,6 +12,7 @@ use regex::bytes::{Captures, Regex};
 use super::source::{Origin, RuleSet, on_one_line};
 use super::template::Template;
 use super::{Wanted, platform};
+use crate::declared::Declared;
 use crate::name::Digest;
 use crate::net::Transport;
 use crate::provider::Platform;
@@ -41,7 +42,7 @@ pub(super) struct Rule {
     pub(super) platforms: Vec<(Platform, Target)>,
     pub(super) transport: Arc<Transport>,
     /// Format that the image is declared to have.
-    pub(super) format: Option<&'static str>,
+    pub(super) format: Option<Declared>,
 }
 
 /// One configuration.
@@ -141,7 +142,7 @@ impl<'a> Found<'a> {
         &self.rule.transport
     }
 
-    pub(super) fn format(&self) -> Option<&'static str> {
+    pub(super) fn format(&self) -> Option<Declared> {
         self.rule.format
     }
 

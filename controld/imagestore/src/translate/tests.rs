@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use super::source::{OneLine, RuleSource};
 use super::*;
+use crate::declared::Declared;
+use crate::inspect::DiskFormat;
 use crate::provider::Platform;
 
 mod order;
@@ -264,7 +266,7 @@ fn a_rule_leads_by_platform() {
     let wanted = Wanted { handler: "virtlet", platform: &amd64, configs: None };
     let found = translator.translate(&"u".parse().expect("a name"), &wanted).expect("a rule");
     assert_eq!(found.digest.map(|digest| digest.to_string()), Some(format!("sha256:{hex}")));
-    assert_eq!(found.format, Some("qcow2"));
+    assert_eq!(found.format, Some(Declared::Kept(DiskFormat::Qcow2)));
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! Images that a rule declares as another format, made qcow2 on their way.
+//! Images that a rule or a provider declares as another format, made qcow2 on their way.
 
 use std::fs;
 use std::process::Command;
 
-use imagestore::{DiskFormat, ErrorKind, ForeignFormat};
-use sha2::{Digest, Sha256};
+use imagestore::{Declared, DiskFormat, ErrorKind, ForeignFormat};
+use serde_json::json;
+use sha2::{Digest, Sha256, Sha512};
 
 use crate::rig::{Bed, Server, chain, hex, names};
 
@@ -56,6 +57,129 @@ async fn what_a_rule_declares_is_made_qcow2() {
     assert!(read.expect("ran").status.success());
     assert!(fs::read(&raw).expect("read") == disk, "the same disk");
     assert_eq!(names(&bed.images().join("data")), [pulled.id.hex()], "what came is gone");
+    // The digest that the rule demands leads to what was made of it.
+    assert_eq!(bed.store.pull("img").await.expect("pulled").id, pulled.id);
+    assert_eq!(server.hits(), 1);
+}
+
+/// A Glance with one image, `cirros`, and a store that asks it.
+struct Cloud {
+    server: Server,
+    bed: Bed,
+}
+
+impl Cloud {
+    /// The image's record is said to have that format, and the SHA-512 of `promised`.
+    fn new(image: Vec<u8>, promised: &[u8], disk_format: &str, convert: &[ForeignFormat]) -> Self {
+        let hash = Sha512::digest(promised).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let record = json!({
+            "id": "71c675ab-d94f-49cd-a114-e12490b328d9", "name": "cirros", "status": "active",
+            "disk_format": disk_format, "container_format": "bare", "size": image.len(),
+            "os_hash_algo": "sha512", "os_hash_value": hash, "created_at": "2026-11-21T13:00:00Z"
+        });
+        let list = json!({ "images": [record] }).to_string();
+        let server = Server::plain(move |call| match call.path().ends_with("/file") {
+            true => call.ok(&image),
+            false => call.ok(list.as_bytes()),
+        });
+        let settings = json!({ "type": "glance", "id": "corp", "endpoint": server.url("/") });
+        let bed = Bed::with("http://unused.example/", |config| {
+            config.convert = convert.iter().copied().collect();
+            config.providers = vec![serde_json::from_value(settings).expect("settings")];
+        });
+        Self { server, bed }
+    }
+
+    /// A rule for `img` that leads to the image, and says more.
+    fn rule(&self, more: &str) {
+        let rule = format!("translations: [{{name: img, url: 'glance+http://corp/cirros'{more}}}]");
+        fs::write(self.bed.dir.path().join("rules/a.yaml"), rule).expect("written");
+    }
+
+    fn downloads(&self) -> usize {
+        self.server.requests.lock().expect("sound").iter().filter(|head| head.contains("/file ")).count()
+    }
+}
+
+const VMDK: &[ForeignFormat] = &[ForeignFormat::Vmdk];
+
+#[tokio::test]
+async fn what_a_provider_declares_is_made_qcow2() {
+    let (image, _) = vmdk();
+    let cloud = Cloud::new(image.clone(), &image, "vmdk", VMDK);
+    let pulled = cloud.bed.store.pull("cirros").await.unwrap_or_else(|error| panic!("{}", chain(&*error)));
+    assert_eq!((pulled.format, pulled.virtual_size), (DiskFormat::Qcow2, DISK as u64));
+    assert!(!pulled.weak, "its hash was compared");
+    let file = fs::read(&pulled.path).expect("there");
+    assert!(file.starts_with(b"QFI\xfb") && pulled.id.hex() == hex(&file));
+    // The hash of what is hosted leads to it, also by a rule that says the same.
+    for more in ["", ", format: vmdk"] {
+        cloud.rule(more);
+        assert_eq!(cloud.bed.store.pull("img").await.expect("pulled").id, pulled.id);
+    }
+    assert_eq!(cloud.bed.store.pull("cirros").await.expect("pulled").id, pulled.id);
+    assert_eq!(cloud.downloads(), 1);
+    assert_eq!(names(&cloud.bed.images().join("data")), [pulled.id.hex()], "what came is gone");
+    let found = cloud.bed.store.search("cirros", "", None).await.expect("searched");
+    assert!(found[0].cached && found[0].image.format == Some(Declared::Foreign(ForeignFormat::Vmdk)));
+}
+
+#[tokio::test]
+async fn what_a_provider_declares_is_refused_if_nobody_allows_it_or_it_is_not_true() {
+    let (image, _) = vmdk();
+    let pinned = format!("cirros@sha256:{}", hex(&image));
+    let refused = ErrorKind::Refused;
+    for (name, disk_format, rule, convert, kind, said) in [
+        ("cirros", "vmdk", "", &[][..], refused, "list the format in `images.convert`"),
+        ("img", "vmdk", "", &[], refused, "list the format in `images.convert`"),
+        ("img", "vmdk", ", format: vmdk", &[ForeignFormat::Vdi], refused, "list the format in `images.convert`"),
+        (&pinned, "vmdk", "", VMDK, refused, "other bytes once it is converted"),
+        ("img", "vmdk", ", format: qcow2", VMDK, refused, "its source says that it is vmdk"),
+        ("img", "qcow2", ", format: vmdk", VMDK, refused, "its source says that it is qcow2"),
+        ("img", "vhd", ", format: vmdk", &ForeignFormat::ALL, refused, "its source says that it is vhd"),
+        ("cirros", "vdi", "", &ForeignFormat::ALL, refused, "declared as a VDI image, but"),
+        ("cirros", "qcow2", "", VMDK, refused, "VMDK"),
+        ("cirros", "iso", "", &ForeignFormat::ALL, ErrorKind::Server, "disk format `iso`"),
+    ] {
+        let cloud = Cloud::new(image.clone(), &image, disk_format, convert);
+        cloud.rule(rule);
+        let error = cloud.bed.store.pull(name).await.expect_err(said);
+        assert!(chain(&*error).contains(said), "{name} {disk_format} {rule}: {}", chain(&*error));
+        assert_eq!(error.kind(), kind, "{}", chain(&*error));
+        cloud.bed.assert_empty().await;
+    }
+}
+
+#[tokio::test]
+async fn a_hash_of_what_is_hosted_is_compared_before_anything_is_converted() {
+    let (image, _) = vmdk();
+    let mut other = image.clone();
+    let last = other.len() - 1;
+    other[last] ^= 1;
+    let cloud = Cloud::new(other, &image, "vmdk", VMDK);
+    let error = cloud.bed.store.pull("cirros").await.expect_err("other bytes");
+    assert_eq!(error.kind(), ErrorKind::DigestMismatch, "{}", chain(&*error));
+    cloud.bed.assert_empty().await;
+}
+
+/// The hash is of bytes. What they are as one format they need not be as another, so each is made anew.
+#[tokio::test]
+async fn the_same_bytes_as_another_format_are_judged_anew() {
+    let (image, _) = vmdk();
+    let (server, convert) = (serving(image.clone()), ForeignFormat::ALL);
+    let bed = Bed::with("http://unused.example/", |config| config.convert = convert.into_iter().collect());
+    let rule = |format: &str| {
+        let (url, digest) = (server.url("/image"), hex(&image));
+        let rule = format!("translations: [{{name: img, url: '{url}', digest: 'sha256:{digest}', format: {format}}}]");
+        fs::write(bed.dir.path().join("rules/a.yaml"), rule).expect("written");
+    };
+    rule("vmdk");
+    bed.store.pull("img").await.expect("pulled");
+    for (format, said) in [("vdi", "declared as a VDI image, but"), ("qcow2", "VMDK")] {
+        rule(format);
+        let error = bed.store.pull("img").await.expect_err(format);
+        assert!(chain(&*error).contains(said), "{}", chain(&*error));
+    }
 }
 
 #[tokio::test]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use imagestore::ErrorKind;
 use imagestore::net::{Ask, Opened, Resume, Transport};
-use imagestore::provider::{Glance, Provider as _, ProviderError};
+use imagestore::provider::{Covers, Glance, Provider as _, ProviderError};
+use imagestore::{Declared, ErrorKind, ForeignFormat};
 use serde_json::{Value, json};
 
 use crate::rig::{Asked, Reply, Server, bytes, chain, client, found, locator, refused, want, want_with_login};
@@ -127,7 +127,9 @@ async fn an_image_is_found_by_its_id_and_by_a_rule() {
 async fn what_must_not_be_used_is_refused() {
     for (key, value, why) in [
         ("container_format", json!("ova"), "container format `ova`"),
-        ("disk_format", json!("vmdk"), "disk format `vmdk`"),
+        ("disk_format", json!("iso"), "disk format `iso`"),
+        ("disk_format", json!("ami"), "disk format `ami`"),
+        ("disk_format", json!("dmg"), "disk format `dmg`"),
         ("os_hash_algo", json!("blake2b"), "unknown algorithm `blake2b`"),
         ("os_hash_value", json!("short"), "broken hash"),
         ("os_hash_value", json!(null), "no hash"),
@@ -145,6 +147,21 @@ async fn what_must_not_be_used_is_refused() {
     assert!(refused(&open_to_all(&server), "cirros").await.contains("only weak hashes"));
     let lenient = provider(json!({ "endpoint": server.url("/v2/"), "allow_weak_hashes": true }));
     assert_eq!(found(&lenient, "cirros").await.promises[0].hash.to_string(), format!("md5:{}", "c".repeat(32)));
+}
+
+#[tokio::test]
+async fn a_format_that_can_be_converted_is_told_and_its_hash_is_of_what_is_hosted() {
+    for (name, format) in [
+        ("vmdk", ForeignFormat::Vmdk),
+        ("vhd", ForeignFormat::Vhd),
+        ("vhdx", ForeignFormat::Vhdx),
+        ("vdi", ForeignFormat::Vdi),
+    ] {
+        let server = Server::new(glance(vec![changed(record(1, "cirros"), "disk_format", json!(name))]));
+        let image = found(&open_to_all(&server), "cirros").await;
+        assert_eq!(image.metadata.format, Some(Declared::Foreign(format)));
+        assert_eq!(image.promises[0].covers, Covers::Hosted);
+    }
 }
 
 #[tokio::test]

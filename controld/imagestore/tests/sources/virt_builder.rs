@@ -4,6 +4,7 @@ use std::path::Path;
 
 use imagestore::net::{Ask, Transport};
 use imagestore::provider::{Covers, Provider as _, ProviderError, Revision, VirtBuilder, VirtBuilderConfig};
+use imagestore::{Declared, DiskFormat, ForeignFormat};
 use pgp::composed::{ArmorOptions, CleartextSignedMessage, KeyType, SecretKeyParamsBuilder, SignedSecretKey};
 use pgp::types::{KeyDetails as _, Password};
 use rand::rngs::OsRng;
@@ -103,6 +104,24 @@ async fn an_image_of_a_signed_index_is_found_and_opened() {
     let own = provider.find("fedora:latest", &want("s390x")).await.expect("asked").expect("there");
     assert_eq!(own.metadata.name, "fedora");
     assert!(provider.find("debian", &want("amd64")).await.expect("asked").is_none());
+}
+
+#[tokio::test]
+async fn the_format_of_a_disk_is_what_the_index_says() {
+    let bed = Bed::new();
+    let formats = [
+        ("qcow2", Some(Declared::Kept(DiskFormat::Qcow2))),
+        ("raw", Some(Declared::Kept(DiskFormat::Raw))),
+        ("vmdk", Some(Declared::Foreign(ForeignFormat::Vmdk))),
+        ("qed", None),
+        ("auto", None),
+    ];
+    let index = formats.map(|(name, _)| entry(name, "x86_64", 1, &format!("format={name}")));
+    bed.sign(&index.concat());
+    let provider = bed.sound();
+    for (name, format) in formats {
+        assert_eq!(found(&provider, name).await.metadata.format, format, "{name}");
+    }
 }
 
 #[tokio::test]

@@ -104,7 +104,9 @@ fn snapshots_are_walked() {
         put(&mut entry, 8, &entries.to_be_bytes());
         put(&mut entry, 14, &name.to_be_bytes());
         put(&mut entry, 36, &extra.to_be_bytes());
-        entry.resize((40 + usize::from(name) + extra as usize).next_multiple_of(8), 0);
+        // As long as it says, or long enough that only its words can be what is wrong.
+        let length = 40 + usize::from(name) + extra.min(2000) as usize;
+        entry.resize(length.next_multiple_of(8).min(2000), 0);
         entry
     }
     let l1 = L1 as u64;
@@ -125,7 +127,7 @@ fn snapshots_are_walked() {
             u32_at(60, 2)(image);
             u64_at(64, LENGTH as u64)(image);
             image.extend_from_slice(&sound);
-            image.extend_from_slice(&second[..second.len().min(2000)]);
+            image.extend_from_slice(&second);
         });
         assert!(error.starts_with(expected), "expected `{expected}`, got `{error}`");
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::super::{Covers, HashAlg, HashError, ImageHash, ImageMetadata, Platform, Promise, Revision, timestamp};
-use crate::inspect::DiskFormat;
+use crate::declared::Declared;
 use crate::name::printable;
 
 /// Why a record or a list cannot be used.
@@ -29,7 +29,7 @@ pub enum GlanceError {
         status: String,
     },
     /// A disk that is no disk here.
-    #[error("image `{id}` has disk format `{format}`; use `qcow2` or `raw`")]
+    #[error("image `{id}` has disk format `{format}`; use `qcow2`, `raw`, or one that can be converted")]
     DiskFormat {
         /// The image.
         id: String,
@@ -191,8 +191,8 @@ impl Record {
         Ok(Promise { hash, covers: Covers::Hosted })
     }
 
-    /// The format of its disk, if it may be used.
-    pub(crate) fn checked(&self) -> Result<DiskFormat, GlanceError> {
+    /// The format of its disk, if it is one that may be used, as it is or converted.
+    pub(crate) fn checked(&self) -> Result<Declared, GlanceError> {
         let id = || self.id.clone();
         let said = |text: &Option<String>| printable(text.as_deref().unwrap_or("none"));
         if !self.is_active() {
@@ -201,11 +201,9 @@ impl Record {
         if self.container_format.as_deref() != Some("bare") {
             return Err(GlanceError::ContainerFormat { id: id(), format: said(&self.container_format) });
         }
-        match self.disk_format.as_deref() {
-            Some("qcow2") => Ok(DiskFormat::Qcow2),
-            Some("raw") => Ok(DiskFormat::Raw),
-            _ => Err(GlanceError::DiskFormat { id: id(), format: said(&self.disk_format) }),
-        }
+        // Its names are ours; those of memory images and of media are not.
+        let format = self.disk_format.as_deref().and_then(Declared::named);
+        format.ok_or_else(|| GlanceError::DiskFormat { id: id(), format: said(&self.disk_format) })
     }
 
     /// All that it tells.

@@ -3,6 +3,8 @@ use serde_json::{Value, json};
 
 use super::keystone::{Domain, Who};
 use super::*;
+use crate::convert::ForeignFormat;
+use crate::declared::Declared;
 use crate::inspect::DiskFormat;
 use crate::provider::{Covers, Revision};
 
@@ -26,8 +28,18 @@ fn record(change: &Value) -> Record {
 
 #[test]
 fn only_an_active_bare_disk_of_a_known_format_with_a_known_hash_counts() {
-    assert_eq!(record(&json!({})).checked().expect("sound"), DiskFormat::Qcow2);
-    assert_eq!(record(&json!({ "disk_format": "raw" })).checked().expect("sound"), DiskFormat::Raw);
+    for (name, format) in [
+        ("qcow2", Declared::Kept(DiskFormat::Qcow2)),
+        ("raw", Declared::Kept(DiskFormat::Raw)),
+        ("vmdk", Declared::Foreign(ForeignFormat::Vmdk)),
+        ("vhd", Declared::Foreign(ForeignFormat::Vhd)),
+        ("vhdx", Declared::Foreign(ForeignFormat::Vhdx)),
+        ("vdi", Declared::Foreign(ForeignFormat::Vdi)),
+    ] {
+        let record = record(&json!({ "disk_format": name }));
+        assert_eq!(record.checked().expect("sound"), format);
+        assert_eq!(record.metadata("corp").format, Some(format));
+    }
     for (change, why) in [
         // A rejected upload: has its hashes, and a file that answers 200 with nothing.
         (json!({ "status": "queued", "size": null }), "is `queued`"),
@@ -39,7 +51,11 @@ fn only_an_active_bare_disk_of_a_known_format_with_a_known_hash_counts() {
         (json!({ "container_format": "docker" }), "container format `docker`"),
         (json!({ "container_format": "compressed" }), "container format `compressed`"),
         (json!({ "container_format": null }), "container format `none`"),
-        (json!({ "disk_format": "vmdk" }), "disk format `vmdk`"),
+        (json!({ "disk_format": "vmdk", "container_format": "ova" }), "container format `ova`"),
+        (json!({ "disk_format": "VMDK" }), "disk format `VMDK`"),
+        (json!({ "disk_format": "aki" }), "disk format `aki`"),
+        (json!({ "disk_format": "ari" }), "disk format `ari`"),
+        (json!({ "disk_format": "ploop" }), "disk format `ploop`"),
         (json!({ "disk_format": "ami", "container_format": "bare" }), "disk format `ami`"),
         (json!({ "disk_format": "iso" }), "disk format `iso`"),
         (json!({ "disk_format": null }), "disk format `none`"),

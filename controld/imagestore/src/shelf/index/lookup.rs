@@ -8,7 +8,7 @@ use super::{Entry, Image, Index};
 use crate::name::{Digest, ImageId, ImageRef, Query, Version, is_hex};
 use crate::shelf::PINNED;
 use crate::shelf::key::{Handler, Key};
-use crate::shelf::record::{Cover, RefRecord};
+use crate::shelf::record::{Cover, RefRecord, Sought};
 
 /// Fewest hex characters that are taken for the beginning of an id.
 const MIN_PREFIX: usize = 8;
@@ -53,12 +53,13 @@ impl Index {
     }
 
     /// The image that a digest of a source leads to, whether or not it has a name.
-    pub(crate) fn behind(&self, hash: &str, covers: Cover, provider: &str) -> Option<&ImageId> {
-        let id = hash.parse::<Digest>().ok().filter(|_| covers == Cover::Content).and_then(|digest| digest.to_id());
+    pub(crate) fn behind(&self, sought: &Sought, provider: &str) -> Option<&ImageId> {
+        let stored = sought.covers == Cover::Content;
+        let id = sought.hash.parse::<Digest>().ok().filter(|_| stored).and_then(|digest| digest.to_id());
         if let Some((id, _)) = id.and_then(|id| self.images.get_key_value(&id)) {
             return Some(id);
         }
-        let answers = |entry: &Entry| entry.record.aliases.iter().any(|own| own.answers(hash, covers, provider));
+        let answers = |entry: &Entry| entry.record.aliases.iter().any(|own| own.answers(sought, provider));
         self.images.iter().find(|(_, entry)| answers(entry)).map(|(id, _)| id)
     }
 

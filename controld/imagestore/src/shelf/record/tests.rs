@@ -14,8 +14,8 @@ fn the_forms_on_disk_are_pinned() {
         virtual_size: 1 << 30,
         flags: vec!["zstd".into()],
         aliases: vec![
-            Alias { hash: sha512.clone(), covers: Cover::Hosted, provider: None },
-            Alias { hash: "md5:0".into(), covers: Cover::Content, provider: Some("corp".into()) },
+            Alias { hash: sha512.clone(), covers: Cover::Hosted, provider: None, foreign: None },
+            Alias { hash: "md5:0".into(), covers: Cover::Content, provider: Some("corp".into()), foreign: None },
         ],
         parent: Some(Parent { named: "base:v1".into(), format: Some(DiskFormat::Raw), id: Some(id()) }),
         verified_at: 1_795_000_000,
@@ -61,7 +61,7 @@ fn records_of_version_1_are_read() {
     );
     let image: ImageRecord = parse(&image).expect("read");
     assert_eq!((image.size, image.format, image.virtual_size), (1000, DiskFormat::Qcow2, 1 << 30));
-    assert_eq!(image.aliases, [Alias { hash: sha512.clone(), covers: Cover::Content, provider: None }]);
+    assert_eq!(image.aliases, [Alias::of_content(&sha512.parse().expect("a digest"))]);
     assert!(image.has(&sha512.parse().expect("a digest")) && image.parent.is_none());
     let name = r#"{"version": 1, "image": "cirros:latest", "source": "https://example.com/x", "by": null,
         "etag": "\"x\"", "last_modified": null, "pulled_at": 1795000000}"#;
@@ -79,6 +79,7 @@ fn weak_aliases_answer_their_provider_alone() {
         hash: hash.into(),
         covers,
         provider: provider.map(str::to_owned),
+        foreign: None,
     };
     let strong = format!("sha256:{}", "ab".repeat(32));
     let weak = format!("md5:{}", "ab".repeat(16));
@@ -92,7 +93,15 @@ fn weak_aliases_answer_their_provider_alone() {
         (alias(&weak, Cover::Content, None), Cover::Content, "a", false),
     ];
     for (alias, covers, provider, expected) in cases {
-        assert_eq!(alias.answers(&alias.hash, covers, provider), expected, "{alias:?} {provider}");
-        assert!(!alias.answers("sha256:0", covers, provider));
+        let sought = |hash: &str, foreign| Sought { hash: hash.to_owned(), covers, foreign };
+        assert_eq!(alias.answers(&sought(&alias.hash, None), provider), expected, "{alias:?} {provider}");
+        assert!(!alias.answers(&sought("sha256:0", None), provider));
+        // The same bytes as another format may be another disk.
+        let (vmdk, vdi) = (Some(ForeignFormat::Vmdk), Some(ForeignFormat::Vdi));
+        let converted = Alias { foreign: vmdk, ..alias.clone() };
+        assert_eq!(converted.answers(&sought(&alias.hash, vmdk), provider), expected, "{alias:?} {provider}");
+        for (alias, foreign) in [(&alias, vmdk), (&converted, None), (&converted, vdi)] {
+            assert!(!alias.answers(&sought(&alias.hash, foreign), provider));
+        }
     }
 }
