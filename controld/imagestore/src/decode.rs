@@ -6,6 +6,7 @@
 //! comes out is not looked at: a stream in a stream comes out compressed, and the inspector refuses it.
 
 use std::io::{self, BufRead, Read};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use bzip2::bufread::MultiBzDecoder;
@@ -18,7 +19,7 @@ mod exercise;
 pub(crate) mod tests;
 mod xz;
 
-pub(crate) use apart::{Decompressed, Decompressor, Leash};
+pub(crate) use apart::{Decompressed, Decompressor, Keeper, Leash};
 pub use child::{confine, run_apart};
 pub use exercise::exercise;
 
@@ -87,6 +88,19 @@ pub enum DecodeError {
         /// How, if it is known.
         status: Option<ExitStatus>,
     },
+}
+
+impl DecodeError {
+    /// Whether it says nothing of the stream: its process could not be started, or somebody ended it.
+    pub(crate) fn is_ours(&self) -> bool {
+        match self {
+            Self::Start { .. } => true,
+            Self::Died { status, .. } => status.is_none_or(|status| {
+                status.signal().is_some_and(|signal| [libc::SIGKILL, libc::SIGTERM].contains(&signal))
+            }),
+            Self::Truncated { .. } | Self::Trailing { .. } | Self::Memory { .. } | Self::Broken { .. } => false,
+        }
+    }
 }
 
 fn shown(status: Option<ExitStatus>) -> String {

@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::decode::{Compression, Decompressor, Leash};
+use crate::decode::{Compression, Decompressor, Keeper};
 use crate::inspect::{HEAD, Refusal};
 use crate::name::Algorithm;
 use crate::provider::{HashAlg, Promise, Unpack};
@@ -81,21 +81,15 @@ pub(crate) struct Intake {
     full: mpsc::Sender<Step>,
     outcome: oneshot::Receiver<Result<Received, IntakeError>>,
     block_deadline: Duration,
-    /// On which the process is that decompresses, if there is one.
-    leash: Leash,
-}
-
-impl Drop for Intake {
-    fn drop(&mut self) {
-        self.leash.cut();
-    }
+    /// Of the process that decompresses, if there is one.
+    _keeper: Keeper,
 }
 
 impl Intake {
     /// Starts the threads. Bytes that `part` has already are those before the first that is pushed.
     pub(crate) fn start(part: Part, plan: Plan) -> Result<Self, IntakeError> {
         let Plan { compression, decompressor, unpack, promises, limits, judge } = plan;
-        let leash = Leash::default();
+        let keeper = Keeper::default();
         let shape = Shape { compressed: compression.is_some(), archived: unpack.is_some() };
         let opened_first = shape.compressed || shape.archived;
         let blocks = if opened_first { BLOCKS / 2 } else { BLOCKS };
@@ -118,7 +112,7 @@ impl Intake {
             let opening = Opening {
                 compression,
                 decompressor,
-                leash: leash.clone(),
+                leash: keeper.leash(),
                 unpack,
                 hosted: Hashers::new(shape.needed(&promises, Place::Hosted)),
                 archive: Hashers::new(shape.needed(&promises, Place::Archive)),
@@ -152,7 +146,7 @@ impl Intake {
         })?;
         // Much may come out of one block.
         let block_deadline = if shape.compressed { FLUSH_DEADLINE } else { BLOCK_DEADLINE };
-        Ok(Self { free, full, outcome, block_deadline, leash })
+        Ok(Self { free, full, outcome, block_deadline, _keeper: keeper })
     }
 
     /// An empty block, waiting while the disk is behind.

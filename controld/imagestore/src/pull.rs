@@ -287,7 +287,7 @@ impl Puller {
             self.settle(order, &landed.hold, &found.choice, progress).await.map_err(|cause| Arc::new(cause.into()))?;
         let Validators { etag, last_modified } = landed.validators;
         let origin = Origin { etag, last_modified, ..origin };
-        let bound = self.bind(order, landed.hold, origin).await.map_err(Arc::new)?;
+        let bound = self.bind(order, found.declared, landed.hold, origin).await.map_err(Arc::new)?;
         // From here on its name keeps them.
         drop(below);
         tracing::info!(image = %order.key.image, id = %bound.id, "pull done");
@@ -408,10 +408,16 @@ impl Puller {
     }
 
     /// Gives the image of a download the name that was asked for.
-    async fn bind(self: &Arc<Self>, order: &Order, hold: Arc<Hold>, origin: Origin) -> Result<Image, DownloadError> {
+    async fn bind(
+        self: &Arc<Self>,
+        order: &Order,
+        declared: Option<Declared>,
+        hold: Arc<Hold>,
+        origin: Origin,
+    ) -> Result<Image, DownloadError> {
         let (this, order) = (self.clone(), order.clone());
         off_reactor(move || {
-            this.check_format(&order, hold.id())?;
+            this.check_format(&order, declared, hold.id())?;
             let is_bound = this.shelf.remembered(&order.key).is_some_and(|(image, _)| image.id == *hold.id());
             let bound = match is_bound {
                 true => this.shelf.confirm(&order.key, origin)?,
@@ -422,10 +428,17 @@ impl Puller {
         .await?
     }
 
-    /// Whether the handler takes images of its format.
-    fn check_format(&self, order: &Order, id: &ImageId) -> Result<(), DownloadError> {
-        match (&order.formats, self.shelf.format(id)) {
-            (Some(taken), Some(format)) if !taken.contains(&format) => Err(DownloadError::Format { format }),
+    /// Whether the handler takes images of its format, and whether it is the one that was declared: what was here
+    /// already may have come under another name.
+    fn check_format(&self, order: &Order, declared: Option<Declared>, id: &ImageId) -> Result<(), DownloadError> {
+        let Some(format) = self.shelf.format(id) else { return Ok(()) };
+        if let Some(Declared::Kept(declared)) = declared
+            && declared != format
+        {
+            return Err(DownloadError::Other { format, declared });
+        }
+        match &order.formats {
+            Some(taken) if !taken.contains(&format) => Err(DownloadError::Format { format }),
             _ => Ok(()),
         }
     }

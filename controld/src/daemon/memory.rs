@@ -2,11 +2,11 @@
 //!
 //! glibc asks the kernel for large pieces one by one, and gives each back when it is freed. But with the first one that is
 //! freed it takes all of that size for worth keeping (mallopt(3), "dynamic mmap threshold"), and from then on a daemon has
-//! the blocks and decoders of its largest pull for ever. A threshold that is set stays.
+//! the blocks of its largest pull for ever. A threshold that is set stays.
 
 #![expect(unsafe_code, reason = "the allocator is set up by a call of C; nothing outside this file makes it")]
 
-/// From this size on, in bytes: below the blocks of a pull (1 MiB) and the windows of decoders, above what comes and goes
+/// From this size on, in bytes: below the blocks of a pull (1 MiB), above what comes and goes
 /// all the time. The value that glibc begins with.
 const LARGE: libc::c_int = 128 * 1024;
 

@@ -11,7 +11,7 @@ use tests::cri;
 use tests::node::Node;
 use tests::wait::wait_for;
 
-const DEADLINE: Duration = Duration::from_secs(420);
+const DEADLINE: Duration = Duration::from_secs(720);
 /// Half a minute alone, and twice that on a busy machine.
 const CLOUD_DEADLINE: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(60);
@@ -41,21 +41,22 @@ fn ssh(bed: &Bed) -> Result<()> {
     container.linux.get_or_insert_default().resources = Some(memory);
     let vm = node.start_pod(node.pod("cloud")?, &container)?;
 
-    let ask = |words: &str| -> Result<Ended> {
+    let ask = |words: &str, deadline| -> Result<Ended> {
         let options = "-o BatchMode=yes -o ConnectTimeout=5 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR";
         let mut ssh = command("ssh", options.split(' '));
-        finish(ssh.arg("-i").arg(&key).arg(format!("debian@{}", vm.ip)).arg(words), TOOL_DEADLINE)
+        finish(ssh.arg("-i").arg(&key).arg(format!("debian@{}", vm.ip)).arg(words), deadline)
     };
     let mut last = String::new();
     wait_for("login by ssh", CLOUD_DEADLINE, || {
-        let tried = ask("true")?;
+        let tried = ask("true", TOOL_DEADLINE)?;
         last = tried.stderr;
         Ok((tried.code == Some(0)).then_some(()))
     })
     .with_context(|| format!("{last}\n{}", vm.log_text().unwrap_or_default()))?;
-    let said =
-        ask("cloud-init status --wait >/dev/null; hostname; cat /run/written; cat /sys/class/net/eth0/mtu; cloud-id")?
-            .stdout;
+    // cloud-init goes on for as long again behind the first login.
+    let words =
+        "cloud-init status --wait >/dev/null; hostname; cat /run/written; cat /sys/class/net/eth0/mtu; cloud-id";
+    let said = ask(words, CLOUD_DEADLINE)?.stdout;
     for line in ["cloud", "by the seed", "1450", "nocloud"] {
         ensure!(said.lines().any(|said| said == line), "no `{line}` in: {said}");
     }

@@ -5,8 +5,8 @@
 //!                                         `--pipe--> how it ended: one line, see `child`
 //! ```
 //!
-//! The process confines itself before it looks at a byte ([`super::child`]). It is killed when the reader goes, and by
-//! [`Leash::cut`] when somebody else gives up; everything that waits for one of its pipes is then at an end.
+//! The process confines itself before it looks at a byte ([`super::child`]). It is killed when the reader goes, and when
+//! somebody else gives up ([`Keeper`]); everything that waits for one of its pipes is then at an end.
 
 use std::io::{self, BufRead, Read, Write as _};
 use std::os::fd::AsFd;
@@ -80,33 +80,47 @@ impl<I: BufRead> Read for Decompressed<I> {
 pub(crate) struct Leash(Arc<Mutex<Held>>);
 
 #[derive(Debug, Default)]
-enum Held {
-    #[default]
-    Nobody,
-    Process(Child),
+struct Held {
+    process: Option<Child>,
     /// Nobody may be started any more.
-    Cut,
+    cut: bool,
+}
+
+/// Cuts a leash when it is dropped: for whoever gives up by being dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Keeper(Leash);
+
+impl Keeper {
+    pub(crate) fn leash(&self) -> Leash {
+        self.0.clone()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.cut();
+    }
 }
 
 impl Leash {
-    /// Kills who is held, and whoever is to be.
-    pub(crate) fn cut(&self) {
+    /// Kills who is held, and lets nobody be started.
+    fn cut(&self) {
         let mut held = self.lock();
+        held.cut = true;
         // Its pipes close, and so its reader comes to collect it.
-        match &mut *held {
-            Held::Process(child) => drop(child.kill()),
-            Held::Nobody | Held::Cut => *held = Held::Cut,
+        if let Some(child) = &mut held.process {
+            let _ = child.kill();
         }
     }
 
     fn hold(&self, command: &mut Command) -> io::Result<(ChildStdin, ChildStdout, ChildStderr)> {
         let mut held = self.lock();
-        if matches!(*held, Held::Cut) {
+        if held.cut {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let mut child = command.spawn()?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        *held = Held::Process(child);
+        held.process = Some(child);
         match pipes {
             (Some(stdin), Some(stdout), Some(stderr)) => Ok((stdin, stdout, stderr)),
             _ => Err(io::ErrorKind::BrokenPipe.into()),
@@ -115,15 +129,11 @@ impl Leash {
 
     /// Ends and collects the process. It has nothing more to say.
     fn collect(&self) -> io::Result<Option<ExitStatus>> {
-        match &mut *self.lock() {
-            Held::Process(child) => {
-                // One that is on its way out has closed its pipes and does not become less dead by this.
-                let ended = child.try_wait()?;
-                child.kill()?;
-                child.wait().map(|status| ended.or(Some(status)))
-            }
-            Held::Nobody | Held::Cut => Ok(None),
-        }
+        let mut held = self.lock();
+        let Some(child) = &mut held.process else { return Ok(None) };
+        // One that is on its way out has closed its pipes and is not killed once more by this.
+        child.kill()?;
+        child.wait().map(Some)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Held> {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, RawFd};
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -26,10 +26,14 @@ use crate::name::printable;
 pub(super) const SUBCOMMAND: &str = "decompress";
 /// Bytes that are read, and written, at a time.
 const PIECE: usize = 256 * 1024;
-/// Address space: decoders take 128 MiB at most, and glibc reserves much that it never touches.
-const MEMORY: u64 = 4 << 30;
-/// Seconds of all processors together. Nobody waits so long: the intake has given up long before.
+/// Memory that it may write to, and so the stacks of its threads too. Decoders take 128 MiB at most.
+const MEMORY: u64 = 512 << 20;
+/// Address space: what programs and libraries take, and what glibc reserves and never touches.
+const ADDRESSES: u64 = 4 << 30;
+/// Seconds of all processors together: more than the largest image takes.
 const TIME: u64 = 24 * 3600;
+/// The standard streams are below.
+const FIRST_OTHER: RawFd = 3;
 
 /// What decompressing takes, threads included; everything else fails with `EPERM`.
 const ALLOWED: &[libc::c_long] = &[
@@ -170,10 +174,11 @@ pub fn run_apart(kind: &str) -> ExitCode {
 fn decompress(kind: &str) -> Result<(), Failure> {
     let by = Compression::ALL.into_iter().find(|by| by.to_string() == kind);
     let by = by.ok_or_else(|| Failure::Start(format!("`{}` is no compression", printable(kind))))?;
+    close_others().map_err(|error| Failure::Start(error.to_string()))?;
     // The handles of the standard library have small buffers.
     let own = || Ok((io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?));
     let (input, output) = own().map_err(|error: io::Error| Failure::Start(error.to_string()))?;
-    confine().map_err(|error| Failure::Start(error.to_string()))?;
+    confine().map_err(|error| Failure::Start(chain(&error)))?;
     let mut output = File::from(output);
     let mut plain = Decoder::new(by, BufReader::with_capacity(PIECE, File::from(input)))?;
     let mut piece = vec![0; PIECE];
@@ -190,16 +195,36 @@ fn decompress(kind: &str) -> Result<(), Failure> {
     }
 }
 
+/// Descriptors that were left open by whoever started the daemon, or by a fault of it, are none of ours.
+fn close_others() -> io::Result<()> {
+    let names = std::fs::read_dir("/proc/self/fd")?.map(|entry| Ok(entry?.file_name()));
+    let names = names.collect::<io::Result<Vec<_>>>()?;
+    let numbers = names.iter().filter_map(|name| name.to_str()?.parse::<RawFd>().ok());
+    // The directory's own is closed by now.
+    for number in numbers.filter(|number| *number >= FIRST_OTHER) {
+        let _ = nix::unistd::close(number);
+    }
+    Ok(())
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// Takes from this process what decompressing does not need, for good.
 ///
 /// # Errors
 /// When the kernel does not do so; then nothing may be read.
 pub fn confine() -> Result<(), ConfineError> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // No core either, not even to a program that the kernel starts for it.
+    prctl::set_dumpable(false)?;
     for (resource, limit) in [
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_FSIZE, 0),
-        (Resource::RLIMIT_AS, MEMORY),
+        (Resource::RLIMIT_DATA, MEMORY),
+        (Resource::RLIMIT_AS, ADDRESSES),
         (Resource::RLIMIT_CPU, TIME),
     ] {
         setrlimit(resource, limit, limit)?;

@@ -78,7 +78,7 @@ impl IntakeError {
         match self {
             Self::Write { cause, .. } => of_io(cause),
             Self::Disk(error) => error.kind(),
-            Self::Decode(DecodeError::Start { .. }) => ErrorKind::Internal,
+            Self::Decode(error) if error.is_ours() => ErrorKind::Internal,
             Self::Refused(_) | Self::Decode(_) | Self::Unpack(_) | Self::Bomb { .. } => ErrorKind::Refused,
             Self::TooLarge { .. } => ErrorKind::Exhausted,
             Self::Mismatch { .. } => ErrorKind::DigestMismatch,

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::decode::DecodeError;
 use crate::error::{ErrorKind, of_io};
 use crate::net::FetchError;
 
@@ -83,6 +84,9 @@ pub enum ProviderError {
         /// The name.
         name: String,
     },
+    /// A part of an image could not be looked through, for no reason of its own.
+    #[error("failed to look through a layer")]
+    Decoder(#[source] DecodeError),
     /// The provider cannot do that.
     #[error("provider `{provider}` has no {what}")]
     Unsupported {
@@ -122,7 +126,7 @@ impl ProviderError {
             Self::NotAllowed { .. } => ErrorKind::Denied,
             Self::File { cause, .. } if cause.kind() == io::ErrorKind::NotFound => ErrorKind::NotFound,
             Self::File { cause, .. } => of_io(cause),
-            Self::Config { .. } => ErrorKind::Internal,
+            Self::Config { .. } | Self::Decoder(_) => ErrorKind::Internal,
         }
     }
 

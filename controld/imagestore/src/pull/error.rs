@@ -130,6 +130,14 @@ pub enum DownloadError {
         /// What it is.
         format: DiskFormat,
     },
+    /// It is here, and not what it is said to be.
+    #[error("image is here as {format}, and is declared as {declared}")]
+    Other {
+        /// What it is.
+        format: DiskFormat,
+        /// What a rule or a provider says.
+        declared: DiskFormat,
+    },
     /// The handler may not have it from there.
     #[error("provider `{provider}` is not one of those that the runtime handler may be served by")]
     NotServed {
@@ -258,6 +266,7 @@ impl DownloadError {
             Self::Reread(error) => of_io(error),
             Self::Refused(_)
             | Self::Format { .. }
+            | Self::Other { .. }
             | Self::Contradiction { .. }
             | Self::NotConverted { .. }
             | Self::ConvertedDigest { .. } => ErrorKind::Refused,

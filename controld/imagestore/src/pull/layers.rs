@@ -261,7 +261,7 @@ impl Puller {
             Ok(landed) => landed,
             Err(cause) => return Err(failed(cause)),
         };
-        self.check_format(order, landed.hold.id()).map_err(|cause| failed(Arc::new(cause)))?;
+        self.check_format(order, declared, landed.hold.id()).map_err(|cause| failed(Arc::new(cause)))?;
         let Choice { provider, image } = found.choice;
         Ok(Some(self.layer(landed.hold, provider.id(), image.metadata.parent)))
     }

@@ -193,8 +193,8 @@ impl Shelf {
         if enough()? {
             return Ok(report);
         }
-        let unused = if self.leases_known { self.read().unused() } else { Vec::new() };
-        for id in unused {
+        let mut unused = if self.leases_known { self.read().unused() } else { Vec::new() };
+        while let Some(id) = unused.pop() {
             let going = {
                 let _changing = self.lock();
                 // Somebody may have come to need it since.
@@ -205,8 +205,13 @@ impl Shelf {
                 let _changing = self.lock();
                 self.bury(&id)?
             };
+            // None if it was taken back.
+            if last.is_some() {
+                report.images.add(entry.allocated);
+            }
             drop(last);
-            report.images.add(entry.allocated);
+            // Its turn may have come while this one still stood on it.
+            unused.extend(entry.parent().cloned());
             if enough()? {
                 break;
             }

@@ -110,7 +110,8 @@ impl Shelf {
 
     /// Stores bytes unless they are `there`. Whether they were stored.
     fn store(&self, received: Received, facts: Facts, id: &ImageId, there: bool) -> Result<bool, DiskError> {
-        if there && self.is_there(id)? {
+        // Somebody else may have brought the same since that was looked up.
+        if (there || self.verified().contains(id)) && self.is_there(id)? {
             self.enrich(id, &received, facts)?;
             return Ok(false);
         }

@@ -163,7 +163,10 @@ fn a_decoder_that_is_killed_is_one_failed_pull() {
             done = &mut pull => panic!("half a file is none: {done:?}"),
             pid = decoder() => kill(pid, Signal::SIGKILL).expect("killed"),
         }
-        let text = chain(&*pull.await.expect_err("it died"));
+        let error = pull.await.expect_err("it died");
+        let text = chain(&*error);
+        // Not a word about the image.
+        assert_eq!(error.kind(), ErrorKind::Internal, "{text}");
         assert!(text.contains("the process that decompressed a zstd stream died"), "{text}");
         let bytes = disk(4);
         let path = rig.pull_bytes("next", &compress("zstd", &bytes)).await.expect("pulled");

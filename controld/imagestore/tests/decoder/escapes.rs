@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::net::TcpStream;
 use std::process::{Command, ExitCode, Stdio};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::kill;
 use nix::unistd::getppid;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
@@ -15,6 +15,8 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 
 /// Confined as a decoder is, tries one thing. 0 if it worked, 77 if it was refused.
 pub(crate) fn attempt(way: &str) -> ExitCode {
+    // Neither may be asked for later.
+    let parent = getppid();
     imagestore::confine_decoder().expect("confined");
     let tried: io::Result<()> = match way {
         "read a file" => File::open("/etc/passwd").map(drop),
@@ -22,8 +24,12 @@ pub(crate) fn attempt(way: &str) -> ExitCode {
         "list processes" => std::fs::read_dir("/proc").map(drop),
         "connect" => TcpStream::connect("127.0.0.1:9").map(drop),
         "start a program" => Command::new("/bin/true").status().map(drop),
-        "kill the daemon" => kill(getppid(), Signal::SIGTERM).map_err(Into::into),
-        "fork" => nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER).map_err(Into::into),
+        "kill the daemon" => kill(parent, None).map_err(Into::into),
+        "become root of a namespace" => nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER).map_err(Into::into),
+        "take memory without end" => {
+            let refused = Vec::<u8>::new().try_reserve_exact(1 << 30).is_err();
+            if refused { Err(io::Error::from_raw_os_error(libc::EPERM)) } else { Ok(()) }
+        }
         "thread" => std::thread::Builder::new().spawn(|| ()).map(|thread| thread.join().expect("joined")),
         "memory" => {
             let mut piece = vec![1_u8; 200 << 20];
@@ -52,8 +58,16 @@ fn code(way: &str) -> Option<i32> {
 }
 
 fn whatever_it_tries_is_refused() {
-    let ways =
-        ["read a file", "make a file", "list processes", "connect", "start a program", "kill the daemon", "fork"];
+    let ways = [
+        "read a file",
+        "make a file",
+        "list processes",
+        "connect",
+        "start a program",
+        "kill the daemon",
+        "become root of a namespace",
+        "take memory without end",
+    ];
     for way in ways {
         assert_eq!(code(way), Some(77), "{way}");
     }

@@ -205,3 +205,19 @@ async fn what_may_not_be_converted_is_refused() {
         bed.assert_empty().await;
     }
 }
+
+#[tokio::test]
+async fn what_is_here_must_be_what_it_is_declared_as() {
+    let disk = vec![0x5a; DISK];
+    let sum = hex(&disk);
+    let server = serving(disk);
+    let bed = Bed::with("http://unused.example/", |config| config.allow_raw = true);
+    let rule = |name: &str, more: &str| json!({"name": name, "url": server.url("/image"), "digest": format!("sha256:{sum}"), "format": more});
+    let rules = json!({"translations": [rule("raw", "raw"), rule("img", "qcow2")]});
+    fs::write(bed.dir.path().join("rules/a.yaml"), rules.to_string()).expect("written");
+    bed.store.pull("raw").await.expect("pulled");
+    // The same bytes: no download, and still not what the other rule says.
+    let error = bed.store.pull("img").await.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(chain(&*error).contains("image is here as raw, and is declared as qcow2"), "{}", chain(&*error));
+}

@@ -35,11 +35,14 @@ pub(super) fn add(
             }
             None => {}
         }
-        ids.insert(repo.id.clone(), Some(path.clone()));
+        let source = path.clone();
         let made = config_of(repo)
             .and_then(|config| make(&config).map_err(|cause| ReposError::Source { path, id, cause: Box::new(cause) }));
         match made {
-            Ok(provider) => providers.push(provider),
+            Ok(provider) => {
+                ids.insert(provider.id().to_owned(), Some(source));
+                providers.push(provider);
+            }
             Err(problem) => left_out.push(problem),
         }
     }

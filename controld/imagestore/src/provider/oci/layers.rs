@@ -12,10 +12,10 @@ use bytes::{Buf as _, Bytes};
 use tokio::time::timeout;
 
 use super::layer::{DiskLayer, Scan};
-use super::manifest::Manifest;
+use super::manifest::{Descriptor, Manifest};
 use super::session::Session;
 use super::{Oci, ProviderError};
-use crate::decode::{Compression, Decompressor, Leash};
+use crate::decode::{Compression, DecodeError, Decompressor, Keeper, Leash};
 use crate::name::printable;
 
 /// Largest layer that is looked through, as it is hosted.
@@ -82,6 +82,8 @@ impl Oci {
             }
             (largest, _) => largest.map(|(at, _)| at),
         };
+        let broken =
+            |layer: &Descriptor, cause| unusable(LayersError::Layer { digest: printable(&layer.digest), cause });
         let mut scans = Vec::new();
         for (at, layer) in layers.iter().enumerate() {
             if Some(at) == largest {
@@ -89,15 +91,18 @@ impl Oci {
                 continue;
             }
             let bytes = self.blob(session, shown, layer, usize::try_from(SMALL).unwrap_or(usize::MAX)).await?;
-            let (leash, decompressor) = (Leash::default(), self.decompressor.clone());
-            let held = leash.clone();
-            let scanning = tokio::task::spawn_blocking(move || scan(bytes, &decompressor, &held));
+            // Whenever this is given up, so is its process.
+            let keeper = Keeper::default();
+            let (leash, decompressor) = (keeper.leash(), self.decompressor.clone());
+            let scanning = tokio::task::spawn_blocking(move || scan(bytes, &decompressor, &leash));
             let scan = timeout(SCAN_DEADLINE, scanning).await;
-            // Nobody waits for its process any more.
-            leash.cut();
             let scan = scan.unwrap_or_else(|_| Ok(Err(io::ErrorKind::TimedOut.into())));
             let scan = scan.unwrap_or_else(|panic| Err(io::Error::other(panic)));
-            let of_layer = |cause| unusable(LayersError::Layer { digest: printable(&layer.digest), cause });
+            let of_layer = |cause: io::Error| match cause.downcast::<DecodeError>() {
+                Ok(error) if error.is_ours() => ProviderError::Decoder(error),
+                Ok(error) => broken(layer, io::Error::other(error)),
+                Err(cause) => broken(layer, cause),
+            };
             scans.push(scan.map_err(of_layer)?);
         }
         place(&scans, largest, named).map_err(|cause| unusable(cause.into()))

@@ -50,6 +50,28 @@ fn a_kill_while_a_chain_is_put_together_leaves_all_or_nothing() {
 }
 
 #[test]
+fn a_collection_takes_a_chain_as_a_whole() {
+    // The ids of three of these six chains, or so, have a parent before its child.
+    for salt in 0..6 {
+        let root = tempfile::tempdir().expect("a directory");
+        let shelf = open(root.path());
+        let bytes = |part: &str| format!("{part} {salt}").into_bytes();
+        let top = keep(&shelf, &bytes("top"), Some("base:1"));
+        let base = keep(&shelf, &bytes("base"), None);
+        shelf.stand(top.id(), base.id()).expect("written").expect("it fits");
+        let gone = key("arm", "x");
+        shelf.reuse(&gone, top.id(), Origin::default()).expect("bound").expect("held");
+        drop((top, base, shelf));
+        let mut known = known();
+        known.platforms.remove(&gone.handler);
+        let disk = Disk::open(&root.path().join("images")).expect("opened");
+        let shelf = Shelf::open(disk, known, KEEP, Box::new(|_| Ok(()))).expect("scanned");
+        let report = shelf.gc(GcOptions { orphan_handlers: true, ..GcOptions::default() }).expect("collected");
+        assert_eq!((report.names, report.images.count), (1, 2), "{salt}");
+    }
+}
+
+#[test]
 fn what_is_put_together_goes_with_whoever_gave_up() {
     let root = tempfile::tempdir().expect("a directory");
     let shelf = open(root.path());
