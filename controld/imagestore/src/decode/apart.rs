@@ -127,13 +127,13 @@ impl Leash {
         }
     }
 
-    /// Ends and collects the process. It has nothing more to say.
-    fn collect(&self) -> io::Result<Option<ExitStatus>> {
+    /// Ends and collects the process, which has nothing more to say. How it ended, if that is known.
+    fn collect(&self) -> Option<ExitStatus> {
         let mut held = self.lock();
-        let Some(child) = &mut held.process else { return Ok(None) };
+        let child = held.process.as_mut()?;
         // One that is on its way out has closed its pipes and is not killed once more by this.
-        child.kill()?;
-        child.wait().map(Some)
+        let _ = child.kill();
+        child.wait().ok()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
@@ -190,7 +190,7 @@ impl<I> Apart<I> {
         self.ended = true;
         let mut words = String::new();
         let _ = (&mut self.said).take(WORDS).read_to_string(&mut words);
-        let status = self.leash.collect()?;
+        let status = self.leash.collect();
         // What ended the input ended the rest too.
         if let Some(error) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(error);
