@@ -159,11 +159,21 @@ async fn a_descriptor_that_names_another_file_is_refused() {
         image
     };
     let other_file = "its descriptor names another file";
+    let path = "its descriptor names its extent with a path; \
+                make it anew without, or convert it with qemu-img if it is your own";
+    let ascii = "its descriptor has more than ASCII outside of comments and quotes";
     for (was, is, expected) in [
         (EXTENT, "RW 16384 FLAT \"/etc/passwd\" 0", other_file),
-        (EXTENT, "RW 16384 SPARSE \"/etc/passwd\"", other_file),
-        (EXTENT, "RW 16384 SPARSE \"..\\x\"", other_file),
-        (EXTENT, "RW 16384 SPARSE \"nbd:x\"", other_file),
+        (EXTENT, "RW 16384 SPARSE \"/etc/passwd\"", path),
+        (EXTENT, "RW 16384 SPARSE \"..\\x\"", path),
+        (EXTENT, "RW 16384 SPARSE \"nbd:x\"", path),
+        (EXTENT, "RW 16384 SPARSE \"\u{e4}/x\"", path),
+        (EXTENT, "RW 16384 SPARSE \"a\" \"b\"", other_file),
+        (EXTENT, "\u{a0}RW 16384 FLAT \"fifo\" 0", ascii),
+        (EXTENT, "RW 16384 SPARSE image\u{e4}", ascii),
+        ("#DDB", "\u{a0}#DDB", ascii),
+        ("#DDB", "ddb.\u{e4} = \"1\"", ascii),
+        ("#DDB", "#\u{e4}parentFileNameHint=\"/etc/passwd\"", "its descriptor names a parent"),
         (EXTENT, "RW 16384 SPARSE \"\"", other_file),
         (EXTENT, "RW 16384 VMFS \"image\"", other_file),
         (EXTENT, "RW 16384 ZERO", other_file),
@@ -187,6 +197,15 @@ async fn a_descriptor_that_names_another_file_is_refused() {
         let changed = with(text.replacen(was, is, 1));
         let fault = fault(ForeignFormat::Vmdk, &changed).await;
         assert_eq!(fault, format!("declared as a VMDK image, but {expected}"), "{is}");
+    }
+    // In any encoding.
+    for name in [&b"\xc3\xa4"[..], b"\xe4", b"\xff\xfe\x80"] {
+        let mut named = with(text.replacen(EXTENT, "RW 16384 SPARSE \"???\"\n#???\nddb.comment = \"???\"", 1));
+        while let Some(at) = named[room.clone()].windows(3).position(|window| window == b"???") {
+            named[512 + at..512 + at + 3].fill(b'x');
+            named[512 + at..512 + at + name.len()].copy_from_slice(name);
+        }
+        convert(QEMU_IMG, ForeignFormat::Vmdk, &named).await.1.expect("converted");
     }
     // A descriptor that says it is shorter than what QEMU reads of it.
     let mut longer = with(text.replacen("#DDB", &"#".repeat(600), 1));

@@ -30,6 +30,9 @@ const FOOTER: usize = 3 * 512;
 const MARKER: usize = 16;
 const FOOTER_MARKER: u32 = 3;
 const NEWLINES: &[u8] = b"\n \r\n";
+/// Also QEMU does not open what a text inside of a sparse file names; this does not rely on it.
+const PATH: &str =
+    "its descriptor names its extent with a path; make it anew without, or convert it with qemu-img if it is your own";
 
 /// A grain may be said to be zeros.
 const FLAG_ZEROS: u32 = 1 << 2;
@@ -108,11 +111,12 @@ fn check_descriptor(file: &dyn Bytes, at: u64, length: usize) -> Result<(), Stop
     // Up to the first NUL, as a C string.
     let text = bytes.all().split(|byte| *byte == 0).next().unwrap_or_default();
     require(text.len() <= length, "its descriptor is longer than it says")?;
-    let text = std::str::from_utf8(text).unwrap_or_default();
-    let printable = text.chars().all(|c| matches!(c, '\n' | '\r' | '\t' | ' '..='~'));
+    // Whatever it is encoded in: of what is not ASCII nothing is read.
+    let text = String::from_utf8_lossy(text);
+    let printable = text.chars().all(|c| matches!(c, '\n' | '\r' | '\t' | ' '..='~') || !c.is_ascii());
     require(!text.is_empty() && printable, "its descriptor is no text")?;
     let mut found = Descriptor::default();
-    for line in text.lines().map(str::trim) {
+    for line in text.lines().map(str::trim_ascii) {
         found.take(line)?;
     }
     require(found.kind, "its descriptor does not say that it is a single sparse file")?;
@@ -137,10 +141,12 @@ impl Descriptor {
         if line.is_empty() || line.starts_with('#') {
             return Ok(());
         }
+        require(is_plain(line), "its descriptor has more than ASCII outside of comments and quotes")?;
         if ["rw ", "rdonly ", "noaccess "].iter().any(|access| lower.starts_with(access)) {
             require(!self.extent, "its descriptor names more than one extent")?;
             self.extent = true;
-            return require(is_own_extent(&lower), "its descriptor names another file");
+            require(is_own_extent(&lower), "its descriptor names another file")?;
+            return require(!lower.contains(['/', '\\', ':']), PATH);
         }
         let Some((key, value)) = lower.split_once('=') else {
             return require(false, "its descriptor is not understood");
@@ -165,6 +171,11 @@ impl Descriptor {
     }
 }
 
+/// Whether all that is not ASCII is in quotes.
+fn is_plain(line: &str) -> bool {
+    line.split('"').step_by(2).all(str::is_ascii)
+}
+
 /// `RW <sectors> SPARSE "<name>"`: the name is the file's own, when it was made, and is not opened.
 fn is_own_extent(line: &str) -> bool {
     let mut words = line.splitn(4, ' ');
@@ -172,5 +183,5 @@ fn is_own_extent(line: &str) -> bool {
     let name = name.and_then(|name| name.strip_prefix('"')).and_then(|name| name.strip_suffix('"'));
     sectors.is_some_and(|sectors| sectors.parse::<u64>().is_ok())
         && kind == Some("sparse")
-        && name.is_some_and(|name| !name.is_empty() && !name.contains(['/', '\\', ':', '"']))
+        && name.is_some_and(|name| !name.is_empty() && !name.contains('"'))
 }

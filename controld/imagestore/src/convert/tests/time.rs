@@ -38,7 +38,7 @@ fn ends(told: &Receiver<()>) {
 #[tokio::test]
 async fn who_waits_too_long_gets_a_word_and_the_thread_ends() {
     let (tell, told) = channel();
-    let waited = on_thread(Endless(tell), Duration::from_millis(50), |bytes| read_on(bytes)).await;
+    let waited = on_thread(Endless(tell), Duration::from_millis(50), read_on).await;
     assert!(waited.is_err(), "it was given up");
     tokio::task::spawn_blocking(move || ends(&told)).await.expect("it ended");
 }
@@ -46,7 +46,7 @@ async fn who_waits_too_long_gets_a_word_and_the_thread_ends() {
 #[tokio::test]
 async fn a_check_ends_with_who_waits_for_it() {
     let (tell, told) = channel();
-    let waiting = tokio::spawn(on_thread(Endless(tell), Duration::from_secs(3600), |bytes| read_on(bytes)));
+    let waiting = tokio::spawn(on_thread(Endless(tell), Duration::from_secs(3600), read_on));
     let told = tokio::task::spawn_blocking(move || {
         told.recv_timeout(NOTICED).expect("it reads");
         told
