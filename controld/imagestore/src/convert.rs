@@ -2,8 +2,9 @@
 //!
 //! Only what somebody has declared as such a format gets here, and only if the store is configured to take that format.
 //! First our own parser looks at the file ([`ForeignFormat::check`]): what names other files, or stands on another image,
-//! is refused before anything opens it, and so is what is not all there. Then `qemu-img` runs in a [`sandbox`], told the format, never guessing. What
-//! comes out is judged as a qcow2 image like one that was downloaded.
+//! is refused before anything opens it, and so is what is not all there. Then `qemu-img` runs in a [`sandbox`], told the
+//! format, never guessing. What comes out is judged as a qcow2 image like one that was downloaded, and must be a disk of
+//! the size that our parser saw.
 
 mod fields;
 mod layout;
@@ -14,21 +15,23 @@ mod vdi;
 mod vhd;
 mod vhdx;
 mod vmdk;
+mod waited;
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::task::{JoinError, spawn_blocking};
 
-use crate::error::{ErrorKind, of_io};
+use crate::error::{ErrorKind, in_seconds, of_io};
 use crate::inspect::bytes::Bytes;
 use crate::inspect::{DiskFormat, Expected, Policy, Refusal, Summary, examine};
 use sandbox::Job;
 pub use sandbox::SandboxError;
+use waited::on_thread;
 
 /// A format that can be converted, if it is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,7 +50,7 @@ pub enum ForeignFormat {
 /// What a conversion may take.
 #[derive(Debug, Clone, Copy)]
 pub struct ConvertLimits {
-    /// How long it may last; default 30 minutes.
+    /// How long it may last, the look at its tables included; default 30 minutes.
     pub time: Duration,
     /// Address space of `qemu-img`, in bytes; default 4 GiB.
     pub memory: u64,
@@ -71,6 +74,14 @@ pub enum ConvertError {
     /// The image, or the result, cannot be read.
     #[error("failed to read the image")]
     Read(#[source] io::Error),
+    /// It took too long.
+    #[error("converting a {format} image took longer than {}", in_seconds(*.deadline))]
+    Deadline {
+        /// What it was.
+        format: ForeignFormat,
+        /// How long it was given.
+        deadline: Duration,
+    },
     /// `qemu-img` could not be run, or failed.
     #[error("failed to convert a {format} image to qcow2")]
     Run {
@@ -83,6 +94,16 @@ pub enum ConvertError {
     /// The result is not taken.
     #[error("the converted image is refused")]
     Result(#[from] Refusal),
+    /// The result is another disk than the one that was checked.
+    #[error("declared as a {format} image, and its disk is of {told} bytes, but `qemu-img` made one of {made} bytes")]
+    OtherSize {
+        /// What it was declared as.
+        format: ForeignFormat,
+        /// Size of the disk by our parser.
+        told: u64,
+        /// Size of what was made.
+        made: u64,
+    },
     /// A thread panicked.
     #[error("a thread of the conversion ended early")]
     Lost(#[from] JoinError),
@@ -131,9 +152,9 @@ impl ForeignFormat {
         }
     }
 
-    /// Looks whether a whole file is a sound image of this format that needs no other file, and has all of its disk.
-    /// Takes as long as its tables are, which are no longer than the file.
-    pub(crate) fn check(self, file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<(), ConvertError> {
+    /// Looks whether a whole file is a sound image of this format that needs no other file, and has all of its disk,
+    /// the size of which it returns. Takes as long as its tables are, which are no longer than the file.
+    pub(crate) fn check(self, file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<u64, ConvertError> {
         let checked = match self {
             Self::Vmdk => vmdk::check(file, length, max_virtual_size),
             Self::Vhd => vhd::check(file, length, max_virtual_size),
@@ -168,26 +189,32 @@ impl Converter {
     /// # Errors
     /// See [`ConvertError`].
     pub async fn convert(&self, format: ForeignFormat, input: &File, output: &File) -> Result<Summary, ConvertError> {
-        let (whole, limit) = (input.try_clone().map_err(ConvertError::Read)?, self.limits.virtual_size);
-        let checked = spawn_blocking(move || {
-            let length = whole.metadata().map_err(ConvertError::Read)?.len();
-            format.check(&whole, length, limit)
-        });
-        checked.await??;
+        let (began, deadline, limit) = (Instant::now(), self.limits.time, self.limits.virtual_size);
+        let late = ConvertError::Deadline { format, deadline };
+        let whole = input.try_clone().map_err(ConvertError::Read)?;
+        let length = whole.metadata().map_err(ConvertError::Read)?.len();
+        let checked = on_thread(whole, deadline, move |whole| format.check(whole, length, limit)).await;
+        let Ok(told) = checked else { return Err(late) };
+        let told = told??;
         let job = Job {
             program: self.program.clone(),
             arguments: arguments(format).into(),
             input: input.try_clone().map_err(ConvertError::Read)?,
             output: output.try_clone().map_err(ConvertError::Read)?,
-            limits: self.limits,
+            limits: ConvertLimits { time: deadline.saturating_sub(began.elapsed()), ..self.limits },
         };
-        sandbox::run(job).await.map_err(|cause| ConvertError::Run { format, cause })?;
+        sandbox::run(job).await.map_err(|cause| match cause {
+            SandboxError::Deadline { .. } => late,
+            cause => ConvertError::Run { format, cause },
+        })?;
         let made = output.try_clone().map_err(ConvertError::Read)?;
         let examined = spawn_blocking(move || {
             let length = made.metadata().map_err(ConvertError::Read)?.len();
             let policy = Policy { allow_raw: false, max_virtual_size: limit };
             let expected = Expected { declared: Some(DiskFormat::Qcow2), ..policy.into() };
-            Ok(examine(&made, length, expected).map_err(ConvertError::Read)??)
+            let summary = examine(&made, length, expected).map_err(ConvertError::Read)??;
+            check_same_size(format, told, summary.info().virtual_size)?;
+            Ok(summary)
         });
         examined.await?
     }
@@ -195,11 +222,19 @@ impl Converter {
 
 /// The sandbox makes the input its standard input and the output its standard output: no name of anybody's is used.
 fn arguments(format: ForeignFormat) -> [String; 5] {
-    let input = serde_json::json!({
+    let mut input = serde_json::json!({
         "driver": format.driver(),
         "file": { "driver": "file", "filename": "/proc/self/fd/0", "locking": "off" },
     });
+    if format == ForeignFormat::Vhd {
+        // Not what cylinders, heads and sectors come to, which it believes of some makers.
+        input["force_size_calc"] = "current_size".into();
+    }
     ["convert".into(), "-O".into(), "qcow2".into(), format!("json:{input}"), "/proc/self/fd/1".into()]
+}
+
+fn check_same_size(format: ForeignFormat, told: u64, made: u64) -> Result<(), ConvertError> {
+    if told == made { Ok(()) } else { Err(ConvertError::OtherSize { format, told, made }) }
 }
 
 impl ConvertError {
@@ -207,9 +242,10 @@ impl ConvertError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Refused { .. } | Self::Result(_) => ErrorKind::Refused,
+            Self::Refused { .. } | Self::Result(_) | Self::OtherSize { .. } => ErrorKind::Refused,
             Self::Read(error) => of_io(error),
             Self::Run { cause, .. } => cause.kind(),
+            Self::Deadline { .. } => ErrorKind::Deadline,
             Self::Lost(_) => ErrorKind::Internal,
         }
     }

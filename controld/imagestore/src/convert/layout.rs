@@ -1,8 +1,12 @@
-//! Where the blocks of a disk lie in the file of its image: inside of it, beside its tables, and no two on the same
-//! bytes. For the checks of all formats.
+//! Where the blocks of a disk lie in the file of its image: inside of it and beside its tables. For the checks of all
+//! formats.
 //!
 //! `qemu-img` reads zeros behind the end of a file. So a block that is not all there would come out as zeros, and nobody
-//! would know that the image was cut off. Memory is bounded by what fits into the file, four bytes a block.
+//! would know that the image was cut off.
+//!
+//! Blocks that are remembered ([`Blocks`]), four bytes each of those that fit into the file, are also compared with one
+//! another: no two on the same bytes. Of the grains of a VMDK, which are too many, only the sum is: together they are no
+//! larger than the file ([`Layout::check_sum`]). Two of them may be the same bytes.
 
 use std::ops::Range;
 

@@ -1,8 +1,11 @@
 //! Images made by `qemu-img`, and hostile ones made of them. [`tables`] has what lies behind the header, [`cut`] what is
-//! not all there.
+//! not all there, [`twofold`] what could
+//! be read in two ways, [`time`] who does not wait.
 
 mod cut;
 mod tables;
+mod time;
+mod twofold;
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -156,11 +159,21 @@ async fn a_descriptor_that_names_another_file_is_refused() {
         image
     };
     let other_file = "its descriptor names another file";
+    let path = "its descriptor names its extent with a path; \
+                make it anew without, or convert it with qemu-img if it is your own";
+    let ascii = "its descriptor has more than ASCII outside of comments and quotes";
     for (was, is, expected) in [
         (EXTENT, "RW 16384 FLAT \"/etc/passwd\" 0", other_file),
-        (EXTENT, "RW 16384 SPARSE \"/etc/passwd\"", other_file),
-        (EXTENT, "RW 16384 SPARSE \"..\\x\"", other_file),
-        (EXTENT, "RW 16384 SPARSE \"nbd:x\"", other_file),
+        (EXTENT, "RW 16384 SPARSE \"/etc/passwd\"", path),
+        (EXTENT, "RW 16384 SPARSE \"..\\x\"", path),
+        (EXTENT, "RW 16384 SPARSE \"nbd:x\"", path),
+        (EXTENT, "RW 16384 SPARSE \"\u{e4}/x\"", path),
+        (EXTENT, "RW 16384 SPARSE \"a\" \"b\"", other_file),
+        (EXTENT, "\u{a0}RW 16384 FLAT \"fifo\" 0", ascii),
+        (EXTENT, "RW 16384 SPARSE image\u{e4}", ascii),
+        ("#DDB", "\u{a0}#DDB", ascii),
+        ("#DDB", "ddb.\u{e4} = \"1\"", ascii),
+        ("#DDB", "#\u{e4}parentFileNameHint=\"/etc/passwd\"", "its descriptor names a parent"),
         (EXTENT, "RW 16384 SPARSE \"\"", other_file),
         (EXTENT, "RW 16384 VMFS \"image\"", other_file),
         (EXTENT, "RW 16384 ZERO", other_file),
@@ -185,6 +198,15 @@ async fn a_descriptor_that_names_another_file_is_refused() {
         let fault = fault(ForeignFormat::Vmdk, &changed).await;
         assert_eq!(fault, format!("declared as a VMDK image, but {expected}"), "{is}");
     }
+    // In any encoding.
+    for name in [&b"\xc3\xa4"[..], b"\xe4", b"\xff\xfe\x80"] {
+        let mut named = with(text.replacen(EXTENT, "RW 16384 SPARSE \"???\"\n#???\nddb.comment = \"???\"", 1));
+        while let Some(at) = named[room.clone()].windows(3).position(|window| window == b"???") {
+            named[512 + at..512 + at + 3].fill(b'x');
+            named[512 + at..512 + at + name.len()].copy_from_slice(name);
+        }
+        convert(QEMU_IMG, ForeignFormat::Vmdk, &named).await.1.expect("converted");
+    }
     // A descriptor that says it is shorter than what QEMU reads of it.
     let mut longer = with(text.replacen("#DDB", &"#".repeat(600), 1));
     longer[36] = 1;
@@ -207,6 +229,8 @@ async fn a_footer_must_agree_with_the_header() {
     for (place, byte, expected) in [
         (8, 1, broken),
         (12, 2, broken),
+        (16, 1, broken),
+        (511, 1, broken),
         (512, 0, contradict),
         (516, 2, contradict),
         (512 + 12, 7, contradict),
@@ -216,6 +240,7 @@ async fn a_footer_must_agree_with_the_header() {
         (512 + 63, 0xff, "its directory is outside of the file"),
         (1024, 1, "its end is broken"),
         (1024 + 12, 1, "its end is broken"),
+        (1535, 1, "its end is broken"),
     ] {
         let mut image = image.clone();
         image[at + place] = byte;
@@ -235,11 +260,7 @@ async fn a_vhd_that_stands_on_another_or_lies_is_refused() {
         if both {
             image[end + at..end + at + bytes.len()].copy_from_slice(bytes);
         }
-        for (start, length, place) in [(0, 512, 64), (end, 512, 64), (512, 1024, 36)] {
-            image[start + place..start + place + 4].fill(0);
-            let sum = image[start..start + length].iter().fold(0_u32, |sum, byte| sum + u32::from(*byte));
-            image[start + place..start + place + 4].copy_from_slice(&(!sum).to_be_bytes());
-        }
+        twofold::seal_vhd(&mut image);
         image
     };
     ForeignFormat::Vhd.check(&&sealed(0, b"c", true)[..], image.len() as u64, 2 << 40).expect("sound");
@@ -250,7 +271,7 @@ async fn a_vhd_that_stands_on_another_or_lies_is_refused() {
         (12, &[2], true, "it is of an unknown version"),
         (63, &[4], true, kind),
         (63, &[0], true, kind),
-        (63, &[2], true, "its disk is not as large as the file"),
+        (63, &[2], true, "it begins like one that grows, and ends like one of a fixed size"),
         (48, &[0, 0, 1], true, "its table is too short for its disk"),
         (48, &[0, 0, 4], true, "its disk of 4398054899712 bytes is too large"),
         (48, &[0; 8], true, "its disk has no bytes"),

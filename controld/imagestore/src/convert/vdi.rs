@@ -16,7 +16,7 @@ const BLOCK: u64 = 1 << 20;
 /// An entry from here on is of a block that is nowhere.
 const NOWHERE: u32 = 0xffff_fffe;
 
-pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<(), Stop> {
+pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<u64, Stop> {
     let head = Piece::read(file, 0, HEADER as usize)?;
     require(head.le32(0x40) == MARK, "it has not the mark of one")?;
     require(head.le32(0x44) == VERSION_1_1, "it is of an unknown version")?;
@@ -31,7 +31,10 @@ pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Res
     require(map >= HEADER && map + blocks * 4 <= length, "its map is outside of the file")?;
     require(data <= length, "its data are outside of the file")?;
     let layout = Layout { end: length, taken: vec![0..HEADER, map..map + blocks * 4] };
-    check_blocks(file, &layout, map, data, size.next_multiple_of(SECTOR.into()))
+    // Odd sizes are of disks with a whole sector more, to QEMU too.
+    let size = size.next_multiple_of(SECTOR.into());
+    check_blocks(file, &layout, map, data, size)?;
+    Ok(size)
 }
 
 /// Blocks are counted from the beginning of the data on. QEMU looks at no more of the map than the disk is large.

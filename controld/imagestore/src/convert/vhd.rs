@@ -2,7 +2,7 @@
 
 use super::fields::{Piece, each, is_zero};
 use super::layout::Layout;
-use super::{Stop, check_size, require};
+use super::{Fault, Stop, check_size, require};
 use crate::inspect::bytes::Bytes;
 
 const FOOTER: usize = 512;
@@ -21,15 +21,20 @@ const MAX_ENTRIES: u64 = 4 << 20;
 /// An entry for a block that is nowhere.
 const NOWHERE: u32 = u32::MAX;
 
-pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<(), Stop> {
-    let Some(end) = length.checked_sub(FOOTER as u64) else { return require(false, "it is too short") };
+pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<u64, Stop> {
+    let Some(end) = length.checked_sub(FOOTER as u64) else { return Err(Stop::Fault(Fault::Is("it is too short"))) };
     let footer = Piece::read(file, end, FOOTER)?;
     check_footer(&footer)?;
     let size = footer.be64(48);
     check_size(size, max_virtual_size)?;
+    require(size.is_multiple_of(SECTOR), "its disk has a part of a sector")?;
     if footer.be32(60) == FIXED {
+        // QEMU looks for the mark at the beginning first, and takes the file for one that grows if it is there.
+        let begin = Piece::read(file, 0, MARK.len())?;
+        require(begin.all() != MARK, "it begins like one that grows, and ends like one of a fixed size")?;
         // Sector after sector, then the footer.
-        return require(end == size, "its disk is not as large as the file");
+        require(end == size, "its disk is not as large as the file")?;
+        return Ok(size);
     }
     let copy = Piece::read(file, 0, FOOTER)?;
     require(copy.all() == footer.all(), "its beginning and its end contradict each other")?;
@@ -37,7 +42,8 @@ pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Res
     require(at.checked_add(HEADER as u64).is_some_and(|end| end <= length), "its header is outside of the file")?;
     let header = Piece::read(file, at, HEADER)?;
     check_header(&header, size, length)?;
-    check_blocks(file, at, &header, end)
+    check_blocks(file, at, &header, end)?;
+    Ok(size)
 }
 
 fn check_footer(footer: &Piece) -> Result<(), Stop> {

@@ -61,19 +61,20 @@ struct Regions {
     map: Range<u64>,
 }
 
-pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<(), Stop> {
+pub(super) fn check(file: &dyn Bytes, length: u64, max_virtual_size: u64) -> Result<u64, Stop> {
     let mark = Piece::read(file, 0, MARK.len())?;
     require(mark.all() == MARK, "it has not the mark of one")?;
     check_header(file)?;
     let regions = regions(file, length)?;
     let items = metadata(file, &regions.metadata)?;
     let block = items.block.filter(|block| BLOCKS.contains(block) && block.is_power_of_two());
-    let Some(block) = block else { return require(false, "its blocks have an impossible size") };
-    let Some(size) = items.size else { return require(false, "it does not say how large its disk is") };
+    let block = block.ok_or(Stop::Fault(Fault::Is("its blocks have an impossible size")))?;
+    let size = items.size.ok_or(Stop::Fault(Fault::Is("it does not say how large its disk is")))?;
     check_size(size, max_virtual_size)?;
     require(items.sector == Some(SECTOR), "its sectors are not of 512 bytes")?;
     require(size.is_multiple_of(SECTOR.into()), "its disk has a part of a sector")?;
-    check_blocks(file, length, regions, block.into(), size)
+    check_blocks(file, length, regions, block.into(), size)?;
+    Ok(size)
 }
 
 fn check_blocks(file: &dyn Bytes, length: u64, regions: Regions, block: u64, size: u64) -> Result<(), Stop> {

@@ -26,6 +26,7 @@ use super::signature::{self, KeyRing, SignatureError};
 use super::{
     Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision, Want,
 };
+use crate::convert::ForeignFormat;
 use crate::declared::Declared;
 use crate::name::printable;
 use crate::net::{Ask, Client, Opened, Request, Transport, Validators};
@@ -285,7 +286,7 @@ impl VirtBuilder {
             aliases: entry.aliases.clone(),
             provider: self.id.clone(),
             promises: entry.checksums.iter().map(promise).collect(),
-            format: entry.format.as_deref().and_then(Declared::named),
+            format: entry.format.as_deref().and_then(declared),
             artifact_size: entry.compressed_size,
             virtual_size: Some(entry.size),
             platform: entry.arch.clone(),
@@ -299,6 +300,14 @@ impl VirtBuilder {
             extra,
             ..ImageMetadata::default()
         }
+    }
+}
+
+/// The format of that name, which is QEMU's.
+fn declared(name: &str) -> Option<Declared> {
+    match name {
+        "vpc" => Some(Declared::Foreign(ForeignFormat::Vhd)),
+        name => Declared::named(name),
     }
 }
 

@@ -113,6 +113,7 @@ async fn the_format_of_a_disk_is_what_the_index_says() {
         ("qcow2", Some(Declared::Kept(DiskFormat::Qcow2))),
         ("raw", Some(Declared::Kept(DiskFormat::Raw))),
         ("vmdk", Some(Declared::Foreign(ForeignFormat::Vmdk))),
+        ("vpc", Some(Declared::Foreign(ForeignFormat::Vhd))),
         ("qed", None),
         ("auto", None),
     ];

@@ -4,11 +4,11 @@
 //! directory --> table of 512 entries --> grain: its sectors, or a marker with a length and so many compressed bytes
 //! ```
 
-use super::super::fields::{Piece, each};
+use super::super::fields::each;
 use super::super::layout::Layout;
 use super::super::{Stop, require};
 use super::{SECTOR, TABLE_ENTRIES};
-use crate::inspect::bytes::Bytes;
+use crate::inspect::bytes::{Bytes, array};
 
 /// Bytes of an entry.
 const ENTRY: u64 = 4;
@@ -92,7 +92,8 @@ impl Grains<'_> {
     /// What a compressed grain takes: the marker, and what it says. QEMU reads twice a grain at most.
     fn compressed_length(&self, at: u64) -> Result<u64, Stop> {
         self.layout.check(at, MARKER)?;
-        let length = u64::from(Piece::read(self.file, at, MARKER as usize)?.le32(8));
+        let [.., a, b, c, d] = array::<{ MARKER as usize }>(self.file, at)?;
+        let length = u64::from(u32::from_le_bytes([a, b, c, d]));
         let possible = 1..=2 * self.extent.grain * SECTOR - MARKER;
         require(possible.contains(&length), "a compressed grain has an impossible length")?;
         Ok(MARKER + length)
