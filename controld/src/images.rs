@@ -1,6 +1,8 @@
 //! The image store as this crate's services want it: their errors, configuration turned into the store's, pulls counted.
 
 mod pulls;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +16,11 @@ use crate::config::Config;
 use crate::config::images::HandlerConfig;
 use crate::error::{Chain, Error, Kind, Result};
 use crate::model::Layer;
+
+/// Most problems of translation rules that a status shows.
+const MAX_PROBLEMS: usize = 32;
+/// Most characters of each.
+const MAX_PROBLEM: usize = 500;
 
 /// The store. Clones share it.
 #[derive(Debug, Clone)]
@@ -119,6 +126,14 @@ impl Images {
         counts
     }
 
+    /// What is wrong with the translation rules: a line each, and no more than a status can hold.
+    pub async fn rule_problems(&self) -> Vec<String> {
+        match self.store.translation_problems().await {
+            Ok(problems) => shown(problems.iter().map(|problem| Chain(problem).to_string())),
+            Err(error) => shown([Chain(&error).to_string()].into_iter()),
+        }
+    }
+
     /// What pulls there were for each handler.
     #[must_use]
     pub fn pull_counts(&self) -> Vec<(String, PullCounts)> {
@@ -187,6 +202,17 @@ impl Images {
     pub fn holders(&self) -> Vec<String> {
         self.store.holders()
     }
+}
+
+/// The first of some lines, and how many there are beside them.
+fn shown(lines: impl ExactSizeIterator<Item = String>) -> Vec<String> {
+    let left_out = lines.len().saturating_sub(MAX_PROBLEMS);
+    let mut shown: Vec<String> =
+        lines.take(MAX_PROBLEMS).map(|line| line.chars().take(MAX_PROBLEM).collect()).collect();
+    if left_out > 0 {
+        shown.push(format!("{left_out} more are in the log"));
+    }
+    shown
 }
 
 /// An error that all who waited for a pull share.

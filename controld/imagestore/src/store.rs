@@ -303,10 +303,14 @@ impl Store {
         self.handlers.names()
     }
 
-    /// What is wrong with the translation files, as of the last pull.
-    #[must_use]
-    pub fn translation_problems(&self) -> Vec<Problem> {
-        self.puller.translator().problems()
+    /// What is wrong with the translation rules as they are now.
+    ///
+    /// # Errors
+    /// If their directory cannot be read.
+    pub async fn translation_problems(&self) -> Result<Vec<Problem>, StoreError> {
+        let puller = self.puller.clone();
+        let read = tokio::task::spawn_blocking(move || puller.translator().current_problems()).await;
+        Ok(read.map_err(StoreError::Lost)??)
     }
 
     /// Sources of [`Config::virt_builder_repos`] that are no providers, and why.

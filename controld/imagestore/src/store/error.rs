@@ -4,6 +4,7 @@ use crate::error::ErrorKind;
 use crate::name::{ImageId, NameError};
 use crate::provider::ProviderError;
 use crate::shelf::{DiskError, MAX_HOLDER};
+use crate::translate::DirError;
 
 /// Why the store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +71,9 @@ pub enum StoreError {
     /// A provider.
     #[error(transparent)]
     Provider(#[from] ProviderError),
+    /// The translation rules cannot be read at all.
+    #[error("translation rules not readable")]
+    Rules(#[from] DirError),
     /// The disk.
     #[error("image store failed")]
     Disk(#[from] DiskError),
@@ -90,7 +94,7 @@ impl StoreError {
             Self::Incomplete { .. } => ErrorKind::Incomplete,
             Self::Provider(error) => error.kind(),
             Self::Disk(error) => error.kind(),
-            Self::Lost(_) => ErrorKind::Internal,
+            Self::Rules(_) | Self::Lost(_) => ErrorKind::Internal,
         }
     }
 }
