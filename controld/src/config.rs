@@ -2,6 +2,7 @@
 //!
 //! Every key, its default and its unit stand in `docs/configuration.md`. An unknown key is an error.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -171,7 +172,7 @@ pub enum ConfigError {
         /// The key.
         key: &'static str,
         /// What is wrong with its value, and what would be right.
-        problem: &'static str,
+        problem: Cow<'static, str>,
     },
     /// A proxy in the environment. To go without it would be to talk to whom nobody meant.
     #[error("environment names an unusable proxy")]
@@ -206,7 +207,7 @@ impl Config {
     }
 
     fn checked(self) -> Result<Self, ConfigError> {
-        let refuse = |key, problem| Err(ConfigError::Value { key, problem });
+        let refuse = |key, problem: &'static str| Err(ConfigError::Value { key, problem: problem.into() });
         for (key, path) in [
             ("run_dir", Some(&self.run_dir)),
             ("state_dir", Some(&self.state_dir)),
@@ -386,6 +387,39 @@ mod tests {
         ] {
             let error = Config::parse(text).expect("parses").checked().expect_err(text);
             assert!(error.to_string().contains(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn settings_of_images_that_mean_nothing_say_what_would() {
+        for (text, wanted) in [
+            ("max_virtual_size_gib = 0", "`images.max_virtual_size_gib` is not within 1 to 1048576 GiB"),
+            ("max_virtual_size_gib = 1048577", "`images.max_virtual_size_gib` is not within 1 to 1048576 GiB"),
+            ("kube_namespace = 'Kube_System'", "`images.kube_namespace` is no name of a namespace: 1 to 63 lower-case"),
+            ("kube_namespace = ''", "`images.kube_namespace` is no name of a namespace"),
+            ("kube_namespace = 'a-'", "`images.kube_namespace` is no name of a namespace"),
+            ("handlers.a.formats = []", "`images.handlers.<name>.formats` is empty for handler `a`"),
+            (
+                "handlers.a.translations = ['x/y.yaml']",
+                "`images.handlers.<name>.translations` has `x/y.yaml` for handler",
+            ),
+            ("handlers.a.translations = ['']", "`images.handlers.<name>.translations` has `` for handler `a`"),
+            ("handlers.a.architecture = 'amd46'", "`images.handlers.<name>.architecture` is `amd46` for handler `a`"),
+            ("handlers.a.architecture = 'amd46'", "must be one of 386, aarch64, amd64, arm, arm64, armel, "),
+            ("handlers.a.architecture = ''", "`images.handlers.<name>.architecture` is `` for handler `a`"),
+        ] {
+            let config = Config::parse(&format!("[images]\n{text}")).expect("parses");
+            let error = config.checked().expect_err(text).to_string();
+            assert!(error.starts_with("configuration key ") && error.contains(wanted), "{error}");
+        }
+        for text in [
+            "max_virtual_size_gib = 1048576",
+            "kube_namespace = 'a-1'",
+            "handlers.a.architecture = 'AArch64'",
+            "handlers.a.formats = ['raw']",
+            "handlers.a.translations = ['x.yaml']",
+        ] {
+            Config::parse(&format!("[images]\n{text}")).expect("parses").checked().expect(text);
         }
     }
 

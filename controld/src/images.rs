@@ -48,6 +48,14 @@ impl Images {
         Ok(Self::of(store, mappings))
     }
 
+    /// Whether [`Images::open`] would take these settings, without touching the store.
+    ///
+    /// # Errors
+    /// When a handler or a provider cannot be used.
+    pub fn check(config: &Config) -> Result<()> {
+        Store::check(&for_store(config)).map_err(|cause| store_failed("settings of images cannot be used", cause))
+    }
+
     pub(crate) fn of(store: Store, mappings: Mappings) -> Self {
         let pulls = Arc::new(Pulls::new(&store.handler_names()));
         Self { store, mappings, pulls }

@@ -10,6 +10,11 @@ use serde::Deserialize;
 
 use super::ConfigError;
 
+/// Largest size that a setting may have: a PiB.
+const MOST_GIB: u64 = 1 << 20;
+/// What is said of one beyond it, or of 0.
+const SIZE_RANGE: &str = "is not within 1 to 1048576 GiB";
+
 /// Image store and downloads.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -104,7 +109,7 @@ pub enum Firmware {
 impl ImagesConfig {
     /// Looks at values that their types do not restrict.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let refuse = |key, problem| Err(ConfigError::Value { key, problem });
+        let refuse = |key, problem: &'static str| Err(ConfigError::Value { key, problem: problem.into() });
         if self.local_roots.iter().any(|root| !root.is_absolute()) {
             return refuse("images.local_roots", "has a directory that is not an absolute path");
         }
@@ -132,7 +137,14 @@ impl ImagesConfig {
         if self.default_handler.is_empty() {
             return refuse("images.default_handler", "is empty");
         }
-        Ok(())
+        if !(1..=MOST_GIB).contains(&self.max_virtual_size_gib) {
+            return refuse("images.max_virtual_size_gib", SIZE_RANGE);
+        }
+        if !is_label(&self.kube_namespace) {
+            let problem = "is no name of a namespace: 1 to 63 lower-case letters, digits or `-`, no `-` at either end";
+            return refuse("images.kube_namespace", problem);
+        }
+        self.handlers.iter().try_for_each(|(name, handler)| handler.check(name))
     }
 
     /// What guests of a handler run on.
@@ -143,6 +155,31 @@ impl ImagesConfig {
 }
 
 impl HandlerConfig {
+    fn check(&self, name: &str) -> Result<(), ConfigError> {
+        let name = name.escape_debug();
+        let refuse = |key, problem: String| Err(ConfigError::Value { key, problem: problem.into() });
+        let known = Platform::known_architectures();
+        let architecture = self.architecture.as_deref().map(str::to_ascii_lowercase);
+        if let Some(unknown) = architecture.filter(|name| !known.contains(name.as_str())) {
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            let problem = format!("is `{}` for handler `{name}`, and must be one of {known}", unknown.escape_debug());
+            return refuse("images.handlers.<name>.architecture", problem);
+        }
+        if self.formats.as_ref().is_some_and(BTreeSet::is_empty) {
+            let problem = format!("is empty for handler `{name}`, which could take no image; list `qcow2` or `raw`");
+            return refuse("images.handlers.<name>.formats", problem);
+        }
+        let mut files = self.translations.iter().flatten();
+        if let Some(file) = files.find(|file| file.is_empty() || file.contains('/')) {
+            let problem = format!(
+                "has `{}` for handler `{name}`; write the file's name, without its directory",
+                file.escape_debug()
+            );
+            return refuse("images.handlers.<name>.translations", problem);
+        }
+        Ok(())
+    }
+
     fn platform(&self) -> Platform {
         let mut platform = self.architecture.as_deref().map(Platform::linux).unwrap_or_default();
         if let Some(os) = &self.os {
@@ -164,6 +201,17 @@ impl HandlerConfig {
             providers: self.providers.clone(),
         }
     }
+}
+
+/// Whether Kubernetes takes it for a DNS label.
+fn is_label(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = |byte: Option<&u8>| byte.is_some_and(|byte| plain(*byte));
+    let bytes = name.as_bytes();
+    bytes.len() <= 63
+        && bytes.iter().all(|byte| plain(*byte) || *byte == b'-')
+        && ends(bytes.first())
+        && ends(bytes.last())
 }
 
 impl Default for ImagesConfig {

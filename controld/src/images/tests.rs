@@ -1,5 +1,7 @@
 //! What is told of rules and settings that cannot be used.
 
+use std::path::Path;
+
 use super::*;
 
 fn images(rules: &str) -> (tempfile::TempDir, Images) {
@@ -32,4 +34,60 @@ async fn problems_of_rules_fit_a_status() {
     assert_eq!(told.len(), MAX_PROBLEMS + 1);
     assert!(told.iter().all(|line| line.chars().count() <= MAX_PROBLEM), "{told:?}");
     assert_eq!(told[MAX_PROBLEMS], "3 more are in the log");
+}
+
+#[test]
+fn what_is_not_taken_at_the_start_is_not_taken_by_a_check() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let repos = dir.path().join("repos.d");
+    std::fs::create_dir(&repos).expect("made");
+    let repo = "[lago]\nuri=https://b.example/index.asc\ngpgkey=file:///nowhere/key\n";
+    std::fs::write(repos.join("a.conf"), repo).expect("written");
+    let provider = |rest: &str| format!("[[images.providers]]\nid = 'a'\n{rest}\n");
+    let lago = "type = 'lago'\nuri = 'http://h/repo.metadata'";
+    let streams = "type = 'simplestreams'\nuri = 'https://h/'";
+    let builder = "type = 'virt-builder'\nuri = 'https://h/index.asc'";
+    for (text, wanted) in [
+        (format!("{0}{0}", provider(lago)), "provider `a` is not configured soundly: another provider has the same id"),
+        (provider(&format!("{streams}\nkeyring = '/nowhere/keys'")), "failed to open `/nowhere/keys`"),
+        (provider(&format!("{lago}\ntransport.ca_file = '/nowhere/ca'")), "failed to read `/nowhere/ca`"),
+        (provider("type = 'glance'"), "provider `a` is not configured soundly: "),
+        (provider(builder), "name a `keyring`, or say `insecure`"),
+        ("[images.handlers.'X Y']".into(), "`X Y` cannot be the name of a runtime handler"),
+        ("runtime_handlers = ['X Y']".into(), "`X Y` cannot be the name of a runtime handler"),
+        ("[images]\ndefault_handler = 'X'".into(), "`X` cannot be the name of a runtime handler"),
+        (
+            format!(
+                "[images]\nvirt_builder_repos = ['{}']\n{}",
+                repos.display(),
+                provider(lago).replace("'a'", "'lago'")
+            ),
+            "`lago`",
+        ),
+        (
+            format!("[images.handlers.v]\nproviders = ['nope']\n{}", provider(lago)),
+            "runtime handler `v` names provider `nope` in `providers`; there are http, file, a",
+        ),
+        ("[images.handlers.virtlet]\nproviders = ['nope']".into(), "runtime handler `virtlet` names provider `nope`"),
+    ] {
+        let config = load(dir.path(), &text);
+        let checked = Chain(&Images::check(&config).expect_err(&text)).to_string();
+        assert!(checked.contains(wanted), "{text}: {checked}");
+        assert!(!config.state_dir.exists(), "{text}: the check leaves nothing behind");
+        std::fs::create_dir(&config.state_dir).expect("made");
+        let opened = Chain(&Images::open(&config).expect_err(&text)).to_string();
+        assert!(opened.contains(wanted), "{text}: {opened}");
+        std::fs::remove_dir_all(&config.state_dir).expect("removed");
+    }
+    let sound = format!("[images.handlers.v]\nproviders = ['http', 'a']\n{}", provider(lago));
+    let config = load(dir.path(), &sound);
+    Images::check(&config).expect("sound");
+    assert!(!config.state_dir.exists());
+}
+
+fn load(dir: &Path, text: &str) -> Config {
+    let path = dir.join("controld.toml");
+    let state = dir.join("state");
+    std::fs::write(&path, format!("state_dir = '{}'\n{text}", state.display())).expect("written");
+    Config::load(Some(&path)).expect("loads")
 }

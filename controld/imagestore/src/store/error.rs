@@ -32,6 +32,16 @@ pub enum StoreError {
         /// The name.
         handler: String,
     },
+    /// A provider in a handler's configuration that is none.
+    #[error("runtime handler `{handler}` names provider `{provider}` in `providers`; there are {}", known.join(", "))]
+    HandlerProvider {
+        /// The handler.
+        handler: String,
+        /// The provider's id.
+        provider: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
     /// No name of a holder.
     #[error("holder `{holder}` must be 1 to {MAX_HOLDER} letters, digits, `_`, `.` or `-`, and not begin with `.`")]
     Holder {
@@ -87,9 +97,11 @@ impl StoreError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Name { .. } | Self::Handler { .. } | Self::HandlerName { .. } | Self::Holder { .. } => {
-                ErrorKind::InvalidName
-            }
+            Self::Name { .. }
+            | Self::Handler { .. }
+            | Self::HandlerName { .. }
+            | Self::HandlerProvider { .. }
+            | Self::Holder { .. } => ErrorKind::InvalidName,
             Self::NotFound { .. } | Self::Absent { .. } | Self::OtherHandler { .. } => ErrorKind::NotFound,
             Self::Incomplete { .. } => ErrorKind::Incomplete,
             Self::Provider(error) => error.kind(),
