@@ -395,6 +395,16 @@ mod tests {
         for (text, wanted) in [
             ("max_virtual_size_gib = 0", "`images.max_virtual_size_gib` is not within 1 to 1048576 GiB"),
             ("max_virtual_size_gib = 1048577", "`images.max_virtual_size_gib` is not within 1 to 1048576 GiB"),
+            ("limits.artifact_gib = 0", "`images.limits.artifact_gib` is not within 1 to 1048576 GiB"),
+            ("limits.artifact_gib = 1048577", "`images.limits.artifact_gib` is not within 1 to 1048576 GiB"),
+            ("limits.unpacked_gib = 0", "`images.limits.unpacked_gib` is not within 1 to 1048576 GiB"),
+            ("limits.ratio = 0", "`images.limits.ratio` is not within 1 to 1000000"),
+            ("limits.ratio_from_gib = 1048577", "`images.limits.ratio_from_gib` is not within 0 to 1048576 GiB"),
+            ("limits.downloads = 0", "`images.limits.downloads` is not within 1 to 1000"),
+            ("limits.downloads = 1001", "`images.limits.downloads` is not within 1 to 1000"),
+            ("limits.partial_ttl_s = 31536001", "`images.limits.partial_ttl_s` is not within 0 to 31536000 seconds"),
+            ("limits.partial_quota_gib = 1048577", "`images.limits.partial_quota_gib` is not within 0 to 1048576 GiB"),
+            ("limits.reserve_gib = 1048577", "`images.limits.reserve_gib` is not within 0 to 1048576 GiB"),
             ("kube_namespace = 'Kube_System'", "`images.kube_namespace` is no name of a namespace: 1 to 63 lower-case"),
             ("kube_namespace = ''", "`images.kube_namespace` is no name of a namespace"),
             ("kube_namespace = 'a-'", "`images.kube_namespace` is no name of a namespace"),
@@ -415,6 +425,7 @@ mod tests {
         for text in [
             "max_virtual_size_gib = 1048576",
             "kube_namespace = 'a-1'",
+            "limits.partial_quota_gib = 0\nlimits.partial_ttl_s = 0\nlimits.reserve_gib = 0\nlimits.ratio_from_gib = 0",
             "handlers.a.architecture = 'AArch64'",
             "handlers.a.formats = ['raw']",
             "handlers.a.translations = ['x.yaml']",
@@ -467,6 +478,7 @@ mod tests {
             "[machine]\nno_such = 1",
             "[images]\nno_such = 1",
             "[images.network]\nno_such = 1",
+            "[images.limits]\nno_such = 1",
             "[images.handlers.x]\nno_such = 1",
             "[streaming]\nno_such = 1",
             "[metrics]\nno_such = 1",
@@ -474,7 +486,8 @@ mod tests {
         ];
         let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").message().to_owned());
         let names = expected.iter().flat_map(|said| said.split('`').skip(3).step_by(2));
-        let sections = ["machine", "images", "network", "handlers", "providers", "streaming", "metrics", "log"];
+        let sections =
+            ["machine", "images", "network", "limits", "handlers", "providers", "streaming", "metrics", "log"];
         names.filter(|name| !sections.contains(name)).map(str::to_owned).collect()
     }
 }

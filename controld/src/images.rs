@@ -243,7 +243,7 @@ fn for_store(config: &Config) -> imagestore::Config {
     store.convert.clone_from(&images.convert);
     // This program, also when the file was replaced since: it decompresses if it is told so.
     store.decoder = Some("/proc/self/exe".into());
-    store.limits.virtual_size = images.max_virtual_size_gib.saturating_mul(1 << 30);
+    store.limits = images.limits.for_store(images.max_virtual_size_gib);
     store.net.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
     store.net.policy.clone_from(&images.network);
     store.net.proxies.clone_from(&images.proxies);

@@ -103,7 +103,8 @@ impl Store {
         let limits = config.limits;
         let keep =
             Keep { partial_ttl: limits.partial_ttl, partial_quota: limits.partial_quota, reserve: limits.reserve };
-        let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, handlers.known(config.pinned.clone()), keep, after)?);
+        let shelf =
+            Arc::new(Shelf::open(Disk::open(&config.root)?, handlers.known(config.pinned.clone()), keep, after)?);
         let decompressor = Decompressor::new(config.decoder.clone());
         let registry = registry(&config, &decompressor, Some(config.root.join("providers")))?;
         handlers.check_providers(&registry)?;
@@ -364,11 +365,7 @@ pub(crate) fn translator(config: &Config) -> Translator {
 }
 
 /// The providers of a configuration, which remember in the directory `memory`.
-fn registry(
-    config: &Config,
-    decompressor: &Decompressor,
-    memory: Option<PathBuf>,
-) -> Result<Registry, ProviderError> {
+fn registry(config: &Config, decompressor: &Decompressor, memory: Option<PathBuf>) -> Result<Registry, ProviderError> {
     let means = Means {
         client: Arc::new(Client::new(config.net.clone())),
         local_roots: config.local_roots.clone(),

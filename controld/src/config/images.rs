@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use imagestore::net::{EnvProxies, NetPolicy};
 use imagestore::provider::{Platform, ProviderConfig};
-use imagestore::{DiskFormat, ForeignFormat, ImageRef, Offline, Protocol};
+use imagestore::{DiskFormat, ForeignFormat, ImageRef, Limits, Offline, Protocol};
 use serde::Deserialize;
 
 use super::ConfigError;
@@ -47,6 +48,8 @@ pub struct ImagesConfig {
     pub convert: BTreeSet<ForeignFormat>,
     /// Largest virtual size of an image, in GiB.
     pub max_virtual_size_gib: u64,
+    /// What downloads may take.
+    pub limits: LimitsConfig,
     /// A download that brings no byte for this many seconds is given up.
     pub stall_deadline_s: u64,
     /// When an image is taken for current without asking where it comes from: `never`, `auto` or `always`.
@@ -68,6 +71,28 @@ pub struct ImagesConfig {
     pub proxies: EnvProxies,
     /// Handlers whose images are another kind than the default.
     pub handlers: BTreeMap<String, HandlerConfig>,
+}
+
+/// What downloads may take of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Largest file that is downloaded, in GiB.
+    pub artifact_gib: u64,
+    /// Largest file that may come out of a compressed one, in GiB.
+    pub unpacked_gib: u64,
+    /// Most bytes, other than long runs of zeros, that come out of each byte of a compressed file.
+    pub ratio: u64,
+    /// So much may come out in any case, in GiB.
+    pub ratio_from_gib: u64,
+    /// Most downloads at a time.
+    pub downloads: usize,
+    /// How long a broken-off download is kept, in seconds.
+    pub partial_ttl_s: u64,
+    /// Most that broken-off downloads may take, in GiB.
+    pub partial_quota_gib: u64,
+    /// What stays free on the store's file system, in GiB, or a twentieth of it if that is less.
+    pub reserve_gib: u64,
 }
 
 /// What a runtime handler's machines are. What is not said is as on the default handler.
@@ -140,6 +165,7 @@ impl ImagesConfig {
         if !(1..=MOST_GIB).contains(&self.max_virtual_size_gib) {
             return refuse("images.max_virtual_size_gib", SIZE_RANGE);
         }
+        self.limits.check()?;
         if !is_label(&self.kube_namespace) {
             let problem = "is no name of a namespace: 1 to 63 lower-case letters, digits or `-`, no `-` at either end";
             return refuse("images.kube_namespace", problem);
@@ -151,6 +177,53 @@ impl ImagesConfig {
     #[must_use]
     pub fn platform(&self, handler: &str) -> Platform {
         self.handlers.get(handler).map(HandlerConfig::platform).unwrap_or_default()
+    }
+}
+
+impl LimitsConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |key, problem: &'static str| Err(ConfigError::Value { key, problem: problem.into() });
+        for (key, gib, may_be_none) in [
+            ("images.limits.artifact_gib", self.artifact_gib, false),
+            ("images.limits.unpacked_gib", self.unpacked_gib, false),
+            ("images.limits.ratio_from_gib", self.ratio_from_gib, true),
+            ("images.limits.partial_quota_gib", self.partial_quota_gib, true),
+            ("images.limits.reserve_gib", self.reserve_gib, true),
+        ] {
+            match gib {
+                0 if !may_be_none => return refuse(key, SIZE_RANGE),
+                0..=MOST_GIB => {}
+                _ if may_be_none => return refuse(key, "is not within 0 to 1048576 GiB"),
+                _ => return refuse(key, SIZE_RANGE),
+            }
+        }
+        if !(1..=1_000_000).contains(&self.ratio) {
+            return refuse("images.limits.ratio", "is not within 1 to 1000000");
+        }
+        if !(1..=1000).contains(&self.downloads) {
+            return refuse("images.limits.downloads", "is not within 1 to 1000");
+        }
+        if self.partial_ttl_s > 365 * 24 * 3600 {
+            return refuse("images.limits.partial_ttl_s", "is not within 0 to 31536000 seconds");
+        }
+        Ok(())
+    }
+
+    /// As the image store wants them, with the largest disk that an image may describe.
+    #[must_use]
+    pub fn for_store(&self, max_virtual_size_gib: u64) -> Limits {
+        let bytes = |gib: u64| gib.saturating_mul(1 << 30);
+        Limits {
+            artifact: bytes(self.artifact_gib),
+            unpacked: bytes(self.unpacked_gib),
+            ratio: self.ratio,
+            ratio_from: bytes(self.ratio_from_gib),
+            virtual_size: bytes(max_virtual_size_gib),
+            downloads: self.downloads,
+            partial_ttl: Duration::from_secs(self.partial_ttl_s),
+            partial_quota: bytes(self.partial_quota_gib),
+            reserve: bytes(self.reserve_gib),
+        }
     }
 }
 
@@ -231,6 +304,7 @@ impl Default for ImagesConfig {
             layered: false,
             convert: BTreeSet::new(),
             max_virtual_size_gib: 2048,
+            limits: LimitsConfig::default(),
             stall_deadline_s: 60,
             offline: Offline::Never,
             default_handler: "virtlet".into(),
@@ -241,6 +315,21 @@ impl Default for ImagesConfig {
             fall_through: false,
             proxies: EnvProxies::default(),
             handlers: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            artifact_gib: 64,
+            unpacked_gib: 256,
+            ratio: 200,
+            ratio_from_gib: 1,
+            downloads: 3,
+            partial_ttl_s: 24 * 3600,
+            partial_quota_gib: 20,
+            reserve_gib: 2,
         }
     }
 }

@@ -85,6 +85,27 @@ fn what_is_not_taken_at_the_start_is_not_taken_by_a_check() {
     assert!(!config.state_dir.exists());
 }
 
+#[test]
+fn limits_reach_the_store() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let limits = |text: &str| for_store(&load(dir.path(), text)).limits;
+    assert_eq!(limits(""), imagestore::Limits::default());
+    let text = "[images]\nmax_virtual_size_gib = 9\n[images.limits]\nartifact_gib = 1\nunpacked_gib = 2\nratio = 3\n\
+                ratio_from_gib = 4\ndownloads = 5\npartial_ttl_s = 6\npartial_quota_gib = 7\nreserve_gib = 8\n";
+    let wanted = imagestore::Limits {
+        artifact: 1 << 30,
+        unpacked: 2 << 30,
+        ratio: 3,
+        ratio_from: 4 << 30,
+        virtual_size: 9 << 30,
+        downloads: 5,
+        partial_ttl: Duration::from_secs(6),
+        partial_quota: 7 << 30,
+        reserve: 8 << 30,
+    };
+    assert_eq!(limits(text), wanted);
+}
+
 fn load(dir: &Path, text: &str) -> Config {
     let path = dir.join("controld.toml");
     let state = dir.join("state");

@@ -44,7 +44,11 @@ impl Handlers {
             let unknown = config.providers.iter().flatten().find(|id| !known().any(|known| known == id.as_str()));
             if let Some(id) = unknown {
                 let (handler, provider) = (handler.clone(), printable(id));
-                return Err(StoreError::HandlerProvider { handler, provider, known: known().map(str::to_owned).collect() });
+                return Err(StoreError::HandlerProvider {
+                    handler,
+                    provider,
+                    known: known().map(str::to_owned).collect(),
+                });
             }
         }
         Ok(())
