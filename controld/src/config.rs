@@ -2,6 +2,7 @@
 //!
 //! Every key, its default and its unit stand in `docs/configuration.md`. An unknown key is an error.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -171,7 +172,7 @@ pub enum ConfigError {
         /// The key.
         key: &'static str,
         /// What is wrong with its value, and what would be right.
-        problem: &'static str,
+        problem: Cow<'static, str>,
     },
     /// A proxy in the environment. To go without it would be to talk to whom nobody meant.
     #[error("environment names an unusable proxy")]
@@ -206,7 +207,7 @@ impl Config {
     }
 
     fn checked(self) -> Result<Self, ConfigError> {
-        let refuse = |key, problem| Err(ConfigError::Value { key, problem });
+        let refuse = |key, problem: &'static str| Err(ConfigError::Value { key, problem: problem.into() });
         for (key, path) in [
             ("run_dir", Some(&self.run_dir)),
             ("state_dir", Some(&self.state_dir)),
@@ -390,6 +391,50 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_images_that_mean_nothing_say_what_would() {
+        for (text, wanted) in [
+            ("max_virtual_size_gib = 0", "`images.max_virtual_size_gib` is not within 1 to 1048576 GiB"),
+            ("max_virtual_size_gib = 1048577", "`images.max_virtual_size_gib` is not within 1 to 1048576 GiB"),
+            ("limits.artifact_gib = 0", "`images.limits.artifact_gib` is not within 1 to 1048576 GiB"),
+            ("limits.artifact_gib = 1048577", "`images.limits.artifact_gib` is not within 1 to 1048576 GiB"),
+            ("limits.unpacked_gib = 0", "`images.limits.unpacked_gib` is not within 1 to 1048576 GiB"),
+            ("limits.ratio = 0", "`images.limits.ratio` is not within 1 to 1000000"),
+            ("limits.ratio_from_gib = 1048577", "`images.limits.ratio_from_gib` is not within 0 to 1048576 GiB"),
+            ("limits.downloads = 0", "`images.limits.downloads` is not within 1 to 1000"),
+            ("limits.downloads = 1001", "`images.limits.downloads` is not within 1 to 1000"),
+            ("limits.partial_ttl_s = 31536001", "`images.limits.partial_ttl_s` is not within 0 to 31536000 seconds"),
+            ("limits.partial_quota_gib = 1048577", "`images.limits.partial_quota_gib` is not within 0 to 1048576 GiB"),
+            ("limits.reserve_gib = 1048577", "`images.limits.reserve_gib` is not within 0 to 1048576 GiB"),
+            ("kube_namespace = 'Kube_System'", "`images.kube_namespace` is no name of a namespace: 1 to 63 lower-case"),
+            ("kube_namespace = ''", "`images.kube_namespace` is no name of a namespace"),
+            ("kube_namespace = 'a-'", "`images.kube_namespace` is no name of a namespace"),
+            ("handlers.a.formats = []", "`images.handlers.<name>.formats` is empty for handler `a`"),
+            (
+                "handlers.a.translations = ['x/y.yaml']",
+                "`images.handlers.<name>.translations` has `x/y.yaml` for handler",
+            ),
+            ("handlers.a.translations = ['']", "`images.handlers.<name>.translations` has `` for handler `a`"),
+            ("handlers.a.architecture = 'amd46'", "`images.handlers.<name>.architecture` is `amd46` for handler `a`"),
+            ("handlers.a.architecture = 'amd46'", "must be one of 386, aarch64, amd64, arm, arm64, armel, "),
+            ("handlers.a.architecture = ''", "`images.handlers.<name>.architecture` is `` for handler `a`"),
+        ] {
+            let config = Config::parse(&format!("[images]\n{text}")).expect("parses");
+            let error = config.checked().expect_err(text).to_string();
+            assert!(error.starts_with("configuration key ") && error.contains(wanted), "{error}");
+        }
+        for text in [
+            "max_virtual_size_gib = 1048576",
+            "kube_namespace = 'a-1'",
+            "limits.partial_quota_gib = 0\nlimits.partial_ttl_s = 0\nlimits.reserve_gib = 0\nlimits.ratio_from_gib = 0",
+            "handlers.a.architecture = 'AArch64'",
+            "handlers.a.formats = ['raw']",
+            "handlers.a.translations = ['x.yaml']",
+        ] {
+            Config::parse(&format!("[images]\n{text}")).expect("parses").checked().expect(text);
+        }
+    }
+
+    #[test]
     fn a_named_file_must_exist() {
         let error = Config::load(Some(Path::new("/nonexistent/controld.toml"))).expect_err("absent");
         assert!(matches!(error, ConfigError::Read { .. }), "{error}");
@@ -433,6 +478,7 @@ mod tests {
             "[machine]\nno_such = 1",
             "[images]\nno_such = 1",
             "[images.network]\nno_such = 1",
+            "[images.limits]\nno_such = 1",
             "[images.handlers.x]\nno_such = 1",
             "[streaming]\nno_such = 1",
             "[metrics]\nno_such = 1",
@@ -440,7 +486,8 @@ mod tests {
         ];
         let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").message().to_owned());
         let names = expected.iter().flat_map(|said| said.split('`').skip(3).step_by(2));
-        let sections = ["machine", "images", "network", "handlers", "providers", "streaming", "metrics", "log"];
+        let sections =
+            ["machine", "images", "network", "limits", "handlers", "providers", "streaming", "metrics", "log"];
         names.filter(|name| !sections.contains(name)).map(str::to_owned).collect()
     }
 }

@@ -1,6 +1,8 @@
 //! The image store as this crate's services want it: their errors, configuration turned into the store's, pulls counted.
 
 mod pulls;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +16,11 @@ use crate::config::Config;
 use crate::config::images::HandlerConfig;
 use crate::error::{Chain, Error, Kind, Result};
 use crate::model::Layer;
+
+/// Most problems of translation rules that a status shows.
+const MAX_PROBLEMS: usize = 32;
+/// Most characters of each.
+const MAX_PROBLEM: usize = 500;
 
 /// The store. Clones share it.
 #[derive(Debug, Clone)]
@@ -39,6 +46,14 @@ impl Images {
             tracing::warn!(error = %Chain(problem), "source of virt-builder left out");
         }
         Ok(Self::of(store, mappings))
+    }
+
+    /// Whether [`Images::open`] would take these settings, without touching the store.
+    ///
+    /// # Errors
+    /// When a handler or a provider cannot be used.
+    pub fn check(config: &Config) -> Result<()> {
+        Store::check(&for_store(config)).map_err(|cause| store_failed("settings of images cannot be used", cause))
     }
 
     pub(crate) fn of(store: Store, mappings: Mappings) -> Self {
@@ -119,6 +134,14 @@ impl Images {
         counts
     }
 
+    /// What is wrong with the translation rules: a line each, and no more than a status can hold.
+    pub async fn rule_problems(&self) -> Vec<String> {
+        match self.store.translation_problems().await {
+            Ok(problems) => shown(problems.iter().map(|problem| Chain(problem).to_string())),
+            Err(error) => shown([Chain(&error).to_string()].into_iter()),
+        }
+    }
+
     /// What pulls there were for each handler.
     #[must_use]
     pub fn pull_counts(&self) -> Vec<(String, PullCounts)> {
@@ -189,6 +212,17 @@ impl Images {
     }
 }
 
+/// The first of some lines, and how many there are beside them.
+fn shown(lines: impl ExactSizeIterator<Item = String>) -> Vec<String> {
+    let left_out = lines.len().saturating_sub(MAX_PROBLEMS);
+    let mut shown: Vec<String> =
+        lines.take(MAX_PROBLEMS).map(|line| line.chars().take(MAX_PROBLEM).collect()).collect();
+    if left_out > 0 {
+        shown.push(format!("{left_out} more are in the log"));
+    }
+    shown
+}
+
 /// An error that all who waited for a pull share.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
@@ -209,7 +243,7 @@ fn for_store(config: &Config) -> imagestore::Config {
     store.convert.clone_from(&images.convert);
     // This program, also when the file was replaced since: it decompresses if it is told so.
     store.decoder = Some("/proc/self/exe".into());
-    store.limits.virtual_size = images.max_virtual_size_gib.saturating_mul(1 << 30);
+    store.limits = images.limits.for_store(images.max_virtual_size_gib);
     store.net.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
     store.net.policy.clone_from(&images.network);
     store.net.proxies.clone_from(&images.proxies);

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use controld::config::Config;
 use controld::daemon;
 use controld::error::Chain;
+use controld::images::Images;
 
 /// Runs Kubernetes pods as virtual machines: the CRI endpoint for kubelet.
 #[derive(Debug, Parser)]
@@ -59,7 +60,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let config = Config::load(cli.config.as_deref())?;
     match cli.command {
         Command::Run => daemon::main(config)?,
-        Command::CheckConfig | Command::Decompress { .. } => {}
+        Command::CheckConfig => Images::check(&config)?,
+        Command::Decompress { .. } => {}
         Command::Crd => {
             #[expect(clippy::print_stdout, reason = "this is the command's output")]
             {

@@ -102,7 +102,7 @@ pub enum Layers {
 }
 
 /// Limits of a store.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Largest file, in bytes; default 64 GiB.
     pub artifact: u64,

@@ -9,6 +9,7 @@
 //! | [`Store::pull`], [`Store::get`], [`Store::usable`] | the default handler |
 //! | [`Store::list`], [`Store::remove`] | all handlers |
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -19,7 +20,7 @@ use crate::decode::Decompressor;
 use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
-use crate::provider::{Means, Registry, ReposError, Want};
+use crate::provider::{Means, ProviderError, Registry, ReposError, Want};
 use crate::pull::{Flights, Order, Programs, Progress, PullError, Puller, Ticket, only_digest};
 use crate::shelf::{
     self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
@@ -81,26 +82,32 @@ impl Store {
     ///
     /// # Errors
     /// If the directories cannot be had, another process has them, a handler's name is none, or a provider cannot be
-    /// used.
+    /// used or is not there.
     pub fn open(config: Config) -> Result<Self, StoreError> {
         Self::open_with(config, Box::new(|_| Ok(())))
     }
 
+    /// Whether [`Store::open`] would take these settings. Reads the files that they name; neither looks at the store's
+    /// directory nor changes anything.
+    ///
+    /// # Errors
+    /// If a handler's name is none, or a provider cannot be used or is not there.
+    pub fn check(config: &Config) -> Result<(), StoreError> {
+        let handlers = Handlers::new(config.default_handler.clone(), config.handlers.clone())?;
+        handlers.check_providers(&registry(config, &Decompressor::new(config.decoder.clone()), None)?)
+    }
+
     fn open_with(config: Config, after: shelf::Hook) -> Result<Self, StoreError> {
         let translator = translator(&config);
-        let handlers = Handlers::new(config.default_handler, config.handlers)?;
+        let handlers = Handlers::new(config.default_handler.clone(), config.handlers.clone())?;
         let limits = config.limits;
         let keep =
             Keep { partial_ttl: limits.partial_ttl, partial_quota: limits.partial_quota, reserve: limits.reserve };
-        let shelf = Arc::new(Shelf::open(Disk::open(&config.root)?, handlers.known(config.pinned), keep, after)?);
-        let decompressor = Decompressor::new(config.decoder);
-        let means = Means {
-            client: Arc::new(Client::new(config.net)),
-            local_roots: config.local_roots,
-            memory: Some(config.root.join("providers")),
-            decompressor: decompressor.clone(),
-        };
-        let registry = Registry::of(&config.providers, &config.virt_builder_repos, config.fall_through, &means)?;
+        let shelf =
+            Arc::new(Shelf::open(Disk::open(&config.root)?, handlers.known(config.pinned.clone()), keep, after)?);
+        let decompressor = Decompressor::new(config.decoder.clone());
+        let registry = registry(&config, &decompressor, Some(config.root.join("providers")))?;
+        handlers.check_providers(&registry)?;
         let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
         let convert_limits = ConvertLimits { virtual_size: limits.virtual_size, ..ConvertLimits::default() };
         let converter = Converter::new(config.qemu_img, convert_limits);
@@ -303,10 +310,14 @@ impl Store {
         self.handlers.names()
     }
 
-    /// What is wrong with the translation files, as of the last pull.
-    #[must_use]
-    pub fn translation_problems(&self) -> Vec<Problem> {
-        self.puller.translator().problems()
+    /// What is wrong with the translation rules as they are now.
+    ///
+    /// # Errors
+    /// If their directory cannot be read.
+    pub async fn translation_problems(&self) -> Result<Vec<Problem>, StoreError> {
+        let puller = self.puller.clone();
+        let read = tokio::task::spawn_blocking(move || puller.translator().current_problems()).await;
+        Ok(read.map_err(StoreError::Lost)??)
     }
 
     /// Sources of [`Config::virt_builder_repos`] that are no providers, and why.
@@ -351,6 +362,17 @@ pub(crate) fn translator(config: &Config) -> Translator {
         platform: config.handlers.get(&config.default_handler).map(|of| of.platform.clone()).unwrap_or_default(),
     };
     Translator::new(settings, sources)
+}
+
+/// The providers of a configuration, which remember in the directory `memory`.
+fn registry(config: &Config, decompressor: &Decompressor, memory: Option<PathBuf>) -> Result<Registry, ProviderError> {
+    let means = Means {
+        client: Arc::new(Client::new(config.net.clone())),
+        local_roots: config.local_roots.clone(),
+        memory,
+        decompressor: decompressor.clone(),
+    };
+    Registry::of(&config.providers, &config.virt_builder_repos, config.fall_through, &means)
 }
 
 fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest, layers: Layers) -> Order {

@@ -72,6 +72,18 @@ pub enum TranslateError {
         /// The name without prefix.
         name: String,
     },
+    /// The only rule for the name cannot be used. Not taken for "no rule": the image would come from elsewhere than the
+    /// rule says.
+    #[error("{by} is the only one for `{name}`, and cannot be used; mend it or take it away")]
+    Rejected {
+        /// The name without prefix.
+        name: String,
+        /// The rule.
+        by: String,
+        /// Why not.
+        #[source]
+        cause: Arc<RuleError>,
+    },
     /// The name makes no URL.
     #[error("`{name}` makes no URL by {by}; add a translation rule or mend it")]
     Url {
@@ -183,11 +195,16 @@ impl Translator {
         }
     }
 
-    /// Where a rule says that the image of that name is. `None` if there is no rule for it. Reads files.
+    /// Where a rule says that the image of that name is. `None` if there is no rule for it, not even one that cannot be
+    /// used. Reads files.
     pub(crate) fn by_rule(&self, name: &ImageName, wanted: &Wanted<'_>) -> Result<Option<Translated>, TranslateError> {
         let table = self.table()?;
         let name = self.stripped(name.as_str());
-        let Some(found) = table.find(name, wanted, self.config.regexps) else { return Ok(None) };
+        let Some(found) = table.find(name, wanted, self.config.regexps) else {
+            let rejected = table.rejected(name, wanted);
+            return rejected
+                .map_or(Ok(None), |(by, cause)| Err(TranslateError::Rejected { name: name.to_owned(), by, cause }));
+        };
         let by = found.by();
         let Some(target) = found.target(wanted.platform, &self.config.platform) else {
             let (name, wanted, available) = (name.to_owned(), wanted.platform.to_string(), found.platforms());
@@ -221,6 +238,12 @@ impl Translator {
             cause,
         })?;
         Ok(Translated { locator: Locator::new(url, by, Transport::plain()), digest: None, format: None })
+    }
+
+    /// What is wrong with the rules as they are now. Reads files: to be called off the reactor.
+    pub(crate) fn current_problems(&self) -> Result<Vec<Problem>, DirError> {
+        self.table()?;
+        Ok(self.problems())
     }
 
     /// What is wrong with the rules as they were last asked for.

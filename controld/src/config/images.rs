@@ -2,13 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use imagestore::net::{EnvProxies, NetPolicy};
 use imagestore::provider::{Platform, ProviderConfig};
-use imagestore::{DiskFormat, ForeignFormat, ImageRef, Offline, Protocol};
+use imagestore::{DiskFormat, ForeignFormat, ImageRef, Limits, Offline, Protocol};
 use serde::Deserialize;
 
 use super::ConfigError;
+
+/// Largest size that a setting may have: a PiB.
+const MOST_GIB: u64 = 1 << 20;
+/// What is said of one beyond it, or of 0.
+const SIZE_RANGE: &str = "is not within 1 to 1048576 GiB";
 
 /// Image store and downloads.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -42,6 +48,8 @@ pub struct ImagesConfig {
     pub convert: BTreeSet<ForeignFormat>,
     /// Largest virtual size of an image, in GiB.
     pub max_virtual_size_gib: u64,
+    /// What downloads may take.
+    pub limits: LimitsConfig,
     /// A download that brings no byte for this many seconds is given up.
     pub stall_deadline_s: u64,
     /// When an image is taken for current without asking where it comes from: `never`, `auto` or `always`.
@@ -63,6 +71,28 @@ pub struct ImagesConfig {
     pub proxies: EnvProxies,
     /// Handlers whose images are another kind than the default.
     pub handlers: BTreeMap<String, HandlerConfig>,
+}
+
+/// What downloads may take of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Largest file that is downloaded, in GiB.
+    pub artifact_gib: u64,
+    /// Largest file that may come out of a compressed one, in GiB.
+    pub unpacked_gib: u64,
+    /// Most bytes, other than long runs of zeros, that come out of each byte of a compressed file.
+    pub ratio: u64,
+    /// So much may come out in any case, in GiB.
+    pub ratio_from_gib: u64,
+    /// Most downloads at a time.
+    pub downloads: usize,
+    /// How long a broken-off download is kept, in seconds.
+    pub partial_ttl_s: u64,
+    /// Most that broken-off downloads may take, in GiB.
+    pub partial_quota_gib: u64,
+    /// What stays free on the store's file system, in GiB, or a twentieth of it if that is less.
+    pub reserve_gib: u64,
 }
 
 /// What a runtime handler's machines are. What is not said is as on the default handler.
@@ -104,7 +134,7 @@ pub enum Firmware {
 impl ImagesConfig {
     /// Looks at values that their types do not restrict.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let refuse = |key, problem| Err(ConfigError::Value { key, problem });
+        let refuse = |key, problem: &'static str| Err(ConfigError::Value { key, problem: problem.into() });
         if self.local_roots.iter().any(|root| !root.is_absolute()) {
             return refuse("images.local_roots", "has a directory that is not an absolute path");
         }
@@ -132,7 +162,15 @@ impl ImagesConfig {
         if self.default_handler.is_empty() {
             return refuse("images.default_handler", "is empty");
         }
-        Ok(())
+        if !(1..=MOST_GIB).contains(&self.max_virtual_size_gib) {
+            return refuse("images.max_virtual_size_gib", SIZE_RANGE);
+        }
+        self.limits.check()?;
+        if !is_label(&self.kube_namespace) {
+            let problem = "is no name of a namespace: 1 to 63 lower-case letters, digits or `-`, no `-` at either end";
+            return refuse("images.kube_namespace", problem);
+        }
+        self.handlers.iter().try_for_each(|(name, handler)| handler.check(name))
     }
 
     /// What guests of a handler run on.
@@ -142,7 +180,79 @@ impl ImagesConfig {
     }
 }
 
+impl LimitsConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |key, problem: &'static str| Err(ConfigError::Value { key, problem: problem.into() });
+        for (key, gib, may_be_none) in [
+            ("images.limits.artifact_gib", self.artifact_gib, false),
+            ("images.limits.unpacked_gib", self.unpacked_gib, false),
+            ("images.limits.ratio_from_gib", self.ratio_from_gib, true),
+            ("images.limits.partial_quota_gib", self.partial_quota_gib, true),
+            ("images.limits.reserve_gib", self.reserve_gib, true),
+        ] {
+            match gib {
+                0 if !may_be_none => return refuse(key, SIZE_RANGE),
+                0..=MOST_GIB => {}
+                _ if may_be_none => return refuse(key, "is not within 0 to 1048576 GiB"),
+                _ => return refuse(key, SIZE_RANGE),
+            }
+        }
+        if !(1..=1_000_000).contains(&self.ratio) {
+            return refuse("images.limits.ratio", "is not within 1 to 1000000");
+        }
+        if !(1..=1000).contains(&self.downloads) {
+            return refuse("images.limits.downloads", "is not within 1 to 1000");
+        }
+        if self.partial_ttl_s > 365 * 24 * 3600 {
+            return refuse("images.limits.partial_ttl_s", "is not within 0 to 31536000 seconds");
+        }
+        Ok(())
+    }
+
+    /// As the image store wants them, with the largest disk that an image may describe.
+    #[must_use]
+    pub fn for_store(&self, max_virtual_size_gib: u64) -> Limits {
+        let bytes = |gib: u64| gib.saturating_mul(1 << 30);
+        Limits {
+            artifact: bytes(self.artifact_gib),
+            unpacked: bytes(self.unpacked_gib),
+            ratio: self.ratio,
+            ratio_from: bytes(self.ratio_from_gib),
+            virtual_size: bytes(max_virtual_size_gib),
+            downloads: self.downloads,
+            partial_ttl: Duration::from_secs(self.partial_ttl_s),
+            partial_quota: bytes(self.partial_quota_gib),
+            reserve: bytes(self.reserve_gib),
+        }
+    }
+}
+
 impl HandlerConfig {
+    fn check(&self, name: &str) -> Result<(), ConfigError> {
+        let name = name.escape_debug();
+        let refuse = |key, problem: String| Err(ConfigError::Value { key, problem: problem.into() });
+        let known = Platform::known_architectures();
+        let architecture = self.architecture.as_deref().map(str::to_ascii_lowercase);
+        if let Some(unknown) = architecture.filter(|name| !known.contains(name.as_str())) {
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            let problem = format!("is `{}` for handler `{name}`, and must be one of {known}", unknown.escape_debug());
+            return refuse("images.handlers.<name>.architecture", problem);
+        }
+        if self.formats.as_ref().is_some_and(BTreeSet::is_empty) {
+            let problem = format!("is empty for handler `{name}`, which could take no image; list `qcow2` or `raw`");
+            return refuse("images.handlers.<name>.formats", problem);
+        }
+        let mut files = self.translations.iter().flatten();
+        if let Some(file) = files.find(|file| file.is_empty() || file.contains('/')) {
+            let problem = format!(
+                "has `{}` for handler `{name}`; write the file's name, without its directory",
+                file.escape_debug()
+            );
+            return refuse("images.handlers.<name>.translations", problem);
+        }
+        Ok(())
+    }
+
     fn platform(&self) -> Platform {
         let mut platform = self.architecture.as_deref().map(Platform::linux).unwrap_or_default();
         if let Some(os) = &self.os {
@@ -166,6 +276,17 @@ impl HandlerConfig {
     }
 }
 
+/// Whether Kubernetes takes it for a DNS label.
+fn is_label(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = |byte: Option<&u8>| byte.is_some_and(|byte| plain(*byte));
+    let bytes = name.as_bytes();
+    bytes.len() <= 63
+        && bytes.iter().all(|byte| plain(*byte) || *byte == b'-')
+        && ends(bytes.first())
+        && ends(bytes.last())
+}
+
 impl Default for ImagesConfig {
     fn default() -> Self {
         Self {
@@ -183,6 +304,7 @@ impl Default for ImagesConfig {
             layered: false,
             convert: BTreeSet::new(),
             max_virtual_size_gib: 2048,
+            limits: LimitsConfig::default(),
             stall_deadline_s: 60,
             offline: Offline::Never,
             default_handler: "virtlet".into(),
@@ -193,6 +315,21 @@ impl Default for ImagesConfig {
             fall_through: false,
             proxies: EnvProxies::default(),
             handlers: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            artifact_gib: 64,
+            unpacked_gib: 256,
+            ratio: 200,
+            ratio_from_gib: 1,
+            downloads: 3,
+            partial_ttl_s: 24 * 3600,
+            partial_quota_gib: 20,
+            reserve_gib: 2,
         }
     }
 }

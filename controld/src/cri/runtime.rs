@@ -95,6 +95,7 @@ impl RuntimeService for Runtime {
                 "vmwrapper": self.parts.config.vmwrapper,
                 "instance": self.parts.instance,
                 "imagesPerHandler": self.parts.images.per_other_handler(),
+                "imageRuleProblems": self.parts.images.rule_problems().await,
             });
             info.insert("virtlet".into(), facts.to_string());
         }

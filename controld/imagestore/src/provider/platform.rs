@@ -42,6 +42,12 @@ impl Platform {
         Self { os: "linux".into(), architecture, variant, os_version: None, os_features: BTreeSet::new() }
     }
 
+    /// All names of architectures that are known, each once: OCI's, the kernel's and Debian's.
+    #[must_use]
+    pub fn known_architectures() -> BTreeSet<&'static str> {
+        NAMES.into_iter().flat_map(|(oci, _, uname, dpkg)| [oci, uname, dpkg]).collect()
+    }
+
     /// The architecture as `uname -m` says it.
     #[must_use]
     pub fn uname_arch(&self) -> &str {

@@ -220,8 +220,9 @@ impl PullError {
             Self::OnlyDigest { .. } => ErrorKind::NotFound,
             Self::Translate { cause, .. } => match cause {
                 TranslateError::Untranslated { .. } | TranslateError::Platform { .. } => ErrorKind::NotFound,
-                TranslateError::Property { .. } => ErrorKind::InvalidName,
-                TranslateError::Url { .. } => ErrorKind::InvalidName,
+                TranslateError::Property { .. } | TranslateError::Url { .. } | TranslateError::Rejected { .. } => {
+                    ErrorKind::InvalidName
+                }
                 TranslateError::Rules(_) => ErrorKind::Internal,
             },
             Self::Download { cause, .. } => cause.kind(),

@@ -4,6 +4,7 @@ use crate::error::ErrorKind;
 use crate::name::{ImageId, NameError};
 use crate::provider::ProviderError;
 use crate::shelf::{DiskError, MAX_HOLDER};
+use crate::translate::DirError;
 
 /// Why the store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,16 @@ pub enum StoreError {
     HandlerName {
         /// The name.
         handler: String,
+    },
+    /// A provider in a handler's configuration that is none.
+    #[error("runtime handler `{handler}` names provider `{provider}` in `providers`; there are {}", known.join(", "))]
+    HandlerProvider {
+        /// The handler.
+        handler: String,
+        /// The provider's id.
+        provider: String,
+        /// Those that there are.
+        known: Vec<String>,
     },
     /// No name of a holder.
     #[error("holder `{holder}` must be 1 to {MAX_HOLDER} letters, digits, `_`, `.` or `-`, and not begin with `.`")]
@@ -70,6 +81,9 @@ pub enum StoreError {
     /// A provider.
     #[error(transparent)]
     Provider(#[from] ProviderError),
+    /// The translation rules cannot be read at all.
+    #[error("translation rules not readable")]
+    Rules(#[from] DirError),
     /// The disk.
     #[error("image store failed")]
     Disk(#[from] DiskError),
@@ -83,14 +97,16 @@ impl StoreError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Name { .. } | Self::Handler { .. } | Self::HandlerName { .. } | Self::Holder { .. } => {
-                ErrorKind::InvalidName
-            }
+            Self::Name { .. }
+            | Self::Handler { .. }
+            | Self::HandlerName { .. }
+            | Self::HandlerProvider { .. }
+            | Self::Holder { .. } => ErrorKind::InvalidName,
             Self::NotFound { .. } | Self::Absent { .. } | Self::OtherHandler { .. } => ErrorKind::NotFound,
             Self::Incomplete { .. } => ErrorKind::Incomplete,
             Self::Provider(error) => error.kind(),
             Self::Disk(error) => error.kind(),
-            Self::Lost(_) => ErrorKind::Internal,
+            Self::Rules(_) | Self::Lost(_) => ErrorKind::Internal,
         }
     }
 }

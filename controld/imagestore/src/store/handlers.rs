@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::StoreError;
 use crate::config::HandlerConfig;
 use crate::name::{ImageRef, printable};
+use crate::provider::Registry;
 use crate::shelf::{Handler, Known};
 
 /// All handlers. There is always a default one, which is also meant by an empty name.
@@ -29,6 +30,28 @@ impl Handlers {
             Ok((name, (handler, config)))
         });
         Ok(Self { default, others: others.collect::<Result<_, StoreError>>()?, default_name })
+    }
+
+    /// Whether each provider that a handler names is there.
+    pub(super) fn check_providers(&self, registry: &Registry) -> Result<(), StoreError> {
+        // It may be one of the sources that are not used, for which there is a warning.
+        if !registry.left_out().is_empty() {
+            return Ok(());
+        }
+        let known = || registry.providers().iter().map(|provider| provider.id());
+        let default = std::iter::once((&self.default_name, &self.default));
+        for (handler, (_, config)) in default.chain(&self.others) {
+            let unknown = config.providers.iter().flatten().find(|id| !known().any(|known| known == id.as_str()));
+            if let Some(id) = unknown {
+                let (handler, provider) = (handler.clone(), printable(id));
+                return Err(StoreError::HandlerProvider {
+                    handler,
+                    provider,
+                    known: known().map(str::to_owned).collect(),
+                });
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn find(&self, name: &str) -> Option<(&Handler, &HandlerConfig)> {

@@ -27,7 +27,7 @@ use serde::Deserialize;
 use super::platform;
 use super::profile::{NoProfile, ProfileDoc, Profiles};
 use super::source::{Notice, Origin, Problem, on_one_line};
-use super::table::{Pattern, Rule, RuleConfig, Target};
+use super::table::{Pattern, Rejected, Rule, RuleConfig, Target};
 use super::template::{Template, TemplateError};
 use crate::declared::Declared;
 use crate::name::{Digest, ImageName, NameError, printable};
@@ -153,13 +153,19 @@ pub(super) fn parse(origin: Origin, text: &str) -> Result<(RuleConfig, Vec<Probl
         });
     }
     let prefix = doc.prefix.unwrap_or_default().trim_end_matches('/').to_owned();
-    let mut config =
-        RuleConfig { origin: origin.clone(), prefix, handlers: doc.handlers, fixed: Vec::new(), regexps: Vec::new() };
+    let mut config = RuleConfig {
+        origin: origin.clone(),
+        prefix,
+        handlers: doc.handlers,
+        fixed: Vec::new(),
+        regexps: Vec::new(),
+        rejected: Vec::new(),
+    };
     for (index, doc) in docs.into_iter().enumerate() {
         let place = index + 1;
         let of_rule = |what| Problem::Notice { origin: origin.clone(), place, what };
         let reader = Reader { place, profiles: &profiles };
-        match reader.read(doc) {
+        match reader.read(&doc) {
             Ok((fixed, regexp)) => {
                 let unreachable = fixed.as_ref().and_then(|rule| unreachable(&config.prefix, rule));
                 problems.extend(unreachable.map(&of_rule));
@@ -167,7 +173,12 @@ pub(super) fn parse(origin: Origin, text: &str) -> Result<(RuleConfig, Vec<Probl
                 config.fixed.extend(fixed);
                 config.regexps.extend(regexp);
             }
-            Err(cause) => problems.push(Problem::Rule { origin: origin.clone(), place, cause: Arc::new(cause) }),
+            Err(cause) => {
+                let cause = Arc::new(cause);
+                let name = doc.name.filter(|name| !name.is_empty());
+                config.rejected.extend(name.map(|name| Rejected { place, name, cause: cause.clone() }));
+                problems.push(Problem::Rule { origin: origin.clone(), place, cause });
+            }
         }
     }
     Ok((config, problems))
@@ -181,7 +192,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// The rule by name and the rule by regexp that it is, or both.
-    fn read(&self, doc: RuleDoc) -> Result<(Option<Rule>, Option<Rule>), RuleError> {
+    fn read(&self, doc: &RuleDoc) -> Result<(Option<Rule>, Option<Rule>), RuleError> {
         let name = doc.name.as_deref().filter(|name| !name.is_empty());
         let regexp = doc.regexp.as_deref().filter(|regexp| !regexp.is_empty());
         if name.is_none() && regexp.is_none() {
@@ -191,7 +202,7 @@ impl Reader<'_> {
         let format = doc.format.as_deref().map(declared).transpose()?;
         let regexp = regexp.map(compile).transpose()?;
         let rule = |pattern, regexp: Option<&regex::bytes::Regex>| {
-            let (url, platforms) = targets(&doc, regexp)?;
+            let (url, platforms) = targets(doc, regexp)?;
             Ok(Rule { place: self.place, pattern, url, platforms, transport: transport.clone(), format })
         };
         let fixed = name.map(|name| rule(Pattern::Name(name.to_owned()), None)).transpose()?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use regex::bytes::{Captures, Regex};
 
+use super::file::RuleError;
 use super::source::{Origin, RuleSet, on_one_line};
 use super::template::Template;
 use super::{Wanted, platform};
@@ -56,6 +57,16 @@ pub(crate) struct RuleConfig {
     /// In the configuration's order, as the next.
     pub(super) fixed: Vec<Rule>,
     pub(super) regexps: Vec<Rule>,
+    /// Those by name that cannot be used.
+    pub(super) rejected: Vec<Rejected>,
+}
+
+/// A rule for a fixed name that cannot be used.
+#[derive(Debug, Clone)]
+pub(super) struct Rejected {
+    pub(super) place: usize,
+    pub(super) name: String,
+    pub(super) cause: Arc<RuleError>,
 }
 
 /// The rule that is for a name.
@@ -106,6 +117,15 @@ impl RuleTable {
             })
         })
     }
+
+    /// The rule that would be for `name` if it could be used, as messages name it, and why it cannot.
+    pub(super) fn rejected(&self, name: &str, wanted: &Wanted<'_>) -> Option<(String, Arc<RuleError>)> {
+        self.configs.iter().filter(|config| config.is_for(wanted)).find_map(|config| {
+            let rest = config.rest(name)?;
+            let rule = config.rejected.iter().find(|rule| rule.name == rest)?;
+            Some((config.by(rule.place, &rule.name), rule.cause.clone()))
+        })
+    }
 }
 
 impl RuleConfig {
@@ -121,6 +141,11 @@ impl RuleConfig {
             prefix => name.strip_prefix(prefix)?.strip_prefix('/'),
         }
     }
+
+    /// One of its rules as messages name it.
+    fn by(&self, place: usize, pattern: &str) -> String {
+        format!("rule {place} (`{}`) of {}", on_one_line(pattern), self.origin.short())
+    }
 }
 
 impl Rule {
@@ -135,7 +160,7 @@ impl Rule {
 impl<'a> Found<'a> {
     /// The rule as messages name it.
     pub(super) fn by(&self) -> String {
-        format!("rule {} (`{}`) of {}", self.rule.place, on_one_line(self.rule.pattern()), self.config.origin.short())
+        self.config.by(self.rule.place, self.rule.pattern())
     }
 
     pub(super) fn transport(&self) -> &'a Arc<Transport> {

@@ -183,6 +183,23 @@ fn regexps_may_be_off() {
 }
 
 #[test]
+fn a_rule_that_cannot_be_used_is_not_passed_over_if_it_is_the_only_one() {
+    let bad = "prefix: p\ntranslations: [{name: a, url: 'ftp://h/'}, {regexp: '^r(', url: 'https://h/'}, {name: b}]";
+    let refused = "error: rule 1 (`a`) of `f` is the only one for `p/a`, and cannot be used; mend it or take it away: \
+                   its `url` cannot be used: scheme `ftp` is not supported";
+    let translator = files(&[("f", bad), ("g", "translations: [{name: p/b, url: 'https://g/'}]")]);
+    assert!(ask(&translator, "p/a").starts_with(refused), "{}", ask(&translator, "p/a"));
+    assert_eq!(ask(&translator, "p/b"), "https://g/ by rule 1 (`p/b`) of `g`");
+    for (other, url) in [("a", "https://a/"), ("p/a/c", "https://p/a/c"), ("p/r", "https://p/r")] {
+        assert_eq!(ask(&translator, other), format!("{url} by default https rule"));
+    }
+    let caught = files(&[("f", bad), ("g", "translations: [{regexp: '^p/a$', url: 'https://g/'}]")]);
+    assert_eq!(ask(&caught, "p/a"), "https://g/ by rule 1 (`^p/a$`) of `g`");
+    let not_ours = files(&[("f", &format!("handlers: [other]\n{bad}"))]);
+    assert_eq!(ask(&not_ours, "p/a"), "https://p/a by default https rule");
+}
+
+#[test]
 fn the_platform_goes_into_the_url() {
     let text = "translations:
 - {name: a, url: 'https://h/{os}/{arch}/{uname_arch}/{dpkg_arch}'}

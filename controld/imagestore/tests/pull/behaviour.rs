@@ -196,10 +196,23 @@ async fn a_bad_translation_file_is_told_and_others_go_on() {
     let bed = Bed::new(&server.url("/"));
     fs::write(bed.dir.path().join("rules/b.yaml"), "translations: [{name: x, no_such: y}]").expect("written");
     bed.pull().await.expect("pulled");
-    let problems = bed.store.translation_problems();
+    let problems = bed.store.translation_problems().await.expect("read");
     assert_eq!(problems.len(), 1);
     let told = crate::rig::chain(&problems[0]);
     assert!(told.contains("b.yaml") && told.contains("no_such"), "{told}");
+}
+
+#[tokio::test]
+async fn a_name_whose_only_rule_cannot_be_used_is_refused() {
+    let server = Server::plain(|call| call.ok(&disk(1, 4096)));
+    let bed = Bed::new(&server.url("/"));
+    let rules = "translations: [{name: cirros, url: 'ftp://h/'}]";
+    fs::write(bed.dir.path().join("rules/b.yaml"), rules).expect("written");
+    let error = bed.store.pull("cirros").await.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidName);
+    let told = crate::rig::chain(&*error);
+    assert!(told.contains("rule 1 (`cirros`) of `b.yaml`") && told.contains("scheme `ftp`"), "{told}");
+    assert_eq!(bed.store.translation_problems().await.expect("read").len(), 1);
 }
 
 #[tokio::test]

@@ -1,0 +1,114 @@
+//! What is told of rules and settings that cannot be used.
+
+use std::path::Path;
+
+use super::*;
+
+fn images(rules: &str) -> (tempfile::TempDir, Images) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rules_dir = dir.path().join("rules");
+    std::fs::create_dir(&rules_dir).expect("made");
+    std::fs::write(rules_dir.join("a.yaml"), rules).expect("written");
+    let mut config = imagestore::Config::new(dir.path().join("images"));
+    config.translations_dir = Some(rules_dir);
+    let mappings = config.mappings.clone();
+    let images = Images::of(Store::open(config).expect("opened"), mappings);
+    (dir, images)
+}
+
+#[tokio::test]
+async fn problems_of_rules_are_told_before_any_pull_and_as_they_are_now() {
+    let (dir, images) = images("translations: [{name: a, url: 'ftp://h/'}, {name: b, url: 'https://h/'}]");
+    let told = images.rule_problems().await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("rule 1 of translation file `a.yaml` is not used: its `url` cannot be used: scheme"));
+    std::fs::remove_file(dir.path().join("rules/a.yaml")).expect("removed");
+    assert!(images.rule_problems().await.is_empty());
+}
+
+#[tokio::test]
+async fn problems_of_rules_fit_a_status() {
+    let rule = format!("{{name: a, url: 'https://h/', format: {}}},", "x".repeat(5000));
+    let (_dir, images) = images(&format!("translations: [{}]", rule.repeat(MAX_PROBLEMS + 3)));
+    let told = images.rule_problems().await;
+    assert_eq!(told.len(), MAX_PROBLEMS + 1);
+    assert!(told.iter().all(|line| line.chars().count() <= MAX_PROBLEM), "{told:?}");
+    assert_eq!(told[MAX_PROBLEMS], "3 more are in the log");
+}
+
+#[test]
+fn what_is_not_taken_at_the_start_is_not_taken_by_a_check() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let repos = dir.path().join("repos.d");
+    std::fs::create_dir(&repos).expect("made");
+    let repo = "[lago]\nuri=https://b.example/index.asc\ngpgkey=file:///nowhere/key\n";
+    std::fs::write(repos.join("a.conf"), repo).expect("written");
+    let provider = |rest: &str| format!("[[images.providers]]\nid = 'a'\n{rest}\n");
+    let lago = "type = 'lago'\nuri = 'http://h/repo.metadata'";
+    let streams = "type = 'simplestreams'\nuri = 'https://h/'";
+    let builder = "type = 'virt-builder'\nuri = 'https://h/index.asc'";
+    for (text, wanted) in [
+        (format!("{0}{0}", provider(lago)), "provider `a` is not configured soundly: another provider has the same id"),
+        (provider(&format!("{streams}\nkeyring = '/nowhere/keys'")), "failed to open `/nowhere/keys`"),
+        (provider(&format!("{lago}\ntransport.ca_file = '/nowhere/ca'")), "failed to read `/nowhere/ca`"),
+        (provider("type = 'glance'"), "provider `a` is not configured soundly: "),
+        (provider(builder), "name a `keyring`, or say `insecure`"),
+        ("[images.handlers.'X Y']".into(), "`X Y` cannot be the name of a runtime handler"),
+        ("runtime_handlers = ['X Y']".into(), "`X Y` cannot be the name of a runtime handler"),
+        ("[images]\ndefault_handler = 'X'".into(), "`X` cannot be the name of a runtime handler"),
+        (
+            format!(
+                "[images]\nvirt_builder_repos = ['{}']\n{}",
+                repos.display(),
+                provider(lago).replace("'a'", "'lago'")
+            ),
+            "`lago`",
+        ),
+        (
+            format!("[images.handlers.v]\nproviders = ['nope']\n{}", provider(lago)),
+            "runtime handler `v` names provider `nope` in `providers`; there are http, file, a",
+        ),
+        ("[images.handlers.virtlet]\nproviders = ['nope']".into(), "runtime handler `virtlet` names provider `nope`"),
+    ] {
+        let config = load(dir.path(), &text);
+        let checked = Chain(&Images::check(&config).expect_err(&text)).to_string();
+        assert!(checked.contains(wanted), "{text}: {checked}");
+        assert!(!config.state_dir.exists(), "{text}: the check leaves nothing behind");
+        std::fs::create_dir(&config.state_dir).expect("made");
+        let opened = Chain(&Images::open(&config).expect_err(&text)).to_string();
+        assert!(opened.contains(wanted), "{text}: {opened}");
+        std::fs::remove_dir_all(&config.state_dir).expect("removed");
+    }
+    let sound = format!("[images.handlers.v]\nproviders = ['http', 'a']\n{}", provider(lago));
+    let config = load(dir.path(), &sound);
+    Images::check(&config).expect("sound");
+    assert!(!config.state_dir.exists());
+}
+
+#[test]
+fn limits_reach_the_store() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let limits = |text: &str| for_store(&load(dir.path(), text)).limits;
+    assert_eq!(limits(""), imagestore::Limits::default());
+    let text = "[images]\nmax_virtual_size_gib = 9\n[images.limits]\nartifact_gib = 1\nunpacked_gib = 2\nratio = 3\n\
+                ratio_from_gib = 4\ndownloads = 5\npartial_ttl_s = 6\npartial_quota_gib = 7\nreserve_gib = 8\n";
+    let wanted = imagestore::Limits {
+        artifact: 1 << 30,
+        unpacked: 2 << 30,
+        ratio: 3,
+        ratio_from: 4 << 30,
+        virtual_size: 9 << 30,
+        downloads: 5,
+        partial_ttl: Duration::from_secs(6),
+        partial_quota: 7 << 30,
+        reserve: 8 << 30,
+    };
+    assert_eq!(limits(text), wanted);
+}
+
+fn load(dir: &Path, text: &str) -> Config {
+    let path = dir.join("controld.toml");
+    let state = dir.join("state");
+    std::fs::write(&path, format!("state_dir = '{}'\n{text}", state.display())).expect("written");
+    Config::load(Some(&path)).expect("loads")
+}
