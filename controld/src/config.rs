@@ -12,8 +12,10 @@ use imagestore::net::{EnvProxies, ProxyError};
 use serde::Deserialize;
 
 pub mod images;
+mod syntax;
 
 pub use images::ImagesConfig;
+pub use syntax::SyntaxError;
 
 /// Read when no file is named; its absence means all defaults.
 pub const DEFAULT_PATH: &str = "/etc/virtlet/controld.toml";
@@ -164,7 +166,7 @@ pub enum ConfigError {
         path: PathBuf,
         /// Line, key and reason.
         #[source]
-        cause: Box<toml::de::Error>,
+        cause: SyntaxError,
     },
     /// A value is out of its range.
     #[error("configuration key `{key}` {problem}")]
@@ -189,8 +191,7 @@ impl Config {
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let (path, must_exist) = path.map_or((Path::new(DEFAULT_PATH), false), |path| (path, true));
         let config = match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text)
-                .map_err(|cause| ConfigError::Parse { path: path.to_owned(), cause: Box::new(cause) })?,
+            Ok(text) => Self::parse(&text).map_err(|cause| ConfigError::Parse { path: path.to_owned(), cause })?,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound && !must_exist => Self::default(),
             Err(cause) => return Err(ConfigError::Read { path: path.to_owned(), cause }),
         };
@@ -202,8 +203,8 @@ impl Config {
         Ok(config)
     }
 
-    fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        toml::from_str(text)
+    fn parse(text: &str) -> Result<Self, SyntaxError> {
+        toml::from_str(text).map_err(|cause| SyntaxError::new(text, &cause))
     }
 
     fn checked(self) -> Result<Self, ConfigError> {
@@ -224,6 +225,12 @@ impl Config {
             if path.is_some_and(|path| !path.is_absolute()) {
                 return refuse(key, "is not an absolute path");
             }
+        }
+        if has_password(&self.libvirt_uri) {
+            return refuse(
+                "libvirt_uri",
+                "has a password in it; name a file with it by the URI's parameter `authfile`",
+            );
         }
         let machine = &self.machine;
         for (key, value) in [
@@ -341,6 +348,13 @@ impl Default for LogConfig {
     }
 }
 
+/// Whether the user part of a URI has a password.
+fn has_password(uri: &str) -> bool {
+    let authority = uri.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,6 +389,7 @@ mod tests {
         for (text, key) in [
             ("run_dir = 'run'", "run_dir"),
             ("tap_deadline_s = 0", "tap_deadline_s"),
+            ("libvirt_uri = 'qemu+tcp://user:PW@host/system'", "libvirt_uri"),
             ("[machine]\ndefault_vcpus = 256", "machine.default_vcpus"),
             ("[machine]\ndefault_memory_mib = 32", "machine.default_memory_mib"),
             ("[machine]\nstart_deadline_s = 3601", "machine.start_deadline_s"),
@@ -388,6 +403,66 @@ mod tests {
             let error = Config::parse(text).expect("parses").checked().expect_err(text);
             assert!(error.to_string().contains(key), "{error}");
         }
+    }
+
+    /// What is logged at the start.
+    #[test]
+    fn secrets_in_addresses_are_never_shown() {
+        let text = "
+            [[images.providers]]
+            id = 'lago'
+            type = 'lago'
+            uri = 'http://host/repo.metadata?token=PW#PW'
+            transport = { proxy = 'http://proxy/?token=PW' }
+            [[images.providers]]
+            id = 'vb'
+            type = 'virt-builder'
+            uri = 'http://host/index.asc?token=PW'
+            insecure = true
+            [[images.providers]]
+            id = 'streams'
+            type = 'simplestreams'
+            uri = 'http://host/?token=PW'
+            insecure = true
+            [[images.providers]]
+            id = 'corp'
+            type = 'glance'
+            endpoint = 'http://host/?token=PW'
+            auth_url = 'http://host/v3?token=PW'
+            username = 'u'
+            password_file = '/p'
+            project = 'p'
+        ";
+        let mut config = Config::parse(text).expect("parses").checked().expect("valid");
+        let proxies = |name: &str| (name == "HTTP_PROXY").then(|| "http://user:PW@proxy:3128".to_owned());
+        config.images.proxies = EnvProxies::from_vars(proxies).expect("proxies");
+        let shown = format!("{config:?}");
+        assert!(shown.contains("http://host/index.asc") && shown.contains("proxy:3128"), "{shown}");
+        assert!(!shown.contains("PW"), "{shown}");
+        // A login in any of these is refused, with not a word of it.
+        let url = "http://user:PW@host/";
+        let with_login = text.lines().filter(|line| line.contains("token=PW")).map(|line| {
+            let (from, to) = (line.find("'http").expect("a URL") + 1, line.rfind('\'').expect("its end"));
+            text.replace(line, &line.replace(&line[from..to], url))
+        });
+        let broken = [
+            format!("x = '{url}"),
+            format!("libvirt_uri {url}"),
+            format!("images.network = '{url}'"),
+            format!("images.protocol = '{url}'"),
+            format!("images.providers = ['{url}']"),
+            format!("images.providers = [{{ id = 'a', type = 'lago', uri = '{url}' }}]"),
+            format!("images.providers = [{{ id = 'a', type = 'lago', uri = 'http://h/', transport = '{url}' }}]"),
+            format!("images.providers = [{{ id = 'a', type = 'lago', uri = 'http://h/', more = '{url}'"),
+        ];
+        let mut refused = 0;
+        for text in with_login.chain(broken) {
+            let error = Config::parse(&text).expect_err(&text);
+            let problem = format!("{error} {error:?}");
+            assert!(!problem.contains("PW") && problem.contains("line "), "{text}: {problem}");
+            refused += usize::from(problem.contains("has a login in it"));
+        }
+        assert_eq!(refused, 7);
     }
 
     #[test]
@@ -484,7 +559,7 @@ mod tests {
             "[metrics]\nno_such = 1",
             "[log]\nno_such = 1",
         ];
-        let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").message().to_owned());
+        let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").problem);
         let names = expected.iter().flat_map(|said| said.split('`').skip(3).step_by(2));
         let sections =
             ["machine", "images", "network", "limits", "handlers", "providers", "streaming", "metrics", "log"];

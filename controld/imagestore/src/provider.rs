@@ -54,6 +54,7 @@ mod platform;
 mod registry;
 mod signature;
 mod simplestreams;
+mod source_url;
 #[cfg(test)]
 mod tests;
 mod timestamp;
@@ -75,6 +76,7 @@ pub use platform::Platform;
 pub use registry::{Choice, Registry};
 pub use signature::{KeyError, KeyRing, SignatureError, Verified, verify_clearsigned, verify_detached};
 pub use simplestreams::{Simplestreams, SimplestreamsConfig, StreamsError};
+pub use source_url::{ProxyLogin, ProxyUrl, SourceUrl, SourceUrlError};
 pub use virt_builder::{
     Entry, EntryError, Index, IndexError, ReposError, VirtBuilder, VirtBuilderConfig, VirtBuilderError, parse_index,
 };

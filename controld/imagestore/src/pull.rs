@@ -186,12 +186,7 @@ impl Puller {
         let image = &order.key.image;
         let lost = |cause| PullError::Lost { image: image.clone(), cause: Some(cause) };
         let untranslated = |cause| PullError::Translate { image: image.clone(), cause };
-        let nowhere = |cause: ProviderError| PullError::Download {
-            image: image.clone(),
-            url: "its provider".into(),
-            by: "by its name".into(),
-            cause: Arc::new(cause.into()),
-        };
+        let nowhere = |cause: ProviderError| PullError::Find { image: image.clone(), cause };
         let by_rule = {
             let (this, order) = (self.clone(), order.clone());
             off_reactor(move || this.by_rule(&order)).await.map_err(lost)?

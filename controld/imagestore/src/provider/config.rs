@@ -1,7 +1,7 @@
 //! Providers as an operator writes them down, and the registry that is made of them.
 //!
 //! A table of configuration has an `id`, a `type`, at most one table `transport`, and beside them just what its kind
-//! knows. Secrets are never in it, but in files that it names.
+//! knows. Secrets are never in it, but in files that it names: a login in an address is refused, and never shown.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -16,8 +16,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::{
-    Glance, GlanceConfig, Http, Lago, LagoConfig, LocalFiles, Oci, OciConfig, Provider, ProviderError, Registry,
-    Simplestreams, SimplestreamsConfig, VirtBuilder, VirtBuilderConfig,
+    Glance, GlanceConfig, Http, Lago, LagoConfig, LocalFiles, Oci, OciConfig, Provider, ProviderError, ProxyLogin,
+    ProxyUrl, Registry, Simplestreams, SimplestreamsConfig, SourceUrl, VirtBuilder, VirtBuilderConfig,
 };
 use crate::decode::Decompressor;
 use crate::name::printable;
@@ -29,6 +29,10 @@ mod repos;
 const MAX_ID: usize = 64;
 /// Largest file of certificates or keys.
 const MAX_PEM: u64 = 1 << 20;
+/// Keys of the URLs that a provider of any kind may have.
+const URLS: [&str; 3] = ["uri", "endpoint", "auth_url"];
+/// Keys of its hosts.
+const HOSTS: [&str; 4] = ["registries", "plain_http", "token_hosts", "logins"];
 /// Ids of the providers that are always there.
 const BUILT_IN: [&str; 2] = ["http", "file"];
 
@@ -67,7 +71,7 @@ pub struct TransportConfig {
     /// Most redirects that are followed; default is 9.
     pub max_redirects: Option<u32>,
     /// The proxy; default is what the environment says, and `off` is none.
-    pub proxy: Option<String>,
+    pub proxy: Option<ProxyUrl>,
     /// File with the proxy's URL, if there is a login in it.
     pub proxy_file: Option<PathBuf>,
     /// File with authorities to trust beside the system's.
@@ -97,8 +101,6 @@ enum TransportConfigError {
     Missing { setting: &'static str, needed: &'static str },
     #[error("`proxy` and `proxy_file` name two proxies")]
     TwoProxies,
-    #[error("`proxy` has a login in it; put the URL into a file, and name that by `proxy_file`")]
-    ProxyLogin,
     #[error(transparent)]
     Transport(#[from] TransportError),
 }
@@ -119,6 +121,7 @@ impl<'de> Deserialize<'de> for ProviderConfig {
             )));
         }
         let kind = text(table.remove("type"), "type")?;
+        check_addresses(&table).map_err(|what| D::Error::custom(format!("provider `{id}`: {what}")))?;
         let transport = match table.remove("transport") {
             Some(value) => part(&id, value)?,
             None => TransportConfig::default(),
@@ -136,6 +139,29 @@ impl<'de> Deserialize<'de> for ProviderConfig {
             }
         };
         Ok(Self { id, transport, kind })
+    }
+}
+
+/// Refuses addresses with a login in them, by the names of their keys.
+fn check_addresses(table: &Map<String, Value>) -> Result<(), String> {
+    for key in URLS {
+        if let Some(text) = table.get(key).and_then(Value::as_str) {
+            SourceUrl::parse(text).map_err(|cause| format!("`{key}` {cause}"))?;
+        }
+    }
+    for key in HOSTS {
+        let texts = table.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let logins = table.get(key).and_then(Value::as_object).into_iter().flat_map(Map::keys).map(String::as_str);
+        if texts.chain(logins).any(|host| host.contains('@')) {
+            return Err(format!(
+                "`{key}` has a login in a host; put the password into the `password_file` of `logins`"
+            ));
+        }
+    }
+    let proxy = table.get("transport").and_then(|transport| transport.get("proxy")).and_then(Value::as_str);
+    match proxy.map(ProxyUrl::new) {
+        Some(Err(cause @ ProxyLogin)) => Err(format!("`transport`: {cause}")),
+        Some(Ok(_)) | None => Ok(()),
     }
 }
 
@@ -223,8 +249,7 @@ impl TransportConfig {
         }
         let proxy = match (&self.proxy, &self.proxy_file) {
             (Some(_), Some(_)) => return Err(TransportConfigError::TwoProxies),
-            (Some(url), None) if url.contains('@') => return Err(TransportConfigError::ProxyLogin),
-            (Some(url), None) => Some(url.clone()),
+            (Some(url), None) => Some(url.as_str().to_owned()),
             (None, Some(file)) => Some(read(file)?.trim().to_owned()),
             (None, None) => None,
         };
@@ -321,12 +346,39 @@ mod tests {
     }
 
     #[test]
+    fn a_login_in_an_address_is_refused_by_its_key_and_never_shown() {
+        const URL: &str = "http://usr:PW@h/";
+        for (kind, key, value) in [
+            ("lago", "`uri` has a login", serde_json::json!({ "uri": URL })),
+            ("lago", "`uri` does not say where", serde_json::json!({ "uri": "usr:PW@h/" })),
+            ("lago", "`uri` is no URL: invalid port", serde_json::json!({ "uri": "http://usr:PW@h:x/" })),
+            ("virt-builder", "`uri` has a login", serde_json::json!({ "uri": URL, "insecure": true })),
+            ("simplestreams", "`uri` has a login", serde_json::json!({ "uri": URL, "insecure": true })),
+            ("glance", "`endpoint` has a login", serde_json::json!({ "endpoint": URL })),
+            ("glance", "`auth_url` has a login", serde_json::json!({ "endpoint": "http://h/", "auth_url": URL })),
+            ("oci", "`registries` has a login", serde_json::json!({ "registries": ["usr:PW@h"] })),
+            ("oci", "`logins` has a login", serde_json::json!({ "logins": { "usr:PW@h": {} } })),
+            (
+                "lago",
+                "`transport`: `proxy` has a login",
+                serde_json::json!({ "uri": "http://h/", "transport": { "proxy": "usr:PW@p" } }),
+            ),
+        ] {
+            let mut table = value;
+            table["id"] = "a".into();
+            table["type"] = kind.into();
+            let error = parse(&table.to_string()).expect_err(key);
+            assert!(error.starts_with(&format!("provider `a`: {key}")), "{error}");
+            assert!(!error.contains("PW"), "{error}");
+        }
+    }
+
+    #[test]
     fn what_contradicts_itself_is_refused() {
         assert!(registry(&[LAGO, LAGO], &[]).expect_err("twice").contains("another provider has the same id"));
         let taken = LAGO.replacen("\"lago\"", "\"http\"", 1);
         assert!(registry(&[&taken], &[]).expect_err("taken").contains("another provider has the same id"));
         for (transport, expected) in [
-            (r#"{"proxy": "http://u:secret@p"}"#, "`proxy` has a login in it"),
             (r#"{"proxy": "http://p", "proxy_file": "/p"}"#, "name two proxies"),
             (r#"{"proxy": "socks5://p"}"#, "transport `lago`"),
             (r#"{"key_file": "/k"}"#, "`key_file` needs `certificate_file`"),

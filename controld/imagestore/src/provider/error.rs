@@ -13,6 +13,27 @@ pub enum ProviderError {
     /// The way to the source.
     #[error(transparent)]
     Fetch(#[from] FetchError),
+    /// The way to a source that was asked for a name.
+    #[error("failed to ask provider `{provider}`")]
+    Asked {
+        /// The provider.
+        provider: String,
+        /// Why.
+        #[source]
+        cause: FetchError,
+    },
+    /// What a source finds all of its images by is not there, which says nothing of an image.
+    #[error(
+        "{what} of provider `{provider}` is not at `{url}`; the provider's address in the configuration may be wrong"
+    )]
+    Absent {
+        /// The provider.
+        provider: String,
+        /// Which of its documents.
+        what: &'static str,
+        /// Where it was looked for, without credentials.
+        url: String,
+    },
     /// Nobody resolves such URLs.
     #[error("no provider for URLs of scheme `{scheme}` is configured")]
     Scheme {
@@ -117,10 +138,10 @@ impl ProviderError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Fetch(error) => error.kind(),
+            Self::Fetch(error) | Self::Asked { cause: error, .. } => error.kind(),
             Self::Scheme { .. } | Self::Unknown { .. } => ErrorKind::InvalidName,
             Self::NotFound { .. } | Self::Platform { .. } => ErrorKind::NotFound,
-            Self::Metadata { .. } | Self::Unsupported { .. } => ErrorKind::Server,
+            Self::Absent { .. } | Self::Metadata { .. } | Self::Unsupported { .. } => ErrorKind::Server,
             Self::Signature { .. } => ErrorKind::Signature,
             Self::WeakHash { .. } => ErrorKind::Refused,
             Self::NotAllowed { .. } => ErrorKind::Denied,
@@ -133,6 +154,14 @@ impl ProviderError {
     /// Whether the source could not be reached, as opposed to having answered.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Fetch(error) if error.is_unreachable())
+        matches!(self, Self::Fetch(error) | Self::Asked { cause: error, .. } if error.is_unreachable())
+    }
+
+    /// The same, of the provider that was asked: what happened on the way does not say whose way it was.
+    pub(super) fn asked(self, provider: &str) -> Self {
+        match self {
+            Self::Fetch(cause) => Self::Asked { provider: provider.to_owned(), cause },
+            other => other,
+        }
     }
 }

@@ -12,6 +12,7 @@
 //! nowhere else; names are not unique, so the newest image counts and the others are reported.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -111,7 +112,7 @@ impl Glance {
             client,
             transport,
             login: login.map_err(|cause| ProviderError::Config { provider: id.to_owned(), cause: cause.into() })?,
-            endpoint: config.endpoint.clone(),
+            endpoint: config.endpoint.as_deref().cloned(),
             region: config.region.clone(),
             interface: config.interface.clone(),
             allow_weak: config.allow_weak_hashes,
@@ -136,9 +137,9 @@ impl Glance {
 
     async fn log_in(&self) -> Result<Session, ProviderError> {
         let (url, who, secret) = match (&self.login, &self.endpoint) {
-            (Login::Keystone { url, who, secret }, _) => (url, who, read_secret(secret)?),
+            (Login::Keystone { url, who, secret }, _) => (url, who, self.secret(secret)?),
             (Login::Token { file }, Some(endpoint)) => {
-                return Ok(Session { endpoint: endpoint.clone(), token: Some(read_secret(file)?), expires: None });
+                return Ok(Session { endpoint: endpoint.clone(), token: Some(self.secret(file)?), expires: None });
             }
             (Login::Open, Some(endpoint)) => {
                 return Ok(Session { endpoint: endpoint.clone(), token: None, expires: None });
@@ -157,8 +158,10 @@ impl Glance {
         let request =
             Request::post(keystone::tokens(url), "application/json", body).with_transport(self.transport.clone());
         let answer = self.client.small(&request, ANSWER, None).await?;
-        if answer.status != StatusCode::CREATED {
-            return Err(answer.refusal().into());
+        match answer.status {
+            StatusCode::CREATED => {}
+            StatusCode::NOT_FOUND | StatusCode::GONE => return Err(self.absent("Keystone", &answer.url)),
+            _ => return Err(answer.refusal().into()),
         }
         let token = answer.headers.get("X-Subject-Token").and_then(|value| value.to_str().ok());
         let token = token.ok_or_else(|| unusable(KeystoneError::NoToken))?;
@@ -221,8 +224,10 @@ impl Glance {
                 url
             };
             let answer = self.ask(at).await?;
-            if answer.status != StatusCode::OK {
-                return Err(answer.refusal().into());
+            match answer.status {
+                StatusCode::OK => {}
+                StatusCode::NOT_FOUND | StatusCode::GONE => return Err(self.absent("the list of images", &answer.url)),
+                _ => return Err(answer.refusal().into()),
             }
             let page = Page::parse(&answer.body).map_err(wrong)?;
             let next = page.next(&answer.url).map_err(wrong)?;
@@ -236,6 +241,15 @@ impl Glance {
 
     fn unusable(&self, what: &str, cause: GlanceError) -> ProviderError {
         ProviderError::Metadata { provider: self.id.clone(), what: printable(what), cause: Box::new(cause) }
+    }
+
+    fn absent(&self, what: &'static str, url: &Url) -> ProviderError {
+        ProviderError::Absent { provider: self.id.clone(), what, url: crate::net::redacted(url) }
+    }
+
+    /// What a file with a secret holds. Without it nothing is known of any image.
+    fn secret(&self, file: &Path) -> Result<String, ProviderError> {
+        read_secret(file).map_err(|cause| ProviderError::Config { provider: self.id.clone(), cause: Box::new(cause) })
     }
 
     async fn find_image(&self, name: &str, want: &Want) -> Result<Option<RemoteImage>, ProviderError> {

@@ -21,7 +21,8 @@ use url::Url;
 
 use super::mirror::{self, Fetched};
 use super::{
-    Caps, ImageMetadata, LocalFiles, Locator, Platform, Provider, ProviderError, RemoteImage, Revision, Source, Want,
+    Caps, ImageMetadata, LocalFiles, Locator, Platform, Provider, ProviderError, RemoteImage, Revision, Source,
+    SourceUrl, Want,
 };
 use crate::error::ErrorKind;
 use crate::name::printable;
@@ -46,7 +47,7 @@ const BESIDE: usize = 1 << 20;
 #[serde(deny_unknown_fields)]
 pub struct LagoConfig {
     /// The repository's `repo.metadata`: an http, https or file URL.
-    pub uri: Url,
+    pub uri: SourceUrl,
     /// Takes disks that have no hash but SHA-1.
     #[serde(default)]
     pub allow_weak_hashes: bool,
@@ -60,7 +61,7 @@ pub struct Lago {
     transport: Arc<Transport>,
     /// Opens local files, where that is allowed.
     local: Arc<LocalFiles>,
-    uri: Url,
+    uri: SourceUrl,
     allow_weak: bool,
     repo: Mutex<Option<Arc<Kept>>>,
 }
@@ -137,7 +138,7 @@ impl Lago {
         let known = self.repo.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let at = match self.uri.to_file_path() {
             Ok(path) if self.uri.scheme() == "file" => At::Path(path),
-            _ => At::Url(self.uri.clone()),
+            _ => At::Url(Url::clone(&self.uri)),
         };
         let validators = known.as_ref().map(|known| &known.validators).filter(|known| !known.is_empty());
         let kept = match (self.fetch(&at, REPO, validators).await?, known) {
@@ -147,7 +148,11 @@ impl Lago {
                 Arc::new(Kept { validators, repo })
             }
             (Fetched::Missing | Fetched::Unchanged, _) => {
-                return Err(FetchError::Status { url: at.shown(), status: 404 }.into());
+                return Err(ProviderError::Absent {
+                    provider: self.id.clone(),
+                    what: "repo.metadata",
+                    url: at.shown(),
+                });
             }
         };
         *self.repo.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept.clone());

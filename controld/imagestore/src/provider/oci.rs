@@ -177,7 +177,9 @@ impl Oci {
     /// Read each time, as passwords change.
     fn login(&self, config: &LoginConfig) -> Result<Auth, ProviderError> {
         let password = std::fs::read_to_string(&config.password_file)
-            .map_err(|cause| ProviderError::File { path: config.password_file.clone(), cause })?;
+            .map_err(|cause| ProviderError::File { path: config.password_file.clone(), cause })
+            // Says nothing of the image.
+            .map_err(|cause| ProviderError::Config { provider: self.id.clone(), cause: Box::new(cause) })?;
         let password = password.strip_suffix('\n').unwrap_or(&password).to_owned();
         Ok(Auth::Basic { user: config.username.clone(), password })
     }

@@ -80,7 +80,7 @@ impl Registry {
     pub async fn find(&self, name: &str, want: &Want, pin: Option<&str>) -> Result<Option<Choice>, ProviderError> {
         if let Some(id) = pin {
             let provider = self.by_id(id)?;
-            let image = provider.find(name, want).await?;
+            let image = provider.find(name, want).await.map_err(|cause| cause.asked(id))?;
             return Ok(image.map(|image| Choice { image, provider: provider.clone() }));
         }
         for provider in &self.providers {
@@ -90,7 +90,7 @@ impl Registry {
                 Err(error) if self.fall_through && error.is_unreachable() => {
                     tracing::warn!(provider = provider.id(), %error, "provider passed over");
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.asked(provider.id())),
             }
         }
         Ok(None)

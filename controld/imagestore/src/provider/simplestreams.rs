@@ -26,8 +26,8 @@ use super::memory::{Memory, Recalled};
 use super::mirror::{self, Fetched};
 use super::signature::{KeyRing, SignatureError, Verified, keys_of, verify_clearsigned, verify_detached};
 use super::{
-    Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision, Want,
-    timestamp,
+    Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
+    SourceUrl, Want, timestamp,
 };
 use crate::declared::Declared;
 use crate::name::printable;
@@ -57,7 +57,7 @@ const KINDS: [&str; 8] =
 #[serde(deny_unknown_fields)]
 pub struct SimplestreamsConfig {
     /// Root of the mirror, or an index below its `streams/v1/`.
-    pub uri: Url,
+    pub uri: SourceUrl,
     /// File of OpenPGP public keys, one of which must have signed.
     #[serde(default)]
     pub keyring: Option<PathBuf>,
@@ -81,7 +81,7 @@ fn default_kinds() -> Vec<String> {
 
 impl SimplestreamsConfig {
     /// A mirror whose documents must be signed by a key of that file.
-    pub(crate) fn signed(uri: Url, keyring: PathBuf) -> Self {
+    pub(crate) fn signed(uri: SourceUrl, keyring: PathBuf) -> Self {
         Self {
             uri,
             keyring: Some(keyring),
@@ -186,7 +186,7 @@ impl Simplestreams {
                 break;
             }
         }
-        let Some(index) = index else { return Err(self.missing(&self.indices[0])) };
+        let Some(index) = index else { return Err(self.absent()) };
         let mut files = Vec::new();
         for path in index.content.files.values() {
             match self.document(&self.files, path).await? {
@@ -262,6 +262,13 @@ impl Simplestreams {
 
     fn missing(&self, path: &str) -> ProviderError {
         self.unusable(path, StreamsError::Missing)
+    }
+
+    /// There is no index.
+    fn absent(&self) -> ProviderError {
+        let path = self.indices.first().map_or(STREAMS, String::as_str);
+        let url = net::redacted(&mirror::join(&self.root, path));
+        ProviderError::Absent { provider: self.id.clone(), what: "the index", url }
     }
 
     /// The image of a disk, if it can be relied on.

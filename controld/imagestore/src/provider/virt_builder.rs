@@ -24,12 +24,13 @@ use super::memory::Memory;
 use super::mirror::{self, Fetched};
 use super::signature::{self, KeyRing, SignatureError};
 use super::{
-    Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision, Want,
+    Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
+    SourceUrl, Want,
 };
 use crate::convert::ForeignFormat;
 use crate::declared::Declared;
 use crate::name::printable;
-use crate::net::{Ask, Client, Opened, Request, Transport, Validators};
+use crate::net::{Ask, Client, Opened, Request, Transport, Validators, redacted};
 
 mod exercise;
 mod index;
@@ -50,7 +51,7 @@ const WHAT: &str = "the index";
 #[serde(deny_unknown_fields)]
 pub struct VirtBuilderConfig {
     /// The index.
-    pub uri: Url,
+    pub uri: SourceUrl,
     /// File of OpenPGP public keys, one of which must have signed.
     #[serde(default)]
     pub keyring: Option<PathBuf>,
@@ -73,7 +74,7 @@ pub struct VirtBuilderConfig {
 
 impl VirtBuilderConfig {
     /// An index that must be signed by a key of that file.
-    pub(crate) fn signed(uri: Url, keyring: PathBuf) -> Self {
+    pub(crate) fn signed(uri: SourceUrl, keyring: PathBuf) -> Self {
         Self {
             uri,
             keyring: Some(keyring),
@@ -102,9 +103,6 @@ pub enum VirtBuilderError {
     /// What was seen is not known.
     #[error("revisions of earlier indices cannot be kept")]
     Memory(#[source] std::io::Error),
-    /// Not there.
-    #[error("not on the server")]
-    Missing,
     /// Signed, but there is no key.
     #[error("it is signed; name a `keyring`, or the `uri` of the index without a signature")]
     Signed,
@@ -162,12 +160,15 @@ impl VirtBuilder {
     /// The index as it is just now.
     async fn load(&self) -> Result<Arc<Known>, ProviderError> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let request = Request::get(self.config.uri.clone()).with_transport(self.transport.clone());
+        let request = Request::get(Url::clone(&self.config.uri)).with_transport(self.transport.clone());
         let validators = last.as_ref().map(|last| &last.validators);
         let (bytes, validators) = match (mirror::fetch(&self.client, &request, INDEX, validators).await?, last) {
             (Fetched::Unchanged, Some(last)) => return Ok(last),
             (Fetched::Document { bytes, validators }, _) => (bytes, validators),
-            (Fetched::Missing | Fetched::Unchanged, _) => return Err(self.unusable(VirtBuilderError::Missing)),
+            (Fetched::Missing | Fetched::Unchanged, _) => {
+                let url = redacted(&self.config.uri);
+                return Err(ProviderError::Absent { provider: self.id.clone(), what: WHAT, url });
+            }
         };
         let (index, signer) = self.read(&bytes)?;
         for (name, cause) in &index.skipped {
@@ -199,10 +200,9 @@ impl VirtBuilder {
     }
 
     fn check_revisions(&self, index: &Index) -> Result<(), ProviderError> {
-        let revisions = index
-            .entries
-            .iter()
-            .map(|entry| (format!("{} {} {}", self.config.uri, entry.name, entry.arch.uname_arch()), entry.revision));
+        let revisions = index.entries.iter().map(|entry| {
+            (format!("{} {} {}", self.config.uri.as_str(), entry.name, entry.arch.uname_arch()), entry.revision)
+        });
         let revisions: Vec<_> = revisions.collect();
         match self.memory.note_all(&revisions) {
             Ok(None) => Ok(()),
@@ -260,12 +260,12 @@ impl VirtBuilder {
         if unreliable && !self.config.allow_weak_hashes {
             return Err(ProviderError::WeakHash { provider: self.id.clone(), name: printable(&entry.name) });
         }
-        let mut directory = self.config.uri.clone();
+        let mut directory = Url::clone(&self.config.uri);
         if let Ok(mut segments) = directory.path_segments_mut() {
             segments.pop();
         }
         let request = Request::get(mirror::join(&directory, &entry.file)).with_transport(self.transport.clone());
-        let mut image = RemoteImage::at(&self.id, request.below(self.config.uri.clone()));
+        let mut image = RemoteImage::at(&self.id, request.below(Url::clone(&self.config.uri)));
         image.key =
             format!("{} {} {}", image.key, entry.revision, strongest.map(ToString::to_string).unwrap_or_default());
         image.size = entry.compressed_size;

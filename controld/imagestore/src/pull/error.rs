@@ -45,6 +45,15 @@ pub enum PullError {
         #[source]
         cause: TranslateError,
     },
+    /// The providers that were asked for the name.
+    #[error("failed to look up image `{image}`")]
+    Find {
+        /// The image.
+        image: ImageRef,
+        /// Why.
+        #[source]
+        cause: ProviderError,
+    },
     /// The download failed.
     #[error("failed to pull image `{image}` from `{url}` ({by})")]
     Download {
@@ -225,6 +234,7 @@ impl PullError {
                 }
                 TranslateError::Rules(_) => ErrorKind::Internal,
             },
+            Self::Find { cause, .. } => cause.kind(),
             Self::Download { cause, .. } => cause.kind(),
             Self::Store { cause, .. } => cause.kind(),
             Self::Lost { .. } => ErrorKind::Internal,
@@ -235,7 +245,11 @@ impl PullError {
 impl PullError {
     /// Whether the source could not be asked, as opposed to having said no or something that is not to be believed.
     pub(crate) fn is_unreachable(&self) -> bool {
-        let Self::Download { cause, .. } = self else { return false };
+        let cause = match self {
+            Self::Find { cause, .. } => return cause.is_unreachable(),
+            Self::Download { cause, .. } => cause,
+            _ => return false,
+        };
         match &**cause {
             DownloadError::Fetch(error) => error.is_unreachable(),
             DownloadError::Provider(error) => error.is_unreachable(),

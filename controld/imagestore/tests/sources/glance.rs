@@ -8,7 +8,9 @@ use imagestore::provider::{Covers, Glance, Provider as _, ProviderError};
 use imagestore::{Declared, ErrorKind, ForeignFormat};
 use serde_json::{Value, json};
 
-use crate::rig::{Asked, Reply, Server, bytes, chain, client, found, locator, refused, want, want_with_login};
+use crate::rig::{
+    Asked, Reply, Server, bytes, chain, client, found, is_absent, locator, refused, want, want_with_login,
+};
 
 const DATA: &[u8] = b"QFI\xfb and so on";
 
@@ -121,6 +123,31 @@ async fn an_image_is_found_by_its_id_and_by_a_rule() {
     assert!(matches!(error, ProviderError::NotFound { .. }), "{error}");
     // A caller's login is for the place that he named, and Keystone's users are others.
     assert!(server.asked().iter().all(|asked| asked.header("authorization").is_none()));
+}
+
+#[tokio::test]
+async fn a_glance_or_keystone_that_is_not_there_says_nothing_of_its_images() {
+    for status in [404, 410] {
+        let server = Server::new(move |_| Reply::new(status, "no"));
+        let why = format!("the list of images of provider `corp` is not at `{}?...`", server.url("/v2/images"));
+        is_absent(&open_to_all(&server), &why).await;
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("secret");
+        std::fs::write(&file, r#"{"id": "i", "secret": "s"}"#).expect("written");
+        let settings = json!({ "auth_url": server.url("/identity"), "application_credential_file": file });
+        let lost = provider(settings);
+        let why = format!("Keystone of provider `corp` is not at `{}`", server.url("/identity/v3/auth/tokens"));
+        is_absent(&lost, &why).await;
+        // Nor is a file of ours the image.
+        std::fs::remove_file(&file).expect("removed");
+        let error = lost.find("cirros", &want("amd64")).await.expect_err("no secret");
+        assert_eq!(error.kind(), ErrorKind::Internal, "{}", chain(&error));
+        assert!(
+            chain(&error).contains("provider `corp` is not configured soundly: failed to open"),
+            "{}",
+            chain(&error)
+        );
+    }
 }
 
 #[tokio::test]

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use imagestore::ErrorKind;
 use imagestore::net::{Ask, Opened, Transport};
 use imagestore::provider::{Covers, Lago, LocalFiles, Platform, Provider as _, ProviderError, Source};
 use serde_json::{Value, json};
 
-use crate::rig::{Files, Reply, Server, bytes, chain, client, found, locator, refused, want};
+use crate::rig::{Files, Reply, Server, bytes, chain, client, found, is_absent, locator, refused, want};
 
 const SHA1: &str = "ec4c0a608f6db5e0e42de0026a937c0860a3b927";
 
@@ -87,7 +88,7 @@ async fn the_compressed_file_is_tried_first() {
     let image = found(&provider, "el7").await;
     server.paths();
     let error = bytes(&provider, &image, &Ask::default()).await.expect_err("nothing there");
-    assert!(chain(&error).contains("404"), "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{}", chain(&error));
     assert_eq!(server.paths(), ["/files/new.qcow2.xz", "/files/new.qcow2"]);
     files.put("files/new.qcow2", "plain");
     assert_eq!(bytes(&provider, &image, &Ask::default()).await.expect("opened"), b"plain");
@@ -170,5 +171,16 @@ async fn places_that_are_none_are_refused() {
         let error = refused(&lago(&server.url("/repo.metadata"), true, vec![]), "el7").await;
         assert!(error.contains("no http or https URL"), "{base}: {error}");
     }
-    assert!(refused(&lago(&server.url("/none"), true, vec![]), "el7").await.contains("404"));
+}
+
+#[tokio::test]
+async fn a_repository_that_is_not_there_says_nothing_of_its_images() {
+    let (server, dir) = (Server::of(&Files::default()), tempfile::tempdir().expect("a directory"));
+    let lost = |uri: &str| lago(uri, true, vec![dir.path().to_owned()]);
+    let url = server.url("/repo.metadata");
+    is_absent(&lost(&format!("{url}?token=PW")), &format!("repo.metadata of provider `lago` is not at `{url}?...`"))
+        .await;
+    let file = dir.path().join("repo.metadata");
+    let shown = format!("repo.metadata of provider `lago` is not at `{}`", file.display());
+    is_absent(&lost(&format!("file://{}", file.display())), &shown).await;
 }

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use imagestore::ErrorKind;
 use imagestore::net::{Ask, Auth, Transport};
 use imagestore::provider::{Covers, Oci, OciConfig, Provider as _, ProviderError, RemoteImage, Want, login};
 use serde_json::{Value, json};
@@ -479,6 +480,24 @@ async fn a_login_goes_nowhere_but_to_the_registry() {
     assert!(resolve(&provider(&redirected), &redirected, "", &with_login(basic)).await.is_err());
     assert!(on.asked().is_empty());
     drop(server);
+}
+
+#[tokio::test]
+async fn a_token_service_that_is_not_there_says_nothing_of_the_image() {
+    let nobody = Server::new(|_| Reply::missing());
+    let (server, _) = guarded(fedora(), Some(nobody.url("/token")), 300);
+    let url = locator(&format!("oci://{}/vms/fedora", host(&server)));
+    let error = provider(&server).resolve(&url, &with_login(None)).await.expect_err("no token");
+    assert_eq!(error.kind(), ErrorKind::Server, "{}", chain(&error));
+    let why = format!("a token from `{}?...`, and nothing is there", nobody.url("/token"));
+    assert!(chain(&error).contains(&why), "{}", chain(&error));
+    let config = serde_json::from_value(json!({
+        "plain_http": [host(&server)],
+        "logins": { host(&server): { "username": "u", "password_file": "/nowhere/password" } },
+    }));
+    let provider = Oci::new("oci", config.expect("settings"), client(), Transport::plain());
+    let error = provider.resolve(&url, &want("amd64")).await.expect_err("no password");
+    assert_eq!(error.kind(), ErrorKind::Internal, "{}", chain(&error));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use imagestore::ErrorKind;
 use imagestore::net::{Artifact, Ask, Auth, Client, NetConfig, NetPolicy, Opened, Transport};
 use imagestore::provider::{Locator, Platform, Provider, ProviderError, RemoteImage, Want};
 use url::Url;
@@ -200,6 +201,14 @@ pub(crate) async fn refused(provider: &dyn Provider, name: &str) -> String {
         Ok(found) => panic!("{name} was not refused: {found:?}"),
         Err(error) => chain(&error),
     }
+}
+
+/// Asks a provider whose address leads nowhere: that is no word on the image.
+pub(crate) async fn is_absent(provider: &dyn Provider, why: &str) {
+    let error = provider.find("name", &want("amd64")).await.expect_err("nothing there");
+    assert!(matches!(error, ProviderError::Absent { .. }), "{error:?}");
+    assert_eq!((error.kind(), error.is_unreachable()), (ErrorKind::Server, false));
+    assert_eq!(error.to_string(), format!("{why}; the provider's address in the configuration may be wrong"));
 }
 
 /// All bytes of an image.

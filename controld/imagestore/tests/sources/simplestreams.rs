@@ -14,7 +14,7 @@ use pgp::types::Password;
 use rand::rngs::OsRng;
 use serde_json::{Value, json};
 
-use crate::rig::{Files, Server, bytes, chain, client, found, locator, refused, want};
+use crate::rig::{Files, Server, bytes, chain, client, found, is_absent, locator, refused, want};
 
 static OURS: LazyLock<SignedSecretKey> = LazyLock::new(key);
 static OTHERS: LazyLock<SignedSecretKey> = LazyLock::new(key);
@@ -233,6 +233,9 @@ async fn signatures_may_be_beside_the_documents() {
     assert!(refused(&provider, "cirros").await.contains("index.sjson"));
     files.remove("streams/v1/index.sjson");
     found(&provider, "cirros").await;
+    files.remove("streams/v1/index.json");
+    let why = format!("the index of provider `mirror` is not at `{}`", server.url("/streams/v1/index.sjson"));
+    is_absent(&provider, &why).await;
 }
 
 #[tokio::test]
@@ -269,11 +272,7 @@ async fn a_mirror_that_fails_has_not_said_no() {
     let files = Files::default();
     let server = Server::of(&files);
     let provider = mirror(&server.url("/"), json!({ "insecure": true }));
-    assert!(
-        refused(&provider, "cirros")
-            .await
-            .contains("streams/v1/index.json of `mirror` cannot be used: not on the mirror")
-    );
+    assert!(refused(&provider, "cirros").await.contains("the index of provider `mirror` is not at `http://"));
     files.put("streams/v1/index.json", index(1, "streams/v1/one.json"));
     assert!(refused(&provider, "cirros").await.contains("streams/v1/one.json"));
     files.put("streams/v1/one.json", "{");

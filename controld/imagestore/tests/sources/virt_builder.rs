@@ -11,7 +11,7 @@ use rand::rngs::OsRng;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha512};
 
-use crate::rig::{Files, Server, bytes, chain, client, found, locator, refused, want};
+use crate::rig::{Files, Server, bytes, chain, client, found, is_absent, locator, refused, want};
 
 fn key() -> SignedSecretKey {
     let mut params = SecretKeyParamsBuilder::default();
@@ -232,7 +232,8 @@ async fn unsigned_indices_are_for_those_who_say_so() {
     let lax = bed.provider(json!({ "allow_weak_hashes": true })).expect("a provider");
     assert_eq!(found(&lax, "a").await.promises.len(), 1);
     bed.files.remove("repo/index.asc");
-    assert!(refused(&bed.sound(), "a").await.contains("not on the server"));
+    let why = format!("the index of provider `vb` is not at `{}`", bed.server.url("/repo/index.asc"));
+    is_absent(&bed.sound(), &why).await;
     bed.files.put("repo/index.asc", "junk\n");
     assert!(refused(&insecure(), "a").await.contains("line 1: neither a section"));
 }

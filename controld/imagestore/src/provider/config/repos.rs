@@ -11,7 +11,9 @@ use std::sync::Arc;
 use super::{Kind, ProviderConfig, TransportConfig, is_id};
 use crate::name::printable;
 use crate::provider::virt_builder::{Repo, RepoFormat, RepoProxy, read_repos};
-use crate::provider::{Provider, ProviderError, ReposError, SimplestreamsConfig, VirtBuilderConfig};
+use crate::provider::{
+    Provider, ProviderError, ProxyUrl, ReposError, SimplestreamsConfig, SourceUrl, VirtBuilderConfig,
+};
 
 /// Adds the sources in `dirs` to `providers`, as `make` makes them. `ids` are those that are taken, with the file of
 /// sources that took each. What is left out is the answer.
@@ -57,11 +59,17 @@ fn config_of(repo: Repo) -> Result<ProviderConfig, ReposError> {
     }
     // virt-builder takes the index of such a source without a signature, and says nothing.
     let Some(key) = key else { return Err(ReposError::Unsigned { path: file, id }) };
+    let unsound = |cause| {
+        let cause = Box::new(ProviderError::Config { provider: id.clone(), cause });
+        ReposError::Source { path: file.clone(), id: id.clone(), cause }
+    };
     let proxy = match proxy {
         RepoProxy::System => None,
         RepoProxy::Off => Some("off".to_owned()),
         RepoProxy::At(url) => Some(url.to_string()),
     };
+    let proxy = proxy.map(ProxyUrl::new).transpose().map_err(|cause| unsound(cause.into()))?;
+    let uri = SourceUrl::try_from(uri).map_err(|cause| unsound(format!("`uri` {cause}").into()))?;
     let kind = match format {
         RepoFormat::Native => Kind::VirtBuilder(VirtBuilderConfig::signed(uri, key)),
         RepoFormat::Simplestreams => Kind::Simplestreams(SimplestreamsConfig::signed(uri, key)),
@@ -133,13 +141,13 @@ mod tests {
             (RepoProxy::At("http://p:3128".parse().expect("a URL")), Some("http://p:3128/")),
         ] {
             let config = config_of(repo(proxy, RepoFormat::Native)).expect("a provider");
-            assert_eq!(config.transport.proxy.as_deref(), expected);
+            assert_eq!(config.transport.proxy.as_ref().map(ProxyUrl::as_str), expected);
             let Kind::VirtBuilder(of) = config.kind else { panic!("{:?}", config.kind) };
-            assert_eq!((&of.uri, of.keyring.as_deref(), of.insecure), (&uri, Some(Path::new("/k")), false));
+            assert_eq!((&*of.uri, of.keyring.as_deref(), of.insecure), (&uri, Some(Path::new("/k")), false));
         }
         let config = config_of(repo(RepoProxy::System, RepoFormat::Simplestreams)).expect("a provider");
         let Kind::Simplestreams(of) = config.kind else { panic!("{:?}", config.kind) };
-        assert_eq!((&of.uri, of.keyring.as_deref(), of.insecure), (&uri, Some(Path::new("/k")), false));
+        assert_eq!((&*of.uri, of.keyring.as_deref(), of.insecure), (&uri, Some(Path::new("/k")), false));
     }
 
     #[test]
@@ -149,7 +157,10 @@ mod tests {
             ("a.conf", "[good]\nuri=http://a/index.asc\ngpgkey=KEY\n[unsigned]\nuri=http://a/index"),
             ("b.conf", "[Bad Name]\nuri=http://b/\ngpgkey=KEY"),
             ("c.conf", "[keyless]\nuri=http://c/\ngpgkey=file:///nowhere/key\n[here]\nuri=file:///c\ngpgkey=KEY"),
-            ("d.conf", "[secret]\nuri=http://d/\ngpgkey=KEY\nproxy=http://u:secret@p/"),
+            (
+                "d.conf",
+                "[secret]\nuri=http://d/\ngpgkey=KEY\nproxy=http://u:PW@p/\n[basic]\nuri=http://u:PW@d/\ngpgkey=KEY",
+            ),
             ("e.conf", "[good]\nuri=http://e/index.asc\ngpgkey=KEY"),
             ("f.conf", "junk"),
             ("g.conf", "[last]\nuri=http://g/index.asc\ngpgkey=KEY"),
@@ -178,6 +189,7 @@ mod tests {
             "`c.conf`: source `keyless` cannot be used: failed to open `/nowhere/key`: No such file or directory (os error 2)",
             "`c.conf`: source `here` cannot be used: provider `here` is not configured soundly: `uri` must be an http or https URL",
             "`d.conf`: source `secret` cannot be used: provider `secret` is not configured soundly: `proxy` has a login in it; put the URL into a file, and name that by `proxy_file`",
+            "`d.conf`: source `basic` cannot be used: provider `basic` is not configured soundly: `uri` has a login in it; take it out: secrets are read from the files that settings like `password_file` name",
             "`e.conf`: source `good` is in `a.conf`, too, which counts",
         ];
         assert_eq!(told, expected);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use url::Url;
 
-use super::super::ProviderError;
+use super::super::{ProviderError, SourceUrl};
 use super::keystone::{Domain, Who};
 
 /// Largest file with a secret.
@@ -19,10 +19,10 @@ const SECRET: u64 = 64 << 10;
 pub struct GlanceConfig {
     /// Glance itself; default is what Keystone's catalog says.
     #[serde(default)]
-    pub endpoint: Option<Url>,
+    pub endpoint: Option<SourceUrl>,
     /// Keystone.
     #[serde(default)]
-    pub auth_url: Option<Url>,
+    pub auth_url: Option<SourceUrl>,
     /// File with JSON `{"id": .., "secret": ..}` of an application credential.
     #[serde(default)]
     pub application_credential_file: Option<PathBuf>,
@@ -98,7 +98,7 @@ fn named(config: &GlanceConfig) -> Result<Login, &'static str> {
         (id, None) => Ok(Domain::Id(id.clone().unwrap_or_else(|| "default".into()))),
     };
     let GlanceConfig { application_credential_file, username, password_file, project, token_file, .. } = config;
-    match (&config.auth_url, application_credential_file, username, password_file, token_file) {
+    match (config.auth_url.as_deref(), application_credential_file, username, password_file, token_file) {
         (Some(url), Some(secret), None, None, None) => {
             Ok(Login::Keystone { url: url.clone(), who: Who::Application, secret: secret.clone() })
         }

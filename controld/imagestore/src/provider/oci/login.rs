@@ -71,6 +71,12 @@ pub enum RealmError {
     /// A login in it.
     #[error("the registry wants a token from a URL with a login in it")]
     Login,
+    /// Nobody there.
+    #[error("the registry wants a token from `{url}`, and nothing is there")]
+    Absent {
+        /// Where, without its query.
+        url: String,
+    },
     /// An answer without a token.
     #[error("the token service answered without a token")]
     Empty,

@@ -230,7 +230,13 @@ impl Session {
             }
         };
         let request = request.with_transport(self.transport.clone()).without_redirects();
-        let answer: TokenAnswer = self.client.json(&request, TOKEN_ANSWER).await?;
+        let answer: TokenAnswer = match self.client.json(&request, TOKEN_ANSWER).await {
+            // Says nothing of the image.
+            Err(FetchError::Status { url, status: 404 | 410 }) => {
+                return Err(self.unusable(RealmError::Absent { url }));
+            }
+            answer => answer?,
+        };
         let token = answer.token.or(answer.access_token).filter(|token| !token.is_empty());
         let token = token.ok_or_else(|| self.unusable(RealmError::Empty))?;
         let life = answer.expires_in.map_or(TOKEN_LIFE, Duration::from_secs);
