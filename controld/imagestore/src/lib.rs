@@ -35,6 +35,8 @@ pub mod provider;
 mod pull;
 mod shelf;
 mod store;
+#[cfg(test)]
+mod threats;
 mod translate;
 
 pub use config::{Config, HandlerConfig, Layers, Limits, Offline};

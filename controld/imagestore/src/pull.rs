@@ -306,7 +306,8 @@ impl Puller {
             return Ok(Landed { hold: Arc::new(hold), validators: Validators::default() });
         }
         let place = place(found);
-        let known = match order.force {
+        // What is promised and not here is not what is here, whatever the server says of that.
+        let known = match order.force || !promises.is_empty() {
             true => None,
             false => self.known_at(&place).await?,
         };

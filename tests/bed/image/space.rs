@@ -36,10 +36,11 @@ fn full(bed: &Bed) -> Result<()> {
     server.offer("small", &small.path, Fault::None);
     server.offer("large", &large, Fault::None);
     server.offer("packed", &packed.with_extension("gz"), Fault::None);
-    let rules = ["small", "large", "packed"].map(|name| json!({"name": name, "url": server.url(name)}));
+    server.offer("endless", &large, Fault::Endless);
+    let rules = ["small", "large", "packed", "endless"].map(|name| json!({"name": name, "url": server.url(name)}));
     node.translations(&json!({"translations": rules}))?;
     node.pull("small").context("what fits")?;
-    for name in ["large", "packed"] {
+    for name in ["large", "packed", "endless"] {
         let refused = node.pull(name).err().with_context(|| format!("`{name}` was pulled"))?;
         ensure!(refused.code() == Code::ResourceExhausted, "{name}: {refused}");
         ensure!(node.status("small", "")?.is_some_and(|image| image.id == small.id), "`small` is gone after {name}");

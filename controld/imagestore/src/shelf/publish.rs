@@ -61,10 +61,13 @@ impl Shelf {
         self.reuse(key, &id, origin)
     }
 
-    /// The image that a digest leads to which its source gave: it need not be downloaded.
+    /// The image that has all digests that were given for it: it need not be downloaded. One that has some of them may be
+    /// another one.
     pub(crate) fn promised(&self, sought: &[Sought], provider: &str) -> Option<ImageId> {
         let index = self.read();
-        sought.iter().find_map(|sought| index.behind(sought, provider)).cloned()
+        let mut behind = sought.iter().map(|sought| index.behind(sought, provider));
+        let first = behind.next()??;
+        behind.all(|other| other == Some(first)).then(|| first.clone())
     }
 
     /// The format of an image that is here.

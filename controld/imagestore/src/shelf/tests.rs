@@ -464,3 +464,26 @@ fn the_directories_must_be_ours_alone() {
     symlink(&path, root.path().join("alias")).expect("linked");
     assert!(failed(&root.path().join("alias")).contains("alias` must be a directory"));
 }
+
+#[test]
+fn a_promise_more_than_is_known_of_an_image_is_not_kept_by_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let shelf = open(dir.path());
+    let (one, two) =
+        (publish(&shelf, "a", b"one").expect("published"), publish(&shelf, "b", b"two").expect("published"));
+    let sought = |hash: &str| Sought { hash: hash.to_owned(), covers: Cover::Content, foreign: None };
+    let (first, second) = (sought(&one.id.to_string()), sought(&two.id.to_string()));
+    let unknown = sought(&format!("sha512:{}", "ab".repeat(64)));
+    for (all, expected) in [
+        (vec![], None),
+        (vec![first.clone()], Some(&one.id)),
+        (vec![first.clone(), first.clone()], Some(&one.id)),
+        (vec![second.clone()], Some(&two.id)),
+        (vec![first.clone(), second.clone()], None),
+        (vec![second, first.clone()], None),
+        (vec![first.clone(), unknown.clone()], None),
+        (vec![unknown, first], None),
+    ] {
+        assert_eq!(shelf.promised(&all, "any").as_ref(), expected, "{all:?}");
+    }
+}

@@ -219,6 +219,61 @@ async fn what_did_not_change_costs_one_question() {
     assert_eq!(sent.load(Ordering::Relaxed), 4 * total);
 }
 
+/// As of a server that makes its tag of a file's time and size, when another file with both of them takes its place.
+#[tokio::test]
+async fn other_bytes_behind_the_same_validator_take_force_or_a_digest() {
+    let image = Arc::new(Mutex::new(disk(1, MEBIBYTE)));
+    let at_server = image.clone();
+    let server = Server::plain(move |call| {
+        let bytes = at_server.lock().expect("sound").clone();
+        serve(call, &File { bytes, etag: "\"time-and-size\"" }, usize::MAX);
+    });
+    let bed = Bed::new(&server.url("/x"));
+    let old = bed.pull().await.expect("pulled");
+    *image.lock().expect("sound") = disk(2, MEBIBYTE);
+    assert_eq!(bed.pull().await.expect("unchanged"), old, "the server says so");
+    let request = PullRequest { force: true, ..PullRequest::from("img") };
+    let new = bed.store.pull(request).await.expect("pulled");
+    assert_eq!(new.id.hex(), hex(&disk(2, MEBIBYTE)));
+    *image.lock().expect("sound") = disk(4, MEBIBYTE);
+    let name = format!("img@sha256:{}", hex(&disk(4, MEBIBYTE)));
+    assert_eq!(bed.store.pull(&name).await.expect("pulled").id.hex(), hex(&disk(4, MEBIBYTE)));
+}
+
+#[tokio::test]
+async fn no_secret_of_a_place_is_written_down() {
+    let with_secrets = |url: String| format!("{}?token=hush", url.replace("http://", "http://user:hush@"));
+    // A whole image, and one that breaks off and stays as a partial.
+    let whole = Server::plain(|call| call.ok(&disk(1, 4096)));
+    let broken = breaking(disk(2, 9 * MEBIBYTE), "\"a\"", vec![6 * MEBIBYTE; 20]);
+    let bed = Bed::new(&with_secrets(whole.url("/x")));
+    let pulled = format!("{:?}", bed.pull().await.expect("pulled"));
+    bed.translate(&with_secrets(broken.url("/x")));
+    let (_, error) = bed.pull().await.expect_err("it broke off");
+    assert!(!partials(&bed.images()).is_empty(), "{error}");
+    // base64 of `user:hush` is dXNlcjpodXNo
+    let is_secret = |text: &str| text.contains("hush") || text.contains("dXNlcjpodXNo");
+    for server in [&whole, &broken] {
+        let asked = server.requests.lock().expect("sound").concat();
+        assert!(asked.contains("?token=hush") && asked.contains("dXNlcjpodXNo"), "not for the server: {asked}");
+    }
+    assert!(!is_secret(&pulled) && !is_secret(&error), "{pulled} {error}");
+    let (mut directories, mut read) = (vec![bed.images()], 0);
+    while let Some(directory) = directories.pop() {
+        for path in names(&directory).into_iter().map(|name| directory.join(name)) {
+            assert!(!is_secret(&path.to_string_lossy()), "{}", path.display());
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                let text = String::from_utf8_lossy(&fs::read(&path).expect("read")).into_owned();
+                assert!(!is_secret(&text), "{}", path.display());
+                read += 1;
+            }
+        }
+    }
+    assert!(read >= 5, "{read}: of an image its bytes, its record and that of its name; of a partial bytes and record");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn names_for_the_same_place_share_a_download() {
     let image = disk(1, MEBIBYTE);

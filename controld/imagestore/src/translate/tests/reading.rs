@@ -262,6 +262,21 @@ fn hostile_regexps_cost_little() {
     assert_eq!(ask(&translator, &name), format!("https://{name}/ by default https rule"));
 }
 
+/// Of some 70 KB nine million entries, each of which is allowed.
+#[test]
+fn aliases_do_not_multiply() {
+    let with = |platforms: u32, aliases: usize| {
+        let platforms: Vec<_> =
+            (0..platforms).map(|number| format!("linux/a{number}: {{url: 'https://h/'}}")).collect();
+        let rule = format!("&a {{name: a, platforms: {{{}}}}}", platforms.join(", "));
+        parse(&format!("translations: [{rule}{}]", ", *a".repeat(aliases)))
+    };
+    assert!(with(2, 3).starts_with("4 fixed"), "{}", with(2, 3));
+    assert!(with(1000, 0).starts_with("1 fixed"), "{}", with(1000, 0));
+    let said = with(1000, 9_000);
+    assert!(said.starts_with("not a translation file: "), "{}", &said[..said.len().min(200)]);
+}
+
 #[test]
 fn the_fuzzers_entry_takes_anything() {
     for bytes in [&b"\xff"[..], b"", b"{", b"prefix: a\ntranslations: [{name: b, regexp: '(.)', url: '$1{arch}'}]"] {
