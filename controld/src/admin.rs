@@ -51,7 +51,7 @@ impl AdminCalls {
 
     fn present(&self, name: &str, handler: &str) -> Result<imagestore::Details, Status> {
         let found = self.store().inspect(name, handler).map_err(failed("image not looked up"))?;
-        found.ok_or_else(|| failed("image not looked up")(StoreError::Absent { name: convert::printable(name) }))
+        found.ok_or_else(|| failed("image not looked up")(StoreError::absent(name)))
     }
 }
 
@@ -117,9 +117,9 @@ impl ImageAdmin for AdminCalls {
             true => self.store().list(&handler).map_err(not_listed)?,
             false => self.store().named(&name, &handler).map_err(not_listed)?,
         };
-        Ok(Response::new(ListResponse {
-            images: images.into_iter().map(Arc::unwrap_or_clone).map(convert::image).collect(),
-        }))
+        let nameless = if name.is_empty() && handler.is_empty() { self.store().nameless() } else { Vec::new() };
+        let images = images.into_iter().map(Arc::unwrap_or_clone).chain(nameless);
+        Ok(Response::new(ListResponse { images: images.map(convert::image).collect() }))
     }
 
     async fn search(&self, request: Request<SearchRequest>) -> Result<Response<SearchResponse>, Status> {
@@ -139,7 +139,7 @@ impl ImageAdmin for AdminCalls {
         let name = request.into_inner().name;
         let ids = self.store().stored(optional(&name));
         if ids.is_empty() && !name.is_empty() {
-            return Err(failed("image not verified")(StoreError::Absent { name: convert::printable(&name) }));
+            return Err(failed("image not verified")(StoreError::absent(&name)));
         }
         let (to, messages) = mpsc::channel(WAITING);
         let store = self.store().clone();
@@ -158,6 +158,12 @@ impl ImageAdmin for AdminCalls {
             }
         });
         Ok(Response::new(ReceiverStream::new(messages)))
+    }
+
+    async fn remove(&self, request: Request<RemoveRequest>) -> Result<Response<RemoveResponse>, Status> {
+        let RemoveRequest { name, handler } = request.into_inner();
+        let removed = self.store().remove(&name, &handler).await.map_err(failed("image not removed"))?;
+        Ok(Response::new(RemoveResponse { images: removed.into_iter().map(convert::removed).collect() }))
     }
 
     async fn pin(&self, request: Request<PinRequest>) -> Result<Response<PinResponse>, Status> {

@@ -43,7 +43,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         // Asks no daemon.
         return inspect::run(wanted, out).map_err(one);
     }
-    let client = Client::connect(&cli.socket).await.map_err(one)?;
+    let client = Client::connect(&cli.socket).await.map_err(|cause| one(or_file(cause, &cli.command)))?;
     match cli.command {
         Command::Run(wanted) => create::run(&client, wanted, out, &interrupt).await.map_err(one),
         Command::Ps(wanted) => ps::run(&client, &wanted, out).await.map_err(one),
@@ -51,6 +51,16 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         Command::Console(wanted) => console::run(&client, &wanted).await.map_err(one),
         Command::Rm(wanted) => rm::run(&client, wanted, out).await,
         Command::Image { command } => image::run(&client, command, out, &interrupt).await,
+    }
+}
+
+/// Why nobody can be asked, and that there is no file either where one may have been meant.
+fn or_file(cause: CtlError, command: &Command) -> CtlError {
+    match command {
+        Command::Image { command: ImageCommand::Inspect(wanted) } if !wanted.path.exists() => {
+            CtlError::NoFile { path: wanted.path.clone(), cause: Box::new(cause) }
+        }
+        _ => cause,
     }
 }
 

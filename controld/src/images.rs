@@ -178,7 +178,8 @@ impl Images {
     /// # Errors
     /// When the name is none, or the disk fails.
     pub async fn remove(&self, name: &str, handler: &str) -> Result<()> {
-        self.store.remove(name, handler).await.map_err(|cause| store_failed("image not removed", cause))
+        let removed = self.store.remove(name, handler).await;
+        removed.map(drop).map_err(|cause| store_failed("image not removed", cause))
     }
 
     /// What images take of their file system.

@@ -62,7 +62,8 @@ pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
 pub use pull::{DownloadError, LayerError, Phase, Progress, PullError};
 pub use shelf::{
-    Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Layer, Name, Verdict, Verified,
+    Binding, Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Keepers, Layer, MIN_PREFIX, Name,
+    Removed, Verdict, Verified,
 };
 pub use store::{Found, ProviderInfo, PullRequest, Store, StoreError};
 #[doc(hidden)]

@@ -34,6 +34,12 @@ pub enum NameError {
     /// Nothing there.
     #[error("empty name")]
     Empty,
+    /// A URL.
+    #[error("a name has no scheme; leave `{scheme}://` out")]
+    Scheme {
+        /// The scheme.
+        scheme: String,
+    },
     /// More than a name may have.
     #[error("name of {length} bytes; at most {MAX_NAME} are allowed")]
     TooLong {
@@ -163,6 +169,9 @@ impl FromStr for ImageRef {
 
     /// Reads a reference. A digest wins over a tag beside it: the tag says nothing more then.
     fn from_str(text: &str) -> Result<Self, NameError> {
+        if let Some((scheme, _)) = text.split_once("://") {
+            return Err(NameError::Scheme { scheme: printable(scheme) });
+        }
         let (tagged, digest) = match text.split_once('@') {
             Some((tagged, digest)) => (tagged, Some(digest.parse::<Digest>()?)),
             None => (text, None),

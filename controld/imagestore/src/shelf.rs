@@ -59,6 +59,7 @@ mod part;
 mod partial;
 mod publish;
 mod record;
+mod remove;
 mod scan;
 mod sum;
 #[cfg(test)]
@@ -71,8 +72,8 @@ pub use details::{Details, Name};
 use disk::Dir;
 pub use disk::DiskError;
 pub(crate) use disk::{Disk, is_regular};
-pub use index::Image;
 use index::Index;
+pub use index::{Image, MIN_PREFIX};
 pub(crate) use index::{Known, MAX_CHAIN};
 pub(crate) use key::{Handler, Key};
 pub(crate) use layers::Misfit;
@@ -81,6 +82,7 @@ pub(crate) use part::{GRAIN, Part, Reader, Received, Resumable, is_zero};
 pub(crate) use partial::{PartialFile, Partials};
 pub(crate) use publish::Facts;
 pub(crate) use record::{Alias, Cover, Origin, Parent, Sought};
+pub use remove::{Binding, Keepers, Removed};
 pub use scan::Finding;
 pub use usage::FsUsage;
 pub(crate) use usage::{free, reserve, usage};
@@ -185,6 +187,11 @@ impl Shelf {
         let all = listed.get_or_insert_with(|| index.list(self.disk.data.path()));
         let wanted = handler.map(|handler| index.known.name_of(handler));
         all.iter().filter(|image| wanted.is_none_or(|wanted| wanted == image.handler)).cloned().collect()
+    }
+
+    /// Images that are pinned and have no name left to be listed by.
+    pub(crate) fn nameless(&self) -> Vec<Image> {
+        self.read().nameless(self.disk.data.path())
     }
 
     /// Handlers, by their own names, under which a text means an image that may be used.

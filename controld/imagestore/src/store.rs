@@ -23,7 +23,7 @@ use crate::net::{Auth, Client};
 use crate::provider::{Means, ProviderError, Registry, ReposError, Want};
 use crate::pull::{Flights, Order, Programs, Progress, PullError, Puller, Ticket, only_digest};
 use crate::shelf::{
-    self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Shelf, is_holder, usage,
+    self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Removed, Shelf, is_holder, usage,
 };
 use crate::translate::{Problem, RuleDir, RuleSource, TranslateConfig, Translator};
 
@@ -209,7 +209,7 @@ impl Store {
         let Some(image) = found else {
             let name = printable(name);
             return Err(match self.shelf.handlers_of(&name) {
-                others if others.is_empty() => StoreError::Absent { name },
+                others if others.is_empty() => StoreError::absent(&name),
                 pulled_for => StoreError::OtherHandler { name, handler: self.handlers.name_of(own), pulled_for },
             });
         };
@@ -247,10 +247,11 @@ impl Store {
 
     /// Takes all names that are a handler's from the image that `name` means there (as in [`Store::get`]), or those of
     /// all handlers if none is named, and removes it, at once or when nothing needs it any more. Fine if there is none.
+    /// Says what became of each image.
     ///
     /// # Errors
     /// If `name` is no name, there is no such handler, or the disk fails.
-    pub async fn remove(&self, name: &str, handler: &str) -> Result<(), StoreError> {
+    pub async fn remove(&self, name: &str, handler: &str) -> Result<Vec<Removed>, StoreError> {
         let only = if handler.is_empty() { None } else { Some(self.handler(handler)?.clone()) };
         let is_prefix = name.trim_start_matches("sha256:").bytes().all(|byte| byte.is_ascii_hexdigit());
         if let (false, Err(cause)) = (is_prefix, name.parse::<Query>()) {

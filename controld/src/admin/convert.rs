@@ -2,7 +2,9 @@
 
 use imagestore::net::Auth;
 use imagestore::provider::Revision;
-use imagestore::{Details, Found, GcReport, Gone, Layers, Progress, ProviderInfo, PullRequest, Verdict, Verified};
+use imagestore::{
+    Binding, Details, Found, GcReport, Gone, Layers, Progress, ProviderInfo, PullRequest, Removed, Verdict, Verified,
+};
 use proto::images as wire;
 
 /// What a caller wants to pull. `None` if it speaks of a mode that is none.
@@ -122,7 +124,23 @@ pub(super) fn verified(verified: Verified) -> wire::VerifyResponse {
         found,
         names: verified.names,
         holders: verified.holders,
+        pinned: verified.pinned,
     }
+}
+
+pub(super) fn removed(removed: Removed) -> wire::Removed {
+    let names = |names: Vec<Binding>| {
+        names.into_iter().map(|Binding { name, handler }| wire::Binding { name, handler }).collect::<Vec<_>>()
+    };
+    let kept = removed.kept.map(|kept| wire::Keepers {
+        names: names(kept.names),
+        pinned: kept.pinned,
+        holders: kept.holders,
+        above: kept.above.iter().map(ToString::to_string).collect(),
+        busy: kept.busy,
+        unknown: kept.unknown,
+    });
+    wire::Removed { id: removed.id.to_string(), names: names(removed.names), kept }
 }
 
 pub(super) fn report(report: &GcReport) -> wire::GcResponse {
@@ -148,9 +166,4 @@ pub(super) fn provider(provider: ProviderInfo) -> wire::Provider {
     ];
     let capabilities = capabilities.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect();
     wire::Provider { id: provider.id, capabilities, schemes: provider.schemes }
-}
-
-/// A caller's text as an error may show it.
-pub(super) fn printable(text: &str) -> String {
-    text.chars().take(256).map(|c| if c.is_control() { '?' } else { c }).collect()
 }

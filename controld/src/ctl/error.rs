@@ -92,6 +92,12 @@ pub enum CtlError {
     /// No such image on this node.
     #[error("no image `{0}` on this node")]
     NoImage(String),
+    /// No such image, and too little of an id.
+    #[error("no image `{0}` on this node")]
+    ShortId(String),
+    /// An image that is only pinned.
+    #[error("image `{0}` has no name to remove")]
+    NoName(String),
     /// More than one image whose id begins so.
     #[error("`{text}` is more than one image: {}", found.join(", "))]
     AmbiguousImage {
@@ -161,6 +167,14 @@ pub enum CtlError {
         #[source]
         cause: imagestore::Refusal,
     },
+    /// A layer, which no store takes unless it is told to.
+    #[error("`{}` would not be taken: it stands on `{named}`", path.display())]
+    Layered {
+        /// The file.
+        path: PathBuf,
+        /// What it stands on.
+        named: String,
+    },
     /// A file that could not be looked into.
     #[error("failed to inspect `{}`", path.display())]
     Inspect {
@@ -169,6 +183,15 @@ pub enum CtlError {
         /// Why.
         #[source]
         cause: InspectError,
+    },
+    /// What could be a file or an image, and there is neither the one nor anybody to ask for the other.
+    #[error("no file `{}`, and nobody to ask for an image of that name", path.display())]
+    NoFile {
+        /// What was written.
+        path: PathBuf,
+        /// Why nobody can be asked.
+        #[source]
+        cause: Box<CtlError>,
     },
     /// The result cannot be printed.
     #[error("failed to print")]
@@ -229,6 +252,15 @@ impl CtlError {
         matches!(self, Self::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
     }
 
+    /// Why no store would take a file, if that is what this says.
+    pub(super) fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Refused { cause, .. } => Some(Chain(cause).to_string()),
+            Self::Layered { named, .. } => Some(format!("it stands on `{named}`")),
+            _ => None,
+        }
+    }
+
     /// As an error of one of the commands of `image`.
     #[must_use]
     pub(super) fn of_images(self) -> Self {
@@ -244,11 +276,11 @@ impl CtlError {
     pub fn exit_code(&self) -> u8 {
         match self {
             // EX_DATAERR, EX_NOINPUT, EX_IOERR
-            Self::Refused { .. } => 65,
+            Self::Refused { .. } | Self::Layered { .. } => 65,
             Self::Inspect { cause: InspectError::Open(_) | InspectError::NotAFile, .. } => 66,
             Self::Inspect { .. } | Self::Output(_) => 74,
             Self::Image { cause, .. } => cause.exit_code(),
-            Self::NoImage(_) => NOT_FOUND,
+            Self::NoImage(_) | Self::ShortId(_) | Self::NoName(_) => NOT_FOUND,
             Self::AmbiguousImage { .. } => USAGE,
             Self::BadImages { .. } => INTEGRITY,
             Self::NotRefreshed { .. } => NETWORK,
@@ -281,9 +313,19 @@ impl CtlError {
             Self::PodExists { .. } => Some("choose another --name, or remove it first"),
             Self::NoContainer(_) => Some("`virtletctl rm` removes it"),
             Self::NoImage(_) => Some("`virtletctl image ls` lists all"),
+            Self::ShortId(_) => Some("of an id, write 8 characters or more"),
+            Self::NoName(_) => Some("it is pinned, and goes with `virtletctl image unpin`"),
+            Self::NoFile { cause, .. } => cause.advice(),
             Self::Refused { cause: imagestore::Refusal::NotQcow2 { .. }, .. } => {
                 Some("if it is a raw disk, say so with --format raw")
             }
+            Self::Refused {
+                cause: imagestore::Refusal::Compressed { by: "gzip" | "xz" | "zstd" | "bzip2" }, ..
+            } => Some("for this command only: a pull unpacks it, and judges what is in it"),
+            Self::Layered { .. } => Some(
+                "flatten it with `qemu-img convert`, or have layers taken by `images.layered` or \
+                 `virtletctl image pull`, as --layered assumes",
+            ),
             Self::Twice { .. } => Some("leave one of them out"),
             Self::LeftBehind { .. } => Some("remove it with `virtletctl rm`"),
             _ => None,

@@ -1,6 +1,5 @@
 //! The commands of `image`: what a node has, gets and loses. `inspect` of a file is [`inspect`](super::inspect).
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -17,6 +16,7 @@ use super::text::{ID_SHOWN, harmless, shown, size, table};
 
 mod details;
 mod providers;
+mod remove;
 mod search;
 mod upkeep;
 
@@ -36,7 +36,7 @@ pub(super) async fn run(
         ImageCommand::Ls(wanted) => list(client, &wanted, out).await.map_err(|error| vec![error]),
         ImageCommand::Pull(wanted) => pull(client, wanted, out, interrupt).await.map_err(|error| vec![error]),
         ImageCommand::Search(wanted) => search::run(client, wanted, out).await.map_err(|error| vec![error]),
-        ImageCommand::Rm(wanted) => remove(client, &wanted).await.map_err(|error| vec![error]),
+        ImageCommand::Rm(wanted) => remove::run(client, &wanted, out).await.map_err(|error| vec![error]),
         ImageCommand::Inspect(wanted) => details::run(client, &wanted, out).await.map_err(|error| vec![error]),
         ImageCommand::Gc(wanted) => upkeep::collect(client, &wanted, out).await.map_err(|error| vec![error]),
         ImageCommand::Pin(wanted) => upkeep::pin(client, &wanted, true, out).await.map_err(|error| vec![error]),
@@ -75,32 +75,6 @@ async fn pull(
     };
     let id = pull::run(client, request, wanted.progress, interrupt).await?;
     Ok(writeln!(out, "{}", shown(&id))?)
-}
-
-async fn remove(client: &Client, wanted: &cli::Remove) -> Result<(), CtlError> {
-    let (name, handler) = (&wanted.name, optional(&wanted.handler));
-    // CRI's call is fine with an absent image; a person has mistyped it.
-    if !client.list_images(name, handler).await?.is_empty() {
-        return client.remove_image(name, handler).await;
-    }
-    // Stale images, and those of handlers that are configured no more, are listed but mean nothing to the daemon.
-    let images = client.list_images("", handler).await?;
-    let latest = format!("{name}:latest");
-    let mut names = images.iter().flat_map(|image| image.repo_tags.iter().chain(&image.repo_digests));
-    if names.any(|tag| tag == name || *tag == latest) {
-        return client.remove_image(name, handler).await;
-    }
-    let is_meant = |id: &&str| id.starts_with(name.as_str()) || bare(id).starts_with(name.as_str());
-    let found: BTreeSet<&str> = images.iter().map(|image| image.id.as_str()).filter(is_meant).collect();
-    let mut found = found.into_iter();
-    match (found.next(), found.next()) {
-        (Some(id), None) => client.remove_image(id, handler).await,
-        (None, _) => Err(CtlError::NoImage(name.clone())),
-        (Some(first), Some(second)) => {
-            let found = [first, second].into_iter().chain(found).map(str::to_owned).collect();
-            Err(CtlError::AmbiguousImage { text: name.clone(), found })
-        }
-    }
 }
 
 fn as_table(images: &[Image]) -> String {

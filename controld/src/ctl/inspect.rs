@@ -7,12 +7,28 @@ use serde_json::json;
 
 use super::cli::{Format, Inspect};
 use super::error::CtlError;
-use super::text::{shown, size};
+use super::text::{harmless, shown, size};
 
 /// Room for the longest name of a line.
 const NAMES: usize = 15;
 
 pub(super) fn run(wanted: &Inspect, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
+    let judged = judge(wanted);
+    match (&judged, wanted.json) {
+        (Ok(summary), true) => out.write_all(as_json(summary).as_bytes())?,
+        (Ok(summary), false) => out.write_all(as_lines(summary).as_bytes())?,
+        (Err(error), true) => {
+            if let Some(reason) = error.refusal() {
+                out.write_all(harmless(&format!("{:#}\n", json!({ "taken": false, "reason": reason }))).as_bytes())?;
+            }
+        }
+        (Err(_), false) => {}
+    }
+    judged.map(drop)
+}
+
+/// Whether a store would take the file, as far as a file alone can tell.
+fn judge(wanted: &Inspect) -> Result<Summary, CtlError> {
     let format = match wanted.format.unwrap_or(Format::Qcow2) {
         Format::Qcow2 => DiskFormat::Qcow2,
         Format::Raw => DiskFormat::Raw,
@@ -25,8 +41,12 @@ pub(super) fn run(wanted: &Inspect, out: &mut (dyn Write + Send)) -> Result<(), 
             cause => CtlError::Inspect { path, cause },
         }
     })?;
-    let text = if wanted.json { as_json(&summary) } else { as_lines(&summary) };
-    Ok(out.write_all(text.as_bytes())?)
+    match summary.parent() {
+        Some(parent) if !wanted.layered => {
+            Err(CtlError::Layered { path: wanted.path.clone(), named: parent.reference.to_string() })
+        }
+        _ => Ok(summary),
+    }
 }
 
 fn as_lines(summary: &Summary) -> String {
@@ -56,6 +76,7 @@ fn as_lines(summary: &Summary) -> String {
 
 fn as_json(summary: &Summary) -> String {
     let mut all = json!({
+        "taken": true,
         "format": summary.format,
         "virtualSize": summary.virtual_size,
         "fileSize": summary.file_size,

@@ -11,15 +11,19 @@ const VHD_FOOTERS: [usize; 2] = [512, 511];
 pub(super) const ISO: &str = "an ISO image";
 const TAR: &str = "a tar archive";
 const VDI: &str = "a VDI image";
+const VMDK: &str = "a VMDK image";
+const VHD: &str = "a VHD image";
+const FIXED_VHD: &str = "a fixed VHD image";
+const VHDX: &str = "a VHDX image";
 
 /// A disk or archive format that is not taken, by its first bytes.
 pub(super) fn foreign(head: &[u8]) -> Option<&'static str> {
     const AT_START: [(&[u8], &str); 15] = [
-        (b"KDMV", "a VMDK image"),
+        (b"KDMV", VMDK),
         (b"COWD", "a VMDK (ESX sparse) image"),
         (b"\xbe\xba\xfe\xca\0\0\0\0", "a VMDK (SE sparse) image"),
-        (b"conectix", "a VHD image"),
-        (b"vhdxfile", "a VHDX image"),
+        (b"conectix", VHD),
+        (b"vhdxfile", VHDX),
         (b"QED\0", "a QED image"),
         (b"LUKS\xba\xbe", "a LUKS volume"),
         (b"SKUL\xba\xbe", "a LUKS volume"),
@@ -53,10 +57,15 @@ pub(super) fn foreign_beside(head: &[u8]) -> Option<&'static str> {
 pub(super) fn foreign_at_end(footer: &[u8]) -> Option<&'static str> {
     let vhd = |from_end| footer.len().checked_sub(from_end).is_some_and(|at| footer[at..].starts_with(b"conectix"));
     if VHD_FOOTERS.into_iter().any(vhd) {
-        Some("a fixed VHD image")
+        Some(FIXED_VHD)
     } else {
         footer.windows(4).any(|mark| mark == b"koly").then_some("a DMG image")
     }
+}
+
+/// Whether images can be made of a format, if it is declared.
+pub(super) fn is_convertible(format: &str) -> bool {
+    [VMDK, VHD, FIXED_VHD, VHDX, VDI].contains(&format)
 }
 
 /// A compressor's mark.

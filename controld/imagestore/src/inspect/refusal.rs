@@ -1,6 +1,10 @@
 //! Why an image is not taken.
 
-use super::{Qcow2Error, SECTOR};
+use super::{Qcow2Error, SECTOR, magic};
+
+/// How an image is made of what can be converted.
+const CONVERTED: &str = "; a pull converts it if `images.convert` lists its format, and a rule's `format` or \
+     a provider declares it";
 
 /// Why an image is not taken.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +16,11 @@ pub enum Refusal {
     #[error("unsafe or broken qcow2 image")]
     Qcow2(#[source] Qcow2Error),
     /// Some other format.
-    #[error("{format}; only plain qcow2 images are taken{}", if *raw { ", and raw disks" } else { "" })]
+    #[error(
+        "{format}; only plain qcow2 images are taken{}{}",
+        if *raw { ", and raw disks" } else { "" },
+        if magic::is_convertible(format) { CONVERTED } else { "" },
+    )]
     Format {
         /// Which.
         format: &'static str,

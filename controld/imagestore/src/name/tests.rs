@@ -47,6 +47,8 @@ fn names_are_read_as_they_are_meant() {
             "virtlet.cloud/Cirros".into(),
             "error: upper case in the path component `Cirros`; use a translation alias for such a URL".into(),
         ),
+        ("https://h.example/x".into(), "error: a name has no scheme; leave `https://` out".into()),
+        ("http://user:pass@h.example/x".into(), "error: a name has no scheme; leave `http://` out".into()),
         (
             "x/a.b:80/y".into(),
             "error: path component `a.b:80` must be lower-case letters and digits, joined by `.`, `_`, `__` or hyphens"

@@ -1,4 +1,4 @@
-//! Taking names away, and what nobody needs any more.
+//! Taking names away, and what nobody needs any more. A removal by name is [`remove`](super::remove).
 //!
 //! Images go in two steps: out of memory and renamed to `data/.gc-<hex>` in one, unlinked in the other. Between the two
 //! a pull that wants these very bytes takes them back. A file is unlinked while it is open, and closed without the lock:
@@ -72,25 +72,6 @@ impl GcReport {
 }
 
 impl Shelf {
-    /// Takes names from the images that `text` means: all names of all handlers, or those of one handler. A file stays
-    /// while something needs it.
-    pub(crate) fn remove(&self, text: &str, handler: Option<&Handler>) -> Result<(), DiskError> {
-        let _changing = self.lock();
-        let (ids, names) = {
-            let index = self.read();
-            let ids: BTreeSet<ImageId> = match handler {
-                Some(handler) => index.resolve_kept(text, handler).cloned().into_iter().collect(),
-                None => index.resolve_everywhere(text),
-            };
-            let of_ids = ids.iter().filter_map(|id| index.images.get(id)).flat_map(|entry| entry.names.keys());
-            let names: Vec<Key> =
-                of_ids.filter(|key| handler.is_none_or(|only| key.handler == *only)).cloned().collect();
-            (ids, names)
-        };
-        self.unbind(&names)?;
-        ids.iter().try_for_each(|id| self.drop_unused(id))
-    }
-
     /// Takes names away, for whoever has the lock of changes.
     pub(super) fn unbind(&self, names: &[Key]) -> Result<(), DiskError> {
         let handlers: BTreeSet<&Handler> = names.iter().map(|key| &key.handler).collect();

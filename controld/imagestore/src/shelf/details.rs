@@ -46,12 +46,18 @@ pub struct Name {
 }
 
 impl Shelf {
-    /// All that is known of what a text means under a handler.
+    /// All that is known of what a text means under a handler, or as the id of an image that is only pinned.
     pub(crate) fn details(&self, text: &str, handler: &Handler) -> Option<Details> {
         let index = self.read();
-        let id = index.resolve(text, handler)?;
-        let image = index.image(id, handler, self.disk.data.path())?;
-        let entry = index.images.get(id)?;
+        let data = self.disk.data.path();
+        let image = match index.resolve(text, handler) {
+            Some(id) => index.image(id, handler, data)?,
+            None => {
+                let pinned = index.pinned(text)?;
+                index.nameless(data).into_iter().find(|image| image.id == *pinned)?
+            }
+        };
+        let (id, entry) = index.images.get_key_value(&image.id)?;
         let names = entry.names.iter().map(|(key, record)| Name {
             name: key.image.to_string(),
             handler: index.known.name_of(&key.handler).to_owned(),

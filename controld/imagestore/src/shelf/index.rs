@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::PINNED;
 use super::key::{Handler, Key};
 use super::record::{ImageRecord, RefRecord};
 use crate::inspect::DiskFormat;
 use crate::name::{ImageId, ImageRef};
 
 mod lookup;
+
+pub use lookup::MIN_PREFIX;
 
 /// Most images on top of each other.
 pub(crate) const MAX_CHAIN: usize = 16;
@@ -22,7 +25,8 @@ pub(crate) const MAX_CHAIN: usize = 16;
 pub struct Image {
     /// SHA-256 of its bytes.
     pub id: ImageId,
-    /// The runtime handler that it was pulled for, by its name also where it is the default one.
+    /// The runtime handler that it was pulled for, by its name also where it is the default one. Empty if the image is
+    /// only pinned and has no name.
     pub handler: String,
     /// `name:tag` of each tag it was pulled by.
     pub repo_tags: Vec<String>,
@@ -128,10 +132,14 @@ impl Index {
         self.leases.values().any(|images| images.contains(id))
     }
 
-    /// Who has leases on an image.
+    /// Who has leases on an image. A pin is none.
     pub(crate) fn holders_of(&self, id: &ImageId) -> Vec<String> {
-        let having = self.leases.iter().filter(|(_, images)| images.contains(id));
+        let having = self.leases.iter().filter(|(holder, images)| *holder != PINNED && images.contains(id));
         having.map(|(holder, _)| holder.clone()).collect()
+    }
+
+    pub(crate) fn is_pinned(&self, id: &ImageId) -> bool {
+        self.leases.get(PINNED).is_some_and(|pinned| pinned.contains(id))
     }
 
     /// All that nothing needs, at the end of the chains that go with it.

@@ -41,6 +41,8 @@ pub struct Verified {
     pub names: Vec<String>,
     /// Who has disks on it.
     pub holders: Vec<String>,
+    /// Whether it is to be kept also without a name.
+    pub pinned: bool,
 }
 
 /// `quarantine/<hex>.json`.
@@ -60,7 +62,11 @@ impl Shelf {
     pub(crate) fn stored(&self, text: Option<&str>) -> Vec<ImageId> {
         let index = self.read();
         match text {
-            Some(text) => index.resolve_everywhere(text).into_iter().collect(),
+            Some(text) => {
+                let mut ids = index.resolve_everywhere(text);
+                ids.extend(index.pinned(text).cloned());
+                ids.into_iter().collect()
+            }
             None => index.images.keys().cloned().collect(),
         }
     }
@@ -83,12 +89,12 @@ impl Shelf {
 
     /// What becomes of an image of which that was found, for whoever has the lock of changes.
     fn judge(&self, id: &ImageId, found: Option<Digest>) -> Result<Option<Verified>, DiskError> {
-        let (names, holders, mut record) = {
+        let (names, holders, pinned, mut record) = {
             let index = self.read();
             // It may have been removed while it was read.
             let Some(entry) = index.images.get(id) else { return Ok(None) };
             let names: Vec<Key> = entry.names.keys().cloned().collect();
-            (names, index.holders_of(id), entry.record.clone())
+            (names, index.holders_of(id), index.is_pinned(id), entry.record.clone())
         };
         let verdict = match found {
             Some(found) if found.to_id().as_ref() == Some(id) => {
@@ -111,7 +117,7 @@ impl Shelf {
             }
         };
         let names = names.iter().map(|key| key.image.to_string()).collect();
-        Ok(Some(Verified { id: id.clone(), verdict, names, holders }))
+        Ok(Some(Verified { id: id.clone(), verdict, names, holders, pinned }))
     }
 
     /// Whether an image is here, and was found sound since this process began: now, if not before.

@@ -1,9 +1,9 @@
 //! Why the store did not do what it was asked.
 
 use crate::error::ErrorKind;
-use crate::name::{ImageId, NameError};
+use crate::name::{ImageId, NameError, is_hex, printable};
 use crate::provider::ProviderError;
-use crate::shelf::{DiskError, MAX_HOLDER};
+use crate::shelf::{DiskError, MAX_HOLDER, MIN_PREFIX};
 use crate::translate::DirError;
 
 /// Why the store did not do what it was asked.
@@ -60,6 +60,12 @@ pub enum StoreError {
         /// The caller's text.
         name: String,
     },
+    /// No image is meant by that, and it is too short for the beginning of an id.
+    #[error("image `{name}` is not on this node; of an id, write {MIN_PREFIX} characters or more")]
+    Short {
+        /// The caller's text.
+        name: String,
+    },
     /// The image is here, but for machines of another kind.
     #[error("image `{name}` is not here for runtime handler `{handler}`, only pulled for handler {}", pulled_for.join(", "))]
     OtherHandler {
@@ -93,6 +99,13 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// No image is meant by a caller's text.
+    #[must_use]
+    pub fn absent(text: &str) -> Self {
+        let (name, hex) = (printable(text), text.strip_prefix("sha256:").unwrap_or(text));
+        if is_hex(hex) && hex.len() < MIN_PREFIX { Self::Short { name } } else { Self::Absent { name } }
+    }
+
     /// The class of the failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -102,7 +115,9 @@ impl StoreError {
             | Self::HandlerName { .. }
             | Self::HandlerProvider { .. }
             | Self::Holder { .. } => ErrorKind::InvalidName,
-            Self::NotFound { .. } | Self::Absent { .. } | Self::OtherHandler { .. } => ErrorKind::NotFound,
+            Self::NotFound { .. } | Self::Absent { .. } | Self::Short { .. } | Self::OtherHandler { .. } => {
+                ErrorKind::NotFound
+            }
             Self::Incomplete { .. } => ErrorKind::Incomplete,
             Self::Provider(error) => error.kind(),
             Self::Disk(error) => error.kind(),

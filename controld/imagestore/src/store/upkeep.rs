@@ -8,7 +8,7 @@ use crate::declared::Declared;
 use crate::name::ImageId;
 use crate::provider::{Caps, ImageHash, ImageMetadata, Provider, ProviderError};
 use crate::pull::sought;
-use crate::shelf::{Details, GcOptions, GcReport, Verified};
+use crate::shelf::{Details, GcOptions, GcReport, Image, Verified};
 
 /// An image at a provider.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct ProviderInfo {
 }
 
 impl Store {
-    /// All that is known of an image.
+    /// All that is known of an image, also of one that is only pinned, by its id.
     ///
     /// # Errors
     /// If there is no such handler.
@@ -84,6 +84,12 @@ impl Store {
     #[must_use]
     pub fn pinned(&self, id: &str) -> Option<ImageId> {
         self.shelf.pinned(id)
+    }
+
+    /// Images that are pinned and have no name under any handler, so that [`Store::list`] does not have them.
+    #[must_use]
+    pub fn nameless(&self) -> Vec<Image> {
+        self.shelf.nameless()
     }
 
     /// Gives up a pin. Fine if there is none.

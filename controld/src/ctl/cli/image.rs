@@ -11,6 +11,8 @@ use crate::ctl::name::non_empty;
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
     /// List images
+    ///
+    /// One that is only pinned has no name.
     Ls(List),
     /// Fetch an image; prints its id
     ///
@@ -18,13 +20,17 @@ pub enum ImageCommand {
     Pull(Pull),
     /// Find images at providers
     Search(Search),
-    /// Forget an image
+    /// Forget an image; prints what went
+    ///
+    /// All names of the image go, also others than the one that is written, and then its file, unless something needs
+    /// it.
     Rm(Remove),
     /// Tell all about an image of this node, or whether a file would be taken as one
     ///
     /// What begins with `/`, `./` or `../` is a file, and so is what there is a file of that name for. Of a file, no
     /// daemon is asked: exits with 0 and a summary if the file would be taken as it is, with 65 and the reason if not,
-    /// with 66 if it cannot be opened and with 74 if it cannot be read.
+    /// with 66 if it cannot be opened and with 74 if it cannot be read. A layer would not be taken, as a store wants
+    /// whole disks unless it is told otherwise. A compressed file would not be taken as it is either; a pull unpacks it.
     Inspect(Inspect),
     /// Hash images anew; those that are broken are put aside
     ///
@@ -146,25 +152,31 @@ pub struct Search {
 /// Of `image rm`.
 #[derive(Debug, Args)]
 pub struct Remove {
-    /// The image, or the beginning of its id
+    /// The image, its id, or 8 characters or more of the beginning of its id
     #[arg(value_name = "NAME|ID", value_parser = non_empty)]
     pub name: String,
     /// Only for this runtime handler [default: for all]
     #[arg(long, value_name = "HANDLER", value_parser = non_empty)]
     pub handler: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Of `image inspect`.
 #[derive(Debug, Args)]
 pub struct Inspect {
-    /// The image, the beginning of its id, or a file
+    /// The image, its id, 8 characters or more of the beginning of its id, or a file
     #[arg(value_name = "NAME|ID|PATH")]
     pub path: PathBuf,
     /// What the file is said to be [default: qcow2]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
+    /// Take a layer too, as with `images.layered`, and tell what it stands on; of a file only
+    #[arg(long)]
+    pub layered: bool,
     /// Runtime handler that the image is for [default: the daemon's]
-    #[arg(long, value_name = "HANDLER", conflicts_with = "format", value_parser = non_empty)]
+    #[arg(long, value_name = "HANDLER", conflicts_with_all = ["format", "layered"], value_parser = non_empty)]
     pub handler: Option<String>,
     /// As JSON
     #[arg(long)]
@@ -183,12 +195,15 @@ pub enum Format {
 /// Of `image verify`.
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// Images, or beginnings of their ids [default: all images]
+    /// Images, their ids, or 8 characters or more of the beginnings of their ids [default: all images]
     #[arg(value_name = "NAME|ID", value_parser = non_empty)]
     pub names: Vec<String>,
     /// All images
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
+    /// As JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Of `image gc`.
@@ -203,12 +218,15 @@ pub struct Gc {
     /// Also what was found broken and put aside
     #[arg(long)]
     pub quarantine: bool,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Of `image pin` and `image unpin`.
 #[derive(Debug, Args)]
 pub struct Pin {
-    /// The image, or the beginning of its id
+    /// The image, its id, or 8 characters or more of the beginning of its id
     #[arg(value_name = "NAME|ID", value_parser = non_empty)]
     pub name: String,
     /// Runtime handler that the name is of [default: the daemon's]
@@ -248,7 +266,7 @@ impl Inspect {
         let is_path = [&b"/"[..], b"./", b"../"].iter().any(|start| text.starts_with(start));
         // A directory is no image: a name may begin like one.
         let is_there = || self.path.metadata().is_ok_and(|found| !found.is_dir());
-        if is_path || self.format.is_some() || (self.handler.is_none() && is_there()) {
+        if is_path || self.format.is_some() || self.layered || (self.handler.is_none() && is_there()) {
             return None;
         }
         self.path.to_str()

@@ -4,7 +4,7 @@ use proto::images::*;
 use tonic::Streaming;
 
 use super::super::error::CtlError;
-use super::{Client, look, refused, spec, work};
+use super::{Client, look, refused, work};
 
 /// Messages that come one after the other.
 ///
@@ -96,11 +96,10 @@ impl Client {
         work("clear the caches of providers", admin.clear_provider_caches(request)).await.map(drop)
     }
 
-    /// Takes an image from a handler, or from all if none is named: this is CRI's, and fine with an absent image.
-    pub(in crate::ctl) async fn remove_image(&self, name: &str, handler: &str) -> Result<(), CtlError> {
-        let mut images = self.images.clone();
-        let spec = proto::cri::ImageSpec { runtime_handler: handler.to_owned(), ..spec(name) };
-        let request = proto::cri::RemoveImageRequest { image: Some(spec) };
-        work(&format!("remove image `{name}`"), images.remove_image(request)).await.map(drop)
+    /// Takes an image from a handler, or from all if none is named. Fine with an absent image.
+    pub(in crate::ctl) async fn remove_image(&self, name: &str, handler: &str) -> Result<Vec<Removed>, CtlError> {
+        let mut admin = self.admin.clone();
+        let request = RemoveRequest { name: name.to_owned(), handler: handler.to_owned() };
+        Ok(work(&format!("remove image `{name}`"), admin.remove(request)).await?.images)
     }
 }

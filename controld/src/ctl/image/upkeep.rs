@@ -2,14 +2,16 @@
 
 use std::io::Write;
 
+use proto::images::gc_response::Gone;
 use proto::images::verify_response::Verdict;
-use proto::images::{GcRequest, VerifyResponse};
+use proto::images::{GcRequest, GcResponse, VerifyResponse};
+use serde_json::{Value, json};
 
-use super::optional;
+use super::{known, optional, pretty};
 use crate::ctl::cli;
 use crate::ctl::client::Client;
 use crate::ctl::error::CtlError;
-use crate::ctl::text::{shown, size, table};
+use crate::ctl::text::{harmless, shown, size, table};
 
 /// Prints the verdict on each image as it comes.
 pub(super) async fn verify(
@@ -21,7 +23,8 @@ pub(super) async fn verify(
     let names = if wanted.names.is_empty() { vec![String::new()] } else { wanted.names.clone() };
     let (mut bad, mut all, mut failed) = (0, 0, Vec::new());
     for name in names {
-        if let Err(error) = verify_one(client, &name, &mut bad, &mut all, out).await {
+        let tally = (&mut bad, &mut all);
+        if let Err(error) = verify_one(client, &name, wanted.json, tally, out).await {
             failed.push(error);
         }
     }
@@ -35,35 +38,53 @@ pub(super) async fn verify(
 async fn verify_one(
     client: &Client,
     name: &str,
-    bad: &mut u64,
-    all: &mut u64,
+    as_json: bool,
+    (bad, all): (&mut u64, &mut u64),
     out: &mut (dyn Write + Send),
 ) -> Result<(), CtlError> {
     let mut messages = client.verify_images(name).await?;
     while let Some(verified) = messages.next().await? {
         *all += 1;
         *bad += u64::from(verified.verdict() != Verdict::Sound);
-        writeln!(out, "{}", shown(&verdict(&verified)))?;
+        let line = if as_json { harmless(&json(&verified).to_string()) } else { shown(&verdict(&verified)) };
+        writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
 fn verdict(verified: &VerifyResponse) -> String {
-    let VerifyResponse { id, found, names, holders, .. } = verified;
-    let word = match verified.verdict() {
-        Verdict::Sound => return format!("{id} sound"),
-        Verdict::Corrupt => "corrupt",
-        Verdict::Missing => "missing",
-        Verdict::Unspecified => "unknown",
-    };
-    let mut line = format!("{id} {word}");
+    let VerifyResponse { id, found, names, holders, pinned, .. } = verified;
+    let mut line = format!("{id} {}", word(verified.verdict()));
+    if verified.verdict() == Verdict::Sound {
+        return line;
+    }
     for (what, values) in [("is", std::slice::from_ref(found)), ("was", names), ("used by", holders)] {
         let values = values.join(", ");
         if !values.is_empty() {
             line.push_str(&format!("; {what} {values}"));
         }
     }
+    if *pinned {
+        line.push_str("; pinned");
+    }
     line
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Sound => "sound",
+        Verdict::Corrupt => "corrupt",
+        Verdict::Missing => "missing",
+        Verdict::Unspecified => "unknown",
+    }
+}
+
+fn json(verified: &VerifyResponse) -> Value {
+    let VerifyResponse { id, found, names, holders, pinned, .. } = verified;
+    json!({
+        "id": id, "verdict": word(verified.verdict()), "found": known(found), "names": names, "holders": holders,
+        "pinned": pinned,
+    })
 }
 
 /// Prints what is gone.
@@ -71,6 +92,9 @@ pub(super) async fn collect(client: &Client, wanted: &cli::Gc, out: &mut (dyn Wr
     let request =
         GcRequest { partials: wanted.partials, orphan_handlers: wanted.orphan_handlers, quarantine: wanted.quarantine };
     let report = client.collect_images(request).await?;
+    if wanted.json {
+        return Ok(out.write_all(pretty(&report_json(&report)).as_bytes())?);
+    }
     let gone = [("images", report.images), ("partials", report.partials), ("quarantine", report.quarantine)];
     let mut rows: Vec<[String; 3]> = gone
         .into_iter()
@@ -83,6 +107,17 @@ pub(super) async fn collect(client: &Client, wanted: &cli::Gc, out: &mut (dyn Wr
         text.push_str("images were kept, since it cannot be read who needs them; see controld's log\n");
     }
     Ok(out.write_all(text.as_bytes())?)
+}
+
+fn report_json(report: &GcResponse) -> Value {
+    let gone = |gone: Option<Gone>| {
+        let Gone { count, bytes } = gone.unwrap_or_default();
+        json!({ "count": count, "bytes": bytes })
+    };
+    json!({
+        "images": gone(report.images), "partials": gone(report.partials), "quarantine": gone(report.quarantine),
+        "names": report.names, "keptBack": report.kept_back,
+    })
 }
 
 pub(super) async fn pin(

@@ -21,7 +21,11 @@ fn inspect(dir: &Path, arguments: &[&str]) -> Result<String, (u8, String)> {
     match run(&wanted, &mut out) {
         Ok(()) => Ok(String::from_utf8(out).expect("UTF-8")),
         Err(error) => {
-            assert!(out.is_empty(), "nothing is printed of what is refused");
+            // Programs are told in JSON, people by the error alone.
+            let wanted = error.refusal().filter(|_| wanted.json);
+            let wanted = wanted.map(|reason| json!({ "taken": false, "reason": reason }));
+            assert_eq!(serde_json::from_slice::<serde_json::Value>(&out).ok(), wanted);
+            assert!(wanted.is_some() || out.is_empty(), "nothing else is printed of what is refused");
             Err((error.exit_code(), Line(&error).to_string().replace(dir.to_str().expect("UTF-8"), "DIR")))
         }
     }
@@ -59,8 +63,8 @@ fn what_would_be_taken_is_described() {
     std::fs::write(dir.path().join("disk"), [7; 1024]).expect("written");
     let told = [
         &["a.qcow2"][..],
-        &["child", "--format=qcow2"],
-        &["child", "--json"],
+        &["child", "--format=qcow2", "--layered"],
+        &["child", "--layered", "--json"],
         &["--format", "raw", "disk"],
         &["--format", "raw", "disk", "--json"],
     ]
@@ -102,6 +106,7 @@ fn what_would_be_taken_is_described() {
       "parentFormat": "qcow2",
       "refcountBits": 16,
       "snapshots": 0,
+      "taken": true,
       "version": 3,
       "virtualSize": 1073741824
     }
@@ -113,6 +118,7 @@ fn what_would_be_taken_is_described() {
     {
       "fileSize": 1024,
       "format": "raw",
+      "taken": true,
       "virtualSize": 1024
     }
     "#);
@@ -130,6 +136,11 @@ fn what_would_not_be_taken_is_told_with_the_reason() {
     std::fs::write(path("disk"), [7; 1024]).expect("written");
     std::fs::write(path("empty"), []).expect("written");
     std::fs::write(path("page"), b"<html>").expect("written");
+    std::fs::write(path("disk.gz"), b"\x1f\x8b\x08 and more").expect("written");
+    std::fs::write(path("disk.lz4"), b"\x04\x22\x4d\x18 and more").expect("written");
+    std::fs::write(path("disk.vmdk"), b"KDMV and more").expect("written");
+    let layer: [(u64, &[u8]); 3] = [(8, &512_u64.to_be_bytes()), (16, &7_u32.to_be_bytes()), (512, b"el7:3.1")];
+    image(&path("layer"), &layer);
     nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
     let lines: Vec<String> = [
         &["backed"][..],
@@ -139,7 +150,12 @@ fn what_would_not_be_taken_is_told_with_the_reason() {
         &["disk"],
         &["empty"],
         &["page", "--format", "raw"],
-        &["fifo"],
+        &["disk.gz"],
+        &["disk.lz4"],
+        &["disk.vmdk", "--json"],
+        &["layer"],
+        &["layer", "--json"],
+        &["fifo", "--json"],
         &["."],
         &["nothing"],
         &["json:{\"driver\":\"file\",\"filename\":\"disk\"}"],
@@ -158,6 +174,11 @@ fn what_would_not_be_taken_is_told_with_the_reason() {
     65 `DIR/disk` would not be taken: not a qcow2 image (it begins with `07 07 07 07 07 07 07 07`); if it is a raw disk, say so with --format raw
     65 `DIR/empty` would not be taken: empty image
     65 `DIR/page` would not be taken: a web page instead of a disk image; check the URL and whether the server wants a login
+    65 `DIR/disk.gz` would not be taken: compressed by gzip; decompress it first; for this command only: a pull unpacks it, and judges what is in it
+    65 `DIR/disk.lz4` would not be taken: compressed by lz4; decompress it first
+    65 `DIR/disk.vmdk` would not be taken: a VMDK image; only plain qcow2 images are taken; a pull converts it if `images.convert` lists its format, and a rule's `format` or a provider declares it
+    65 `DIR/layer` would not be taken: it stands on `el7:3.1`; flatten it with `qemu-img convert`, or have layers taken by `images.layered` or `virtletctl image pull`, as --layered assumes
+    65 `DIR/layer` would not be taken: it stands on `el7:3.1`; flatten it with `qemu-img convert`, or have layers taken by `images.layered` or `virtletctl image pull`, as --layered assumes
     66 failed to inspect `DIR/fifo`: the image is not a regular file
     66 failed to inspect `DIR/.`: the image is not a regular file
     66 failed to inspect `DIR/nothing`: failed to open the image: No such file or directory (os error 2)

@@ -236,13 +236,4 @@ impl ImageService for Handle {
         let image = found.map(|image| Image { id: image.id.clone(), ..Default::default() });
         Ok(Response::new(ImageStatusResponse { image, ..Default::default() }))
     }
-
-    async fn remove_image(&self, request: Request<RemoveImageRequest>) -> Answer<RemoveImageResponse> {
-        let ImageSpec { image: name, runtime_handler: handler, .. } = request.into_inner().image.unwrap_or_default();
-        self.called("RemoveImage", &format!("{name} {handler}"), |state| {
-            let is_of = |image: &admin_api::Image| handler.is_empty() || image.handler == handler;
-            state.images.retain(|image| !(admin::is_meant(image, &name) && is_of(image)));
-            RemoveImageResponse {}
-        })
-    }
 }

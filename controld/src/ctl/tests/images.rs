@@ -80,24 +80,134 @@ async fn images_are_listed_pulled_and_removed() {
 
     let absent = vec!["no image `x/b.img` on this node; `virtletctl image ls` lists all".into()];
     assert_eq!(image(&socket, &["rm", "x/b.img"]).await, (String::new(), absent, 3));
-    let (_, errors, code) = image(&socket, &["rm", "a"]).await;
+    for short in ["ab", "sha256:abababa"] {
+        let told = vec![format!("no image `{short}` on this node; of an id, write 8 characters or more")];
+        assert_eq!(image(&socket, &["rm", short]).await, (String::new(), told, 3));
+    }
+    let alike = format!("sha256:abababab{}", "0".repeat(56));
+    let tags = vec!["x/alike:1".into(), "x/alike:2".into()];
+    fake.add_image(Image { id: alike.clone(), handler: "virtlet".into(), repo_tags: tags, ..Image::default() });
+    let (_, errors, code) = image(&socket, &["rm", "abababab"]).await;
     assert_eq!(code, 2);
-    assert_eq!(errors, [format!("`a` is more than one image: {}, {}; write more of the id", id("ab"), id("ac"))]);
+    assert_eq!(errors, [format!("`abababab` is more than one image: {alike}, {}; write more of the id", id("ab"))]);
     fake.forget_calls();
-    assert_eq!(image(&socket, &["rm", "x/a.img", "--handler", "vm-arm64"]).await, (String::new(), vec![], 0));
-    assert_eq!(image(&socket, &["rm", "abab"]).await, (String::new(), vec![], 0));
-    assert_eq!(fake.calls(), ["RemoveImage x/a.img vm-arm64", "RemoveImage abab"]);
+    let line = format!("x/alike:1 of virtlet removed\nx/alike:2 of virtlet removed\n{alike} removed\n");
+    assert_eq!(image(&socket, &["rm", "x/alike:1"]).await, (line, vec![], 0), "all names go");
+    let line = format!("x/a.img of vm-arm64 removed\n{} removed\n", id("ac"));
+    assert_eq!(image(&socket, &["rm", "x/a.img", "--handler", "vm-arm64"]).await, (line, vec![], 0));
+    let (json, ..) = image(&socket, &["rm", "abababab", "--json"]).await;
+    insta::assert_snapshot!(json, @r#"
+    [
+      {
+        "id": "sha256:abababababababababababababababababababababababababababababababab",
+        "kept": null,
+        "names": [
+          {
+            "name": "x/a.img",
+            "runtimeHandler": "virtlet"
+          }
+        ],
+        "removed": true
+      }
+    ]
+    "#);
+    assert_eq!(fake.calls(), ["Remove x/alike:1", "Remove x/a.img vm-arm64", "Remove abababab"]);
     // What is stale is found by its id, and by its name.
-    assert_eq!(image(&socket, &["rm", "cd"]).await.2, 0);
+    assert_eq!(image(&socket, &["rm", "cdcdcdcd"]).await.2, 0);
     let stale = Image { id: id("ef"), repo_tags: vec!["x/s:latest".into()], stale: true, ..Image::default() };
     fake.add_image(stale.clone());
     fake.forget_calls();
     assert_eq!(image(&socket, &["rm", "x/s:latest"]).await.2, 0);
     fake.add_image(stale);
     assert_eq!(image(&socket, &["rm", "x/s"]).await.2, 0);
-    assert_eq!(image(&socket, &["rm", "sha256:ef"]).await.2, 0);
-    assert_eq!(fake.calls(), ["RemoveImage x/s:latest", "RemoveImage x/s", &format!("RemoveImage {}", id("ef"))]);
+    assert_eq!(fake.calls(), ["Remove x/s:latest", "Remove x/s"]);
     assert_eq!(image(&socket, &["ls"]).await.0, "NAME   RUNTIME   ID   SIZE   VIRTUAL   FLAGS\n");
+}
+
+#[tokio::test]
+async fn a_file_that_stays_is_told_with_who_needs_it() {
+    let binding = |name: &str, handler: &str| Binding { name: name.into(), handler: handler.into() };
+    let kept = Keepers {
+        names: vec![binding(HOSTILE, "vm-arm64")],
+        pinned: true,
+        holders: vec!["pod-1".into(), "pod-2".into()],
+        above: vec![id("cd")],
+        busy: true,
+        unknown: true,
+    };
+    let (_dir, fake, socket) = serve(canned(Canned { kept: Some(kept), ..Canned::default() }));
+    let here =
+        Image { id: id("ab"), handler: "virtlet".into(), repo_tags: vec!["x/a:latest".into()], ..Image::default() };
+    fake.add_image(here.clone());
+    let (lines, ..) = image(&socket, &["rm", "x/a"]).await;
+    fake.add_image(here);
+    let (json, ..) = image(&socket, &["rm", "x/a", "--json"]).await;
+    insta::assert_snapshot!([lines, json].join("\n"), @r#"
+    x/a:latest of virtlet removed
+    sha256:abababababababababababababababababababababababababababababababab kept; has a\u{1b}[2J\u{9b}2J\nb\u{202e}c of vm-arm64; used by pod-1, pod-2; below sha256:cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd; pinned; needed by a pull under way; it cannot be read who needs it, see controld's log
+
+    [
+      {
+        "id": "sha256:abababababababababababababababababababababababababababababababab",
+        "kept": {
+          "above": [
+            "sha256:cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd"
+          ],
+          "busy": true,
+          "holders": [
+            "pod-1",
+            "pod-2"
+          ],
+          "names": [
+            {
+              "name": "a\u001b[2J\u009b2J\nb\u202ec",
+              "runtimeHandler": "vm-arm64"
+            }
+          ],
+          "pinned": true,
+          "unknown": true
+        },
+        "names": [
+          {
+            "name": "x/a:latest",
+            "runtimeHandler": "virtlet"
+          }
+        ],
+        "removed": false
+      }
+    ]
+    "#);
+}
+
+#[tokio::test]
+async fn an_image_that_is_only_pinned_is_listed_without_a_name() {
+    let (_dir, fake, socket) = serve(Fake::default());
+    fake.add_image(Image { id: id("ab"), size: 7, pinned: true, ..Image::default() });
+    let (table, ..) = image(&socket, &["ls"]).await;
+    insta::assert_snapshot!(table, @"
+    NAME   RUNTIME   ID              SIZE   VIRTUAL   FLAGS
+    -      -         ababababababa   7 B    -         pinned
+    ");
+    let (json, ..) = image(&socket, &["ls", "--json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((&json[0]["repoTags"], &json[0]["pinned"]), (&serde_json::json!([]), &true.into()));
+    let told =
+        format!("image `{}` has no name to remove; it is pinned, and goes with `virtletctl image unpin`", id("ab"));
+    assert_eq!(image(&socket, &["rm", "abababab"]).await, (String::new(), vec![told], 3));
+}
+
+#[tokio::test]
+async fn what_may_have_been_a_file_is_said_not_to_be_there() {
+    let dir = tempfile::tempdir().expect("directory");
+    let socket = dir.path().join("no.sock");
+    let (_, errors, code) = image(&socket, &["inspect", "missing.qcow2"]).await;
+    assert_eq!(code, 1);
+    let told = errors[0].replace(dir.path().to_str().expect("UTF-8"), "DIR");
+    insta::assert_snapshot!(told, @"
+    no file `missing.qcow2`, and nobody to ask for an image of that name: failed to connect to controld at `DIR/no.sock`: No such file or directory (os error 2); is controld running? --socket says where
+    ");
+    let (_, errors, _) = image(&socket, &["inspect", "Cargo.toml", "--handler", "h"]).await;
+    assert!(errors[0].starts_with("failed to connect"), "there is such a file: {errors:?}");
 }
 
 #[tokio::test]
@@ -349,6 +459,7 @@ fn names_and_files_are_told_apart() {
         assert_eq!(named(&[path]), None, "{path}");
     }
     assert_eq!(named(&["x", "--format", "raw"]), None, "only a file is said to be something");
+    assert_eq!(named(&["x", "--layered"]), None, "what the store has is taken already");
     assert_eq!(named(&["Cargo.toml", "--handler", "h"]).as_deref(), Some("Cargo.toml"), "only an image has one");
 }
 
@@ -361,6 +472,7 @@ async fn images_are_verified_and_the_worst_of_it_is_the_exit_code() {
         found: id("ee"),
         names: vec!["x/a".into(), HOSTILE.into()],
         holders: vec!["pod-1".into()],
+        pinned: true,
         ..verdict(id("cd"), Verdict::Corrupt)
     };
     let missing = verdict(id("ef"), Verdict::Missing);
@@ -380,13 +492,21 @@ async fn images_are_verified_and_the_worst_of_it_is_the_exit_code() {
     assert_eq!(code, 4);
     insta::assert_snapshot!(format!("{out}\n{}", errors.join("\n")), @r"
     sha256:abababababababababababababababababababababababababababababababab sound
-    sha256:cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd corrupt; is sha256:eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee; was x/a, a\u{1b}[2J\u{9b}2J\nb\u{202e}c; used by pod-1
+    sha256:cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd corrupt; is sha256:eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee; was x/a, a\u{1b}[2J\u{9b}2J\nb\u{202e}c; used by pod-1; pinned
     sha256:efefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefef missing
     sha256:0000000000000000000000000000000000000000000000000000000000000000 unknown
 
     3 of 4 images are corrupt or missing; they are put aside, and `virtletctl image pull` brings them again
     failed to verify image `absent`: no image `absent`
     ");
+    let (json, _, code) = image(&socket, &["verify", "--json"]).await;
+    assert_eq!(code, 4);
+    insta::assert_snapshot!(json, @r#"
+    {"found":null,"holders":[],"id":"sha256:abababababababababababababababababababababababababababababababab","names":[],"pinned":false,"verdict":"sound"}
+    {"found":"sha256:eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee","holders":["pod-1"],"id":"sha256:cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd","names":["x/a","a\u001b[2J\u009b2J\nb\u202ec"],"pinned":true,"verdict":"corrupt"}
+    {"found":null,"holders":[],"id":"sha256:efefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefef","names":[],"pinned":false,"verdict":"missing"}
+    {"found":null,"holders":[],"id":"sha256:0000000000000000000000000000000000000000000000000000000000000000","names":[],"pinned":false,"verdict":"unknown"}
+    "#);
 }
 
 #[tokio::test]
@@ -410,8 +530,27 @@ async fn what_nobody_needs_is_removed() {
     names        4       -
     images were kept, since it cannot be read who needs them; see controld's log
     ");
+    let (json, ..) = image(&socket, &["gc", "--json"]).await;
+    insta::assert_snapshot!(json, @r#"
+    {
+      "images": {
+        "bytes": 3221225472,
+        "count": 2
+      },
+      "keptBack": true,
+      "names": 4,
+      "partials": {
+        "bytes": 5,
+        "count": 1
+      },
+      "quarantine": {
+        "bytes": 0,
+        "count": 0
+      }
+    }
+    "#);
     let asked = "Gc GcRequest { partials: true, orphan_handlers: true, quarantine: false }";
-    assert_eq!(fake.calls(), [asked]);
+    assert_eq!(fake.calls()[..1], [asked]);
 }
 
 #[tokio::test]
@@ -464,6 +603,7 @@ fn wrong_arguments_of_image_are_refused() {
         (vec!["search"], "<PREFIX|HASH>"),
         (vec!["rm"], "<NAME|ID>"),
         (vec!["inspect", "x", "--format", "raw", "--handler", "h"], "cannot be used with"),
+        (vec!["inspect", "x", "--layered", "--handler", "h"], "cannot be used with"),
         (vec!["verify", "x", "--all"], "cannot be used with"),
         (vec!["verify", ""], "must not be empty"),
         (vec!["gc", "--dry-run"], "unexpected argument"),

@@ -65,6 +65,26 @@ async fn an_image_goes_through_all_that_can_be_done_with_it() {
     assert_eq!(image(&socket, &["inspect", "disk"]).await.2, 3, "it is put aside");
     assert_eq!(image(&socket, &["pull", "disk", "--progress", "json"]).await.0, format!("{id}\n"), "and comes again");
     assert_eq!(image(&socket, &["verify"]).await.2, 0);
+
+    assert_eq!(image(&socket, &["pin", "disk"]).await.2, 0);
+    let kept = format!("disk:latest of virtlet removed\n{id} kept; pinned\n");
+    assert_eq!(image(&socket, &["rm", "disk"]).await, (kept, vec![], 0));
+    let listed = shown().await;
+    assert_eq!((&listed["id"], &listed["pinned"]), (&id.into(), &true.into()));
+    assert_eq!((&listed["repoTags"], &listed["repoDigests"]), (&serde_json::json!([]), &serde_json::json!([])));
+    assert_eq!(image(&socket, &["ls", "--json", "--handler", "virtlet"]).await.0, "[]\n", "it is nobody's");
+    assert_eq!(image(&socket, &["inspect", &hex[..8]]).await.2, 0);
+    assert_eq!(image(&socket, &["rm", hex]).await.2, 3, "there is no name to take");
+    for command in ["rm", "inspect", "pin", "unpin", "verify"] {
+        let (_, errors, code) = image(&socket, &[command, &hex[..7]]).await;
+        assert_eq!(code, 3);
+        assert!(errors[0].ends_with("on this node; of an id, write 8 characters or more"), "{command}: {errors:?}");
+    }
+    assert_eq!(image(&socket, &["unpin", &hex[..8]]).await.2, 0);
+    assert_eq!(image(&socket, &["ls", "--json"]).await.0, "[]\n");
+    assert_eq!(image(&socket, &["pull", "disk", "--progress", "none"]).await.2, 0);
+    let gone = format!("disk:latest of virtlet removed\n{id} removed\n");
+    assert_eq!(image(&socket, &["rm", &hex[..8]]).await, (gone, vec![], 0));
 }
 
 #[tokio::test]
@@ -80,6 +100,7 @@ async fn what_the_store_refuses_has_its_exit_code() {
         (&["ls", "--handler", "none"], 2),
         (&["providers", "refresh", "none"], 2),
         (&["pin", "disk"], 3),
+        (&["pull", "https://h.example/x"], 2),
     ] {
         let (out, errors, code) = image(&socket, args).await;
         assert_eq!((out.as_str(), code), ("", wanted), "{args:?}: {errors:?}");

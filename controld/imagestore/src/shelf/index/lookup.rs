@@ -11,7 +11,7 @@ use crate::shelf::key::{Handler, Key};
 use crate::shelf::record::{Cover, RefRecord, Sought};
 
 /// Fewest hex characters that are taken for the beginning of an id.
-const MIN_PREFIX: usize = 8;
+pub const MIN_PREFIX: usize = 8;
 
 /// Which names count in a search.
 #[derive(Clone, Copy)]
@@ -123,6 +123,14 @@ impl Index {
         }
     }
 
+    /// Images that are pinned and have no name under a handler that there is.
+    pub(crate) fn nameless(&self, data: &Path) -> Vec<Image> {
+        let pinned = self.leases.get(PINNED).into_iter().flatten().filter_map(|id| self.images.get_key_value(id));
+        let is_nameless =
+            |entry: &Entry| !entry.names.keys().any(|key| self.known.platforms.contains_key(&key.handler));
+        pinned.filter(|(_, entry)| is_nameless(entry)).map(|(id, entry)| self.plain(id, entry, "", data)).collect()
+    }
+
     /// The image as its names under a handler show it.
     pub(crate) fn image(&self, id: &ImageId, handler: &Handler, data: &Path) -> Option<Image> {
         let (id, entry) = self.images.get_key_value(id)?;
@@ -152,24 +160,7 @@ impl Index {
             return None;
         }
         let stale = !names().any(|(key, record)| self.is_usable(key, record));
-        let mut image = Image {
-            id: id.clone(),
-            handler: known.name_of(handler).to_owned(),
-            repo_tags: Vec::new(),
-            repo_digests: Vec::new(),
-            // A file of nothing but zeros takes no blocks; callers may count on more than 0.
-            size: if entry.allocated == 0 { entry.record.size } else { entry.allocated },
-            virtual_size: entry.record.virtual_size,
-            format: entry.record.format,
-            path: data.join(id.hex()),
-            user: None,
-            provider: None,
-            pinned: self.leases.get(PINNED).is_some_and(|pinned| pinned.contains(id)),
-            weak: true,
-            stale,
-            parent: entry.parent().cloned(),
-            missing: entry.record.parent.as_ref().and_then(|_| self.chain(id).err()),
-        };
+        let mut image = Image { weak: true, stale, ..self.plain(id, entry, known.name_of(handler), data) };
         for (key, record) in names().filter(|(key, record)| stale || self.is_usable(key, record)) {
             let (name, origin) = (&key.image, &record.origin);
             image.repo_digests.push(match (name.version(), &origin.manifest) {
@@ -188,6 +179,28 @@ impl Index {
         image.repo_digests.sort_unstable();
         image.repo_digests.dedup();
         Some(image)
+    }
+
+    /// What is known of an image without its names.
+    fn plain(&self, id: &ImageId, entry: &Entry, handler: &str, data: &Path) -> Image {
+        Image {
+            id: id.clone(),
+            handler: handler.to_owned(),
+            repo_tags: Vec::new(),
+            repo_digests: Vec::new(),
+            // A file of nothing but zeros takes no blocks; callers may count on more than 0.
+            size: if entry.allocated == 0 { entry.record.size } else { entry.allocated },
+            virtual_size: entry.record.virtual_size,
+            format: entry.record.format,
+            path: data.join(id.hex()),
+            user: None,
+            provider: None,
+            pinned: self.is_pinned(id),
+            weak: false,
+            stale: false,
+            parent: entry.parent().cloned(),
+            missing: entry.record.parent.as_ref().and_then(|_| self.chain(id).err()),
+        }
     }
 }
 

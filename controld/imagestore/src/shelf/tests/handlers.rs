@@ -176,8 +176,19 @@ fn pins_keep_what_has_no_name() {
     let image = plain(&shelf, "", "x", b"one");
     assert!(shelf.pin(&image.id).expect("pinned") && get(&shelf, "x").expect("there").pinned);
     assert!(shelf.holders().is_empty(), "nobody to be released after a restart");
-    shelf.remove("x", None).expect("removed");
+    assert!(shelf.nameless().is_empty(), "it is listed by its name");
+    let removed = shelf.remove("x", None).expect("removed");
+    let kept = Some(Keepers { pinned: true, ..Keepers::default() });
+    assert_eq!(removed.iter().map(|image| &image.kept).collect::<Vec<_>>(), [&kept]);
     assert!(image.path.exists() && get(&shelf, "x").is_none());
+    let plain =
+        Image { handler: String::new(), repo_tags: vec![], repo_digests: vec![], pinned: true, ..image.clone() };
+    assert_eq!(shelf.nameless(), std::slice::from_ref(&plain));
+    assert!(shelf.list(None).is_empty(), "pods know images by their names");
+    assert_eq!(shelf.details(&image.id.hex()[..8], &Handler::default()).map(|found| found.image), Some(plain));
+    assert_eq!(shelf.stored(Some(image.id.hex())), std::slice::from_ref(&image.id));
+    let verified = shelf.verify(&image.id).expect("read").expect("there");
+    assert!(verified.pinned && verified.holders.is_empty(), "{verified:?}");
     drop(shelf);
     let shelf = open(root.path());
     assert!(shelf.findings().is_empty() && image.path.exists());
@@ -188,7 +199,34 @@ fn pins_keep_what_has_no_name() {
         assert_eq!(shelf.pinned(text), None, "{text}");
     }
     shelf.unpin(&image.id).expect("unpinned");
+    assert!(shelf.nameless().is_empty());
     assert!(!image.path.exists() && shelf.pinned(image.id.hex()).is_none());
+}
+
+#[test]
+fn a_removal_says_what_went_and_what_keeps_the_rest() {
+    let root = tempfile::tempdir().expect("a directory");
+    let shelf = open(root.path());
+    let image = plain(&shelf, "", "x", b"one");
+    plain(&shelf, "", "y:v1", b"one");
+    plain(&shelf, "arm", "x", b"one");
+    shelf.lease(&image.id, "pod").expect("leased");
+    let of = |name: &str, handler: &str| Binding { name: name.into(), handler: handler.into() };
+    let own = shelf.remove("x", Some(&Handler::default())).expect("removed");
+    assert_eq!(own[0].names, [of("x:latest", "vm"), of("y:v1", "vm")], "all names of the image");
+    let kept = own[0].kept.clone().expect("kept");
+    assert_eq!(
+        (kept.names.as_slice(), kept.holders.as_slice()),
+        (&[of("x:latest", "arm")][..], &["pod".to_owned()][..])
+    );
+    let last = shelf.remove("x", None).expect("removed");
+    assert_eq!(last[0].names, [of("x:latest", "arm")]);
+    assert_eq!(last[0].kept, Some(Keepers { holders: vec!["pod".into()], ..Keepers::default() }));
+    assert_eq!(shelf.remove("x", None).expect("fine if absent"), []);
+    shelf.release("pod").expect("released");
+    let again = plain(&shelf, "", "x", b"one");
+    let gone = shelf.remove(again.id.hex(), None).expect("removed");
+    assert_eq!((&gone[0].id, gone[0].names.len(), &gone[0].kept), (&again.id, 1, &None));
 }
 
 #[test]

@@ -45,8 +45,8 @@ impl Worker {
             let shelf = self.shelf.clone();
             match self.below(12) {
                 0..4 => self.pull(name, number),
-                4..6 => shelf.remove(name, None).expect("removed"),
-                6 => shelf.remove(&id.to_string(), None).expect("removed"),
+                4..6 => drop(shelf.remove(name, None).expect("removed")),
+                6 => drop(shelf.remove(&id.to_string(), None).expect("removed")),
                 7 => drop(shelf.gc(GcOptions { partials: true, ..GcOptions::default() }).expect("collected")),
                 8 | 9 => {
                     let verified = shelf.verify(&id).expect("read");

@@ -21,6 +21,8 @@ pub(in crate::ctl::tests) struct Canned {
     pub(in crate::ctl::tests) details: InspectResponse,
     pub(in crate::ctl::tests) verdicts: Vec<VerifyResponse>,
     pub(in crate::ctl::tests) report: GcResponse,
+    /// What keeps the file of an image that is removed.
+    pub(in crate::ctl::tests) kept: Option<Keepers>,
     pub(in crate::ctl::tests) providers: Vec<Provider>,
     pub(in crate::ctl::tests) outcomes: Vec<refresh_providers_response::Outcome>,
 }
@@ -38,7 +40,10 @@ impl Handle {
 
 /// Whether a name, or the beginning of an id, means an image.
 pub(super) fn is_meant(image: &Image, name: &str) -> bool {
-    image.repo_tags.iter().any(|tag| tag == name) || image.id.starts_with(&format!("sha256:{name}")) || image.id == name
+    let prefix = name.strip_prefix("sha256:").unwrap_or(name);
+    let latest = format!("{name}:latest");
+    image.repo_tags.iter().any(|tag| tag == name || *tag == latest)
+        || (prefix.len() >= 8 && image.id.starts_with(&format!("sha256:{prefix}")))
 }
 
 #[tonic::async_trait]
@@ -104,6 +109,33 @@ impl ImageAdmin for Handle {
             return Err(Status::not_found("no image `absent`"));
         }
         self.called("Verify", &name, |state| stream::iter(state.canned.verdicts.clone()).map(Ok).boxed())
+    }
+
+    async fn remove(&self, request: Request<RemoveRequest>) -> Answer<RemoveResponse> {
+        let RemoveRequest { name, handler } = request.into_inner();
+        self.called("Remove", &format!("{name} {handler}"), |state| {
+            let is_going = |image: &Image| {
+                let is_of = handler.is_empty() || image.handler == handler;
+                is_of && !image.repo_digests.is_empty() | !image.repo_tags.is_empty() && is_meant(image, &name)
+            };
+            let (going, staying): (Vec<Image>, Vec<Image>) = state.images.drain(..).partition(is_going);
+            // As in the store, the beginning of several ids means none.
+            if going.iter().any(|image| image.id != going[0].id) {
+                state.images = going.into_iter().chain(staying).collect();
+                return RemoveResponse::default();
+            }
+            state.images = staying;
+            let removed = |image: Image| Removed {
+                names: image
+                    .repo_tags
+                    .into_iter()
+                    .map(|name| Binding { name, handler: image.handler.clone() })
+                    .collect(),
+                kept: state.canned.kept.clone(),
+                id: image.id,
+            };
+            RemoveResponse { images: going.into_iter().map(removed).collect() }
+        })
     }
 
     async fn pin(&self, request: Request<PinRequest>) -> Answer<PinResponse> {
