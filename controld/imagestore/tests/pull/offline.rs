@@ -70,3 +70,24 @@ async fn never_and_always_mean_it() {
     assert!(chain(&*error).contains("offline"), "{}", chain(&*error));
     assert_eq!(server.hits(), asked, "nobody was asked");
 }
+
+#[tokio::test]
+async fn a_provider_that_cannot_be_asked_is_named_and_its_absence_is_not_that_of_the_image() {
+    let mode = Arc::new(AtomicUsize::new(404));
+    let server = server(&mode);
+    let url = server.url("/repo.metadata");
+    let settings = serde_json::json!({ "type": "lago", "id": "office", "uri": url });
+    let bed = Bed::with("http://unused.example/", |config| {
+        config.providers = vec![serde_json::from_value(settings).expect("settings")];
+    });
+    let absent = format!(
+        "repo.metadata of provider `office` is not at `{url}`; the provider's address in the configuration may be wrong"
+    );
+    let failing = format!("failed to ask provider `office`: `{url}` answered with status 503");
+    for (status, why) in [(404, absent), (503, failing)] {
+        mode.store(status, Ordering::SeqCst);
+        let error = bed.store.pull("el7").await.expect_err("nobody knows");
+        assert_eq!(error.kind(), ErrorKind::Server);
+        assert_eq!(chain(&*error), format!("failed to look up image `el7:latest`: {why}"));
+    }
+}
