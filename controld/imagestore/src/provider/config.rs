@@ -15,6 +15,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::source_url::NoServer;
 use super::{
     Glance, GlanceConfig, Http, Lago, LagoConfig, LocalFiles, Oci, OciConfig, Provider, ProviderError, ProxyLogin,
     ProxyUrl, Registry, Simplestreams, SimplestreamsConfig, SourceUrl, VirtBuilder, VirtBuilderConfig,
@@ -74,6 +75,8 @@ pub struct TransportConfig {
     pub proxy: Option<ProxyUrl>,
     /// File with the proxy's URL, if there is a login in it.
     pub proxy_file: Option<PathBuf>,
+    /// File with `USER:PASSWORD` for the source's server. For mirrors: other kinds have settings of their own.
+    pub login_file: Option<PathBuf>,
     /// File with authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
     /// File with the certificate to show, with its chain.
@@ -99,6 +102,12 @@ enum TransportConfigError {
     },
     #[error("`{setting}` needs `{needed}`")]
     Missing { setting: &'static str, needed: &'static str },
+    #[error("`{}` is not of the form `USER:PASSWORD`", path.display())]
+    Login { path: PathBuf },
+    #[error("`login_file` is for mirrors (virt-builder, simplestreams, lago); this kind has settings of its own")]
+    NoMirror,
+    #[error(transparent)]
+    NoServer(#[from] NoServer),
     #[error("`proxy` and `proxy_file` name two proxies")]
     TwoProxies,
     #[error(transparent)]
@@ -225,24 +234,49 @@ impl Registry {
 impl ProviderConfig {
     fn provider(&self, means: &Means, local: &Arc<LocalFiles>) -> Result<Arc<dyn Provider>, ProviderError> {
         let (id, client) = (self.id.as_str(), means.client.clone());
-        let transport = self.transport.transport(id);
-        let transport =
-            transport.map_err(|cause| ProviderError::Config { provider: id.to_owned(), cause: cause.into() })?;
+        let unsound =
+            |cause: TransportConfigError| ProviderError::Config { provider: id.to_owned(), cause: cause.into() };
+        let transport = self.transport.transport(id).map_err(unsound)?;
+        let login = self.transport.login().map_err(unsound)?;
+        let let_in = |uri: &SourceUrl| match &login {
+            None => Ok(uri.clone()),
+            Some((user, password)) => uri.clone().with_login(user, password).map_err(|cause| unsound(cause.into())),
+        };
         let memory = means.memory.as_ref().map(|dir| dir.join(format!("{id}.json")));
         Ok(match &self.kind {
+            Kind::Oci(_) | Kind::Glance(_) if login.is_some() => return Err(unsound(TransportConfigError::NoMirror)),
             Kind::Oci(config) => {
                 let oci = Oci::new(id, config.clone(), client, transport);
                 Arc::new(oci.with_decompressor(means.decompressor.clone()))
             }
-            Kind::VirtBuilder(config) => Arc::new(VirtBuilder::new(id, config.clone(), client, transport, memory)?),
-            Kind::Simplestreams(config) => Arc::new(Simplestreams::new(id, config, client, transport, memory)?),
+            Kind::VirtBuilder(config) => {
+                let config = VirtBuilderConfig { uri: let_in(&config.uri)?, ..config.clone() };
+                Arc::new(VirtBuilder::new(id, config, client, transport, memory)?)
+            }
+            Kind::Simplestreams(config) => {
+                let config = SimplestreamsConfig { uri: let_in(&config.uri)?, ..config.clone() };
+                Arc::new(Simplestreams::new(id, &config, client, transport, memory)?)
+            }
             Kind::Glance(config) => Arc::new(Glance::new(id, config, client, transport)?),
-            Kind::Lago(config) => Arc::new(Lago::new(id, config, client, transport, local.clone())?),
+            Kind::Lago(config) => {
+                let config = LagoConfig { uri: let_in(&config.uri)?, ..config.clone() };
+                Arc::new(Lago::new(id, &config, client, transport, local.clone())?)
+            }
         })
     }
 }
 
 impl TransportConfig {
+    fn login(&self) -> Result<Option<(String, String)>, TransportConfigError> {
+        let Some(path) = &self.login_file else { return Ok(None) };
+        let text = read(path)?;
+        let login = text.trim_end_matches(['\r', '\n']).split_once(':');
+        let login = login
+            .filter(|(user, password)| !user.is_empty() && ![user, password].iter().any(|text| text.contains('\n')));
+        let (user, password) = login.ok_or_else(|| TransportConfigError::Login { path: path.clone() })?;
+        Ok(Some((user.to_owned(), password.to_owned())))
+    }
+
     fn transport(&self, id: &str) -> Result<Arc<Transport>, TransportConfigError> {
         if *self == Self::default() {
             return Ok(Transport::plain());
@@ -308,6 +342,34 @@ mod tests {
     }
 
     const LAGO: &str = r#"{"id": "lago", "type": "lago", "uri": "http://templates.example/repo.metadata"}"#;
+
+    #[test]
+    fn logins_are_read_from_files_for_mirrors_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("login");
+        let of = |kind: &str, uri: &str| {
+            let file = file.display();
+            format!(r#"{{"id": "x", "type": "{kind}", {uri} "transport": {{"login_file": "{file}"}}}}"#)
+        };
+        let lago = of("lago", r#""uri": "http://templates.example/repo.metadata","#);
+        for (text, part) in
+            [("", "is not of the form"), ("nobody", "is not of the form"), (":secret", "is not of the form")]
+        {
+            std::fs::write(&file, text).expect("written");
+            let error = registry(&[&lago], &[]).expect_err(text);
+            assert!(error.contains(part) && !error.contains("secret"), "{error}");
+        }
+        std::fs::write(&file, "me:se:cret\n").expect("written");
+        let shown = format!("{:?}", registry(&[&lago], &[]).expect("a registry"));
+        assert!(!shown.contains("cret"), "{shown}");
+        for (kind, uri, part) in [
+            ("oci", "", "settings of its own"),
+            ("lago", r#""uri": "file:///srv/repo.metadata","#, "for sources on a server"),
+        ] {
+            let error = registry(&[&of(kind, uri)], &[]).expect_err(kind);
+            assert!(error.contains(part), "{error}");
+        }
+    }
 
     #[test]
     fn providers_stand_in_the_order_of_the_configuration() {

@@ -121,7 +121,7 @@ impl Lago {
     }
 
     fn request(&self, url: &Url) -> Request {
-        Request::get(url.clone()).with_transport(self.transport.clone())
+        Request::get(self.uri.lend_login(url.clone())).with_transport(self.transport.clone())
     }
 
     async fn fetch(&self, at: &At, limit: usize, known: Option<&Validators>) -> Result<Fetched, ProviderError> {

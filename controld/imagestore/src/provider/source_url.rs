@@ -26,9 +26,16 @@ pub enum SourceUrlError {
     #[error("does not say where it leads to; begin it with `https://`")]
     Opaque,
     /// A login in it.
-    #[error("has a login in it; take it out: secrets are read from the files that settings like `password_file` name")]
+    #[error(
+        "has a login in it; take it out: secrets are read from the files that `login_file`, `password_file` and their like name"
+    )]
     Login,
 }
+
+/// An address has no server, so nobody to log in at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("`login_file` is for sources on a server, and `uri` is none")]
+pub(super) struct NoServer;
 
 /// The proxy to a source: its URL, or `off`.
 #[derive(Clone, PartialEq, Eq)]
@@ -46,6 +53,21 @@ impl SourceUrl {
     /// When it is none, or there is a login in it.
     pub fn parse(text: &str) -> Result<Self, SourceUrlError> {
         Self::try_from(Url::parse(text).map_err(SourceUrlError::Syntax)?)
+    }
+
+    /// The same with a login, which was read from a file. Still nobody sees it.
+    pub(super) fn with_login(mut self, user: &str, password: &str) -> Result<Self, NoServer> {
+        self.0.set_username(user).and_then(|()| self.0.set_password(Some(password))).map_err(|()| NoServer)?;
+        Ok(self)
+    }
+
+    /// An address that the source gave, with the login of this one if it is on the same server.
+    pub(super) fn lend_login(&self, mut url: Url) -> Url {
+        if url.origin() == self.0.origin() && login_of(&url).is_none() {
+            // It has a server, as this one has.
+            let _ = url.set_username(self.0.username()).and_then(|()| url.set_password(self.0.password()));
+        }
+        url
     }
 }
 

@@ -5,6 +5,7 @@ mod converted;
 mod full;
 mod hostile;
 mod layers;
+mod logins;
 mod offline;
 mod resume;
 mod rig;

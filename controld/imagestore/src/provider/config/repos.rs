@@ -189,7 +189,7 @@ mod tests {
             "`c.conf`: source `keyless` cannot be used: failed to open `/nowhere/key`: No such file or directory (os error 2)",
             "`c.conf`: source `here` cannot be used: provider `here` is not configured soundly: `uri` must be an http or https URL",
             "`d.conf`: source `secret` cannot be used: provider `secret` is not configured soundly: `proxy` has a login in it; put the URL into a file, and name that by `proxy_file`",
-            "`d.conf`: source `basic` cannot be used: provider `basic` is not configured soundly: `uri` has a login in it; take it out: secrets are read from the files that settings like `password_file` name",
+            "`d.conf`: source `basic` cannot be used: provider `basic` is not configured soundly: `uri` has a login in it; take it out: secrets are read from the files that `login_file`, `password_file` and their like name",
             "`e.conf`: source `good` is in `a.conf`, too, which counts",
         ];
         assert_eq!(told, expected);
