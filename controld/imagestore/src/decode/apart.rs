@@ -161,22 +161,20 @@ impl<I: BufRead + Send + 'static> Apart<I> {
         command.args([SUBCOMMAND, &by.to_string()]).env_clear().current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (packed, plain, said) = leash.hold(&mut command)?;
-        let failed = Arc::default();
-        let apart = |feeder| Self {
+        // Slower with less, not wrong.
+        let _ = fcntl(packed.as_fd(), FcntlArg::F_SETPIPE_SZ(PIPE));
+        let _ = fcntl(plain.as_fd(), FcntlArg::F_SETPIPE_SZ(PIPE));
+        // Whatever fails from here on, dropping it ends the process.
+        let mut apart = Self {
             by,
             plain,
             said,
             leash: leash.clone(),
-            feeder,
-            failed: Arc::clone(&failed),
+            feeder: None,
+            failed: Arc::default(),
             input: None,
             ended: false,
         };
-        // Slower with less, not wrong.
-        let _ = fcntl(packed.as_fd(), FcntlArg::F_SETPIPE_SZ(PIPE));
-        // Whatever fails from here on, dropping it ends the process.
-        let mut apart = apart(None);
-        let _ = fcntl(apart.plain.as_fd(), FcntlArg::F_SETPIPE_SZ(PIPE));
         let failed = apart.failed.clone();
         let feeder = std::thread::Builder::new().name("image-feed".into());
         apart.feeder = Some(feeder.spawn(move || feed(input, packed, &failed))?);
