@@ -19,6 +19,7 @@ pub mod container;
 pub mod cri;
 pub mod ctl;
 pub mod daemon;
+mod dns;
 pub mod domain;
 pub mod error;
 mod gate;

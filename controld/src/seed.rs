@@ -17,13 +17,12 @@ use proto::tap::PodNet;
 use serde_json::{Map, Value};
 
 use crate::annotations::{PodAnnotations, SshKey};
+use crate::dns::MAX_LABEL;
 
 /// Longest user-data, in bytes.
 pub const MAX_USER_DATA: usize = 2 << 20;
 /// Largest seed, in bytes of its files.
 pub const MAX_SEED: usize = 16 << 20;
-/// Longest host name of a guest: a DNS label (RFC 1035, 2.3.4).
-const MAX_HOSTNAME: usize = 63;
 /// User-data of a pod that gives none: cloud-init wants the file, and takes an empty one for a fault.
 const NO_USER_DATA: &str = "#cloud-config\n";
 
@@ -117,7 +116,7 @@ fn meta_data(input: &SeedInput<'_>) -> Map<String, Value> {
 /// kubelet cuts a pod's name the same way where it makes a host name of it.
 fn hostname<'a>(input: &SeedInput<'a>) -> &'a str {
     let whole = if input.hostname.is_empty() { input.pod_name } else { input.hostname };
-    let fits = whole.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MAX_HOSTNAME).last();
+    let fits = whole.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MAX_LABEL).last();
     whole.get(..fits.unwrap_or(0)).unwrap_or_default().trim_end_matches(['-', '.'])
 }
 

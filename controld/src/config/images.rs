@@ -10,6 +10,7 @@ use imagestore::{DiskFormat, ForeignFormat, ImageRef, Limits, Offline, Protocol}
 use serde::Deserialize;
 
 use super::ConfigError;
+use crate::dns;
 
 /// Largest size that a setting may have: a PiB.
 const MOST_GIB: u64 = 1 << 20;
@@ -166,7 +167,7 @@ impl ImagesConfig {
             return refuse("images.max_virtual_size_gib", SIZE_RANGE);
         }
         self.limits.check()?;
-        if !is_label(&self.kube_namespace) {
+        if !dns::is_label(&self.kube_namespace) {
             let problem = "is no name of a namespace: 1 to 63 lower-case letters, digits or `-`, no `-` at either end";
             return refuse("images.kube_namespace", problem);
         }
@@ -183,18 +184,15 @@ impl ImagesConfig {
 impl LimitsConfig {
     fn check(&self) -> Result<(), ConfigError> {
         let refuse = |key, problem: &'static str| Err(ConfigError::Value { key, problem: problem.into() });
-        for (key, gib, may_be_none) in [
-            ("images.limits.artifact_gib", self.artifact_gib, false),
-            ("images.limits.unpacked_gib", self.unpacked_gib, false),
-            ("images.limits.ratio_from_gib", self.ratio_from_gib, true),
-            ("images.limits.partial_quota_gib", self.partial_quota_gib, true),
-            ("images.limits.reserve_gib", self.reserve_gib, true),
+        for (key, gib, least) in [
+            ("images.limits.artifact_gib", self.artifact_gib, 1),
+            ("images.limits.unpacked_gib", self.unpacked_gib, 1),
+            ("images.limits.ratio_from_gib", self.ratio_from_gib, 0),
+            ("images.limits.partial_quota_gib", self.partial_quota_gib, 0),
+            ("images.limits.reserve_gib", self.reserve_gib, 0),
         ] {
-            match gib {
-                0 if !may_be_none => return refuse(key, SIZE_RANGE),
-                0..=MOST_GIB => {}
-                _ if may_be_none => return refuse(key, "is not within 0 to 1048576 GiB"),
-                _ => return refuse(key, SIZE_RANGE),
+            if !(least..=MOST_GIB).contains(&gib) {
+                return refuse(key, if least == 0 { "is not within 0 to 1048576 GiB" } else { SIZE_RANGE });
             }
         }
         if !(1..=1_000_000).contains(&self.ratio) {
@@ -274,17 +272,6 @@ impl HandlerConfig {
             providers: self.providers.clone(),
         }
     }
-}
-
-/// Whether Kubernetes takes it for a DNS label.
-fn is_label(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends = |byte: Option<&u8>| byte.is_some_and(|byte| plain(*byte));
-    let bytes = name.as_bytes();
-    bytes.len() <= 63
-        && bytes.iter().all(|byte| plain(*byte) || *byte == b'-')
-        && ends(bytes.first())
-        && ends(bytes.last())
 }
 
 impl Default for ImagesConfig {

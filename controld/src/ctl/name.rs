@@ -1,7 +1,7 @@
 //! Names that a command line gives or lacks.
 
-/// Longest DNS label (RFC 1123, 2.1, by way of RFC 1035, 2.3.4).
-const MAX_LABEL: usize = 63;
+use crate::dns::{MAX_LABEL, is_label};
+
 /// Characters of a random suffix.
 const SUFFIX: usize = 5;
 /// What image files end with, and pods' names need not.
@@ -14,8 +14,7 @@ pub(super) fn non_empty(text: &str) -> Result<String, String> {
 
 /// A DNS label, as names and namespaces of pods are.
 pub(super) fn label(text: &str) -> Result<String, String> {
-    let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-    if text.is_empty() || text.len() > MAX_LABEL || !plain || text.starts_with('-') || text.ends_with('-') {
+    if !is_label(text) {
         return Err("must be 1 to 63 lower-case letters, digits or hyphens, and not begin or end with a hyphen".into());
     }
     Ok(text.to_owned())
