@@ -64,7 +64,7 @@ impl Tap {
     /// # Errors
     /// When the pod has no network, or tapmanager does not answer.
     pub async fn arm(&self, pod: PodId) -> Result<Token> {
-        match self.call(Request::Arm(Arm { pod }), "arm the pod's network for a start").await? {
+        match self.call(Request::Arm(Arm { pod, qemu: None }), "arm the pod's network for a start").await? {
             Reply::Armed { token } => Ok(token),
             _ => Err(wrong_reply()),
         }
@@ -105,7 +105,7 @@ impl Tap {
     /// # Errors
     /// When tapmanager does not answer.
     pub async fn pods(&self) -> Result<Vec<PodSummary>> {
-        self.ask("list the pods of tapmanager", Client::pods).await
+        self.ask("list the pods of tapmanager", |client| client.pods(None)).await
     }
 
     async fn call(&self, request: Request, action: &'static str) -> Result<Reply> {

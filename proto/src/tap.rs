@@ -13,9 +13,9 @@
 //! A packet is one JSON document, at most [`MAX_MESSAGE`] bytes (the kernel's default limit of a packet):
 //!
 //! ```json
-//! {"v":2,"body":{"arm":{"pod":"0f1e..."}}}
-//! {"v":2,"fds":0,"body":{"ok":{"armed":{"token":"5c..."}}}}
-//! {"v":2,"fds":0,"body":{"err":{"code":"not_found","message":"no pod `0f1e...`; ..."}}}
+//! {"v":3,"body":{"arm":{"pod":"0f1e..."}}}
+//! {"v":3,"fds":0,"body":{"ok":{"armed":{"token":"5c..."}}}}
+//! {"v":3,"fds":0,"body":{"err":{"code":"not_found","message":"no pod `0f1e...`; ..."}}}
 //! ```
 //!
 //! `v` is [`VERSION`]; a peer that speaks another gets [`ErrorCode::Version`]. `fds` is the number of descriptors that
@@ -37,7 +37,7 @@ mod wire;
 
 pub use client::{Client, ClientError};
 pub use codec::{CodecError, decode_reply, decode_request, encode_reply, encode_request};
-pub use ident::{IdentError, IfName, MacAddr, PodId, Token};
+pub use ident::{IdentError, IfName, MacAddr, OwnerId, PodId, Token};
 pub use message::{
     Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, Dns, ErrorBody, ErrorCode, Handoff, HandoffNic,
     HandoffReply, HandoffRequest, Hello, HostPort, List, NetworkAsk, Nic, NicStats, PodDetail, PodNet, PodPage,
@@ -46,13 +46,13 @@ pub use message::{
 pub use wire::{Packet, WireError, recv, send};
 
 /// Version of the protocol. Any change of meaning raises it.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Largest packet, in bytes: the kernel's default socket buffer (`net.core.wmem_default`).
 pub const MAX_MESSAGE: usize = 212_992;
 /// Most descriptors beside one packet (`SCM_MAX_FD` of the kernel).
 pub const MAX_FDS: usize = 253;
 /// Most pods of one page of [`Request::List`], so that a page always fits into a packet.
-pub const MAX_PAGE: u16 = 256;
+pub const MAX_PAGE: u16 = 192;
 /// Most pods of one page of [`Request::Stats`].
 pub const MAX_STATS_PAGE: u16 = 32;
 /// Longest trouble in a [`PodSummary`], in bytes of JSON.

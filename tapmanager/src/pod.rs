@@ -28,8 +28,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use proto::tap::{
-    Attach, CheckReport, DataPath, MAX_PAGE, MAX_STATS_PAGE, MAX_TROUBLE, PodDetail, PodId, PodNet, PodPage, PodPhase,
-    PodStats, PodSummary, StatsPage,
+    Attach, CheckReport, DataPath, List, MAX_PAGE, MAX_STATS_PAGE, MAX_TROUBLE, PodDetail, PodId, PodNet, PodPage,
+    PodPhase, PodStats, PodSummary, StatsPage,
 };
 use tokio::sync::{RwLock, mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
@@ -207,10 +207,10 @@ impl<W: World> Pods<W> {
         })
     }
 
-    /// One page of the counters of the attached pods after `after`, in the order of their ids. A pod that cannot be
+    /// One page of the counters of the attached pods that are asked for, in the order of their ids. A pod that cannot be
     /// counted is left out.
-    pub(crate) async fn stats(&self, after: Option<&PodId>) -> StatsPage {
-        let (pods, more) = self.attached_after(after);
+    pub(crate) async fn stats(&self, list: &List) -> StatsPage {
+        let (pods, more) = self.attached(list);
         let world = &self.shared.tools.world;
         let counted = futures_util::stream::iter(pods).map(|(pod, net)| async move {
             match world.stats(&net.netns, &net.nics).await {
@@ -225,13 +225,9 @@ impl<W: World> Pods<W> {
         StatsPage { pods, more }
     }
 
-    fn attached_after(&self, after: Option<&PodId>) -> (Vec<(PodId, Arc<PodNet>)>, bool) {
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+    fn attached(&self, list: &List) -> (Vec<(PodId, Arc<PodNet>)>, bool) {
         let handles = self.shared.lock();
-        let mut attached = handles
-            .iter()
-            .flat_map(|handles| handles.range::<PodId, _>((start, Bound::Unbounded)))
-            .filter_map(|(pod, handle)| Some((pod.clone(), handle.view.borrow().as_ref()?.net.clone()?)));
+        let mut attached = asked_for(handles.as_ref(), list).filter_map(|(pod, view)| Some((pod.clone(), view.net?)));
         let pods = attached.by_ref().take(usize::from(MAX_STATS_PAGE)).collect();
         (pods, attached.next().is_some())
     }
@@ -275,14 +271,10 @@ impl<W: World> Pods<W> {
         self.shared.tools.world.plugin_micros()
     }
 
-    /// One page of the pods after `after`, in the order of their ids.
-    pub(crate) fn page(&self, after: Option<&PodId>) -> PodPage {
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+    /// One page of the pods that are asked for, in the order of their ids.
+    pub(crate) fn page(&self, list: &List) -> PodPage {
         let handles = self.shared.lock();
-        let mut on_record = handles
-            .iter()
-            .flat_map(|handles| handles.range::<PodId, _>((start, Bound::Unbounded)))
-            .filter_map(|(pod, handle)| Some(handle.view.borrow().as_ref()?.summary(pod)));
+        let mut on_record = asked_for(handles.as_ref(), list).map(|(pod, view)| view.summary(pod));
         let pods = on_record.by_ref().take(usize::from(MAX_PAGE)).collect();
         PodPage { pods, more: on_record.next().is_some() }
     }
@@ -302,6 +294,22 @@ impl<W: World> Pods<W> {
             warn!(left = self.shared.actors.len(), "pods were still being worked on; the next start recovers them");
         }
     }
+}
+
+/// The pods of a list with their views.
+fn asked_for<'a>(
+    handles: Option<&'a BTreeMap<PodId, Handle>>,
+    list: &'a List,
+) -> impl Iterator<Item = (&'a PodId, View)> {
+    let bounds = match &list.pod {
+        Some(only) => (Bound::Included(only), Bound::Included(only)),
+        None => (list.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded),
+    };
+    handles
+        .into_iter()
+        .flat_map(move |handles| handles.range::<PodId, _>(bounds))
+        .filter_map(|(pod, handle)| Some((pod, handle.view.borrow().clone()?)))
+        .filter(|(_, view)| list.owner.is_none() || view.request.owner == list.owner)
 }
 
 // === impl Shared ===
@@ -355,7 +363,9 @@ impl View {
             pod: pod.clone(),
             namespace: self.request.namespace.clone(),
             name: self.request.name.clone(),
+            owner: self.request.owner.clone(),
             phase: self.phase,
+            recovering: false,
             ip: addresses.map(ipnetwork::IpNetwork::ip).next(),
             trouble: self.trouble.as_deref().map(|trouble| shortened(trouble, MAX_TROUBLE)),
         }

@@ -120,7 +120,7 @@ impl Taps {
     /// # Errors
     /// What `tapmanager` says.
     pub fn arm(&self, pod: &PodId) -> Result<Token> {
-        match self.client.call(&Request::Arm(Arm { pod: pod.clone() }))? {
+        match self.client.call(&Request::Arm(Arm { pod: pod.clone(), qemu: None }))? {
             Reply::Armed { token } => Ok(token),
             other => bail!("not an answer to arm: {other:?}"),
         }

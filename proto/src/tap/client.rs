@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, List, Packet, PodId, PodStats, PodSummary,
-    Reply, Request, Token, WireError, decode_reply, encode_request, recv, send,
+    CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, List, OwnerId, Packet, PodId, PodStats,
+    PodSummary, Reply, Request, Token, WireError, decode_reply, encode_request, recv, send,
 };
 
 /// Why a call failed.
@@ -108,13 +108,13 @@ impl Client {
         Ok(reply)
     }
 
-    /// All pods, page by page.
+    /// All pods, page by page, or those of one owner.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub fn pods(&self) -> Result<Vec<PodSummary>, ClientError> {
+    pub fn pods(&self, owner: Option<&OwnerId>) -> Result<Vec<PodSummary>, ClientError> {
         self.pages(
-            Request::List,
+            |after| Request::List(List { after, owner: owner.cloned(), pod: None }),
             |pod: &PodSummary| &pod.pod,
             |reply| match reply {
                 Reply::Pods(page) => Some((page.pods, page.more)),
@@ -129,7 +129,7 @@ impl Client {
     /// See [`ClientError`].
     pub fn stats(&self) -> Result<Vec<PodStats>, ClientError> {
         self.pages(
-            Request::Stats,
+            |after| Request::Stats(List { after, ..List::default() }),
             |pod: &PodStats| &pod.pod,
             |reply| match reply {
                 Reply::Stats(page) => Some((page.pods, page.more)),
@@ -140,14 +140,14 @@ impl Client {
 
     fn pages<T>(
         &self,
-        request: impl Fn(List) -> Request,
+        request: impl Fn(Option<PodId>) -> Request,
         id: impl Fn(&T) -> &PodId,
         page: impl Fn(Reply) -> Option<(Vec<T>, bool)>,
     ) -> Result<Vec<T>, ClientError> {
         let mut all: Vec<T> = Vec::new();
         loop {
             let after = all.last().map(|last| id(last).clone());
-            let (pods, more) = page(self.call(&request(List { after }))?).ok_or(ClientError::WrongReply)?;
+            let (pods, more) = page(self.call(&request(after))?).ok_or(ClientError::WrongReply)?;
             // An empty page that promises more would go on for ever.
             let more = more && !pods.is_empty();
             all.extend(pods);

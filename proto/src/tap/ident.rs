@@ -27,6 +27,12 @@ impl IdentError {
 #[serde(try_from = "String", into = "String")]
 pub struct PodId(String);
 
+/// Mark of whoever asked for a pod: the instance id of a `controld`, so that it finds all that is its own, and nothing of
+/// another one on the same node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct OwnerId(String);
+
 /// One-shot key to a pod's descriptors: 128 random bits in lower-case hex. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -59,17 +65,40 @@ impl FromStr for PodId {
     type Err = IdentError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refuse = |problem| Err(IdentError::new("pod id", text, problem));
-        if text.is_empty() || text.len() > Self::MAX_LEN {
-            return refuse("is not 1 to 64 characters long");
-        }
-        if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-            return refuse("does not start with a letter or digit");
-        }
-        if !text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) {
-            return refuse("has characters other than letters, digits, `-`, `_` and `.`");
-        }
-        Ok(Self(text.to_owned()))
+        plain("pod id", text).map(Self)
+    }
+}
+
+/// A name that is safe as part of a file name.
+fn plain(what: &'static str, text: &str) -> Result<String, IdentError> {
+    let refuse = |problem| Err(IdentError::new(what, text, problem));
+    if text.is_empty() || text.len() > PodId::MAX_LEN {
+        return refuse("is not 1 to 64 characters long");
+    }
+    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return refuse("does not start with a letter or digit");
+    }
+    if !text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) {
+        return refuse("has characters other than letters, digits, `-`, `_` and `.`");
+    }
+    Ok(text.to_owned())
+}
+
+// === impl OwnerId ===
+
+impl OwnerId {
+    /// The mark as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for OwnerId {
+    type Err = IdentError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        plain("owner", text).map(Self)
     }
 }
 
@@ -216,7 +245,7 @@ macro_rules! text_ident {
         }
     )*};
 }
-text_ident!(PodId, IfName);
+text_ident!(PodId, OwnerId, IfName);
 
 macro_rules! parse_from_string {
     ($($name:ident),*) => {$(
@@ -229,7 +258,7 @@ macro_rules! parse_from_string {
         }
     )*};
 }
-parse_from_string!(PodId, Token, IfName, MacAddr);
+parse_from_string!(PodId, OwnerId, Token, IfName, MacAddr);
 
 #[cfg(test)]
 mod tests {

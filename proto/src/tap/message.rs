@@ -128,6 +128,9 @@ pub struct QemuUser {
 pub struct Arm {
     /// The pod.
     pub pod: PodId,
+    /// Who libvirt runs QEMU as, taken up as [`Hello::qemu`] is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qemu: Option<QemuUser>,
 }
 
 /// The descriptors of a pod.

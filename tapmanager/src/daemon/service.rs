@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use proto::tap::{
-    CodecError, ErrorBody, ErrorCode, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, Nic, PodId, QemuUser,
-    Reply, Request, ServerStatus, Token, decode_request, encode_reply,
+    Arm, CodecError, ErrorBody, ErrorCode, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, Nic, PodId,
+    QemuUser, Reply, Request, ServerStatus, Token, decode_request, encode_reply,
 };
 use serde::Serialize;
 use tracing::{debug, error, info, warn};
@@ -95,13 +95,18 @@ impl<W: World> Service<W> {
                 let net = self.pods.attach(attach).await.map_err(|error| error.body())?;
                 Ok(Reply::Attached(net.as_ref().clone()))
             }
-            Request::Arm(arm) => Ok(Reply::Armed { token: self.arm(arm.pod)? }),
+            Request::Arm(Arm { pod, qemu }) => {
+                if let Some(user) = qemu {
+                    self.adopt(user).await?;
+                }
+                Ok(Reply::Armed { token: self.arm(pod)? })
+            }
             Request::Detach { pod } => {
                 self.tokens().disarm(&pod);
                 self.pods.detach(&pod).await.map_err(|error| error.body())?;
                 Ok(Reply::Detached)
             }
-            Request::List(list) => Ok(Reply::Pods(self.pods.page(list.after.as_ref()))),
+            Request::List(list) => Ok(Reply::Pods(self.pods.page(&list))),
             Request::Recover { pod } => {
                 let net = self.pods.take_up(&pod).await.map_err(|error| error.body())?;
                 Ok(Reply::Attached(net.as_ref().clone()))
@@ -110,7 +115,7 @@ impl<W: World> Service<W> {
             Request::Inspect { pod } => {
                 Ok(Reply::Pod(Box::new(self.pods.inspect(&pod).await.map_err(|error| error.body())?)))
             }
-            Request::Stats(list) => Ok(Reply::Stats(self.pods.stats(list.after.as_ref()).await)),
+            Request::Stats(list) => Ok(Reply::Stats(self.pods.stats(&list).await)),
             Request::Collect => Ok(Reply::Collected(self.pods.collect().await)),
             Request::Status => Ok(Reply::Status(self.status().await)),
         }
@@ -139,6 +144,7 @@ impl<W: World> Service<W> {
             ready: ready.is_ok(),
             reason: ready.err().map_or_else(|| self.remark.clone(), |error| Chain(&error).to_string()),
             pods: self.pods.count().try_into().unwrap_or(u64::MAX),
+            recovering: 0,
             tokens_refused: self.tokens().refused(),
             plugin_micros: self.pods.plugin_micros(),
         }

@@ -137,6 +137,7 @@ fn first_difference(a: &Attach, b: &Attach) -> Option<&'static str> {
     // Taken apart, so that a new field cannot be forgotten here.
     let Attach {
         pod,
+        owner,
         namespace,
         name,
         uid,
@@ -153,6 +154,7 @@ fn first_difference(a: &Attach, b: &Attach) -> Option<&'static str> {
     } = a;
     let fields = [
         ("pod", *pod == b.pod),
+        ("owner", *owner == b.owner),
         ("namespace", *namespace == b.namespace),
         ("name", *name == b.name),
         ("uid", *uid == b.uid),

@@ -42,6 +42,7 @@ pub(super) fn check(attach: &Attach) -> Result<(), BadAttach> {
     // Taken apart, so that a new field cannot be forgotten here.
     let Attach {
         pod: _,
+        owner: _,
         namespace,
         name,
         uid,

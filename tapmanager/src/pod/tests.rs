@@ -140,6 +140,10 @@ fn netns_of(pod: &str) -> PathBuf {
     format!("/run/netns/virtlet-{pod}").into()
 }
 
+fn after(pod: PodId) -> List {
+    List { after: Some(pod), ..List::default() }
+}
+
 fn id(pod: &str) -> PodId {
     pod.parse().expect("pod id")
 }
@@ -358,7 +362,7 @@ async fn a_restart_undoes_finishes_serves_and_reports() {
     });
     house.put("f-leaving", PodPhase::Detaching, all);
     let house = house.restart().await;
-    let pods = house.pods.page(None).pods;
+    let pods = house.pods.page(&List::default()).pods;
     let pods: Vec<_> = pods.iter().map(|pod| (pod.pod.as_str(), pod.phase)).collect();
     let attached = PodPhase::Attached;
     assert_eq!(pods, [("c-served", attached), ("d-removed", attached), ("e-unmounted", attached)]);
@@ -423,13 +427,13 @@ async fn pages_cover_all_pods_once() {
         house.put(&format!("p{n:03}"), PodPhase::Attached, |_, _| {});
     }
     house.pods.recover(house.records()).await;
-    let first = house.pods.page(None);
-    assert_eq!((first.pods.len(), first.more), (256, true));
+    let first = house.pods.page(&List::default());
+    assert_eq!((first.pods.len(), first.more), (192, true));
     assert_eq!(first.pods[0].ip, Some([10, 77, 0, 2].into()));
-    let second = house.pods.page(Some(&first.pods[255].pod));
-    assert_eq!((second.pods.len(), second.more), (44, false));
-    assert_eq!(second.pods[0].pod, id("p256"));
-    let none = house.pods.page(Some(&id("z")));
+    let second = house.pods.page(&after(first.pods[191].pod.clone()));
+    assert_eq!((second.pods.len(), second.more), (108, false));
+    assert_eq!(second.pods[0].pod, id("p192"));
+    let none = house.pods.page(&after(id("z")));
     assert_eq!((none.pods.len(), none.more), (0, false));
     assert_eq!(house.pods.count(), 300);
 }
@@ -440,7 +444,9 @@ fn the_longest_page_fits_into_a_packet() {
         pod: id(&"p".repeat(PodId::MAX_LEN)),
         namespace: "n".repeat(request::MAX_NAME),
         name: "n".repeat(request::MAX_NAME),
+        owner: Some("o".repeat(PodId::MAX_LEN).parse().expect("owner")),
         phase: PodPhase::Attaching,
+        recovering: true,
         ip: Some([0xffff; 8].into()),
         trouble: Some("t".repeat(proto::tap::MAX_TROUBLE)),
     };

@@ -40,7 +40,7 @@ impl Node {
     }
 
     pub(super) fn arm(&self, pod: &PodId) -> Result<Token, ToolError> {
-        match self.client.call(&Request::Arm(Arm { pod: pod.clone() }))? {
+        match self.client.call(&Request::Arm(Arm { pod: pod.clone(), qemu: None }))? {
             Reply::Armed { token } => Ok(token),
             _ => Err(ClientError::WrongReply.into()),
         }
@@ -69,6 +69,6 @@ impl Node {
 
     /// All pods, page by page.
     pub(super) fn pods(&self) -> Result<Vec<PodSummary>, ToolError> {
-        Ok(self.client.pods()?)
+        Ok(self.client.pods(None)?)
     }
 }

@@ -96,7 +96,9 @@ fn summary(id: &str, trouble: Option<&str>) -> PodSummary {
         pod: id.parse().expect("id"),
         namespace: "default".into(),
         name: "demo".into(),
+        owner: None,
         phase: PodPhase::Attached,
+        recovering: false,
         ip: Some([10, 22, 0, 5].into()),
         trouble: trouble.map(str::to_owned),
     }
@@ -167,6 +169,7 @@ fn status_is_unwell_while_not_ready() {
         ready: false,
         reason: "no network configuration in `/etc/cni/net.d`".into(),
         pods: 2,
+        recovering: 0,
         tokens_refused: 0,
         plugin_micros: 1_234_567,
     };

@@ -74,13 +74,17 @@ pub(super) fn check(report: &CheckReport) -> String {
 }
 
 pub(super) fn status(status: &ServerStatus) -> String {
-    let ServerStatus { server, ready, reason, pods, tokens_refused, plugin_micros } = status;
+    let ServerStatus { server, ready, reason, pods, recovering, tokens_refused, plugin_micros } = status;
     let mut text = String::new();
     let word = if *ready { "ready" } else { "not ready" };
     let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     line(&mut text, &format!("{server}: {word}{why}"));
     let spent = Duration::from_micros(*plugin_micros).as_secs_f64();
-    line(&mut text, &format!("pods {pods}, tokens refused {tokens_refused}, {spent:.1} s spent in plugins"));
+    let recovering = if *recovering == 0 { String::new() } else { format!(" ({recovering} being recovered)") };
+    line(
+        &mut text,
+        &format!("pods {pods}{recovering}, tokens refused {tokens_refused}, {spent:.1} s spent in plugins"),
+    );
     text
 }
 
@@ -99,11 +103,11 @@ pub(super) fn list(pods: &[PodSummary]) -> String {
 }
 
 fn row(pod: &PodSummary) -> [String; 5] {
-    let PodSummary { pod, namespace, name, phase: stands, ip, trouble } = pod;
+    let PodSummary { pod, namespace, name, owner: _, phase: stands, recovering, ip, trouble } = pod;
     [
         pod.as_str().to_owned(),
         printable(&format!("{namespace}/{name}")),
-        phase(*stands).to_owned(),
+        if *recovering { format!("{}, recovering", phase(*stands)) } else { phase(*stands).to_owned() },
         ip.map_or_else(|| "-".to_owned(), |ip| ip.to_string()),
         printable(trouble.as_deref().unwrap_or_default()),
     ]

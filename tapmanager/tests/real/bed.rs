@@ -322,7 +322,7 @@ pub(super) fn attach(pod: &str, networks: usize) -> Request {
 }
 
 pub(super) fn arm(pod: &str) -> Request {
-    Request::Arm(Arm { pod: id(pod) })
+    Request::Arm(Arm { pod: id(pod), qemu: None })
 }
 
 pub(super) fn unmount(path: &Path) {

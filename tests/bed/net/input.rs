@@ -32,11 +32,11 @@ fn messages(bed: &Bed) -> Result<()> {
         (r"{", "half an object"),
         (r"[]", "another type"),
         (r#"{"v":1,"body":"status"}"#, "another version"),
-        (r#"{"v":2,"body":"reboot"}"#, "an unknown request"),
-        (r#"{"v":2,"body":{"detach":{"pod":"../../etc"}}}"#, "a path for an id"),
-        (r#"{"v":2,"body":{"detach":{"pod":"a","force":true}}}"#, "an unknown field"),
-        (r#"{"v":2,"body":{"get":{"token":"x"}}}"#, "a token that is none"),
-        (r#"{"v":2,"body":{"attach":{"pod":"a"}}}"#, "missing fields"),
+        (r#"{"v":3,"body":"reboot"}"#, "an unknown request"),
+        (r#"{"v":3,"body":{"detach":{"pod":"../../etc"}}}"#, "a path for an id"),
+        (r#"{"v":3,"body":{"detach":{"pod":"a","force":true}}}"#, "an unknown field"),
+        (r#"{"v":3,"body":{"get":{"token":"x"}}}"#, "a token that is none"),
+        (r#"{"v":3,"body":{"attach":{"pod":"a"}}}"#, "missing fields"),
     ];
     for (packet, what) in bad {
         for socket in [&control, &handoff] {
@@ -48,7 +48,7 @@ fn messages(bed: &Bed) -> Result<()> {
         node.tapmanager.still_runs()?;
     }
     // A packet at the limit, of nothing but one string; and many peers that say nothing.
-    let _refused = exchange(&control, format!(r#"{{"v":2,"body":"{}"}}"#, "x".repeat(200_000)).as_bytes());
+    let _refused = exchange(&control, format!(r#"{{"v":3,"body":"{}"}}"#, "x".repeat(200_000)).as_bytes());
     let silent: Vec<_> = (0..50).map(|_| dial(&handoff)).collect::<Result<_>>()?;
     ensure!(node.status()?.pods == 0, "a pod came out of it");
     drop(silent);

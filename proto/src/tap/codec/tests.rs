@@ -2,9 +2,9 @@ use std::net::IpAddr;
 
 use super::super::{
     Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, Dns, Handoff, HandoffNic, HandoffReply,
-    HandoffRequest, Hello, HostPort, List, MAX_STATS_PAGE, MAX_TROUBLE, NetworkAsk, Nic, NicStats, PodDetail, PodId,
-    PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser, Reply, Request, Route, ServerStatus,
-    StatsPage, Token,
+    HandoffRequest, Hello, HostPort, List, MAX_STATS_PAGE, MAX_TROUBLE, NetworkAsk, Nic, NicStats, OwnerId, PodDetail,
+    PodId, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser, Reply, Request, Route,
+    ServerStatus, StatsPage, Token,
 };
 use super::*;
 
@@ -29,6 +29,7 @@ fn requests() -> Vec<Request> {
         Request::Hello(Hello { client: "controld 0.1.0".into(), qemu: Some(QemuUser { uid: 64055, gid: 993 }) }),
         Request::Attach(Attach {
             pod: pod(),
+            owner: Some(owner()),
             namespace: "default".into(),
             name: "vm".into(),
             uid: "6f0b".into(),
@@ -55,16 +56,20 @@ fn requests() -> Vec<Request> {
             sysctls: [("net.ipv4.ip_forward".into(), "1".into())].into(),
             cgroup: "/kubepods/pod6f0b".into(),
         }),
-        Request::Arm(Arm { pod: pod() }),
+        Request::Arm(Arm { pod: pod(), qemu: Some(QemuUser { uid: 64055, gid: 64055 }) }),
         Request::Detach { pod: pod() },
         Request::Recover { pod: pod() },
         Request::Check { pod: pod() },
         Request::Inspect { pod: pod() },
-        Request::List(List { after: Some(pod()) }),
-        Request::Stats(List { after: Some(pod()) }),
+        Request::List(List { after: Some(pod()), owner: Some(owner()), pod: None }),
+        Request::Stats(List { after: None, owner: None, pod: Some(pod()) }),
         Request::Collect,
         Request::Status,
     ]
+}
+
+fn owner() -> OwnerId {
+    "3f0c2b1a".parse().expect("owner")
 }
 
 fn net() -> PodNet {
@@ -92,7 +97,9 @@ fn summary() -> PodSummary {
         pod: pod(),
         namespace: "default".into(),
         name: "vm".into(),
+        owner: Some(owner()),
         phase: PodPhase::Attached,
+        recovering: true,
         ip: Some(IpAddr::from([10, 77, 0, 2])),
         trouble: Some("tap `tap0` is gone".into()),
     }
@@ -119,6 +126,7 @@ fn replies() -> Vec<Reply> {
             ready: false,
             reason: "no network configuration in `/etc/cni/net.d`".into(),
             pods: 3,
+            recovering: 1,
             tokens_refused: 1,
             plugin_micros: 12_345,
         }),
@@ -168,18 +176,18 @@ fn every_message_comes_back_as_it_went() {
 #[test]
 fn malformed_messages_are_refused_with_a_reason() {
     let over_long = vec![b' '; MAX_MESSAGE + 1];
-    let nested = format!(r#"{{"v":2,"body":{}"#, "[".repeat(100_000));
+    let nested = format!(r#"{{"v":3,"body":{}"#, "[".repeat(100_000));
     for (bytes, code) in [
         (&b""[..], ErrorCode::BadRequest),
         (b"\xff\xfe", ErrorCode::BadRequest),
         (b"{}", ErrorCode::BadRequest),
         (br#"{"v":1,"anything":{}}"#, ErrorCode::Version),
-        (br#"{"v":2,"body":{"fly":{}}}"#, ErrorCode::BadRequest),
-        (br#"{"v":2,"body":{"arm":{"pod":"../x"}}}"#, ErrorCode::BadRequest),
-        (br#"{"v":2,"body":{"arm":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
-        (br#"{"v":2,"body":{"detach":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
-        (br#"{"v":2,"extra":1,"body":"status"}"#, ErrorCode::BadRequest),
-        (br#"{"v":2,"body":"status"} trailing"#, ErrorCode::BadRequest),
+        (br#"{"v":3,"body":{"fly":{}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":3,"body":{"arm":{"pod":"../x"}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":3,"body":{"arm":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":3,"body":{"detach":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),
+        (br#"{"v":3,"extra":1,"body":"status"}"#, ErrorCode::BadRequest),
+        (br#"{"v":3,"body":"status"} trailing"#, ErrorCode::BadRequest),
         (&over_long, ErrorCode::BadRequest),
         (nested.as_bytes(), ErrorCode::BadRequest),
     ] {
@@ -202,7 +210,9 @@ fn a_full_page_of_the_longest_summaries_fits_into_a_packet() {
         pod: "a".repeat(64).parse().expect("pod id"),
         namespace: "n".repeat(63),
         name: "p".repeat(253),
+        owner: Some("o".repeat(64).parse().expect("owner")),
         phase: PodPhase::Detaching,
+        recovering: true,
         ip: Some("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().expect("ip")),
         trouble: Some("t".repeat(MAX_TROUBLE)),
     };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
-use super::super::{IfName, MacAddr, PodId};
+use super::super::{IfName, MacAddr, OwnerId, PodId};
 
 /// A pod that is to have a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +15,9 @@ use super::super::{IfName, MacAddr, PodId};
 pub struct Attach {
     /// Sandbox id; the CNI container id.
     pub pod: PodId,
+    /// Who asks, and whom lists show as the pod's owner. `None`: a person, or a program that keeps no records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
     /// Kubernetes namespace, for `K8S_POD_NAMESPACE`.
     pub namespace: String,
     /// Pod name, for `K8S_POD_NAME`.
@@ -57,6 +60,7 @@ impl Attach {
     pub const fn new(pod: PodId) -> Self {
         Self {
             pod,
+            owner: None,
             namespace: String::new(),
             name: String::new(),
             uid: String::new(),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::{IfName, PodId};
+use super::super::{IfName, OwnerId, PodId};
 use super::{Attach, PodNet};
 
 /// Asks for one page.
@@ -13,6 +13,12 @@ use super::{Attach, PodNet};
 pub struct List {
     /// Only pods after this one; `None` starts at the first.
     pub after: Option<PodId>,
+    /// Only pods of this owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
+    /// Only this pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodId>,
 }
 
 /// One page of pods.
@@ -35,8 +41,14 @@ pub struct PodSummary {
     pub namespace: String,
     /// Pod name.
     pub name: String,
-    /// Where it stands.
+    /// Who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
+    /// Where it stands, as the records say.
     pub phase: PodPhase,
+    /// After a restart of the daemon it is not known yet whether that is so: ask again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recovering: bool,
     /// First address, if it has one.
     pub ip: Option<IpAddr>,
     /// Why it is of no use although it is attached, or why it cannot be taken away; cut to
@@ -147,6 +159,9 @@ pub struct ServerStatus {
     pub reason: String,
     /// Pods on record.
     pub pods: u64,
+    /// Those of them that are still being recovered after a restart of the daemon.
+    #[serde(default)]
+    pub recovering: u64,
     /// Tokens handed in that were unknown, used or lapsed, or came from the wrong peer.
     pub tokens_refused: u64,
     /// Time spent inside CNI plugin processes since the start, in microseconds.

@@ -61,7 +61,7 @@ impl House {
     }
 
     async fn arm(&self) -> Token {
-        match self.ask(Request::Arm(Arm { pod: pod() })).await.expect("armed") {
+        match self.ask(Request::Arm(Arm { pod: pod(), qemu: None })).await.expect("armed") {
             Reply::Armed { token } => token,
             other => panic!("{other:?}"),
         }
@@ -113,7 +113,7 @@ async fn a_token_is_spent_even_if_the_taps_do_not_open() {
 #[tokio::test]
 async fn only_attached_pods_are_armed_and_a_detach_voids_the_token() {
     let house = House::new();
-    let error = house.ask(Request::Arm(Arm { pod: pod() })).await.expect_err("unknown");
+    let error = house.ask(Request::Arm(Arm { pod: pod(), qemu: None })).await.expect_err("unknown");
     assert_eq!(error.code, ErrorCode::NotFound);
     house.attach().await;
     let token = house.arm().await;
@@ -127,7 +127,7 @@ async fn a_detach_that_fails_leaves_a_pod_that_cannot_be_armed() {
     house.attach().await;
     house.world.fail("del", &[("first", false)]);
     assert_eq!(house.ask(Request::Detach { pod: pod() }).await.expect_err("fails").code, ErrorCode::Internal);
-    let error = house.ask(Request::Arm(Arm { pod: pod() })).await.expect_err("detaching");
+    let error = house.ask(Request::Arm(Arm { pod: pod(), qemu: None })).await.expect_err("detaching");
     assert_eq!((error.code, &*error.message), (ErrorCode::Conflict, "pod `p1` is being detached; attach it first"));
     let Ok(Reply::Pods(page)) = house.ask(Request::List(List::default())).await else { panic!("no list") };
     assert_eq!(page.pods[0].phase, PodPhase::Detaching);
@@ -178,12 +178,12 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
     let bad: [(&[u8], usize, ErrorCode); 9] = [
         (b"", 0, ErrorCode::BadRequest),
         (b"junk", 0, ErrorCode::BadRequest),
-        (b"{\"v\":2,\"body\":\"status\"", 0, ErrorCode::BadRequest),
-        (b"{\"v\":2,\"body\":\"unheard_of\"}", 0, ErrorCode::BadRequest),
-        (b"{\"v\":2,\"body\":{\"arm\":{\"pod\":\"../x\"}}}", 0, ErrorCode::BadRequest),
-        (b"{\"v\":2,\"body\":{\"arm\":{\"pod\":\"p1\",\"x\":1}}}", 0, ErrorCode::BadRequest),
+        (b"{\"v\":3,\"body\":\"status\"", 0, ErrorCode::BadRequest),
+        (b"{\"v\":3,\"body\":\"unheard_of\"}", 0, ErrorCode::BadRequest),
+        (b"{\"v\":3,\"body\":{\"arm\":{\"pod\":\"../x\"}}}", 0, ErrorCode::BadRequest),
+        (b"{\"v\":3,\"body\":{\"arm\":{\"pod\":\"p1\",\"x\":1}}}", 0, ErrorCode::BadRequest),
         (b"{\"v\":1,\"body\":\"status\"}", 0, ErrorCode::Version),
-        (b"{\"v\":2,\"body\":\"status\"}", 1, ErrorCode::BadRequest),
+        (b"{\"v\":3,\"body\":\"status\"}", 1, ErrorCode::BadRequest),
         (&long, 0, ErrorCode::BadRequest),
     ];
     for (bytes, fds, code) in bad {

@@ -167,7 +167,7 @@ async fn a_pod_in_trouble_is_listed_so_in_few_bytes() {
     let house = attached().await;
     house.world.state().lost = vec![format!("line one\nline \"two\" {}", "x".repeat(300))];
     house.pods.check(&id("p1")).await.expect("checked");
-    let trouble = house.pods.page(None).pods[0].trouble.clone().expect("trouble");
+    let trouble = house.pods.page(&List::default()).pods[0].trouble.clone().expect("trouble");
     assert!(trouble.starts_with("line one line \"two\" xxx"), "{trouble}");
     assert!(serde_json::to_string(&trouble).expect("encodes").len() <= MAX_TROUBLE + 2);
 }
@@ -179,11 +179,11 @@ async fn counters_come_in_pages_of_the_pods_that_can_be_counted() {
         house.pods.attach(request(&format!("p{n:03}"))).await.expect("attached");
     }
     house.world.fail("stats", &[]);
-    let first = house.pods.stats(None).await;
+    let first = house.pods.stats(&List::default()).await;
     assert_eq!((first.pods.len(), first.more), (31, true), "one cannot be counted");
     assert_eq!(first.pods[30].pod, id("p031"));
     assert_eq!(first.pods[0].nics[0].rx_bytes, 1);
-    let second = house.pods.stats(Some(&id("p031"))).await;
+    let second = house.pods.stats(&after(id("p031"))).await;
     assert_eq!((second.pods.len(), second.more), (8, false));
 }
 
@@ -192,7 +192,7 @@ async fn a_pod_is_explained_from_its_record() {
     let house = attached().await;
     let detail = house.pods.inspect(&id("p1")).await.expect("known");
     assert_eq!(detail.request, request("p1"));
-    assert_eq!(detail.summary, house.pods.page(None).pods[0]);
+    assert_eq!(detail.summary, house.pods.page(&List::default()).pods[0]);
     assert!(detail.net.is_some());
     assert!(detail.explanation[0].starts_with("network `net`"), "{:?}", detail.explanation);
     assert_eq!(house.pods.inspect(&id("p2")).await.expect_err("unknown").body().code, ErrorCode::NotFound);
