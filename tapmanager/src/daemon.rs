@@ -23,9 +23,10 @@ use tracing::{error, info, warn};
 use crate::chain::Chain;
 use crate::config::{Config, ConfigError};
 use crate::faults::Faults;
+use crate::instance::{InstanceError, InstanceId};
 use crate::journal::durable::DurableError;
 use crate::journal::{Journal, JournalError, Loaded};
-use crate::pod::{Kernel, Patience, Pods, Settings, Tools};
+use crate::pod::{Kernel, NetnsNames, Patience, Pods, Settings, Tools};
 use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
 use access::QemuAccess;
@@ -94,6 +95,8 @@ enum StateCause {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Note(#[from] DurableError),
+    #[error(transparent)]
+    Instance(#[from] InstanceError),
 }
 
 /// What is wrong with a socket.
@@ -161,7 +164,12 @@ impl Daemon {
             error!(error = %Chain(file), "a pod is not recovered");
         }
         let world = Kernel::new(&config, spawner);
-        let place = (config.netns_dir.clone(), startup::boot_id()?);
+        let (instance, unkept) = InstanceId::of(&config.state_dir)?;
+        if let Some(error) = &unkept {
+            error!(error = %Chain(error), "namespaces of pods carry a name that does not last");
+        }
+        info!(%instance, "namespaces of pods carry this name");
+        let place = (NetnsNames::new(config.netns_dir.clone(), &instance), startup::boot_id()?);
         let tools = Tools::new(world, journal, place, settings(&config), faults);
         let access = QemuAccess::load(&config);
         let service = Arc::new(Service::new(Pods::new(tools), access, &config, &unreadable)?);
@@ -258,6 +266,12 @@ fn tell_systemd(state: sd_notify::NotifyState<'_>) {
 
 impl From<JournalError> for DaemonError {
     fn from(error: JournalError) -> Self {
+        Self::State(StateError(error.into()))
+    }
+}
+
+impl From<InstanceError> for DaemonError {
+    fn from(error: InstanceError) -> Self {
         Self::State(StateError(error.into()))
     }
 }

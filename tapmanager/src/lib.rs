@@ -26,6 +26,7 @@ mod domain;
 #[doc(hidden)]
 pub mod exercise;
 pub mod faults;
+mod instance;
 mod ipv6;
 mod journal;
 mod net;

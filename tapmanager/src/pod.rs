@@ -16,13 +16,14 @@ mod explain;
 mod health;
 mod kernel;
 mod machine;
+mod names;
 mod request;
 mod sysctl;
 mod world;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,21 +45,20 @@ use actor::{Actor, Command};
 pub(crate) use error::PodError;
 pub(crate) use kernel::Kernel;
 pub(crate) use machine::Patience;
+pub(crate) use names::NetnsNames;
 pub(crate) use world::{World, WorldError};
 
 /// Commands that may wait for one pod. `controld` asks one thing at a time; more is a client gone wild.
 const MAX_WAITING: usize = 16;
 /// Pods that are recovered, counted or collected at the same time: each may run a plugin or a thread in its namespace.
 const WORKED_ON_AT_ONCE: usize = 8;
-/// What the name of each of our namespaces begins with: our label.
-const NETNS_PREFIX: &str = "virtlet-";
 
 /// What the actors work with.
 #[derive(Debug)]
 pub(crate) struct Tools<W> {
     world: W,
     journal: Journal,
-    netns_dir: PathBuf,
+    names: NetnsNames,
     /// This boot of the node.
     boot: String,
     settings: Settings,
@@ -93,6 +93,8 @@ pub(crate) struct Pods<W> {
 pub(crate) struct View {
     pub(crate) phase: PodPhase,
     pub(crate) request: Arc<Attach>,
+    /// File of its namespace.
+    pub(crate) netns: Arc<Path>,
     /// What it was given; there while it is attached.
     pub(crate) net: Option<Arc<PodNet>>,
     /// Why it is of no use although it is attached.
@@ -116,25 +118,16 @@ struct Handle {
 // === impl Tools ===
 
 impl<W> Tools<W> {
-    /// In `boot` of the node, with namespaces in `netns_dir`.
+    /// In `boot` of the node, with namespaces of these `names`.
     pub(crate) fn new(
         world: W,
         journal: Journal,
-        (netns_dir, boot): (PathBuf, String),
+        (names, boot): (NetnsNames, String),
         settings: Settings,
         faults: Arc<Faults>,
     ) -> Self {
-        Self { world, journal, netns_dir, boot, settings, faults, adding: RwLock::new(()) }
+        Self { world, journal, names, boot, settings, faults, adding: RwLock::new(()) }
     }
-
-    fn netns_of(&self, pod: &PodId) -> PathBuf {
-        self.netns_dir.join(format!("{NETNS_PREFIX}{}", pod.as_str()))
-    }
-}
-
-/// The pod whose namespace would have this path.
-fn pod_of_netns(path: &Path) -> Option<PodId> {
-    path.file_name()?.to_str()?.strip_prefix(NETNS_PREFIX)?.parse().ok()
 }
 
 // === impl Pods ===

@@ -4,6 +4,7 @@
 //! [`super::attach`] and [`super::detach`]; looking after a pod that stands is [`super::health`]'s. Errors are logged
 //! here, once, and returned to whoever asked, if they are still there.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use proto::tap::{Attach, CheckReport, PodId, PodNet, PodPhase};
@@ -58,6 +59,7 @@ pub(super) struct Actor<W> {
 pub(super) struct Held {
     pub(super) record: Record,
     pub(super) request: Arc<Attach>,
+    netns: Arc<Path>,
     pub(super) serving: Option<Serving>,
     pub(super) trouble: Option<Arc<str>>,
     pub(super) net: Option<Arc<PodNet>>,
@@ -293,7 +295,8 @@ impl Held {
     fn new(record: Record) -> Self {
         let net = record.net.clone().filter(|_| record.phase == PodPhase::Attached).map(Arc::new);
         let request = Arc::new(record.request.clone());
-        Self { request, record, serving: None, trouble: None, net, retry: None, overdue: false }
+        let netns = Arc::from(record.netns.as_path());
+        Self { request, netns, record, serving: None, trouble: None, net, retry: None, overdue: false }
     }
 
     pub(super) fn in_trouble(&mut self, trouble: &str, publish: &watch::Sender<Option<View>>) {
@@ -309,6 +312,7 @@ impl Held {
         publish.send_replace(Some(View {
             phase,
             request: Arc::clone(&self.request),
+            netns: Arc::clone(&self.netns),
             net: self.net.clone(),
             trouble: self.trouble.clone(),
         }));

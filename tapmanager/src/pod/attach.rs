@@ -49,7 +49,7 @@ impl<T, E: Into<StepCause>> At<T> for Result<T, E> {
 impl<W: World> Tools<W> {
     /// Decides what is going to be made, and puts it on record. Nothing is left if it fails.
     pub(super) async fn intend(&self, request: &Attach) -> Result<Record, StepError> {
-        let netns = self.netns_of(&request.pod);
+        let netns = self.names.path(&request.pod);
         let (networks, seen) = join(self.world.networks(request), self.world.look(&netns)).await;
         let networks = networks.at(Step::ReadConfiguration)?;
         // From the intent on, the file is ours to remove. So it must not have been there before.

@@ -2,8 +2,9 @@
 //!
 //! What is ours, and nothing else:
 //! - pods on record that are on their way out: each is tried once more, and a hopeless overdue one is dropped;
-//! - network namespaces `virtlet-<pod>` in `netns_dir`, if that is a mounted network namespace and no file of the
-//!   journal, understood or not, is about that pod. That name is our label;
+//! - network namespaces in `netns_dir` whose name is this daemon's ([`super::names`]), if that is a mounted network
+//!   namespace and no file of the journal, understood or not, is about that pod. Those of another daemon like this one,
+//!   and those that an earlier release made and no record is about, have an unknown owner: they are told and kept;
 //! - entries of the CNI result cache with our name in them whose attachment is not on record: each is given a DEL;
 //! - with `cni_gc`, what plugins keep of attachments that are not on record (CNI specification 1.1.0, section 2, "GC").
 //!   That word of CNI is about a whole network, whoever uses it, so it is for networks that are ours alone.
@@ -12,7 +13,8 @@
 //! The two about CNI and ADD exclude each other by [`Tools::adding`](super::Tools): while a pod is being added, they are
 //! left for the next time rather than let pods wait for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use futures_util::StreamExt as _;
 use proto::tap::{CollectReport, PodId, PodPhase};
@@ -22,11 +24,14 @@ use tracing::{debug, info, warn};
 use super::actor::{Actor, Collected, Command};
 use super::health::bounded;
 use super::machine::{AfterFailure, is_hopeless};
+use super::names::Holder;
 use super::world::{Checked, OfNetwork, Seen, World};
 use super::{Pods, WORKED_ON_AT_ONCE};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
 
+/// Of a namespace that another daemon may still need.
+const UNKNOWN_OWNER: &str = "its owner is unknown; if no pod needs it, remove it with `ip netns delete`";
 /// Pods that are looked after at the same time. Nobody waits for it, and each takes a thread for a moment.
 const LOOKED_AFTER_AT_ONCE: usize = 2;
 
@@ -36,8 +41,16 @@ impl<W: World> Pods<W> {
         let tools = &self.shared.tools;
         let mut all = Collected::default();
         let mut pods = self.in_phase(PodPhase::Detaching);
-        match tools.world.namespaces(&tools.netns_dir).await {
-            Ok(found) => pods.extend(found.into_iter().filter(|pod| self.view(pod).is_none())),
+        match tools.world.namespaces(&tools.names).await {
+            Ok(found) => {
+                let on_record = self.namespaces_on_record();
+                for (path, holder) in found.into_iter().filter(|(path, _)| !on_record.contains(path)) {
+                    match holder {
+                        Holder::Ours(pod) => pods.push(pod),
+                        Holder::Unknown => all.kept.push(format!("namespace `{}`: {UNKNOWN_OWNER}", path.display())),
+                    }
+                }
+            }
             Err(error) => all.kept.push(Chain(&error).to_string()),
         }
         let collected = futures_util::stream::iter(pods).map(|pod| async move { self.collect_pod(pod).await });
@@ -119,6 +132,12 @@ impl<W: World> Pods<W> {
         }
     }
 
+    fn namespaces_on_record(&self) -> BTreeSet<PathBuf> {
+        let handles = self.shared.lock();
+        let views = handles.iter().flat_map(BTreeMap::values).filter_map(|handle| handle.view.borrow().clone());
+        views.map(|view| view.netns.to_path_buf()).collect()
+    }
+
     fn in_phase(&self, phase: PodPhase) -> Vec<PodId> {
         let handles = self.shared.lock();
         let there = handles
@@ -142,7 +161,7 @@ impl<W: World> Actor<W> {
 
     async fn collect_stray(&self) -> Collected {
         let tools = &self.shared.tools;
-        let netns = tools.netns_of(&self.pod);
+        let netns = tools.names.path(&self.pod);
         let name = netns.display().to_string();
         let (journal, pod) = (tools.journal.clone(), self.pod.clone());
         if off_reactor(move || journal.has(&pod)).await {

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodId, PodNet};
+use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodNet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, error, info};
 
 use super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
-use super::{pod_of_netns, request, sysctl};
+use super::names::{Holder, NetnsNames};
+use super::{request, sysctl};
 use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
@@ -115,15 +116,17 @@ impl World for Kernel {
         Ok(off_reactor(move || Netns::remove(&path)).await?)
     }
 
-    async fn namespaces(&self, dir: &Path) -> Result<Vec<PodId>, WorldError> {
-        let dir = dir.to_owned();
-        off_reactor(move || match std::fs::read_dir(&dir) {
+    async fn namespaces(&self, names: &NetnsNames) -> Result<Vec<(PathBuf, Holder)>, WorldError> {
+        let names = names.clone();
+        off_reactor(move || match std::fs::read_dir(names.dir()) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(cause) => Err(WorldError::List { dir, cause }),
+            Err(cause) => Err(WorldError::List { dir: names.dir().to_owned(), cause }),
             Ok(entries) => {
                 let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-                let ours = paths.filter_map(|path| Some((pod_of_netns(&path)?, path)));
-                Ok(ours.filter(|(_, path)| matches!(Netns::open(path), Ok(Some(_)))).map(|(pod, _)| pod).collect())
+                let named = paths.filter_map(|path| names.holder(&path).map(|holder| (path, holder)));
+                let mut named: Vec<_> = named.filter(|(path, _)| matches!(Netns::open(path), Ok(Some(_)))).collect();
+                named.sort_unstable();
+                Ok(named)
             }
         })
         .await

@@ -7,12 +7,13 @@ mod sequences;
 mod several;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use proto::tap::{ErrorCode, IfName, NicStats};
 use tempfile::TempDir;
 
 use super::*;
+use crate::instance::InstanceId;
 use crate::journal::{Attachment, Choices, Record};
 use fake::{Fake, network, nic};
 
@@ -51,7 +52,7 @@ impl House {
 
     fn in_dir(dir: TempDir, world: Arc<Fake>, faults: Faults, settings: Settings, boots: u32) -> Self {
         let journal = Journal::open(dir.path()).expect("journal");
-        let place = ("/run/netns".into(), format!("boot {boots}"));
+        let place = (names(), format!("boot {boots}"));
         let tools = Tools::new(Arc::clone(&world), journal, place, settings, Arc::new(faults));
         Self { dir, world, pods: Pods::new(tools), boots }
     }
@@ -136,8 +137,12 @@ impl House {
     }
 }
 
+pub(crate) fn names() -> NetnsNames {
+    NetnsNames::new("/run/netns".into(), &InstanceId::try_from("0123abcd".to_owned()).expect("an instance"))
+}
+
 fn netns_of(pod: &str) -> PathBuf {
-    format!("/run/netns/virtlet-{pod}").into()
+    names().path(&id(pod))
 }
 
 fn after(pod: PodId) -> List {
@@ -156,7 +161,7 @@ fn request(pod: &str) -> Attach {
 async fn a_pod_is_attached_once_and_detached_without_a_trace() {
     let house = House::new();
     let net = house.pods.attach(request("p1")).await.expect("attached");
-    assert_eq!(net.netns, Path::new("/run/netns/virtlet-p1"));
+    assert_eq!(net.netns, netns_of("p1"));
     house.assert_whole("p1");
     assert_eq!(house.world.serving(), 1);
     assert_eq!(house.pods.attach(request("p1")).await.expect("again"), net);
@@ -262,7 +267,7 @@ async fn del_of_a_plugin_that_was_never_added_holds_nothing_up() {
 #[tokio::test]
 async fn a_file_in_the_place_of_the_namespace_is_not_touched() {
     let house = House::new();
-    let netns = PathBuf::from("/run/netns/virtlet-p1");
+    let netns = netns_of("p1");
     house.world.state().netns.insert(netns.clone());
     let body = house.pods.attach(request("p1")).await.expect_err("taken").body();
     assert_eq!(body.code, ErrorCode::Conflict);
@@ -345,7 +350,7 @@ async fn a_disk_that_takes_nothing_fails_an_attach_and_no_detach() {
 async fn a_restart_undoes_finishes_serves_and_reports() {
     let house = House::new();
     let added = |state: &mut fake::State, netns: &Path| {
-        let pod = pod_of_netns(netns).expect("ours");
+        let Some(names::Holder::Ours(pod)) = names().holder(netns) else { panic!("not ours") };
         state.added.insert((pod.as_str().to_owned(), "eth0".to_owned()));
     };
     let all = |state: &mut fake::State, netns: &Path| {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::names::{Holder, NetnsNames};
 use super::sysctl::SysctlError;
 use crate::cni::{CniError, ConfError, NetworkList, PluginError};
 use crate::faults::Faults;
@@ -113,8 +114,11 @@ pub(crate) trait World: Send + Sync + 'static {
     fn create_netns(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Removes a namespace, or the file in its place.
     fn remove_netns(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
-    /// The pods that have a mounted namespace of our name in `dir`.
-    fn namespaces(&self, dir: &Path) -> impl Future<Output = Result<Vec<PodId>, WorldError>> + Send;
+    /// The mounted namespaces of our kind of name, in order, each with its holder.
+    fn namespaces(
+        &self,
+        names: &NetnsNames,
+    ) -> impl Future<Output = Result<Vec<(PathBuf, Holder)>, WorldError>> + Send;
     /// Sets what the pod wants of its namespace.
     fn sysctls(
         &self,

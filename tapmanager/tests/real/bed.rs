@@ -180,7 +180,9 @@ impl Bed {
     }
 
     pub(super) fn netns(&self, pod: &str) -> PathBuf {
-        self.config.netns_dir.join(format!("virtlet-{pod}"))
+        let file = std::fs::read_to_string(self.config.state_dir.join("instance")).expect("drawn at the first start");
+        let note: serde_json::Value = serde_json::from_str(&file).expect("JSON");
+        self.config.netns_dir.join(format!("virtlet-{}-{pod}", note["instance"].as_str().expect("text")))
     }
 
     pub(super) fn world(&self) -> World {

@@ -189,6 +189,6 @@ fn qemu_is_not_root() -> Result<()> {
 fn checked_by_the_plugin(sandbox: &str, network: &Network) -> Result<()> {
     let record = fs::read_to_string(format!("/var/lib/virtlet/net/pods/{sandbox}.note"))?;
     let record: serde_json::Value = serde_json::from_str(&record)?;
-    let netns = Path::new("/run/netns").join(format!("virtlet-{sandbox}"));
+    let netns = PathBuf::from(record["netns"].as_str().context("no namespace on record")?);
     cni::check(&cni::debian_plugins(), network, sandbox, &netns, &record["attachments"][0]["result"])
 }

@@ -11,7 +11,7 @@ use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::pod::Tools;
 use crate::pod::tests::fake::Fake;
-use crate::pod::tests::settings;
+use crate::pod::tests::{names, settings};
 
 const QEMU: QemuUser = QemuUser { uid: 64055, gid: 993 };
 
@@ -36,7 +36,7 @@ impl House {
         std::fs::write(config.handoff_socket(), "").expect("stands for the socket");
         let world = Arc::new(Fake::default());
         let journal = Journal::open(dir.path()).expect("journal");
-        let place = ("/run/netns".into(), "boot".to_owned());
+        let place = (names(), "boot".to_owned());
         let tools = Tools::new(Arc::clone(&world), journal, place, settings(), Arc::new(Faults::none()));
         let service = Service::new(Pods::new(tools), QemuAccess::load(&config), &config, &[]).expect("service");
         let service = Arc::new(service);

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use proto::tap::{Attach, Dns, Nic, NicStats, PodId, PodNet};
+use proto::tap::{Attach, Dns, Nic, NicStats, PodNet};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::super::pod_of_netns;
+use super::super::names::{Holder, NetnsNames};
 use super::super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
 use crate::cni::NetworkList;
 use crate::faults::Faults;
@@ -176,8 +176,9 @@ impl World for Arc<Fake> {
         Ok(())
     }
 
-    async fn namespaces(&self, _: &Path) -> Result<Vec<PodId>, WorldError> {
-        Ok(self.verb("namespaces")?.netns.iter().filter_map(|path| pod_of_netns(path)).collect())
+    async fn namespaces(&self, names: &NetnsNames) -> Result<Vec<(PathBuf, Holder)>, WorldError> {
+        let state = self.verb("namespaces")?;
+        Ok(state.netns.iter().filter_map(|path| Some((path.clone(), names.holder(path)?))).collect())
     }
 
     async fn sysctls(&self, netns: &Path, _: &BTreeMap<String, String>) -> Result<(), WorldError> {

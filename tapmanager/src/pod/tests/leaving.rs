@@ -150,16 +150,26 @@ async fn only_namespaces_of_our_name_that_belong_to_no_pod_are_collected() {
         state.netns.insert(netns.into());
     });
     let foreign = ["/run/netns/cni-1234", "/run/netns/virtlet-", "/run/netns/virtlet-..", "/run/netns/other"];
+    // Of another daemon on the node, and of a release that did not name the daemon.
+    let unknown = ["/run/netns/virtlet-89abcdef-p7", "/run/netns/virtlet-p1"];
+    house.world.state().netns.extend(unknown.iter().map(PathBuf::from));
     house.world.state().netns.extend(foreign.iter().map(PathBuf::from));
     house.world.state().netns.insert(netns_of("stray"));
     let report = house.pods.collect().await;
-    assert_eq!(report.removed, ["namespace `/run/netns/virtlet-stray`, which belongs to no pod"]);
+    assert_eq!(report.removed, ["namespace `/run/netns/virtlet-0123abcd-stray`, which belongs to no pod"]);
     assert_eq!(
         report.kept,
-        ["namespace `/run/netns/virtlet-not-taken-up`: the journal has a file of its pod that is not understood"]
+        [
+            "namespace `/run/netns/virtlet-89abcdef-p7`: its owner is unknown; if no pod needs it, remove it with \
+             `ip netns delete`",
+            "namespace `/run/netns/virtlet-p1`: its owner is unknown; if no pod needs it, remove it with \
+             `ip netns delete`",
+            "namespace `/run/netns/virtlet-0123abcd-not-taken-up`: the journal has a file of its pod that is not \
+             understood",
+        ]
     );
     let left: Vec<_> = house.world.state().netns.iter().cloned().collect();
-    assert_eq!(left.len(), foreign.len() + 2, "{left:?}");
+    assert_eq!(left.len(), foreign.len() + unknown.len() + 2, "{left:?}");
     house.assert_whole("p1");
     assert_eq!(house.pods.count(), 1, "a stray leaves no actor");
 }

@@ -1,0 +1,78 @@
+//! Names of the pods' namespaces: each says whose it is. Pure.
+//!
+//! `virtlet-<instance>-<pod>` in `netns_dir`, with the [`InstanceId`] of the daemon that made it. Releases before that
+//! named them `virtlet-<pod>`; a pod on record keeps the name that its record has.
+
+use std::path::{Path, PathBuf};
+
+use proto::tap::PodId;
+
+use crate::instance::InstanceId;
+
+/// What the name of each namespace of ours, or of a daemon like this one, begins with.
+const LABEL: &str = "virtlet-";
+
+/// Names in one directory by one daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct NetnsNames {
+    dir: PathBuf,
+    prefix: String,
+}
+
+/// Whose namespace it is by its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holder {
+    /// This daemon made it for this pod.
+    Ours(PodId),
+    /// Another daemon, or a release that did not write its name.
+    Unknown,
+}
+
+impl NetnsNames {
+    /// Of the daemon `instance`, in `dir`.
+    pub(crate) fn new(dir: PathBuf, instance: &InstanceId) -> Self {
+        Self { dir, prefix: format!("{LABEL}{instance}-") }
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where the namespace of a new pod is mounted.
+    pub(super) fn path(&self, pod: &PodId) -> PathBuf {
+        self.dir.join(format!("{}{}", self.prefix, pod.as_str()))
+    }
+
+    /// Whose a file in the directory is; `None` if its name is not of our kind at all.
+    pub(super) fn holder(&self, path: &Path) -> Option<Holder> {
+        let name = path.file_name()?.to_str()?;
+        name.strip_prefix(LABEL)?.parse::<PodId>().ok()?;
+        let ours = name.strip_prefix(&self.prefix).and_then(|pod| pod.parse().ok());
+        Some(ours.map_or(Holder::Unknown, Holder::Ours))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_whose_it_is() {
+        let instance = InstanceId::try_from("0123abcd".to_owned()).expect("an instance");
+        let names = NetnsNames::new("/run/netns".into(), &instance);
+        let pod: PodId = "p-1".parse().expect("pod id");
+        assert_eq!(names.path(&pod), Path::new("/run/netns/virtlet-0123abcd-p-1"));
+        for (name, holder) in [
+            ("virtlet-0123abcd-p-1", Some(Holder::Ours(pod))),
+            ("virtlet-89abcdef-p-1", Some(Holder::Unknown)),
+            ("virtlet-p-1", Some(Holder::Unknown)),
+            ("virtlet-0123abcd", Some(Holder::Unknown)),
+            ("virtlet-0123abcd-", Some(Holder::Unknown)),
+            ("virtlet-", None),
+            ("virtlet-..", None),
+            ("cni-1234", None),
+        ] {
+            assert_eq!(names.holder(&Path::new("/run/netns").join(name)), holder, "{name}");
+        }
+    }
+}
