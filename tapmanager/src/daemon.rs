@@ -29,6 +29,7 @@ use crate::journal::{Journal, JournalError, Loaded};
 use crate::pod::{Kernel, NetnsNames, Patience, Pods, Settings, Tools};
 use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
+use crate::sys::netns::{self, NetnsError};
 use access::QemuAccess;
 use service::{Control, HandOff, Service};
 use startup::StateLock;
@@ -79,6 +80,9 @@ pub enum DaemonError {
     /// The journal, or a note beside it, cannot be used.
     #[error("failed to use the state directory")]
     State(#[source] StateError),
+    /// Namespaces of pods cannot be mounted.
+    #[error("failed to prepare the directory of namespaces")]
+    Namespaces(#[from] NamespaceError),
     /// A socket could not be made.
     #[error("failed to listen")]
     Socket(#[source] ListenError),
@@ -98,6 +102,11 @@ enum StateCause {
     #[error(transparent)]
     Instance(#[from] InstanceError),
 }
+
+/// What is wrong with the directory of namespaces.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct NamespaceError(NetnsError);
 
 /// What is wrong with a socket.
 #[derive(Debug, thiserror::Error)]
@@ -159,6 +168,7 @@ impl Daemon {
         let lock = startup::prepare(&config)?;
         let journal = Journal::open(&config.state_dir)?;
         journal.sweep()?;
+        netns::share(&config.netns_dir).map_err(NamespaceError)?;
         let Loaded { records, unreadable } = journal.load()?;
         for file in &unreadable {
             error!(error = %Chain(file), "a pod is not recovered");

@@ -80,9 +80,19 @@ pub(crate) enum NetnsError {
 // === impl Netns ===
 
 impl Netns {
-    /// Makes a new namespace with its loopback link up, and mounts it on `path`, which must not exist.
+    /// Makes a new namespace with its loopback link up, and mounts it on `path`, which must not exist. Its directory
+    /// is [`share`]d already, or is made and shared now if it is gone.
     pub(crate) fn create(path: &Path) -> Result<Self, NetnsError> {
-        ensure_shared_dir(path.parent().unwrap_or(Path::new("/")))?;
+        match Self::create_in_place(path) {
+            Err(NetnsError::Step { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
+                share(path.parent().unwrap_or(Path::new("/")))?;
+                Self::create_in_place(path)
+            }
+            done => done,
+        }
+    }
+
+    fn create_in_place(path: &Path) -> Result<Self, NetnsError> {
         // An exclusive create: two pods of one name must not share a namespace.
         match OpenOptions::new().write(true).create_new(true).mode(0o444).open(path) {
             Ok(_) => {}
@@ -192,7 +202,9 @@ fn enter(netns: &OwnedFd, path: &Path) -> Result<(), NetnsError> {
 
 /// Makes sure that `dir` is there and is a shared mount, as `ip netns` makes it: so namespaces that are mounted in it
 /// are seen, and go, in every mount namespace of the node (CNI plugins', kubelet's, an administrator's).
-fn ensure_shared_dir(dir: &Path) -> Result<(), NetnsError> {
+///
+/// Called once at the start: it walks over every namespace that is mounted there, with the lock of all mounts held.
+pub(crate) fn share(dir: &Path) -> Result<(), NetnsError> {
     let share = || mount(None::<&str>, dir, None::<&str>, MsFlags::MS_SHARED | MsFlags::MS_REC, None::<&str>);
     match share() {
         Ok(()) => return Ok(()),

@@ -35,6 +35,9 @@ const LOG_TAIL: usize = 10;
 /// Where `vmwrapper` is looked for beside the configured place: with this program.
 const VMWRAPPER: &str = "vmwrapper";
 
+/// Where its namespaces are.
+const NETNS_DIR: &str = "netns";
+
 /// A private daemon that listens.
 #[derive(Debug)]
 pub(super) struct Private {
@@ -53,7 +56,7 @@ impl Private {
         match Self::start_in(&dir, node, conf).await {
             Ok(private) => Ok(private),
             Err(error) => {
-                // Nothing was attached, so nothing but files is in it.
+                // Nothing was attached.
                 remove(&dir)?;
                 Err(error)
             }
@@ -99,13 +102,7 @@ impl Private {
         let gone = gone.map_err(|cause| ToolError::Kept { dir: self.dir.clone(), cause: Box::new(cause) });
         gone?;
         stopped?;
-        // The daemon binds the directory of its namespaces to itself, and leaves that, as `ip netns` does.
-        let netns_dir = &self.config.netns_dir;
-        match umount2(netns_dir, MntFlags::MNT_DETACH) {
-            // Not mounted, or not even made.
-            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => remove(&self.dir),
-            Err(errno) => Err(io_at("unmount", netns_dir, errno.into())),
-        }
+        remove(&self.dir)
     }
 }
 
@@ -129,7 +126,7 @@ fn config(dir: &Path, node: Config) -> Config {
     Config {
         state_dir: dir.join("state"),
         run_dir: dir.join("run"),
-        netns_dir: dir.join("netns"),
+        netns_dir: dir.join(NETNS_DIR),
         cni_conf_dir: dir.join("net.d"),
         cni_cache_dir: dir.join("cni"),
         multus_dir: dir.join("multus"),
@@ -206,7 +203,15 @@ async fn stop(daemon: &mut Child) -> Result<(), ToolError> {
     }
 }
 
+/// Removes the directory of a daemon that has no pod any more.
 fn remove(dir: &Path) -> Result<(), ToolError> {
+    // The daemon binds the directory of its namespaces to itself, and leaves that, as `ip netns` does.
+    let netns_dir = dir.join(NETNS_DIR);
+    match umount2(&netns_dir, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+        // Not mounted, or not even made.
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
+        Err(errno) => return Err(io_at("unmount", &netns_dir, errno.into())),
+    }
     fs::remove_dir_all(dir).map_err(|cause| io_at("remove", dir, cause))
 }
 

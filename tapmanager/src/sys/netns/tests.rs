@@ -94,7 +94,12 @@ fn many_at_once_share_one_mount_of_the_folder() {
     apart(async || {
         let made: BTreeSet<u64> = thread::scope(|scope| {
             let path = |n| PathBuf::from(format!("{POD}{n}"));
-            let create = |n| scope.spawn(move || Netns::create(&path(n)).map(|_| inode(path(n))));
+            let create = |n| {
+                scope.spawn(move || {
+                    share(Path::new("/run/netns"))?;
+                    Netns::create(&path(n)).map(|_| inode(path(n)))
+                })
+            };
             let workers: Vec<_> = (0..8).map(create).collect();
             workers.into_iter().map(|worker| worker.join().unwrap().expect("created")).collect()
         });
