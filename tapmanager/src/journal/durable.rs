@@ -11,6 +11,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 
 /// What to do about a file that is there already.
@@ -71,13 +72,11 @@ pub(crate) fn write(dir: &Path, name: &str, bytes: &[u8], existing: Existing, ke
     let path = dir.join(name);
     let written = write_temp(&temp, bytes, keep).map_err(failed("write", &temp));
     let placed = written.and_then(|()| {
-        let flags = match existing {
-            Existing::Replace => RenameFlags::empty(),
-            Existing::Keep => RenameFlags::RENAME_NOREPLACE,
+        let placed = match existing {
+            Existing::Replace => fs::rename(&temp, &path),
+            Existing::Keep => place_first(&temp, &path),
         };
-        renameat2(AT_FDCWD, &temp, AT_FDCWD, &path, flags)
-            .map_err(io::Error::from)
-            .map_err(failed("put in place", &path))
+        placed.map_err(failed("put in place", &path))
     });
     if placed.is_err() {
         // On a full disk this is what makes room again. If it fails too, loading the journal sweeps it.
@@ -86,6 +85,21 @@ pub(crate) fn write(dir: &Path, name: &str, bytes: &[u8], existing: Existing, ke
     // Where it replaces one, a power failure may bring the earlier state back, whole. It takes links and namespaces away
     // as well, and what is done about the earlier state then is right: all networks that it names are given back.
     placed
+}
+
+/// Gives `temp` the name `path`, which nothing has.
+fn place_first(temp: &Path, path: &Path) -> io::Result<()> {
+    match renameat2(AT_FDCWD, temp, AT_FDCWD, path, RenameFlags::RENAME_NOREPLACE) {
+        // Not every file system knows the flag.
+        Err(Errno::EINVAL | Errno::ENOSYS) => link_first(temp, path),
+        done => Ok(done?),
+    }
+}
+
+/// The same where a rename always replaces. A crash in between leaves both names, and the temporary one is swept.
+fn link_first(temp: &Path, path: &Path) -> io::Result<()> {
+    fs::hard_link(temp, path)?;
+    fs::remove_file(temp)
 }
 
 /// Makes the file `name` in `dir` stay through a power failure.
@@ -125,5 +139,26 @@ fn write_temp(temp: &Path, bytes: &[u8], keep: Keep) -> io::Result<()> {
     match keep {
         Keep::ForGood => file.sync_data(),
         Keep::ForThisBoot => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_file_takes_no_place_that_is_taken_on_any_file_system() {
+        for place in [place_first, link_first] {
+            let dir = tempfile::tempdir().expect("tempdir");
+            let (temp, path) = (dir.path().join(temp_name("p1.json")), dir.path().join("p1.json"));
+            fs::write(&temp, "new").expect("written");
+            fs::write(&path, "precious").expect("written");
+            let error = place(&temp, &path).expect_err("taken");
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(fs::read_to_string(&path).expect("there"), "precious");
+            fs::remove_file(&path).expect("removed");
+            place(&temp, &path).expect("free");
+            assert_eq!((fs::read_to_string(&path).expect("there").as_str(), temp.exists()), ("new", false));
+        }
     }
 }
