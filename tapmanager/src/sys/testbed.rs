@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 /// Longest that a test waits for something that the kernel does at once.
@@ -23,6 +23,8 @@ pub(crate) fn apart(test: impl AsyncFnOnce() + Send) {
                 .expect("no right to make namespaces: run the tests as root, or under `unshare --map-root-user`");
             let none = None::<&str>;
             mount(none, Path::new("/"), none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private mounts");
+            // The mounts of namespaces that the machine has would be listed here, although nothing leads to them.
+            while umount2("/run/netns", MntFlags::MNT_DETACH).is_ok() {}
             mount(Some("tmpfs"), Path::new("/run"), Some("tmpfs"), MsFlags::empty(), none).expect("an empty /run");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(test());

@@ -110,6 +110,21 @@ fn many_at_once_share_one_mount_of_the_folder() {
     });
 }
 
+#[test]
+fn a_test_starts_without_the_namespaces_of_whoever_runs_it() {
+    let of_folder = || {
+        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+        mounts.lines().filter(|line| line.contains(" /run/netns")).count()
+    };
+    apart(async || {
+        // As on every machine on which `ip netns add` was used.
+        share(Path::new("/run/netns")).expect("shared");
+        Netns::create(Path::new(POD)).expect("created");
+        apart(async || assert_eq!(of_folder(), 0));
+        assert_eq!(of_folder(), 2, "the folder and the namespace");
+    });
+}
+
 fn inode(path: impl AsRef<Path>) -> u64 {
     fs::metadata(path).expect("there").ino()
 }
