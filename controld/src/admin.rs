@@ -15,7 +15,7 @@ use tokio::time::interval;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use crate::container::actor::Parts;
+use crate::container::parts::Parts;
 use crate::cri::status;
 use crate::error::{Chain, Error, Kind};
 use crate::images::{Images, store_failed};

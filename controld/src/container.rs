@@ -5,6 +5,7 @@
 
 pub mod actor;
 pub mod machine;
+pub mod parts;
 mod size;
 
 use std::collections::HashMap;
@@ -13,7 +14,8 @@ use std::time::Duration;
 
 use proto::tap::PodId;
 
-use self::actor::{Actor, Parts};
+use self::actor::Actor;
+use self::parts::Parts;
 use crate::annotations::PodAnnotations;
 use crate::error::{Error, Kind, Result, is_disk_full};
 use crate::gate::Gates;

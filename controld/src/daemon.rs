@@ -25,7 +25,7 @@ use crate::config::{Config, LogConfig, LogFormat};
 use crate::console::hub::Hub;
 use crate::console::watch::Watcher;
 use crate::container::Containers;
-use crate::container::actor::Parts;
+use crate::container::parts::Parts;
 use crate::cri;
 use crate::error::Chain;
 use crate::gate::Gates;

@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 use self::facts::Facts;
 use self::server::Limits;
 pub use self::server::{BindError, Server};
-use crate::container::actor::Parts;
+use crate::container::parts::Parts;
 use crate::images::Images;
 use crate::store::Store;
 

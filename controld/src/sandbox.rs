@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::annotations::PodAnnotations;
 use crate::container::Containers;
-use crate::container::actor::Parts;
+use crate::container::parts::Parts;
 use crate::error::{Chain, Error, Kind, Result};
 use crate::gate::Gates;
 use crate::model::{RECORD_VERSION, Sandbox, SandboxConfig, SandboxState, now_nanos};

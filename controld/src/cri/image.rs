@@ -13,7 +13,7 @@ use proto::cri::*;
 use tonic::{Request, Response, Status};
 
 use super::{finish, status};
-use crate::container::actor::Parts;
+use crate::container::parts::Parts;
 use crate::error::{Error, Kind, Result as Answer};
 use crate::model::now_nanos;
 

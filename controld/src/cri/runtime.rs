@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::{convert, find, finish, status};
 use crate::config::CgroupDriver;
-use crate::container::actor::Parts;
+use crate::container::parts::Parts;
 use crate::container::{Containers, Create};
 use crate::error::{Chain, Error, Kind, Result};
 use crate::model::{ContainerId, ContainerState};

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::container::actor::Parts;
+use crate::container::parts::Parts;
 use crate::error::Chain;
 use crate::model::ContainerId;
 

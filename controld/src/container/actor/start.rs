@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use proto::tap::{PodNet, QemuUser};
 
-use super::Parts;
+use super::super::parts::Parts;
 use crate::annotations::PodAnnotations;
 use crate::console::follow::Follower;
 use crate::domain::{self, DomainSpec, WrapperEnv};
