@@ -1,8 +1,9 @@
-//! The life of the daemon: check what it needs, take the lock, recover, listen, serve until told to go.
+//! The life of the daemon: check what it needs, take the lock, take over its pods, listen, serve until told to go.
 //!
 //! Called by `main` and, in process, by tests. The order of the start is fixed: permissions and directories first, so
 //! that a daemon that cannot work says so before it touches anything; then the lock, as nobody else may write the
-//! journal; then recovery; only then sockets, and only then readiness is told. Going down leaves all pods as they are.
+//! journal; then every pod on record is taken over ([`crate::pod`] recovers them while others are served); only then
+//! sockets, and only then readiness is told. Going down leaves all pods as they are.
 
 mod access;
 mod service;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use proto::tap::QemuUser;
 use tokio::net::UnixListener;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -34,9 +35,6 @@ use access::QemuAccess;
 use service::{Control, HandOff, Service};
 use startup::StateLock;
 
-/// How long the start waits for the recovery of pods. Each step of it has its own deadline; what takes longer (a plugin
-/// that hangs) goes on in its pod's actor, and that pod's requests wait for it.
-const RECOVERY_WAIT: Duration = Duration::from_secs(30);
 /// How long going down waits for requests that are being worked on, and then for the pods. systemd kills after 90 s.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 
@@ -113,7 +111,7 @@ pub struct NamespaceError(NetnsError);
 #[error(transparent)]
 pub struct ListenError(#[from] SocketError);
 
-/// A daemon that has recovered its pods and listens. Peers may connect; they are answered by [`Daemon::serve`].
+/// A daemon that has taken over its pods and listens. Peers may connect; they are answered by [`Daemon::serve`].
 #[derive(Debug)]
 pub struct Daemon {
     service: Arc<Service<Kernel>>,
@@ -183,7 +181,7 @@ impl Daemon {
         let tools = Tools::new(world, journal, place, settings(&config), faults);
         let access = QemuAccess::load(&config);
         let service = Arc::new(Service::new(Pods::new(tools), access, &config, &unreadable)?);
-        come_up(&service, records).await;
+        service.pods().take_over(records);
         let sockets = [config.control_socket(), config.handoff_socket()];
         let listen = |path| rpc::bind(path).map_err(ListenError::from);
         let daemon = Self {
@@ -207,7 +205,9 @@ impl Daemon {
         let servers = [
             tokio::spawn(rpc::serve(control, control_edge, CONTROL_LIMITS, going_down.clone())),
             tokio::spawn(rpc::serve(handoff, handoff_edge, HANDOFF_LIMITS, going_down.clone())),
+            tokio::spawn(watch_recovery(Arc::clone(&service), going_down.clone())),
             tokio::spawn(collect(Arc::clone(&service), collect_every, going_down.clone())),
+            tokio::spawn(look_after(Arc::clone(&service), collect_every, going_down.clone())),
         ];
         info!("serving");
         shutdown.await;
@@ -225,36 +225,41 @@ impl Daemon {
     }
 }
 
-/// Recovers pods, then collects what belongs to none: only after the recovery is it known which is which.
-async fn come_up(service: &Arc<Service<Kernel>>, records: crate::journal::Records) {
-    if !records.is_empty() {
-        info!(pods = records.len(), "recovering");
-    }
-    let service = Arc::clone(service);
-    let recovery = tokio::spawn(async move {
-        service.pods().recover(records).await;
-        service.pods().collect().await;
-    });
-    if timeout(RECOVERY_WAIT, recovery).await.is_err() {
-        warn!("recovery of some pods goes on while others are served");
+/// Tells when the pods of an earlier life of the daemon are recovered.
+async fn watch_recovery(service: Arc<Service<Kernel>>, going_down: CancellationToken) {
+    let pods = service.pods().recovering();
+    if pods > 0 {
+        info!(pods, "recovering");
+        if going_down.run_until_cancelled(service.pods().recovered()).await.is_some() {
+            info!("recovered");
+        }
     }
 }
 
-/// Collects, and looks after the pods that stand, from time to time until the daemon goes down.
+/// Collects at the start and from time to time until the daemon goes down.
 async fn collect(service: Arc<Service<Kernel>>, every: Duration, going_down: CancellationToken) {
+    service.pods().collect().await;
+    let Some(mut times) = from_time_to_time(every) else { return };
+    while going_down.run_until_cancelled(times.tick()).await.is_some() {
+        service.pods().collect().await;
+    }
+}
+
+/// Looks after the pods that stand from time to time until the daemon goes down.
+async fn look_after(service: Arc<Service<Kernel>>, every: Duration, going_down: CancellationToken) {
+    let Some(mut times) = from_time_to_time(every) else { return };
+    while going_down.run_until_cancelled(times.tick()).await.is_some() {
+        service.pods().look_after().await;
+    }
+}
+
+fn from_time_to_time(every: Duration) -> Option<Interval> {
     if every.is_zero() {
-        return;
+        return None;
     }
     let mut times = interval_at(Instant::now() + every, every);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = going_down.cancelled() => return,
-            _ = times.tick() => {}
-        }
-        service.pods().collect().await;
-        service.pods().look_after().await;
-    }
+    Some(times)
 }
 
 fn settings(config: &Config) -> Settings {

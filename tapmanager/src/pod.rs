@@ -17,6 +17,7 @@ mod health;
 mod kernel;
 mod machine;
 mod names;
+mod recovery;
 mod request;
 mod sysctl;
 mod world;
@@ -39,9 +40,9 @@ use tracing::{Instrument as _, debug, warn};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::faults::Faults;
-use crate::journal::{Journal, Records};
+use crate::journal::Journal;
 use crate::net::Opened;
-use actor::{Actor, Command};
+use actor::{Actor, Command, Held};
 pub(crate) use error::PodError;
 pub(crate) use kernel::Kernel;
 pub(crate) use machine::Patience;
@@ -50,7 +51,7 @@ pub(crate) use world::{World, WorldError};
 
 /// Commands that may wait for one pod. `controld` asks one thing at a time; more is a client gone wild.
 const MAX_WAITING: usize = 16;
-/// Pods that are recovered, counted or collected at the same time: each may run a plugin or a thread in its namespace.
+/// Pods that are counted or collected at the same time: each may run a plugin or a thread in its namespace.
 const WORKED_ON_AT_ONCE: usize = 8;
 
 /// What the actors work with.
@@ -65,6 +66,7 @@ pub(crate) struct Tools<W> {
     faults: Arc<Faults>,
     /// Read by each ADD as long as it runs; written by a GC of networks.
     adding: RwLock<()>,
+    turns: recovery::Turns,
 }
 
 /// What the configuration says.
@@ -97,6 +99,8 @@ pub(crate) struct View {
     pub(crate) netns: Arc<Path>,
     /// What it was given; there while it is attached.
     pub(crate) net: Option<Arc<PodNet>>,
+    /// An earlier life of the daemon left it, and it is not known yet how it is.
+    pub(crate) recovering: bool,
     /// Why it is of no use although it is attached.
     pub(crate) trouble: Option<Arc<str>>,
 }
@@ -126,7 +130,7 @@ impl<W> Tools<W> {
         settings: Settings,
         faults: Arc<Faults>,
     ) -> Self {
-        Self { world, journal, names, boot, settings, faults, adding: RwLock::new(()) }
+        Self { world, journal, names, boot, settings, faults, adding: RwLock::new(()), turns: recovery::Turns::new() }
     }
 }
 
@@ -137,20 +141,6 @@ impl<W: World> Pods<W> {
     pub(crate) fn new(tools: Tools<W>) -> Self {
         let handles = Mutex::new(Some(BTreeMap::new()));
         Self { shared: Arc::new(Shared { tools, handles, actors: TaskTracker::new() }) }
-    }
-
-    /// Takes up the pods of an earlier life of the daemon: undoes what was half made, finishes what was half taken
-    /// away, takes away what an earlier boot of the node left, serves the rest again. Ends when all is done; what fails is logged, and stays for a later detach.
-    pub(crate) async fn recover(&self, records: Records) {
-        let recoveries = records.into_iter().map(|(pod, record)| async move {
-            let (done, wait) = oneshot::channel();
-            if let Err(error) = self.shared.tell(&pod, Command::Restore(Box::new(record), done)) {
-                warn!(pod = pod.as_str(), %error, "pod was not recovered");
-            }
-            // An actor that died has said so itself.
-            let _ = wait.await;
-        });
-        futures_util::stream::iter(recoveries).for_each_concurrent(WORKED_ON_AT_ONCE, |recovery| recovery).await;
     }
 
     /// Gives the pod its network; repeating it gives the same answer.
@@ -237,6 +227,9 @@ impl<W: World> Pods<W> {
     /// The pod if it is attached and of use: whoever gets a token or descriptors for it can use them.
     pub(crate) fn usable(&self, pod: &PodId) -> Result<Arc<PodNet>, PodError> {
         let view = self.known(pod)?;
+        if view.recovering {
+            return Err(PodError::Recovering { pod: pod.clone() });
+        }
         match (view.phase, view.net, view.trouble) {
             (PodPhase::Attached, _, Some(trouble)) => {
                 Err(PodError::Unusable { pod: pod.clone(), trouble: trouble.to_string() })
@@ -317,19 +310,20 @@ impl<W: World> Shared<W> {
     fn tell(self: &Arc<Self>, pod: &PodId, command: Command) -> Result<(), PodError> {
         let mut guard = self.lock();
         let handles = guard.as_mut().ok_or(PodError::Closing)?;
-        let handle = handles.entry(pod.clone()).or_insert_with(|| self.start(pod.clone()));
+        let handle = handles.entry(pod.clone()).or_insert_with(|| self.start(pod.clone(), None));
         handle.commands.try_send(command).map_err(|refused| match refused {
             mpsc::error::TrySendError::Full(_) => PodError::Busy { pod: pod.clone() },
             mpsc::error::TrySendError::Closed(_) => PodError::Died { pod: pod.clone() },
         })
     }
 
-    fn start(self: &Arc<Self>, pod: PodId) -> Handle {
+    /// Starts the actor of a pod: of a new one, or of one that an earlier life of the daemon left.
+    fn start(self: &Arc<Self>, pod: PodId, left: Option<Held>) -> Handle {
         let (commands, queue) = mpsc::channel(MAX_WAITING);
-        let (publish, view) = watch::channel(None);
+        let (publish, view) = watch::channel(left.as_ref().map(Held::view));
         // Of its own: it outlives the request that starts it.
         let span = tracing::info_span!(parent: None, "pod", id = pod.as_str());
-        let actor = Actor::new(Arc::clone(self), pod, publish);
+        let actor = Actor::new(Arc::clone(self), pod, publish, left);
         self.actors.spawn(actor.run(queue).instrument(span));
         Handle { commands, view }
     }
@@ -358,7 +352,7 @@ impl View {
             name: self.request.name.clone(),
             owner: self.request.owner.clone(),
             phase: self.phase,
-            recovering: false,
+            recovering: self.recovering,
             ip: addresses.map(ipnetwork::IpNetwork::ip).next(),
             trouble: self.trouble.as_deref().map(|trouble| shortened(trouble, MAX_TROUBLE)),
         }

@@ -103,7 +103,7 @@ fn a_kill_at_any_step_leaves_nothing_and_the_next_daemon_goes_on() {
             *(if attached { &mut of_detach } else { &mut of_attach }) += 1;
 
             let mut daemon = Program::start(&bed);
-            // What was half done is undone before anybody is answered; what was whole, but for the answer, is there.
+            // What was half done is undone; what was whole, but for the answer, is there.
             if bed.phases() == [("p1".to_owned(), PodPhase::Attached)] {
                 assert!(!attached, "step {step}: a Detach that began is finished");
                 unanswered += 1;

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proto::tap::{
     Arm, CodecError, ErrorBody, ErrorCode, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, Nic, PodId,
@@ -29,6 +29,8 @@ use crate::tokens::Tokens;
 
 const SERVER: &str = concat!("tapmanager ", env!("CARGO_PKG_VERSION"));
 const RANDOM: &str = "/dev/urandom";
+/// How long the start of a machine waits for a pod that is being recovered: some milliseconds once it is its turn.
+const RECOVERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// All that requests can reach.
 #[derive(Debug)]
@@ -99,7 +101,7 @@ impl<W: World> Service<W> {
                 if let Some(user) = qemu {
                     self.adopt(user).await?;
                 }
-                Ok(Reply::Armed { token: self.arm(pod)? })
+                Ok(Reply::Armed { token: self.arm(pod).await? })
             }
             Request::Detach { pod } => {
                 self.tokens().disarm(&pod);
@@ -129,8 +131,8 @@ impl<W: World> Service<W> {
         })
     }
 
-    fn arm(&self, pod: PodId) -> Result<Token, ErrorBody> {
-        self.pods.usable(&pod).map_err(|error| error.body())?;
+    async fn arm(&self, pod: PodId) -> Result<Token, ErrorBody> {
+        self.pods.soon_usable(&pod, RECOVERED_WITHIN).await.map_err(|error| error.body())?;
         let mut random = [0; 16];
         (&self.random).read_exact(&mut random).map_err(|error| no_random(&error))?;
         debug!(pod = pod.as_str(), "armed");
@@ -144,7 +146,7 @@ impl<W: World> Service<W> {
             ready: ready.is_ok(),
             reason: ready.err().map_or_else(|| self.remark.clone(), |error| Chain(&error).to_string()),
             pods: self.pods.count().try_into().unwrap_or(u64::MAX),
-            recovering: 0,
+            recovering: self.pods.recovering().try_into().unwrap_or(u64::MAX),
             tokens_refused: self.tokens().refused(),
             plugin_micros: self.pods.plugin_micros(),
         }

@@ -1,7 +1,8 @@
 //! The owner of one pod: takes commands one after the other, keeps record, servers and view in step.
 //!
 //! Started by [`super::Pods`]. What may follow what is decided in [`super::machine`]; how it is done is in
-//! [`super::attach`] and [`super::detach`]; looking after a pod that stands is [`super::health`]'s. Errors are logged
+//! [`super::attach`] and [`super::detach`]; taking a pod up after a restart is [`super::recovery`]'s, looking after one
+//! that stands [`super::health`]'s. Errors are logged
 //! here, once, and returned to whoever asked, if they are still there.
 
 use std::path::Path;
@@ -10,12 +11,12 @@ use std::sync::Arc;
 use proto::tap::{Attach, CheckReport, PodId, PodNet, PodPhase};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use super::attach::Progress;
 use super::error::{AttachError, DetachError, PodError, StepError, Undone};
-use super::machine::{AfterFailure, NETNS_GONE, OnAttach, OnRestart, after_failure, on_attach, on_restart};
-use super::world::{Seen, Serving, World};
+use super::machine::{AfterFailure, NETNS_GONE, OnAttach, after_failure, on_attach};
+use super::world::{Serving, World};
 use super::{Shared, View};
 use crate::chain::Chain;
 use crate::journal::Record;
@@ -34,8 +35,6 @@ pub(super) enum Command {
     LookAfter(oneshot::Sender<()>),
     /// Take away what is overdue, or belongs to no pod.
     Collect(oneshot::Sender<Collected>),
-    /// Take the pod up from an earlier life of the daemon.
-    Restore(Box<Record>, oneshot::Sender<()>),
 }
 
 /// What a collection did about one pod: lines for people.
@@ -52,6 +51,8 @@ pub(super) struct Actor<W> {
     pub(super) publish: watch::Sender<Option<View>>,
     /// `None` while the pod is not on record.
     pub(super) held: Option<Held>,
+    /// What was asked before the pod was recovered.
+    pub(super) early: Option<Command>,
 }
 
 /// A pod on record.
@@ -65,6 +66,8 @@ pub(super) struct Held {
     pub(super) net: Option<Arc<PodNet>>,
     /// When it is tried again to take it away.
     pub(super) retry: Option<Instant>,
+    /// An earlier life of the daemon left it, and nobody has looked at it yet.
+    pub(super) recovering: bool,
     /// It has been said that it is overdue.
     overdue: bool,
 }
@@ -78,21 +81,30 @@ enum Event {
 }
 
 impl<W: World> Actor<W> {
-    pub(super) const fn new(shared: Arc<Shared<W>>, pod: PodId, publish: watch::Sender<Option<View>>) -> Self {
-        Self { shared, pod, publish, held: None }
+    pub(super) const fn new(
+        shared: Arc<Shared<W>>,
+        pod: PodId,
+        publish: watch::Sender<Option<View>>,
+        held: Option<Held>,
+    ) -> Self {
+        Self { shared, pod, publish, held, early: None }
     }
 
     /// Works until the pod is gone, or the daemon goes down, which leaves the pod as it is.
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        let left = self.held.is_some();
+        if left && self.restore(&mut queue).await.is_break() {
+            return;
+        }
         loop {
+            if self.held.is_none() && self.early.is_none() && self.shared.retire(&self.pod, &queue) {
+                return;
+            }
             match self.next(&mut queue).await {
                 Event::Asked(command) => self.obey(command).await,
                 Event::Retry => drop(self.detach().await),
                 Event::ServerEnded => self.server_ended(),
                 Event::Closing => break,
-            }
-            if self.held.is_none() && self.shared.retire(&self.pod, &queue) {
-                return;
             }
         }
         if let Some(serving) = self.held.and_then(|held| held.serving) {
@@ -100,7 +112,10 @@ impl<W: World> Actor<W> {
         }
     }
 
-    async fn next(&self, queue: &mut mpsc::Receiver<Command>) -> Event {
+    async fn next(&mut self, queue: &mut mpsc::Receiver<Command>) -> Event {
+        if let Some(early) = self.early.take() {
+            return Event::Asked(early);
+        }
         let held = self.held.as_ref();
         let retry = held.and_then(|held| held.retry);
         let broken = held.filter(|held| held.trouble.is_none()).and_then(|held| held.serving.as_ref());
@@ -124,10 +139,6 @@ impl<W: World> Actor<W> {
                 let _ = done.send(());
             }
             Command::Collect(reply) => drop(reply.send(self.collect().await)),
-            Command::Restore(record, done) => {
-                self.restore(*record).await;
-                let _ = done.send(());
-            }
         }
     }
 
@@ -177,7 +188,7 @@ impl<W: World> Actor<W> {
     }
 
     /// Takes the pod away. Fine if it is overdue, whatever comes of it.
-    async fn detach(&mut self) -> Result<(), PodError> {
+    pub(super) async fn detach(&mut self) -> Result<(), PodError> {
         match self.take_away().await {
             Ok(()) => Ok(()),
             Err(cause) => {
@@ -237,44 +248,6 @@ impl<W: World> Actor<W> {
         self.publish.send_replace(None);
     }
 
-    async fn restore(&mut self, record: Record) {
-        let tools = &self.shared.tools;
-        let held = self.held.insert(Held::new(record));
-        held.show(&self.publish);
-        let seen = match tools.world.look(&held.record.netns).await {
-            Ok(seen) => seen,
-            Err(error) => {
-                error!(error = %Chain(&error), "pod was not recovered");
-                return held.in_trouble(&Chain(&error).to_string(), &self.publish);
-            }
-        };
-        let phase = held.record.phase;
-        // No mount outlives a reboot.
-        let same_boot = held.record.boot.as_ref().map_or(seen == Seen::Netns, |boot| *boot == tools.boot);
-        match on_restart(phase, same_boot, seen) {
-            OnRestart::TakeAway => {
-                info!(?phase, same_boot, "taking away what an earlier run left");
-                // After a power failure the results may be gone: any ADD may have run.
-                if phase == PodPhase::Attaching && same_boot {
-                    held.record.keep_begun();
-                }
-                // Logged where it fails; it is tried again then.
-                let _ = self.detach().await;
-            }
-            OnRestart::Report(trouble) => {
-                warn!(trouble, "pod cannot be served");
-                held.in_trouble(trouble, &self.publish);
-            }
-            OnRestart::Serve => match self.serve_again().await {
-                Ok(_) => info!("pod is served again"),
-                Err(error) => {
-                    error!(error = %Chain(&error), "pod cannot be served again");
-                    self.trouble(&Chain(&error).to_string());
-                }
-            },
-        }
-    }
-
     fn server_ended(&mut self) {
         error!("a server of the pod has ended");
         self.trouble(SERVER_ENDED);
@@ -292,11 +265,16 @@ impl<W: World> Actor<W> {
 }
 
 impl Held {
+    /// Of a record that an earlier life of the daemon left.
+    pub(super) fn left(record: Record) -> Self {
+        Self { recovering: true, ..Self::new(record) }
+    }
+
     fn new(record: Record) -> Self {
         let net = record.net.clone().filter(|_| record.phase == PodPhase::Attached).map(Arc::new);
         let request = Arc::new(record.request.clone());
         let netns = Arc::from(record.netns.as_path());
-        Self { request, netns, record, serving: None, trouble: None, net, retry: None, overdue: false }
+        Self { request, netns, record, serving: None, trouble: None, net, retry: None, recovering: false, overdue: false }
     }
 
     pub(super) fn in_trouble(&mut self, trouble: &str, publish: &watch::Sender<Option<View>>) {
@@ -309,13 +287,18 @@ impl Held {
     }
 
     fn show_as(&self, phase: PodPhase, publish: &watch::Sender<Option<View>>) {
-        publish.send_replace(Some(View {
-            phase,
+        publish.send_replace(Some(View { phase, ..self.view() }));
+    }
+
+    pub(super) fn view(&self) -> View {
+        View {
+            phase: self.record.phase,
             request: Arc::clone(&self.request),
             netns: Arc::clone(&self.netns),
             net: self.net.clone(),
+            recovering: self.recovering,
             trouble: self.trouble.clone(),
-        }));
+        }
     }
 }
 

@@ -143,7 +143,10 @@ impl<W: World> Pods<W> {
         let there = handles
             .iter()
             .flatten()
-            .filter(|(_, handle)| handle.view.borrow().as_ref().is_some_and(|view| view.phase == phase));
+            // One that is being recovered is worked on already.
+            .filter(|(_, handle)| {
+                handle.view.borrow().as_ref().is_some_and(|view| view.phase == phase && !view.recovering)
+            });
         there.map(|(pod, _)| pod.clone()).collect()
     }
 }

@@ -52,6 +52,8 @@ pub(crate) enum PodError {
     NotAttached { pod: PodId, phase: PodPhase },
     #[error("network of pod `{}` is of no use: {trouble}", pod.as_str())]
     Unusable { pod: PodId, trouble: String },
+    #[error("pod `{}` is being recovered after a restart of tapmanager; ask again", pod.as_str())]
+    Recovering { pod: PodId },
     #[error("too many requests about pod `{}` are waiting; ask again later", pod.as_str())]
     Busy { pod: PodId },
     #[error("tapmanager is going down; ask again when it is back")]
@@ -152,7 +154,7 @@ impl PodError {
             Self::Detach(error) => error.cause.cause.code(),
             Self::Taps { cause, .. } | Self::Recover { cause, .. } => world_code(cause),
             Self::Unknown { .. } => ErrorCode::NotFound,
-            Self::Busy { .. } | Self::Closing => ErrorCode::Unavailable,
+            Self::Recovering { .. } | Self::Busy { .. } | Self::Closing => ErrorCode::Unavailable,
             Self::Died { .. } => ErrorCode::Internal,
         }
     }

@@ -3,6 +3,7 @@
 pub(crate) mod fake;
 mod health;
 mod leaving;
+mod recovery;
 mod sequences;
 mod several;
 
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::instance::InstanceId;
-use crate::journal::{Attachment, Choices, Record};
+use crate::journal::{Attachment, Choices, Record, Records};
 use fake::{Fake, network, nic};
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -57,12 +58,19 @@ impl House {
         Self { dir, world, pods: Pods::new(tools), boots }
     }
 
-    /// The daemon dies and comes back.
+    /// The daemon dies and comes back, and all its pods are recovered.
     async fn restart(self) -> Self {
+        let house = self.come_back().await;
+        house.pods.recovered().await;
+        house
+    }
+
+    /// The daemon dies and comes back, and no pod is recovered yet.
+    async fn come_back(self) -> Self {
         self.pods.close(GRACE).await;
         let settings = self.pods.shared.tools.settings.clone();
         let house = Self::in_dir(self.dir, self.world, Faults::none(), settings, self.boots);
-        house.pods.recover(house.records()).await;
+        house.pods.take_over(house.records());
         house
     }
 
@@ -431,7 +439,8 @@ async fn pages_cover_all_pods_once() {
     for n in 0..300 {
         house.put(&format!("p{n:03}"), PodPhase::Attached, |_, _| {});
     }
-    house.pods.recover(house.records()).await;
+    house.pods.take_over(house.records());
+    house.pods.recovered().await;
     let first = house.pods.page(&List::default());
     assert_eq!((first.pods.len(), first.more), (192, true));
     assert_eq!(first.pods[0].ip, Some([10, 77, 0, 2].into()));

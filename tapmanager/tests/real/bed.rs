@@ -165,6 +165,15 @@ impl Bed {
         Client::new(self.config.handoff_socket(), DEADLINE).get(token).map_err(|error| error.code())
     }
 
+    /// Waits until the daemon has recovered the pods of an earlier one.
+    pub(super) fn recovered(&self) {
+        let deadline = Instant::now() + DEADLINE;
+        while self.status().recovering > 0 {
+            assert!(Instant::now() < deadline, "pods are still being recovered");
+            std::thread::yield_now();
+        }
+    }
+
     pub(super) fn status(&self) -> proto::tap::ServerStatus {
         match self.client().call(&Request::Status).expect("status") {
             Reply::Status(status) => status,
@@ -268,7 +277,7 @@ pub(super) fn serve_if_doomed() {
 pub(super) struct Program(Child);
 
 impl Program {
-    /// Ready when it returns, as it tells systemd.
+    /// Ready when it returns, as it tells systemd, with all pods recovered.
     pub(super) fn start(bed: &Bed) -> Self {
         let file = bed.dir.path().join("tapmanager.toml");
         std::fs::write(&file, toml::to_string(&bed.config).expect("prints")).expect("written");
@@ -287,6 +296,7 @@ impl Program {
         let len = ready.recv(&mut word).expect("ready in time");
         assert_eq!(String::from_utf8_lossy(&word[..len]).trim(), "READY=1");
         bed.hello(QemuUser { uid: 0, gid: 0 });
+        bed.recovered();
         program
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use proto::tap::{Attach, Dns, Nic, NicStats, PodNet};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::super::names::{Holder, NetnsNames};
@@ -22,6 +22,8 @@ pub(crate) struct Fake {
     state: Mutex<State>,
     serving: Arc<AtomicUsize>,
     gate: Option<Semaphore>,
+    /// Something was freed.
+    freed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +50,8 @@ pub(crate) struct State {
     /// Resolvers that networks say, by network.
     pub(crate) dns: BTreeMap<String, Dns>,
     pub(crate) now: u64,
+    /// What hangs until it is freed: `del` or `look`, and the pod.
+    pub(crate) hanging: BTreeSet<String>,
     /// Servers that run, to be ended from outside.
     pub(crate) servers: Vec<CancellationToken>,
 }
@@ -68,6 +72,26 @@ impl Fake {
 
     pub(crate) fn open_gate(&self) {
         self.gate.as_ref().expect("gated").add_permits(1);
+    }
+
+    /// Lets go on what hangs.
+    pub(crate) fn free(&self, wanted: impl Fn(&str) -> bool) {
+        self.state().hanging.retain(|what| !wanted(what));
+        self.freed.notify_waiters();
+    }
+
+    async fn hang(&self, what: String) {
+        loop {
+            let freed = self.freed.notified();
+            {
+                let mut state = self.state();
+                if !state.hanging.contains(&what) {
+                    return;
+                }
+                state.log.push(format!("hangs {what}"));
+            }
+            freed.await;
+        }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -155,6 +179,8 @@ impl World for Arc<Fake> {
     }
 
     async fn look(&self, netns: &Path) -> Result<Seen, WorldError> {
+        let name = netns.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        self.hang(format!("look {}", name.rsplit('-').next().unwrap_or_default())).await;
         let state = self.verb("look")?;
         Ok(match (state.netns.contains(netns), state.other_files.contains(netns)) {
             (true, _) => Seen::Netns,
@@ -201,6 +227,7 @@ impl World for Arc<Fake> {
 
     async fn del(&self, record: &Record, attachment: &Attachment, seen: Seen) -> Result<(), WorldError> {
         let key = key(record, attachment);
+        self.hang(format!("del {}", key.0)).await;
         let mut state = self.verb_on("del", format!("del {}", attachment.ifname))?;
         assert_eq!(seen == Seen::Netns, state.netns.contains(&record.netns), "told wrongly of the namespace");
         if let Some(result) = &attachment.result {

@@ -1,0 +1,108 @@
+//! Restarts of the daemon while something hangs, or is not understood.
+
+use super::*;
+
+/// As [`House::put`] takes it.
+fn whole(state: &mut fake::State, netns: &Path) {
+    state.netns.insert(netns.into());
+    state.joined.insert(netns.into());
+    let Some(names::Holder::Ours(pod)) = names().holder(netns) else { panic!("not ours") };
+    state.added.insert((pod.as_str().to_owned(), "eth0".to_owned()));
+}
+
+/// Lets the actors work until `done`.
+async fn until(what: &str, done: impl Fn() -> bool) {
+    let waited = async {
+        while !done() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(GRACE, waited).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+}
+
+#[tokio::test]
+async fn what_hangs_at_a_restart_keeps_no_other_pod_waiting() {
+    let house = House::new();
+    for n in 0..20 {
+        let pod = format!("a{n:02}");
+        house.put(&pod, PodPhase::Detaching, whole);
+        house.world.state().hanging.insert(format!("del {pod}"));
+    }
+    house.put("leaving", PodPhase::Detaching, whole);
+    house.put("running", PodPhase::Attached, whole);
+    let house = house.come_back().await;
+    // Before anything was looked at.
+    let pods = house.pods.page(&List::default()).pods;
+    assert_eq!((pods.len(), house.pods.recovering()), (22, 22));
+    assert!(pods.iter().all(|pod| pod.recovering));
+    assert_eq!(pods[21].phase, PodPhase::Attached);
+    assert!(pods[..21].iter().all(|pod| pod.phase == PodPhase::Detaching));
+
+    house.pods.soon_usable(&id("running"), GRACE).await.expect("is served again");
+    until("all turns are taken", || house.calls("hangs") >= 8).await;
+    house.pods.attach(request("new")).await.expect("attached");
+    house.pods.detach(&id("new")).await.expect("detached");
+    house.pods.detach(&id("running")).await.expect("detached");
+    // It is not its turn, but somebody asks for it.
+    house.pods.detach(&id("leaving")).await.expect("detached");
+    assert_eq!((house.pods.count(), house.pods.recovering()), (20, 20));
+    house.world.free(|_| true);
+    house.pods.recovered().await;
+    house.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_pod_that_is_being_recovered_is_waited_for_and_never_unknown() {
+    let house = House::new();
+    house.put("p1", PodPhase::Attached, whole);
+    house.world.state().hanging.insert("look p1".to_owned());
+    let house = house.come_back().await;
+    let body = house.pods.usable(&id("p1")).expect_err("not yet").body();
+    assert_eq!(body.code, ErrorCode::Unavailable);
+    assert_eq!(body.message, "pod `p1` is being recovered after a restart of tapmanager; ask again");
+    // The wait has an end.
+    let body = house.pods.soon_usable(&id("p1"), Duration::ZERO).await.expect_err("not yet").body();
+    assert_eq!(body.code, ErrorCode::Unavailable);
+    let p1 = id("p1");
+    let (usable, checked, ()) = tokio::join!(
+        house.pods.soon_usable(&p1, GRACE),
+        // Queued behind it.
+        house.pods.check(&p1),
+        async { house.world.free(|_| true) },
+    );
+    usable.expect("served again");
+    assert_eq!(checked.expect("known").findings, [""; 0]);
+    assert_eq!(house.pods.recovering(), 0);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_recovered_is_asked_in_order() {
+    let house = House::new();
+    house.put("p1", PodPhase::Attached, whole);
+    house.world.state().hanging.insert("look p1".to_owned());
+    let house = house.come_back().await;
+    until("it is looked at", || house.calls("hangs") == 1).await;
+    let p1 = id("p1");
+    let (attached, detached, ()) = tokio::join!(
+        house.pods.attach(request("p1")),
+        house.pods.detach(&p1),
+        async { house.world.free(|_| true) },
+    );
+    assert_eq!(attached.expect("the same").netns, netns_of("p1"));
+    detached.expect("detached");
+    house.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_daemon_that_goes_down_while_pods_wait_for_their_turn_leaves_them_as_they_are() {
+    let house = House::new();
+    for n in 0..12 {
+        let pod = format!("a{n:02}");
+        house.put(&pod, PodPhase::Detaching, whole);
+        house.world.state().hanging.insert(format!("del {pod}"));
+    }
+    let house = house.come_back().await;
+    until("all turns are taken", || house.calls("hangs") >= 8).await;
+    tokio::join!(house.pods.close(GRACE), async { house.world.free(|_| true) });
+    assert_eq!(house.records().len(), 4, "those whose turn it was not");
+}
