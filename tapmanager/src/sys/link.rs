@@ -15,6 +15,7 @@ use netlink_packet_route::link::{
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::errno::Errno;
 use proto::tap::{IfName, MacAddr};
 
 use super::netlink::{Netlink, NetlinkError};
@@ -142,8 +143,13 @@ pub(crate) fn down(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError>
 pub(crate) fn shape_tap(netlink: &mut Netlink, tap: u32, mtu: u32) -> Result<(), NetlinkError> {
     let mut message = LinkMessage::default();
     message.header.index = tap;
-    message.attributes = vec![LinkAttribute::Mtu(mtu), silent()];
-    netlink.change(RouteNetlinkMessage::NewLink(message), 0)
+    message.attributes = vec![LinkAttribute::Mtu(mtu)];
+    let mut silenced = message.clone();
+    silenced.attributes.push(silent());
+    match netlink.change(RouteNetlinkMessage::NewLink(silenced), 0) {
+        Err(error) if has_no_ipv6(&error) => netlink.change(RouteNetlinkMessage::NewLink(message), 0),
+        done => done,
+    }
 }
 
 /// Makes a link that `message` describes, without an IPv6 address of its own, which the kernel refuses to be told in the
@@ -158,7 +164,10 @@ pub(super) fn create_silent(
     netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
     let mut quiet = LinkMessage::default();
     quiet.attributes = vec![named.clone(), silent()];
-    let silenced = netlink.change(RouteNetlinkMessage::NewLink(quiet), 0);
+    let silenced = match netlink.change(RouteNetlinkMessage::NewLink(quiet), 0) {
+        Err(error) if has_no_ipv6(&error) => Ok(()),
+        done => done,
+    };
     if silenced.is_err() {
         let mut made = LinkMessage::default();
         made.attributes = vec![named];
@@ -172,6 +181,12 @@ pub(super) fn create_silent(
 fn silent() -> LinkAttribute {
     let no_address = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     LinkAttribute::AfSpecUnspec(vec![no_address])
+}
+
+/// Whether [`silent`] was refused because there is nothing to silence: the kernel runs no IPv6 on a link with an MTU below
+/// 1280, and none at all if it was started with `ipv6.disable=1`.
+fn has_no_ipv6(refused: &NetlinkError) -> bool {
+    refused.errno() == Some(Errno::EAFNOSUPPORT)
 }
 
 /// Makes a link a member of another, or of none with 0.

@@ -64,6 +64,26 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
     }
 }
 
+/// The kernel runs no IPv6 on such a link, nor on a tap of its MTU.
+#[test]
+fn by_each_data_path_a_link_too_narrow_for_ipv6_is_joined_and_repaired() {
+    for path in PATHS {
+        apart(async || {
+            let bed = Bed::new();
+            ip("link set host0 mtu 1000");
+            let in_pod = |line: &'static str| bed.pod.inside(move || ip(line)).expect("entered");
+            in_pod("link set eth0 mtu 1000");
+            let reported = Reported { addresses: vec!["10.77.0.2/24".parse().expect("an address")], ..bed.reported() };
+            let joined = join(&bed.pod, &[reported], &by(path), &Arc::new(Faults::none())).await.expect("joined");
+            assert_eq!(joined.nics[0].mtu, 1000, "{path:?}");
+            assert_eq!(check(&bed.pod, &joined.nics, &by(path)).await.expect("looked"), [], "{path:?}");
+            in_pod("link del tap0");
+            repair(&bed.pod, &joined.nics, &by(path), &Arc::new(Faults::none())).await.expect("repaired");
+            assert_eq!(check(&bed.pod, &joined.nics, &by(path)).await.expect("looked"), [], "{path:?}");
+        });
+    }
+}
+
 #[test]
 fn by_each_data_path_what_is_in_the_way_of_a_repair_is_named_and_left_alone() {
     for path in PATHS {
