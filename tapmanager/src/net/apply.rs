@@ -41,14 +41,14 @@ pub(crate) trait Links {
     fn add_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Removes it with all filters; fine if it is gone.
     fn remove_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
-    /// Adds a guard.
-    fn add_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError>;
-    /// Adds a guard and the redirect behind it as one program.
-    fn add_program(&mut self, from: &IfName, to: &IfName, guard: &Guard) -> Result<(), StepError>;
+    /// Puts a guard in place of the one that stands there, if any.
+    fn put_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError>;
+    /// The same, with the redirect behind it as one program.
+    fn put_program(&mut self, from: &IfName, to: &IfName, guard: &Guard) -> Result<(), StepError>;
     /// Adds a guard that drops all that comes in.
     fn deafen(&mut self, link: &IfName) -> Result<(), StepError>;
-    /// Adds a redirect.
-    fn add_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError>;
+    /// Puts a redirect in place of the one that stands there, if any.
+    fn put_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError>;
     /// Makes a link a port of a bridge.
     fn enslave(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError>;
     /// Makes it none; fine if the link is gone.
@@ -161,11 +161,10 @@ fn perform<K: Makes + Links + Listeners>(
         Step::CreateBridge { bridge, mac } => kernel.create_bridge(bridge, *mac),
         Step::CreateMacvtap { tap, link } => kernel.create_macvtap(tap, link),
         Step::AddClsact { link } => kernel.add_clsact(link),
-        Step::Clear { link } => kernel.remove_clsact(link),
-        Step::AddGuard { link, hook, guard } => kernel.add_guard(link, *hook, guard),
-        Step::AddProgram { from, to, guard } => kernel.add_program(from, to, guard),
+        Step::AddGuard { link, hook, guard } => kernel.put_guard(link, *hook, guard),
+        Step::AddProgram { from, to, guard } => kernel.put_program(from, to, guard),
         Step::Deafen { link } => kernel.deafen(link),
-        Step::AddRedirect { from, to, toward } => kernel.add_redirect(from, to, *toward),
+        Step::AddRedirect { from, to, toward } => kernel.put_redirect(from, to, *toward),
         Step::Enslave { link, bridge } => kernel.enslave(link, bridge),
         Step::Pin { port, mac } => kernel.pin(port, *mac),
         Step::Raise { link } => kernel.raise(link),
@@ -185,11 +184,10 @@ fn undo<K: Makes + Links>(kernel: &mut K, step: &Step) -> Result<(), StepError> 
         Step::AddClsact { link } => kernel.remove_clsact(link),
         Step::Enslave { link, .. } => kernel.release(link),
         Step::Raise { link } => kernel.lower(link),
-        // Gone with the tap, with the bridge, with the clsact or, as the listeners, before. What was cleared was not
-        // as it should be.
+        // Gone with the tap, with the bridge, with the clsact or, as the listeners, before. A filter that was replaced was
+        // not as it should be.
         Step::Unqueue { .. }
         | Step::ShapeTap { .. }
-        | Step::Clear { .. }
         | Step::AddGuard { .. }
         | Step::AddProgram { .. }
         | Step::Deafen { .. }

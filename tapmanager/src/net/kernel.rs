@@ -107,26 +107,26 @@ impl Links for Kernel {
         Ok(tc::remove_clsact(&mut self.netlink, index)?)
     }
 
-    fn add_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError> {
+    fn put_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError> {
         let index = self.index(link)?;
-        Ok(tc::add_guard(&mut self.netlink, index, hook, &guard.program())?)
+        Ok(tc::put_guard(&mut self.netlink, index, hook, &guard.program())?)
     }
 
-    fn add_program(&mut self, from: &IfName, to: &IfName, guard: &Guard) -> Result<(), StepError> {
+    fn put_program(&mut self, from: &IfName, to: &IfName, guard: &Guard) -> Result<(), StepError> {
         let (from, to) = (self.index(from)?, self.index(to)?);
         let guard = guard.program();
         let program = ebpf::load(&guard, to)?;
-        Ok(tc::add_ebpf(&mut self.netlink, from, &program, &guard, to)?)
+        Ok(tc::put_ebpf(&mut self.netlink, from, &program, &guard, to)?)
     }
 
     fn deafen(&mut self, link: &IfName) -> Result<(), StepError> {
         let index = self.index(link)?;
-        Ok(tc::add_guard(&mut self.netlink, index, Hook::Ingress, &Program::always(tc::DROP))?)
+        Ok(tc::put_guard(&mut self.netlink, index, Hook::Ingress, &Program::always(tc::DROP))?)
     }
 
-    fn add_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError> {
+    fn put_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError> {
         let (from, to) = (self.index(from)?, self.index(to)?);
-        Ok(tc::add_redirect(&mut self.netlink, from, to, toward)?)
+        Ok(tc::put_redirect(&mut self.netlink, from, to, toward)?)
     }
 
     fn enslave(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError> {

@@ -1,7 +1,9 @@
 //! How a joined pod stands: compared with its NICs, and what of ours has to be made again.
 //!
 //! Called by [`crate::net`] for `check`, `repair` and after a restart. Looking and comparing are apart: [`Standing::look`]
-//! asks the kernel, all else is pure. Only what our side made is made again. A link of a plugin that is gone, or has
+//! asks the kernel, all else is pure. Only what our side made is made again, and a filter that is another one than it
+//! should be is replaced in one step: without it, the namespace's own stack, which has the guest's addresses, would hear
+//! the guest's connections and reset them. A link of a plugin that is gone, or has
 //! another MAC address, is the plugin's to bring back; addresses and routes that it lost are told and left alone, as the
 //! guest keeps its own copies.
 
@@ -54,7 +56,7 @@ pub(crate) enum Finding {
     OursGone { link: IfName },
     /// A link that is not ours has the name of ours.
     NameTaken { link: IfName, kind: Option<String> },
-    /// Filters of ours are lost, or other ones, and what is not ours would go with the rest of them.
+    /// Filters of ours are lost, or other ones, and what is not ours stands in their place.
     InTheWay { link: IfName, what: String, breaks: bool },
     /// Frames do not go from one link to another.
     NotJoined { from: IfName, to: IfName },
@@ -136,13 +138,14 @@ impl Standing {
             if self.holds(&step) || taken.iter().any(|name| subject(&step) == name) {
                 continue;
             }
-            let filters = filters(&step).cloned();
+            let filters = filters(&step).map(|(link, hook)| (link.clone(), hook));
             let Some(lack) = self.lack(step) else { continue };
             if let Finding::NameTaken { link, .. } = &lack {
                 taken.push(link.clone());
             }
-            let in_the_way = filters
-                .and_then(|link| Some(Finding::InTheWay { what: self.foreign(&link)?, breaks: lack.is_break(), link }));
+            let in_the_way = filters.and_then(|(link, hook)| {
+                Some(Finding::InTheWay { what: self.foreign(&link, hook)?, breaks: lack.is_break(), link })
+            });
             match in_the_way {
                 None => findings.push(lack),
                 Some(foreign) if findings.contains(&foreign) => {}
@@ -194,7 +197,6 @@ impl Standing {
             Step::Unqueue { tap: link }
             | Step::ShapeTap { tap: link, .. }
             | Step::AddClsact { link }
-            | Step::Clear { link }
             | Step::Pin { port: link, .. }
             | Step::Listen { tap: link } => self.link(link).is_some(),
         }
@@ -238,49 +240,39 @@ impl Standing {
     }
 
     fn repairs_of(&self, Guarded { nic, guards }: &Guarded, place: usize) -> Vec<Step> {
-        let whole = steps(nic, place, false, guards);
-        // The filters of a link are made anew together.
-        let unfiltered = |name: &IfName| whole.iter().any(|step| filters(step) == Some(name) && !self.holds(step));
         let mut repairs = Vec::new();
-        for step in &whole {
-            let wanted = match step {
-                Step::AddClsact { link } => {
-                    let unfiltered = unfiltered(link);
-                    if unfiltered && self.index(link).is_some_and(|index| self.hung_on.contains_key(&index)) {
-                        repairs.push(Step::Clear { link: link.clone() });
-                    }
-                    unfiltered
-                }
-                // Those that cannot be seen are done if anything else is.
-                Step::Pin { .. } => !repairs.is_empty(),
+        for step in steps(nic, place, false, guards) {
+            let wanted = match &step {
+                Step::AddClsact { link } => self.index(link).is_none_or(|index| !self.hung_on.contains_key(&index)),
+                // It cannot be seen, and goes with links and ports; a filter that is replaced leaves it.
+                Step::Pin { .. } => repairs.iter().any(|step| filters(step).is_none()),
                 Step::Listen { .. } => false,
-                step => filters(step).map_or_else(|| !self.holds(step), unfiltered),
+                step => !self.holds(step),
             };
             if wanted {
-                repairs.push(step.clone());
+                repairs.push(step);
             }
         }
         repairs
     }
 
-    /// What is not ours where filters of a link hang, and would go with them.
-    fn foreign(&self, link: &IfName) -> Option<String> {
+    /// What is not ours where filters of a link hang, and in their place.
+    fn foreign(&self, link: &IfName, hook: Hook) -> Option<String> {
         let kind = self.hung_on.get(&self.index(link)?)?;
         if kind != tc::CLSACT {
             return Some(format!("a qdisc `{kind}`"));
         }
-        let foreign = HOOKS.into_iter().find_map(|hook| self.ours(link, hook)?.foreign);
-        foreign.map(|priority| format!("a filter of priority {priority}"))
+        self.ours(link, hook)?.foreign.map(|priority| format!("a filter of priority {priority}"))
     }
 }
 
-/// The link whose filter a step makes.
-fn filters(step: &Step) -> Option<&IfName> {
+/// The link whose filter a step makes, and on which side.
+fn filters(step: &Step) -> Option<(&IfName, Hook)> {
     match step {
-        Step::AddGuard { link, .. }
-        | Step::Deafen { link }
-        | Step::AddProgram { from: link, .. }
-        | Step::AddRedirect { from: link, .. } => Some(link),
+        Step::AddGuard { link, hook, .. } => Some((link, *hook)),
+        Step::Deafen { link } | Step::AddProgram { from: link, .. } | Step::AddRedirect { from: link, .. } => {
+            Some((link, Hook::Ingress))
+        }
         _ => None,
     }
 }
@@ -294,7 +286,6 @@ const fn subject(step: &Step) -> &IfName {
         | Step::CreateBridge { bridge: link, .. }
         | Step::CreateMacvtap { tap: link, .. }
         | Step::AddClsact { link }
-        | Step::Clear { link }
         | Step::AddGuard { link, .. }
         | Step::AddProgram { from: link, .. }
         | Step::Deafen { link }

@@ -81,7 +81,7 @@ pub(crate) struct Ours {
     pub(crate) guard: Option<Mark>,
     /// Index of the link that the redirect, if it is there, goes to; 0 when that link is gone.
     pub(crate) redirect_to: Option<u32>,
-    /// Priority of a filter there that is not ours.
+    /// Priority of a filter there that is not ours, and stands where one of ours goes.
     pub(crate) foreign: Option<u16>,
 }
 
@@ -137,15 +137,16 @@ pub(crate) fn set_noqueue(netlink: &mut Netlink, link: u32) -> Result<(), Netlin
     netlink.change(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
-/// Puts `program` before all else at a hook of a link. It gives [`DROP`] or [`GO_ON`].
-pub(crate) fn add_guard(netlink: &mut Netlink, link: u32, hook: Hook, program: &Program) -> Result<(), NetlinkError> {
+/// Puts `program` before all else at a hook of a link, in one step in place of a guard that stands there. It gives [`DROP`]
+/// or [`GO_ON`].
+pub(crate) fn put_guard(netlink: &mut Netlink, link: u32, hook: Hook, program: &Program) -> Result<(), NetlinkError> {
     let mut options = ops(program);
     options.push(TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)));
-    add_filter(netlink, link, hook, GUARD_PRIORITY, options)
+    put_filter(netlink, link, hook, GUARD_PRIORITY, options)
 }
 
-/// Takes all that comes in on a link, and passes its guard, to the link `to`.
-pub(crate) fn add_redirect(netlink: &mut Netlink, link: u32, to: u32, toward: Toward) -> Result<(), NetlinkError> {
+/// Takes all that comes in on a link, and passes its guard, to the link `to`; in one step from then on, if it went to another.
+pub(crate) fn put_redirect(netlink: &mut Netlink, link: u32, to: u32, toward: Toward) -> Result<(), NetlinkError> {
     let mut parms = TcMirror::default();
     parms.generic.action = TcActionType::Stolen;
     parms.eaction = match toward {
@@ -161,11 +162,12 @@ pub(crate) fn add_redirect(netlink: &mut Netlink, link: u32, to: u32, toward: To
     let mut options = ops(&Program::always(u32::MAX));
     options.push(TcOption::Bpf(TcFilterBpfOption::ClassId(CLASS)));
     options.push(raw(BPF_ACTION, emitted(&[action].as_slice())));
-    add_filter(netlink, link, Hook::Ingress, REDIRECT_PRIORITY, options)
+    put_filter(netlink, link, Hook::Ingress, REDIRECT_PRIORITY, options)
 }
 
-/// Puts `program`, which is `guard` and a redirect out of `to` in one, on what comes in on a link.
-pub(crate) fn add_ebpf(
+/// Puts `program`, which is `guard` and a redirect out of `to` in one, on what comes in on a link; in one step in place of
+/// one that stands there.
+pub(crate) fn put_ebpf(
     netlink: &mut Netlink,
     link: u32,
     program: &OwnedFd,
@@ -179,7 +181,7 @@ pub(crate) fn add_ebpf(
         TcOption::Bpf(TcFilterBpfOption::ProgName(name)),
         TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)),
     ];
-    add_filter(netlink, link, Hook::Ingress, GUARD_PRIORITY, options)
+    put_filter(netlink, link, Hook::Ingress, GUARD_PRIORITY, options)
 }
 
 /// What of ours stands at a hook of a link; nothing if the link is gone.
@@ -189,7 +191,9 @@ pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours,
         if filter.header.handle != OURS {
             // The kernel also lists a line without a handle per priority.
             if filter.header.handle != TcHandle::default() {
-                found.foreign = u16::try_from(filter.header.info >> 16).ok();
+                let priority = u16::try_from(filter.header.info >> 16).ok();
+                let ours = priority.filter(|priority| [GUARD_PRIORITY, REDIRECT_PRIORITY].contains(priority));
+                found.foreign = found.foreign.or(ours);
             }
             continue;
         }
@@ -323,7 +327,8 @@ fn clsact(link: u32) -> TcMessage {
     message
 }
 
-fn add_filter(
+/// Adds a filter, or puts it in the place of the one with its priority and handle: no frame comes between the two.
+fn put_filter(
     netlink: &mut Netlink,
     link: u32,
     hook: Hook,
@@ -337,7 +342,7 @@ fn add_filter(
     message.header.info = u32::from(priority) << 16 | u32::from(ETH_P_ALL.to_be());
     message.attributes.push(TcAttribute::Kind(TcFilterBpf::KIND.to_owned()));
     message.attributes.push(TcAttribute::Options(options));
-    netlink.change(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE | NLM_F_EXCL)
+    netlink.change(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
 /// `ETH_P_ALL` of `linux/if_ether.h`.

@@ -169,11 +169,11 @@ impl Links for Fake {
         self.remove(format!("clsact {link}"), link)
     }
 
-    fn add_guard(&mut self, link: &IfName, hook: Hook, _: &Guard) -> Result<(), StepError> {
+    fn put_guard(&mut self, link: &IfName, hook: Hook, _: &Guard) -> Result<(), StepError> {
         self.step(format!("guard {link} {hook:?}"), None)
     }
 
-    fn add_program(&mut self, from: &IfName, to: &IfName, _: &Guard) -> Result<(), StepError> {
+    fn put_program(&mut self, from: &IfName, to: &IfName, _: &Guard) -> Result<(), StepError> {
         self.step(format!("program {from} {to}"), None)
     }
 
@@ -181,7 +181,7 @@ impl Links for Fake {
         self.step(format!("deafen {link}"), None)
     }
 
-    fn add_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError> {
+    fn put_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError> {
         self.step(format!("redirect {from} {to} {toward:?}"), None)
     }
 

@@ -64,11 +64,6 @@ pub(crate) enum Step {
         /// The link.
         link: IfName,
     },
-    /// Take it away again, so that its filters can be made anew.
-    Clear {
-        /// The link.
-        link: IfName,
-    },
     /// Drop what must not cross.
     AddGuard {
         /// At this link.
@@ -237,7 +232,6 @@ impl Step {
             Self::CreateBridge { .. } => "bridge created",
             Self::CreateMacvtap { .. } => "macvtap created",
             Self::AddClsact { .. } => "clsact added",
-            Self::Clear { .. } => "clsact removed",
             Self::AddGuard { .. } => "guard added",
             Self::AddProgram { .. } => "program added",
             Self::Deafen { .. } => "stack deafened",
@@ -260,7 +254,6 @@ impl fmt::Display for Step {
             Self::CreateBridge { bridge, mac } => write!(f, "create bridge `{bridge}` with the address `{mac}`"),
             Self::CreateMacvtap { tap, link } => write!(f, "create macvtap `{tap}` on `{link}`"),
             Self::AddClsact { link } => write!(f, "add the clsact qdisc to `{link}`"),
-            Self::Clear { link } => write!(f, "remove the clsact qdisc from `{link}`"),
             Self::AddGuard { link, guard: Guard::FromGuest(_), .. } => {
                 write!(f, "filter what the guest sends on `{link}`")
             }

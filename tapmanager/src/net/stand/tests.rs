@@ -75,11 +75,6 @@ impl Standing {
             Step::CreateTap { tap, .. } => make(made(next, tap.as_str(), "tun")),
             Step::CreateBridge { bridge, .. } => make(made(next, bridge.as_str(), "bridge")),
             Step::CreateMacvtap { tap, .. } => make(Link { lower: Some(2), ..made(next, tap.as_str(), "macvtap") }),
-            Step::Clear { link } => {
-                let index = self.index(link);
-                self.ours.retain(|(at, ..)| Some(*at) != index);
-                self.hung_on.retain(|at, _| Some(*at) != index);
-            }
             Step::AddClsact { link } => {
                 let index = self.index(link).expect("a link");
                 assert_eq!(self.hung_on.insert(index, tc::CLSACT.to_owned()), None, "added twice");
@@ -191,6 +186,9 @@ fn a_guard_of_another_release_is_no_break_and_is_made_anew() {
         let standing = joined(&loose);
         assert_eq!(standing.findings(&nics), [Finding::OtherGuard { link: name("tap0") }], "{path:?}");
         assert!(!standing.findings(&nics)[0].is_break());
+        let done: Vec<_> = standing.repairs(&nics).expect("ours").iter().map(Step::done).collect();
+        let put = if path == DataPath::Ebpf { "program added" } else { "guard added" };
+        assert_eq!(done, [put], "in one step: {path:?}");
         assert_eq!(standing.repaired(&nics).findings(&nics), [], "{path:?}");
     }
 }
@@ -200,18 +198,22 @@ fn what_is_not_ours_and_in_the_way_is_named_and_left_alone() {
     for path in PATHS {
         let nics = [guarded(path)];
         let mut standing = joined(&nics[0]);
-        standing.filter(&name("eth0"), Hook::Egress).foreign = Some(7);
-        assert_eq!(standing.findings(&nics), [], "it stands beside ours: {path:?}");
+        standing.filter(&name("eth0"), Hook::Egress).foreign = Some(1);
+        assert_eq!(standing.findings(&nics), [], "it stands on the other side: {path:?}");
         *standing.filter(&name("eth0"), Hook::Ingress) = Ours::default();
+        assert!(standing.repairs(&nics).is_ok(), "it stands on the other side: {path:?}");
+        standing.filter(&name("eth0"), Hook::Ingress).foreign = Some(1);
         let way = |what: &str| Finding::InTheWay { link: name("eth0"), what: what.to_owned(), breaks: true };
-        assert_eq!(standing.findings(&nics), [way("a filter of priority 7")], "{path:?}");
-        assert_eq!(standing.repairs(&nics), Err(vec![way("a filter of priority 7")]), "{path:?}");
+        assert_eq!(standing.findings(&nics), [way("a filter of priority 1")], "{path:?}");
+        assert_eq!(standing.repairs(&nics), Err(vec![way("a filter of priority 1")]), "{path:?}");
         standing.hung_on.insert(2, "ingress".to_owned());
         assert_eq!(standing.repairs(&nics), Err(vec![way("a qdisc `ingress`")]), "{path:?}");
         let loose = Guarded { guards: Guards::of(&nics[0].nic, false).expect("guards"), ..nics[0].clone() };
         let mut standing = joined(&loose);
-        standing.filter(&name("tap0"), Hook::Ingress).foreign = Some(7);
-        assert!(!standing.findings(&nics)[0].found().breaks, "guarded by an earlier release: {path:?}");
+        let hook = if path == DataPath::Macvtap { Hook::Egress } else { Hook::Ingress };
+        standing.filter(&name("tap0"), hook).foreign = Some(1);
+        let way = standing.findings(&nics)[0].found();
+        assert!(way.line.contains("in the way") && !way.breaks, "guarded by an earlier release: {path:?}: {way:?}");
     }
 }
 

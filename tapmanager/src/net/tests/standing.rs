@@ -98,11 +98,16 @@ fn by_each_data_path_what_is_in_the_way_of_a_repair_is_named_and_left_alone() {
             tc("filter add dev eth0 egress prio 7 protocol all u32 match u32 0 0");
             assert_eq!(check(&bed.pod, &nics, &wish).await.expect("looked"), [], "{path:?}");
             tc("filter del dev eth0 ingress");
+            repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect("repaired beside it");
+            assert_eq!(check(&bed.pod, &nics, &wish).await.expect("looked"), [], "{path:?}");
+            tc("filter del dev eth0 egress prio 7");
+            tc("filter del dev eth0 ingress");
+            tc("filter add dev eth0 ingress prio 1 protocol all u32 match u32 0 0");
             let refused = repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect_err("in the way");
             let JoinError::Changed { found } = &refused else { panic!("{refused}") };
             assert!(matches!(&found[..], [stand::Finding::InTheWay { .. }]), "{refused}");
-            assert!(refused.to_string().contains("`eth0`") && refused.to_string().contains("priority 7"), "{refused}");
-            tc("filter del dev eth0 egress");
+            assert!(refused.to_string().contains("`eth0`") && refused.to_string().contains("priority 1"), "{refused}");
+            tc("filter del dev eth0 ingress prio 1");
             repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect("repaired");
             bed.pod.inside(|| ip("link del tap0")).expect("entered");
             bed.pod.inside(|| ip("link add tap0 type veth peer name other")).expect("entered");
