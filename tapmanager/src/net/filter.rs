@@ -6,10 +6,15 @@
 //!
 //! | link | dropped |
 //! |---|---|
-//! | tap (guest to outside) | DHCP, as it is answered in the pod and as a guest serves nobody: UDP to ports 67 and 68 and from 67 over IPv4, to 546 and 547 and from 547 over IPv6; ICMPv6 133 (router solicitation, answered in the pod), 134 (router advertisement) and 137 (redirect) |
+//! | tap (guest to outside) | what a guest asks its pod for: UDP to port 67 over IPv4 and to 547 over IPv6, ICMPv6 133 (router solicitation); what a guest serves nobody: UDP to port 68 and from 67 over IPv4, to 546 and from 547 over IPv6, ICMPv6 134 (router advertisement) and 137 (redirect) |
 //! | tap, guest held to its identity | all but IPv4, IPv6 and ARP, hence LLC and spanning tree too; VLAN tags; source MAC other than the guest's; the rest of the next table |
-//! | CNI's link (outside to guest) | source MAC is the guest's (a bridge in hairpin mode reflects its broadcasts); destination is another station (a bridge floods); UDP to 68 over IPv4 and to 546 over IPv6: foreign DHCP; ICMPv6 type 134: foreign router advertisements |
+//! | CNI's link (outside to guest) | source MAC is the guest's (a bridge in hairpin mode reflects its broadcasts); UDP to 68 over IPv4 and to 546 over IPv6: foreign DHCP; ICMPv6 type 134: foreign router advertisements |
+//! | CNI's link, guest held to its identity | destination is another station (a bridge floods) |
 //! | all | frames that cannot be judged: IP or UDP header cut off or of another version, more than one VLAN tag, more than [`ipv6::MAX_EXTENSIONS`] IPv6 extension headers |
+//!
+//! A guest that is not held to its identity may be a bridge or a router with stations of its own behind it, so it is sent
+//! what is for them. It asks the network, and is answered, in a family in which its pod tells it nothing ([`Served`]):
+//! then DHCP of a client, router solicitations and router advertisements cross.
 //!
 //! A guest that is held to its identity ([`Identity`]: the default, annotations turn it off) sends only
 //!
@@ -76,10 +81,23 @@ const FRAGMENTED: u32 = 1;
 /// A filter on the ingress side of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// On the tap: of what the guest sends; held to who it is, if that is given.
-    FromGuest(Option<Identity>),
-    /// On the CNI's link: of what is sent to the guest with this MAC.
-    ToGuest(MacAddr),
+    /// On the tap: of what a guest sends that is held to who it is.
+    FromHeld(Identity),
+    /// On the tap: of what a guest sends that may be anybody.
+    FromFree(Served),
+    /// On the CNI's link: of what is sent to the guest with this MAC and to nobody else.
+    ToHeld(MacAddr),
+    /// On the CNI's link: of what is sent to the guest with this MAC, which may be others too.
+    ToFree(MacAddr, Served),
+}
+
+/// The address families in which the pod's own servers tell the guest all there is, so that nobody else does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// By DHCP.
+    pub(crate) v4: bool,
+    /// By router advertisements and DHCPv6.
+    pub(crate) v6: bool,
 }
 
 /// Who a guest is: what it may use as a source.
@@ -142,31 +160,25 @@ impl Guard {
         asm.op(Op::Length);
         asm.unless(Test::AtLeast(ETHERNET_LEN), exits.drop);
         let rules = match self {
-            Self::FromGuest(identity) => {
-                if let Some(identity) = identity {
-                    asm.op(Op::VlanTagged);
-                    asm.unless(Test::Is(0), exits.drop);
-                    unless_mac(&mut asm, Place::Frame(ETHERNET_SOURCE), identity.mac, exits.drop);
-                }
-                Rules {
-                    udp4: &[DHCPV4_SERVER, DHCPV4_CLIENT],
-                    udp6: &[DHCPV6_SERVER, DHCPV6_CLIENT],
-                    from: [&[DHCPV4_SERVER], &[DHCPV6_SERVER]],
-                    icmp6: &[ROUTER_SOLICITATION, ROUTER_ADVERTISEMENT, REDIRECT],
-                    identity: identity.as_ref(),
-                }
+            Self::FromHeld(identity) => {
+                asm.op(Op::VlanTagged);
+                asm.unless(Test::Is(0), exits.drop);
+                unless_mac(&mut asm, Place::Frame(ETHERNET_SOURCE), identity.mac, exits.drop);
+                Rules { identity: Some(identity), ..Rules::from_guest(Served::ALL) }
             }
-            Self::ToGuest(mac) => {
-                let (group, foreign) = (asm.label(), asm.label());
+            Self::FromFree(served) => Rules::from_guest(*served),
+            Self::ToHeld(mac) => {
+                let group = asm.label();
                 asm.op(Op::Byte(ETHERNET_DESTINATION));
                 asm.when(Test::AnyBit(GROUP_BIT), group);
                 unless_mac(&mut asm, Place::Frame(ETHERNET_DESTINATION), *mac, exits.drop);
                 asm.bind(group);
-                unless_mac(&mut asm, Place::Frame(ETHERNET_SOURCE), *mac, foreign);
-                asm.jump(exits.drop);
-                asm.bind(foreign);
-                let (udp4, udp6, icmp6) = (&[DHCPV4_CLIENT], &[DHCPV6_CLIENT], &[ROUTER_ADVERTISEMENT]);
-                Rules { udp4, udp6, from: [&[], &[]], icmp6, identity: None }
+                drop_reflections(&mut asm, *mac, exits.drop);
+                Rules::to_guest(Served::ALL)
+            }
+            Self::ToFree(mac, served) => {
+                drop_reflections(&mut asm, *mac, exits.drop);
+                Rules::to_guest(*served)
             }
         };
         judge(&mut asm, &rules, exits);
@@ -175,6 +187,38 @@ impl Guard {
         asm.bind(exits.drop);
         asm.give(tc::DROP);
         asm.finish().expect("same code for every guard but for operands, and the tests assemble the longest")
+    }
+}
+
+// === impl Served ===
+
+impl Served {
+    /// Both.
+    pub(crate) const ALL: Self = Self { v4: true, v6: true };
+}
+
+// === impl Rules ===
+
+impl Rules<'_> {
+    fn from_guest(served: Served) -> Self {
+        Self {
+            udp4: if served.v4 { &[DHCPV4_SERVER, DHCPV4_CLIENT] } else { &[DHCPV4_CLIENT] },
+            udp6: if served.v6 { &[DHCPV6_SERVER, DHCPV6_CLIENT] } else { &[DHCPV6_CLIENT] },
+            from: [&[DHCPV4_SERVER], &[DHCPV6_SERVER]],
+            icmp6: if served.v6 {
+                &[ROUTER_SOLICITATION, ROUTER_ADVERTISEMENT, REDIRECT]
+            } else {
+                &[ROUTER_ADVERTISEMENT, REDIRECT]
+            },
+            identity: None,
+        }
+    }
+
+    fn to_guest(served: Served) -> Self {
+        let udp4: &[u32] = if served.v4 { &[DHCPV4_CLIENT] } else { &[] };
+        let (udp6, icmp6): (&[u32], &[u32]) =
+            if served.v6 { (&[DHCPV6_CLIENT], &[ROUTER_ADVERTISEMENT]) } else { (&[], &[]) };
+        Self { udp4, udp6, from: [&[], &[]], icmp6, identity: None }
     }
 }
 
@@ -237,6 +281,14 @@ fn judge(asm: &mut Assembler, rules: &Rules<'_>, exits: Exits) {
     ipv4::judge(asm, rules, exits);
     asm.bind(v6);
     ipv6::judge(asm, rules, exits);
+}
+
+/// Goes to `drop` if the guest itself sent the frame. Overwrites `A`.
+fn drop_reflections(asm: &mut Assembler, guest: MacAddr, drop: Label) {
+    let foreign = asm.label();
+    unless_mac(asm, Place::Frame(ETHERNET_SOURCE), guest, foreign);
+    asm.jump(drop);
+    asm.bind(foreign);
 }
 
 /// Goes to `other` unless `mac` stands there. Overwrites `A`.

@@ -12,7 +12,9 @@ use super::*;
 use crate::sys::testbed::{apart, ip, within};
 
 mod bed;
+mod stack;
 mod standing;
+mod traffic;
 
 use bed::{Bed, Events, Seen, Wire, hear, marker, tagged, untagged, wish};
 

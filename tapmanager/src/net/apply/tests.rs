@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::rc::Rc;
 
 use super::*;
+use crate::net::filter::Served;
 
 #[test]
 fn all_steps_are_done_in_order() {
@@ -221,7 +222,7 @@ fn plan() -> Vec<Step> {
     let (tap1, net1, vmbr1) = (name("tap1"), name("net1"), name("vmbr1"));
     let (tap2, net2) = (name("tap2"), name("net2"));
     let mac: MacAddr = "02:00:00:00:00:01".parse().expect("an address");
-    let guard = Guard::FromGuest(None);
+    let guard = Guard::FromFree(Served::ALL);
     vec![
         Step::CreateTap { tap: tap0.clone(), queues: 2 },
         Step::Unqueue { tap: tap0.clone() },

@@ -8,7 +8,8 @@ mod model;
 
 pub(in crate::net) use frames::*;
 
-/// Frames, and whether each crosses: from the guest, to the guest. The real kernel is asked about them as well.
+/// Frames, and whether each crosses: from a guest that may be anybody and is served by its pod in both families, and to it.
+/// The real kernel is asked about them as well.
 pub(in crate::net) fn table() -> Vec<(&'static str, Vec<u8>, bool, bool)> {
     let udp4 = |port| ethernet(OTHER, IPV4, &ipv4(17, &[], 0, &udp(port)));
     let udp6 = |port| ethernet(OTHER, IPV6, &ipv6(17, &udp(port)));
@@ -100,8 +101,8 @@ pub(in crate::net) fn table() -> Vec<(&'static str, Vec<u8>, bool, bool)> {
         ("IPv4 with too short a header", patched(udp4(53), 14, 0x44), false, false),
         ("IPv6 of another version", patched(udp6(53), 14, 0x40), false, false),
         ("to the guest alone", ethernet_to(GUEST, OTHER, 0x0806, &[0; 28]), true, true),
-        ("to another station", ethernet_to([0x8e, 1, 2, 3, 4, 7], OTHER, 0x0806, &[0; 28]), true, false),
-        ("to a station with another vendor", ethernet_to([0x8c, 1, 2, 3, 4, 5], OTHER, 0x0806, &[0; 28]), true, false),
+        ("to another station", ethernet_to([0x8e, 1, 2, 3, 4, 7], OTHER, 0x0806, &[0; 28]), true, true),
+        ("to a station with another vendor", ethernet_to([0x8c, 1, 2, 3, 4, 5], OTHER, 0x0806, &[0; 28]), true, true),
         ("to a group", ethernet_to([0x33, 0x33, 0, 0, 0, 1], OTHER, 0x0806, &[0; 28]), true, true),
         ("reflection of the guest's own ARP", ethernet(GUEST, 0x0806, &[0; 28]), true, false),
     ]
@@ -112,10 +113,35 @@ fn frames_cross_or_not_as_the_table_says() {
     for (name, frame, from_guest, to_guest) in table() {
         for vlan_tagged in [false, true] {
             let input = Input { frame: &frame, vlan_tagged };
-            assert_eq!(run(&Guard::FromGuest(None).program(), input), verdict(from_guest), "{name}, from the guest");
-            assert_eq!(run(&to_guest_guard().program(), input), verdict(to_guest), "{name}, to the guest");
+            let (from, to) = (Guard::FromFree(Served::ALL), Guard::ToFree(guest(), Served::ALL));
+            assert_eq!(run(&from.program(), input), verdict(from_guest), "{name}, from the guest");
+            assert_eq!(run(&to.program(), input), verdict(to_guest), "{name}, to the guest");
+            let to_held = to_guest && !["to another station", "to a station with another vendor"].contains(&name);
+            assert_eq!(run(&Guard::ToHeld(guest()).program(), input), verdict(to_held), "{name}, to a guest that is held");
         }
     }
+}
+
+#[test]
+fn a_free_guest_is_told_by_the_network_what_its_pod_does_not_tell_it() {
+    let more = |served: Served| {
+        let guards = [Guard::FromFree(served), Guard::ToFree(guest(), served)].map(|guard| guard.program());
+        let crosses = |program: &Program, frame: &[u8]| run(program, Input { frame, vlan_tagged: false }) == tc::GO_ON;
+        let told = table().into_iter().flat_map(|(name, frame, from_guest, to_guest)| {
+            let out = (crosses(&guards[0], &frame) != from_guest).then(|| format!("{name} out"));
+            out.into_iter().chain((crosses(&guards[1], &frame) != to_guest).then(|| format!("{name} in")))
+        });
+        told.collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(more(Served::ALL), "");
+    let v4 = "DHCPv4 request out, DHCPv4 reply in, DHCPv4 request behind options out, DHCPv4 reply behind options in, \
+              first fragment of a DHCPv4 request out, first fragment of a DHCPv4 reply in";
+    assert_eq!(more(Served { v4: false, v6: true }), v4);
+    let v6 = "DHCPv6 request out, DHCPv6 reply in, router advertisement in, router solicitation out, \
+              router advertisement behind hop-by-hop in, router advertisement behind destination options in, \
+              router advertisement in an atomic fragment in, router advertisement behind all in, \
+              DHCPv6 request behind all out, DHCPv6 reply behind all in";
+    assert_eq!(more(Served { v4: true, v6: false }), v6);
 }
 
 #[test]
@@ -125,7 +151,7 @@ fn a_neighbour_whose_mac_differs_in_one_byte_is_heard() {
         source[at] ^= 0x10;
         let frame = ethernet(source, 0x0806, &[0; 28]);
         let input = Input { frame: &frame, vlan_tagged: false };
-        assert_eq!(run(&to_guest_guard().program(), input), tc::GO_ON, "byte {at}");
+        assert_eq!(run(&Guard::ToHeld(guest()).program(), input), tc::GO_ON, "byte {at}");
     }
 }
 
@@ -156,8 +182,8 @@ fn the_pods_servers_hear_whole_untagged_requests_only() {
     assert!(!hears(&arp_frame(GUEST, &arp(1, GUEST, [10, 77, 0, 2], [10, 77, 0, 1])), false), "ARP");
 }
 
-fn to_guest_guard() -> Guard {
-    Guard::ToGuest(MacAddr::new(GUEST).expect("a station's address"))
+fn guest() -> MacAddr {
+    MacAddr::new(GUEST).expect("a station's address")
 }
 
 fn verdict(crosses: bool) -> u32 {

@@ -16,7 +16,7 @@ use ipnetwork::IpNetwork;
 use proto::tap::{DataPath, IfName, MacAddr, Nic};
 
 use super::PlanError;
-use crate::net::filter::{Guard, Identity};
+use crate::net::filter::{Guard, Identity, Served};
 use crate::net::{bridge_name, tap_name};
 use crate::sys::tc::{Hook, Toward};
 
@@ -207,16 +207,21 @@ fn bridge_mac(guest: MacAddr) -> MacAddr {
 // === impl Guards ===
 
 impl Guards {
-    /// Of a NIC whose guest is held to its identity, or not.
+    /// Of a NIC whose guest is held to its identity, or may be anybody.
     pub(crate) fn of(nic: &Nic, anti_spoof: bool) -> Result<Self, PlanError> {
-        let identity = || {
-            let addresses: Vec<IpAddr> = nic.addresses.iter().map(IpNetwork::ip).collect();
-            let gateways: Vec<IpAddr> = nic.routes.iter().filter_map(|route| route.gateway).collect();
-            let tell = |cause| PlanError::Identity { name: nic.name.clone(), cause };
-            Identity::new(nic.mac, &addresses, &gateways).map_err(tell)
-        };
-        let identity = anti_spoof.then(identity).transpose()?;
-        Ok(Self { from_guest: Guard::FromGuest(identity), to_guest: Guard::ToGuest(nic.mac) })
+        if !anti_spoof {
+            // As `addressing` serves it.
+            let served = Served {
+                v4: nic.addresses.iter().any(IpNetwork::is_ipv4),
+                v6: nic.addresses.iter().any(IpNetwork::is_ipv6),
+            };
+            return Ok(Self { from_guest: Guard::FromFree(served), to_guest: Guard::ToFree(nic.mac, served) });
+        }
+        let addresses: Vec<IpAddr> = nic.addresses.iter().map(IpNetwork::ip).collect();
+        let gateways: Vec<IpAddr> = nic.routes.iter().filter_map(|route| route.gateway).collect();
+        let tell = |cause| PlanError::Identity { name: nic.name.clone(), cause };
+        let identity = Identity::new(nic.mac, &addresses, &gateways).map_err(tell)?;
+        Ok(Self { from_guest: Guard::FromHeld(identity), to_guest: Guard::ToHeld(nic.mac) })
     }
 }
 
@@ -254,10 +259,10 @@ impl fmt::Display for Step {
             Self::CreateBridge { bridge, mac } => write!(f, "create bridge `{bridge}` with the address `{mac}`"),
             Self::CreateMacvtap { tap, link } => write!(f, "create macvtap `{tap}` on `{link}`"),
             Self::AddClsact { link } => write!(f, "add the clsact qdisc to `{link}`"),
-            Self::AddGuard { link, guard: Guard::FromGuest(_), .. } => {
+            Self::AddGuard { link, guard: Guard::FromHeld(_) | Guard::FromFree(_), .. } => {
                 write!(f, "filter what the guest sends on `{link}`")
             }
-            Self::AddGuard { link, guard: Guard::ToGuest(mac), .. } => {
+            Self::AddGuard { link, guard: Guard::ToHeld(mac) | Guard::ToFree(mac, _), .. } => {
                 write!(f, "filter what `{link}` gets for `{mac}`")
             }
             Self::AddProgram { from, to, .. } => write!(f, "filter `{from}` and redirect it to `{to}`"),

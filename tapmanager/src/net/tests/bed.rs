@@ -143,9 +143,7 @@ impl Wire {
     }
 
     pub(super) fn of_tap(tap: OwnedFd) -> Self {
-        let flags = nix::fcntl::OFlag::O_NONBLOCK;
-        nix::fcntl::fcntl(&tap, nix::fcntl::FcntlArg::F_SETFL(flags)).expect("non-blocking");
-        Self::Tap(Ready::register(tap).expect("registered"))
+        Self::Tap(Ready::register(nonblocking(tap)).expect("registered"))
     }
 
     pub(super) async fn send(&self, frame: &[u8]) {
@@ -190,6 +188,12 @@ impl Wire {
         }
         self.until_marker().await.iter().any(|heard| heard == frame || untagged(heard) == frame)
     }
+}
+
+pub(super) fn nonblocking(tap: OwnedFd) -> OwnedFd {
+    let flags = nix::fcntl::OFlag::O_NONBLOCK;
+    nix::fcntl::fcntl(&tap, nix::fcntl::FcntlArg::F_SETFL(flags)).expect("non-blocking");
+    tap
 }
 
 pub(super) async fn hear(socket: &PacketSocket) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::super::{Guard, Identity};
+use super::super::{Guard, Identity, Served};
 
 /// Whether `frame` crosses. What ends too early for a question to be answered does not.
 pub(super) fn crosses(guard: &Guard, frame: &[u8], vlan_tagged: bool) -> bool {
@@ -12,15 +12,12 @@ pub(super) fn crosses(guard: &Guard, frame: &[u8], vlan_tagged: bool) -> bool {
 fn judge(guard: &Guard, frame: &[u8], vlan_tagged: bool) -> Option<bool> {
     let (destination, source) = (frame.get(..6)?, frame.get(6..12)?);
     let (kind, packet) = (number(frame, 12, 2)?, frame.get(14..)?);
+    let for_group = destination[0] & 1 == 1;
     let identity = match guard {
-        Guard::FromGuest(identity) => identity.as_ref(),
-        Guard::ToGuest(mac) => {
-            let group = destination[0] & 1 == 1;
-            if source == mac.octets() || !group && destination != mac.octets() {
-                return None;
-            }
-            None
-        }
+        Guard::FromHeld(identity) => Some(identity),
+        Guard::ToHeld(mac) if !for_group && destination != mac.octets() => return None,
+        Guard::ToHeld(mac) | Guard::ToFree(mac, _) if source == mac.octets() => return None,
+        Guard::FromFree(_) | Guard::ToHeld(_) | Guard::ToFree(..) => None,
     };
     let held_back = identity.is_some_and(|identity| vlan_tagged || source != identity.mac.octets());
     match kind {
@@ -54,8 +51,12 @@ fn ipv4(guard: &Guard, identity: Option<&Identity>, packet: &[u8]) -> Option<boo
     if packet[9] != 17 || later_fragment {
         return Some(true);
     }
-    let (from, to): (&[u64], &[u64]) =
-        if matches!(guard, Guard::FromGuest(_)) { (&[67], &[67, 68]) } else { (&[], &[68]) };
+    let (from, to): (&[u64], &[u64]) = match (is_outwards(guard), served(guard).v4) {
+        (true, true) => (&[67], &[67, 68]),
+        (true, false) => (&[67], &[68]),
+        (false, true) => (&[], &[68]),
+        (false, false) => (&[], &[]),
+    };
     udp(packet.get(4 * usize::from(words)..)?, from, to)
 }
 
@@ -87,18 +88,31 @@ fn ipv6(guard: &Guard, identity: Option<&Identity>, packet: &[u8]) -> Option<boo
         next = head[0];
         rest = rest.get(8 * (1 + usize::from(head[1]))..).unwrap_or(&[]);
     }
-    let outwards = matches!(guard, Guard::FromGuest(_));
+    let (from, to, banned): (&[u64], &[u64], &[u8]) = match (is_outwards(guard), served(guard).v6) {
+        (true, true) => (&[547], &[546, 547], &[133, 134, 137]),
+        (true, false) => (&[547], &[546], &[134, 137]),
+        (false, true) => (&[], &[546], &[134]),
+        (false, false) => (&[], &[], &[]),
+    };
     match next {
-        17 => Some(
-            udp(rest, if outwards { &[547] } else { &[] }, if outwards { &[546, 547] } else { &[546] })? && sourced,
-        ),
+        17 => Some(udp(rest, from, to)? && sourced),
         58 => {
-            let banned: &[u8] = if outwards { &[133, 134, 137] } else { &[134] };
             let kind = *rest.first()?;
             let spoken = |identity| speaks_for_itself(identity, source, fragmented, rest);
             Some(!banned.contains(&kind) && identity.map_or(Some(true), spoken)?)
         }
         _ => Some(sourced),
+    }
+}
+
+fn is_outwards(guard: &Guard) -> bool {
+    matches!(guard, Guard::FromHeld(_) | Guard::FromFree(_))
+}
+
+fn served(guard: &Guard) -> Served {
+    match guard {
+        Guard::FromHeld(_) | Guard::ToHeld(_) => Served { v4: true, v6: true },
+        Guard::FromFree(served) | Guard::ToFree(_, served) => *served,
     }
 }
 
