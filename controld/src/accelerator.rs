@@ -54,7 +54,7 @@ impl Accelerator {
     pub async fn refresh_wrapper(&self, config: &Config) {
         let refreshed = async {
             let now = Fingerprint::of(&config.emulator)?;
-            let before = self.store.fact::<Fingerprint>("emulator")?;
+            let before = self.store.fact::<Fingerprint>("emulator");
             if before.as_ref() != Some(&now) {
                 accel::refresh_wrapper(&config.vmwrapper)?;
                 self.store.put_fact("emulator", &now).await?;
@@ -70,7 +70,7 @@ impl Accelerator {
     async fn decide(&self) -> Verdict {
         let key = ProbeKey::of(&self.question.emulator);
         if self.question.configured == Accel::Auto
-            && let Ok(Some((known_key, verdict))) = self.store.fact::<(ProbeKey, Verdict)>("accelerator")
+            && let Some((known_key, verdict)) = self.store.fact::<(ProbeKey, Verdict)>("accelerator")
             && key.as_ref().is_ok_and(|key| *key == known_key)
         {
             return verdict;

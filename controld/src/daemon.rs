@@ -67,9 +67,9 @@ pub fn main(config: Config) -> anyhow::Result<()> {
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
     tracing::info!(?config, "controld {} starting", env!("CARGO_PKG_VERSION"));
     make_dirs(&config)?;
-    let (store, unread) = Store::open(&config.state_dir.join("meta.redb"))?;
-    for problem in unread {
-        tracing::error!(problem, "record left alone");
+    let store = Store::open(&config.state_dir.join("meta.redb"))?;
+    for unread in store.unread() {
+        tracing::error!(%unread, "record left alone");
     }
     let instance = instance(&store).await?;
     let node_rebooted = node_rebooted(&store).await?;
@@ -136,11 +136,11 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
 /// # Errors
 /// When the database cannot be opened, e.g. because the daemon runs.
 pub fn dump(config: &Config) -> anyhow::Result<String> {
-    let (store, unread) = Store::open(&config.state_dir.join("meta.redb"))?;
+    let store = Store::open(&config.state_dir.join("meta.redb"))?;
     let all = serde_json::json!({
         "sandboxes": store.sandboxes().iter().map(|s| serde_json::to_value(s.as_ref())).collect::<Result<Vec<_>, _>>()?,
         "containers": store.containers().iter().map(|c| serde_json::to_value(c.as_ref())).collect::<Result<Vec<_>, _>>()?,
-        "unread": unread,
+        "unread": store.unread(),
     });
     Ok(serde_json::to_string_pretty(&all)?)
 }
@@ -224,7 +224,7 @@ fn make_dirs(config: &Config) -> anyhow::Result<()> {
 
 /// The mark of this state directory, made once.
 async fn instance(store: &Store) -> anyhow::Result<Uuid> {
-    if let Some(instance) = store.fact("instance")? {
+    if let Some(instance) = store.fact("instance") {
         return Ok(instance);
     }
     let instance = Uuid::new_v4();
@@ -235,7 +235,7 @@ async fn instance(store: &Store) -> anyhow::Result<Uuid> {
 /// Whether the node was restarted since the database last saw a boot id.
 async fn node_rebooted(store: &Store) -> anyhow::Result<bool> {
     let now = std::fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id"))?.trim().to_owned();
-    let before: Option<String> = store.fact("boot_id")?;
+    let before: Option<String> = store.fact("boot_id");
     if before.as_ref() != Some(&now) {
         store.put_fact("boot_id", &now).await?;
     }

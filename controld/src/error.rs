@@ -5,6 +5,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::store::StoreError;
 
@@ -86,7 +87,12 @@ impl StdError for Error {
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
-        let kind = if is_disk_full(&error) { Kind::Exhausted } else { Kind::Internal };
+        let kind = match &error {
+            StoreError::Unread(_) => Kind::DataLoss,
+            StoreError::Closed => Kind::Unavailable,
+            error if is_disk_full(error) => Kind::Exhausted,
+            _ => Kind::Internal,
+        };
         Self::because(kind, "database failed; see the cause, then try again", error)
     }
 }
@@ -119,7 +125,8 @@ pub fn is_disk_full(error: &(dyn StdError + 'static)) -> bool {
             return matches!(io.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
         }
         // redb hands the system's error on inside its own, without naming it a source.
-        if let Some(redb::Error::Io(io)) = error.downcast_ref::<Box<redb::Error>>().map(AsRef::as_ref) {
+        let shared = error.downcast_ref::<Arc<redb::Error>>().map(AsRef::as_ref);
+        if let Some(redb::Error::Io(io)) = shared.or_else(|| error.downcast_ref()) {
             return matches!(io.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
         }
         next = error.source();
@@ -144,7 +151,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_found_under_the_database() {
         let io = std::io::Error::from_raw_os_error(libc::ENOSPC);
-        let error = StoreError::Write(Box::new(redb::Error::Io(io)));
+        let error = StoreError::Write(Arc::new(redb::Error::Io(io)));
         assert!(is_disk_full(&error));
         assert_eq!(Error::from(error).kind(), Kind::Exhausted);
         assert!(!is_disk_full(&StoreError::Closed));

@@ -126,7 +126,7 @@ impl Sandboxes {
         for container in self.parts.store.containers_of(id) {
             self.containers.remove(container.id).await?;
         }
-        self.parts.store.remove_sandbox(id).await?;
+        self.parts.store.remove_sandbox(id)?;
         let uid = &sandbox.config.uid;
         // The disks belong to the pod: another sandbox of it goes on with them.
         if !self.parts.store.sandboxes().iter().any(|other| other.config.uid == *uid) {
@@ -183,7 +183,7 @@ impl Sandboxes {
     async fn undo(&self, id: &PodId) {
         let undone = async {
             self.parts.tap.detach(id.clone()).await?;
-            Ok::<(), Error>(self.parts.store.remove_sandbox(id).await?)
+            Ok::<(), Error>(self.parts.store.remove_sandbox(id)?)
         };
         let Err(error) = undone.await else { return };
         tracing::error!(pod = %id, error = %Chain(&error), "half-made sandbox not undone; stop it to try again");

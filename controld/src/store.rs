@@ -1,86 +1,172 @@
-//! The database: what pods and containers there are, on disk and in memory.
+//! The records: what pods and containers there are, on disk and in memory.
 //!
-//! Reads come from memory; a change is one transaction, durable before it is seen. A record that does not parse is left
-//! where it is, reported, and neither shown nor deleted: it may be a newer release's.
+//! Reads come from memory. One thread owns the database ([`writer`]) and writes changes in groups. How a change goes there:
+//! - containers and facts: durable before they are seen.
+//! - sandboxes: first to a log ([`log`]), which a killed daemon leaves and a power cut may take; then they are seen; the
+//!   database follows within moments. What a power cut takes is not missed: the networks are gone then too, and their
+//!   addresses are given back by tapmanager's own records.
+//! - what must go on while nothing can be written (an end, a stop, a removal) is seen at once, and written when it can be.
+//!
+//! A record that does not parse is left where it is, reported ([`Store::unread`]), neither shown nor changed nor deleted: it
+//! may be a newer release's.
+
+mod change;
+mod database;
+mod log;
+mod replay;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::SystemTime;
 
 use proto::tap::PodId;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
 
-use crate::model::{Container, ContainerId, RECORD_VERSION, Sandbox};
+use self::change::{Change, Key, Table};
+use self::database::{File, Medium};
+use self::log::Log;
+use self::writer::{Fate, Order, Writer};
+use crate::error::Chain;
+use crate::model::{Container, ContainerId, Sandbox};
 
-const SANDBOXES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sandboxes");
-const CONTAINERS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("containers");
-/// Facts about the node: boot id, accelerator verdict, emulator fingerprint.
-const FACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("facts");
-
-/// Why the database failed.
+/// Why a record was not written or not read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It cannot be opened.
+    /// The database cannot be opened.
     #[error("failed to open database `{}`", path.display())]
     Open {
         /// Its file.
         path: PathBuf,
         /// Why.
         #[source]
-        cause: Box<redb::Error>,
+        cause: Arc<redb::Error>,
+    },
+    /// The log beside it cannot be opened.
+    #[error("failed to open `{}`, the log of the database", path.display())]
+    Log {
+        /// Its file.
+        path: PathBuf,
+        /// The system's word.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// There is no thread to write with.
+    #[error("failed to start the thread of the database")]
+    Thread(#[source] std::io::Error),
+    /// There is another one.
+    #[error("another controld runs on `{}`; stop it, or set another `state_dir`", path.display())]
+    Held {
+        /// The log, which the other one has locked.
+        path: PathBuf,
     },
     /// A transaction failed; nothing of it was kept.
     #[error("failed to write the database")]
-    Write(#[source] Box<redb::Error>),
+    Write(#[source] Arc<redb::Error>),
     /// It cannot be read.
     #[error("failed to read the database")]
     Read(#[source] Box<redb::Error>),
     /// A record does not become JSON.
     #[error("failed to encode a record")]
     Encode(#[source] serde_json::Error),
-    /// The task that wrote was cancelled, at shutdown.
+    /// The record of that key is not ours to change.
+    #[error("a record that cannot be read is left alone")]
+    Unread(#[source] Unread),
+    /// The thread that writes has ended, at shutdown.
     #[error("database is shutting down")]
     Closed,
 }
 
-/// Handle to the database; clones share it.
+/// A record that does not parse: damaged, or a newer release's. It stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("record `{key}` of `{table}` cannot be read: {problem}")]
+pub struct Unread {
+    /// Where it lies: `sandboxes`, `containers`, or `log_kept` for a line of the log.
+    pub table: &'static str,
+    /// What it is filed under.
+    pub key: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// The database cannot be written for now. Tried again by itself.
+#[derive(Debug, Clone)]
+pub struct Trouble {
+    /// Since when.
+    pub since: SystemTime,
+    /// Why.
+    pub cause: Arc<redb::Error>,
+}
+
+/// Handle to the records; clones share them. When the last one goes, what is not in the database yet is written.
 #[derive(Debug, Clone)]
 pub struct Store {
-    db: Arc<Database>,
-    seen: Arc<Mutex<Seen>>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    orders: Option<Sender<Order>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What the writer and the callers have in common. Locked in this order: `log`, `seen`; `trouble` alone.
+#[derive(Debug)]
+struct Shared {
+    /// Held while a change is logged, shown and handed to the writer, so that all three have one order.
+    log: Mutex<Log>,
+    seen: Mutex<Seen>,
+    trouble: Mutex<Option<Trouble>>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
     sandboxes: BTreeMap<PodId, Arc<Sandbox>>,
     containers: BTreeMap<ContainerId, Arc<Container>>,
+    /// As JSON.
+    facts: BTreeMap<String, Vec<u8>>,
+    unread: Vec<Unread>,
 }
 
 impl Store {
-    /// Opens or makes the database and reads it whole. The second value names records that do not parse.
+    /// Opens or makes the database at `path`, and the log beside it, both for root alone, and reads them whole.
     ///
     /// # Errors
-    /// When the file cannot be opened, another process holds it, or it is damaged.
-    pub fn open(path: &Path) -> Result<(Self, Vec<String>), StoreError> {
-        let failed = |cause: redb::Error| StoreError::Open { path: path.to_owned(), cause: Box::new(cause) };
-        let db = Database::create(path).map_err(|cause| failed(cause.into()))?;
-        let begin = db.begin_write().map_err(|cause| failed(cause.into()))?;
-        for table in [SANDBOXES, CONTAINERS, FACTS] {
-            begin.open_table(table).map_err(|cause| failed(cause.into()))?;
-        }
-        begin.commit().map_err(|cause| failed(cause.into()))?;
+    /// When a file cannot be opened, another process has them, or the database is damaged.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_on(File::new(path), &path.with_extension("log"))
+    }
 
-        let mut unread = Vec::new();
-        let mut seen = Seen::default();
-        for sandbox in read_all::<Sandbox>(&db, SANDBOXES, &mut unread)? {
-            seen.sandboxes.insert(sandbox.id.clone(), Arc::new(sandbox));
-        }
-        for container in read_all::<Container>(&db, CONTAINERS, &mut unread)? {
-            seen.containers.insert(container.id, Arc::new(container));
-        }
-        Ok((Self { db: Arc::new(db), seen: Arc::new(Mutex::new(seen)) }, unread))
+    fn open_on(medium: impl Medium, log: &Path) -> Result<Self, StoreError> {
+        // The lock first: the database has one of its own, but gives it up when it is opened again after a failure.
+        let (mut log, found) = Log::open(log)?;
+        let (db, mut seen, has_log_to) = database::read(&medium)?;
+        let replay = replay::replay(&mut seen, found, has_log_to)?;
+        log.go_on_from(has_log_to);
+        let shared = Arc::new(Shared { log: Mutex::new(log), seen: Mutex::new(seen), trouble: Mutex::new(None) });
+        let (orders, inbox) = channel();
+        let writer = Writer::new(Box::new(medium), db, shared.clone(), inbox, replay);
+        let thread = std::thread::Builder::new().name("records".into()).spawn(move || writer.run());
+        let thread = thread.map_err(StoreError::Thread)?;
+        Ok(Self { inner: Arc::new(Inner { shared, orders: Some(orders), writer: Some(thread) }) })
+    }
+
+    /// Records that do not parse. While there are any, what is on no record may be theirs.
+    #[must_use]
+    pub fn unread(&self) -> Vec<Unread> {
+        self.seen().unread.clone()
+    }
+
+    /// Whether, since when and why the database cannot be written.
+    #[must_use]
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.inner.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// All sandboxes, in the order of their ids.
@@ -113,15 +199,33 @@ impl Store {
         self.seen().containers.values().filter(|container| container.sandbox == *sandbox).cloned().collect()
     }
 
-    /// Writes a sandbox, then shows it.
+    /// Logs a sandbox, then shows it. When it cannot be logged it must be durable.
     ///
     /// # Errors
-    /// When it could not be made durable; then nothing has changed.
+    /// When neither worked; then nothing has changed.
     pub async fn put_sandbox(&self, sandbox: Sandbox) -> Result<Arc<Sandbox>, StoreError> {
         let sandbox = Arc::new(sandbox);
-        self.write(SANDBOXES, sandbox.id.to_string(), Some(encode(sandbox.as_ref())?)).await?;
-        self.seen().sandboxes.insert(sandbox.id.clone(), sandbox.clone());
+        let change = Change::sandbox(sandbox.clone())?;
+        if let Some(change) = self.log_and_show(change)? {
+            self.write(change).await?;
+        }
         Ok(sandbox)
+    }
+
+    /// Shows a sandbox that is so whether or not it can be written. It is, as soon as it can be.
+    pub fn show_sandbox(&self, sandbox: Sandbox) {
+        self.show(Change::sandbox(Arc::new(sandbox)));
+    }
+
+    /// Forgets a sandbox; fine if absent. A record that cannot be removed now is removed as soon as it can be.
+    ///
+    /// # Errors
+    /// When the record is not ours to remove.
+    pub fn remove_sandbox(&self, id: &PodId) -> Result<(), StoreError> {
+        let change = Change::no_sandbox(id.clone());
+        self.ours(&change.key)?;
+        self.show(Ok(change));
+        Ok(())
     }
 
     /// Writes a container, then shows it.
@@ -130,46 +234,31 @@ impl Store {
     /// When it could not be made durable; then nothing has changed.
     pub async fn put_container(&self, container: Container) -> Result<Arc<Container>, StoreError> {
         let container = Arc::new(container);
-        self.write(CONTAINERS, container.id.to_string(), Some(encode(container.as_ref())?)).await?;
-        self.seen().containers.insert(container.id, container.clone());
+        self.write(Change::container(container.clone())?).await?;
         Ok(container)
     }
 
-    /// Shows a container that could not be made durable.
+    /// Shows a container that is so whether or not it can be written. It is, as soon as it can be.
     pub fn show_container(&self, container: Container) {
-        self.seen().containers.insert(container.id, Arc::new(container));
+        self.show(Change::container(Arc::new(container)));
     }
 
-    /// Forgets a sandbox; fine if absent.
+    /// Forgets a container; fine if absent. A record that cannot be removed now is removed as soon as it can be.
     ///
     /// # Errors
-    /// When that could not be made durable; then it is still there.
-    pub async fn remove_sandbox(&self, id: &PodId) -> Result<(), StoreError> {
-        self.write(SANDBOXES, id.to_string(), None).await?;
-        self.seen().sandboxes.remove(id);
-        Ok(())
-    }
-
-    /// Forgets a container; fine if absent.
-    ///
-    /// # Errors
-    /// When that could not be made durable; then it is still there.
+    /// When the record is not ours to remove.
     pub async fn remove_container(&self, id: ContainerId) -> Result<(), StoreError> {
-        self.write(CONTAINERS, id.to_string(), None).await?;
-        self.seen().containers.remove(&id);
+        match self.write(Change::no_container(id)).await {
+            Err(StoreError::Write(_)) => self.show(Ok(Change::no_container(id))),
+            done => done?,
+        }
         Ok(())
     }
 
     /// A fact about the node. One that does not parse counts as absent: facts can be found out again.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub fn fact<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
-        let failed = |cause: redb::Error| StoreError::Read(Box::new(cause));
-        let read = self.db.begin_read().map_err(|cause| failed(cause.into()))?;
-        let table = read.open_table(FACTS).map_err(|cause| failed(cause.into()))?;
-        let value = table.get(name).map_err(|cause| failed(cause.into()))?;
-        Ok(value.and_then(|bytes| serde_json::from_slice(bytes.value()).ok()))
+    #[must_use]
+    pub fn fact<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        serde_json::from_slice(self.seen().facts.get(name)?).ok()
     }
 
     /// Writes a fact about the node.
@@ -177,32 +266,79 @@ impl Store {
     /// # Errors
     /// When it could not be made durable.
     pub async fn put_fact<T: Serialize + Sync>(&self, name: &str, value: &T) -> Result<(), StoreError> {
-        self.write(FACTS, name.to_owned(), Some(encode(value)?)).await
+        self.write(Change::fact(name, value)?).await
     }
 
-    async fn write(
-        &self,
-        table: TableDefinition<'static, &'static str, &'static [u8]>,
-        key: String,
-        value: Option<Vec<u8>>,
-    ) -> Result<(), StoreError> {
-        let db = self.db.clone();
-        // A commit waits for the disk.
-        tokio::task::spawn_blocking(move || {
-            let failed = |cause: redb::Error| StoreError::Write(Box::new(cause));
-            let write = db.begin_write().map_err(|cause| failed(cause.into()))?;
-            {
-                let mut table = write.open_table(table).map_err(|cause| failed(cause.into()))?;
-                match value {
-                    Some(value) => table.insert(key.as_str(), value.as_slice()).map(drop),
-                    None => table.remove(key.as_str()).map(drop),
-                }
-                .map_err(|cause| failed(cause.into()))?;
+    /// Has the writer make a change durable, and show it then.
+    async fn write(&self, change: Change) -> Result<(), StoreError> {
+        self.ours(&change.key)?;
+        let (reply, answer) = oneshot::channel();
+        self.order(Order { change, seq: None, fate: Fate::Durable(reply) });
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Logs and shows a change of a sandbox; gives it back when it cannot be logged, or the database is in trouble.
+    fn log_and_show(&self, change: Change) -> Result<Option<Change>, StoreError> {
+        self.ours(&change.key)?;
+        if self.trouble().is_some() {
+            return Ok(Some(change));
+        }
+        let mut log = self.inner.shared.log();
+        match log.append(&change) {
+            Ok(seq) => {
+                self.show_inside(change, Some(seq));
+                Ok(None)
             }
-            write.commit().map_err(|cause| failed(cause.into()))
-        })
-        .await
-        .map_err(|_cancelled| StoreError::Closed)?
+            Err(error) => {
+                tracing::debug!(%error, "change not logged; it goes to the database itself");
+                Ok(Some(change))
+            }
+        }
+    }
+
+    /// Shows a change at once; logs it if that is possible, and has it written when that is.
+    fn show(&self, change: Result<Change, StoreError>) {
+        let change = match change.and_then(|change| self.ours(&change.key).map(|()| change)) {
+            Ok(change) => change,
+            Err(error) => {
+                tracing::error!(error = %Chain(&error), "change not recorded");
+                return;
+            }
+        };
+        let mut log = self.inner.shared.log();
+        let seq = match change.key.table {
+            Table::Sandboxes => log.append(&change).ok(),
+            Table::Containers | Table::Facts => None,
+        };
+        self.show_inside(change, seq);
+    }
+
+    /// To be called with the log locked.
+    fn show_inside(&self, change: Change, seq: Option<u64>) {
+        self.seen().take(&change);
+        self.order(Order { change, seq, fate: Fate::Kept });
+    }
+
+    fn order(&self, order: Order) {
+        // Fails only at the very end, and then a durable change is told by its dropped answer.
+        let _ = self.inner.orders.as_ref().map(|orders| orders.send(order));
+    }
+
+    fn ours(&self, key: &Key) -> Result<(), StoreError> {
+        match self.seen().not_ours(key) {
+            Some(unread) => Err(StoreError::Unread(unread.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.inner.shared.seen()
+    }
+}
+
+impl Shared {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -211,40 +347,12 @@ impl Store {
     }
 }
 
-fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
-    serde_json::to_vec(value).map_err(StoreError::Encode)
-}
-
-/// Only the version, so that a newer record is told from a damaged one.
-#[derive(serde::Deserialize)]
-struct VersionOnly {
-    version: u32,
-}
-
-fn read_all<T: DeserializeOwned>(
-    db: &Database,
-    table: TableDefinition<'_, &'static str, &'static [u8]>,
-    unread: &mut Vec<String>,
-) -> Result<Vec<T>, StoreError> {
-    let failed = |cause: redb::Error| StoreError::Read(Box::new(cause));
-    let read = db.begin_read().map_err(|cause| failed(cause.into()))?;
-    let table = read.open_table(table).map_err(|cause| failed(cause.into()))?;
-    let mut records = Vec::new();
-    for entry in table.iter().map_err(|cause| failed(cause.into()))? {
-        let (key, value) = entry.map_err(|cause| failed(cause.into()))?;
-        let parsed = serde_json::from_slice::<VersionOnly>(value.value())
-            .map_err(|error| error.to_string())
-            .and_then(|record| match record.version {
-                RECORD_VERSION => Ok(()),
-                newer => Err(format!("version {newer} is not {RECORD_VERSION}")),
-            })
-            .and_then(|()| serde_json::from_slice(value.value()).map_err(|error| error.to_string()));
-        match parsed {
-            Ok(record) => records.push(record),
-            Err(problem) => unread.push(format!("record `{}`: {problem}", key.value())),
-        }
+impl Drop for Inner {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        // A panic in there has been told by then.
+        let _ = self.writer.take().map(JoinHandle::join);
     }
-    Ok(records)
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ fn every_line_is_of_openmetrics() {
 async fn a_scrape_tells_what_is_so_now() {
     let root = tempfile::tempdir().expect("a directory");
     let images = crate::admin::tests::images(root.path());
-    let (records, _) = Store::open(&root.path().join("meta.redb")).expect("opened");
+    let records = Store::open(&root.path().join("meta.redb")).expect("opened");
     let registry = registry(Sources { images: images.clone(), records: records.clone() });
     let value = |series: &str| {
         let text = text(&registry).expect("written");

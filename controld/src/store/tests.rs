@@ -1,7 +1,14 @@
-use std::collections::BTreeMap;
+mod flaky;
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::Ordering;
+
+use tempfile::TempDir;
+
+use self::flaky::Flaky;
 use super::*;
-use crate::model::{SandboxConfig, SandboxState};
+use crate::error::is_disk_full;
+use crate::model::{ContainerState, RECORD_VERSION, SandboxConfig, SandboxState};
 
 fn sandbox(id: &str) -> Sandbox {
     Sandbox {
@@ -18,39 +25,108 @@ fn sandbox(id: &str) -> Sandbox {
     }
 }
 
+fn id(text: &str) -> PodId {
+    text.parse().expect("pod id")
+}
+
+fn ids(store: &Store) -> Vec<String> {
+    store.sandboxes().iter().map(|sandbox| sandbox.id.to_string()).collect()
+}
+
+/// A directory with a database on a disk of the test's own.
+struct Bed {
+    dir: TempDir,
+    disk: Flaky,
+}
+
+impl Bed {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("tempdir"), disk: Flaky::default() }
+    }
+
+    fn open(&self) -> Store {
+        Store::open_on(self.disk.clone(), &self.log()).expect("opens")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("meta.log")
+    }
+
+    fn log_len(&self) -> u64 {
+        std::fs::metadata(self.log()).expect("log").len()
+    }
+
+    /// What is in the database itself, by table and name, without the log.
+    fn written(&self) -> Vec<String> {
+        let db = self.disk.open().expect("opens");
+        let contents = database::contents(&db).expect("read");
+        contents.into_keys().filter(|key| key.table != Table::Facts).map(|key| key.name).collect()
+    }
+
+    /// What a killed daemon leaves: the log as it was, and a database that had the chance to write nothing.
+    fn killed_before_it_wrote(store: Store, bed: &Self) {
+        let log = std::fs::read(bed.log()).expect("log");
+        bed.disk.full.store(true, Ordering::SeqCst);
+        drop(store);
+        bed.disk.full.store(false, Ordering::SeqCst);
+        std::fs::write(bed.log(), log).expect("put back");
+    }
+}
+
+/// Something that the writer does in its own time.
+async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(30), async {
+        while !so() {
+            tokio::task::yield_now().await;
+        }
+    });
+    waited.await.unwrap_or_else(|_elapsed| panic!("{what}: not within 30 s"));
+}
+
 #[tokio::test]
 async fn what_was_put_is_there_after_a_restart_and_what_was_removed_is_not() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("meta.redb");
-    let (store, unread) = Store::open(&path).expect("opens");
-    assert!(unread.is_empty());
+    let store = Store::open(&path).expect("opens");
+    assert!(store.unread().is_empty());
     store.put_sandbox(sandbox("one")).await.expect("put");
     store.put_sandbox(sandbox("two")).await.expect("put");
-    store.remove_sandbox(&"one".parse().expect("id")).await.expect("removed");
-    store.remove_sandbox(&"never".parse().expect("id")).await.expect("removing what is absent is fine");
+    store.remove_sandbox(&id("one")).expect("removed");
+    store.remove_sandbox(&id("never")).expect("removing what is absent is fine");
     store.put_fact("boot", &"id-1").await.expect("put");
     drop(store);
-    let (store, _) = Store::open(&path).expect("opens");
-    assert_eq!(store.sandboxes().iter().map(|s| s.id.to_string()).collect::<Vec<_>>(), ["two"]);
+    let store = Store::open(&path).expect("opens");
+    assert_eq!(ids(&store), ["two"]);
     assert_eq!(*store.sandboxes()[0], sandbox("two"));
-    assert_eq!(store.fact::<String>("boot").expect("read"), Some("id-1".into()));
-    assert_eq!(store.fact::<String>("absent").expect("read"), None);
+    assert_eq!(store.fact::<String>("boot"), Some("id-1".into()));
+    assert_eq!(store.fact::<String>("absent"), None);
 }
 
 #[tokio::test]
-async fn a_newer_or_damaged_record_is_reported_and_kept() {
+async fn a_newer_or_damaged_record_is_reported_kept_and_not_written_over() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("meta.redb");
-    let (store, _) = Store::open(&path).expect("opens");
-    store.write(SANDBOXES, "newer".into(), Some(br#"{"version":99}"#.to_vec())).await.expect("put");
-    store.write(CONTAINERS, "torn".into(), Some(b"{".to_vec())).await.expect("put");
-    store.put_sandbox(sandbox("good")).await.expect("put");
-    drop(store);
+    {
+        let db = File::new(&path).open().expect("made");
+        let write = db.begin_write().expect("begun");
+        for (table, key, value) in [("sandboxes", "newer", &br#"{"version":99}"#[..]), ("containers", "torn", b"{")] {
+            let table: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new(table);
+            write.open_table(table).expect("table").insert(key, value).expect("put");
+        }
+        write.commit().expect("committed");
+    }
     for _ in 0..2 {
-        let (store, unread) = Store::open(&path).expect("opens");
-        assert_eq!(store.sandboxes().len(), 1);
-        assert_eq!(unread.len(), 2, "{unread:?}");
-        assert!(unread[0].contains("`newer`: version 99 is not 1"), "{unread:?}");
+        let store = Store::open(&path).expect("opens");
+        store.put_sandbox(sandbox("good")).await.expect("put");
+        assert_eq!(ids(&store), ["good"]);
+        let unread: Vec<_> = store.unread().iter().map(|unread| (unread.table, unread.key.clone())).collect();
+        assert_eq!(unread, [("sandboxes", "newer".to_owned()), ("containers", "torn".to_owned())]);
+        assert_eq!(store.unread()[0].problem, "version 99 is not 1");
+        let refused = store.put_sandbox(sandbox("newer")).await.expect_err("written over");
+        assert!(matches!(refused, StoreError::Unread(_)), "{refused}");
+        store.show_sandbox(sandbox("newer"));
+        assert!(matches!(store.remove_sandbox(&id("newer")), Err(StoreError::Unread(_))));
+        assert_eq!(ids(&store), ["good"]);
     }
 }
 
@@ -59,8 +135,160 @@ fn a_second_daemon_and_a_foreign_file_are_refused() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("meta.redb");
     let _held = Store::open(&path).expect("opens");
-    assert!(matches!(Store::open(&path), Err(StoreError::Open { .. })));
+    assert!(matches!(Store::open(&path), Err(StoreError::Held { .. })));
     let foreign = dir.path().join("foreign");
     std::fs::write(&foreign, "not a database, but longer than a header would be").expect("writes");
     assert!(matches!(Store::open(&foreign), Err(StoreError::Open { .. })));
+}
+
+#[test]
+fn database_and_log_are_for_root_alone_also_those_of_earlier_releases() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("meta.redb");
+    let mode = |name: &str| std::fs::metadata(dir.path().join(name)).expect("there").permissions().mode() & 0o777;
+    drop(Store::open(&path).expect("opens"));
+    assert_eq!((mode("meta.redb"), mode("meta.log")), (0o600, 0o600));
+    for name in ["meta.redb", "meta.log"] {
+        std::fs::set_permissions(dir.path().join(name), std::fs::Permissions::from_mode(0o644)).expect("set");
+    }
+    drop(Store::open(&path).expect("opens"));
+    assert_eq!((mode("meta.redb"), mode("meta.log")), (0o600, 0o600));
+}
+
+#[tokio::test]
+async fn a_killed_daemon_finds_its_sandboxes_in_the_log() {
+    let bed = Bed::new();
+    let store = bed.open();
+    store.put_fact("first", &1).await.expect("put");
+    store.put_sandbox(sandbox("gone")).await.expect("put");
+    store.put_sandbox(sandbox("stays")).await.expect("put");
+    store.remove_sandbox(&id("gone")).expect("removed");
+    Bed::killed_before_it_wrote(store, &bed);
+    assert_eq!(bed.written(), [""; 0], "the test is of the log");
+    let store = bed.open();
+    assert_eq!(ids(&store), ["stays"]);
+    // The database takes it over, and the log begins anew.
+    until("an empty log", || bed.log_len() == 0).await;
+    drop(store);
+    assert_eq!(bed.written(), ["stays"]);
+}
+
+#[tokio::test]
+async fn lines_that_the_database_has_are_not_replayed() {
+    let bed = Bed::new();
+    let store = bed.open();
+    store.put_sandbox(sandbox("one")).await.expect("put");
+    let log = std::fs::read(bed.log()).expect("log");
+    store.remove_sandbox(&id("one")).expect("removed");
+    drop(store);
+    // As if the log could not be emptied.
+    std::fs::write(bed.log(), log).expect("put back");
+    let store = bed.open();
+    assert_eq!(ids(&store), [""; 0]);
+    // A new line has a new number.
+    store.put_sandbox(sandbox("two")).await.expect("put");
+    Bed::killed_before_it_wrote(store, &bed);
+    assert_eq!(ids(&bed.open()), ["two"]);
+}
+
+#[tokio::test]
+async fn a_durable_change_takes_earlier_logged_ones_with_it() {
+    let bed = Bed::new();
+    let store = bed.open();
+    store.put_sandbox(sandbox("one")).await.expect("put");
+    store.put_fact("later", &2).await.expect("put");
+    assert_eq!(bed.log_len(), 0, "all of the log is in the database");
+    bed.disk.full.store(true, Ordering::SeqCst);
+    drop(store);
+    bed.disk.full.store(false, Ordering::SeqCst);
+    assert_eq!(ids(&bed.open()), ["one"]);
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_what_is_new_and_lets_go_of_what_goes() {
+    let bed = Bed::new();
+    let store = bed.open();
+    let mut container = crate::cri::convert::tests::container();
+    container.state = ContainerState::Running;
+    store.put_container(container.clone()).await.expect("put");
+    store.put_sandbox(sandbox("old")).await.expect("put");
+    store.put_fact("settled", &1).await.expect("put");
+
+    bed.disk.full.store(true, Ordering::SeqCst);
+    let refused = store.put_container(crate::cri::convert::tests::container()).await.expect_err("no room");
+    assert!(is_disk_full(&refused), "{refused:?}");
+    let trouble = store.trouble().expect("told");
+    assert!(is_disk_full(&StoreError::Write(trouble.cause)));
+    let refused = store.put_sandbox(sandbox("new")).await.expect_err("no room");
+    assert!(is_disk_full(&refused), "{refused:?}");
+    assert_eq!(ids(&store), ["old"]);
+    // The end of a machine is seen, and a removal too.
+    container.state = ContainerState::Exited;
+    store.show_container(container.clone());
+    assert_eq!(store.container(container.id).expect("there").state, ContainerState::Exited);
+    store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox("old") });
+    assert_eq!(store.sandbox(&id("old")).expect("there").state, SandboxState::NotReady);
+    store.remove_sandbox(&id("old")).expect("gone");
+    store.remove_container(container.id).await.expect("gone");
+    assert!(store.sandboxes().is_empty() && store.containers().is_empty());
+
+    // With room again it is well by itself, and on the disk is what memory shows.
+    bed.disk.full.store(false, Ordering::SeqCst);
+    until("the end of the trouble", || store.trouble().is_none()).await;
+    store.put_sandbox(sandbox("new")).await.expect("room");
+    drop(store);
+    assert_eq!(bed.written(), ["new"]);
+}
+
+#[tokio::test]
+async fn a_change_waits_for_no_retry_once_there_is_room() {
+    let bed = Bed::new();
+    let store = bed.open();
+    bed.disk.full.store(true, Ordering::SeqCst);
+    store.put_fact("a", &1).await.expect_err("no room");
+    bed.disk.full.store(false, Ordering::SeqCst);
+    store.put_sandbox(sandbox("one")).await.expect("room");
+    assert!(store.trouble().is_none());
+    assert_eq!(store.fact::<u8>("a"), None, "what was refused stays refused");
+}
+
+#[tokio::test]
+async fn one_io_error_is_gone_with_the_next_change() {
+    let bed = Bed::new();
+    let store = bed.open();
+    store.put_fact("a", &1).await.expect("put");
+    let opened = bed.disk.opened.load(Ordering::SeqCst);
+    bed.disk.flush_fails.store(true, Ordering::SeqCst);
+    // Written at the second attempt, on the database opened anew.
+    store.put_fact("b", &2).await.expect("put");
+    assert_eq!(bed.disk.opened.load(Ordering::SeqCst), opened + 1);
+    drop(store);
+    assert_eq!(bed.open().fact::<u8>("b"), Some(2));
+}
+
+#[tokio::test]
+async fn a_refused_change_is_not_there_later_even_if_the_disk_took_it() {
+    let bed = Bed::new();
+    let store = bed.open();
+    let refused = crate::cri::convert::tests::container();
+    store.put_fact("a", &1).await.expect("put");
+    // The record is written, the flush fails, and then the disk is full when it is tried again.
+    let (flush_fails, full) = (bed.disk.flush_fails.clone(), bed.disk.full.clone());
+    flush_fails.store(true, Ordering::SeqCst);
+    bed.disk.full_after_flush_failed.store(true, Ordering::SeqCst);
+    store.put_container(refused.clone()).await.expect_err("not durable");
+    full.store(false, Ordering::SeqCst);
+    until("the end of the trouble", || store.trouble().is_none()).await;
+    drop(store);
+    assert_eq!(bed.written(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_is_made_up_for_by_the_database() {
+    let bed = Bed::new();
+    let store = Store::open_on(bed.disk.clone(), Path::new("/dev/full")).expect("opens");
+    store.put_sandbox(sandbox("one")).await.expect("durable");
+    assert_eq!(bed.disk.opened.load(Ordering::SeqCst), 1);
+    drop(store);
+    assert_eq!(bed.written(), ["one"]);
 }

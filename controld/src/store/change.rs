@@ -1,0 +1,167 @@
+//! One change of one record, in the form of the disk and in that of memory.
+
+use std::sync::Arc;
+
+use proto::tap::PodId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Seen, StoreError, Unread};
+use crate::model::{Container, ContainerId, RECORD_VERSION, Sandbox};
+
+/// Kinds of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Table {
+    Sandboxes,
+    Containers,
+    Facts,
+}
+
+/// Names one record.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) table: Table,
+    pub(super) name: String,
+}
+
+/// A change.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) key: Key,
+    /// JSON; `None` is a removal.
+    pub(super) value: Option<Vec<u8>>,
+    view: View,
+}
+
+/// What memory shows after it.
+#[derive(Debug, Clone)]
+enum View {
+    Sandbox(Arc<Sandbox>),
+    NoSandbox(PodId),
+    Container(Arc<Container>),
+    NoContainer(ContainerId),
+    Fact,
+    Nothing,
+}
+
+// === impl Table ===
+
+impl Table {
+    /// As it is called in the database.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Sandboxes => "sandboxes",
+            Self::Containers => "containers",
+            Self::Facts => "facts",
+        }
+    }
+
+    pub(super) fn key(self, name: impl Into<String>) -> Key {
+        Key { table: self, name: name.into() }
+    }
+}
+
+// === impl Change ===
+
+impl Change {
+    pub(super) fn sandbox(sandbox: Arc<Sandbox>) -> Result<Self, StoreError> {
+        let key = Table::Sandboxes.key(sandbox.id.as_str());
+        Ok(Self { key, value: Some(encode(sandbox.as_ref())?), view: View::Sandbox(sandbox) })
+    }
+
+    pub(super) fn no_sandbox(id: PodId) -> Self {
+        Self { key: Table::Sandboxes.key(id.as_str()), value: None, view: View::NoSandbox(id) }
+    }
+
+    pub(super) fn container(container: Arc<Container>) -> Result<Self, StoreError> {
+        let key = Table::Containers.key(container.id.to_string());
+        Ok(Self { key, value: Some(encode(container.as_ref())?), view: View::Container(container) })
+    }
+
+    pub(super) fn no_container(id: ContainerId) -> Self {
+        Self { key: Table::Containers.key(id.to_string()), value: None, view: View::NoContainer(id) }
+    }
+
+    /// The sandbox that this makes or changes.
+    pub(super) fn as_sandbox(&self) -> Option<&Sandbox> {
+        match &self.view {
+            View::Sandbox(sandbox) => Some(sandbox),
+            _ => None,
+        }
+    }
+
+    /// A record goes that memory does not show.
+    pub(super) fn removal(key: Key) -> Self {
+        Self { key, value: None, view: View::Nothing }
+    }
+
+    pub(super) fn fact<T: Serialize>(name: &str, value: &T) -> Result<Self, StoreError> {
+        Ok(Self { key: Table::Facts.key(name), value: Some(encode(value)?), view: View::Fact })
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
+    serde_json::to_vec(value).map_err(StoreError::Encode)
+}
+
+/// A record of the version that this release writes.
+pub(super) fn parse_record<T: DeserializeOwned>(record: Value) -> Result<T, String> {
+    match record.get("version").and_then(Value::as_u64) {
+        Some(version) if version == u64::from(RECORD_VERSION) => {}
+        Some(newer) => return Err(format!("version {newer} is not {RECORD_VERSION}")),
+        None => return Err("it has no version".into()),
+    }
+    serde_json::from_value(record).map_err(|error| error.to_string())
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Shows what is so after a change.
+    pub(super) fn take(&mut self, change: &Change) {
+        match &change.view {
+            View::Sandbox(sandbox) => drop(self.sandboxes.insert(sandbox.id.clone(), sandbox.clone())),
+            View::NoSandbox(id) => drop(self.sandboxes.remove(id)),
+            View::Container(container) => drop(self.containers.insert(container.id, container.clone())),
+            View::NoContainer(id) => drop(self.containers.remove(id)),
+            View::Nothing => {}
+            View::Fact => {
+                let value = change.value.clone().unwrap_or_default();
+                self.facts.insert(change.key.name.clone(), value);
+            }
+        }
+    }
+
+    pub(super) fn insert_sandbox(&mut self, sandbox: Sandbox) {
+        self.sandboxes.insert(sandbox.id.clone(), Arc::new(sandbox));
+    }
+
+    pub(super) fn insert_container(&mut self, container: Container) {
+        self.containers.insert(container.id, Arc::new(container));
+    }
+
+    /// The record of this key, if it cannot be read.
+    pub(super) fn not_ours(&self, key: &Key) -> Option<&Unread> {
+        self.unread.iter().find(|unread| unread.is(key))
+    }
+
+    /// All that is shown, as the changes that would make it.
+    pub(super) fn as_changes(&self) -> Vec<Change> {
+        let sandboxes = self.sandboxes.values().map(|sandbox| Change::sandbox(sandbox.clone()));
+        let containers = self.containers.values().map(|container| Change::container(container.clone()));
+        let facts = self.facts.iter().map(|(name, value)| {
+            Ok(Change { key: Table::Facts.key(name), value: Some(value.clone()), view: View::Fact })
+        });
+        // They were encoded when they were put.
+        sandboxes.chain(containers).chain(facts).filter_map(Result::ok).collect()
+    }
+}
+
+// === impl Unread ===
+
+impl Unread {
+    pub(super) fn is(&self, key: &Key) -> bool {
+        self.table == key.table.name() && self.key == key.name
+    }
+}
