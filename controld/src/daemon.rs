@@ -214,8 +214,8 @@ fn make_dirs(config: &Config) -> anyhow::Result<()> {
         (config.run_dir.clone(), 0o755),
         (config.run_dir.join("console"), 0o755),
         (config.run_dir.join("seed"), 0o711),
-        (config.state_dir.clone(), 0o755),
-        (config.state_dir.join("console"), 0o755),
+        (config.state_dir.clone(), 0o711),
+        (config.state_dir.join("console"), 0o711),
     ] {
         make_dir(&dir, mode)?;
     }
