@@ -1,4 +1,4 @@
-//! A blocking client with a deadline: all that `vmwrapper` needs, and what `controld` runs off its reactor.
+//! A blocking client with a deadline: for `vmwrapper` and the command line. `controld` only dials with it.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn call(&self, request: &Request) -> Result<Reply, ClientError> {
-        let (reply, _no_fds) = self.exchange(request, name_of(request))?;
+        let (reply, _no_fds) = self.exchange(request, request.name())?;
         Ok(reply)
     }
 
@@ -185,7 +185,7 @@ impl Client {
         let codec = |cause| ClientError::Codec { path: self.path.clone(), cause };
         let started = Instant::now();
         let packet = encode_request(request).map_err(codec)?;
-        let socket = self.connect()?;
+        let socket = self.dial()?;
         send(socket.as_fd(), &packet, &[]).map_err(wire)?;
         let left = self.deadline.saturating_sub(started.elapsed());
         setsockopt(&socket, sockopt::ReceiveTimeout, &timeval(left)).map_err(|errno| wire(errno.into()))?;
@@ -196,7 +196,11 @@ impl Client {
         }
     }
 
-    fn connect(&self) -> Result<OwnedFd, ClientError> {
+    /// A connection of its own, for whoever sends and receives by himself; it waits in both for the deadline at most.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn dial(&self) -> Result<OwnedFd, ClientError> {
         let failed = |cause| ClientError::Connect { path: self.path.clone(), cause };
         let address = UnixAddr::new(&self.path).map_err(failed)?;
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).map_err(failed)?;
@@ -216,20 +220,4 @@ fn timeval(duration: Duration) -> TimeVal {
 
 fn in_seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
-}
-
-fn name_of(request: &Request) -> &'static str {
-    match request {
-        Request::Hello(_) => "hello",
-        Request::Attach(_) => "attach",
-        Request::Arm(_) => "arm",
-        Request::Detach { .. } => "detach",
-        Request::Recover { .. } => "recover",
-        Request::Check { .. } => "check",
-        Request::Inspect { .. } => "inspect",
-        Request::List(_) => "list",
-        Request::Stats(_) => "stats",
-        Request::Collect => "collect",
-        Request::Status => "status",
-    }
 }

@@ -56,6 +56,26 @@ pub enum Request {
     Status,
 }
 
+impl Request {
+    /// One word for it, for messages to people.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::Attach(_) => "attach",
+            Self::Arm(_) => "arm",
+            Self::Detach { .. } => "detach",
+            Self::Recover { .. } => "recover",
+            Self::Check { .. } => "check",
+            Self::Inspect { .. } => "inspect",
+            Self::List(_) => "list",
+            Self::Stats(_) => "stats",
+            Self::Collect => "collect",
+            Self::Status => "status",
+        }
+    }
+}
+
 /// What `tapmanager` answers to a [`Request`] that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
