@@ -5,6 +5,7 @@
 //! `Status` why the node is not ready, and the records are compared as soon as they answer. Going down leaves every machine
 //! as it is.
 
+mod agree;
 mod memory;
 mod sweep;
 
@@ -37,9 +38,6 @@ use crate::sandbox::Sandboxes;
 use crate::store::Store;
 use crate::tap::Tap;
 use crate::volumes::{Volumes, make_dir};
-
-/// When tapmanager, which did not answer, is asked again.
-const TAP_RETRY: Duration = Duration::from_secs(2);
 
 /// Runs the daemon on a runtime of its own until a signal asks it to go down.
 ///
@@ -105,7 +103,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
 
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(parts.clone(), containers.clone(), events));
-    tasks.spawn(recover_sandboxes(sandboxes.clone()));
+    tasks.spawn(parts.tap.clone().keep_watch());
+    tasks.spawn(agree::with_tapmanager(sandboxes.clone(), parts.tap.clone()));
     // So that no pod has to wait for the probe.
     let prober = parts.clone();
     tasks.spawn(async move {
@@ -193,17 +192,6 @@ async fn remove_strays(parts: &Parts) {
             if let Err(error) = done {
                 tracing::error!(machine = name, error = %Chain(&error), "stray machine not removed");
             }
-        }
-    }
-}
-
-async fn recover_sandboxes(sandboxes: Sandboxes) {
-    let mut again = tokio::time::interval(TAP_RETRY);
-    loop {
-        again.tick().await;
-        match sandboxes.recover().await {
-            Ok(()) => return,
-            Err(error) => tracing::warn!(error = %Chain(&error), "sandboxes not compared with tapmanager yet"),
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Pod sandboxes: a network from tapmanager, and a place for containers.
 //!
-//! A sandbox on record as `Creating` after a crash is undone at the start; one whose network cannot be undone is kept as
-//! not ready, so that kubelet sees it and stops it again. Nothing that was made is ever off the record.
+//! No change here waits for the disk: see [`crate::store`]. What a crash leaves half made is on record as `Creating`, or is
+//! found at tapmanager under our name ([`agree`]), and is undone; one whose network cannot be undone is kept as not ready, so
+//! that kubelet sees it and stops it again.
 
-use std::collections::BTreeMap;
+mod agree;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::tap::{Attach, NetworkAsk, PodId, PodPhase, PodSummary};
+use proto::tap::{Attach, NetworkAsk, OwnerId, PodId};
 use uuid::Uuid;
 
 use crate::annotations::PodAnnotations;
@@ -26,13 +29,18 @@ pub struct Sandboxes {
     parts: Arc<Parts>,
     containers: Containers,
     gates: Gates,
+    /// What an earlier life of this daemon had begun.
+    half_made: Arc<BTreeSet<PodId>>,
 }
 
 impl Sandboxes {
-    /// The service over these parts.
+    /// The service over these parts, before any call.
     #[must_use]
     pub fn new(parts: Arc<Parts>, containers: Containers, gates: Gates) -> Self {
-        Self { parts, containers, gates }
+        let sandboxes = parts.store.sandboxes().into_iter();
+        let half_made = sandboxes.filter(|sandbox| sandbox.state == SandboxState::Creating);
+        let half_made = Arc::new(half_made.map(|sandbox| sandbox.id.clone()).collect());
+        Self { parts, containers, gates, half_made }
     }
 
     /// Makes a sandbox. Repeating it for the same pod and attempt gives the same id while it is ready.
@@ -63,7 +71,9 @@ impl Sandboxes {
             .to_string()
             .parse()
             .map_err(|cause| Error::because(Kind::Internal, "no sandbox id made", cause))?;
-        let attach = attach_of(&id, &config, &annotations);
+        // Whoever finds the record, or the network, waits until it is known what becomes of them.
+        let _made = self.gates.enter(id.as_str()).await;
+        let attach = Attach { owner: self.owner(), ..attach_of(&id, &config, &annotations) };
         let mut sandbox = Sandbox {
             version: RECORD_VERSION,
             id: id.clone(),
@@ -106,8 +116,8 @@ impl Sandboxes {
             self.containers.stop(container.id, Duration::ZERO).await?;
         }
         if sandbox.state != SandboxState::NotReady {
-            let stopped = Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() };
-            self.parts.store.put_sandbox(stopped).await?;
+            // Also with a full disk: a pod that cannot be stopped would keep what fills it.
+            self.parts.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
         }
         // Also when it was stopped before: the network may have resisted then.
         self.parts.tap.detach(id.clone()).await?;
@@ -136,49 +146,6 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Compares the records with tapmanager's, at the start: half-made sandboxes are undone, and one without a network is
-    /// not ready.
-    ///
-    /// # Errors
-    /// When tapmanager does not answer.
-    pub async fn recover(&self) -> Result<()> {
-        let pods: BTreeMap<PodId, PodSummary> =
-            self.parts.tap.pods().await?.into_iter().map(|pod| (pod.pod.clone(), pod)).collect();
-        for sandbox in self.parts.store.sandboxes() {
-            let attached = match pods.get(&sandbox.id) {
-                Some(PodSummary { phase: PodPhase::Attached, trouble: None, .. }) => true,
-                Some(PodSummary { phase: PodPhase::Attached, trouble: Some(trouble), .. }) => {
-                    self.repaired(&sandbox.id, trouble).await
-                }
-                _ => false,
-            };
-            match sandbox.state {
-                SandboxState::Creating => self.undo(&sandbox.id).await,
-                SandboxState::Ready if !attached => {
-                    tracing::warn!(pod = %sandbox.id, "sandbox has lost its network");
-                    let lost = Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() };
-                    self.parts.store.put_sandbox(lost).await?;
-                }
-                SandboxState::Ready | SandboxState::NotReady => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the network of a sandbox could be taken up again.
-    async fn repaired(&self, id: &PodId, trouble: &str) -> bool {
-        match self.parts.tap.recover(id.clone()).await {
-            Ok(_net) => {
-                tracing::info!(pod = %id, trouble, "network recovered");
-                true
-            }
-            Err(error) => {
-                tracing::warn!(pod = %id, trouble, error = %Chain(&error), "network not recovered");
-                false
-            }
-        }
-    }
-
     /// Takes back a sandbox that did not become ready. One that resists stays on record as not ready.
     async fn undo(&self, id: &PodId) {
         let undone = async {
@@ -188,11 +155,13 @@ impl Sandboxes {
         let Err(error) = undone.await else { return };
         tracing::error!(pod = %id, error = %Chain(&error), "half-made sandbox not undone; stop it to try again");
         if let Some(sandbox) = self.parts.store.sandbox(id) {
-            let kept = Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() };
-            if let Err(error) = self.parts.store.put_sandbox(kept).await {
-                tracing::error!(pod = %id, error = %Chain(&error), "half-made sandbox stays on record as being made");
-            }
+            self.parts.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
         }
+    }
+
+    /// Our name at tapmanager.
+    fn owner(&self) -> Option<OwnerId> {
+        self.parts.instance.to_string().parse().ok()
     }
 
     fn check(&self, config: &SandboxConfig) -> Result<()> {

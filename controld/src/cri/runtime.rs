@@ -16,6 +16,7 @@ use crate::container::{Containers, Create};
 use crate::error::{Chain, Error, Kind, Result};
 use crate::model::{ContainerId, ContainerState};
 use crate::sandbox::Sandboxes;
+use crate::tap::State;
 
 /// The longest a stop may ask for: a grace in seconds that no clock overflows with.
 const MAX_GRACE_S: i64 = 7 * 24 * 3600;
@@ -53,12 +54,18 @@ impl Runtime {
             message: failed.map(|(_, message)| message).unwrap_or_default(),
         };
         let runtime = self.parts.hypervisor.ready().err().map(|error| ("LibvirtNotReady", Chain(&error).to_string()));
-        let network = match self.parts.tap.status().await {
-            Ok(status) if status.ready => None,
-            Ok(status) => Some(("NetworkNotReady", status.reason)),
-            Err(error) => Some(("TapmanagerNotReady", Chain(&error).to_string())),
+        let network = match self.parts.tap.state().await {
+            State::Up(status) if status.ready => None,
+            State::Up(status) => Some(("NetworkNotReady", status.reason)),
+            State::Down(error) => Some(("TapmanagerNotReady", Chain(&error).to_string())),
+            State::Unknown => Some(("TapmanagerNotReady", "tapmanager has not answered yet".into())),
         };
-        vec![condition("RuntimeReady", runtime), condition("NetworkReady", network)]
+        // One of its own: kubelet leaves all pods alone while RuntimeReady is false, and what runs is to go on.
+        let store = self.parts.store.trouble().map(|trouble| {
+            let since = humantime::format_rfc3339_seconds(trouble.since);
+            ("DatabaseNotWritable", format!("since {since}: {}", Chain(&trouble.cause)))
+        });
+        vec![condition("RuntimeReady", runtime), condition("NetworkReady", network), condition("StoreWritable", store)]
     }
 }
 
@@ -198,7 +205,7 @@ impl RuntimeService for Runtime {
     ) -> Result<Response<PodSandboxStatsResponse>, Status> {
         let id = answer(self.sandbox_id(&request.into_inner().pod_sandbox_id))?;
         let sandbox = self.parts.store.sandbox(&id).ok_or_else(|| Status::not_found(format!("no sandbox `{id}`")))?;
-        let counters = answer(self.parts.tap.stats().await)?;
+        let counters = answer(self.parts.tap.stats(Some(&id)).await)?;
         let stats = convert::sandbox_stats(&sandbox, counters.iter().find(|stats| stats.pod == id));
         Ok(Response::new(PodSandboxStatsResponse { stats: Some(stats) }))
     }
@@ -208,7 +215,7 @@ impl RuntimeService for Runtime {
         request: Request<ListPodSandboxStatsRequest>,
     ) -> Result<Response<ListPodSandboxStatsResponse>, Status> {
         let filter = request.into_inner().filter;
-        let counters = answer(self.parts.tap.stats().await)?;
+        let counters = answer(self.parts.tap.stats(None).await)?;
         let counters: HashMap<PodId, PodStats> = counters.into_iter().map(|stats| (stats.pod.clone(), stats)).collect();
         let all = self.parts.store.sandboxes();
         let shown = all.iter().filter(|sandbox| convert::matches_stats(filter.as_ref(), sandbox));

@@ -38,9 +38,8 @@ pub(super) async fn machine(parts: &Arc<Parts>, container: &Container) -> Result
 
     let started = async {
         let seed = write_seed(parts, container, &sandbox, net, qemu)?;
-        // Said at every start: tapmanager may have lost its state directory since.
-        parts.tap.hello(Some(qemu)).await?;
-        let token = parts.tap.arm(sandbox.id.clone()).await?;
+        // Says who QEMU is at every start: tapmanager may have lost its state directory since.
+        let token = parts.tap.arm(sandbox.id.clone(), qemu).await?;
         let spec = DomainSpec {
             id: container.id.uuid(),
             name: container.machine.domain.clone(),

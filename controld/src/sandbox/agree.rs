@@ -1,0 +1,200 @@
+//! Two books are kept of the pods' networks, ours and tapmanager's. They are compared both ways at the start and after each
+//! new connection to tapmanager, which may have been restarted, or be another one.
+//!
+//! Each difference is settled under the gate of its sandbox, from what both books say then: a call may have been in flight.
+//! What is not certain is left as it is. Pods of other owners are none of our business.
+
+use std::collections::BTreeMap;
+
+use futures_util::stream::{self, StreamExt as _};
+use proto::tap::{PodId, PodPhase, PodSummary};
+
+use super::Sandboxes;
+use crate::error::{Chain, Kind, Result};
+use crate::model::{ContainerState, Sandbox, SandboxState};
+
+/// Differences that are settled at a time.
+const AT_A_TIME: usize = 16;
+
+/// What tapmanager's word means for a sandbox that is ready by our book.
+#[derive(Debug, PartialEq, Eq)]
+enum Word<'a> {
+    /// Its network stands.
+    Stands,
+    /// tapmanager does not know yet.
+    Waits,
+    /// It is attached, but of no use.
+    Troubled(&'a str),
+    /// It is being taken away.
+    Ends,
+    /// tapmanager has no such pod.
+    Unheard,
+}
+
+/// A difference.
+enum Difference {
+    /// Our book says something else of this sandbox than tapmanager's.
+    Sandbox(PodId),
+    /// tapmanager has a network of ours, and we have no sandbox for it.
+    Network(PodId),
+}
+
+impl Sandboxes {
+    /// Compares, and settles what differs. Gives the pods of which tapmanager does not know yet how they stand, so that it is
+    /// to be asked again.
+    ///
+    /// # Errors
+    /// When tapmanager does not answer. It can be done again.
+    pub async fn agree(&self) -> Result<Vec<PodId>> {
+        let theirs = self.parts.tap.pods(None).await?;
+        let theirs: BTreeMap<PodId, PodSummary> = theirs.into_iter().map(|pod| (pod.pod.clone(), pod)).collect();
+        let on_record = self.parts.store.sandboxes();
+        let sandboxes = on_record.iter().filter(|sandbox| match sandbox.state {
+            SandboxState::Creating => self.half_made.contains(&sandbox.id),
+            SandboxState::Ready => !matches!(word(theirs.get(&sandbox.id)), Word::Stands | Word::Waits),
+            SandboxState::NotReady => false,
+        });
+        let ours = |pod: &&PodSummary| self.is_ours(pod);
+        let networks = theirs.values().filter(ours).filter(|pod| !pod.recovering);
+        let networks = networks.filter(|pod| self.parts.store.sandbox(&pod.pod).is_none());
+        let differences: Vec<Difference> = sandboxes
+            .map(|sandbox| Difference::Sandbox(sandbox.id.clone()))
+            .chain(networks.map(|pod| Difference::Network(pod.pod.clone())))
+            .collect();
+        let settled = stream::iter(differences).map(|difference| self.settle(difference));
+        let settled: Vec<Result<()>> = settled.buffer_unordered(AT_A_TIME).collect().await;
+        settled.into_iter().collect::<Result<()>>()?;
+        Ok(theirs.values().filter(ours).filter(|pod| pod.recovering).map(|pod| pod.pod.clone()).collect())
+    }
+
+    async fn settle(&self, difference: Difference) -> Result<()> {
+        match difference {
+            Difference::Sandbox(id) => self.settle_sandbox(&id).await,
+            Difference::Network(id) => {
+                self.take_down(&id).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn settle_sandbox(&self, id: &PodId) -> Result<()> {
+        let _pass = self.gates.enter(id.as_str()).await;
+        let Some(sandbox) = self.parts.store.sandbox(id) else { return Ok(()) };
+        match sandbox.state {
+            // Others are in the hands of a call.
+            SandboxState::Creating if self.half_made.contains(id) => self.undo(id).await,
+            SandboxState::Creating | SandboxState::NotReady => {}
+            SandboxState::Ready => {
+                let now = self.parts.tap.pods(Some(id)).await?;
+                match word(now.first()) {
+                    Word::Stands | Word::Waits => {}
+                    Word::Ends => self.lost(&sandbox),
+                    Word::Unheard => self.lost_unless_it_runs(&sandbox),
+                    Word::Troubled(trouble) => self.recover(&sandbox, trouble).await?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has tapmanager take up a network that is in trouble.
+    async fn recover(&self, sandbox: &Sandbox, trouble: &str) -> Result<()> {
+        match self.parts.tap.recover(sandbox.id.clone()).await {
+            Ok(_net) => tracing::info!(pod = %sandbox.id, trouble, "network recovered"),
+            Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::Deadline) => return Err(error),
+            Err(error) => {
+                tracing::warn!(pod = %sandbox.id, trouble, error = %Chain(&error), "network not recovered");
+                self.lost_unless_it_runs(sandbox);
+            }
+        }
+        Ok(())
+    }
+
+    /// kubelet ends what is in a sandbox that is not ready. A machine that runs in a namespace that stands is not ended on
+    /// the word of a tapmanager that may have lost its records.
+    fn lost_unless_it_runs(&self, sandbox: &Sandbox) {
+        let of_pod = self.parts.store.containers_of(&sandbox.id);
+        let runs = of_pod.iter().any(|c| matches!(c.state, ContainerState::Starting | ContainerState::Running));
+        if runs && sandbox.net.as_ref().is_some_and(|net| net.netns.exists()) {
+            let what = "tapmanager does not keep the network of a machine that runs; both are left as they are";
+            tracing::error!(pod = %sandbox.id, "{what}");
+            return;
+        }
+        self.lost(sandbox);
+    }
+
+    fn lost(&self, sandbox: &Sandbox) {
+        tracing::warn!(pod = %sandbox.id, "sandbox has lost its network");
+        self.parts.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.clone() });
+    }
+
+    /// Takes down a network that no sandbox has.
+    async fn take_down(&self, id: &PodId) {
+        let _pass = self.gates.enter(id.as_str()).await;
+        if self.parts.store.sandbox(id).is_some() {
+            return;
+        }
+        if !self.all_on_record() {
+            tracing::warn!(pod = %id, "network on no record kept: records may be missing");
+            return;
+        }
+        tracing::warn!(pod = %id, "taking down a network of ours that no sandbox has");
+        if let Err(error) = self.parts.tap.detach(id.clone()).await {
+            // tapmanager tries again by itself, and we after the next connection.
+            tracing::error!(pod = %id, error = %Chain(&error), "network that no sandbox has not taken down");
+        }
+    }
+
+    fn is_ours(&self, pod: &PodSummary) -> bool {
+        // The first releases told no owner.
+        (pod.owner.is_some() && pod.owner == self.owner()) || self.parts.store.sandbox(&pod.pod).is_some()
+    }
+
+    fn all_on_record(&self) -> bool {
+        self.parts.store.unread().is_empty()
+    }
+}
+
+fn word(pod: Option<&PodSummary>) -> Word<'_> {
+    match pod {
+        None => Word::Unheard,
+        Some(PodSummary { recovering: true, .. }) => Word::Waits,
+        Some(PodSummary { phase: PodPhase::Attached, trouble: None, .. }) => Word::Stands,
+        Some(PodSummary { phase: PodPhase::Attached, trouble: Some(trouble), .. }) => Word::Troubled(trouble),
+        Some(PodSummary { phase: PodPhase::Attaching | PodPhase::Detaching, .. }) => Word::Ends,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(phase: PodPhase, recovering: bool, trouble: Option<&str>) -> PodSummary {
+        PodSummary {
+            pod: "a".parse().expect("id"),
+            namespace: String::new(),
+            name: String::new(),
+            owner: None,
+            phase,
+            recovering,
+            ip: None,
+            trouble: trouble.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_is_being_recovered_is_waited_for_whatever_else_is_said_of_it() {
+        for phase in [PodPhase::Attaching, PodPhase::Attached, PodPhase::Detaching] {
+            assert_eq!(word(Some(&pod(phase, true, Some("tap gone")))), Word::Waits);
+        }
+    }
+
+    #[test]
+    fn only_what_is_attached_and_well_stands() {
+        assert_eq!(word(Some(&pod(PodPhase::Attached, false, None))), Word::Stands);
+        assert_eq!(word(Some(&pod(PodPhase::Attached, false, Some("tap gone")))), Word::Troubled("tap gone"));
+        assert_eq!(word(Some(&pod(PodPhase::Attaching, false, None))), Word::Ends);
+        assert_eq!(word(Some(&pod(PodPhase::Detaching, false, None))), Word::Ends);
+        assert_eq!(word(None), Word::Unheard);
+    }
+}
