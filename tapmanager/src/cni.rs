@@ -44,6 +44,7 @@ use crate::spawner::Spawner;
 pub use exercise::exercise;
 
 pub(crate) use capability::CapabilityArgs;
+pub(crate) use collect::{Leftover, Writer};
 pub(crate) use conf::NetworkList;
 pub(crate) use conf::dir::{ConfError, Networks, read as read_network};
 pub(crate) use error::CniError;
@@ -75,6 +76,8 @@ pub(crate) struct Places {
     pub(crate) plugin_dirs: Vec<PathBuf>,
     /// The result cache.
     pub(crate) cache_dir: PathBuf,
+    /// Whose entries of it are ours.
+    pub(crate) instance: String,
 }
 
 /// Runs the plugins of the node.
@@ -83,6 +86,7 @@ pub(crate) struct Cni {
     conf: Mutex<ConfWatch>,
     plugin_dirs: Vec<PathBuf>,
     cache: Cache,
+    instance: String,
     /// For one command to one plugin.
     deadline: Duration,
     spawner: Spawner,
@@ -137,6 +141,7 @@ impl Cni {
             conf: Mutex::new(ConfWatch::new(places.conf_dir)),
             plugin_dirs: places.plugin_dirs,
             cache: Cache::new(places.cache_dir),
+            instance: places.instance,
             deadline,
             spawner,
             spoken: Spoken::default(),
@@ -190,6 +195,7 @@ impl Cni {
         }
         let (raw, view) = last.unwrap_or_default(); // a list has at least one plugin
         let mut entry = Entry::ours(target.key(list), list);
+        entry.instance.clone_from(&self.instance);
         entry.netns = target.netns.to_string_lossy().into_owned();
         entry.cni_args = target.told();
         entry.capability_args = offered;

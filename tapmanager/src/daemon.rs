@@ -27,7 +27,7 @@ use crate::faults::Faults;
 use crate::instance::{InstanceError, InstanceId};
 use crate::journal::durable::DurableError;
 use crate::journal::{Journal, JournalError, Loaded};
-use crate::pod::{Kernel, NetnsNames, Patience, Pods, Settings, Tools};
+use crate::pod::{Kernel, NetnsNames, Occasion, Patience, Pods, Settings, Tools};
 use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
 use crate::sys::netns::{self, NetnsError};
@@ -167,21 +167,21 @@ impl Daemon {
         let journal = Journal::open(&config.state_dir)?;
         journal.sweep()?;
         netns::share(&config.netns_dir).map_err(NamespaceError)?;
-        let Loaded { records, unreadable } = journal.load()?;
-        for file in &unreadable {
+        let loaded = journal.load()?;
+        for file in &loaded.unreadable {
             error!(error = %Chain(file), "a pod is not recovered");
         }
-        let world = Kernel::new(&config, spawner);
         let (instance, unkept) = InstanceId::of(&config.state_dir)?;
         if let Some(error) = &unkept {
             error!(error = %Chain(error), "namespaces of pods carry a name that does not last");
         }
+        let world = Kernel::new(&config, &instance, spawner);
         info!(%instance, "namespaces of pods carry this name");
         let place = (NetnsNames::new(config.netns_dir.clone(), &instance), startup::boot_id()?);
         let tools = Tools::new(world, journal, place, settings(&config), faults);
         let access = QemuAccess::load(&config);
-        let service = Arc::new(Service::new(Pods::new(tools), access, &config, &unreadable)?);
-        service.pods().take_over(records);
+        let service = Arc::new(Service::new(Pods::new(tools), access, &config, &loaded.unreadable)?);
+        service.pods().take_over(loaded);
         let sockets = [config.control_socket(), config.handoff_socket()];
         let listen = |path| rpc::bind(path).map_err(ListenError::from);
         let daemon = Self {
@@ -238,10 +238,10 @@ async fn watch_recovery(service: Arc<Service<Kernel>>, going_down: CancellationT
 
 /// Collects at the start and from time to time until the daemon goes down.
 async fn collect(service: Arc<Service<Kernel>>, every: Duration, going_down: CancellationToken) {
-    service.pods().collect().await;
+    service.pods().collect(Occasion::Routine).await;
     let Some(mut times) = from_time_to_time(every) else { return };
     while going_down.run_until_cancelled(times.tick()).await.is_some() {
-        service.pods().collect().await;
+        service.pods().collect(Occasion::Routine).await;
     }
 }
 

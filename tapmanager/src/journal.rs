@@ -139,6 +139,13 @@ enum UnreadableCause {
     NoNetwork,
 }
 
+impl Unreadable {
+    /// The pod that it is about, by its name.
+    pub(crate) fn pod(&self) -> Option<PodId> {
+        pod_of(self.path.file_name()?.to_str()?)
+    }
+}
+
 /// Why the journal does not take a record.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JournalError {

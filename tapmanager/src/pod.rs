@@ -8,16 +8,19 @@
 //! none is lost in between; nobody waits with that lock held.
 
 mod actor;
+mod adding;
 mod attach;
 mod collect;
 mod detach;
 mod error;
 mod explain;
+mod forget;
 mod health;
 mod kernel;
 mod machine;
 mod names;
 mod recovery;
+mod remains;
 mod request;
 mod sysctl;
 mod world;
@@ -33,7 +36,7 @@ use proto::tap::{
     Attach, CheckReport, DataPath, List, MAX_PAGE, MAX_STATS_PAGE, MAX_TROUBLE, PodDetail, PodId, PodNet, PodPage,
     PodPhase, PodStats, PodSummary, StatsPage,
 };
-use tokio::sync::{RwLock, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug, warn};
 
@@ -42,11 +45,13 @@ use crate::chain::Chain;
 use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::net::Opened;
-use actor::{Actor, Command, Held};
+use actor::{Actor, Command};
+pub(crate) use collect::Occasion;
 pub(crate) use error::PodError;
 pub(crate) use kernel::Kernel;
 pub(crate) use machine::Patience;
 pub(crate) use names::NetnsNames;
+use recovery::Left;
 pub(crate) use world::{World, WorldError};
 
 /// Commands that may wait for one pod. `controld` asks one thing at a time; more is a client gone wild.
@@ -64,8 +69,7 @@ pub(crate) struct Tools<W> {
     boot: String,
     settings: Settings,
     faults: Arc<Faults>,
-    /// Read by each ADD as long as it runs; written by a GC of networks.
-    adding: RwLock<()>,
+    adding: adding::Adding,
     turns: recovery::Turns,
 }
 
@@ -95,6 +99,8 @@ pub(crate) struct Pods<W> {
 pub(crate) struct View {
     pub(crate) phase: PodPhase,
     pub(crate) request: Arc<Attach>,
+    /// Its record is not understood: whose it is, and all else, is not known.
+    pub(crate) unread: bool,
     /// File of its namespace.
     pub(crate) netns: Arc<Path>,
     /// What it was given; there while it is attached.
@@ -130,7 +136,16 @@ impl<W> Tools<W> {
         settings: Settings,
         faults: Arc<Faults>,
     ) -> Self {
-        Self { world, journal, names, boot, settings, faults, adding: RwLock::new(()), turns: recovery::Turns::new() }
+        Self {
+            world,
+            journal,
+            names,
+            boot,
+            settings,
+            faults,
+            adding: adding::Adding::default(),
+            turns: recovery::Turns::new(),
+        }
     }
 }
 
@@ -295,7 +310,7 @@ fn asked_for<'a>(
         .into_iter()
         .flat_map(move |handles| handles.range::<PodId, _>(bounds))
         .filter_map(|(pod, handle)| Some((pod, handle.view.borrow().clone()?)))
-        .filter(|(_, view)| list.owner.is_none() || view.request.owner == list.owner)
+        .filter(|(_, view)| list.owner.is_none() || view.unread || view.request.owner == list.owner)
 }
 
 // === impl Shared ===
@@ -318,9 +333,9 @@ impl<W: World> Shared<W> {
     }
 
     /// Starts the actor of a pod: of a new one, or of one that an earlier life of the daemon left.
-    fn start(self: &Arc<Self>, pod: PodId, left: Option<Held>) -> Handle {
+    fn start(self: &Arc<Self>, pod: PodId, left: Option<Left>) -> Handle {
         let (commands, queue) = mpsc::channel(MAX_WAITING);
-        let (publish, view) = watch::channel(left.as_ref().map(Held::view));
+        let (publish, view) = watch::channel(left.as_ref().map(Left::view));
         // Of its own: it outlives the request that starts it.
         let span = tracing::info_span!(parent: None, "pod", id = pod.as_str());
         let actor = Actor::new(Arc::clone(self), pod, publish, left);

@@ -1,6 +1,6 @@
 //! The command line's tools for who writes CNI plugins or configurations: a pod's network without Kubernetes.
 //!
-//! Called by `main` for `attach`, `detach`, `list`, `status`, `check` and `explain`. All of them speak to a daemon over
+//! Called by `main` for `attach`, `detach`, `collect`, `forget`, `list`, `status`, `check` and `explain`. All of them speak to a daemon over
 //! its control socket, through the same client as `controld`: the node's, or with `--conf` a private one ([`private`])
 //! that knows a single configuration and leaves nothing behind. `--shell` boots a guest ([`guest`]) as libvirt would,
 //! with `vmwrapper` in front of QEMU. What is printed for programs is [`json`]'s, for people [`text`]'s.
@@ -35,11 +35,11 @@ mod text;
 
 use std::io::{self, IsTerminal as _, Write};
 
-use proto::tap::{PodDetail, PodNet};
+use proto::tap::{self, PodDetail, PodNet};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::cli::{Attach, Common, Detach, OfPod, Output, Tool};
+use self::cli::{Attach, Common, Detach, Forget, OfPod, Output, Tool};
 use self::guest::Images;
 use self::node::Node;
 use self::private::Private;
@@ -65,6 +65,17 @@ pub fn run(tool: Tool, out: &mut dyn Write) -> Result<Verdict, ToolError> {
     match tool {
         Tool::Attach(wanted) => attach(*wanted, out),
         Tool::Detach(wanted) => detach(&wanted, out),
+        Tool::Collect(common) => {
+            let report = Node::of(&common.config()?).collect()?;
+            show(&common, out, || json::whole(&report), || text::collected(&report))
+        }
+        Tool::Forget(Forget { pod, namespace, common }) => {
+            let what = pod.map(tap::Forget::Pod).or(namespace.map(tap::Forget::Namespace));
+            // clap sees to it that there is one of the two.
+            let Some(what) = what else { return Ok(Verdict::Well) };
+            let report = Node::of(&common.config()?).forget(what)?;
+            show(&common, out, || json::whole(&report), || text::collected(&report))
+        }
         Tool::List(common) => {
             let pods = Node::of(&common.config()?).pods()?;
             show(&common, out, || json::list(&pods), || text::list(&pods))

@@ -52,6 +52,8 @@ pub enum Request {
     /// Takes away what belongs to no pod: stale namespaces of ours, CNI state of ours, pods whose Detach is overdue.
     /// Answered by [`Reply::Collected`].
     Collect,
+    /// Takes away, on a person's word, what no record that is understood tells of. Answered by [`Reply::Collected`].
+    Forget(Forget),
     /// Asks for [`Reply::Status`].
     Status,
 }
@@ -71,6 +73,7 @@ impl Request {
             Self::List(_) => "list",
             Self::Stats(_) => "stats",
             Self::Collect => "collect",
+            Self::Forget(_) => "forget",
             Self::Status => "status",
         }
     }
@@ -99,7 +102,7 @@ pub enum Reply {
     Pods(PodPage),
     /// One page of counters.
     Stats(StatsPage),
-    /// What [`Request::Collect`] did.
+    /// What [`Request::Collect`] or [`Request::Forget`] did.
     Collected(CollectReport),
 }
 
@@ -140,6 +143,16 @@ pub struct QemuUser {
     pub uid: u32,
     /// Group of the hand-off socket.
     pub gid: u32,
+}
+
+/// What is to be forgotten. Nothing that is on record and can be detached is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Forget {
+    /// A pod whose record is not understood or lost, or whose networks cannot be given back.
+    Pod(PodId),
+    /// A namespace whose owner is unknown, by the name of its file, as [`Reply::Collected`] has it.
+    Namespace(PodId),
 }
 
 /// Names the pod of a start.

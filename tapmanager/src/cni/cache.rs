@@ -1,7 +1,8 @@
 //! The result cache in the standard place: what each ADD came to, for DEL, for CHECK, and for whoever else looks there.
 //!
 //! The form is libcni's (`kind: cniCacheV1`), one file `results/<network>-<container>-<link>` for each attachment. Entries
-//! of ours carry one more member, [`OWNER`], which libcni ignores: no other entry is ever removed or acted upon.
+//! of ours carry two more members, [`OWNER`] and the daemon's instance, which libcni ignores: no other entry is ever removed
+//! or acted upon.
 //!
 //! Called by [`super::Cni`]; [`super::multus`] reads entries of the same form. A file is replaced as a whole, so that a
 //! crash of the daemon leaves no half one. It is not flushed: a power failure takes the namespaces away as well, and the
@@ -57,6 +58,9 @@ pub(super) struct Entry {
     pub(super) result: Value,
     #[serde(default, rename = "virtlet.owner", skip_serializing_if = "String::is_empty")]
     owner: String,
+    /// Which daemon. Earlier releases wrote none.
+    #[serde(default, rename = "virtlet.instance", skip_serializing_if = "String::is_empty")]
+    pub(super) instance: String,
 }
 
 /// What an entry is about.
@@ -139,6 +143,7 @@ impl Entry {
             capability_args: Map::new(),
             result: Value::Null,
             owner: OWNER.to_owned(),
+            instance: String::new(),
         }
     }
 

@@ -1,40 +1,90 @@
-//! Taking away what a network keeps of attachments that are no more. Called by the daemon as [`Cni::gc`].
+//! Taking away what belongs to no attachment on record: CNI GC, and what our entries of the result cache tell of.
 //!
-//! Two parts, as with libcni: entries of the result cache that belong to no attachment are each given a DEL, with the
-//! configuration, the arguments and the result that stand in them; then the plugins are told which attachments there are
-//! (GC, CNI specification 1.1.0, section 2). The first part is about this runtime's own entries alone. The second is about
-//! the whole network, whoever uses it, so the caller decides whether it is for networks like this one at all.
+//! An entry whose attachment nobody knows any more is given a DEL, with the configuration, the arguments and the result that
+//! stand in it, as with libcni. That is about this runtime's own entries alone. GC (CNI specification 1.1.0, section 2)
+//! tells plugins which attachments there are, and is about the whole network, whoever uses it: the caller decides whether
+//! it is for networks like this one at all.
 
 use std::path::PathBuf;
 
 use proto::tap::{IfName, PodId};
 use serde_json::{Map, json};
 
-use super::cache::Entry;
+use super::cache::{Entry, Key};
 use super::plugin::{self, Command};
 use super::{Cni, CniError, Moment, NetworkList};
 use crate::blocking::off_reactor;
 use crate::sys::netns::Netns;
 
+/// An attachment that an entry of ours tells of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leftover {
+    pub(crate) network: String,
+    pub(crate) pod: PodId,
+    pub(crate) ifname: IfName,
+    /// File of its namespace.
+    pub(crate) netns: PathBuf,
+    pub(crate) writer: Writer,
+}
+
+/// Who wrote an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// This daemon.
+    Here,
+    /// Another daemon like this one.
+    Other,
+    /// A release that did not write which daemon it is.
+    Unknown,
+}
+
 impl Cni {
-    /// Takes away what the network keeps of attachments other than `valid`: first those in the cache that are ours, by
-    /// DEL, then, of all runtimes, what its plugins find (GC). No ADD to the network may run meanwhile.
-    pub(crate) async fn gc(&self, list: &NetworkList, valid: &[(PodId, IfName)]) -> Result<(), CniError> {
-        let ours = self.gc_ours(list, valid).await;
-        let plugins = self.plugins_gc(list, valid).await;
-        CniError::all([ours, plugins].into_iter().filter_map(Result::err).collect())
+    /// The attachments that entries of daemons like this one tell of. One that is not sound cannot be known to be such.
+    pub(crate) async fn leftovers(&self) -> Result<Vec<Leftover>, CniError> {
+        let cache = self.cache.clone();
+        let entries = off_reactor(move || cache.select(|_| true)).await?;
+        Ok(entries.into_iter().flatten().filter_map(|entry| self.leftover(&entry)).collect())
     }
 
-    /// The first part alone.
-    pub(crate) async fn gc_ours(&self, list: &NetworkList, valid: &[(PodId, IfName)]) -> Result<(), CniError> {
-        let mut errors = Vec::new();
-        for entry in self.stale(list.name(), valid).await? {
-            errors.extend(self.del_stale(entry).await.err());
+    fn leftover(&self, entry: &Entry) -> Option<Leftover> {
+        let writer = match entry.instance.as_str() {
+            _ if !entry.is_ours() => return None,
+            "" => Writer::Unknown,
+            instance if instance == self.instance => Writer::Here,
+            _ => Writer::Other,
+        };
+        Some(Leftover {
+            network: entry.network_name.clone(),
+            pod: entry.container_id.parse().ok()?,
+            ifname: entry.if_name.parse().ok()?,
+            netns: PathBuf::from(&entry.netns),
+            writer,
+        })
+    }
+
+    /// DEL of an attachment that nothing but its entry tells of; fine if the entry is gone, or is about another one now.
+    pub(crate) async fn del_leftover(&self, leftover: &Leftover) -> Result<(), CniError> {
+        let key = Key {
+            network: leftover.network.clone(),
+            container: leftover.pod.as_str().to_owned(),
+            link: leftover.ifname.as_str().to_owned(),
+        };
+        let (cache, of) = (self.cache.clone(), key.clone());
+        let Some(entry) = off_reactor(move || cache.read(&of)).await? else { return Ok(()) };
+        if self.leftover(&entry).as_ref() != Some(leftover) {
+            return Ok(());
         }
-        CniError::all(errors)
+        let list = entry.list(&self.cache)?;
+        let netns = leftover.netns.clone();
+        let netns = off_reactor(move || matches!(Netns::open(&netns), Ok(Some(_))).then_some(netns)).await;
+        let env = self.environment(&key, &netns.unwrap_or_default(), &entry.cni_args)?;
+        self.del_by(&list, &env, &entry.capability_args, Some(&entry.result)).await?;
+        self.forget(&key).await
     }
 
-    async fn plugins_gc(&self, list: &NetworkList, valid: &[(PodId, IfName)]) -> Result<(), CniError> {
+    /// Takes away what the network's plugins keep of attachments other than `valid`, of all runtimes (GC). No ADD to the
+    /// network may run meanwhile.
+    pub(crate) async fn gc(&self, list: &NetworkList, valid: &[(PodId, IfName)]) -> Result<(), CniError> {
         let not = |why| Err(CniError::NoGc { network: list.name().to_owned(), why });
         if list.gc_disabled() {
             return not("`disableGC` is set");
@@ -55,29 +105,5 @@ impl Cni {
             }
         }
         CniError::all(errors)
-    }
-
-    /// Entries of ours that belong to no attachment. One that is not sound cannot be known to be ours.
-    async fn stale(&self, network: &str, valid: &[(PodId, IfName)]) -> Result<Vec<Entry>, CniError> {
-        let (cache, prefix) = (self.cache.clone(), format!("{network}-"));
-        let entries = off_reactor(move || cache.select(|name| name.starts_with(&prefix))).await?;
-        let is_valid = |entry: &Entry| {
-            let one =
-                |(pod, link): &(PodId, IfName)| pod.as_str() == entry.container_id && link.as_str() == entry.if_name;
-            valid.iter().any(one)
-        };
-        let of_network = |entry: &Entry| entry.is_ours() && entry.network_name == network;
-        Ok(entries.into_iter().flatten().filter(|entry| of_network(entry) && !is_valid(entry)).collect())
-    }
-
-    /// DEL of an attachment that nothing but its entry in the cache tells of.
-    async fn del_stale(&self, entry: Entry) -> Result<(), CniError> {
-        let list = entry.list(&self.cache)?;
-        let key = entry.key();
-        let netns = PathBuf::from(&entry.netns);
-        let netns = off_reactor(move || matches!(Netns::open(&netns), Ok(Some(_))).then_some(netns)).await;
-        let env = self.environment(&key, &netns.unwrap_or_default(), &entry.cni_args)?;
-        self.del_by(&list, &env, &entry.capability_args, Some(&entry.result)).await?;
-        self.forget(&key).await
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use proto::tap::{
-    Arm, CodecError, ErrorBody, ErrorCode, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, Nic, PodId,
-    QemuUser, Reply, Request, ServerStatus, Token, decode_request, encode_reply,
+    Arm, CodecError, ErrorBody, ErrorCode, Forget, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, Nic,
+    PodId, QemuUser, Reply, Request, ServerStatus, Token, decode_request, encode_reply,
 };
 use serde::Serialize;
 use tracing::{debug, error, info, warn};
@@ -23,7 +23,7 @@ use crate::chain::Chain;
 use crate::config::Config;
 use crate::journal::Unreadable;
 use crate::net::Opened;
-use crate::pod::{PodError, Pods, World};
+use crate::pod::{Occasion, PodError, Pods, World};
 use crate::rpc::{Answer, Edge, Executable, Peer, refusal};
 use crate::tokens::Tokens;
 
@@ -118,7 +118,13 @@ impl<W: World> Service<W> {
                 Ok(Reply::Pod(Box::new(self.pods.inspect(&pod).await.map_err(|error| error.body())?)))
             }
             Request::Stats(list) => Ok(Reply::Stats(self.pods.stats(&list).await)),
-            Request::Collect => Ok(Reply::Collected(self.pods.collect().await)),
+            Request::Collect => Ok(Reply::Collected(self.pods.collect(Occasion::Asked).await)),
+            Request::Forget(Forget::Pod(pod)) => {
+                Ok(Reply::Collected(self.pods.forget(&pod).await.map_err(|error| error.body())?))
+            }
+            Request::Forget(Forget::Namespace(name)) => {
+                Ok(Reply::Collected(self.pods.forget_namespace(&name).await.map_err(|error| error.body())?))
+            }
             Request::Status => Ok(Reply::Status(self.status().await)),
         }
     }

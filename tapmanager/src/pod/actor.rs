@@ -14,11 +14,14 @@ use tokio::time::Instant;
 use tracing::{error, info};
 
 use super::attach::Progress;
+use super::collect::Occasion;
 use super::error::{AttachError, DetachError, PodError, StepError, Undone};
 use super::machine::{AfterFailure, NETNS_GONE, OnAttach, after_failure, on_attach};
+use super::recovery::Left;
 use super::world::{Serving, World};
 use super::{Shared, View};
 use crate::chain::Chain;
+use crate::cni::Leftover;
 use crate::journal::Record;
 
 /// The trouble of a pod whose server ended by itself.
@@ -34,7 +37,16 @@ pub(super) enum Command {
     /// Look after the pod if it stands.
     LookAfter(oneshot::Sender<()>),
     /// Take away what is overdue, or belongs to no pod.
-    Collect(oneshot::Sender<Collected>),
+    Collect {
+        leftovers: Vec<Leftover>,
+        occasion: Occasion,
+        reply: oneshot::Sender<Collected>,
+    },
+    /// Take away what is left of the pod without knowing all of it.
+    Forget {
+        leftovers: Vec<Leftover>,
+        reply: oneshot::Sender<Result<Collected, PodError>>,
+    },
 }
 
 /// What a collection did about one pod: lines for people.
@@ -51,6 +63,8 @@ pub(super) struct Actor<W> {
     pub(super) publish: watch::Sender<Option<View>>,
     /// `None` while the pod is not on record.
     pub(super) held: Option<Held>,
+    /// There while its record is not understood.
+    pub(super) unread: Option<View>,
     /// What was asked before the pod was recovered.
     pub(super) early: Option<Command>,
 }
@@ -81,13 +95,18 @@ enum Event {
 }
 
 impl<W: World> Actor<W> {
-    pub(super) const fn new(
+    pub(super) fn new(
         shared: Arc<Shared<W>>,
         pod: PodId,
         publish: watch::Sender<Option<View>>,
-        held: Option<Held>,
+        left: Option<Left>,
     ) -> Self {
-        Self { shared, pod, publish, held, early: None }
+        let (held, unread) = match left {
+            None => (None, None),
+            Some(Left::Record(held)) => (Some(*held), None),
+            Some(Left::Unread(view)) => (None, Some(view)),
+        };
+        Self { shared, pod, publish, held, unread, early: None }
     }
 
     /// Works until the pod is gone, or the daemon goes down, which leaves the pod as it is.
@@ -97,7 +116,8 @@ impl<W: World> Actor<W> {
             return;
         }
         loop {
-            if self.held.is_none() && self.early.is_none() && self.shared.retire(&self.pod, &queue) {
+            let nothing = self.held.is_none() && self.unread.is_none() && self.early.is_none();
+            if nothing && self.shared.retire(&self.pod, &queue) {
                 return;
             }
             match self.next(&mut queue).await {
@@ -138,7 +158,10 @@ impl<W: World> Actor<W> {
                 self.look_after().await;
                 let _ = done.send(());
             }
-            Command::Collect(reply) => drop(reply.send(self.collect().await)),
+            Command::Collect { leftovers, occasion, reply } => {
+                drop(reply.send(self.collect(&leftovers, occasion).await));
+            }
+            Command::Forget { leftovers, reply } => drop(reply.send(self.forget(&leftovers).await)),
         }
     }
 
@@ -162,6 +185,7 @@ impl<W: World> Actor<W> {
         let tools = &self.shared.tools;
         let failed = |cause, undone| AttachError { pod: request.pod.clone(), cause, undone };
         let record = tools.intend(request).await.map_err(|cause| failed(cause, Undone::default()))?;
+        self.unread = None;
         let held = self.held.insert(Held::new(record));
         held.show(&self.publish);
         let mut progress = Progress::default();
@@ -206,7 +230,10 @@ impl<W: World> Actor<W> {
 
     /// Tries to take the pod away, and notes what comes of it.
     pub(super) async fn take_away(&mut self) -> Result<(), StepError> {
-        let Some(held) = &mut self.held else { return Ok(()) };
+        let Some(held) = &mut self.held else {
+            self.leave_unread().await;
+            return Ok(());
+        };
         let started = Instant::now();
         held.net = None;
         held.trouble = None;
@@ -244,7 +271,7 @@ impl<W: World> Actor<W> {
     }
 
     pub(super) fn gone(&mut self) {
-        self.held = None;
+        (self.held, self.unread) = (None, None);
         self.publish.send_replace(None);
     }
 
@@ -256,6 +283,14 @@ impl<W: World> Actor<W> {
     pub(super) fn trouble(&mut self, trouble: &str) {
         if let Some(held) = &mut self.held {
             held.in_trouble(trouble, &self.publish);
+        }
+    }
+
+    /// Why there is nothing that could be checked or taken up.
+    pub(super) fn not_here(&self) -> PodError {
+        match self.unread.as_ref().and_then(|view| view.trouble.as_deref()) {
+            Some(trouble) => PodError::Unusable { pod: self.pod.clone(), trouble: trouble.to_owned() },
+            None => PodError::Unknown { pod: self.pod.clone() },
         }
     }
 
@@ -274,7 +309,17 @@ impl Held {
         let net = record.net.clone().filter(|_| record.phase == PodPhase::Attached).map(Arc::new);
         let request = Arc::new(record.request.clone());
         let netns = Arc::from(record.netns.as_path());
-        Self { request, netns, record, serving: None, trouble: None, net, retry: None, recovering: false, overdue: false }
+        Self {
+            request,
+            netns,
+            record,
+            serving: None,
+            trouble: None,
+            net,
+            retry: None,
+            recovering: false,
+            overdue: false,
+        }
     }
 
     pub(super) fn in_trouble(&mut self, trouble: &str, publish: &watch::Sender<Option<View>>) {
@@ -297,6 +342,7 @@ impl Held {
             netns: Arc::clone(&self.netns),
             net: self.net.clone(),
             recovering: self.recovering,
+            unread: false,
             trouble: self.trouble.clone(),
         }
     }

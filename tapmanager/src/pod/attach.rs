@@ -125,7 +125,7 @@ impl<W: World> Tools<W> {
         progress: &mut Progress,
     ) -> Result<Network, StepError> {
         // What is added meanwhile is not on the list that a collection gives to plugins.
-        let _adding = self.adding.read().await;
+        let _adding = self.adding.add().await;
         progress.added += 1;
         self.world.add(record, attachment).await.at(Step::Add).inspect_err(|_| progress.add_failed = true)
     }

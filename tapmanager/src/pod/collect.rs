@@ -2,72 +2,84 @@
 //!
 //! What is ours, and nothing else:
 //! - pods on record that are on their way out: each is tried once more, and a hopeless overdue one is dropped;
-//! - network namespaces in `netns_dir` whose name is this daemon's ([`super::names`]), if that is a mounted network
-//!   namespace and no file of the journal, understood or not, is about that pod. Those of another daemon like this one,
-//!   and those that an earlier release made and no record is about, have an unknown owner: they are told and kept;
-//! - entries of the CNI result cache with our name in them whose attachment is not on record: each is given a DEL;
+//! - what entries of the CNI result cache with this daemon's name in them tell of and no record does, each by a DEL;
+//! - network namespaces with this daemon's name ([`super::names`]) that no record is about. A record is there before its
+//!   namespace and goes after it, so records were lost then, and a machine may still run in it: it is told, and removed
+//!   only when somebody asks for a collection;
 //! - with `cni_gc`, what plugins keep of attachments that are not on record (CNI specification 1.1.0, section 2, "GC").
 //!   That word of CNI is about a whole network, whoever uses it, so it is for networks that are ours alone.
 //!
-//! Each pod is gone about by its own actor, so that nothing is taken away from a pod that is being attached meanwhile.
-//! The two about CNI and ADD exclude each other by [`Tools::adding`](super::Tools): while a pod is being added, they are
-//! left for the next time rather than let pods wait for them.
+//! What a daemon with another name made, or a release that wrote none, and what is about a file of the journal that is not
+//! understood, is told and kept: [`super::forget`] takes it away on a person's word.
+//!
+//! Each pod is gone about by its own actor, so that nothing is taken away from a pod that is being attached meanwhile,
+//! and one whose plugins hang keeps no other from anything: after a while it gives its place to the next, and at the end
+//! it is not waited for. Only GC keeps pods from being added, and it ends as soon as one waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use proto::tap::{CollectReport, PodId, PodPhase};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
-use super::actor::{Actor, Collected, Command};
+use super::actor::{Collected, Command};
 use super::health::bounded;
-use super::machine::{AfterFailure, is_hopeless};
 use super::names::Holder;
-use super::world::{Checked, OfNetwork, Seen, World};
+use super::world::{Checked, OfNetwork, World};
 use super::{Pods, WORKED_ON_AT_ONCE};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
+use crate::cni::{Leftover, Writer};
 
-/// Of a namespace that another daemon may still need.
-const UNKNOWN_OWNER: &str = "its owner is unknown; if no pod needs it, remove it with `ip netns delete`";
+/// How long a pod has a place to itself.
+const PLACE_FOR: Duration = Duration::from_secs(5);
+/// How long a collection waits for what it has begun.
+const COLLECT_WITHIN: Duration = Duration::from_secs(120);
+/// How long GC may keep pods from being added, all networks together.
+const GC_WITHIN: Duration = Duration::from_secs(15);
+/// Of what another daemon may still need.
+const UNKNOWN_OWNER: &str = "its owner is unknown";
 /// Pods that are looked after at the same time. Nobody waits for it, and each takes a thread for a moment.
 const LOOKED_AFTER_AT_ONCE: usize = 2;
 
+/// Why a collection is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// The start of the daemon, or it is time again.
+    Routine,
+    /// Somebody asked for it.
+    Asked,
+}
+
 impl<W: World> Pods<W> {
     /// Takes away what belongs to no pod, and tells what was taken away and what was not.
-    pub(crate) async fn collect(&self) -> CollectReport {
-        let tools = &self.shared.tools;
+    pub(crate) async fn collect(&self, occasion: Occasion) -> CollectReport {
         let mut all = Collected::default();
-        let mut pods = self.in_phase(PodPhase::Detaching);
-        match tools.world.namespaces(&tools.names).await {
-            Ok(found) => {
-                let on_record = self.namespaces_on_record();
-                for (path, holder) in found.into_iter().filter(|(path, _)| !on_record.contains(path)) {
-                    match holder {
-                        Holder::Ours(pod) => pods.push(pod),
-                        Holder::Unknown => all.kept.push(format!("namespace `{}`: {UNKNOWN_OWNER}", path.display())),
-                    }
-                }
-            }
-            Err(error) => all.kept.push(Chain(&error).to_string()),
+        let mut pods: BTreeMap<PodId, Vec<Leftover>> = self.strays(&mut all).await;
+        pods.extend(self.in_phase(PodPhase::Detaching).into_iter().map(|pod| (pod, Vec::new())));
+        let (places, until) = (Semaphore::new(WORKED_ON_AT_ONCE), Instant::now() + COLLECT_WITHIN);
+        let collected = pods.into_iter().map(|(pod, leftovers)| {
+            let collect = |reply| Command::Collect { leftovers, occasion, reply };
+            self.collect_pod(pod, collect, (&places, until))
+        });
+        for one in join_all(collected).await {
+            all.add(one);
         }
-        let collected = futures_util::stream::iter(pods).map(|pod| async move { self.collect_pod(pod).await });
-        let mut collected = collected.buffered(WORKED_ON_AT_ONCE);
-        while let Some(Collected { removed, kept }) = collected.next().await {
-            all.removed.extend(removed);
-            all.kept.extend(kept);
+        if self.shared.tools.settings.cni_gc {
+            self.collect_networks(&mut all).await;
         }
-        drop(collected);
-        self.collect_networks(&mut all).await;
         for line in &all.removed {
             info!(line, "collected");
         }
         for line in &all.kept {
             warn!(line, "not collected");
         }
-        CollectReport { removed: bounded(all.removed), kept: bounded(all.kept) }
+        all.report()
     }
 
     /// Looks after the pods that stand, a few at a time: what was lost without anybody telling is noticed here.
@@ -83,33 +95,102 @@ impl<W: World> Pods<W> {
         futures_util::stream::iter(looked_after).for_each_concurrent(LOOKED_AFTER_AT_ONCE, |pod| pod).await;
     }
 
-    async fn collect_pod(&self, pod: PodId) -> Collected {
-        let (reply, answer) = oneshot::channel();
-        match self.shared.tell(&pod, Command::Collect(reply)) {
-            // An actor that died has said so itself.
-            Ok(()) => answer.await.unwrap_or_default(),
-            Err(error) => Collected { removed: Vec::new(), kept: vec![Chain(&error).to_string()] },
+    /// The pods that left something of this daemon and are on no record. It is listed first what there is, and then
+    /// looked who is on record: an ADD that runs meanwhile is of a pod that has been on record all the time.
+    async fn strays(&self, all: &mut Collected) -> BTreeMap<PodId, Vec<Leftover>> {
+        let tools = &self.shared.tools;
+        let mut pods: BTreeMap<PodId, Vec<Leftover>> = BTreeMap::new();
+        let leftovers = tools.world.leftovers().await.unwrap_or_else(|error| {
+            all.kept.push(Chain(&error).to_string());
+            Vec::new()
+        });
+        let namespaces = tools.world.namespaces(&tools.names).await.unwrap_or_else(|error| {
+            all.kept.push(Chain(&error).to_string());
+            Vec::new()
+        });
+        for leftover in leftovers.into_iter().filter(|leftover| self.view(&leftover.pod).is_none()) {
+            match leftover.writer {
+                Writer::Here => pods.entry(leftover.pod.clone()).or_default().push(leftover),
+                // Its own daemon collects it.
+                Writer::Other => {}
+                Writer::Unknown => all.kept.push(format!("{}: {UNKNOWN_OWNER}", of(&leftover))),
+            }
+        }
+        let on_record = self.namespaces_on_record();
+        for (path, holder) in namespaces.into_iter().filter(|(path, _)| !on_record.contains(path)) {
+            match holder {
+                Holder::Ours(pod) => drop(pods.entry(pod).or_default()),
+                Holder::Unknown => all.kept.push(format!("namespace `{}`: {UNKNOWN_OWNER}", path.display())),
+            }
+        }
+        pods
+    }
+
+    /// Has the pod's actor go about it.
+    async fn collect_pod(
+        &self,
+        pod: PodId,
+        command: impl FnOnce(oneshot::Sender<Collected>) -> Command,
+        (places, until): (&Semaphore, Instant),
+    ) -> Collected {
+        let late = |what: &str| Collected::kept(format!("pod `{}`: {what}", pod.as_str()));
+        let Ok(place) = timeout_at(until, places.acquire()).await else {
+            return late("others took so long that it was not gone about");
+        };
+        let (reply, mut answer) = oneshot::channel();
+        if let Err(error) = self.shared.tell(&pod, command(reply)) {
+            return Collected::kept(Chain(&error).to_string());
+        }
+        // An actor that died has said so itself.
+        if let Ok(done) = timeout(PLACE_FOR, &mut answer).await {
+            return done.unwrap_or_default();
+        }
+        drop(place);
+        match timeout_at(until, answer).await {
+            Ok(done) => done.unwrap_or_default(),
+            Err(_late) => late("it is still being worked on"),
         }
     }
 
+    /// Has the plugins of all networks collect.
     async fn collect_networks(&self, all: &mut Collected) {
         let tools = &self.shared.tools;
-        let Ok(_nobody_adds) = tools.adding.try_write() else {
+        let Some(_nobody_adds) = tools.adding.collect() else {
             all.kept.push("networks were not collected, because pods are being attached".to_owned());
             return;
         };
-        // Intents that are not added to yet are on record as well.
-        let journal = tools.journal.clone();
-        let loaded = match off_reactor(move || journal.load()).await {
-            Ok(loaded) if loaded.unreadable.is_empty() => loaded,
-            Ok(_) => {
-                // Their attachments would be taken for nobody's.
-                all.kept
-                    .push("networks were not collected, because files of the journal are not understood".to_owned());
+        let networks = match self.networks_on_record().await {
+            Ok(networks) => networks,
+            Err(why) => return all.kept.push(why),
+        };
+        let until = Instant::now() + GC_WITHIN;
+        for (name, network) in &networks {
+            if tools.adding.somebody_waits() {
+                all.kept.push(format!("networks from `{name}` on were not collected, because a pod is to be attached"));
                 return;
             }
-            Err(error) => return all.kept.push(Chain(&error).to_string()),
-        };
+            match timeout_at(until, tools.world.gc(network)).await {
+                Ok(Ok(Checked::Well)) => {}
+                Ok(Ok(Checked::NotAsked(why))) => debug!(network = name, why, "no CNI GC"),
+                Ok(Err(error)) => all.kept.push(Chain(&error).to_string()),
+                Err(_late) => {
+                    let limit = GC_WITHIN.as_secs();
+                    all.kept.push(format!("networks from `{name}` on were not collected within {limit} s"));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// All networks with the attachments that are on record, those that are not added to yet as well.
+    async fn networks_on_record(&self) -> Result<BTreeMap<String, OfNetwork>, String> {
+        let tools = &self.shared.tools;
+        let journal = tools.journal.clone();
+        let loaded = off_reactor(move || journal.load()).await.map_err(|error| Chain(&error).to_string())?;
+        if !loaded.unreadable.is_empty() {
+            // Their attachments would be taken for nobody's.
+            return Err("networks were not collected, because files of the journal are not understood".to_owned());
+        }
         let mut networks: BTreeMap<String, OfNetwork> = BTreeMap::new();
         for network in tools.world.configured().await {
             let name = network.name().to_owned();
@@ -123,16 +204,10 @@ impl<W: World> Pods<W> {
                 of.valid.push((pod.clone(), attachment.ifname));
             }
         }
-        for (name, network) in &networks {
-            match tools.world.gc(network, tools.settings.cni_gc).await {
-                Ok(Checked::Well) => {}
-                Ok(Checked::NotAsked(why)) => debug!(network = name, why, "no CNI GC"),
-                Err(error) => all.kept.push(Chain(&error).to_string()),
-            }
-        }
+        Ok(networks)
     }
 
-    fn namespaces_on_record(&self) -> BTreeSet<PathBuf> {
+    pub(super) fn namespaces_on_record(&self) -> BTreeSet<PathBuf> {
         let handles = self.shared.lock();
         let views = handles.iter().flat_map(BTreeMap::values).filter_map(|handle| handle.view.borrow().clone());
         views.map(|view| view.netns.to_path_buf()).collect()
@@ -151,60 +226,27 @@ impl<W: World> Pods<W> {
     }
 }
 
-impl<W: World> Actor<W> {
-    /// Does what is to be done about this pod.
-    pub(super) async fn collect(&mut self) -> Collected {
-        match self.held.as_ref().map(|held| held.record.phase) {
-            None => self.collect_stray().await,
-            Some(PodPhase::Detaching) => self.collect_overdue().await,
-            // Attached meanwhile.
-            Some(PodPhase::Attached | PodPhase::Attaching) => Collected::default(),
-        }
-    }
-
-    async fn collect_stray(&self) -> Collected {
-        let tools = &self.shared.tools;
-        let netns = tools.names.path(&self.pod);
-        let name = netns.display().to_string();
-        let (journal, pod) = (tools.journal.clone(), self.pod.clone());
-        if off_reactor(move || journal.has(&pod)).await {
-            return kept(format!("namespace `{name}`: the journal has a file of its pod that is not understood"));
-        }
-        match tools.world.look(&netns).await {
-            Ok(Seen::Netns) => match tools.world.remove_netns(&netns).await {
-                Ok(()) => removed(format!("namespace `{name}`, which belongs to no pod")),
-                Err(error) => kept(format!("namespace `{name}`: {}", Chain(&error))),
-            },
-            Ok(Seen::Nothing | Seen::OtherFile) => Collected::default(),
-            Err(error) => kept(format!("namespace `{name}`: {}", Chain(&error))),
-        }
-    }
-
-    async fn collect_overdue(&mut self) -> Collected {
-        let pod = self.pod.as_str().to_owned();
-        let Err(error) = self.take_away().await else {
-            return removed(format!("what was left of pod `{pod}`"));
-        };
-        let why = Chain(&error).to_string();
-        let Some(held) = &self.held else { return Collected::default() };
-        let seen = self.shared.tools.world.look(&held.record.netns).await;
-        let hopeless = seen.is_ok_and(|seen| is_hopeless(error.cause.is_absence(), seen));
-        if self.schedule() == AfterFailure::Overdue
-            && hopeless
-            && let Some(held) = &self.held
-            && self.shared.tools.drop_remains(&held.record).await.is_ok()
-        {
-            self.gone();
-            return removed(format!("pod `{pod}`, although its networks may keep something of it on the node: {why}"));
-        }
-        kept(format!("pod `{pod}`: {why}"))
-    }
+/// What an entry of the result cache is about, for people.
+pub(super) fn of(leftover: &Leftover) -> String {
+    let Leftover { network, pod, ifname, .. } = leftover;
+    format!("attachment `{ifname}` of pod `{}` to network `{network}`", pod.as_str())
 }
 
-fn removed(line: String) -> Collected {
-    Collected { removed: vec![line], kept: Vec::new() }
-}
+impl Collected {
+    pub(super) fn kept(line: String) -> Self {
+        Self { removed: Vec::new(), kept: vec![line] }
+    }
 
-fn kept(line: String) -> Collected {
-    Collected { removed: Vec::new(), kept: vec![line] }
+    pub(super) fn removed(line: String) -> Self {
+        Self { removed: vec![line], kept: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.removed.extend(other.removed);
+        self.kept.extend(other.kept);
+    }
+
+    pub(super) fn report(self) -> CollectReport {
+        CollectReport { removed: bounded(self.removed), kept: bounded(self.kept) }
+    }
 }

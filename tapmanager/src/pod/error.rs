@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use proto::tap::{ErrorBody, ErrorCode, PodId, PodPhase};
@@ -45,6 +46,22 @@ pub(crate) enum PodError {
         pod: PodId,
         #[source]
         cause: WorldError,
+    },
+    #[error("pod `{}` is on record; detach it", pod.as_str())]
+    OnRecord { pod: PodId },
+    #[error("namespace `{}` is not one whose owner is unknown; detach or forget its pod", netns.display())]
+    Owned { netns: PathBuf },
+    #[error("failed to forget `{}`", what.display())]
+    Forget {
+        what: PathBuf,
+        #[source]
+        cause: WorldError,
+    },
+    #[error("failed to remove the record of pod `{}`", pod.as_str())]
+    Unrecorded {
+        pod: PodId,
+        #[source]
+        cause: JournalError,
     },
     #[error("pod `{}` has no network here; attach it first", pod.as_str())]
     Unknown { pod: PodId },
@@ -149,6 +166,9 @@ impl PodError {
     fn code(&self) -> ErrorCode {
         match self {
             Self::Bad(_) => ErrorCode::BadRequest,
+            Self::OnRecord { .. } | Self::Owned { .. } => ErrorCode::Conflict,
+            Self::Forget { cause, .. } => world_code(cause),
+            Self::Unrecorded { cause, .. } => kernel_code(cause),
             Self::Conflict { .. } | Self::NotAttached { .. } | Self::Unusable { .. } => ErrorCode::Conflict,
             Self::Attach(error) => error.cause.cause.code(),
             Self::Detach(error) => error.cause.cause.code(),

@@ -28,7 +28,7 @@ impl<W: World> Actor<W> {
     /// Compares the pod with what it was given.
     pub(super) async fn check(&mut self) -> Result<CheckReport, PodError> {
         let world = &self.shared.tools.world;
-        let held = self.held.as_ref().ok_or_else(|| PodError::Unknown { pod: self.pod.clone() })?;
+        let held = self.held.as_ref().ok_or_else(|| self.not_here())?;
         let (PodPhase::Attached, Some(net)) = (held.record.phase, &held.net) else {
             return Err(PodError::NotAttached { pod: self.pod.clone(), phase: held.record.phase });
         };
@@ -120,6 +120,9 @@ impl<W: World> Actor<W> {
     pub(super) async fn recover(&mut self) -> Result<Arc<PodNet>, PodError> {
         let failed = |cause| PodError::Recover { pod: self.pod.clone(), cause };
         let world = &self.shared.tools.world;
+        if self.held.is_none() {
+            return Err(self.not_here());
+        }
         let held = self.held.as_mut().ok_or_else(|| PodError::Unknown { pod: self.pod.clone() })?;
         let (PodPhase::Attached, Some(net)) = (held.record.phase, held.net.clone()) else {
             return Err(PodError::NotAttached { pod: self.pod.clone(), phase: held.record.phase });

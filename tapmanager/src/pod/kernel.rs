@@ -11,15 +11,16 @@ use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodNet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, error, info};
 
-use super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
 use super::names::{Holder, NetnsNames};
+use super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
 use super::{request, sysctl};
 use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
-use crate::cni::{Added, CapabilityArgs, Cni, CniError, NetworkList, Places, ResultView, Target};
+use crate::cni::{Added, CapabilityArgs, Cni, CniError, Leftover, NetworkList, Places, ResultView, Target};
 use crate::config::{Config, Vhost};
 use crate::faults::Faults;
+use crate::instance::InstanceId;
 use crate::journal::{Attachment, Choices, Record};
 use crate::net::{self, Found, Joined, Opened, Reported, Wish};
 use crate::spawner::Spawner;
@@ -39,12 +40,13 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// As `config` says, with plugins started by `spawner`.
-    pub(crate) fn new(config: &Config, spawner: Spawner) -> Self {
+    /// As `config` says, for the daemon `instance`, with plugins started by `spawner`.
+    pub(crate) fn new(config: &Config, instance: &InstanceId, spawner: Spawner) -> Self {
         let places = Places {
             conf_dir: config.cni_conf_dir.clone(),
             plugin_dirs: config.cni_plugin_dirs.clone(),
             cache_dir: config.cni_cache_dir.clone(),
+            instance: instance.to_string(),
         };
         Self {
             cni: Arc::new(Cni::new(places, config.cni_deadline, spawner)),
@@ -193,11 +195,15 @@ impl World for Kernel {
         Ok(net::stats(&open(netns).await?, nics).await?)
     }
 
-    async fn gc(&self, OfNetwork { network, valid }: &OfNetwork, by_plugins: bool) -> Result<Checked, WorldError> {
-        if !by_plugins {
-            self.cni.gc_ours(network, valid).await?;
-            return Ok(Checked::NotAsked("`cni_gc` is not set".to_owned()));
-        }
+    async fn leftovers(&self) -> Result<Vec<Leftover>, WorldError> {
+        Ok(self.cni.leftovers().await?)
+    }
+
+    async fn del_leftover(&self, leftover: &Leftover) -> Result<(), WorldError> {
+        Ok(self.cni.del_leftover(leftover).await?)
+    }
+
+    async fn gc(&self, OfNetwork { network, valid }: &OfNetwork) -> Result<Checked, WorldError> {
         match self.cni.gc(network, valid).await {
             Ok(()) => Ok(Checked::Well),
             Err(error @ CniError::NoGc { .. }) => Ok(Checked::NotAsked(error.to_string())),

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::tap::{PodId, PodNet, PodPhase};
+use proto::tap::{Attach, PodId, PodNet, PodPhase};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
 use tokio::time::timeout;
 use tracing::{error, info, warn};
@@ -24,14 +24,22 @@ use super::actor::{Actor, Command, Held};
 use super::error::PodError;
 use super::machine::{OnRestart, on_restart};
 use super::world::{Seen, World};
-use super::{Pods, View};
+use super::{NetnsNames, Pods, View};
 use crate::chain::Chain;
-use crate::journal::Records;
+use crate::journal::{Loaded, Unreadable};
 
 /// Pods that are looked at, and served again, at the same time: each takes a thread in its namespace for a moment.
 const LOOKED_AT_ONCE: usize = 8;
 /// Pods whose plugins are run at the same time.
 const TAKEN_AWAY_AT_ONCE: usize = 8;
+
+/// What an earlier life of the daemon left of a pod.
+#[derive(Debug)]
+pub(super) enum Left {
+    Record(Box<Held>),
+    /// A file that is not understood.
+    Unread(View),
+}
 
 /// Whose turn it is.
 #[derive(Debug)]
@@ -47,12 +55,18 @@ impl Turns {
 }
 
 impl<W: World> Pods<W> {
-    /// Starts the actors of the pods on record. Ends at once; they are recovered afterwards.
-    pub(crate) fn take_over(&self, records: Records) {
+    /// Starts the actors of the pods on record, also of those whose file is not understood. Ends at once; they are
+    /// recovered afterwards.
+    pub(crate) fn take_over(&self, Loaded { records, unreadable }: Loaded) {
         let mut guard = self.shared.lock();
         let Some(handles) = guard.as_mut() else { return };
-        for (pod, record) in records {
-            let handle = self.shared.start(pod.clone(), Some(Held::left(record)));
+        let unread = unreadable.iter().filter_map(|file| {
+            let pod = file.pod()?;
+            Some((pod.clone(), Left::Unread(unread(&self.shared.tools.names, pod, file))))
+        });
+        let left = records.into_iter().map(|(pod, record)| (pod, Left::Record(Box::new(Held::left(record)))));
+        for (pod, left) in left.chain(unread) {
+            let handle = self.shared.start(pod.clone(), Some(left));
             handles.insert(pod, handle);
         }
     }
@@ -83,6 +97,28 @@ impl<W: World> Pods<W> {
             let _ = timeout(within, settled(view)).await;
         }
         self.usable(pod)
+    }
+}
+
+impl Left {
+    pub(super) fn view(&self) -> View {
+        match self {
+            Self::Record(held) => held.view(),
+            Self::Unread(view) => view.clone(),
+        }
+    }
+}
+
+/// A pod of which nothing is known but that it was here. A machine may run in it.
+fn unread(names: &NetnsNames, pod: PodId, file: &Unreadable) -> View {
+    View {
+        phase: PodPhase::Attached,
+        netns: names.path(&pod).into(),
+        request: Arc::new(Attach::new(pod)),
+        net: None,
+        recovering: false,
+        unread: true,
+        trouble: Some(format!("{}; it is kept until it is forgotten", Chain(file)).into()),
     }
 }
 

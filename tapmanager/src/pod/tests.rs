@@ -70,7 +70,8 @@ impl House {
         self.pods.close(GRACE).await;
         let settings = self.pods.shared.tools.settings.clone();
         let house = Self::in_dir(self.dir, self.world, Faults::none(), settings, self.boots);
-        house.pods.take_over(house.records());
+        let loaded = house.pods.shared.tools.journal.load().expect("loads");
+        house.pods.take_over(loaded);
         house
     }
 
@@ -439,7 +440,7 @@ async fn pages_cover_all_pods_once() {
     for n in 0..300 {
         house.put(&format!("p{n:03}"), PodPhase::Attached, |_, _| {});
     }
-    house.pods.take_over(house.records());
+    house.pods.take_over(house.pods.shared.tools.journal.load().expect("loads"));
     house.pods.recovered().await;
     let first = house.pods.page(&List::default());
     assert_eq!((first.pods.len(), first.more), (192, true));

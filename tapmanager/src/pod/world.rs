@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::names::{Holder, NetnsNames};
 use super::sysctl::SysctlError;
-use crate::cni::{CniError, ConfError, NetworkList, PluginError};
+use crate::cni::{CniError, ConfError, Leftover, NetworkList, PluginError};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
 use crate::net::{Found, JoinError, Joined, Opened, Reported};
@@ -115,10 +115,8 @@ pub(crate) trait World: Send + Sync + 'static {
     /// Removes a namespace, or the file in its place.
     fn remove_netns(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// The mounted namespaces of our kind of name, in order, each with its holder.
-    fn namespaces(
-        &self,
-        names: &NetnsNames,
-    ) -> impl Future<Output = Result<Vec<(PathBuf, Holder)>, WorldError>> + Send;
+    fn namespaces(&self, names: &NetnsNames)
+    -> impl Future<Output = Result<Vec<(PathBuf, Holder)>, WorldError>> + Send;
     /// Sets what the pod wants of its namespace.
     fn sysctls(
         &self,
@@ -179,9 +177,12 @@ pub(crate) trait World: Send + Sync + 'static {
     fn open_taps(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<Opened>, WorldError>> + Send;
     /// Counters of the NICs.
     fn stats(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<NicStats>, WorldError>> + Send;
-    /// Takes away what belongs to none of a network's attachments on record: what our result cache tells of, and, only
-    /// if `by_plugins`, what its plugins find of anybody's.
-    fn gc(&self, network: &OfNetwork, by_plugins: bool) -> impl Future<Output = Result<Checked, WorldError>> + Send;
+    /// The attachments that the CNI result cache tells of, of daemons like this one.
+    fn leftovers(&self) -> impl Future<Output = Result<Vec<Leftover>, WorldError>> + Send;
+    /// Runs CNI DEL of an attachment that only the CNI result cache tells of.
+    fn del_leftover(&self, leftover: &Leftover) -> impl Future<Output = Result<(), WorldError>> + Send;
+    /// Has the network's plugins take away what they find of attachments that are not on record, anybody's.
+    fn gc(&self, network: &OfNetwork) -> impl Future<Output = Result<Checked, WorldError>> + Send;
     /// Whether a pod could be given a network now.
     fn ready(&self) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Time spent in CNI plugins since the start, in microseconds.

@@ -21,6 +21,10 @@ pub enum Tool {
     Attach(Box<Attach>),
     /// Take a pod's network away; fine if there is none
     Detach(Detach),
+    /// Take away what belongs to no pod, and say what was kept and why
+    Collect(Common),
+    /// Take away what is left of a pod whose record is not understood or whose networks cannot be given back
+    Forget(Forget),
     /// List all pods
     List(Common),
     /// Say whether pods can be given a network; exit code 1 if not
@@ -74,6 +78,21 @@ pub struct Detach {
     /// With --all: yes, every pod
     #[arg(long, requires = "all")]
     pub yes: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would print it as help")]
+    pub common: Common,
+}
+
+/// Of `forget`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true))]
+pub struct Forget {
+    /// The pod
+    #[arg(group = "what")]
+    pub pod: Option<PodId>,
+    /// Instead, a network namespace whose owner is unknown, by the name of its file
+    #[arg(long, value_name = "NAME", group = "what")]
+    pub namespace: Option<PodId>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would print it as help")]
     pub common: Common,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use proto::tap::{
-    Arm, Attach, CheckReport, Client, ClientError, PodDetail, PodId, PodNet, PodSummary, Reply, Request, ServerStatus,
-    Token,
+    Arm, Attach, CheckReport, Client, ClientError, CollectReport, Forget, PodDetail, PodId, PodNet, PodSummary, Reply,
+    Request, ServerStatus, Token,
 };
 
 use super::error::ToolError;
@@ -49,6 +49,20 @@ impl Node {
     pub(super) fn detach(&self, pod: &PodId) -> Result<(), ToolError> {
         match self.client.call(&Request::Detach { pod: pod.clone() })? {
             Reply::Detached => Ok(()),
+            _ => Err(ClientError::WrongReply.into()),
+        }
+    }
+
+    pub(super) fn collect(&self) -> Result<CollectReport, ToolError> {
+        match self.client.call(&Request::Collect)? {
+            Reply::Collected(report) => Ok(report),
+            _ => Err(ClientError::WrongReply.into()),
+        }
+    }
+
+    pub(super) fn forget(&self, what: Forget) -> Result<CollectReport, ToolError> {
+        match self.client.call(&Request::Forget(what))? {
+            Reply::Collected(report) => Ok(report),
             _ => Err(ClientError::WrongReply.into()),
         }
     }

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use proto::tap::{CheckReport, DataPath, Nic, PodDetail, PodId, PodNet, PodPhase, PodSummary, ServerStatus};
+use proto::tap::{
+    CheckReport, CollectReport, DataPath, Nic, PodDetail, PodId, PodNet, PodPhase, PodSummary, ServerStatus,
+};
 
 pub(super) fn net(pod: &PodId, net: &PodNet) -> String {
     let mut text = format!("pod {}: namespace {}\n", pod.as_str(), net.netns.display());
@@ -69,6 +71,20 @@ pub(super) fn check(report: &CheckReport) -> String {
     }
     if report.findings.is_empty() {
         line(&mut text, &format!("as it was given: {}", report.checked.join("; ")));
+    }
+    text
+}
+
+pub(super) fn collected(report: &CollectReport) -> String {
+    let mut text = String::new();
+    for removed in &report.removed {
+        line(&mut text, &format!("removed: {removed}"));
+    }
+    for kept in &report.kept {
+        line(&mut text, &format!("kept: {kept}"));
+    }
+    if text.is_empty() {
+        line(&mut text, "there was nothing to take away");
     }
     text
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proto::tap::{
-    Arm, Attach, Client, ErrorCode, Handoff, Hello, List, NetworkAsk, PodId, PodNet, PodPhase, QemuUser, Reply,
-    Request, Token,
+    Arm, Attach, Client, CollectReport, ErrorCode, Handoff, Hello, List, NetworkAsk, PodId, PodNet, PodPhase, QemuUser,
+    Reply, Request, Token,
 };
 use tapmanager::config::Config;
 use tapmanager::daemon::{self, Daemon};
@@ -177,6 +177,21 @@ impl Bed {
     pub(super) fn status(&self) -> proto::tap::ServerStatus {
         match self.client().call(&Request::Status).expect("status") {
             Reply::Status(status) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn collect_strays(&self) -> CollectReport {
+        match self.client().call(&Request::Collect).expect("collected") {
+            Reply::Collected(report) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a check of the pod finds.
+    pub(super) fn findings(&self, pod: &str) -> Vec<String> {
+        match self.client().call(&Request::Check { pod: id(pod) }).expect("checked") {
+            Reply::Checked(report) => report.findings,
             other => panic!("{other:?}"),
         }
     }

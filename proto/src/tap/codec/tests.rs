@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use super::super::{
-    Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, Dns, Handoff, HandoffNic, HandoffReply,
+    Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, Dns, Forget, Handoff, HandoffNic, HandoffReply,
     HandoffRequest, Hello, HostPort, List, MAX_STATS_PAGE, MAX_TROUBLE, NetworkAsk, Nic, NicStats, OwnerId, PodDetail,
     PodId, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser, Reply, Request, Route,
     ServerStatus, StatsPage, Token,
@@ -64,6 +64,8 @@ fn requests() -> Vec<Request> {
         Request::List(List { after: Some(pod()), owner: Some(owner()), pod: None }),
         Request::Stats(List { after: None, owner: None, pod: Some(pod()) }),
         Request::Collect,
+        Request::Forget(Forget::Pod(pod())),
+        Request::Forget(Forget::Namespace("virtlet-0f1e2d3c".parse().expect("name"))),
         Request::Status,
     ]
 }

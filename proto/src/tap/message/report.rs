@@ -13,7 +13,7 @@ use super::{Attach, PodNet};
 pub struct List {
     /// Only pods after this one; `None` starts at the first.
     pub after: Option<PodId>,
-    /// Only pods of this owner.
+    /// Only pods of this owner, and those whose record is not understood: they may be of anybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<OwnerId>,
     /// Only this pod.

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use proto::tap::IfName;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::super::{Leftover, Writer};
 use super::*;
 
 /// A plugin that answers every ADD with an address.
@@ -97,7 +98,7 @@ async fn what_the_pod_needs_and_no_plugin_declares_is_refused_before_any_is_run(
 }
 
 #[tokio::test]
-async fn stale_entries_of_ours_are_deleted_as_they_were_added() {
+async fn what_only_an_entry_of_ours_tells_of_is_deleted_as_it_was_added() {
     let node = Node::new();
     node.plugin("a", PLUGIN);
     node.plugin("gone", &format!("echo \"<$CNI_NETNS>\" > {}; {PLUGIN}", node.path("netns")));
@@ -116,23 +117,31 @@ async fn stale_entries_of_ours_are_deleted_as_they_were_added() {
         let names = fs::read_dir(node.path("cache/results")).unwrap();
         names.filter(|name| name.as_ref().unwrap().file_name().to_str().unwrap().contains(what)).count()
     };
-    // Of another runtime, of another network, and half ones.
-    let mut theirs = entry(&node);
-    theirs["ifName"] = "eth8".into();
-    theirs.as_object_mut().unwrap().remove("virtlet.owner").unwrap();
-    fs::write(node.path(FILE).replace("eth0", "eth8"), theirs.to_string()).unwrap();
+    // Of another runtime, of other daemons like this one, and half ones.
+    let put = |link: &str, change: &dyn Fn(&mut Map<String, Value>)| {
+        let mut entry = entry(&node);
+        entry["ifName"] = link.into();
+        change(entry.as_object_mut().unwrap());
+        fs::write(node.path(FILE).replace("eth0", link), entry.to_string()).unwrap();
+    };
+    put("eth6", &|entry| drop(entry.remove("virtlet.instance").unwrap()));
+    put("eth7", &|entry| drop(entry.insert("virtlet.instance".to_owned(), "89abcdef".into())));
+    put("eth8", &|entry| drop(entry.remove("virtlet.owner").unwrap()));
     fs::write(node.path(FILE).replace("eth0", "eth9"), "{").unwrap();
-    let mut other = entry(&node);
-    other["networkName"] = "net-2".into();
-    fs::write(node.path(FILE).replace("net-", "net-2-"), other.to_string()).unwrap();
 
-    let now = node.network(chain("1.0.0", &["a"]));
-    let pod = target.container_id.clone();
-    let error = cni.gc(&now, &[(pod, kept)]).await.expect_err("1.0.0 has no GC");
-    assert_eq!(
-        error.to_string(),
-        "network `net` is not collected by its plugins: its CNI version has no GC; 1.1.0 has"
-    );
+    let leftovers = cni.leftovers().await.unwrap();
+    let of = |link: &str| leftovers.iter().find(|leftover| leftover.ifname.as_str() == link);
+    let writers = ["eth0", "net1", "eth6", "eth7", "eth8", "eth9"].map(|link| of(link).map(|of| of.writer));
+    let (here, unknown, other) = (Some(Writer::Here), Some(Writer::Unknown), Some(Writer::Other));
+    assert_eq!(writers, [here, here, unknown, other, None, None]);
+    let stale = of("eth0").unwrap();
+    assert_eq!((&stale.pod, stale.netns.as_path()), (target.container_id, target.netns));
+    // Another attachment stands in its place.
+    cni.del_leftover(&Leftover { netns: "/run/netns/z".into(), ..stale.clone() }).await.unwrap();
+    assert!(!node.log().contains("DEL"), "{}", node.log());
+    for _ in 0..2 {
+        cni.del_leftover(stale).await.unwrap();
+    }
     let log = node.log();
     let (_, last) = log.rsplit_once('\n').unwrap();
     // What is at the path of its namespace is none, so plugins are told of none.
@@ -143,6 +152,6 @@ async fn stale_entries_of_ours_are_deleted_as_they_were_added() {
     });
     assert_eq!(last, format!("DEL gone {expected}"));
     assert_eq!(log.lines().filter(|line| line.starts_with("DEL")).count(), 1, "{log}");
-    assert_eq!((entries("eth0"), entries("net1"), entries("eth8"), entries("eth9")), (1, 1, 1, 1));
+    assert_eq!(["net1", "eth6", "eth7", "eth8", "eth9"].map(entries), [1; 5]);
     assert!(!Path::new(&node.path(FILE)).exists());
 }

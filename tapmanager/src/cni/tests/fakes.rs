@@ -76,6 +76,7 @@ impl Node {
             conf_dir: self.dir.path().join("net.d"),
             plugin_dirs: vec![self.dir.path().join("bin")],
             cache_dir: self.dir.path().join("cache"),
+            instance: "0123abcd".to_owned(),
         };
         Cni::new(places, limit, Spawner::in_process().expect("spawner"))
     }

@@ -44,6 +44,7 @@ fn runtime(plugins: &Path) -> Cni {
         conf_dir: PathBuf::new(),
         plugin_dirs: vec![plugins.to_owned()],
         cache_dir: "/run/state/cache".into(),
+        instance: "0123abcd".to_owned(),
     };
     Cni::new(places, LONG, Spawner::in_process().expect("spawner"))
 }
@@ -263,7 +264,7 @@ fn a_plugin_that_does_not_speak_the_version_says_so() {
 }
 
 #[test]
-fn gc_gives_back_the_addresses_of_pods_that_are_no_more() {
+fn a_collection_gives_back_the_addresses_of_pods_that_are_no_more() {
     on_a_node_of_its_own(async || {
         let node = Node::new();
         Netns::create(Path::new("/run/netns/y")).unwrap();
@@ -278,6 +279,9 @@ fn gc_gives_back_the_addresses_of_pods_that_are_no_more() {
             assert_eq!((leases().len(), entries()), (4, 2));
             // The journal has lost the one pod. No release of these plugins finds anything itself, so what counts is the
             // cache; but those of 1.1.0 are asked, and take what they are told.
+            for leftover in cni.leftovers().await.unwrap().iter().filter(|leftover| leftover.pod != stay) {
+                cni.del_leftover(leftover).await.unwrap();
+            }
             match cni.gc(&list, &[(stay.clone(), other.ifname.clone())]).await {
                 Ok(()) => assert_eq!(newest, "1.1.0"),
                 Err(error) => assert!(matches!(error, CniError::NoGc { .. }) && newest == "1.0.0", "{}", why(&error)),

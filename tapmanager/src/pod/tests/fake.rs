@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::names::{Holder, NetnsNames};
 use super::super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
-use crate::cni::NetworkList;
+use crate::cni::{Leftover, NetworkList};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
 use crate::net::{Found, Joined, Opened, Reported};
@@ -50,7 +50,9 @@ pub(crate) struct State {
     /// Resolvers that networks say, by network.
     pub(crate) dns: BTreeMap<String, Dns>,
     pub(crate) now: u64,
-    /// What hangs until it is freed: `del` or `look`, and the pod.
+    /// What the result cache tells of.
+    pub(crate) leftovers: Vec<Leftover>,
+    /// What hangs until it is freed: `del`, `look` or `gc`, and the pod or network.
     pub(crate) hanging: BTreeSet<String>,
     /// Servers that run, to be ended from outside.
     pub(crate) servers: Vec<CancellationToken>,
@@ -323,8 +325,20 @@ impl World for Arc<Fake> {
         Ok(nics.iter().map(count).collect())
     }
 
-    async fn gc(&self, network: &OfNetwork, by_plugins: bool) -> Result<Checked, WorldError> {
-        let mut state = self.verb_on("gc", format!("gc {by_plugins}"))?;
+    async fn leftovers(&self) -> Result<Vec<Leftover>, WorldError> {
+        Ok(self.verb("leftovers")?.leftovers.clone())
+    }
+
+    async fn del_leftover(&self, leftover: &Leftover) -> Result<(), WorldError> {
+        self.hang(format!("del {}", leftover.pod.as_str())).await;
+        let mut state = self.verb_on("del_leftover", format!("del_leftover {}", leftover.pod.as_str()))?;
+        state.leftovers.retain(|left| left != leftover);
+        Ok(())
+    }
+
+    async fn gc(&self, network: &OfNetwork) -> Result<Checked, WorldError> {
+        self.hang(format!("gc {}", network.network.name())).await;
+        let mut state = self.verb_on("gc", format!("gc {}", network.network.name()))?;
         let valid = network.valid.iter().map(|(pod, link)| format!("{}/{link}", pod.as_str())).collect();
         state.collected.push((network.network.name().to_owned(), valid));
         Ok(Checked::Well)

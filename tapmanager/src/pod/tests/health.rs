@@ -188,6 +188,17 @@ async fn counters_come_in_pages_of_the_pods_that_can_be_counted() {
 }
 
 #[tokio::test]
+async fn counters_of_one_pod_are_read_in_its_namespace_alone() {
+    let house = House::new();
+    for pod in ["p1", "p2", "p3"] {
+        house.pods.attach(request(pod)).await.expect("attached");
+    }
+    let page = house.pods.stats(&List { pod: Some(id("p2")), ..List::default() }).await;
+    assert_eq!(page.pods.iter().map(|pod| pod.pod.as_str()).collect::<Vec<_>>(), ["p2"]);
+    assert_eq!((house.calls("stats"), page.more), (1, false));
+}
+
+#[tokio::test]
 async fn a_pod_is_explained_from_its_record() {
     let house = attached().await;
     let detail = house.pods.inspect(&id("p1")).await.expect("known");

@@ -1,5 +1,8 @@
 //! Pods that cannot be taken away, and what belongs to no pod.
 
+use crate::cni::{Leftover, Writer};
+use Occasion::{Asked, Routine};
+
 use super::*;
 
 const BUSY: &[(&str, bool)] = &[("first", false)];
@@ -73,7 +76,7 @@ async fn an_overdue_pod_holds_no_deletion_up_and_is_collected_later() {
          del fails as the test wants"
     );
     assert_eq!(house.world.state().netns.len(), 1, "an address is not silently lost");
-    let report = house.pods.collect().await;
+    let report = house.pods.collect(Asked).await;
     assert_eq!(report.removed, ["what was left of pod `p1`"]);
     assert_eq!(report.kept, [""; 0]);
     house.assert_nothing_left();
@@ -85,13 +88,13 @@ async fn a_collection_reports_what_still_fails() {
     house.pods.attach(request("p1")).await.expect("attached");
     house.world.fail_from("del", BUSY, 0, 3);
     house.pods.detach(&id("p1")).await.expect_err("first try");
-    let report = house.pods.collect().await;
+    let report = house.pods.collect(Asked).await;
     assert_eq!(report.kept, ["pod `p1`: failed to run CNI DEL: del fails as the test wants"]);
     house.world.state().now = 300;
-    let report = house.pods.collect().await;
+    let report = house.pods.collect(Asked).await;
     assert_eq!(report.kept.len(), 1, "{report:?}");
     assert_eq!(house.world.state().netns.len(), 1, "overdue, but not hopeless");
-    assert_eq!(house.pods.collect().await.removed.len(), 1);
+    assert_eq!(house.pods.collect(Asked).await.removed.len(), 1);
     house.assert_nothing_left();
 }
 
@@ -105,9 +108,9 @@ async fn what_is_hopeless_is_dropped_once_it_is_overdue() {
         }
         house.world.fail_from("del", culprits, 0, 3);
         house.pods.detach(&id("p1")).await.expect_err("first try");
-        assert_eq!(house.pods.collect().await.kept.len(), 1, "not overdue yet");
+        assert_eq!(house.pods.collect(Asked).await.kept.len(), 1, "not overdue yet");
         house.world.state().now = 300;
-        let report = house.pods.collect().await;
+        let report = house.pods.collect(Asked).await;
         assert_eq!(
             report.removed,
             ["pod `p1`, although its networks may keep something of it on the node: failed to run CNI DEL: \
@@ -155,15 +158,17 @@ async fn only_namespaces_of_our_name_that_belong_to_no_pod_are_collected() {
     house.world.state().netns.extend(unknown.iter().map(PathBuf::from));
     house.world.state().netns.extend(foreign.iter().map(PathBuf::from));
     house.world.state().netns.insert(netns_of("stray"));
-    let report = house.pods.collect().await;
+    // Records were lost: who knows what runs in it.
+    let report = house.pods.collect(Routine).await;
+    assert_eq!(report.removed, [""; 0]);
+    assert_eq!(report.kept.len(), 4, "{report:?}");
+    let report = house.pods.collect(Asked).await;
     assert_eq!(report.removed, ["namespace `/run/netns/virtlet-0123abcd-stray`, which belongs to no pod"]);
     assert_eq!(
         report.kept,
         [
-            "namespace `/run/netns/virtlet-89abcdef-p7`: its owner is unknown; if no pod needs it, remove it with \
-             `ip netns delete`",
-            "namespace `/run/netns/virtlet-p1`: its owner is unknown; if no pod needs it, remove it with \
-             `ip netns delete`",
+            "namespace `/run/netns/virtlet-89abcdef-p7`: its owner is unknown",
+            "namespace `/run/netns/virtlet-p1`: its owner is unknown",
             "namespace `/run/netns/virtlet-0123abcd-not-taken-up`: the journal has a file of its pod that is not \
              understood",
         ]
@@ -179,25 +184,25 @@ async fn plugins_are_told_of_every_pod_on_record_and_only_where_the_node_wants_i
     let house = House::new();
     house.pods.attach(request("p1")).await.expect("attached");
     house.log();
-    house.pods.collect().await;
-    assert_eq!(house.log(), ["namespaces", "gc false"], "what is ours alone");
+    house.pods.collect(Asked).await;
+    assert_eq!(house.log(), ["leftovers", "namespaces"], "what is ours alone");
     let house = House::set(Settings { cni_gc: true, ..settings() });
     house.pods.attach(request("p1")).await.expect("attached");
     let mut two = request("p2");
     two.networks = ["blue", "net"].map(several::ask).to_vec();
     house.pods.attach(two).await.expect("attached");
     house.world.fail("gc", &[]);
-    let report = house.pods.collect().await;
+    let report = house.pods.collect(Asked).await;
     assert_eq!(report.kept, ["gc fails as the test wants"]);
     let told = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     assert_eq!(house.world.state().collected, [("net".to_owned(), told(&["p1/eth0", "p2/net1"]))]);
     house.world.state().collected.clear();
-    house.pods.collect().await;
+    house.pods.collect(Asked).await;
     let expected = [("blue".to_owned(), told(&["p2/eth0"])), ("net".to_owned(), told(&["p1/eth0", "p2/net1"]))];
     assert_eq!(house.world.state().collected, expected);
     // What is not understood may be anybody's attachment.
     std::fs::write(house.dir.path().join("pods/p3.json"), "{}").expect("written");
-    let report = house.pods.collect().await;
+    let report = house.pods.collect(Asked).await;
     assert_eq!(report.kept, ["networks were not collected, because files of the journal are not understood"]);
 }
 
@@ -208,19 +213,123 @@ async fn no_plugin_is_told_while_a_pod_is_being_added() {
     let house = House::in_dir(dir, Arc::new(Fake::gated()), Faults::none(), settings, 0);
     let attach = house.pods.attach(request("p1"));
     let collected = async {
-        while house.world.state().netns.is_empty() {
-            tokio::task::yield_now().await;
-        }
-        let mut report = house.pods.collect().await;
-        while report.kept.is_empty() {
-            report = house.pods.collect().await;
-        }
+        recovery::until("an ADD runs", || house.pods.shared.tools.adding.collect().is_none()).await;
+        let report = house.pods.collect(Asked).await;
         house.world.open_gate();
         report
     };
     let (attached, report) = tokio::join!(attach, collected);
     attached.expect("attached");
     assert_eq!(report.kept, ["networks were not collected, because pods are being attached"]);
+}
+
+#[tokio::test]
+async fn an_add_that_waits_ends_the_collection_of_networks() {
+    let house = House::set(Settings { cni_gc: true, ..settings() });
+    let mut one = request("p1");
+    one.networks = ["blue", "net", "red"].map(several::ask).to_vec();
+    house.pods.attach(one).await.expect("attached");
+    house.world.state().hanging.insert("gc blue".to_owned());
+    let attached = async {
+        recovery::until("plugins collect", || house.calls("hangs") == 1).await;
+        let waits = async {
+            recovery::until("an ADD waits", || house.pods.shared.tools.adding.somebody_waits()).await;
+            house.world.free(|_| true);
+        };
+        tokio::join!(house.pods.attach(request("p2")), waits).0
+    };
+    let (report, attached) = tokio::join!(house.pods.collect(Asked), attached);
+    attached.expect("attached");
+    assert_eq!(report.kept, ["networks from `net` on were not collected, because a pod is to be attached"]);
+    assert_eq!(house.calls("gc"), 1);
+}
+
+fn leftover(pod: &str, writer: Writer) -> Leftover {
+    let ifname = "eth0".parse().expect("name");
+    Leftover { network: "net".to_owned(), pod: id(pod), ifname, netns: netns_of(pod), writer }
+}
+
+#[tokio::test]
+async fn what_the_result_cache_tells_of_is_given_back_if_no_record_does() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.world.state().leftovers = vec![
+        leftover("p1", Writer::Here),
+        leftover("dropped", Writer::Here),
+        leftover("theirs", Writer::Other),
+        leftover("old", Writer::Unknown),
+    ];
+    let report = house.pods.collect(Routine).await;
+    assert_eq!(report.removed, ["attachment `eth0` of pod `dropped` to network `net`"]);
+    assert_eq!(report.kept, ["attachment `eth0` of pod `old` to network `net`: its owner is unknown"]);
+    assert_eq!(house.calls("del_leftover"), 1);
+    house.assert_whole("p1");
+}
+
+#[tokio::test]
+async fn a_plugin_that_hangs_in_a_collection_keeps_no_pod_from_being_added() {
+    let house = House::set(Settings { cni_gc: true, ..settings() });
+    for n in 0..3 {
+        let pod = format!("stray{n}");
+        house.world.state().leftovers.push(leftover(&pod, Writer::Here));
+        house.world.state().hanging.insert(format!("del {pod}"));
+    }
+    let attached = async {
+        recovery::until("all of them hang", || house.calls("hangs") == 3).await;
+        house.pods.attach(request("p1")).await.expect("attached");
+        house.pods.detach(&id("p1")).await.expect("detached");
+        house.world.free(|_| true);
+    };
+    let (report, ()) = tokio::join!(house.pods.collect(Routine), attached);
+    assert_eq!(report.removed.len(), 3, "{report:?}");
+}
+
+#[tokio::test]
+async fn a_namespace_without_a_record_stays_while_its_networks_are_not_given_back() {
+    let house = House::new();
+    house.world.state().leftovers.push(leftover("stray", Writer::Here));
+    house.world.state().netns.insert(netns_of("stray"));
+    house.world.fail("del_leftover", BUSY);
+    let report = house.pods.collect(Asked).await;
+    assert_eq!(
+        report.kept,
+        ["attachment `eth0` of pod `stray` to network `net`: del_leftover fails as the test wants"]
+    );
+    assert_eq!(house.world.state().netns.len(), 1, "DEL needs it");
+    assert_eq!(house.pods.collect(Asked).await.removed.len(), 2);
+    house.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn what_nothing_else_can_take_away_is_forgotten_on_a_persons_word() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    assert_eq!(house.pods.forget(&id("p1")).await.expect_err("detach it").body().code, ErrorCode::Conflict);
+    house.world.fail_from("del", BUSY, 0, 2);
+    house.pods.detach(&id("p1")).await.expect_err("fails");
+    let report = house.pods.forget(&id("p1")).await.expect("forgotten");
+    assert!(report.removed[0].contains("although its networks may keep something of it"), "{report:?}");
+    assert_eq!(house.pods.count(), 0);
+    {
+        let mut state = house.world.state();
+        state.added.clear();
+        state.joined.clear();
+        // Of another daemon: by the name of its file alone.
+        state.netns = ["/run/netns/virtlet-89abcdef-p7".into(), netns_of("p2")].into();
+        state.leftovers =
+            vec![Leftover { netns: "/run/netns/virtlet-89abcdef-p7".into(), ..leftover("p7", Writer::Other) }];
+    }
+    for name in ["virtlet-0123abcd-p2", "other"] {
+        let body = house.pods.forget_namespace(&id(name)).await.expect_err("not of an unknown owner").body();
+        assert_eq!(body.code, ErrorCode::Conflict, "{}", body.message);
+    }
+    let report = house.pods.forget_namespace(&id("virtlet-89abcdef-p7")).await.expect("forgotten");
+    assert_eq!(
+        report.removed,
+        ["attachment `eth0` of pod `p7` to network `net`", "namespace `/run/netns/virtlet-89abcdef-p7`"]
+    );
+    house.pods.forget(&id("p2")).await.expect("of a pod without a record");
+    house.assert_nothing_left();
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ fn whole(state: &mut fake::State, netns: &Path) {
 }
 
 /// Lets the actors work until `done`.
-async fn until(what: &str, done: impl Fn() -> bool) {
+pub(super) async fn until(what: &str, done: impl Fn() -> bool) {
     let waited = async {
         while !done() {
             tokio::task::yield_now().await;
@@ -83,11 +83,8 @@ async fn a_pod_that_is_recovered_is_asked_in_order() {
     let house = house.come_back().await;
     until("it is looked at", || house.calls("hangs") == 1).await;
     let p1 = id("p1");
-    let (attached, detached, ()) = tokio::join!(
-        house.pods.attach(request("p1")),
-        house.pods.detach(&p1),
-        async { house.world.free(|_| true) },
-    );
+    let (attached, detached, ()) =
+        tokio::join!(house.pods.attach(request("p1")), house.pods.detach(&p1), async { house.world.free(|_| true) },);
     assert_eq!(attached.expect("the same").netns, netns_of("p1"));
     detached.expect("detached");
     house.assert_nothing_left();
@@ -105,4 +102,58 @@ async fn a_daemon_that_goes_down_while_pods_wait_for_their_turn_leaves_them_as_t
     until("all turns are taken", || house.calls("hangs") >= 8).await;
     tokio::join!(house.pods.close(GRACE), async { house.world.free(|_| true) });
     assert_eq!(house.records().len(), 4, "those whose turn it was not");
+}
+
+#[tokio::test]
+async fn a_pod_whose_record_is_not_understood_is_listed_kept_and_forgotten_by_a_person() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    let file = house.dir.path().join("pods/p1.json");
+    std::fs::write(&file, r#"{"version":9}"#).expect("written");
+    std::fs::remove_file(house.dir.path().join("pods/p1.note")).expect("removed");
+    let house = house.come_back().await;
+    house.pods.recovered().await;
+    let owned = List { owner: Some("anybody".parse().expect("owner")), ..List::default() };
+    for list in [List::default(), owned] {
+        let pods = house.pods.page(&list).pods;
+        assert_eq!(
+            pods.iter().map(|pod| (pod.phase, pod.owner.is_none())).collect::<Vec<_>>(),
+            [(PodPhase::Attached, true)]
+        );
+        let trouble = pods[0].trouble.as_deref().expect("trouble");
+        assert!(trouble.contains("p1.json` is not understood and left alone"), "{trouble}");
+    }
+    assert_eq!(house.pods.usable(&id("p1")).expect_err("of no use").body().code, ErrorCode::Conflict);
+    assert_eq!(house.pods.check(&id("p1")).await.expect_err("of no use").body().code, ErrorCode::Conflict);
+    assert_eq!(house.pods.take_up(&id("p1")).await.expect_err("of no use").body().code, ErrorCode::Conflict);
+    assert_eq!(house.pods.attach(request("p1")).await.expect_err("taken").body().code, ErrorCode::Conflict);
+    house.pods.collect(Occasion::Asked).await;
+    // Nothing may hold a deletion up, and nothing is taken away that is not understood.
+    house.pods.detach(&id("p1")).await.expect("answered");
+    assert_eq!((house.pods.count(), house.world.state().netns.len(), file.exists()), (1, 1, true));
+
+    let report = house.pods.forget(&id("p1")).await.expect("forgotten");
+    assert_eq!(report.removed, ["record of pod `p1`"]);
+    house.world.state().added.clear();
+    assert_eq!(house.world.serving(), 0);
+    house.assert_nothing_left();
+    house.pods.attach(request("p1")).await.expect("attached anew");
+}
+
+#[tokio::test]
+async fn a_record_that_somebody_took_away_is_in_nobodys_way() {
+    let house = House::new();
+    let file = house.dir.path().join("pods/p1.json");
+    std::fs::write(&file, "{").expect("written");
+    let house = house.come_back().await;
+    assert_eq!(house.pods.count(), 1);
+    std::fs::remove_file(&file).expect("removed");
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.assert_whole("p1");
+    house.pods.detach(&id("p1")).await.expect("detached");
+    std::fs::write(&file, "{").expect("written");
+    let house = house.come_back().await;
+    std::fs::remove_file(&file).expect("removed");
+    house.pods.detach(&id("p1")).await.expect("detached");
+    house.assert_nothing_left();
 }

@@ -82,7 +82,7 @@ proptest! {
                     Act::Reboot => house = house.reboot().await,
                     Act::Check => drop(house.pods.check(&id("p1")).await),
                     Act::Recover => drop(house.pods.take_up(&id("p1")).await),
-                    Act::Collect => drop(house.pods.collect().await),
+                    Act::Collect => drop(house.pods.collect(Occasion::Asked).await),
                     Act::Later => house.world.state().now += 100,
                     Act::Lose => house.world.state().lost = vec!["tap `tap0` is gone".into()],
                     Act::Fail(verb, absent) => house.world.fail(verb, &[("first", absent)]),

@@ -1,0 +1,86 @@
+//! What a collection does about one pod. Part of its [`super::actor`], so nothing else happens to the pod meanwhile.
+
+use proto::tap::PodPhase;
+
+use super::actor::{Actor, Collected};
+use super::collect::{Occasion, of};
+use super::machine::{AfterFailure, is_hopeless};
+use super::world::{Seen, World};
+use crate::blocking::off_reactor;
+use crate::chain::Chain;
+use crate::cni::Leftover;
+
+impl<W: World> Actor<W> {
+    /// Does what is to be done about this pod.
+    pub(super) async fn collect(&mut self, leftovers: &[Leftover], occasion: Occasion) -> Collected {
+        match self.held.as_ref().map(|held| held.record.phase) {
+            None => self.collect_stray(leftovers, occasion).await,
+            Some(PodPhase::Detaching) => self.collect_overdue().await,
+            // Attached meanwhile.
+            Some(PodPhase::Attached | PodPhase::Attaching) => Collected::default(),
+        }
+    }
+
+    async fn collect_stray(&self, leftovers: &[Leftover], occasion: Occasion) -> Collected {
+        let tools = &self.shared.tools;
+        let netns = tools.names.path(&self.pod);
+        let name = netns.display().to_string();
+        let (journal, pod) = (tools.journal.clone(), self.pod.clone());
+        if off_reactor(move || journal.has(&pod)).await {
+            return Collected::kept(format!(
+                "namespace `{name}`: the journal has a file of its pod that is not understood"
+            ));
+        }
+        let stands = match tools.world.look(&netns).await {
+            Ok(seen) => seen == Seen::Netns,
+            Err(error) => return Collected::kept(format!("namespace `{name}`: {}", Chain(&error))),
+        };
+        if stands && occasion == Occasion::Routine {
+            return Collected::kept(format!(
+                "namespace `{name}`: its pod is on no record any more; if it does not run, ask for a collection"
+            ));
+        }
+        let mut all = self.del_leftovers(leftovers).await;
+        // DEL needs it.
+        if stands && all.kept.is_empty() {
+            match tools.world.remove_netns(&netns).await {
+                Ok(()) => all.removed.push(format!("namespace `{name}`, which belongs to no pod")),
+                Err(error) => all.kept.push(format!("namespace `{name}`: {}", Chain(&error))),
+            }
+        }
+        all
+    }
+
+    pub(super) async fn del_leftovers(&self, leftovers: &[Leftover]) -> Collected {
+        let mut all = Collected::default();
+        for leftover in leftovers {
+            match self.shared.tools.world.del_leftover(leftover).await {
+                Ok(()) => all.removed.push(of(leftover)),
+                Err(error) => all.kept.push(format!("{}: {}", of(leftover), Chain(&error))),
+            }
+        }
+        all
+    }
+
+    async fn collect_overdue(&mut self) -> Collected {
+        let pod = self.pod.as_str().to_owned();
+        let Err(error) = self.take_away().await else {
+            return Collected::removed(format!("what was left of pod `{pod}`"));
+        };
+        let why = Chain(&error).to_string();
+        let Some(held) = &self.held else { return Collected::default() };
+        let seen = self.shared.tools.world.look(&held.record.netns).await;
+        let hopeless = seen.is_ok_and(|seen| is_hopeless(error.cause.is_absence(), seen));
+        if self.schedule() == AfterFailure::Overdue
+            && hopeless
+            && let Some(held) = &self.held
+            && self.shared.tools.drop_remains(&held.record).await.is_ok()
+        {
+            self.gone();
+            return Collected::removed(format!(
+                "pod `{pod}`, although its networks may keep something of it on the node: {why}"
+            ));
+        }
+        Collected::kept(format!("pod `{pod}`: {why}"))
+    }
+}
