@@ -168,9 +168,9 @@ impl Cni {
 
     /// Whether all plugins of the network are installed. Runs none of them.
     pub(crate) fn installed(&self, list: &NetworkList) -> Result<(), CniError> {
-        for kind in list.kinds() {
+        for (place, kind) in list.kinds().enumerate() {
             let found = plugin::find(kind, &self.plugin_dirs);
-            found.map_err(|cause| CniError::plugin(list, kind, Command::Add, cause))?;
+            found.map_err(|cause| CniError::plugin(list, place, Command::Add, cause))?;
         }
         Ok(())
     }
@@ -182,8 +182,8 @@ impl Cni {
         let env = self.environment(&target.key(list), target.netns, &target.told())?;
         let version = self.version_for(list, Moment::Add).await?;
         let mut last: Option<(Value, ResultView)> = None;
-        for plugin in list.plugins() {
-            let fail = |cause| CniError::plugin(list, &plugin.kind, Command::Add, cause);
+        for (place, plugin) in list.plugins().iter().enumerate() {
+            let fail = |cause| CniError::plugin(list, place, Command::Add, cause);
             let prev = last.as_ref().map(|(raw, _)| raw);
             let conf = plugin::request(plugin, list.name(), version, &offered, prev);
             let raw = self.ask(Command::Add, plugin, &env, &conf).await.map_err(fail)?;
@@ -236,10 +236,10 @@ impl Cni {
             return Err(CniError::NoCheck { network: list.name().to_owned(), version: version.as_str() });
         }
         let offered = target.capabilities.offered();
-        for plugin in list.plugins() {
+        for (place, plugin) in list.plugins().iter().enumerate() {
             let conf = plugin::request(plugin, list.name(), version, &offered, Some(prev));
             let answer = self.ask(Command::Check, plugin, &env, &conf).await;
-            answer.map_err(|cause| CniError::plugin(list, &plugin.kind, Command::Check, cause))?;
+            answer.map_err(|cause| CniError::plugin(list, place, Command::Check, cause))?;
         }
         Ok(())
     }
@@ -252,10 +252,10 @@ impl Cni {
             return Ok(());
         }
         let env = self.plain_environment()?;
-        for plugin in list.plugins() {
+        for (place, plugin) in list.plugins().iter().enumerate() {
             let conf = plugin::request(plugin, list.name(), version, &Map::new(), None);
             let answer = self.ask(Command::Status, plugin, &env, &conf).await;
-            answer.map_err(|cause| CniError::plugin(list, &plugin.kind, Command::Status, cause))?;
+            answer.map_err(|cause| CniError::plugin(list, place, Command::Status, cause))?;
         }
         Ok(())
     }
@@ -290,10 +290,10 @@ impl Cni {
         let version = self.version_for(list, Moment::After(prev)).await?;
         let prev = prev.filter(|_| version.has_check());
         let mut errors = Vec::new();
-        for plugin in list.plugins().iter().rev() {
+        for (place, plugin) in list.plugins().iter().enumerate().rev() {
             let conf = plugin::request(plugin, list.name(), version, offered, prev);
             if let Err(cause) = self.ask(Command::Del, plugin, env, &conf).await {
-                errors.push(CniError::plugin(list, &plugin.kind, Command::Del, cause));
+                errors.push(CniError::plugin(list, place, Command::Del, cause));
             }
         }
         CniError::all(errors)
@@ -326,12 +326,13 @@ impl Cni {
         let mut spoken = Vec::new();
         if choice.len() > 1 {
             let mut asked = BTreeSet::new();
-            for plugin in list.plugins().iter().filter(|plugin| asked.insert(&plugin.kind)) {
+            let plugins = list.plugins().iter().enumerate();
+            for (place, plugin) in plugins.filter(|(_, plugin)| asked.insert(&plugin.kind)) {
                 match (self.versions_of(plugin).await, moment) {
                     (Ok(versions), _) => spoken.push(versions),
                     (Err(_), Moment::After(_)) => {}
                     (Err(cause), Moment::Add) => {
-                        return Err(CniError::plugin(list, &plugin.kind, Command::Version, cause));
+                        return Err(CniError::plugin(list, place, Command::Version, cause));
                     }
                 }
             }

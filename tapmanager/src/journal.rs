@@ -33,7 +33,9 @@ use durable::{DurableError, Existing, Keep};
 use first::{FIRST, FirstRecord};
 
 /// Version of the files. Any change of meaning raises it.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The one before: it knew neither who owns a pod nor how far an ADD came, which are left out.
+const SECOND: u32 = 2;
 /// Longest file that is read. Ours have some kilobytes; a plugin's result may have some more.
 const MAX_FILE: u64 = 4 << 20;
 const SUFFIX: &str = ".json";
@@ -84,6 +86,9 @@ pub(crate) struct Attachment {
     pub(crate) ifname: IfName,
     /// What was asked for.
     pub(crate) ask: NetworkAsk,
+    /// Of how many plugins ADD was begun, if it failed at one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) begun: Option<usize>,
     /// The plugins' final result, verbatim, for DEL.
     pub(crate) result: Option<serde_json::Value>,
 }
@@ -364,6 +369,7 @@ fn parse(path: &Path, pod: &PodId) -> Result<Record, UnreadableCause> {
     let VersionOnly { version } = serde_json::from_slice(&bytes)?;
     let record: Record = match version {
         VERSION => serde_json::from_slice(&bytes)?,
+        SECOND => Record { version: VERSION, ..serde_json::from_slice(&bytes)? },
         FIRST => serde_json::from_slice::<FirstRecord>(&bytes)?.into(),
         theirs => return Err(UnreadableCause::Version { theirs }),
     };

@@ -97,11 +97,11 @@ impl Cni {
         let valid: Vec<_> =
             valid.iter().map(|(pod, link)| json!({"containerID": pod.as_str(), "ifname": link.as_str()})).collect();
         let mut errors = Vec::new();
-        for plugin in list.plugins() {
+        for (place, plugin) in list.plugins().iter().enumerate() {
             let mut conf = plugin::request(plugin, list.name(), version, &Map::new(), None);
             conf.insert("cni.dev/valid-attachments".to_owned(), valid.clone().into());
             if let Err(cause) = self.ask(Command::Gc, plugin, &env, &conf).await {
-                errors.push(CniError::plugin(list, &plugin.kind, Command::Gc, cause));
+                errors.push(CniError::plugin(list, place, Command::Gc, cause));
             }
         }
         CniError::all(errors)

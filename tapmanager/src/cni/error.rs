@@ -27,6 +27,8 @@ pub(crate) enum CniError {
         network: String,
         /// File name of the plugin.
         kind: String,
+        /// Its position in the network, from 0: a network may have plugins of one name.
+        place: usize,
         /// What it was asked to do.
         command: Command,
         /// What came of it.
@@ -80,9 +82,10 @@ pub(crate) enum CniError {
 }
 
 impl CniError {
-    /// Of one plugin of a network.
-    pub(super) fn plugin(list: &NetworkList, kind: &str, command: Command, cause: PluginError) -> Self {
-        Self::Plugin { network: list.name().to_owned(), kind: kind.to_owned(), command, cause }
+    /// Of the plugin at `place` of a network.
+    pub(super) fn plugin(list: &NetworkList, place: usize, command: Command, cause: PluginError) -> Self {
+        let kind = list.kinds().nth(place).unwrap_or_default().to_owned();
+        Self::Plugin { network: list.name().to_owned(), kind, place, command, cause }
     }
 
     /// Fine if there are none.
@@ -90,6 +93,16 @@ impl CniError {
         match errors.len() {
             0 | 1 => errors.pop().map_or(Ok(()), Err),
             _ => Err(Self::Several(errors)),
+        }
+    }
+
+    /// Of how many of the network's plugins ADD was begun, if this is why ADD as a whole failed.
+    pub(crate) fn begun(&self, list: &NetworkList) -> usize {
+        match self {
+            Self::Plugin { place, command: Command::Add, cause, .. } => place + usize::from(!cause.is_not_begun()),
+            // Kept and read after the last of them.
+            Self::Cache(_) | Self::Multus(_) => list.kinds().count(),
+            _ => 0,
         }
     }
 

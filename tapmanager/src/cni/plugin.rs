@@ -178,6 +178,11 @@ impl PluginError {
         Self::Junk { expected: command.expects(), stdout: String::new(), stderr: String::new() }
     }
 
+    /// Whether the plugin was not even started.
+    pub(super) const fn is_not_begun(&self) -> bool {
+        matches!(self, Self::Absent { .. } | Self::Run(Run(ExecError::Start(_))))
+    }
+
     /// Whether the deadline ended the plugin.
     pub(crate) fn is_deadline(&self) -> bool {
         matches!(self, Self::Run(Run(ExecError::Deadline { .. })))

@@ -48,7 +48,7 @@ impl From<FirstRecord> for Record {
             request,
             netns,
             choices: Choices { data_path: DataPath::Tc, queues: 1, anti_spoof: false },
-            attachments: vec![Attachment { network, ifname, ask: NetworkAsk::default(), result }],
+            attachments: vec![Attachment { network, ifname, ask: NetworkAsk::default(), begun: None, result }],
             net,
             failing: None,
         }

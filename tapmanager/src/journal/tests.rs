@@ -6,8 +6,10 @@ use super::*;
 
 /// As the first release wrote it. Stays as it is for ever.
 const FIRST_RELEASE: &str = include_str!("fixtures/v1.json");
-/// As of today, for later releases to read.
+/// As the second release wrote it. Stays as it is for ever.
 const SECOND_RELEASE: &str = include_str!("fixtures/v2.json");
+/// As of today, for later releases to read.
+const THIRD_RELEASE: &str = include_str!("fixtures/v3.json");
 
 struct Dir {
     dir: tempfile::TempDir,
@@ -64,7 +66,13 @@ fn record(pod: &str) -> Record {
 }
 
 fn attachment(name: &str, result: Option<serde_json::Value>) -> Attachment {
-    Attachment { network: network(), ifname: name.parse().expect("name"), ask: NetworkAsk::default(), result }
+    Attachment {
+        network: network(),
+        ifname: name.parse().expect("name"),
+        ask: NetworkAsk::default(),
+        begun: None,
+        result,
+    }
 }
 
 fn result() -> serde_json::Value {
@@ -136,17 +144,29 @@ fn the_first_release_is_understood_for_ever() {
 }
 
 #[test]
-fn this_release_writes_what_the_next_has_to_understand() {
+fn the_second_release_is_understood_for_ever() {
     let dir = Dir::new();
     dir.put("p1.json", SECOND_RELEASE);
+    let mut expected = whole();
+    expected.request.owner = None;
+    expected.attachments.iter_mut().for_each(|attachment| attachment.begun = None);
+    assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&expected));
+}
+
+#[test]
+fn this_release_writes_what_the_next_has_to_understand() {
+    let dir = Dir::new();
+    dir.put("p1.json", THIRD_RELEASE);
     assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&whole()));
-    assert_eq!(serde_json::to_string_pretty(&whole()).expect("encodes"), SECOND_RELEASE.trim_end());
+    assert_eq!(serde_json::to_string_pretty(&whole()).expect("encodes"), THIRD_RELEASE.trim_end());
 }
 
 /// With something in every field.
 fn whole() -> Record {
     let mut record = attached("p1");
     record.phase = PodPhase::Detaching;
+    record.request.owner = Some("3f0c2b1a".parse().expect("owner"));
+    record.attachments[1].begun = Some(1);
     record.failing = Some(Failing { since: 1_700_000_000, tries: 3, why: "its plugin is busy".into() });
     record
 }
@@ -221,7 +241,7 @@ fn what_is_not_understood_is_reported_and_left_alone() {
     dir.put("p1.json", &text[..text.len() - 9]);
     dir.put("p2.json", "");
     dir.put("p3.json", &text);
-    dir.put("p4.json", text.replace("\"version\":2", "\"version\":3"));
+    dir.put("p4.json", text.replace("\"version\":3", "\"version\":4"));
     dir.put("p5.json", attached_to_nothing);
     dir.put("p6.json", serde_json::to_vec(&no_net).expect("encodes"));
     dir.put("p7.json", vec![b' '; usize::try_from(MAX_FILE).expect("fits") + 1]);

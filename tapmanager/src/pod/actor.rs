@@ -200,7 +200,7 @@ impl<W: World> Actor<W> {
                 Ok(net)
             }
             Err(cause) => {
-                let undone = tools.undo(&mut held.record, progress, &cause).await;
+                let undone = tools.undo(&mut held.record, progress).await;
                 if undone.on_record {
                     self.schedule();
                 } else {

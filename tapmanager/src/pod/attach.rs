@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::Tools;
 use super::error::{Step, StepCause, StepError, log_left};
 use super::request;
-use super::world::{Network, Seen, Serving, World};
+use super::world::{Network, Seen, Serving, World, WorldError};
 use crate::blocking::off_reactor;
 use crate::journal::{Attachment, Choices, Journal, JournalError, Record};
 
@@ -29,8 +29,6 @@ pub(super) struct Progress {
     pub(super) netns: bool,
     /// The ADDs that may have run.
     pub(super) added: usize,
-    /// The last of them failed.
-    pub(super) add_failed: bool,
     /// The join is made.
     pub(super) joined: bool,
     pub(super) serving: Option<Serving>,
@@ -61,7 +59,7 @@ impl<W: World> Tools<W> {
             .into_iter()
             .zip(names)
             .zip(request::asks(request))
-            .map(|((network, ifname), ask)| Attachment { network, ifname, ask, result: None })
+            .map(|((network, ifname), ask)| Attachment { network, ifname, ask, begun: None, result: None })
             .collect();
         let choices = Choices {
             data_path: request.data_path.unwrap_or(self.settings.data_path),
@@ -97,7 +95,15 @@ impl<W: World> Tools<W> {
         let mut reported = Vec::new();
         let mut dns = record.request.dns.clone();
         while let Some(attachment) = record.attachments.get(progress.added) {
-            let network = self.add(record, attachment, progress).await?;
+            let network = match self.add(record, attachment, progress).await {
+                Ok(network) => network,
+                Err(error) => {
+                    if let Some(attachment) = record.attachments.get_mut(progress.added - 1) {
+                        attachment.begun = Some(error.begun(&attachment.network));
+                    }
+                    return Err(error).at(Step::Add);
+                }
+            };
             self.note_result(record, progress.added - 1, network.raw).await?;
             reported.extend(network.reported);
             let says_any = !network.dns.servers.is_empty() || !network.dns.searches.is_empty();
@@ -123,11 +129,11 @@ impl<W: World> Tools<W> {
         record: &Record,
         attachment: &Attachment,
         progress: &mut Progress,
-    ) -> Result<Network, StepError> {
+    ) -> Result<Network, WorldError> {
         // What is added meanwhile is not on the list that a collection gives to plugins.
         let _adding = self.adding.add().await;
         progress.added += 1;
-        self.world.add(record, attachment).await.at(Step::Add).inspect_err(|_| progress.add_failed = true)
+        self.world.add(record, attachment).await
     }
 
     async fn note_result(&self, record: &mut Record, place: usize, raw: Value) -> Result<(), StepError> {

@@ -18,10 +18,9 @@
 //!
 //! The time of the first failure is on record, so that a restart does not begin the count anew.
 //!
-//! While an Attach is undone, a plugin whose own ADD did not come to a good end holds nothing up: no repetition could
-//! help, and whoever asked is told.
-
-use std::collections::BTreeSet;
+//! A plugin whose ADD was never begun, because one before it in the chain failed or it is not installed, holds nothing up:
+//! there is nothing of it. Whoever asked is told. One whose ADD failed may have done half of it, and is given its DEL until
+//! that succeeds.
 
 use proto::tap::PodPhase;
 
@@ -30,8 +29,7 @@ use super::attach::{At as _, Progress};
 use super::error::{Step, StepCause, StepError, Undone, log_left};
 use super::world::{Seen, Serving, World, WorldError};
 use crate::chain::Chain;
-use crate::cni::NetworkList;
-use crate::journal::{Failing, Journal, Record};
+use crate::journal::{Attachment, Failing, Journal, Record};
 
 /// What is there to be taken away, beside networks.
 #[derive(Debug)]
@@ -41,25 +39,14 @@ struct Extent {
     serving: Option<Serving>,
 }
 
-/// What is overlooked in the DEL of the last network.
-type Excuse<'a> = &'a (dyn Fn(&WorldError) -> bool + Sync);
-
 impl<W: World> Tools<W> {
-    /// Undoes an Attach that broke off by `cause`.
-    pub(super) async fn undo(&self, record: &mut Record, progress: Progress, cause: &StepError) -> Undone {
-        let Progress { netns, added, add_failed, joined, serving } = progress;
+    /// Undoes an Attach that broke off.
+    pub(super) async fn undo(&self, record: &mut Record, progress: Progress) -> Undone {
+        let Progress { netns, added, joined, serving } = progress;
         record.attachments.truncate(added);
-        let excused = match (record.attachments.last(), &cause.cause) {
-            (Some(attachment), StepCause::World(error)) if add_failed => without_add(&attachment.network, error),
-            _ => BTreeSet::new(),
-        };
-        let excuse = |error: &WorldError| {
-            let culprits = error.culprits();
-            !culprits.is_empty() && culprits.iter().all(|culprit| excused.contains(culprit.plugin))
-        };
         let mut left_behind = Vec::new();
         let extent = Extent { netns, joined, serving };
-        let taken = self.take_away(record, extent, Some(&excuse), &mut left_behind).await;
+        let taken = self.take_away(record, extent, &mut left_behind).await;
         let on_record = taken.is_err();
         if let Err(error) = taken {
             self.note_failure(record, &error).await;
@@ -73,7 +60,7 @@ impl<W: World> Tools<W> {
         self.mark_detaching(record).await;
         let mut overlooked = Vec::new();
         let extent = Extent { netns: true, joined: true, serving };
-        let done = self.take_away(record, extent, None, &mut overlooked).await;
+        let done = self.take_away(record, extent, &mut overlooked).await;
         overlooked.iter().for_each(|error| log_left(error));
         if let Err(error) = &done {
             self.note_failure(record, error).await;
@@ -91,7 +78,6 @@ impl<W: World> Tools<W> {
         &self,
         record: &mut Record,
         extent: Extent,
-        excuse_last: Option<Excuse<'_>>,
         overlooked: &mut Vec<StepError>,
     ) -> Result<(), StepError> {
         let Extent { netns: made, joined, serving } = extent;
@@ -109,7 +95,7 @@ impl<W: World> Tools<W> {
         if seen == Seen::OtherFile {
             self.world.remove_netns(&netns).await.at(Step::RemoveNetns)?;
         }
-        self.del_all(record, seen, excuse_last, overlooked).await?;
+        self.del_all(record, seen, overlooked).await?;
         if let Some(serving) = serving {
             serving.ended().await;
         }
@@ -123,23 +109,16 @@ impl<W: World> Tools<W> {
     }
 
     /// Runs DEL of all networks, the last first, and takes those off the record whose DEL is done.
-    async fn del_all(
-        &self,
-        record: &mut Record,
-        seen: Seen,
-        excuse_last: Option<Excuse<'_>>,
-        overlooked: &mut Vec<StepError>,
-    ) -> Result<(), StepError> {
-        let last = record.attachments.len();
+    async fn del_all(&self, record: &mut Record, seen: Seen, overlooked: &mut Vec<StepError>) -> Result<(), StepError> {
         let mut failed = Vec::new();
-        for place in (0..last).rev() {
+        for place in (0..record.attachments.len()).rev() {
             let Some(attachment) = record.attachments.get(place) else { continue };
             match self.world.del(record, attachment, seen).await {
                 Ok(()) => {
                     record.attachments.remove(place);
                     self.faults.passed();
                 }
-                Err(error) if place + 1 == last && excuse_last.is_some_and(|excuse| excuse(&error)) => {
+                Err(error) if never_added(attachment, &error) => {
                     overlooked.push(StepError { step: Step::Del, cause: error.into() });
                     record.attachments.remove(place);
                 }
@@ -172,9 +151,8 @@ impl<W: World> Tools<W> {
     }
 }
 
-/// The plugins whose ADD did not come to a good end, when ADD as a whole failed with `error`.
-fn without_add(network: &NetworkList, error: &WorldError) -> BTreeSet<String> {
+/// Whether nothing but plugins whose ADD was never begun are to blame that a DEL failed.
+fn never_added(attachment: &Attachment, error: &WorldError) -> bool {
     let culprits = error.culprits();
-    let failed = |kind: &&str| culprits.iter().any(|culprit| culprit.plugin == *kind);
-    network.kinds().skip_while(|kind| !failed(kind)).map(str::to_owned).collect()
+    attachment.begun.is_some_and(|begun| !culprits.is_empty() && culprits.iter().all(|culprit| culprit.place >= begun))
 }

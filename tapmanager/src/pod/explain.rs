@@ -45,7 +45,7 @@ pub(super) fn explain(record: &Record) -> Vec<String> {
 }
 
 fn network(attachment: &Attachment) -> String {
-    let Attachment { network, ifname, ask, result } = attachment;
+    let Attachment { network, ifname, ask, result, begun: _ } = attachment;
     let why = if ask.network.is_some() { "asked for by name" } else { "the node's default" };
     let plugins = network.kinds().collect::<Vec<_>>().join(", ");
     let version = result.as_ref().and_then(|result| result.get("cniVersion")).and_then(Value::as_str);

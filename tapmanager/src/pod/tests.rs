@@ -92,7 +92,8 @@ impl House {
         let netns = netns_of(pod);
         let ifname: IfName = "eth0".parse().expect("name");
         let result = (phase != PodPhase::Attaching).then(|| serde_json::json!({ "link": ifname }));
-        let attachment = Attachment { network: network("net"), ifname, ask: proto::tap::NetworkAsk::default(), result };
+        let attachment =
+            Attachment { network: network("net"), ifname, ask: proto::tap::NetworkAsk::default(), begun: None, result };
         let boot = format!("boot {}", self.boots);
         let mut record = Record::intent(request(pod), boot, netns.clone(), CHOICES, vec![attachment]);
         record.phase = phase;
@@ -241,7 +242,7 @@ async fn a_failure_of_any_verb_undoes_all_earlier_ones() {
 async fn what_cannot_be_undone_is_told_and_kept_for_a_detach() {
     let house = House::new();
     house.world.fail("join", &[]);
-    house.world.fail("del", &[("first", false)]);
+    house.world.fail("del", &[(0, false)]);
     let body = house.pods.attach(request("p1")).await.expect_err("fails").body();
     assert_eq!(
         body.message,
@@ -257,20 +258,47 @@ async fn what_cannot_be_undone_is_told_and_kept_for_a_detach() {
 }
 
 #[tokio::test]
-async fn del_of_a_plugin_that_was_never_added_holds_nothing_up() {
-    // ADD fails at a plugin; DEL fails at the same, at a later one, at an earlier one.
-    for (add, del, left) in [("first", "first", false), ("first", "second", false), ("second", "first", true)] {
+async fn only_del_of_a_plugin_that_was_never_added_holds_nothing_up() {
+    // ADD fails at a plugin, which may be absent; DEL fails at the same, at a later one, at an earlier one.
+    for (add, del, left) in [
+        ((0, false), (0, false), true),
+        ((0, false), (1, false), false),
+        ((1, false), (0, false), true),
+        ((1, false), (1, false), true),
+        ((0, true), (0, true), false),
+        ((1, true), (1, true), false),
+        ((1, true), (0, false), true),
+    ] {
         let house = House::new();
-        house.world.fail("add", &[(add, false)]);
-        house.world.fail("del", &[(del, false)]);
+        house.world.fail("add", &[add]);
+        house.world.fail_from("del", &[del], 0, 2);
         let message = house.pods.attach(request("p1")).await.expect_err("fails").body().message;
         assert!(message.contains("not undone: failed to run CNI DEL"), "{message}");
         assert_eq!(message.contains("detach the pod"), left, "{message}");
-        assert_eq!(house.phase("p1").is_some(), left, "{add} {del}");
-        // The fake's DEL fails as a whole, so its set is not the point here.
-        assert_eq!(house.world.state().netns.len(), usize::from(left), "{add} {del}");
-        assert_eq!(house.records().len(), usize::from(left), "{add} {del}");
+        assert_eq!(house.phase("p1").is_some(), left, "{add:?} {del:?}");
+        assert_eq!(house.world.state().netns.len(), usize::from(left), "{add:?} {del:?}");
+        assert_eq!(house.records().len(), usize::from(left), "{add:?} {del:?}");
+        if left {
+            house.pods.detach(&id("p1")).await.expect_err("it fails once more");
+            assert_eq!(house.records().len(), 1, "no pod is forgotten while a DEL fails");
+            house.pods.detach(&id("p1")).await.expect("detached");
+            house.assert_nothing_left();
+        }
     }
+}
+
+#[tokio::test]
+async fn what_was_never_added_is_known_after_a_restart() {
+    let house = House::new();
+    house.world.fail("add", &[(0, false)]);
+    // The plugin that failed, and then one that was never added.
+    house.world.fail("del", &[(0, false), (1, false)]);
+    house.pods.attach(request("p1")).await.expect_err("fails");
+    assert_eq!(house.records()[&id("p1")].attachments[0].begun, Some(1));
+    house.world.fail("del", &[(1, false)]);
+    let house = house.restart().await;
+    assert_eq!(house.pods.count(), 0);
+    assert!(house.records().is_empty());
 }
 
 #[tokio::test]

@@ -71,14 +71,14 @@ pub(crate) enum WorldError {
     NoNetns,
     #[cfg(test)]
     #[error("{verb} fails as the test wants")]
-    Fake { verb: &'static str, culprits: Vec<(&'static str, bool)> },
+    Fake { verb: &'static str, culprits: Vec<Culprit> },
 }
 
 /// A plugin that did not do what it was asked to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Culprit<'a> {
-    /// File name of the plugin.
-    pub(crate) plugin: &'a str,
+pub(crate) struct Culprit {
+    /// Its position in the network, from 0.
+    pub(crate) place: usize,
     /// It is not installed.
     pub(crate) absent: bool,
 }
@@ -291,24 +291,35 @@ impl From<JoinError> for WorldError {
 
 impl WorldError {
     /// The plugins that failed; none if something else did.
-    pub(crate) fn culprits(&self) -> Vec<Culprit<'_>> {
+    pub(crate) fn culprits(&self) -> Vec<Culprit> {
         match self {
             Self::Cni(error) => culprits(error),
             #[cfg(test)]
-            Self::Fake { culprits, .. } => {
-                culprits.iter().map(|&(plugin, absent)| Culprit { plugin, absent }).collect()
-            }
+            Self::Fake { culprits, .. } => culprits.clone(),
             Self::Conf(_) | Self::Netns(_) | Self::Join(_) | Self::Sysctl(_) | Self::List { .. } | Self::NoNetns => {
                 Vec::new()
             }
         }
     }
+
+    /// Of how many of the network's plugins ADD was begun, if this is why ADD as a whole failed.
+    pub(crate) fn begun(&self, network: &NetworkList) -> usize {
+        match self {
+            Self::Cni(error) => error.begun(network),
+            #[cfg(test)]
+            Self::Fake { culprits, .. } => {
+                let first = culprits.iter().map(|culprit| culprit.place + usize::from(!culprit.absent)).min();
+                first.unwrap_or_else(|| network.kinds().count())
+            }
+            _ => network.kinds().count(),
+        }
+    }
 }
 
-fn culprits(error: &CniError) -> Vec<Culprit<'_>> {
+fn culprits(error: &CniError) -> Vec<Culprit> {
     match error {
-        CniError::Plugin { kind, cause, .. } => {
-            vec![Culprit { plugin: kind, absent: matches!(cause, PluginError::Absent { .. }) }]
+        CniError::Plugin { place, cause, .. } => {
+            vec![Culprit { place: *place, absent: matches!(cause, PluginError::Absent { .. }) }]
         }
         CniError::Several(errors) => errors.iter().flat_map(culprits).collect(),
         _ => Vec::new(),

@@ -125,7 +125,7 @@ async fn only_attached_pods_are_armed_and_a_detach_voids_the_token() {
 async fn a_detach_that_fails_leaves_a_pod_that_cannot_be_armed() {
     let house = House::new();
     house.attach().await;
-    house.world.fail("del", &[("first", false)]);
+    house.world.fail("del", &[(0, false)]);
     assert_eq!(house.ask(Request::Detach { pod: pod() }).await.expect_err("fails").code, ErrorCode::Internal);
     let error = house.ask(Request::Arm(Arm { pod: pod(), qemu: None })).await.expect_err("detaching");
     assert_eq!((error.code, &*error.message), (ErrorCode::Conflict, "pod `p1` is being detached; attach it first"));

@@ -31,6 +31,7 @@ fn record() -> Record {
         network,
         ifname: ifname.parse::<IfName>().expect("a name"),
         ask,
+        begun: None,
         result,
     };
     let named = NetworkAsk { network: Some("blue".to_owned()), ..NetworkAsk::default() };

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::super::names::{Holder, NetnsNames};
-use super::super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
+use super::super::world::{Checked, Culprit, Network, OfNetwork, Seen, Serving, World, WorldError};
 use crate::cni::{Leftover, NetworkList};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
@@ -30,7 +30,7 @@ pub(crate) struct Fake {
 pub(crate) struct State {
     /// Verbs that were called.
     pub(crate) log: Vec<String>,
-    /// Verbs that fail, with the plugins that are to blame and whether they are absent.
+    /// Verbs that fail, with the places of the plugins that are to blame and whether they are absent.
     pub(crate) failing: BTreeMap<&'static str, Failure>,
     pub(crate) netns: BTreeSet<PathBuf>,
     pub(crate) other_files: BTreeSet<PathBuf>,
@@ -60,7 +60,7 @@ pub(crate) struct State {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
-    culprits: Vec<(&'static str, bool)>,
+    culprits: Vec<Culprit>,
     /// How many calls succeed before.
     after: usize,
     times: usize,
@@ -101,13 +101,14 @@ impl Fake {
     }
 
     /// The next call fails.
-    pub(crate) fn fail(&self, verb: &'static str, culprits: &[(&'static str, bool)]) {
+    pub(crate) fn fail(&self, verb: &'static str, culprits: &[(usize, bool)]) {
         self.fail_from(verb, culprits, 0, 1);
     }
 
     /// After so many calls, so many calls fail.
-    pub(crate) fn fail_from(&self, verb: &'static str, culprits: &[(&'static str, bool)], after: usize, times: usize) {
-        self.state().failing.insert(verb, Failure { culprits: culprits.to_vec(), after, times });
+    pub(crate) fn fail_from(&self, verb: &'static str, culprits: &[(usize, bool)], after: usize, times: usize) {
+        let culprits = culprits.iter().map(|&(place, absent)| Culprit { place, absent }).collect();
+        self.state().failing.insert(verb, Failure { culprits, after, times });
     }
 
     pub(crate) fn serving(&self) -> usize {
@@ -143,9 +144,9 @@ impl Fake {
     }
 }
 
-/// The network of this name, of two plugins.
+/// The network of this name, of two plugins of one kind.
 pub(crate) fn network(name: &str) -> NetworkList {
-    let plugins = serde_json::json!([{ "type": "first" }, { "type": "second" }]);
+    let plugins = serde_json::json!([{ "type": "plugin" }, { "type": "plugin" }]);
     let list = serde_json::json!({ "name": name, "cniVersion": "1.0.0", "plugins": plugins });
     serde_json::from_value(list).expect("a network")
 }

@@ -41,7 +41,7 @@ async fn what_is_lost_is_trouble_until_it_is_made_again() {
 #[tokio::test]
 async fn what_plugins_say_is_reported_and_is_no_trouble() {
     let house = attached().await;
-    house.world.fail("check_network", &[("first", false)]);
+    house.world.fail("check_network", &[(0, false)]);
     let report = house.pods.check(&id("p1")).await.expect("checked");
     assert_eq!(report.findings, ["network `net` on `eth0`: check_network fails as the test wants"]);
     house.pods.usable(&id("p1")).expect("of use all the same");

@@ -5,8 +5,8 @@ use Occasion::{Asked, Routine};
 
 use super::*;
 
-const BUSY: &[(&str, bool)] = &[("first", false)];
-const ABSENT: &[(&str, bool)] = &[("first", true), ("second", true)];
+const BUSY: &[(usize, bool)] = &[(0, false)];
+const ABSENT: &[(usize, bool)] = &[(0, true), (1, true)];
 
 /// A house whose actors do not pause between two tries.
 fn eager() -> House {

@@ -85,7 +85,7 @@ proptest! {
                     Act::Collect => drop(house.pods.collect(Occasion::Asked).await),
                     Act::Later => house.world.state().now += 100,
                     Act::Lose => house.world.state().lost = vec!["tap `tap0` is gone".into()],
-                    Act::Fail(verb, absent) => house.world.fail(verb, &[("first", absent)]),
+                    Act::Fail(verb, absent) => house.world.fail(verb, &[(0, absent)]),
                 }
                 let on_record = house.pods.count();
                 assert_eq!(house.records().len(), on_record, "memory and disk differ");

@@ -49,7 +49,7 @@ async fn a_failure_after_any_step_undoes_what_was_added_in_reverse() {
 async fn an_add_that_fails_ends_the_row_and_only_what_began_is_taken_away() {
     for failed in 0..3 {
         let house = House::new();
-        house.world.fail_from("add", &[("second", false)], failed, 1);
+        house.world.fail_from("add", &[(1, false)], failed, 1);
         house.pods.attach(three("p1")).await.expect_err("fails");
         assert_eq!((house.calls("add"), house.calls("del")), (failed + 1, failed + 1));
         let told: Vec<_> = house.world.state().told.iter().map(|(_, result)| *result).collect();
@@ -64,7 +64,7 @@ async fn what_del_did_is_not_done_twice() {
     let house = House::new();
     house.pods.attach(three("p1")).await.expect("attached");
     house.log();
-    house.world.fail_from("del", &[("first", false)], 1, 1);
+    house.world.fail_from("del", &[(0, false)], 1, 1);
     house.pods.detach(&id("p1")).await.expect_err("the second of three");
     assert_eq!(house.log(), ["look", "unjoin", "del net2", "del data0", "del eth0"]);
     let left: Vec<_> = house.records()[&id("p1")].attachments.iter().map(|left| left.ifname.to_string()).collect();
