@@ -28,6 +28,7 @@ mod console;
 mod error;
 mod guest;
 mod json;
+mod leavings;
 mod node;
 mod ports;
 mod private;

@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::net::UnixDatagram;
@@ -22,6 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::error::ToolError;
+use super::leavings::{remove, sweep};
 use super::text::printable;
 use crate::cni::{ConfError, read_network};
 use crate::config::Config;
@@ -36,7 +35,11 @@ const LOG_TAIL: usize = 10;
 const VMWRAPPER: &str = "vmwrapper";
 
 /// Where its namespaces are.
-const NETNS_DIR: &str = "netns";
+pub(super) const NETNS_DIR: &str = "netns";
+/// Where its journal is.
+pub(super) const STATE_DIR: &str = "state";
+/// What its directory's name begins with; the process id of the tool follows.
+pub(super) const PREFIX: &str = "tapmanager-";
 
 /// A private daemon that listens.
 #[derive(Debug)]
@@ -109,7 +112,8 @@ impl Private {
 /// Directory and below it everything; only ours, but QEMU's user may pass through to the socket.
 fn make_dir() -> Result<PathBuf, ToolError> {
     let base = std::env::temp_dir();
-    let name = format!("tapmanager-{}", std::process::id());
+    sweep(&base);
+    let name = format!("{PREFIX}{}", std::process::id());
     let dir = base.join(name);
     fs::create_dir(&dir).map_err(|cause| io_at("create", &dir, cause))?;
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o711)).map_err(|cause| io_at("open", &dir, cause))?;
@@ -124,7 +128,7 @@ fn config(dir: &Path, node: Config) -> Config {
         _ => node.vmwrapper.clone(),
     };
     Config {
-        state_dir: dir.join("state"),
+        state_dir: dir.join(STATE_DIR),
         run_dir: dir.join("run"),
         netns_dir: dir.join(NETNS_DIR),
         cni_conf_dir: dir.join("net.d"),
@@ -203,25 +207,13 @@ async fn stop(daemon: &mut Child) -> Result<(), ToolError> {
     }
 }
 
-/// Removes the directory of a daemon that has no pod any more.
-fn remove(dir: &Path) -> Result<(), ToolError> {
-    // The daemon binds the directory of its namespaces to itself, and leaves that, as `ip netns` does.
-    let netns_dir = dir.join(NETNS_DIR);
-    match umount2(&netns_dir, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-        // Not mounted, or not even made.
-        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
-        Err(errno) => return Err(io_at("unmount", &netns_dir, errno.into())),
-    }
-    fs::remove_dir_all(dir).map_err(|cause| io_at("remove", dir, cause))
-}
-
 fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<String> = text.lines().map(printable).collect();
     lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
 }
 
-fn io_at(action: &'static str, path: &Path, cause: io::Error) -> ToolError {
+pub(super) fn io_at(action: &'static str, path: &Path, cause: io::Error) -> ToolError {
     ToolError::Dir { action, path: path.to_owned(), cause }
 }
 
