@@ -2,6 +2,7 @@
 
 mod faults;
 mod handoff;
+mod hanging;
 mod hostile;
 mod input;
 mod isolation;
@@ -17,6 +18,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         life::CASES,
         isolation::CASES,
         handoff::CASES,
+        hanging::CASES,
         input::CASES,
         faults::CASES,
         hostile::CASES,
