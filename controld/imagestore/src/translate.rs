@@ -201,7 +201,7 @@ impl Translator {
         let table = self.table()?;
         let name = self.stripped(name.as_str());
         let Some(found) = table.find(name, wanted, self.config.regexps) else {
-            let rejected = table.rejected(name, wanted);
+            let rejected = table.rejected(name, wanted, self.config.regexps);
             return rejected
                 .map_or(Ok(None), |(by, cause)| Err(TranslateError::Rejected { name: name.to_owned(), by, cause }));
         };

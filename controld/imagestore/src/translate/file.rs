@@ -175,8 +175,11 @@ pub(super) fn parse(origin: Origin, text: &str) -> Result<(RuleConfig, Vec<Probl
             }
             Err(cause) => {
                 let cause = Arc::new(cause);
-                let name = doc.name.filter(|name| !name.is_empty());
-                config.rejected.extend(name.map(|name| Rejected { place, name, cause: cause.clone() }));
+                let name = doc.name.filter(|name| !name.is_empty()).map(Pattern::Name);
+                let regexp = doc.regexp.filter(|regexp| !regexp.is_empty());
+                let regexp = regexp.and_then(|regexp| compile(&regexp).ok()).map(Pattern::Regexp);
+                let patterns = name.into_iter().chain(regexp);
+                config.rejected.extend(patterns.map(|pattern| Rejected { place, pattern, cause: cause.clone() }));
                 problems.push(Problem::Rule { origin: origin.clone(), place, cause });
             }
         }

@@ -57,15 +57,15 @@ pub(crate) struct RuleConfig {
     /// In the configuration's order, as the next.
     pub(super) fixed: Vec<Rule>,
     pub(super) regexps: Vec<Rule>,
-    /// Those by name that cannot be used.
+    /// Those that cannot be used.
     pub(super) rejected: Vec<Rejected>,
 }
 
-/// A rule for a fixed name that cannot be used.
+/// A rule that cannot be used, though it is known for which names it was meant.
 #[derive(Debug, Clone)]
 pub(super) struct Rejected {
     pub(super) place: usize,
-    pub(super) name: String,
+    pub(super) pattern: Pattern,
     pub(super) cause: Arc<RuleError>,
 }
 
@@ -119,11 +119,15 @@ impl RuleTable {
     }
 
     /// The rule that would be for `name` if it could be used, as messages name it, and why it cannot.
-    pub(super) fn rejected(&self, name: &str, wanted: &Wanted<'_>) -> Option<(String, Arc<RuleError>)> {
+    pub(super) fn rejected(&self, name: &str, wanted: &Wanted<'_>, regexps: bool) -> Option<(String, Arc<RuleError>)> {
+        let meant = |rest: &str, pattern: &Pattern| match pattern {
+            Pattern::Name(name) => name == rest,
+            Pattern::Regexp(regexp) => regexps && regexp.is_match(rest.as_bytes()),
+        };
         self.configs.iter().filter(|config| config.is_for(wanted)).find_map(|config| {
             let rest = config.rest(name)?;
-            let rule = config.rejected.iter().find(|rule| rule.name == rest)?;
-            Some((config.by(rule.place, &rule.name), rule.cause.clone()))
+            let rule = config.rejected.iter().find(|rule| meant(rest, &rule.pattern))?;
+            Some((config.by(rule.place, rule.pattern.text()), rule.cause.clone()))
         })
     }
 }
@@ -148,11 +152,12 @@ impl RuleConfig {
     }
 }
 
-impl Rule {
-    fn pattern(&self) -> &str {
-        match &self.pattern {
-            Pattern::Name(name) => name,
-            Pattern::Regexp(regexp) => regexp.as_str(),
+impl Pattern {
+    /// As it is written.
+    fn text(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::Regexp(regexp) => regexp.as_str(),
         }
     }
 }
@@ -160,7 +165,7 @@ impl Rule {
 impl<'a> Found<'a> {
     /// The rule as messages name it.
     pub(super) fn by(&self) -> String {
-        self.config.by(self.rule.place, self.rule.pattern())
+        self.config.by(self.rule.place, self.rule.pattern.text())
     }
 
     pub(super) fn transport(&self) -> &'a Arc<Transport> {

@@ -200,6 +200,28 @@ fn a_rule_that_cannot_be_used_is_not_passed_over_if_it_is_the_only_one() {
 }
 
 #[test]
+fn nor_is_one_by_regexp_whose_pattern_is_sound() {
+    for bad in [
+        r"{regexp: '^rx/(\d+)$', url: 'ftp://h/$1'}",
+        r"{regexp: '^rx/(\d+)$', url: 'https://h/$2'}",
+        r"{regexp: '^rx/(\d+)$', url: 'https://h/$1', transport: none}",
+        r"{regexp: '^rx/(\d+)$', url: 'https://h/$1', format: none}",
+        r"{regexp: '^rx/(\d+)$'}",
+    ] {
+        let translator = files(&[("f", &format!("translations: [{bad}]"))]);
+        let refused = ask(&translator, "rx/5");
+        assert!(
+            refused.starts_with(r"error: rule 1 (`^rx/(\d+)$`) of `f` is the only one for `rx/5`"),
+            "{bad}: {refused}"
+        );
+        assert_eq!(ask(&translator, "rx/x"), "https://rx/x by default https rule");
+        let rules = Fixed::source(OriginKind::File, &[("f", &format!("translations: [{bad}]"))]);
+        let off = Translator::new(TranslateConfig { regexps: false, ..config() }, vec![rules]);
+        assert_eq!(ask(&off, "rx/5"), "https://rx/5 by default https rule", "rules by regexp are off");
+    }
+}
+
+#[test]
 fn the_platform_goes_into_the_url() {
     let text = "translations:
 - {name: a, url: 'https://h/{os}/{arch}/{uname_arch}/{dpkg_arch}'}
