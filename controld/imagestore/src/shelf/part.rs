@@ -24,9 +24,8 @@ use crate::name::Digest;
 pub(crate) const PREFIX: &str = "part_";
 /// Unit of the search for zeros, and of the place where a partial download goes on.
 pub(crate) const GRAIN: usize = 64 * 1024;
-/// After so many bytes it is looked whether the disk still has room to spare, and a partial's record is brought up to
-/// date for the case that the machine dies.
-const CHECK_EVERY: u64 = 1 << 30;
+/// After so many bytes a partial's record is brought up to date for the case that the machine dies.
+const SAVE_EVERY: u64 = 1 << 30;
 /// What a partial's record says of the boot that it was written in.
 const BOOT: &str = "boot";
 
@@ -49,8 +48,8 @@ pub(crate) struct Part {
     direct: bool,
     /// Bytes of the disk that must stay free.
     reserve: u64,
-    /// The end of what was checked for and recorded.
-    checked: u64,
+    /// The end of what was recorded.
+    saved: u64,
     keep: bool,
     published: bool,
 }
@@ -114,7 +113,7 @@ impl Part {
             disk.data.failed("lock", &name, cause)
         })?;
         let place = Place::Fresh { disk: disk.clone(), name, file };
-        Ok(Self { place, offset: 0, direct, reserve, checked: 0, keep: false, published: false })
+        Ok(Self { place, offset: 0, direct, reserve, saved: 0, keep: false, published: false })
     }
 
     /// Where a partial download can go on.
@@ -151,7 +150,7 @@ impl Part {
         // Not every file system has direct I/O.
         let direct = set_direct(partial.file(), true).is_ok();
         let place = Place::Partial { partial: Box::new(partial), record: Box::new(record) };
-        Ok(Self { place, offset: from, direct, reserve, checked: from, keep: false, published: false })
+        Ok(Self { place, offset: from, direct, reserve, saved: from, keep: false, published: false })
     }
 
     /// Says that a partial is to stay if it is dropped now, for somebody to go on with. Any other part goes.
@@ -173,6 +172,8 @@ impl Part {
     /// Writes `length` bytes behind the last, padded with zeros to what direct I/O accepts. Only the last piece may
     /// need padding.
     pub(crate) fn append(&mut self, padded: &[u8], length: u64) -> io::Result<()> {
+        // Before each growth, as nobody else may know how long it will be: a look costs nothing beside the write.
+        self.check_room(length)?;
         let start = self.offset;
         let mut end = 0;
         for (at, run) in data_runs(padded) {
@@ -188,17 +189,18 @@ impl Part {
             let _ = posix_fadvise(self.file(), to_off(start), to_off(length), PosixFadviseAdvice::POSIX_FADV_DONTNEED);
         }
         self.offset += length;
-        if self.offset - self.checked >= CHECK_EVERY {
-            self.checked = self.offset;
-            self.check_room()?;
+        if self.offset - self.saved >= SAVE_EVERY {
+            self.saved = self.offset;
             self.save()?;
         }
         Ok(())
     }
 
-    fn check_room(&self) -> io::Result<()> {
+    /// Whether the reserve stays free when so many bytes more are written.
+    fn check_room(&self, more: u64) -> io::Result<()> {
         let stat = fstatvfs(self.file())?;
-        let short = stat.blocks() > 0 && stat.blocks_available() * stat.fragment_size() < self.reserve;
+        let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+        let short = stat.blocks() > 0 && free < self.reserve.saturating_add(more);
         if short { Err(Errno::ENOSPC.into()) } else { Ok(()) }
     }
 
@@ -345,4 +347,23 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
 
 fn to_off(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_is_looked_at_before_each_growth() {
+        let root = tempfile::tempdir().expect("a directory");
+        let disk = Arc::new(Disk::open(&root.path().join("images")).expect("opened"));
+        let block = vec![1; GRAIN];
+        let refused = |reserve: u64| {
+            let mut part = Part::create(&disk, reserve).expect("created");
+            part.stop_direct().expect("set");
+            part.append(&block, GRAIN as u64).err().and_then(|error| error.raw_os_error())
+        };
+        assert_eq!(refused(0), None);
+        assert_eq!(refused(u64::MAX / 2), Some(Errno::ENOSPC as i32), "long before a GiB");
+    }
 }
