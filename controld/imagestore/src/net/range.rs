@@ -53,6 +53,13 @@ impl Range {
         }
     }
 
+    /// Whether an answer says that it is of the version that was asked for, if one was. One that says nothing may be of
+    /// any (RFC 9110, 15.3.7: a part that is sent has the validators that a whole would have).
+    fn is_of_version(&self, headers: &HeaderMap) -> bool {
+        let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok());
+        self.etag.is_none() || etag == self.etag.as_deref()
+    }
+
     /// Whether the body is of use only if it is the range.
     fn is_part(&self) -> bool {
         self.until.is_some()
@@ -94,6 +101,10 @@ pub(super) fn judge(
     match (status, range) {
         (StatusCode::OK, _) => Ok(Some(Verdict::Body { from: 0, bytes: length, length })),
         (StatusCode::NOT_MODIFIED, _) if known.is_some_and(|known| !known.is_empty()) => Ok(Some(Verdict::Unchanged)),
+        // Of another version, or of none that anybody can tell: what is here does not go on there.
+        (StatusCode::PARTIAL_CONTENT, Some(range)) if !range.is_part() && !range.is_of_version(headers) => {
+            Ok(Some(Verdict::FromStart))
+        }
         (StatusCode::PARTIAL_CONTENT, Some(range)) => part(headers, length, range).map(Some),
         (StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED, Some(range)) if range.is_part() => {
             Err(FetchError::RangeGone { at: range.at, status: status.as_u16() })
@@ -128,11 +139,8 @@ fn part(headers: &HeaderMap, body: Option<u64>, range: &Range) -> Result<Verdict
     if body.is_some_and(|body| body != bytes) {
         return Err(bad("its body has another length"));
     }
-    let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok());
-    if let (Some(wanted), Some(etag)) = (range.etag.as_deref(), etag)
-        && wanted != etag
-    {
-        return Err(bad("it is of another version"));
+    if !range.is_of_version(headers) {
+        return Err(bad("it is not of the version that was asked for"));
     }
     Ok(Verdict::Body { from: first, bytes: Some(bytes), length: Some(total) })
 }

@@ -39,10 +39,26 @@ impl Puller {
         for _ in 0..BEGINNINGS {
             match self.attempt(job, meter).await {
                 Err(DownloadError::Changing) => tracing::info!(from = job.remote.shown, "image changed, pulled anew"),
-                done => return done,
+                done => {
+                    if done.as_ref().is_err_and(DownloadError::is_of_range) {
+                        self.forget_partial(job).await?;
+                    }
+                    return done;
+                }
             }
         }
         Err(DownloadError::Changing)
+    }
+
+    /// Removes what came of a download so far: its server does not go on with it as it must, and so never will.
+    async fn forget_partial(self: &Arc<Self>, job: &Arc<Job>) -> Result<(), DownloadError> {
+        let (partials, key) = (Partials::new(self.shelf.disk()), job.key.clone());
+        let forgotten = off_reactor(move || match partials.find(&key)? {
+            Some(partial) => partial.discard(),
+            // Or somebody else is at it.
+            None => Ok(()),
+        });
+        Ok(forgotten.await??)
     }
 
     async fn attempt(self: &Arc<Self>, job: &Arc<Job>, meter: &mut Meter) -> Result<Arrived, DownloadError> {

@@ -269,6 +269,17 @@ impl PullError {
 }
 
 impl DownloadError {
+    /// Whether a server was asked for the rest of a file and gave something else.
+    pub(super) fn is_of_range(&self) -> bool {
+        let cause = match self {
+            Self::Fetch(cause) | Self::Provider(ProviderError::Fetch(cause) | ProviderError::Asked { cause, .. }) => {
+                cause
+            }
+            _ => return false,
+        };
+        matches!(cause, FetchError::Range { .. } | FetchError::RangeGone { .. })
+    }
+
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
             Self::Fetch(error) => error.kind(),

@@ -179,6 +179,32 @@ async fn lies_about_the_rest_are_refused() {
 }
 
 #[tokio::test]
+async fn a_part_without_the_same_validator_is_no_part() {
+    for etag in ["", "ETag: \"b\"\r\n", "ETag: W/\"a\"\r\n"] {
+        let (old, new) = (disk(1, MEBIBYTE), disk(2, MEBIBYTE));
+        let expected = hex(&new);
+        let (old, new) = (File { bytes: old, etag: "\"a\"" }, File { bytes: new, etag: "\"b\"" });
+        let next = AtomicUsize::new(0);
+        let server = Server::plain(move |call| match (next.fetch_add(1, Ordering::Relaxed), header(call, "range")) {
+            (0, _) => drop(serve(call, &old, 70_000)),
+            (_, None) => drop(serve(call, &new, usize::MAX)),
+            // Whatever was asked for by `If-Range`.
+            (_, Some(_)) => {
+                let rest = &new.bytes[70_000..];
+                call.send(format!(
+                    "HTTP/1.1 206 Part\r\n{etag}Content-Range: bytes 70000-{}/{MEBIBYTE}\r\nContent-Length: {}\r\n\r\n",
+                    MEBIBYTE - 1,
+                    rest.len()
+                ));
+                call.send(rest);
+            }
+        });
+        let bed = Bed::new(&server.url("/x"));
+        assert_eq!(bed.pull().await.expect("begun anew").id.hex(), expected, "{etag}");
+    }
+}
+
+#[tokio::test]
 async fn what_did_not_change_costs_one_question() {
     let file = File { bytes: disk(1, MEBIBYTE), etag: "W/\"weak is enough\"" };
     let sent = Arc::new(AtomicUsize::new(0));
@@ -473,6 +499,48 @@ async fn a_partial_of_another_version_is_begun_anew() {
     eventually("what came is recorded", || received(&bed.images()).0 > 2 << 20).await;
     assert_eq!(bed.pull().await.expect("pulled").id.hex(), expected);
     eventually("nothing is left", || partials(&bed.images()).is_empty()).await;
+}
+
+/// A server that goes on with another version, and one that gives another part than was asked for, would be asked for the
+/// same part until the partial lapses.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_go_on_as_it_must_costs_one_attempt() {
+    for (etag, total, attempts) in [("\"new\"", 8 * MEBIBYTE, 1), ("\"old\"", 8 * MEBIBYTE + 1, 2)] {
+        let (old, new) = (disk(1, 8 * MEBIBYTE), disk(2, 8 * MEBIBYTE));
+        let expected = hex(&new);
+        let (old, new) = (File { bytes: old, etag: "\"old\"" }, File { bytes: new, etag: "\"new\"" });
+        let next = AtomicUsize::new(0);
+        let server = Server::plain(move |call| {
+            let range =
+                header(call, "range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+            match (next.fetch_add(1, Ordering::Relaxed), range) {
+                (0, _) => {
+                    serve(call, &old, 4 * MEBIBYTE);
+                    call.hold();
+                }
+                (_, None::<usize>) => drop(serve(call, &new, usize::MAX)),
+                (_, Some(from)) => call.send(format!(
+                    "HTTP/1.1 206 Part\r\nETag: {etag}\r\nContent-Range: bytes {from}-{}/{total}\r\nContent-Length: {}\r\n\r\n",
+                    total - 1,
+                    total - from
+                )),
+            }
+        });
+        let bed = Bed::new(&server.url("/x"));
+        let store = bed.store.clone();
+        let given_up = tokio::spawn(async move { store.pull("img").await });
+        eventually("half of it is there", || {
+            bed.store.pull_progress("img", "").is_some_and(|progress| progress.bytes == 4 << 20)
+        })
+        .await;
+        given_up.abort();
+        let _ = given_up.await;
+        eventually("what came is recorded", || received(&bed.images()).0 > 2 << 20).await;
+        for _ in 1..attempts {
+            bed.pull().await.expect_err("no part of anything");
+        }
+        assert_eq!(bed.pull().await.expect("pulled").id.hex(), expected, "{etag}");
+    }
 }
 
 #[tokio::test]

@@ -69,12 +69,13 @@ fn a_part_is_just_what_was_asked_for() {
         "it is another range",
         "the whole has another length",
         "its body has another length",
-        "it is of another version",
+        "it is not of the version that was asked for",
     );
     let a = Some("\"a\"");
     let cases = [
         (Some(200), None, "bytes 100-199/1000", Some(100), a, "100 of 1000"),
-        (Some(200), Some(1000), "Bytes  100-199/1000 ", Some(100), None, "100 of 1000"),
+        (Some(200), Some(1000), "Bytes  100-199/1000 ", Some(100), a, "100 of 1000"),
+        (Some(200), Some(1000), "bytes 100-199/1000", Some(100), None, version),
         (Some(200), None, "bytes 100-199/1000", None, a, "100 of 1000"),
         (None, Some(1000), "bytes 100-999/1000", Some(900), a, "100 of 1000"),
         (Some(200), Some(150), "bytes 100-149/150", Some(50), a, "100 of 150"),
