@@ -209,8 +209,11 @@ impl ImageAdmin for AdminCalls {
         &self,
         request: Request<ClearProviderCachesRequest>,
     ) -> Result<Response<ClearProviderCachesResponse>, Status> {
-        let provider = request.into_inner().provider;
-        self.store().clear_caches(optional(&provider)).map_err(failed("caches not cleared"))?;
+        let ClearProviderCachesRequest { provider, forget_seen } = request.into_inner();
+        match forget_seen {
+            true => self.store().forget(&provider).await.map_err(failed("what was seen is not forgotten"))?,
+            false => self.store().clear_caches(optional(&provider)).map_err(failed("caches not cleared"))?,
+        }
         Ok(Response::new(ClearProviderCachesResponse {}))
     }
 }

@@ -78,7 +78,8 @@ pub use signature::{KeyError, KeyRing, SignatureError, Verified, verify_clearsig
 pub use simplestreams::{Simplestreams, SimplestreamsConfig, StreamsError};
 pub use source_url::{ProxyLogin, ProxyUrl, SourceUrl, SourceUrlError};
 pub use virt_builder::{
-    Entry, EntryError, Index, IndexError, ReposError, VirtBuilder, VirtBuilderConfig, VirtBuilderError, parse_index,
+    Entry, EntryError, Index, IndexError, ReposError, Skipped, VirtBuilder, VirtBuilderConfig, VirtBuilderError,
+    parse_index,
 };
 
 /// For the fuzzer: what sources say, by kind of source.
@@ -206,9 +207,54 @@ pub struct Want {
     pub platform: Platform,
     /// Credentials of the one who asks. They are for the origin that the name or its rule points to, and no other.
     pub auth: Option<Auth>,
+    /// The registry that these are for, as pull secrets name it; empty if they are for whatever the name leads to.
+    pub auth_server: String,
     /// Tag or digest of the name, for sources of which the URL or the bare name does not say which of several images is
     /// meant.
     pub version: Option<Version>,
+}
+
+impl Want {
+    /// The credentials of the one who asks, unless they are for another server than this one (`host` or `host:port`).
+    #[must_use]
+    pub fn auth_for(&self, server: &str) -> Option<Auth> {
+        let named = server_name(&self.auth_server);
+        self.auth.clone().filter(|_| named.is_empty() || named == server_name(server))
+    }
+}
+
+/// A server as pull secrets name it, in one form: without scheme, path and the port that is meant anyway. Docker's hub
+/// has three names.
+fn server_name(text: &str) -> String {
+    let text = text.trim().to_ascii_lowercase();
+    let rest = text.split_once("://").map_or(text.as_str(), |(_, rest)| rest);
+    let host = rest.split('/').next().unwrap_or_default();
+    let host = host.strip_suffix(":443").unwrap_or(host);
+    match host {
+        "index.docker.io" | "registry-1.docker.io" => "docker.io".to_owned(),
+        host => host.to_owned(),
+    }
+}
+
+/// An image of a source that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// Its name there.
+    pub name: String,
+    /// Why not, with the causes, on one line.
+    pub reason: String,
+}
+
+impl Dropped {
+    pub(crate) fn new(name: &str, cause: &dyn std::error::Error) -> Self {
+        let mut reason = cause.to_string();
+        let mut next = cause.source();
+        while let Some(cause) = next {
+            reason = format!("{reason}: {cause}");
+            next = cause.source();
+        }
+        Self { name: printable(name), reason }
+    }
 }
 
 /// Where bytes are.
@@ -360,6 +406,20 @@ pub trait Provider: Send + Sync + fmt::Debug {
         std::future::ready(Err(unsupported)).boxed()
     }
 
-    /// Forgets what it remembers of its source.
+    /// Images of its source, as it was read last, that cannot be used, and why.
+    fn dropped(&self) -> Vec<Dropped> {
+        Vec::new()
+    }
+
+    /// Forgets what it remembers of its source, and asks anew. Not the newest of what it has seen signed: an older one is
+    /// no more to be taken than before.
     fn clear_cache(&self) {}
+
+    /// Forgets the newest that it has seen, so that older documents are taken again.
+    ///
+    /// # Errors
+    /// When what was seen cannot be removed.
+    fn forget(&self) -> Result<(), std::io::Error> {
+        Ok(())
+    }
 }

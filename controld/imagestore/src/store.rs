@@ -44,6 +44,8 @@ pub struct PullRequest {
     pub handler: String,
     /// Credentials of the one who asks.
     pub auth: Option<Auth>,
+    /// The registry that they are for; empty if they are for whatever the name leads to.
+    pub auth_server: String,
     /// Whether to download also what did not change.
     pub force: bool,
     /// The only provider that may be asked.
@@ -398,6 +400,7 @@ fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest
 async fn pull_with_room(
     puller: &Arc<Puller>,
     shelf: &Arc<Shelf>,
+            auth_server: request.auth_server,
     order: Order,
     progress: watch::Sender<Progress>,
 ) -> Result<Image, PullError> {

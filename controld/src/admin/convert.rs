@@ -1,7 +1,7 @@
 //! The store's types and the service's messages.
 
 use imagestore::net::Auth;
-use imagestore::provider::Revision;
+use imagestore::provider::{Dropped, Revision};
 use imagestore::{
     Binding, Details, Found, GcReport, Gone, Layers, Progress, ProviderInfo, PullRequest, Removed, Verdict, Verified,
 };
@@ -25,6 +25,7 @@ pub(super) fn pull_request(request: wire::PullWithProgressRequest) -> Option<Pul
         name: request.name,
         handler: request.handler,
         auth,
+        auth_server: String::new(),
         force: request.force,
         provider: Some(request.provider).filter(|provider| !provider.is_empty()),
         offline,
@@ -165,5 +166,7 @@ pub(super) fn provider(provider: ProviderInfo) -> wire::Provider {
         ("platform", caps.platform),
     ];
     let capabilities = capabilities.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect();
-    wire::Provider { id: provider.id, capabilities, schemes: provider.schemes }
+    let dropped = |Dropped { name, reason }| wire::provider::Dropped { name, reason };
+    let dropped = provider.dropped.into_iter().map(dropped).collect();
+    wire::Provider { id: provider.id, capabilities, schemes: provider.schemes, dropped }
 }

@@ -201,6 +201,14 @@ impl Glance {
 
     /// All active images that fit the filters.
     async fn list(&self, filters: &[(&str, &str)]) -> Result<Vec<Record>, ProviderError> {
+        let filters: Vec<_> = filters.iter().copied().chain([("status", "active")]).collect();
+        let mut records = self.list_all(&filters).await?;
+        records.retain(Record::is_active);
+        Ok(records)
+    }
+
+    /// All images that fit the filters, in whatever state.
+    async fn list_all(&self, filters: &[(&str, &str)]) -> Result<Vec<Record>, ProviderError> {
         let mut records = Vec::new();
         let mut seen = BTreeSet::new();
         let mut query: Option<String> = None;
@@ -217,7 +225,7 @@ impl Glance {
                 match &query {
                     Some(query) => url.set_query(Some(query)),
                     None => {
-                        let fixed = [("status", "active"), ("sort", "created_at:desc"), ("limit", PAGE)];
+                        let fixed = [("sort", "created_at:desc"), ("limit", PAGE)];
                         url.query_pairs_mut().extend_pairs(filters).extend_pairs(fixed);
                     }
                 }
@@ -231,7 +239,7 @@ impl Glance {
             }
             let page = Page::parse(&answer.body).map_err(wrong)?;
             let next = page.next(&answer.url).map_err(wrong)?;
-            records.extend(page.images.into_iter().filter(Record::is_active));
+            records.extend(page.images);
             match next {
                 Some(url) => query = url.query().map(str::to_owned),
                 None => return Ok(records),
@@ -260,8 +268,12 @@ impl Glance {
         }
         let filter = record::exactly(name);
         let filter = filter.as_deref().map(|name| ("name", name));
-        let mut named = self.list(filter.as_slice()).await?;
-        named.retain(|record| record.name.as_deref() == Some(name));
+        let mut named = self.list_all(filter.as_slice()).await?;
+        named.retain(|record| record.name.as_deref() == Some(name) && !record.is_gone());
+        // An image that is not active has the name all the same: it is refused, and no other source is asked for it.
+        if named.iter().any(Record::is_active) {
+            named.retain(Record::is_active);
+        }
         if named.is_empty() { Ok(None) } else { self.chosen(&named, name, want).map(Some) }
     }
 

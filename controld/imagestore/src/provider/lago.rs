@@ -21,8 +21,8 @@ use url::Url;
 
 use super::mirror::{self, Fetched};
 use super::{
-    Caps, ImageMetadata, LocalFiles, Locator, Platform, Provider, ProviderError, RemoteImage, Revision, Source,
-    SourceUrl, Want,
+    Caps, Dropped, ImageMetadata, LocalFiles, Locator, Platform, Provider, ProviderError, RemoteImage, Revision,
+    Source, SourceUrl, Want,
 };
 use crate::error::ErrorKind;
 use crate::name::printable;
@@ -339,6 +339,12 @@ impl Provider for Lago {
         _platform: Option<&'a Platform>,
     ) -> BoxFuture<'a, Result<Vec<ImageMetadata>, ProviderError>> {
         self.list(prefix).boxed()
+    }
+
+    fn dropped(&self) -> Vec<Dropped> {
+        let kept = self.repo.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let all = kept.iter().flat_map(|kept| kept.repo.named());
+        all.filter_map(|(name, image)| Some(Dropped::new(name, &image.err()?))).collect()
     }
 
     fn clear_cache(&self) {

@@ -26,7 +26,7 @@ use super::memory::{Memory, Recalled};
 use super::mirror::{self, Fetched};
 use super::signature::{KeyRing, SignatureError, Verified, keys_of, verify_clearsigned, verify_detached};
 use super::{
-    Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
+    Caps, Covers, Dropped, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
     SourceUrl, Want, timestamp,
 };
 use crate::declared::Declared;
@@ -415,13 +415,20 @@ impl Provider for Simplestreams {
         self.list(prefix, platform).boxed()
     }
 
-    /// Also forgets the dates of the documents that it saw: what a mirror took back may come back.
+    fn dropped(&self) -> Vec<Dropped> {
+        let files: Vec<_> = self.files.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let newest = files.iter().flat_map(|file| file.content.newest(&self.kinds));
+        newest.filter_map(|item| Some(Dropped::new(&item.product, &item.checked().err()?))).collect()
+    }
+
     fn clear_cache(&self) {
         self.index.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.files.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        if let Err(error) = self.memory.forget() {
-            tracing::warn!(provider = self.id, %error, "dates of documents not forgotten");
-        }
+    }
+
+    fn forget(&self) -> Result<(), std::io::Error> {
+        self.clear_cache();
+        self.memory.forget()
     }
 }
 

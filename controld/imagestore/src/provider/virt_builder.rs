@@ -24,7 +24,7 @@ use super::memory::Memory;
 use super::mirror::{self, Fetched};
 use super::signature::{self, KeyRing, SignatureError};
 use super::{
-    Caps, Covers, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
+    Caps, Covers, Dropped, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
     SourceUrl, Want,
 };
 use crate::convert::ForeignFormat;
@@ -37,7 +37,7 @@ mod index;
 mod repos;
 
 pub use exercise::exercise;
-pub use index::{Entry, EntryError, Index, IndexError, parse as parse_index};
+pub use index::{Entry, EntryError, Index, IndexError, Skipped, parse as parse_index};
 pub use repos::ReposError;
 pub(crate) use repos::{Format as RepoFormat, Proxy as RepoProxy, Repo, read as read_repos};
 
@@ -91,7 +91,9 @@ impl VirtBuilderConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum VirtBuilderError {
     /// An older one.
-    #[error("revision {found} of `{name}`, though {seen} was seen before; if it was withdrawn, clear the cache")]
+    #[error(
+        "revision {found} of `{name}`, though {seen} was seen before; if it was withdrawn, run `virtletctl image providers forget`"
+    )]
     Rollback {
         /// The image.
         name: String,
@@ -171,7 +173,7 @@ impl VirtBuilder {
             }
         };
         let (index, signer) = self.read(&bytes)?;
-        for (name, cause) in &index.skipped {
+        for Skipped { name, cause, .. } in &index.skipped {
             tracing::warn!(provider = self.id, image = printable(name), %cause, "entry of the index passed over");
         }
         if signer.is_some() {
@@ -228,14 +230,22 @@ impl VirtBuilder {
         let name = name.split(':').next().unwrap_or(name);
         let known = self.load().await?;
         let named: Vec<_> = known.index.entries.iter().filter(|entry| entry.is_called(name)).collect();
-        if named.is_empty() {
-            return Ok(None);
-        }
         let fitting = named.iter().filter(|entry| want.platform.accepts(&entry.arch));
         // The last of equals is taken, and the first one is wanted.
         let chosen = fitting.rev().max_by_key(|entry| (entry.name == name, entry.revision));
+        // A broken entry has the name all the same, and nobody knows for which platform: neither an alias of another
+        // image nor another source may answer in its place.
+        let is_own = chosen.is_some_and(|entry| entry.name == name);
+        let mut broken = known.index.skipped.iter();
+        let broken =
+            broken.find(|skipped| skipped.name == name && !is_own || chosen.is_none() && skipped.is_called(name));
+        if let Some(Skipped { cause, .. }) = broken {
+            let what = format!("entry `{}` of the index", printable(name));
+            return Err(ProviderError::Metadata { provider: self.id.clone(), what, cause: Box::new(cause.clone()) });
+        }
         match chosen {
             Some(entry) => self.image(entry, &known).map(Some),
+            None if named.is_empty() => Ok(None),
             None => {
                 let mut available: Vec<_> = named.iter().map(|entry| printable(&entry.arch.to_string())).collect();
                 available.sort();
@@ -364,10 +374,18 @@ impl Provider for VirtBuilder {
         .boxed()
     }
 
+    fn dropped(&self) -> Vec<Dropped> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let skipped = last.iter().flat_map(|known| &known.index.skipped);
+        skipped.map(|Skipped { name, cause, .. }| Dropped::new(name, cause)).collect()
+    }
+
     fn clear_cache(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        if let Err(error) = self.memory.forget() {
-            tracing::warn!(provider = self.id, %error, "revisions not forgotten");
-        }
+    }
+
+    fn forget(&self) -> Result<(), std::io::Error> {
+        self.clear_cache();
+        self.memory.forget()
     }
 }

@@ -90,6 +90,15 @@ pub enum StoreError {
     /// The translation rules cannot be read at all.
     #[error("translation rules not readable")]
     Rules(#[from] DirError),
+    /// What a provider has seen is still known.
+    #[error("failed to remove what was seen of provider `{provider}`")]
+    Forget {
+        /// The provider.
+        provider: String,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
     /// The disk.
     #[error("image store failed")]
     Disk(#[from] DiskError),
@@ -121,6 +130,7 @@ impl StoreError {
             Self::Incomplete { .. } => ErrorKind::Incomplete,
             Self::Provider(error) => error.kind(),
             Self::Disk(error) => error.kind(),
+            Self::Forget { cause, .. } => crate::error::of_io(cause),
             Self::Rules(_) | Self::Lost(_) => ErrorKind::Internal,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Store, StoreError};
 use crate::declared::Declared;
 use crate::name::ImageId;
-use crate::provider::{Caps, ImageHash, ImageMetadata, Provider, ProviderError};
+use crate::provider::{Caps, Dropped, ImageHash, ImageMetadata, Provider, ProviderError};
 use crate::pull::sought;
 use crate::shelf::{Details, GcOptions, GcReport, Image, Verified};
 
@@ -28,6 +28,8 @@ pub struct ProviderInfo {
     pub caps: Caps,
     /// Schemes of the URLs that it resolves.
     pub schemes: Vec<String>,
+    /// Images of its source, as it was read last, that cannot be used.
+    pub dropped: Vec<Dropped>,
 }
 
 impl Store {
@@ -126,6 +128,7 @@ impl Store {
             id: provider.id().to_owned(),
             caps: provider.caps(),
             schemes: provider.schemes().iter().map(ToString::to_string).collect(),
+            dropped: provider.dropped(),
         };
         all.map(info).collect()
     }
@@ -137,6 +140,16 @@ impl Store {
     pub fn clear_caches(&self, provider: Option<&str>) -> Result<(), StoreError> {
         self.providers_named(provider)?.iter().for_each(|provider| provider.clear_cache());
         Ok(())
+    }
+
+    /// Makes one provider forget the newest documents that it has seen, so that older ones are taken again.
+    ///
+    /// # Errors
+    /// If there is no such provider, or its file cannot be removed.
+    pub async fn forget(&self, provider: &str) -> Result<(), StoreError> {
+        let wanted = self.puller.registry().by_id(provider)?.clone();
+        let forgotten = tokio::task::spawn_blocking(move || wanted.forget()).await.map_err(StoreError::Lost)?;
+        forgotten.map_err(|cause| StoreError::Forget { provider: provider.to_owned(), cause })
     }
 
     /// Makes one provider or all forget what they know of their sources, and ask those that have an index for it anew.

@@ -91,9 +91,24 @@ async fn the_newest_active_image_of_exactly_that_name_is_found_and_opened() {
     let asked = server.asked();
     let query = |key: &str| asked[0].query(key);
     assert_eq!(query("name").as_deref(), Some("cirros"));
-    assert_eq!((query("status").as_deref(), query("sort").as_deref()), (Some("active"), Some("created_at:desc")));
+    assert_eq!((query("status").as_deref(), query("sort").as_deref()), (None, Some("created_at:desc")));
     assert!(asked.iter().all(|asked| asked.header("x-auth-token").is_none()));
     assert!(provider.find("cirr", &want("amd64")).await.expect("asked").is_none());
+}
+
+#[tokio::test]
+async fn an_image_that_is_not_active_keeps_its_name() {
+    for status in ["queued", "saving", "importing", "deactivated"] {
+        let server = Server::new(glance(vec![changed(record(1, "cirros"), "status", json!(status))]));
+        let provider = open_to_all(&server);
+        for name in ["cirros", &id(1)] {
+            let error = provider.find(name, &want("amd64")).await.expect_err(status);
+            assert!(chain(&error).contains(&format!("is `{status}`, not `active`")), "{name}: {}", chain(&error));
+            assert!(chain(&error).contains("`corp`") && !error.is_unreachable());
+        }
+    }
+    let server = Server::new(glance(vec![changed(record(1, "cirros"), "status", json!("deleted"))]));
+    assert!(open_to_all(&server).find("cirros", &want("amd64")).await.expect("asked").is_none());
 }
 
 #[tokio::test]

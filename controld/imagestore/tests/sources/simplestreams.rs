@@ -264,6 +264,8 @@ async fn a_mirror_does_not_go_back_in_time() {
     // The operator may allow what was withdrawn.
     put_signed(&files, 4, &OURS);
     provider.clear_cache();
+    assert!(refused(&provider, "cirros").await.contains("older than"), "to ask anew is not to forget");
+    provider.forget().expect("forgotten");
     found(&provider, "cirros").await;
 }
 

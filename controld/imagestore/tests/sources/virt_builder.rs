@@ -189,8 +189,27 @@ async fn an_older_index_is_refused_even_after_a_restart() {
     assert!(refused(&provider, "a").await.contains("revision 4 of `a`, though 5 was seen before"));
     let lax = bed.provider(json!({ "allow_rollback": true })).expect("a provider");
     assert_eq!(found(&lax, "a").await.metadata.revision, Some(Revision::Number(4)));
+    // To ask anew is not to forget.
     provider.clear_cache();
+    assert!(refused(&provider, "a").await.contains("though 5 was seen before"));
+    provider.forget().expect("forgotten");
     assert_eq!(found(&provider, "a").await.metadata.revision, Some(Revision::Number(4)));
+}
+
+#[tokio::test]
+async fn a_broken_entry_keeps_its_names() {
+    let bed = Bed::new();
+    let broken = entry("debian", "x86_64", 2, "aliases=stable sid\n").replace("size=", "size=x");
+    bed.sign(&format!("{broken}{}", entry("other", "x86_64", 1, "aliases=debian stable\n")));
+    let provider = bed.sound();
+    // Neither the alias of another image nor another source may answer for it; for the alias of both the sound one does.
+    for name in ["debian", "sid"] {
+        assert!(refused(&provider, name).await.contains("entry `"), "{name}");
+    }
+    assert_eq!(found(&provider, "stable").await.metadata.name, "other");
+    assert!(provider.find("none", &want("amd64")).await.expect("asked").is_none());
+    let dropped: Vec<_> = provider.dropped().into_iter().map(|image| (image.name, image.reason)).collect();
+    assert!(matches!(&dropped[..], [(name, reason)] if name == "debian" && reason.contains("size")), "{dropped:?}");
 }
 
 #[tokio::test]
@@ -222,7 +241,7 @@ async fn unsigned_indices_are_for_those_who_say_so() {
     bed.files.put("repo/index.asc", plain);
     let image = found(&insecure(), "a").await;
     assert_eq!((image.promises.len(), image.metadata.signed_by), (0, None));
-    assert!(insecure().find("bad", &want("amd64")).await.expect("asked").is_none());
+    assert!(refused(&insecure(), "bad").await.contains("entry `bad` of the index of `vb` cannot be used"));
     bed.sign(plain);
     assert!(refused(&insecure(), "a").await.contains("it is signed"));
     // Who signs an index must say what its files are.

@@ -132,8 +132,8 @@ pub enum Progress {
 /// Of `image search`.
 #[derive(Debug, Args)]
 pub struct Search {
-    /// Beginning of a name, or a whole hash as ALGORITHM:HEX
-    #[arg(value_name = "PREFIX|HASH", value_parser = non_empty)]
+    /// Beginning of a name, or a whole hash as ALGORITHM:HEX [default: all that providers have]
+    #[arg(value_name = "PREFIX|HASH", default_value = "", hide_default_value = true)]
     pub query: String,
     /// Only images for the platform of this runtime handler
     #[arg(long, value_name = "HANDLER", value_parser = non_empty)]
@@ -249,11 +249,17 @@ pub enum ProvidersCommand {
         #[arg(value_name = "ID", value_parser = non_empty)]
         provider: Option<String>,
     },
-    /// Forget what is known of sources
+    /// Forget what is known of sources, but not how new it was
     ClearCache {
         /// The provider [default: all]
         #[arg(value_name = "ID", value_parser = non_empty)]
         provider: Option<String>,
+    },
+    /// Take older signed documents of a source again, as when a newer one was withdrawn
+    Forget {
+        /// The provider
+        #[arg(value_name = "ID", value_parser = non_empty)]
+        provider: String,
     },
 }
 

@@ -92,8 +92,15 @@ impl Client {
     /// All providers if none is named.
     pub(in crate::ctl) async fn clear_provider_caches(&self, provider: &str) -> Result<(), CtlError> {
         let mut admin = self.admin.clone();
-        let request = ClearProviderCachesRequest { provider: provider.to_owned() };
+        let request = ClearProviderCachesRequest { provider: provider.to_owned(), forget_seen: false };
         work("clear the caches of providers", admin.clear_provider_caches(request)).await.map(drop)
+    }
+
+    /// Has older documents of a provider's source taken again.
+    pub(in crate::ctl) async fn forget_provider(&self, provider: &str) -> Result<(), CtlError> {
+        let mut admin = self.admin.clone();
+        let request = ClearProviderCachesRequest { provider: provider.to_owned(), forget_seen: true };
+        work("forget what was seen of a provider", admin.clear_provider_caches(request)).await.map(drop)
     }
 
     /// Takes an image from a handler, or from all if none is named. Fine with an absent image.

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use proto::images::Provider;
+use proto::images::{Provider, provider};
 use serde_json::json;
 
 use super::{optional, pretty};
@@ -22,19 +22,35 @@ pub(super) async fn run(
         ProvidersCommand::ClearCache { provider } => {
             client.clear_provider_caches(optional(&provider)).await.map_err(|error| vec![error])
         }
+        ProvidersCommand::Forget { provider } => client.forget_provider(&provider).await.map_err(|error| vec![error]),
     }
 }
 
 async fn list(client: &Client, json: bool, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let providers = client.providers().await?;
-    let as_json = |provider: &Provider| json!({ "id": provider.id, "capabilities": provider.capabilities, "schemes": provider.schemes });
+    let as_json = |provider: &Provider| {
+        let dropped = provider.dropped.iter().map(|image| json!({ "name": image.name, "reason": image.reason }));
+        json!({
+            "id": provider.id, "capabilities": provider.capabilities, "schemes": provider.schemes,
+            "dropped": dropped.collect::<Vec<_>>(),
+        })
+    };
     let text = if json {
         pretty(&providers.iter().map(as_json).collect())
     } else {
+        let dropped: String = providers.iter().flat_map(dropped).collect();
         let row = |provider: Provider| [provider.id, provider.capabilities.join(","), provider.schemes.join(",")];
-        table(["ID", "CAPABILITIES", "SCHEMES"], &providers.into_iter().map(row).collect::<Vec<_>>())
+        table(["ID", "CAPABILITIES", "SCHEMES"], &providers.into_iter().map(row).collect::<Vec<_>>()) + &dropped
     };
     Ok(out.write_all(text.as_bytes())?)
+}
+
+/// A line for each image of a provider that cannot be used.
+fn dropped(provider: &Provider) -> impl Iterator<Item = String> {
+    let line = |image: &provider::Dropped| {
+        format!("`{}` of `{}` is not used: {}\n", shown(&image.name), shown(&provider.id), shown(&image.reason))
+    };
+    provider.dropped.iter().map(line)
 }
 
 /// Prints the providers that know their sources anew.

@@ -564,7 +564,12 @@ async fn images_are_pinned_and_unpinned() {
 #[tokio::test]
 async fn providers_are_listed_refreshed_and_made_to_forget() {
     let providers = vec![
-        Provider { id: "vb".into(), capabilities: vec!["search".into(), "signed".into()], schemes: vec!["vb".into()] },
+        Provider {
+            id: "vb".into(),
+            capabilities: vec!["search".into(), "signed".into()],
+            schemes: vec!["vb".into()],
+            dropped: vec![provider::Dropped { name: "debian".into(), reason: format!("no `file`{HOSTILE}") }],
+        },
         Provider { id: HOSTILE.into(), ..Provider::default() },
     ];
     let outcome = |provider: &str, error: &str| refresh_providers_response::Outcome {
@@ -580,13 +585,16 @@ async fn providers_are_listed_refreshed_and_made_to_forget() {
     a\u{1b}[2J\u{9b}2J\nb\u{202e}c   -               -
     ");
     assert_eq!(image(&socket, &["providers", "ls"]).await.0, table);
+    `debian` of `vb` is not used: no `file`a\u{1b}[2J\u{9b}2J\nb\u{202e}c
     let (json, ..) = image(&socket, &["providers", "ls", "--json"]).await;
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json[1]["id"], HOSTILE);
     let failed = vec!["provider `vb` not refreshed: a\\u{1b}[2J\\u{9b}2J\\nb\\u{202e}c".into()];
     assert_eq!(image(&socket, &["providers", "refresh"]).await, ("lago\n".into(), failed, 5));
+    assert_eq!(json[0]["dropped"][0]["name"], "debian");
     assert_eq!(image(&socket, &["providers", "clear-cache", "vb"]).await, (String::new(), vec![], 0));
-    assert_eq!(fake.calls(), ["RefreshProviders", "ClearProviderCaches vb"]);
+    assert_eq!(image(&socket, &["providers", "forget", "vb"]).await, (String::new(), vec![], 0));
+    assert_eq!(fake.calls(), ["RefreshProviders", "ClearProviderCaches vb", "ForgetProvider vb"]);
 }
 
 #[test]
@@ -595,12 +603,12 @@ fn wrong_arguments_of_image_are_refused() {
         (vec!["pull"], "<NAME>"),
         (vec!["pull", "x", "--offline"], "value is required"),
         (vec!["pull", "x", "--offline", "maybe"], "never, auto, always"),
+        (vec!["providers", "forget"], "<ID>"),
         (vec!["pull", "x", "--progress", "bar"], "auto, plain, json, none"),
         (vec!["pull", "x", "--username", "u"], "--password-file"),
         (vec!["pull", "x", "--password-file", "f"], "--username"),
         (vec!["pull", "x", "--username", "u", "--password-file", "f", "--token-file", "t"], "cannot be used with"),
         (vec!["pull", "x", "--handler", ""], "must not be empty"),
-        (vec!["search"], "<PREFIX|HASH>"),
         (vec!["rm"], "<NAME|ID>"),
         (vec!["inspect", "x", "--format", "raw", "--handler", "h"], "cannot be used with"),
         (vec!["inspect", "x", "--layered", "--handler", "h"], "cannot be used with"),

@@ -142,6 +142,11 @@ impl Record {
         self.status == "active"
     }
 
+    /// Whether nothing of it is left but the record.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.status.as_str(), "deleted" | "pending_delete")
+    }
+
     pub(crate) fn is_hidden(&self) -> bool {
         self.os_hidden
     }

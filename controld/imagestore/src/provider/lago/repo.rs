@@ -160,9 +160,14 @@ impl Repo {
 
     /// The latest image of each template whose name begins with `prefix`, in the order of names.
     pub(crate) fn search<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = Result<Image, LagoError>> + 'a {
-        self.templates.keys().filter(move |name| name.starts_with(prefix)).filter_map(|name| {
+        self.named().filter(move |(name, _)| name.starts_with(prefix)).map(|(_, image)| image)
+    }
+
+    /// The latest image of each template, with the template's name.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, Result<Image, LagoError>)> {
+        self.templates.keys().filter_map(|name| {
             let (id, version) = self.versions(name).next()?;
-            Some(self.image(name, id, version))
+            Some((name.as_str(), self.image(name, id, version)))
         })
     }
 

@@ -59,7 +59,7 @@ pub enum StreamsError {
     Undated,
     /// An older document than one that was seen.
     #[error(
-        "of second {found}, older than the one of second {seen} that was seen before; if that was withdrawn, clear the cache"
+        "of second {found}, older than the one of second {seen} that was seen before; if that was withdrawn, run `virtletctl image providers forget`"
     )]
     Rollback {
         /// Its date, in seconds since 1970.

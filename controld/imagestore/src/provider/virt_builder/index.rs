@@ -90,7 +90,25 @@ pub struct Index {
     /// The sound sections, in order.
     pub entries: Vec<Entry>,
     /// The others, and why.
-    pub skipped: Vec<(String, EntryError)>,
+    pub skipped: Vec<Skipped>,
+}
+
+/// A section that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its name.
+    pub name: String,
+    /// Other names for it.
+    pub aliases: Vec<String>,
+    /// Why it cannot be used.
+    pub cause: EntryError,
+}
+
+impl Skipped {
+    /// Whether the image goes by that name, by its own or by another.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
 }
 
 /// A section as it is written.
@@ -134,7 +152,10 @@ pub fn parse(bytes: &[u8], lenient: bool) -> Result<Index, IndexError> {
                 }
                 index.entries.push(entry);
             }
-            Err(error) => index.skipped.push((section.name.clone(), error)),
+            Err(cause) => {
+                let aliases = entry::aliases(section);
+                index.skipped.push(Skipped { name: section.name.clone(), aliases, cause });
+            }
         }
     }
     Ok(index)

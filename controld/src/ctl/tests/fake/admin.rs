@@ -161,6 +161,8 @@ impl ImageAdmin for Handle {
         &self,
         request: Request<ClearProviderCachesRequest>,
     ) -> Answer<ClearProviderCachesResponse> {
-        self.called("ClearProviderCaches", &request.into_inner().provider, |_| ClearProviderCachesResponse {})
+        let ClearProviderCachesRequest { provider, forget_seen } = request.into_inner();
+        let call = if forget_seen { "ForgetProvider" } else { "ClearProviderCaches" };
+        self.called(call, &provider, |_| ClearProviderCachesResponse {})
     }
 }

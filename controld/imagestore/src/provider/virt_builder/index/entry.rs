@@ -119,7 +119,7 @@ impl Entry {
                 Some("true") => true,
                 Some(other) => return Err(value("hidden", other, "`true` or `false`")),
             },
-            aliases: get("aliases").into_iter().flat_map(str::split_ascii_whitespace).map(str::to_owned).collect(),
+            aliases: aliases(section),
         })
     }
 
@@ -127,6 +127,12 @@ impl Entry {
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
     }
+}
+
+/// The other names of a section.
+pub(super) fn aliases(section: &Section) -> Vec<String> {
+    let field = section.fields.get(&("aliases".to_owned(), String::new()));
+    field.into_iter().flat_map(|field| field.value.split_ascii_whitespace()).map(str::to_owned).collect()
 }
 
 fn value(field: &'static str, value: &str, what: &'static str) -> EntryError {

@@ -227,7 +227,7 @@ fn nonsense_in_a_field_costs_its_section_alone() {
         let index = read(&(sound().replace("[a]", "[b]") + &text)).unwrap_or_else(|error| panic!("{case}: {error}"));
         assert_eq!(index.entries.len(), 1, "{case}");
         assert_eq!(index.skipped.len(), 1, "{case}");
-        assert_eq!((index.entries[0].name.as_str(), index.skipped[0].0.as_str()), ("b", "a"), "{case}");
+        assert_eq!((index.entries[0].name.as_str(), index.skipped[0].name.as_str()), ("b", "a"), "{case}");
     }
 }
 
