@@ -116,6 +116,9 @@ pub struct Limits {
     pub virtual_size: u64,
     /// Most downloads at a time; others wait for their turn; default 3.
     pub downloads: usize,
+    /// How long an image may be given again by its digest to a login that its source gave it to, without the source being
+    /// asked; default an hour, which is about what tokens of registries live for: who is let in no more is out by then.
+    pub granted_for: Duration,
     /// How long a broken-off download is kept; default a day.
     pub partial_ttl: Duration,
     /// Most bytes of broken-off downloads; default 20 GiB.
@@ -133,6 +136,7 @@ impl Default for Limits {
             ratio_from: 1 << 30,
             virtual_size: 2 << 40,
             downloads: 3,
+            granted_for: Duration::from_secs(3600),
             partial_ttl: Duration::from_secs(24 * 3600),
             partial_quota: 20 << 30,
             reserve: 2 << 30,

@@ -1,7 +1,9 @@
 //! One pull, step by step: translate, find, ask whether it changed, take in, judge, publish, bind.
 //!
 //! ```text
-//! Store::pull -> flight of the order -> rule or name -> provider -> what is here already?
+//! Store::pull -> flight of the order -> rule or name -> was it given to this login lately? ([`grant`])
+//!                                                            | no
+//!                                                         provider -> what is here already?
 //!                                                                     | no
 //!                              bind under the name <- flight of the artifact: download, judge, shelf
 //! ```
@@ -23,8 +25,8 @@ use crate::convert::{Converter, ForeignFormat};
 use crate::declared::Declared;
 use crate::decode::Decompressor;
 use crate::inspect::{self, DiskFormat, Expected, Policy};
-use crate::name::{Digest, ImageId, Version};
-use crate::net::Validators;
+use crate::name::{Digest, ImageId};
+use crate::net::{Ask, Validators};
 use crate::provider::{Choice, Covers, Promise, ProviderError, Registry, Want};
 use crate::shelf::{Alias, DiskError, Facts, Hold, Image, Key, Origin, Parent, Received, Shelf, Sought};
 use crate::translate::{TranslateError, Translated, Translator, Wanted};
@@ -33,6 +35,8 @@ mod converted;
 mod download;
 mod error;
 mod flight;
+mod given;
+mod grant;
 mod hosts;
 mod job;
 mod lanes;
@@ -42,14 +46,14 @@ mod progress;
 mod source;
 
 use download::Arrived;
-pub(crate) use error::only_digest;
 pub use error::{DownloadError, PullError};
 pub(crate) use flight::Flights;
+use grant::{Age, Claim, Way};
 use hosts::Hosts;
 use job::Job;
 pub use layers::LayerError;
 pub(crate) use origin::sought;
-use origin::{fingerprint, origin, place, promise_of};
+use origin::{fingerprint, origin, place, promise_of, site};
 use progress::Meter;
 pub use progress::{Phase, Progress};
 
@@ -160,44 +164,36 @@ impl Puller {
     ) -> Result<Image, PullError> {
         let image = order.key.image.clone();
         let lost = |cause| PullError::Lost { image: image.clone(), cause: Some(cause) };
-        // Bytes that the name demands and that are here need no server.
-        let known = {
-            let (this, key) = (self.clone(), order.key.clone());
-            off_reactor(move || this.shelf.adopt(&key)).await.map_err(lost)?
+        let (way, claim) = {
+            let (this, order) = (self.clone(), order.clone());
+            off_reactor(move || this.way(&order)).await.map_err(lost)??
         };
-        match known {
-            Ok(Some(known)) => return Ok(known),
-            Ok(None) => {}
-            Err(cause) => return Err(PullError::Store { image, cause }),
+        let is_pinned = image.digest().is_some() || way.demanded().1.is_some();
+        if !order.force && is_pinned {
+            let fresh = Age::Within(self.limits.granted_for);
+            if let Some(known) = self.granted(&order, way.demanded(), &claim, fresh).await? {
+                tracing::debug!(image = %image, id = %known.id, "given to this login lately, source not asked");
+                return Ok(known);
+            }
         }
-        let found = self.find(&order).await?;
+        let found = self.find(&order, way).await?;
         let failed = |cause: Arc<DownloadError>| PullError::Download {
             image: image.clone(),
             url: found.choice.image.shown.clone(),
             by: found.by.clone(),
             cause,
         };
-        self.fetch(&order, &found, &progress).await.map_err(failed)
+        self.fetch(&order, &found, &claim, &progress).await.map_err(failed)
     }
 
     /// Where the image of an order is: a rule's word, then that of a provider that knows the name, then the name as a
     /// URL.
-    async fn find(self: &Arc<Self>, order: &Order) -> Result<Found, PullError> {
+    async fn find(self: &Arc<Self>, order: &Order, way: Way) -> Result<Found, PullError> {
         let image = &order.key.image;
-        let lost = |cause| PullError::Lost { image: image.clone(), cause: Some(cause) };
-        let untranslated = |cause| PullError::Translate { image: image.clone(), cause };
         let nowhere = |cause: ProviderError| PullError::Find { image: image.clone(), cause };
-        let by_rule = {
-            let (this, order) = (self.clone(), order.clone());
-            off_reactor(move || this.by_rule(&order)).await.map_err(lost)?
-        };
-        if let Some(rule) = by_rule.map_err(untranslated)? {
-            return self.resolve(order, rule).await;
-        }
-        let name = self.translator.stripped(image.name().as_str());
-        let name = match image.version() {
-            Version::Tag(tag) if tag != "latest" => format!("{name}:{tag}"),
-            _ => name.to_owned(),
+        let (name, default) = match way {
+            Way::Rule(rule) => return self.resolve(order, rule).await,
+            Way::Name { name, default } => (name, default),
         };
         if let Some(choice) = self.by_name(order, &name).await.map_err(nowhere)? {
             let by = format!("provider `{}`", choice.provider.id());
@@ -215,7 +211,7 @@ impl Puller {
         if let Some(provider) = &order.provider {
             return Err(nowhere(ProviderError::NotFound { provider: provider.clone(), name }));
         }
-        let by_default = self.translator.by_default(image.name()).map_err(untranslated)?;
+        let by_default = default.map_err(|cause| PullError::Translate { image: image.clone(), cause })?;
         self.resolve(order, by_default).await
     }
 
@@ -266,6 +262,7 @@ impl Puller {
         self: &Arc<Self>,
         order: &Order,
         found: &Found,
+        claim: &Arc<Claim>,
         progress: &watch::Sender<Progress>,
     ) -> Result<Image, Arc<DownloadError>> {
         let Found { choice: Choice { image: remote, .. }, digest, .. } = found;
@@ -282,10 +279,10 @@ impl Puller {
             self.settle(order, &landed.hold, &found.choice, progress).await.map_err(|cause| Arc::new(cause.into()))?;
         let Validators { etag, last_modified } = landed.validators;
         let origin = Origin { etag, last_modified, ..origin };
-        let bound = self.bind(order, found.declared, landed.hold, origin).await.map_err(Arc::new)?;
+        let bound = self.bind(order, found.declared, landed.hold, origin, claim).await.map_err(Arc::new)?;
         // From here on its name keeps them.
         drop(below);
-        tracing::info!(image = %order.key.image, id = %bound.id, "pull done");
+        tracing::debug!(image = %order.key.image, id = %bound.id, "pull done");
         Ok(bound)
     }
 
@@ -299,17 +296,35 @@ impl Puller {
     ) -> Result<Landed, Arc<DownloadError>> {
         let Found { choice: Choice { provider, image: remote }, by, declared, .. } = found;
         let foreign = found.foreign();
-        if !order.force
-            && let Some(hold) = self.hold_promised(&promises, foreign, provider.id()).await?
-        {
-            tracing::info!(from = remote.shown, id = %hold.id(), "image is here already");
-            return Ok(Landed { hold: Arc::new(hold), validators: Validators::default() });
-        }
-        let place = place(found);
-        // What is promised and not here is not what is here, whatever the server says of that.
-        let known = match order.force || !promises.is_empty() {
+        let here = match order.force {
             true => None,
-            false => self.known_at(&place).await?,
+            false => self.hold_promised(&promises, foreign, provider.id()).await?,
+        };
+        let place = place(found);
+        let known = match here {
+            // The source itself has said, to the one who asks, that it has these bytes.
+            Some(hold) if !remote.promises.is_empty() => {
+                tracing::info!(from = remote.shown, id = %hold.id(), "image is here already");
+                return Ok(Landed { hold: Arc::new(hold), validators: Validators::default() });
+            }
+            // The operator says that it has them. Whether it has them for the one who asks is its own to say.
+            Some(hold) if found.digest.is_some() => {
+                self.ask_leave(found).await?;
+                tracing::info!(from = remote.shown, id = %hold.id(), "image is here already, and may be had");
+                return Ok(Landed { hold: Arc::new(hold), validators: Validators::default() });
+            }
+            // Only the name says so. If it came from there before, whoever asked, the source is asked whether it still has
+            // it for this one; otherwise nothing but the bytes themselves shows that it has them at all.
+            Some(hold) => {
+                let (id, site) = (hold.id().clone(), site(found));
+                self.known_at(move |of, origin| *of == id && origin.site.as_ref() == Some(&site)).await?
+            }
+            // What is promised and not here is not what is here, whatever the server says of that.
+            None if order.force || !promises.is_empty() => None,
+            None => {
+                let place = place.clone();
+                self.known_at(move |_, origin| origin.place.as_ref() == Some(&place)).await?
+            }
         };
         let layered = order.layers != Layers::Refuse;
         let key = format!("{place} {} {promises:?} {declared:?}", order.want.platform);
@@ -330,11 +345,21 @@ impl Puller {
         flight.outcome_with(progress).await.unwrap_or(Err(Arc::new(DownloadError::Ended)))
     }
 
+    /// Asks a source for an image as if it were to be downloaded: what it refuses, it refuses before the bytes.
+    async fn ask_leave(&self, found: &Found) -> Result<(), DownloadError> {
+        let Choice { provider, image } = &found.choice;
+        let _polite = self.hosts.enter(&image.source).await;
+        Ok(provider.open(image, &Ask::default()).await.map(drop)?)
+    }
+
     /// What is here from a place, if the place can be asked whether it changed.
-    async fn known_at(self: &Arc<Self>, place: &str) -> Result<Option<(ImageId, Validators)>, DownloadError> {
-        let (this, place) = (self.clone(), place.to_owned());
+    async fn known_at(
+        self: &Arc<Self>,
+        is_it: impl Fn(&ImageId, &Origin) -> bool + Send + 'static,
+    ) -> Result<Option<(ImageId, Validators)>, DownloadError> {
+        let this = self.clone();
         let known = off_reactor(move || {
-            let Some((id, Origin { etag, last_modified, .. })) = this.shelf.known_at(&place) else { return Ok(None) };
+            let Some((id, Origin { etag, last_modified, .. })) = this.shelf.known_at(is_it) else { return Ok(None) };
             // Without a sound file, to hear that it did not change is of no use.
             Ok::<_, DiskError>(this.shelf.hold_sound(&id)?.map(|_| (id, Validators { etag, last_modified })))
         });
@@ -410,11 +435,16 @@ impl Puller {
         declared: Option<Declared>,
         hold: Arc<Hold>,
         origin: Origin,
+        claim: &Arc<Claim>,
     ) -> Result<Image, DownloadError> {
-        let (this, order) = (self.clone(), order.clone());
+        let (this, order, claim) = (self.clone(), order.clone(), claim.clone());
         off_reactor(move || {
             this.check_format(&order, declared, hold.id())?;
-            let is_bound = this.shelf.remembered(&order.key).is_some_and(|(image, _)| image.id == *hold.id());
+            let before = this.shelf.remembered(&order.key).filter(|(image, _)| image.id == *hold.id());
+            let is_bound = before.is_some();
+            let granted = before.and_then(|(_, before)| before.granted).unwrap_or_default();
+            let granted = Some(claim.granted(granted, this.limits.granted_for));
+            let origin = Origin { granted, ..origin };
             let bound = match is_bound {
                 true => this.shelf.confirm(&order.key, origin)?,
                 false => this.shelf.reuse(&order.key, hold.id(), origin)?,

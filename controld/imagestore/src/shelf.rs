@@ -50,6 +50,7 @@ use crate::name::ImageId;
 mod collect;
 mod details;
 mod disk;
+mod grant;
 mod index;
 mod key;
 mod layers;
@@ -72,6 +73,7 @@ pub use details::{Details, Name};
 use disk::Dir;
 pub use disk::DiskError;
 pub(crate) use disk::{Disk, is_regular};
+pub(crate) use grant::Grant;
 use index::Index;
 pub use index::{Image, MIN_PREFIX};
 pub(crate) use index::{Known, MAX_CHAIN};
@@ -214,6 +216,11 @@ impl Shelf {
         Some((image, bound.record.origin.clone()))
     }
 
+    /// The names under a handler of the image that a digest or an id means.
+    pub(crate) fn names_of(&self, digest: &str, handler: &Handler) -> Vec<Key> {
+        self.read().names_of(digest, handler)
+    }
+
     /// Whether a digest of a source leads to an image that is here.
     pub(crate) fn has(&self, sought: &Sought, provider: &str) -> bool {
         self.read().behind(sought, provider).is_some()
@@ -277,6 +284,6 @@ fn obstructed(dir: &Dir, name: &str) -> DiskError {
     DiskError::Obstructed { path }
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

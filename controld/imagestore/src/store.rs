@@ -21,7 +21,7 @@ use crate::inspect::Policy;
 use crate::name::{ImageId, ImageRef, Query, printable};
 use crate::net::{Auth, Client};
 use crate::provider::{Means, ProviderError, Registry, ReposError, Want};
-use crate::pull::{Flights, Order, Programs, Progress, PullError, Puller, Ticket, only_digest};
+use crate::pull::{Flights, Order, Programs, Progress, PullError, Puller, Ticket};
 use crate::shelf::{
     self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Removed, Shelf, is_holder, usage,
 };
@@ -121,8 +121,10 @@ impl Store {
         Ok(Self { shelf, puller, flights: Arc::default(), handlers, offline, layers })
     }
 
-    /// Pulls an image for a handler, always anew unless the name has a digest that is here already. All who ask for
-    /// the same at the same time share one download; it stops when the last of them drops this future.
+    /// Pulls an image for a handler. Its source is asked each time, unless the name has a digest that the source gave to
+    /// the same login lately; what is here and is still the same is not downloaded again. By an id alone there is no
+    /// source to be asked, so only what was given so lately is given. All who ask for the same at the same time share one
+    /// download; it stops when the last of them drops this future.
     ///
     /// # Errors
     /// See [`PullError`]; the same one goes to all who wait.
@@ -130,20 +132,21 @@ impl Store {
         let request: PullRequest = request.into();
         let unknown = || PullError::Handler { handler: printable(&request.handler), known: self.handlers.names() };
         let (handler, config) = self.handlers.find(&request.handler).ok_or_else(|| Arc::new(unknown()))?;
-        let here = || self.shelf.get(&request.name, handler);
         let image = match request.name.parse::<Query>() {
             Ok(Query::Ref(image)) => image,
-            // Whoever knows the id has what a pull would give.
-            Ok(Query::Id(id)) => return here().ok_or_else(|| Arc::new(only_digest(Some(id), None))),
-            Ok(Query::Digest(digest)) => return here().ok_or_else(|| Arc::new(only_digest(None, Some(digest)))),
+            Ok(Query::Id(id)) => return self.pull_by_digest(&id.to_string(), handler, config, request).await,
+            Ok(Query::Digest(digest)) => {
+                return self.pull_by_digest(&digest.to_string(), handler, config, request).await;
+            }
             Err(cause) => return Err(Arc::new(PullError::Name { name: printable(&request.name), cause })),
         };
         let key = Key::new(handler, &image);
         let offline = request.offline.unwrap_or(self.offline);
+        let order = order(key, self.handlers.name_of(handler), config, request, self.layers);
         if offline == Offline::Always {
-            return self.pull_offline(&key).await.map_err(Arc::new);
+            return self.puller.clone().pull_offline(order).await.map_err(Arc::new);
         }
-        let order = order(key.clone(), self.handlers.name_of(handler), config, request, self.layers);
+        let again = order.clone();
         let flight = self.flights.join(&order.ticket(), |progress| {
             let (puller, shelf) = (self.puller.clone(), self.shelf.clone());
             async move { pull_with_room(&puller, &shelf, order, progress).await.map_err(Arc::new) }
@@ -151,26 +154,39 @@ impl Store {
         let outcome = flight.outcome().await;
         let outcome = outcome.unwrap_or_else(|| Err(Arc::new(PullError::Lost { image, cause: None })));
         match outcome {
-            Err(error) if offline == Offline::Auto && error.is_unreachable() => match self.shelf.remembered(&key) {
-                Some((known, _)) => {
-                    tracing::warn!(image = %key.image, id = %known.id, "source out of reach, image of the last pull taken");
-                    Ok(Image { stale: true, ..known })
+            Err(error) if offline == Offline::Auto && error.is_unreachable() => {
+                match self.puller.clone().pull_offline(again).await {
+                    Ok(known) => {
+                        tracing::debug!(id = %known.id, %error, "source out of reach, image of the last pull taken");
+                        Ok(known)
+                    }
+                    // Why the source was not asked matters more than what is not here.
+                    Err(_) => Err(error),
                 }
-                None => Err(error),
-            },
+            }
             outcome => outcome,
         }
     }
 
-    /// What a pull gives without asking anybody.
-    async fn pull_offline(&self, key: &Key) -> Result<Image, PullError> {
-        let image = key.image.clone();
-        let (shelf, wanted) = (self.shelf.clone(), key.clone());
-        let adopted = tokio::task::spawn_blocking(move || shelf.adopt(&wanted)).await;
-        let adopted = adopted.map_err(|cause| PullError::Lost { image: image.clone(), cause: Some(cause) })?;
-        let adopted = adopted.map_err(|cause| PullError::Store { image: image.clone(), cause })?;
-        let known = adopted.or_else(|| self.shelf.remembered(key).map(|(known, _)| Image { stale: true, ..known }));
-        known.ok_or(PullError::Offline { image })
+    /// The image of a digest, if one of its names could be pulled just now without asking anybody.
+    async fn pull_by_digest(
+        &self,
+        digest: &str,
+        handler: &Handler,
+        config: &HandlerConfig,
+        request: PullRequest,
+    ) -> Result<Image, Arc<PullError>> {
+        for key in self.shelf.names_of(digest, handler) {
+            let order = order(key, self.handlers.name_of(handler), config, request.clone(), self.layers);
+            let known = match request.offline.unwrap_or(self.offline) {
+                Offline::Always => self.puller.clone().pull_offline(order).await.ok(),
+                Offline::Never | Offline::Auto => self.puller.clone().pull_granted(order).await.ok().flatten(),
+            };
+            if let Some(known) = known {
+                return Ok(Image { stale: false, ..known });
+            }
+        }
+        Err(Arc::new(PullError::OnlyDigest { digest: digest.to_owned() }))
     }
 
     /// How far a pull of that name is. `None` if none is under way.
@@ -384,6 +400,7 @@ fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest
         want: Want {
             platform: config.platform.clone(),
             auth: request.auth,
+            auth_server: request.auth_server,
             version: Some(key.image.version().clone()),
         },
         provider: request.provider,
@@ -400,7 +417,6 @@ fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest
 async fn pull_with_room(
     puller: &Arc<Puller>,
     shelf: &Arc<Shelf>,
-            auth_server: request.auth_server,
     order: Order,
     progress: watch::Sender<Progress>,
 ) -> Result<Image, PullError> {

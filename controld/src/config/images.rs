@@ -88,6 +88,9 @@ pub struct LimitsConfig {
     pub ratio_from_gib: u64,
     /// Most downloads at a time.
     pub downloads: usize,
+    /// How long an image may be given again by its digest to a login that its source gave it to, without the source being
+    /// asked, in seconds.
+    pub granted_for_s: u64,
     /// How long a broken-off download is kept, in seconds.
     pub partial_ttl_s: u64,
     /// Most that broken-off downloads may take, in GiB.
@@ -201,6 +204,9 @@ impl LimitsConfig {
         if !(1..=1000).contains(&self.downloads) {
             return refuse("images.limits.downloads", "is not within 1 to 1000");
         }
+        if self.granted_for_s > 365 * 24 * 3600 {
+            return refuse("images.limits.granted_for_s", "is not within 0 to 31536000 seconds");
+        }
         if self.partial_ttl_s > 365 * 24 * 3600 {
             return refuse("images.limits.partial_ttl_s", "is not within 0 to 31536000 seconds");
         }
@@ -218,6 +224,7 @@ impl LimitsConfig {
             ratio_from: bytes(self.ratio_from_gib),
             virtual_size: bytes(max_virtual_size_gib),
             downloads: self.downloads,
+            granted_for: Duration::from_secs(self.granted_for_s),
             partial_ttl: Duration::from_secs(self.partial_ttl_s),
             partial_quota: bytes(self.partial_quota_gib),
             reserve: bytes(self.reserve_gib),
@@ -314,6 +321,7 @@ impl Default for LimitsConfig {
             ratio: 200,
             ratio_from_gib: 1,
             downloads: 3,
+            granted_for_s: 3600,
             partial_ttl_s: 24 * 3600,
             partial_quota_gib: 20,
             reserve_gib: 2,

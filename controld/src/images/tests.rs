@@ -91,7 +91,7 @@ fn limits_reach_the_store() {
     let limits = |text: &str| for_store(&load(dir.path(), text)).limits;
     assert_eq!(limits(""), imagestore::Limits::default());
     let text = "[images]\nmax_virtual_size_gib = 9\n[images.limits]\nartifact_gib = 1\nunpacked_gib = 2\nratio = 3\n\
-                ratio_from_gib = 4\ndownloads = 5\npartial_ttl_s = 6\npartial_quota_gib = 7\nreserve_gib = 8\n";
+                ratio_from_gib = 4\ndownloads = 5\ngranted_for_s = 9\npartial_ttl_s = 6\npartial_quota_gib = 7\nreserve_gib = 8\n";
     let wanted = imagestore::Limits {
         artifact: 1 << 30,
         unpacked: 2 << 30,
@@ -112,3 +112,4 @@ fn load(dir: &Path, text: &str) -> Config {
     std::fs::write(&path, format!("state_dir = '{}'\n{text}", state.display())).expect("written");
     Config::load(Some(&path)).expect("loads")
 }
+        granted_for: Duration::from_secs(9),

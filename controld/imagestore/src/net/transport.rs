@@ -181,7 +181,7 @@ impl Transport {
     }
 
     /// What it says, for telling it from others. Shows nothing of it.
-    pub(super) fn digest(&self) -> &str {
+    pub(crate) fn digest(&self) -> &str {
         &self.digest
     }
 

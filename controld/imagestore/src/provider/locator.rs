@@ -61,6 +61,11 @@ impl Locator {
         &self.by
     }
 
+    /// Tells places and ways to speak to them apart. Holds whatever secrets the URL has.
+    pub(crate) fn identity(&self) -> String {
+        format!("{} {}", self.url, self.transport.digest())
+    }
+
     /// How to speak to it.
     #[must_use]
     pub fn transport(&self) -> &Arc<Transport> {

@@ -10,7 +10,7 @@ use crate::declared::Declared;
 use crate::error::{ErrorKind, of_io};
 use crate::inspect::{DiskFormat, Refusal};
 use crate::intake::IntakeError;
-use crate::name::{Digest, ImageId, ImageRef, NameError};
+use crate::name::{ImageRef, NameError};
 use crate::net::FetchError;
 use crate::provider::ProviderError;
 use crate::shelf::DiskError;
@@ -31,7 +31,9 @@ pub enum PullError {
         cause: NameError,
     },
     /// An id or a bare digest says where nothing is.
-    #[error("image `{digest}` is not in the store, and an id does not say where to pull it from; use its name")]
+    #[error(
+        "image `{digest}` is not here for this login, and an id does not say where it could be asked for; use its name"
+    )]
     OnlyDigest {
         /// The digest.
         digest: String,
@@ -85,7 +87,9 @@ pub enum PullError {
         known: Vec<String>,
     },
     /// Not here, and nobody may be asked.
-    #[error("image `{image}` is not in the store, and the store is offline; turn `offline` off, or pull it elsewhere")]
+    #[error(
+        "image `{image}` is not in the store for this login, and the store is offline; turn `offline` off, or pull it elsewhere"
+    )]
     Offline {
         /// The image.
         image: ImageRef,
@@ -244,7 +248,8 @@ impl PullError {
 
 impl PullError {
     /// Whether the source could not be asked, as opposed to having said no or something that is not to be believed.
-    pub(crate) fn is_unreachable(&self) -> bool {
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
         let cause = match self {
             Self::Find { cause, .. } => return cause.is_unreachable(),
             Self::Download { cause, .. } => cause,
@@ -303,10 +308,4 @@ impl DownloadError {
             Self::Gone | Self::Lost(_) | Self::Ended => ErrorKind::Internal,
         }
     }
-}
-
-/// Names that cannot be pulled, as an error.
-pub(crate) fn only_digest(id: Option<ImageId>, digest: Option<Digest>) -> PullError {
-    let digest = id.map(|id| id.to_string()).or_else(|| digest.map(|digest| digest.to_string()));
-    PullError::OnlyDigest { digest: digest.unwrap_or_default() }
 }

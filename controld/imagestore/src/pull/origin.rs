@@ -6,7 +6,7 @@ use super::{Found, Order};
 use crate::convert::ForeignFormat;
 use crate::name::{Digest, hex};
 use crate::net::Auth;
-use crate::provider::{Choice, Covers, Promise, Want};
+use crate::provider::{Choice, Covers, Promise, Source, Want};
 use crate::shelf::{Cover, Origin, Sought};
 
 /// Identity of a place where bytes are, and of what they are converted from. Its parts may be secret.
@@ -16,14 +16,29 @@ pub(super) fn place(found: &Found) -> String {
     hex(&Sha256::digest(format!("{}\n{}{foreign}", provider.id(), image.key)))
 }
 
+/// The same for whoever asks.
+pub(super) fn site(found: &Found) -> String {
+    let Choice { provider, image } = &found.choice;
+    let foreign = found.foreign().map(|format| format!("\n{format}")).unwrap_or_default();
+    let site = match &image.source {
+        Source::Http(request) => request.url().as_str(),
+        Source::File(_) => &image.key,
+    };
+    hex(&Sha256::digest(format!("site {}\n{site}{foreign}", provider.id())))
+}
+
 /// Tells logins apart without telling them.
 pub(super) fn fingerprint(want: &Want) -> String {
     let Some(auth) = &want.auth else { return String::new() };
-    let text = match auth {
-        Auth::Basic { user, password } => format!("basic {}:{user}:{password}", user.len()),
-        Auth::Bearer(token) => format!("bearer {token}"),
-    };
-    hex(&Sha256::digest(text))
+    hex(&Sha256::digest(login(auth, &want.auth_server)))
+}
+
+/// A login as a text, which is as secret. `server` is the one that it is for.
+pub(super) fn login(auth: &Auth, server: &str) -> String {
+    match auth {
+        Auth::Basic { user, password } => format!("basic {}:{user}:{password} {server}", user.len()),
+        Auth::Bearer(token) => format!("bearer {token} {server}"),
+    }
 }
 
 /// What a digest in a name or a rule demands: these bytes, as they are kept.
@@ -52,6 +67,7 @@ pub(super) fn origin(order: &Order, found: &Found, promises: &[Promise], place: 
         by: Some(found.by.clone()),
         provider: Some(provider.id().to_owned()),
         place: Some(place.to_owned()),
+        site: Some(site(found)),
         artifact: hosted.max_by_key(|promise| promise.hash.alg()).map(|promise| promise.hash.to_string()),
         platform: Some(order.want.platform.to_string()),
         manifest: registered.and_then(|registered| registered.digests.first()?.to_string().parse().ok()),

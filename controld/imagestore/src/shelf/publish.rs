@@ -39,26 +39,29 @@ impl Shelf {
         Ok(self.hold_locked(&id))
     }
 
-    /// Binds a name to an image whose digest it has. `None` if there is no such image, or its source must be asked.
-    pub(crate) fn adopt(&self, key: &Key) -> Result<Option<Image>, DiskError> {
-        let Some(digest) = key.image.digest() else { return Ok(None) };
-        let known = {
-            let index = self.read();
-            let bound = index.refs.get(key).filter(|bound| index.is_usable(key, &bound.record));
-            bound
-                .map(|bound| (bound.id.clone(), bound.record.origin.clone()))
-                .or_else(|| index.present(digest).map(|id| (id.clone(), Origin::default())))
-        };
-        let leaving = digest.to_id().filter(|_| known.is_none());
-        let Some((id, origin)) = known.or(leaving.map(|id| (id, Origin::default()))) else { return Ok(None) };
-        self.bring_back(&id)?;
-        // Nor does the digest of a layer say what it stands on, if it does that by name.
-        if self.parent(&id).is_some() && !self.is_bound_whole(key, &id) {
-            let _changing = self.lock();
-            self.drop_unused(&id)?;
+    /// The image that a name stands for, or that one of its repository does that has the digest of the name, if its origin
+    /// `counts`.
+    pub(crate) fn had(&self, key: &Key, counts: impl Fn(&Origin) -> bool) -> Option<(ImageId, Origin)> {
+        let index = self.read();
+        index.had(key, counts).map(|bound| (bound.id.clone(), bound.record.origin.clone()))
+    }
+
+    /// Binds a name to an image that is here, without its source having been asked. `None` if it must be.
+    pub(crate) fn adopt(&self, key: &Key, id: &ImageId, origin: Origin) -> Result<Option<Image>, DiskError> {
+        // The digest of a layer does not say what it stands on, if it does that by name.
+        if self.parent(id).is_some() && !self.is_bound_whole(key, id) {
             return Ok(None);
         }
-        self.reuse(key, &id, origin)
+        match self.is_bound_to(key, id) {
+            true if !self.is_trusted(id)? => Ok(None),
+            true => self.confirm(key, origin),
+            false => self.reuse(key, id, origin),
+        }
+    }
+
+    /// Whether that is what a name stands for.
+    pub(crate) fn is_bound_to(&self, key: &Key, id: &ImageId) -> bool {
+        self.read().refs.get(key).is_some_and(|bound| bound.id == *id)
     }
 
     /// The image that has all digests that were given for it: it need not be downloaded. One that has some of them may be
@@ -76,9 +79,9 @@ impl Shelf {
     }
 
     /// The image that was pulled last from a place, and how it would tell that it changed.
-    pub(crate) fn known_at(&self, place: &str) -> Option<(ImageId, Origin)> {
+    pub(crate) fn known_at(&self, is_it: impl Fn(&ImageId, &Origin) -> bool) -> Option<(ImageId, Origin)> {
         let index = self.read();
-        let from_there = index.refs.values().filter(|bound| bound.record.origin.place.as_deref() == Some(place));
+        let from_there = index.refs.values().filter(|bound| is_it(&bound.id, &bound.record.origin));
         let newest = from_there.max_by_key(|bound| bound.record.pulled_at);
         newest.map(|bound| (bound.id.clone(), bound.record.origin.clone()))
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::grant::Grant;
 use crate::convert::ForeignFormat;
 use crate::inspect::DiskFormat;
 use crate::name::{Digest, ImageId};
@@ -114,6 +115,12 @@ pub(crate) struct Origin {
     /// Digest of all that says where exactly it is; what follows holds for no other place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) place: Option<String>,
+    /// The same for whoever asks, where logins make a place another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) site: Option<String>,
+    /// To whom the source gave it. None if an earlier release pulled it, which did not note that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) granted: Option<Vec<Grant>>,
     pub(crate) etag: Option<String>,
     pub(crate) last_modified: Option<String>,
     /// Digest of what was downloaded, as `algorithm:hex`.

@@ -292,8 +292,8 @@ fn an_image_that_lost_its_file_is_pulled_again_with_all_its_names() {
     let image = publish(&shelf, "img", b"good").expect("published");
     publish(&shelf, "other", b"good").expect("published");
     fs::remove_file(&image.path).expect("removed");
-    let by_digest = format!("third@{}", image.id);
-    assert_eq!(shelf.adopt(&key("", &by_digest)).expect("looked"), None);
+    let by_digest = key("", &format!("img@{}", image.id));
+    assert_eq!(shelf.adopt(&by_digest, &image.id, Origin::default()).expect("looked"), None);
     publish(&shelf, "img", b"good").expect("published");
     assert_holds(root.path(), &shelf, &[("img", b"good"), ("other", b"good")]);
 }

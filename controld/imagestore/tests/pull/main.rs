@@ -3,6 +3,7 @@
 mod behaviour;
 mod converted;
 mod full;
+mod grants;
 mod hostile;
 mod layers;
 mod logins;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Entry, Image, Index};
+use super::{Bound, Entry, Image, Index};
 use crate::name::{Digest, ImageId, ImageRef, Query, Version, is_hex};
 use crate::shelf::PINNED;
 use crate::shelf::key::{Handler, Key};
-use crate::shelf::record::{Cover, RefRecord, Sought};
+use crate::shelf::record::{Cover, Origin, RefRecord, Sought};
 
 /// Fewest hex characters that are taken for the beginning of an id.
 pub const MIN_PREFIX: usize = 8;
@@ -101,6 +101,31 @@ impl Index {
             });
             found.and_then(|(_, bound)| self.images.get_key_value(&bound.id)).map(|(id, _)| id)
         })
+    }
+
+    /// What a name stands for, or one of its repository with the digest that it has, pulled last, whose origin is one that
+    /// counts.
+    pub(crate) fn had(&self, key: &Key, counts: impl Fn(&Origin) -> bool) -> Option<&Bound> {
+        let usable = |key: &Key, bound: &Bound| self.is_usable(key, &bound.record) && counts(&bound.record.origin);
+        if let Some(bound) = self.refs.get(key).filter(|bound| usable(key, bound)) {
+            return Some(bound);
+        }
+        let digest = key.image.digest()?;
+        let means = |bound: &Bound| {
+            let manifest = bound.record.origin.manifest.as_ref();
+            manifest == Some(digest) || self.present(digest) == Some(&bound.id)
+        };
+        let of_repository = |of: &Key| of.handler == key.handler && of.image.name() == key.image.name();
+        let found = self.refs.iter().filter(|(of, bound)| of_repository(of) && means(bound) && usable(of, bound));
+        found.map(|(_, bound)| bound).max_by_key(|bound| bound.record.pulled_at)
+    }
+
+    /// The usable names under a handler of the image that a digest means.
+    pub(crate) fn names_of(&self, digest: &str, handler: &Handler) -> Vec<Key> {
+        let names = self.resolve(digest, handler).and_then(|id| self.images.get(id)).map(|entry| &entry.names);
+        let usable =
+            names.into_iter().flatten().filter(|(key, record)| self.counts(key, record, Scope { handler, all: false }));
+        usable.map(|(key, _)| key.clone()).collect()
     }
 
     fn by_prefix(&self, text: &str, scope: Scope<'_>) -> Option<&ImageId> {

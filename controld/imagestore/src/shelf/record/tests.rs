@@ -29,6 +29,10 @@ fn the_forms_on_disk_are_pinned() {
             by: Some("rule 1 (`cirros`) of `a.yaml`".into()),
             provider: Some("http".into()),
             place: Some("ab".repeat(32)),
+            site: Some("ac".repeat(32)),
+            granted: Some(vec![
+                serde_json::from_str(r#"{"salt": "00ff", "to": "abcd", "at": 1795000000}"#).expect("one"),
+            ]),
             etag: Some("\"x\"".into()),
             last_modified: None,
             artifact: Some(sha512),
@@ -49,6 +53,16 @@ fn the_forms_on_disk_are_pinned() {
     for version in [0, 3] {
         assert_eq!(parse::<LeaseRecord>(&texts[2].replace(": 2", &format!(": {version}"))), None);
     }
+}
+
+/// Records of version 2 as they were before it was noted to whom a source gave an image.
+#[test]
+fn records_without_grants_are_read() {
+    let name = r#"{"version": 2, "image": "cirros:latest", "id": null, "origin": {"source": "https://example.com/x",
+        "by": "rule 1 (`cirros`) of `a.yaml`", "place": "abab", "etag": "\"x\"", "last_modified": null},
+        "pulled_at": 1795000000}"#;
+    let read = parse::<RefRecord>(name).expect("a record");
+    assert_eq!((read.origin.place.as_deref(), read.origin.site, read.origin.granted), (Some("abab"), None, None));
 }
 
 /// Records as the first version wrote them.

@@ -163,7 +163,8 @@ fn a_broken_image_is_put_aside_and_comes_back_by_a_pull() {
     // A pull that finds it looks at it once for each start.
     turn();
     let shelf = open(root.path());
-    assert_eq!(shelf.adopt(&key("", &format!("new@{}", image.id))).expect("looked"), None, "pull it, then");
+    let by_digest = key("", &format!("x@{}", image.id));
+    assert_eq!(shelf.adopt(&by_digest, &image.id, Origin::default()).expect("looked"), None, "pull it, then");
     assert_eq!(get(&shelf, "x"), None);
     plain(&shelf, "", "new", b"good");
     assert_eq!(fs::read(&image.path).expect("read"), b"good");

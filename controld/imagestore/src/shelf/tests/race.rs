@@ -55,7 +55,7 @@ impl Worker {
                 }
                 10 => {
                     let by_digest = format!("{}@{id}", name.trim_end_matches(":v1"));
-                    drop(shelf.adopt(&key("", &by_digest)).expect("adopted"));
+                    drop(shelf.reuse(&key("", &by_digest), &id, Origin::default()).expect("bound"));
                 }
                 _ => self.lease(&id, number),
             }
@@ -225,7 +225,7 @@ fn a_verdict_is_on_the_file_that_was_read() {
     }
 }
 
-/// A layer that comes back by its digest, and cannot be used by that alone, goes again.
+/// A layer that comes back for work that does not name it goes again.
 #[test]
 fn what_came_back_for_nothing_goes() {
     let root = tempfile::tempdir().expect("a directory");
@@ -245,6 +245,6 @@ fn what_came_back_for_nothing_goes() {
     drop((base, top));
     failing.store(true, Ordering::Relaxed);
     shelf.remove("img", None).expect_err("stopped on its way out");
-    assert!(shelf.adopt(&key("", &format!("img@{id}"))).expect("adopted").is_none(), "it stands on something by name");
+    drop(shelf.hold_trusted(&id).expect("looked").expect("brought back"));
     assert_holds(root.path(), &shelf, &[]);
 }
