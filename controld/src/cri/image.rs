@@ -60,10 +60,13 @@ impl ImageService for ImageCalls {
     async fn pull_image(&self, request: Request<PullImageRequest>) -> Result<Response<PullImageResponse>, Status> {
         let request = request.into_inner();
         let (name, handler) = asked(request.image);
-        let auth = answer(credentials(request.auth.unwrap_or_default()))?;
+        let auth = request.auth.unwrap_or_default();
+        let auth_server = auth.server_address.clone();
+        let auth = answer(credentials(auth))?;
         // Not spawned: a pull that nobody waits for any more is to stop, and leaves nothing half made.
-        let image =
-            answer(self.parts.images.pull(PullRequest { name, handler, auth, ..PullRequest::default() }).await)?;
+        let image = answer(
+            self.parts.images.pull(PullRequest { name, handler, auth, auth_server, ..PullRequest::default() }).await,
+        )?;
         Ok(Response::new(PullImageResponse { image_ref: image.id.to_string() }))
     }
 

@@ -40,7 +40,7 @@ impl NetPolicy {
     /// Whether the address of a server is allowed.
     #[must_use]
     pub fn allows(&self, address: IpAddr) -> bool {
-        faces(address).into_iter().flatten().all(|face| {
+        faces(address).into_iter().all(|face| {
             !is_never(face)
                 && (self.allow_loopback || !face.is_loopback())
                 && (self.allow_private || !is_private(face))
@@ -51,7 +51,7 @@ impl NetPolicy {
     /// Whether the address of a proxy is allowed: the operator named it, so it may be on this machine.
     #[must_use]
     pub fn allows_proxy(&self, address: IpAddr) -> bool {
-        faces(address).into_iter().flatten().all(|face| !is_never(face) && !self.denies(face))
+        faces(address).into_iter().all(|face| !is_never(face) && !self.denies(face))
     }
 
     fn denies(&self, address: IpAddr) -> bool {
@@ -59,21 +59,31 @@ impl NetPolicy {
     }
 }
 
-/// An address, and the IPv4 address that packets to it end at if the network translates.
-fn faces(address: IpAddr) -> [Option<IpAddr>; 2] {
-    let IpAddr::V6(v6) = address else { return [Some(address), None] };
+/// An address, and the IPv4 addresses that packets to it may end at if the network translates.
+fn faces(address: IpAddr) -> Vec<IpAddr> {
+    let IpAddr::V6(v6) = address else { return vec![address] };
     let bytes = v6.octets();
-    let v4 = |at: usize| Some(IpAddr::V4(Ipv4Addr::new(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3])));
+    let v4 = |at: [usize; 4]| IpAddr::V4(Ipv4Addr::from(at.map(|at| bytes[at])));
+    let last = v4([12, 13, 14, 15]);
     match v6.segments() {
         // ::1 and :: are what they are, not IPv4.
-        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => [Some(address), None],
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => vec![address],
         // Mapped and compatible (RFC 4291, 2.5.5).
-        [0, 0, 0, 0, 0, 0 | 0xffff, ..] => [v4(12), Some(address)],
+        [0, 0, 0, 0, 0, 0 | 0xffff, ..] => vec![last, address],
         // NAT64 (RFC 6052, 2.1).
-        [0x64, 0xff9b, 0, 0, 0, 0, ..] => [v4(12), Some(address)],
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![last, address],
+        // NAT64 of an operator's own (RFC 8215), who may have taken any part of the prefix (RFC 6052, 2.2).
+        [0x64, 0xff9b, 1, ..] => {
+            let forms = [([6, 7, 9, 10], 11), ([7, 9, 10, 11], 12), ([9, 10, 11, 12], 13)];
+            let forms =
+                forms.into_iter().filter(|(_, rest)| bytes[8] == 0 && bytes[*rest..].iter().all(|byte| *byte == 0));
+            let all = forms.map(|(at, _)| v4(at)).chain([last]);
+            // What begins with 0 is the filling of another form.
+            all.filter(|v4| matches!(v4, IpAddr::V4(v4) if v4.octets()[0] != 0)).chain([address]).collect()
+        }
         // 6to4 (RFC 3056, 2).
-        [0x2002, ..] => [v4(2), Some(address)],
-        _ => [Some(address), None],
+        [0x2002, ..] => vec![v4([2, 3, 4, 5]), address],
+        _ => vec![address],
     }
 }
 
@@ -118,6 +128,10 @@ mod tests {
             "ff02::1",
             "::ffff:169.254.169.254",
             "::169.254.169.254",
+            "64:ff9b:1::a9fe:a9fe",
+            "64:ff9b:1:a9fe:a9:fe00::",
+            "64:ff9b:1:a9:fe:a9fe::",
+            "64:ff9b:1:0:a9:fea9:fe00:0",
             "64:ff9b::169.254.169.254",
             "2002:a9fe:a9fe::1",
             "::ffff:0.0.0.0",

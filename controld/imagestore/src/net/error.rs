@@ -272,6 +272,7 @@ impl FetchError {
             | Self::Overlong { .. } => ErrorKind::Server,
         }
     }
+
     /// Whether the server could not be reached or is down, as opposed to having answered.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
@@ -281,7 +282,8 @@ impl FetchError {
             | Self::TlsDeadline { .. }
             | Self::Timeout { .. }
             | Self::Stalled { .. } => true,
-            Self::Status { status, .. } => *status >= 500,
+            // Too many requests: it has not answered yet.
+            Self::Status { status, .. } => *status >= 500 || *status == 429,
             _ => self.is_transient(),
         }
     }

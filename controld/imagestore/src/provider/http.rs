@@ -42,8 +42,11 @@ impl Provider for Http {
     ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
         let request = Request::get(locator.url().clone()).with_transport(locator.transport().clone());
         // What a rule says of a login wins over what the caller brought along.
-        let request = match &want.auth {
-            Some(auth) if !request.has_auth() => request.with_auth(auth.clone()),
+        let url = locator.url();
+        let host = url.host_str().unwrap_or_default();
+        let server = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        let request = match want.auth_for(&server) {
+            Some(auth) if !request.has_auth() => request.with_auth(auth),
             _ => request,
         };
         ready(Ok(RemoteImage::at(self.id(), request))).boxed()

@@ -247,8 +247,11 @@ impl Oci {
             let (depth, index) = indices.remove(0);
             index.check().map_err(|cause| self.unusable(&shown, cause))?;
             let (inner, images): (Vec<_>, Vec<_>) = index.manifests.into_iter().partition(Descriptor::is_index);
+            let images: Vec<_> = images.into_iter().filter(Descriptor::is_manifest).collect();
             let offered: Vec<_> = images.iter().map(Descriptor::platform).collect();
-            if let Some(at) = select::best(wanted, &offered) {
+            // Of one that does not say what it runs on, the configuration has the last word, as it has of all.
+            let silent = || images.iter().position(Descriptor::is_silent);
+            if let Some(at) = select::best(wanted, &offered).or_else(silent) {
                 let chosen = &images[at];
                 platform.clone_from(&offered[at]);
                 digest = chosen.hash().map_err(|cause| self.unusable(&shown, cause))?;
@@ -465,7 +468,7 @@ impl Provider for Oci {
             let reference =
                 Reference::of_url(url, want.version.as_ref()).map_err(|cause| self.unusable("the URL", cause))?;
             // What a rule says of a login wins over what the caller brought along.
-            let login = crate::net::login_of(url).or_else(|| want.auth.clone());
+            let login = crate::net::login_of(url).or_else(|| want.auth_for(reference.host()));
             let session = self.session(&reference, locator.transport(), login)?;
             self.image(&session, &reference, want).await
         }
@@ -478,7 +481,7 @@ impl Provider for Oci {
             if !self.config.registries.contains(&reference.registry) {
                 return Ok(None);
             }
-            let session = self.session(&reference, &self.transport, want.auth.clone())?;
+            let session = self.session(&reference, &self.transport, want.auth_for(reference.host()))?;
             match self.image(&session, &reference, want).await {
                 Err(ProviderError::NotFound { .. }) => Ok(None),
                 found => found.map(Some),

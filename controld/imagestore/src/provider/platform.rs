@@ -123,8 +123,18 @@ fn normalized(architecture: &str, variant: Option<&str>) -> (String, Option<Stri
     }
 }
 
+/// The number of a level of AMD64: `v3`.
+fn level(variant: Option<&str>) -> Option<u32> {
+    variant.unwrap_or("v1").strip_prefix('v')?.parse().ok()
+}
+
 fn fits_variant(architecture: &str, wanted: Option<&str>, offered: Option<&str>) -> bool {
     match (wanted, offered) {
+        // Levels of AMD64: one that does not say is of the first, and each runs what was made for a lesser one.
+        _ if architecture == "amd64" => match (level(wanted), level(offered)) {
+            (Some(wanted), Some(offered)) => offered <= wanted,
+            _ => wanted == offered,
+        },
         (None, _) | (_, None) => true,
         (Some(wanted), Some(offered)) if architecture == "arm" => {
             let number = |variant: &str| variant.strip_prefix('v').and_then(|digits| digits.parse::<u32>().ok());

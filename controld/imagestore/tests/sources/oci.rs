@@ -232,6 +232,82 @@ async fn without_an_index_the_configuration_says_the_platform() {
 }
 
 #[tokio::test]
+async fn what_an_index_has_beside_images_is_passed_over() {
+    let mut registry = Registry::default();
+    let layer = tar(&[("disk/d", b"1")]);
+    let other = json!({ "mediaType": "application/vnd.example.sbom+json", "digest": digest(b"x"), "size": 1 });
+    let image = registry.image("", "amd64", &[&layer]);
+    let images = [for_platform(other, &arch("amd64")), for_platform(image.clone(), &arch("amd64"))];
+    registry.index("latest", INDEX, &images);
+    // One that does not say what it is for: its configuration does.
+    registry.index("silent", INDEX, &[image]);
+    let foreign = registry.image("", "arm64", &[&layer]);
+    registry.index("foreign", INDEX, &[foreign]);
+    let server = registry.serve();
+    for version in ["", ":silent"] {
+        resolve(&provider(&server), &server, version, &want("amd64")).await.expect("the image");
+    }
+    let error = resolve(&provider(&server), &server, ":foreign", &want("amd64")).await.expect_err("another platform");
+    assert!(error.ends_with("not for linux/amd64, only for linux/arm64/v8"), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_oras_pushed_is_a_disk() {
+    let empty = "application/vnd.oci.empty.v1+json";
+    let push = |media_type: &str, annotations: Value| {
+        let mut registry = Registry::default();
+        let config = registry.blob(empty, b"{}");
+        let mut file = registry.blob(media_type, b"QFI");
+        file["annotations"] = annotations;
+        let document = json!({
+            "schemaVersion": 2, "mediaType": MANIFEST, "artifactType": "application/vnd.unknown.artifact.v1",
+            "config": config, "layers": [file],
+        });
+        registry.document("latest", MANIFEST, &document);
+        registry
+    };
+    let title = json!({ "org.opencontainers.image.title": "disk.qcow2" });
+    for media_type in [LAYER, "application/octet-stream", "application/x-qemu-disk"] {
+        let server = push(media_type, title.clone()).serve();
+        let provider = provider(&server);
+        let image = resolve(&provider, &server, "", &want("amd64")).await.expect(media_type);
+        assert!(image.unpack.is_none());
+        assert_eq!(bytes(&provider, &image, &Ask::default()).await.expect("opened"), b"QFI");
+    }
+    let directory = json!({ "org.opencontainers.image.title": "disks", "io.deis.oras.content.unpack": "true" });
+    refusal(push(LAYER, directory), "").await;
+    refusal(push(LAYER, json!({})), "").await;
+}
+
+#[tokio::test]
+async fn a_login_for_another_registry_is_not_shown_to_this_one() {
+    let mut registry = Registry::default();
+    registry.image("latest", "amd64", &[&tar(&[("disk/d", b"1")])]);
+    let server = Server::new(move |asked| match asked.header("authorization") {
+        Some(_) => registry.answer(asked),
+        None => Reply::new(401, "").with("WWW-Authenticate", "Basic realm=\"x\""),
+    });
+    let host = host(&server);
+    let auth = Some(Auth::Basic { user: "me".into(), password: "secret".into() });
+    for (auth_server, let_in) in [
+        (String::new(), true),
+        (host.clone(), true),
+        (format!("http://{host}/v2/"), true),
+        ("registry.example".into(), false),
+        ("https://index.docker.io/v1/".into(), false),
+    ] {
+        let wanted = Want { auth: auth.clone(), auth_server: auth_server.clone(), ..want("amd64") };
+        let found = resolve(&provider(&server), &server, "", &wanted).await;
+        assert_eq!(found.is_ok(), let_in, "{auth_server}");
+        let shown = server.asked().iter().any(|asked| asked.header("authorization").is_some());
+        assert_eq!(shown, let_in, "{auth_server}");
+        server.paths();
+    }
+    let hub = Want { auth, auth_server: "https://index.docker.io/v1/".into(), ..Want::default() };
+    assert!(hub.auth_for("registry-1.docker.io").is_some() && hub.auth_for("docker.io.example").is_none());
+}
+
+#[tokio::test]
 async fn indices_may_be_nested_once() {
     let mut registry = Registry::default();
     let image = for_platform(registry.image("", "amd64", &[&tar(&[("disk/d", b"1")])]), &arch("amd64"));

@@ -269,12 +269,25 @@ impl Descriptor {
         INDICES.contains(&self.media_type.as_str())
     }
 
+    /// Whether it is of an image. What else is in an index is passed over, as OCI wants it.
+    pub(super) fn is_manifest(&self) -> bool {
+        self.media_type.is_empty() || MANIFESTS.contains(&self.media_type.as_str())
+    }
+
+    /// Whether it does not say what the image runs on, so that only the image's configuration does.
+    pub(super) fn is_silent(&self) -> bool {
+        self.platform.is_none() && !self.attests()
+    }
+
+    /// What build tools attest about an image is beside it in the index, for a platform `unknown/unknown`.
+    fn attests(&self) -> bool {
+        self.annotations.contains_key("vnd.docker.reference.type")
+    }
+
     /// What the described image runs on; nothing if it does not say, or is not meant to run.
     pub(super) fn platform(&self) -> Option<Platform> {
-        // What build tools attest about an image is beside it in the index, for a platform `unknown/unknown`.
-        let attests = self.annotations.contains_key("vnd.docker.reference.type");
         let WirePlatform { architecture, os, variant, os_version, os_features } = self.platform.clone()?;
-        (!attests && os != "unknown" && architecture != "unknown")
+        (!self.attests() && os != "unknown" && architecture != "unknown")
             .then(|| platform(&os, &architecture, variant, os_version, os_features))
     }
 }
@@ -338,6 +351,9 @@ impl Manifest {
             }
             layer.hash()?;
         }
+        if self.is_pushed_file() {
+            return Ok(Content::Disk);
+        }
         if self.layers.iter().all(|layer| is_layer(&layer.media_type)) {
             return if CONFIGS.contains(&self.config.media_type.as_str()) {
                 Ok(Content::Layers)
@@ -356,6 +372,15 @@ impl Manifest {
         }
     }
 
+    /// Whether it is one file as `oras push` makes it: of the type of an uncompressed layer unless somebody gave it
+    /// another, with its name, and in no image. A directory is an archive there, and marked as such.
+    fn is_pushed_file(&self) -> bool {
+        let [file] = &*self.layers else { return false };
+        let named = file.annotations.contains_key("org.opencontainers.image.title");
+        let archive = file.annotations.get("io.deis.oras.content.unpack").is_some_and(|unpack| unpack == "true");
+        named && !archive && !CONFIGS.contains(&self.config.media_type.as_str()) && file.media_type == LAYERS[0]
+    }
+
     /// Whether the configuration is one of an image.
     pub(super) fn has_config(&self) -> bool {
         self.config.media_type != EMPTY && CONFIGS.contains(&self.config.media_type.as_str())
@@ -369,10 +394,12 @@ fn is_layer(media_type: &str) -> bool {
     })
 }
 
-/// Types that tools give to disks: `application/vnd.*disk*`, or bytes of no kind; compressed or not.
+/// Types that tools give to disks: `application/vnd.*disk*`, `application/x-qemu-disk`, or bytes of no kind; compressed
+/// or not.
 fn is_disk(media_type: &str) -> bool {
     let plain = ["+gzip", "+zstd", "+xz"].iter().find_map(|end| media_type.strip_suffix(end)).unwrap_or(media_type);
-    plain == "application/octet-stream" || plain.starts_with("application/vnd.") && plain.contains("disk")
+    let of_disks = ["application/vnd.", "application/x-"].iter().any(|start| plain.starts_with(start));
+    plain == "application/octet-stream" || of_disks && (plain.contains("disk") || plain.contains("qcow2"))
 }
 
 /// Reads a configuration.

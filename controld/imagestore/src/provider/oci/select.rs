@@ -7,7 +7,7 @@ use crate::provider::Platform;
 struct Fit {
     /// Of Windows builds the very one that was wanted comes before another patch of it.
     exact_version: bool,
-    /// Of ARM variants the newest that still runs.
+    /// Of ARM variants and AMD64 levels the newest that still runs.
     variant: u32,
     /// Of Windows builds the newest, if none was wanted.
     version: Vec<u64>,
@@ -41,7 +41,7 @@ fn fit(wanted: &Platform, offered: &Platform) -> Option<Fit> {
     Some(Fit {
         exact_version: wanted.os_version.is_some() && wanted.os_version == offered.os_version,
         // Where a variant decides; elsewhere one that is left out is as good.
-        variant: if offered.architecture == "arm" { variant.unwrap_or(0) } else { 0 },
+        variant: if matches!(&*offered.architecture, "arm" | "amd64") { variant.unwrap_or(0) } else { 0 },
         version,
     })
 }
@@ -93,6 +93,10 @@ mod tests {
             ),
             ("linux/amd64", &["linux/amd64:1", "linux/amd64:2"], Some(0)),
             ("linux/amd64", &[], None),
+            ("linux/amd64", &["linux/amd64/v3", "linux/amd64"], Some(1)),
+            ("linux/amd64", &["linux/amd64/v3"], None),
+            ("linux/amd64/v3", &["linux/amd64", "linux/amd64/v2", "linux/amd64/v4", "linux/amd64/v3"], Some(3)),
+            ("linux/amd64/v3", &["linux/amd64/v4", "linux/amd64"], Some(1)),
         ] {
             let offered: Vec<_> = offered.iter().map(|text| platform(text)).collect();
             assert_eq!(best(&platform(wanted).expect("a platform"), &offered), expected, "{wanted} of {offered:?}");

@@ -237,7 +237,8 @@ impl Session {
             }
             answer => answer?,
         };
-        let token = answer.token.or(answer.access_token).filter(|token| !token.is_empty());
+        let given = |token: Option<String>| token.filter(|token| !token.is_empty());
+        let token = given(answer.token).or(given(answer.access_token));
         let token = token.ok_or_else(|| self.unusable(RealmError::Empty))?;
         let life = answer.expires_in.map_or(TOKEN_LIFE, Duration::from_secs);
         // One that lives for less is good for the request that follows.
