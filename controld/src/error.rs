@@ -32,6 +32,8 @@ pub enum Kind {
     DataLoss,
     /// Not built.
     Unimplemented,
+    /// Known to kubelet by the first word of the text, which it looks for where there is no other code.
+    Named,
     /// Anything else.
     Internal,
 }

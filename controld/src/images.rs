@@ -1,5 +1,6 @@
 //! The image store as this crate's services want it: their errors, configuration turned into the store's, pulls counted.
 
+mod end;
 mod pulls;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError};
 
+use self::end::End;
 pub use self::pulls::PullCounts;
 use self::pulls::Pulls;
 use crate::config::Config;
@@ -168,9 +170,10 @@ impl Images {
     pub async fn pull(&self, request: PullRequest) -> Result<Image> {
         let (name, handler) = (request.name.clone(), request.handler.clone());
         let known = self.store.get(&name, &handler).ok().flatten();
+        let end = End::of(&name, &handler);
         let pull = self.store.pull(request);
         let outcome = self.pulls.count(&handler, known.as_ref(), pull, || self.store.watch_pull(&name, &handler)).await;
-        outcome.map_err(pull_failed)
+        end.told(outcome.map_err(pull_failed))
     }
 
     /// Forgets an image, for all handlers or one; its file stays while a machine needs it.
@@ -262,24 +265,23 @@ fn for_store(config: &Config) -> imagestore::Config {
     store
 }
 
-/// A pull's failure. kubelet shows the text to people, and some look at how it begins.
+/// A pull's failure. kubelet shows the text to people, and looks at how it begins.
 fn pull_failed(cause: Arc<PullError>) -> Error {
     let kind = cause.kind();
-    Error::because(kind_of(kind), format!("{}image not pulled", begins(kind)), Shared(cause))
+    let (begins, kind) = match kind {
+        _ if cause.is_unreachable() => ("RegistryUnavailable: ", Kind::Named),
+        // It answered, and will answer so again.
+        ErrorKind::Server if !matches!(*cause, PullError::Offline { .. }) => ("UnusableSource: ", Kind::State),
+        ErrorKind::Signature => ("SignatureValidationFailed: ", Kind::Named),
+        ErrorKind::Refused => ("UnsafeImage: ", kind_of(kind)),
+        ErrorKind::DigestMismatch => ("DigestMismatch: ", kind_of(kind)),
+        kind => ("", kind_of(kind)),
+    };
+    Error::because(kind, format!("{begins}image not pulled"), Shared(cause))
 }
 
 pub(crate) fn store_failed(what: &'static str, cause: StoreError) -> Error {
     Error::because(kind_of(cause.kind()), what, cause)
-}
-
-/// What the text of a refusal begins with.
-fn begins(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Refused => "UnsafeImage: ",
-        ErrorKind::DigestMismatch => "DigestMismatch: ",
-        ErrorKind::Signature => "SignatureError: ",
-        _ => "",
-    }
 }
 
 fn kind_of(kind: ErrorKind) -> Kind {

@@ -22,6 +22,8 @@ fn code(kind: Kind) -> Code {
         Kind::Exhausted => Code::ResourceExhausted,
         Kind::DataLoss => Code::DataLoss,
         Kind::Unimplemented => Code::Unimplemented,
+        // kubelet takes only the words of k8s.io/cri-api/pkg/errors, and only at the beginning of an unknown error.
+        Kind::Named => Code::Unknown,
         Kind::Internal => Code::Internal,
     }
 }

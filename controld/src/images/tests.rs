@@ -85,6 +85,82 @@ fn what_is_not_taken_at_the_start_is_not_taken_by_a_check() {
     assert!(!config.state_dir.exists());
 }
 
+/// Keys that serde says a table knows.
+fn keys_of(table: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("controld.toml");
+    std::fs::write(&path, format!("[[images.providers]]\nid = 'a'\n{table}\nno_such = 1\n")).expect("written");
+    let error = Config::load(Some(&path)).expect_err("an unknown key");
+    let said = Chain(&error).to_string();
+    let (_, known) = said.split_once("unknown field `no_such`, expected").unwrap_or_else(|| panic!("{said}"));
+    known.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_document_has_every_setting_of_every_provider() {
+    let document = include_str!("../../../docs/configuration.md");
+    let (_, chapter) = document.split_once("### Providers of images").expect("a chapter");
+    let (chapter, _) = chapter.split_once("\n### ").expect("another one");
+    for (kind, table) in [
+        ("oci", "type = 'oci'"),
+        ("virt-builder", "type = 'virt-builder'\nuri = 'http://x/'"),
+        ("simplestreams", "type = 'simplestreams'\nuri = 'http://x/'"),
+        ("glance", "type = 'glance'"),
+        ("lago", "type = 'lago'\nuri = 'http://x/'"),
+        ("transport", "type = 'oci'\n[images.providers.transport]"),
+    ] {
+        let (_, rows) =
+            chapter.split_once(&format!("| key of `{kind}` |")).unwrap_or_else(|| panic!("no table of {kind}"));
+        let rows = rows.lines().skip(2).take_while(|line| line.starts_with('|'));
+        let keys = rows.flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2));
+        let (mut written, mut known) = (keys.map(str::to_owned).collect::<Vec<_>>(), keys_of(table));
+        written.sort();
+        known.sort();
+        assert_eq!(written, known, "{kind}");
+    }
+}
+
+#[test]
+fn the_examples_of_providers_are_ones() {
+    let document = include_str!("../../../docs/configuration.md");
+    let (_, chapter) = document.split_once("### Providers of images").expect("a chapter");
+    let (chapter, _) = chapter.split_once("\n### ").expect("another one");
+    let examples = chapter.split("```toml\n").skip(1).map(|rest| rest.split("```").next().expect("an end"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let kinds: Vec<_> = examples
+        .map(|example| {
+            let config = load(dir.path(), example);
+            let [provider] = &*config.images.providers else { panic!("not one provider: {example}") };
+            // Whatever its files are, it is sound but for those that are not on this machine.
+            if let Err(error) = Images::check(&config) {
+                let said = Chain(&error).to_string();
+                assert!(said.contains("/etc/virtlet/") && said.contains("No such file"), "{example}: {said}");
+            }
+            format!("{:?}", provider.kind).split('(').next().unwrap_or_default().to_owned()
+        })
+        .collect();
+    assert_eq!(kinds, ["Oci", "VirtBuilder", "Simplestreams", "Glance", "Lago"]);
+}
+
+/// The words of k8s.io/cri-api/pkg/errors, which kubelet looks for at the beginning of an unknown error.
+#[tokio::test]
+async fn kubelet_knows_why_a_registry_could_not_be_asked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = load(dir.path(), "[images]\nprotocol = 'http'\nnetwork = {allow_loopback = true}\n");
+    std::fs::create_dir(&config.state_dir).expect("made");
+    let mut wanted = for_store(&config);
+    wanted.net.retries.count = 0;
+    let mappings = wanted.mappings.clone();
+    let images = Images::of(Store::open(wanted).expect("opened"), mappings);
+    // Nobody listens at that port.
+    let error = images.pull("127.0.0.1:1/image".into()).await.expect_err("nobody there");
+    let status = crate::cri::status::of(&error);
+    assert_eq!(status.code(), tonic::Code::Unknown);
+    assert!(status.message().starts_with("RegistryUnavailable: image not pulled"), "{}", status.message());
+    let error = images.pull("169.254.169.254/image".into()).await.expect_err("not asked");
+    assert_eq!(crate::cri::status::of(&error).code(), tonic::Code::PermissionDenied);
+}
+
 #[test]
 fn limits_reach_the_store() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -99,6 +175,7 @@ fn limits_reach_the_store() {
         ratio_from: 4 << 30,
         virtual_size: 9 << 30,
         downloads: 5,
+        granted_for: Duration::from_secs(9),
         partial_ttl: Duration::from_secs(6),
         partial_quota: 7 << 30,
         reserve: 8 << 30,
@@ -112,4 +189,3 @@ fn load(dir: &Path, text: &str) -> Config {
     std::fs::write(&path, format!("state_dir = '{}'\n{text}", state.display())).expect("written");
     Config::load(Some(&path)).expect("loads")
 }
-        granted_for: Duration::from_secs(9),

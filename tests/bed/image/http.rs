@@ -71,7 +71,7 @@ fn transports(bed: &Bed) -> Result<()> {
         match (&outcome, works) {
             (Ok(id), true) => ensure!(*id == disk.id, "{name}: {id}"),
             (Err(refused), false) => ensure!(
-                [Code::Unavailable, Code::PermissionDenied].contains(&refused.code())
+                [Code::Unknown, Code::FailedPrecondition, Code::PermissionDenied].contains(&refused.code())
                     && refused.message().contains(ADDRESS)
                     && !refused.message().contains("guess"),
                 "{name}: {refused}"

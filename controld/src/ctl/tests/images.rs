@@ -320,7 +320,9 @@ async fn exit_codes_say_what_is_the_matter() {
         (Status::invalid_argument("no such handler"), 2),
         (Status::not_found("nobody has it"), 3),
         (Status::failed_precondition("DigestMismatch: image not pulled"), 4),
-        (Status::failed_precondition("SignatureError: image not pulled"), 4),
+        (Status::unknown("SignatureValidationFailed: image not pulled"), 4),
+        (Status::unknown("RegistryUnavailable: image not pulled"), 5),
+        (Status::failed_precondition("UnusableSource: image not pulled"), 4),
         (Status::data_loss("the store is broken"), 4),
         (Status::unavailable("refused"), 5),
         (Status::deadline_exceeded("stalled"), 5),
@@ -583,15 +585,15 @@ async fn providers_are_listed_refreshed_and_made_to_forget() {
     ID                               CAPABILITIES    SCHEMES
     vb                               search,signed   vb
     a\u{1b}[2J\u{9b}2J\nb\u{202e}c   -               -
+    `debian` of `vb` is not used: no `file`a\u{1b}[2J\u{9b}2J\nb\u{202e}c
     ");
     assert_eq!(image(&socket, &["providers", "ls"]).await.0, table);
-    `debian` of `vb` is not used: no `file`a\u{1b}[2J\u{9b}2J\nb\u{202e}c
     let (json, ..) = image(&socket, &["providers", "ls", "--json"]).await;
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json[1]["id"], HOSTILE);
+    assert_eq!(json[0]["dropped"][0]["name"], "debian");
     let failed = vec!["provider `vb` not refreshed: a\\u{1b}[2J\\u{9b}2J\\nb\\u{202e}c".into()];
     assert_eq!(image(&socket, &["providers", "refresh"]).await, ("lago\n".into(), failed, 5));
-    assert_eq!(json[0]["dropped"][0]["name"], "debian");
     assert_eq!(image(&socket, &["providers", "clear-cache", "vb"]).await, (String::new(), vec![], 0));
     assert_eq!(image(&socket, &["providers", "forget", "vb"]).await, (String::new(), vec![], 0));
     assert_eq!(fake.calls(), ["RefreshProviders", "ClearProviderCaches vb", "ForgetProvider vb"]);
@@ -601,9 +603,9 @@ async fn providers_are_listed_refreshed_and_made_to_forget() {
 fn wrong_arguments_of_image_are_refused() {
     for (args, wanted) in [
         (vec!["pull"], "<NAME>"),
+        (vec!["providers", "forget"], "<ID>"),
         (vec!["pull", "x", "--offline"], "value is required"),
         (vec!["pull", "x", "--offline", "maybe"], "never, auto, always"),
-        (vec!["providers", "forget"], "<ID>"),
         (vec!["pull", "x", "--progress", "bar"], "auto, plain, json, none"),
         (vec!["pull", "x", "--username", "u"], "--password-file"),
         (vec!["pull", "x", "--password-file", "f"], "--username"),
@@ -616,7 +618,7 @@ fn wrong_arguments_of_image_are_refused() {
         (vec!["verify", ""], "must not be empty"),
         (vec!["gc", "--dry-run"], "unexpected argument"),
         (vec!["pin"], "<NAME|ID>"),
-        (vec!["providers", "forget"], "unrecognized subcommand"),
+        (vec!["providers", "drop"], "unrecognized subcommand"),
     ] {
         let error = Cli::try_parse_from(["virtletctl", "image"].into_iter().chain(args)).expect_err(wanted);
         assert_eq!(error.exit_code(), 2, "{error}");
