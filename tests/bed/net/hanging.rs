@@ -36,11 +36,11 @@ fn at_a_restart(bed: &Bed) -> Result<()> {
     );
     fs::write(plugins.join("sticky"), sticky)?;
     fs::set_permissions(plugins.join("sticky"), fs::Permissions::from_mode(0o755))?;
-    let mut list = Network::BRIDGE.conflist();
-    let mut node = NetNode::start(bed, &list.to_string(), &plugins)?;
+    let mut conflist = Network::BRIDGE.conflist();
+    let mut node = NetNode::start(bed, &conflist.to_string(), &plugins)?;
     let before = World::look()?;
-    (list["name"], list["plugins"][0]["type"]) = ("sticky".into(), "sticky".into());
-    fs::write("/etc/cni/net.d/20-sticky.conflist", list.to_string())?;
+    (conflist["name"], conflist["plugins"][0]["type"]) = ("sticky".into(), "sticky".into());
+    fs::write("/etc/cni/net.d/20-sticky.conflist", conflist.to_string())?;
     let stuck: Vec<PodId> = (1..=HANGING).map(pod_id).collect::<Result<_>>()?;
     for pod in &stuck {
         let ask = NetworkAsk { network: Some("sticky".to_owned()), ..NetworkAsk::default() };

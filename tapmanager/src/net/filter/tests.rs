@@ -117,7 +117,11 @@ fn frames_cross_or_not_as_the_table_says() {
             assert_eq!(run(&from.program(), input), verdict(from_guest), "{name}, from the guest");
             assert_eq!(run(&to.program(), input), verdict(to_guest), "{name}, to the guest");
             let to_held = to_guest && !["to another station", "to a station with another vendor"].contains(&name);
-            assert_eq!(run(&Guard::ToHeld(guest()).program(), input), verdict(to_held), "{name}, to a guest that is held");
+            assert_eq!(
+                run(&Guard::ToHeld(guest()).program(), input),
+                verdict(to_held),
+                "{name}, to a guest that is held"
+            );
         }
     }
 }
