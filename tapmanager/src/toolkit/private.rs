@@ -133,7 +133,6 @@ fn config(dir: &Path, node: Config) -> Config {
         netns_dir: dir.join(NETNS_DIR),
         cni_conf_dir: dir.join("net.d"),
         cni_cache_dir: dir.join("cni"),
-        multus_dir: dir.join("multus"),
         // It knows one pod: by its word, all others on the network would be gone.
         cni_gc: false,
         vmwrapper,
@@ -227,11 +226,12 @@ mod tests {
         let node = Config { cni_gc: true, ..Config::default() };
         let config = config(dir, node.clone());
         let written = [&config.state_dir, &config.run_dir, &config.netns_dir, &config.cni_cache_dir];
-        for path in written.into_iter().chain([&config.cni_conf_dir, &config.multus_dir]) {
+        for path in written.into_iter().chain([&config.cni_conf_dir]) {
             assert!(path.starts_with(dir), "{}", path.display());
         }
         assert!(!config.cni_gc);
         assert_eq!(config.cni_plugin_dirs, node.cni_plugin_dirs);
+        assert_eq!(config.multus_dir, node.multus_dir, "what Multus makes is known by what it leaves there");
         config.check().expect("usable");
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -11,7 +12,7 @@ use proto::tap::{NetworkAsk, Nic, PodNet, Reply, Request};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::cni::{self, NETWORK, Network};
-use tests::command::sh;
+use tests::command::{TOOL_DEADLINE, finish, sh};
 use tests::guest::{Guest, ping};
 use tests::net_node::{NetNode, attach, pod_id};
 use tests::world::World;
@@ -21,6 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 pub(super) const CASES: &[Case] = &[
     Case { name: "net::two_networks_by_annotation", deadline: DEADLINE, run: by_annotation },
     Case { name: "net::two_networks_by_a_meta_plugin", deadline: DEADLINE, run: by_meta_plugin },
+    Case { name: "net::a_meta_plugin_tried_out_shows_all_its_networks", deadline: DEADLINE, run: tried_out },
     Case { name: "net::a_network_that_is_not_there_is_refused_by_name", deadline: DEADLINE, run: unknown },
 ];
 
@@ -43,20 +45,38 @@ fn by_annotation(bed: &Bed) -> Result<()> {
 
 fn by_meta_plugin(bed: &Bed) -> Result<()> {
     let plugins = plugins_with_meta(bed)?;
+    let node = NetNode::start(bed, &meta_list().to_string(), &plugins)?;
+    whole(bed, node, &attach(&pod_id(1)?))
+}
+
+/// `attach --conf`: the private daemon reads what the meta plugin leaves on the node.
+fn tried_out(bed: &Bed) -> Result<()> {
+    let (config, conf) = (bed.dir.join("node.toml"), bed.dir.join("10-meta.conflist"));
+    fs::write(&config, format!("cni_plugin_dirs = [{:?}]\n", plugins_with_meta(bed)?))?;
+    fs::write(&conf, meta_list().to_string())?;
+    let mut tool = Command::new(bed.program("tapmanager"));
+    tool.args(["attach", "--output", "json", "--config"]).arg(&config).arg("--conf").arg(&conf);
+    let shown = finish(&mut tool, TOOL_DEADLINE)?;
+    ensure!(shown.code == Some(0), "{shown:?}");
+    let shown: Value = serde_json::from_str(&shown.stdout)?;
+    let names: Vec<_> = shown["nics"].as_array().into_iter().flatten().filter_map(|nic| nic["name"].as_str()).collect();
+    ensure!(names == ["eth0", "net1"], "not both: {shown:#}");
+    Ok(())
+}
+
+fn meta_list() -> Value {
     let delegate = |list: Value| {
         let mut plugin = list["plugins"][0].clone();
         plugin["name"] = list["name"].clone();
         plugin
     };
-    let list = json!({
+    json!({
         "cniVersion": "1.0.0", "name": NETWORK,
         "plugins": [{
             "type": "multus", "cniDir": "/var/lib/cni/multus",
             "delegates": [delegate(Network::BRIDGE.conflist()), delegate(second())],
         }],
-    });
-    let node = NetNode::start(bed, &list.to_string(), &plugins)?;
-    whole(bed, node, &attach(&pod_id(1)?))
+    })
 }
 
 /// Attach, a guest with a NIC on each network, a restart of the daemon, Detach.
