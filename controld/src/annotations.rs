@@ -61,7 +61,7 @@ pub struct PodAnnotations {
 /// What the seed's network-config says about NICs that the guest can be sent DHCP on. The others are always told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NetworkConfig {
-    /// As [`Self::Dhcp`]: the node answers with everything that the file could tell.
+    /// As [`Self::Dhcp`] where the node answers with everything that the file could tell, else as [`Self::Static`].
     #[default]
     Auto,
     /// Ask for the addresses.

@@ -4,7 +4,8 @@
 //!
 //! tapmanager answers DHCP and sends router advertisements on each tap, but the file is written all the same: it covers
 //! every NIC rather than the first, and networkd takes neither the MTU nor the search domains from DHCP by default. The
-//! guest of a macvtap cannot be sent anything, so it is told its addresses whatever the pod says.
+//! guest of a macvtap cannot be sent anything, so it is told its addresses whatever the pod says. DHCP has one address of
+//! IPv4, so a NIC of several is told unless the pod says otherwise.
 //!
 //! | the file holds | version | why |
 //! |---|---|---|
@@ -79,11 +80,9 @@ fn asks(nic: &Nic, way: &Way, of_family: impl Fn(&IpNetwork) -> bool) -> bool {
 
 impl Way {
     fn of(nic: &Nic, wish: NetworkConfig) -> Self {
-        if nic.data_path == DataPath::Macvtap || wish == NetworkConfig::Static {
-            Self::Told(told_routes(nic))
-        } else {
-            Self::Ask
-        }
+        let several = nic.addresses.iter().filter(|address| address.is_ipv4()).count() > 1;
+        let must_be_told = nic.data_path == DataPath::Macvtap || (several && wish == NetworkConfig::Auto);
+        if must_be_told || wish == NetworkConfig::Static { Self::Told(told_routes(nic)) } else { Self::Ask }
     }
 
     fn routes(&self) -> &[Told] {

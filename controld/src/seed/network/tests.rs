@@ -65,6 +65,14 @@ fn who_asks_and_who_is_told() {
 }
 
 #[test]
+fn a_nic_of_several_addresses_of_ipv4_is_told_unless_the_pod_says_otherwise() {
+    let nics = || vec![nic("eth0", DataPath::Tc, &["10.77.0.2/24", "10.77.0.3/24", "fd00::2/64"], BRIDGE)];
+    let text = file(nics(), NetworkConfig::Auto);
+    assert!(text.contains("10.77.0.2/24") && text.contains("10.77.0.3/24"), "DHCP has one of them: {text}");
+    assert!(file(nics(), NetworkConfig::Dhcp).contains(r#""dhcp4":true"#));
+}
+
+#[test]
 fn asking_for_both_families() {
     let text = file(vec![nic("eth0", DataPath::Tc, &["10.77.0.2/24", "fd00::2/64"], BRIDGE)], NetworkConfig::Auto);
     insta::assert_snapshot!(text, @r#"{"version":2,"ethernets":{"eth0":{"match":{"macaddress":"02:00:00:ab:00:01"},"set-name":"eth0","mtu":1450,"dhcp4":true,"dhcp6":true,"accept-ra":true,"nameservers":{"addresses":["10.96.0.10"],"search":["a.local","local"]}}}}"#);
