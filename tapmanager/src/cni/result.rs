@@ -191,11 +191,12 @@ impl ResultView {
         })
     }
 
-    /// Names of the links in the pod's namespace, in the result's order. A plugin that reports none made `asked`.
+    /// Names of the links in the pod's namespace, in the result's order. None if addresses have to tell them; a plugin that
+    /// reports neither made `asked`.
     pub(crate) fn pod_links(&self, asked: &IfName) -> Vec<IfName> {
         let inside = self.interfaces.iter().filter(|interface| interface.sandbox.is_some());
         let names: Vec<_> = inside.map(|interface| interface.name.clone()).collect();
-        if names.is_empty() { vec![asked.clone()] } else { names }
+        if names.is_empty() && self.ips.is_empty() { vec![asked.clone()] } else { names }
     }
 }
 

@@ -219,7 +219,11 @@ fn links_of<'a>(observed: &'a Observed, network: &Reported, reported: &[Reported
     }
     let name = || network.network.clone();
     if links.is_empty() {
-        return Err(PlanError::NoLinks { network: name() });
+        let reported = network.addresses.first().filter(|_| network.links.is_empty());
+        return Err(match reported.map(IpNetwork::ip) {
+            Some(address) => PlanError::AddressMissing { address, network: name() },
+            None => PlanError::NoLinks { network: name() },
+        });
     }
     links.retain(|link| !link.loopback);
     if links.is_empty() { Err(PlanError::OnlyLoopback { network: name() }) } else { Ok(links) }

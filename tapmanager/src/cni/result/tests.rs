@@ -72,6 +72,8 @@ fn links_of_the_pod_are_those_with_a_sandbox_or_the_one_asked_for() {
     let asked: IfName = "eth7".parse().unwrap();
     let view = ResultView::of(&bridge_result()).unwrap();
     assert_eq!(view.pod_links(&asked), ["eth0".parse().unwrap()]);
+    let addresses = ResultView::of(&json!({"ips": [{"address": "10.1.0.2/24"}]})).unwrap();
+    assert_eq!(addresses.pod_links(&asked), [], "the addresses tell");
     assert_eq!(ResultView::default().pod_links(&asked), [asked]);
 }
 
