@@ -6,6 +6,7 @@
 //!
 //! | frame | server |
 //! |---|---|
+//! | ARP of the guest for a neighbour that its pod's namespace was told of for good | [`arp`] |
 //! | IPv4 of the guest | [`dhcp`] |
 //! | UDP over IPv6 of the guest | [`dhcp6`] |
 //! | other IPv6 of the guest: router and neighbour solicitations | [`ra`] |
@@ -31,14 +32,16 @@ use tokio_util::sync::CancellationToken;
 use crate::blocking::off_reactor;
 use crate::ra::{self, Answers};
 use crate::sys::link;
+use crate::sys::neighbour::Neighbour;
 use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
-use crate::{dhcp, dhcp6};
+use crate::{arp, dhcp, dhcp6};
 
 use ear::Ear;
 
 const ETHERTYPE: std::ops::Range<usize> = 12..14;
+const ARP: [u8; 2] = [0x08, 0x06];
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 /// Place of the next header in a frame with an IPv6 packet.
@@ -48,6 +51,7 @@ const NEXT_HEADER: usize = 14 + 6;
 #[derive(Debug)]
 pub(crate) struct Servers {
     name: IfName,
+    arp: Option<arp::Server>,
     dhcp4: Option<dhcp::Server>,
     dhcp6: Option<dhcp6::Server>,
     ra: Option<ra::Server>,
@@ -147,13 +151,14 @@ fn listen(name: &IfName) -> Result<PacketSocket, LinkError> {
 // === impl Servers ===
 
 impl Servers {
-    /// The servers that `nic` needs; `None` if it has no address to tell.
-    pub(crate) fn of(nic: &Nic, dns: &Dns, hostname: &str, lease: Duration) -> Option<Self> {
+    /// The servers that `nic` needs, which answer for `neighbours` too; `None` if it needs none.
+    pub(crate) fn of(nic: &Nic, dns: &Dns, hostname: &str, lease: Duration, neighbours: &[Neighbour]) -> Option<Self> {
+        let arp = arp::Server::new(neighbours);
         let dhcp4 = dhcp::Lease::of(nic, dns, hostname, lease).map(dhcp::Server::new);
         let dhcp6 = dhcp6::Server::new(nic, dns, hostname, lease);
-        let ra = ra::Server::new(nic, dns);
-        let any = dhcp4.is_some() || dhcp6.is_some() || ra.is_some();
-        any.then(|| Self { name: nic.name.clone(), dhcp4, dhcp6, ra })
+        let ra = ra::Server::new(nic, dns).map(|server| server.knowing(neighbours));
+        let any = arp.is_some() || dhcp4.is_some() || dhcp6.is_some() || ra.is_some();
+        any.then(|| Self { name: nic.name.clone(), arp, dhcp4, dhcp6, ra })
     }
 
     /// The socket on the CNI's link in the namespace `netns`, if the servers need one.
@@ -170,6 +175,7 @@ impl Servers {
     fn handle_frame(&mut self, frame: &[u8]) -> Answers {
         let ethertype = frame.get(ETHERTYPE).and_then(|bytes| <[u8; 2]>::try_from(bytes).ok());
         let answer = match (ethertype, frame.get(NEXT_HEADER)) {
+            (Some(ARP), _) => self.arp.as_ref().and_then(|server| server.handle_frame(frame)),
             (Some(IPV4), _) => self.dhcp4.as_mut().and_then(|server| server.handle_frame(frame)),
             (Some(IPV6), Some(&crate::ipv6::UDP)) => self.dhcp6.as_mut().and_then(|server| server.handle_frame(frame)),
             (Some(IPV6), _) => {

@@ -4,7 +4,7 @@
 //! A guest's bytes are tried as a whole frame, and as what is inside of a frame that is otherwise right, for a mutation
 //! seldom leaves a whole frame right.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use proto::tap::{Dns, MacAddr, Nic};
@@ -13,7 +13,8 @@ use serde_json::json;
 pub use crate::cni::exercise as cni_result;
 
 use crate::ipv6::{self, Envelope, ICMPV6};
-use crate::{dhcp, dhcp6, ra};
+use crate::sys::neighbour::Neighbour;
+use crate::{arp, dhcp, dhcp6, ra};
 
 const GUEST: [u8; 6] = [0x02, 0, 0, 0x77, 0, 0x0a];
 const GUEST_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x77ff, 0xfe77, 0x000a);
@@ -52,12 +53,20 @@ pub fn dhcp6(bytes: &[u8]) {
     }
 }
 
-/// Router advertisements and neighbour discovery of a NIC; the bytes come from the guest, and then from the network.
+/// ARP, router advertisements and neighbour discovery of a NIC; the bytes come from the guest, and then from the network.
 ///
 /// # Panics
 /// As [`dhcp4`], and when what goes to the network does not come from the guest's own addresses.
 pub fn neighbours(bytes: &[u8]) {
-    let Some(mut server) = ra::Server::new(&nic(), &dns()) else { return };
+    let known = [Ipv4Addr::new(169, 254, 1, 1).into(), Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9).into()]
+        .map(|ip| Neighbour { link: 2, ip, mac: MacAddr::new(GATEWAY).expect("a station's address") });
+    if let Some(server) = arp::Server::new(&known) {
+        let asked = [&[0xff; 6][..], &GUEST, &[0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1], &GUEST, bytes].concat();
+        let answers = [bytes, &asked].into_iter().filter_map(|frame| server.handle_frame(frame));
+        answers.for_each(|answer| assert_eq!(answer.len(), ETHERNET + 28, "not an answer: {answer:x?}"));
+    }
+    let Some(server) = ra::Server::new(&nic(), &dns()) else { return };
+    let mut server = server.knowing(&known);
     let to = ipv6::ALL_NODES;
     let guest = Envelope { from_mac: GUEST, to_mac: ipv6::group_mac(to), from: GUEST_LINK_LOCAL, to };
     let gateway =

@@ -34,7 +34,7 @@ use first::{FIRST, FirstRecord};
 
 /// Version of the files. Any change of meaning raises it.
 const VERSION: u32 = 3;
-/// The one before: it knew neither who owns a pod nor how far an ADD came, which are left out.
+/// The one before: it knew neither who owns a pod nor how far an ADD came, and nothing of notes, which are left out.
 const SECOND: u32 = 2;
 /// Longest file that is read. Ours have some kilobytes; a plugin's result may have some more.
 const MAX_FILE: u64 = 4 << 20;
@@ -60,6 +60,9 @@ pub(crate) struct Record {
     pub(crate) attachments: Vec<Attachment>,
     /// What the pod was given.
     pub(crate) net: Option<PodNet>,
+    /// What of its networks its guest has otherwise than a process would, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
     /// Since when it cannot be taken away.
     pub(crate) failing: Option<Failing>,
 }
@@ -206,6 +209,7 @@ impl Record {
             choices,
             attachments,
             net: None,
+            notes: Vec::new(),
             failing: None,
         }
     }

@@ -11,9 +11,10 @@
 //! [`toolkit`] is a client of the daemon, and knows no more of it than its socket and its configuration.
 //!
 //! Layers, one way only: edge (`main`, [`toolkit`], [`rpc`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, the servers
-//! in [`dhcp`], [`dhcp6`] and [`ra`], [`cni`]'s parsers, [`tokens`]) -> [`sys`] and [`journal`].
+//! in [`arp`], [`dhcp`], [`dhcp6`] and [`ra`], [`cni`]'s parsers, [`tokens`]) -> [`sys`] and [`journal`].
 
 mod addressing;
+mod arp;
 mod blocking;
 pub mod chain;
 mod cni;

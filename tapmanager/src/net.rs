@@ -9,6 +9,7 @@
 //! so the namespace's own stack hears nothing; no descriptor of a tap is kept.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use proto::tap::{DataPath, IfName, Nic, NicStats};
 
 use crate::faults::Faults;
 use crate::sys::link::{self, Link};
+use crate::sys::neighbour::Neighbour;
 use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
@@ -42,8 +44,19 @@ const SYSFS: &str = "/sys";
 pub(crate) struct Joined {
     /// The guest's NICs, in its order.
     pub(crate) nics: Vec<Nic>,
-    /// The packet socket of each, on which its guest asks for DHCP; none of a NIC on which nothing can be said to it.
-    pub(crate) dhcp: Vec<Option<PacketSocket>>,
+    /// Where the guest of each asks its pod; none of a NIC on which nothing can be said to it.
+    pub(crate) ports: Vec<Option<Port>>,
+    /// What of the networks the guest has otherwise than a process would, for people.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The guest's side of a NIC, as its servers have it.
+#[derive(Debug)]
+pub(crate) struct Port {
+    /// On which the guest asks, and is answered.
+    pub(crate) socket: PacketSocket,
+    /// The permanent neighbours of its link: nobody else answers for them.
+    pub(crate) neighbours: Vec<Neighbour>,
 }
 
 /// How a pod's links are to be joined, where they allow a choice.
@@ -161,7 +174,7 @@ pub(crate) async fn join(
 
 /// Takes up a joined pod again after a restart or a repair: checks that its guest is connected and guarded, and opens
 /// packet sockets.
-pub(crate) async fn rejoin(netns: &Netns, nics: &[Nic]) -> Result<Vec<Option<PacketSocket>>, JoinError> {
+pub(crate) async fn rejoin(netns: &Netns, nics: &[Nic]) -> Result<Vec<Option<Port>>, JoinError> {
     // Whether the guards are those of today does not matter here.
     let nics = guarded(nics, false)?;
     netns.visit(move || rejoin_here(&nics)).await?
@@ -221,10 +234,19 @@ fn join_here(reported: &[Reported], wish: &Wish, faults: &Faults) -> Result<Join
     let mut netlink = Netlink::open()?;
     let observed = observe::observe(&mut netlink, Path::new(SYSFS))?;
     let plan = plan::plan(&observed, reported, wish)?;
-    let mut kernel = kernel::Kernel::new(netlink, &observed.links);
-    let mut sockets = apply::apply(&mut kernel, &plan.steps, faults)?.into_iter();
-    let dhcp = plan.nics.iter().map(|nic| if hears_guest(nic) { sockets.next() } else { None }).collect();
-    Ok(Joined { nics: plan.nics, dhcp })
+    let mut kernel = kernel::Kernel::new(netlink, &observed);
+    let mut opened = apply::apply(&mut kernel, &plan.steps, faults)?.into_iter();
+    let ports = plan.nics.iter().map(|nic| if hears_guest(nic) { opened.next() } else { None }).collect();
+    Ok(Joined { nics: plan.nics, ports, notes: plan.notes })
+}
+
+impl Port {
+    /// Listens on the link `tap` of this thread's namespace.
+    fn open(tap: u32, neighbours: Vec<Neighbour>) -> std::io::Result<Self> {
+        let v4 = |neighbour: &Neighbour| if let IpAddr::V4(ip) = neighbour.ip { Some(ip) } else { None };
+        let asked: Vec<_> = neighbours.iter().filter_map(v4).collect();
+        Ok(Self { socket: PacketSocket::open(tap, &filter::guest_requests(&asked))?, neighbours })
+    }
 }
 
 /// Whether a packet socket can speak with the guest; if not, it is addressed by cloud-init.
@@ -237,7 +259,7 @@ fn guarded(nics: &[Nic], anti_spoof: bool) -> Result<Vec<Guarded>, JoinError> {
     nics.iter().map(guarded).collect()
 }
 
-fn rejoin_here(nics: &[Guarded]) -> Result<Vec<Option<PacketSocket>>, JoinError> {
+fn rejoin_here(nics: &[Guarded]) -> Result<Vec<Option<Port>>, JoinError> {
     let standing = Standing::look(&mut Netlink::open()?, nics)?;
     let found: Vec<_> = standing.findings(nics).into_iter().filter(stand::Finding::is_break).collect();
     if !found.is_empty() {
@@ -246,8 +268,9 @@ fn rejoin_here(nics: &[Guarded]) -> Result<Vec<Option<PacketSocket>>, JoinError>
     let listen = |(place, Guarded { nic, .. }): (usize, &Guarded)| {
         let tap = tap_name(place);
         let link = standing.link(&tap).filter(|_| hears_guest(nic));
-        let socket = link.map(|link| PacketSocket::open(link.index, &filter::guest_requests())).transpose();
-        socket.map_err(|cause| JoinError::Listen { tap, cause })
+        let neighbours = || standing.link(&nic.name).map(|link| standing.observed.neighbours_of(link));
+        let port = link.map(|link| Port::open(link.index, neighbours().unwrap_or_default())).transpose();
+        port.map_err(|cause| JoinError::Listen { tap, cause })
     };
     nics.iter().enumerate().map(listen).collect()
 }
@@ -256,7 +279,7 @@ fn repair_here(nics: &[Guarded], faults: &Faults) -> Result<Vec<String>, JoinErr
     let mut netlink = Netlink::open()?;
     let standing = Standing::look(&mut netlink, nics)?;
     let steps = standing.repairs(nics).map_err(|found| JoinError::Changed { found })?;
-    apply::apply(&mut kernel::Kernel::new(netlink, &standing.observed.links), &steps, faults)?;
+    apply::apply(&mut kernel::Kernel::new(netlink, &standing.observed), &steps, faults)?;
     Ok(steps.iter().map(ToString::to_string).collect())
 }
 

@@ -27,6 +27,9 @@
 //!   another MAC is followed at once. The namespace's own neighbour table is of no use for this: what the network answers
 //!   is for the guest, and the namespace's stack does not get to see it.
 //!
+//! - A neighbour that the pod's namespace was told of for good, be it a gateway or not, is answered for: nobody on the link
+//!   does.
+//!
 //! Several gateways are several routers, each with advertisements of its own.
 //!
 //! # Limits
@@ -42,13 +45,14 @@ mod advert;
 mod neighbour;
 mod routers;
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use proto::tap::{Dns, MacAddr, Nic};
 
 use crate::ipv6::{ALL_NODES, Envelope, ICMPV6, Packet, SERVER_MAC, group_mac, icmp, parse, solicited_node};
 use crate::sys::bpf::{Assembler, Op, Program, Test};
+use crate::sys::neighbour::Neighbour;
 
 use neighbour::{Advertisement, Message};
 use routers::Router;
@@ -75,6 +79,8 @@ pub(crate) struct Server {
     routers: Vec<Router>,
     /// For each router that was last asked for, who asked.
     askers: Vec<Option<Ipv6Addr>>,
+    /// Neighbours whose MAC address is known for good.
+    known: Vec<(Ipv6Addr, MacAddr)>,
     /// Messages with their sources.
     adverts: Vec<(Ipv6Addr, Vec<u8>)>,
 }
@@ -109,13 +115,27 @@ impl Server {
         let routers = routers::of(nic);
         let askers = vec![None; routers.len()];
         let adverts = advert::messages(nic, dns, &routers);
-        Some(Self { mac: nic.mac, own, routers, askers, adverts })
+        Some(Self { mac: nic.mac, own, routers, askers, known: Vec::new(), adverts })
+    }
+
+    /// The same, which answers for those of `neighbours` that are of IPv6, and asks the network for none of them.
+    pub(crate) fn knowing(mut self, neighbours: &[Neighbour]) -> Self {
+        let v6 = |neighbour: &Neighbour| match neighbour.ip {
+            IpAddr::V6(ip) => Some((ip, neighbour.mac)),
+            IpAddr::V4(_) => None,
+        };
+        self.known = neighbours.iter().filter_map(v6).collect();
+        self
+    }
+
+    fn known(&self, address: Ipv6Addr) -> Option<MacAddr> {
+        self.known.iter().find(|(known, _)| *known == address).map(|(_, mac)| *mac)
     }
 
     /// Whether a router's MAC address has to be asked of the network: [`Self::handle_link_frame`] is to be given what a
     /// socket with [`link_filter`] hears on the CNI's link then, and [`Answers::to_link`] is to be sent there.
     pub(crate) fn needs_link(&self) -> bool {
-        self.routers.iter().any(|router| router.gateway.is_some())
+        self.routers.iter().filter_map(|router| router.gateway).any(|gateway| self.known(gateway).is_none())
     }
 
     /// Takes an Ethernet frame of the guest, heard on the tap.
@@ -141,6 +161,9 @@ impl Server {
         let Some(Message::NeighbourAdvertisement(said)) = heard.as_ref().and_then(neighbour::parse) else {
             return Vec::new();
         };
+        if self.known(said.target).is_some() {
+            return Vec::new();
+        }
         // Without it nothing is said that the guest needs: it was asked for by multicast (RFC 4861 section 7.2.4).
         let Some(mac) = said.mac.filter(|mac| *mac != self.mac) else { return Vec::new() };
         let meant = self.routers.iter().zip(&mut self.askers).filter(|(router, _)| router.gateway == Some(said.target));
@@ -151,6 +174,7 @@ impl Server {
             let told = Advertisement {
                 target: router.address,
                 mac: Some(mac),
+                router: true,
                 solicited,
                 overrides: said.overrides || solicited,
             };
@@ -172,14 +196,19 @@ impl Server {
         self.adverts.iter().filter_map(|(from, message)| icmp(&envelope(*from), message.clone())).collect()
     }
 
-    /// Finds the router `target`, if it is a stand-in: nobody else does.
+    /// Finds `target` if it is a stand-in of a router, or a permanent neighbour: nobody else does.
     fn find(&mut self, packet: &Packet<'_>, target: Ipv6Addr, answers: &mut Answers) {
+        let gateway = self.routers.iter().find(|router| router.address == target).and_then(|router| router.gateway);
+        if let Some(mac) = self.known(gateway.unwrap_or(target)) {
+            answers.to_guest.extend(self.tell(packet, target, mac));
+            return;
+        }
         let mut known = self.routers.iter().zip(&mut self.askers);
         let Some((router, asker)) = known.find(|(router, _)| router.address == target) else { return };
         let Some(gateway) = router.gateway else { return };
         if packet.from.is_unspecified() {
             // The guest is about to take it for itself (RFC 4862 section 5.4): it is taken.
-            let told = Advertisement { target, mac: None, solicited: false, overrides: true };
+            let told = Advertisement { target, mac: None, router: true, solicited: false, overrides: true };
             let (from_mac, to_mac) = (SERVER_MAC, group_mac(ALL_NODES));
             let envelope = Envelope { from_mac, to_mac, from: target, to: ALL_NODES };
             answers.to_guest.extend(icmp(&envelope, neighbour::advertisement(&told)));
@@ -192,6 +221,17 @@ impl Server {
         let to = solicited_node(gateway);
         let envelope = Envelope { from_mac: self.mac.octets(), to_mac: group_mac(to), from, to };
         answers.to_link.extend(icmp(&envelope, neighbour::solicitation(gateway, self.mac)));
+    }
+}
+
+impl Server {
+    /// What `target`, which is at `mac` for good, would answer to `packet`.
+    fn tell(&self, packet: &Packet<'_>, target: Ipv6Addr, mac: MacAddr) -> Option<Vec<u8>> {
+        let solicited = !packet.from.is_unspecified();
+        let router = self.routers.iter().any(|router| router.address == target || router.gateway == Some(target));
+        let told = Advertisement { target, mac: Some(mac), router, solicited, overrides: true };
+        let (to_mac, to) = if solicited { (packet.from_mac, packet.from) } else { (group_mac(ALL_NODES), ALL_NODES) };
+        icmp(&Envelope { from_mac: mac.octets(), to_mac, from: target, to }, neighbour::advertisement(&told))
     }
 }
 

@@ -68,7 +68,7 @@ fn link_local(mac: MacAddr) -> Ipv6Addr {
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn servers(nic: &Nic, lease: Duration) -> Servers {
-    Servers::of(nic, &dns(), "web-0", lease).unwrap()
+    Servers::of(nic, &dns(), "web-0", lease, &[]).unwrap()
 }
 
 /// As the bridge plugin makes them.
@@ -99,7 +99,7 @@ fn alone6() -> Servers {
 
 #[test]
 fn a_nic_without_addresses_needs_no_servers() {
-    assert!(Servers::of(&nic(&[], &[]), &dns(), "web-0", DAY).is_none());
+    assert!(Servers::of(&nic(&[], &[]), &dns(), "web-0", DAY, &[]).is_none());
 }
 
 #[test]

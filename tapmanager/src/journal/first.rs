@@ -50,6 +50,7 @@ impl From<FirstRecord> for Record {
             choices: Choices { data_path: DataPath::Tc, queues: 1, anti_spoof: false },
             attachments: vec![Attachment { network, ifname, ask: NetworkAsk::default(), begun: None, result }],
             net,
+            notes: Vec::new(),
             failing: None,
         }
     }

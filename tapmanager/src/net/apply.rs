@@ -65,8 +65,8 @@ pub(crate) trait Links {
 pub(crate) trait Listeners {
     /// An open one; dropping it closes it.
     type Listener;
-    /// Opens one for the guest's DHCP requests.
-    fn listen(&mut self, tap: &IfName) -> Result<Self::Listener, StepError>;
+    /// Opens one for what the guest asks of its pod, and for the permanent neighbours of its link.
+    fn listen(&mut self, tap: &IfName, link: &IfName) -> Result<Self::Listener, StepError>;
 }
 
 /// Why a step failed, or its undo.
@@ -168,7 +168,7 @@ fn perform<K: Makes + Links + Listeners>(
         Step::Enslave { link, bridge } => kernel.enslave(link, bridge),
         Step::Pin { port, mac } => kernel.pin(port, *mac),
         Step::Raise { link } => kernel.raise(link),
-        Step::Listen { tap } => kernel.listen(tap).map(|listener| listeners.push(listener)),
+        Step::Listen { tap, link } => kernel.listen(tap, link).map(|listener| listeners.push(listener)),
     }
 }
 

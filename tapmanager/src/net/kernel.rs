@@ -9,27 +9,28 @@ use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use proto::tap::{IfName, MacAddr};
 
+use super::Port;
 use super::apply::{Links, Listeners, Makes, StepError};
-use super::filter::{self, Guard};
+use super::filter::Guard;
+use super::observe::Observed;
 use crate::sys::bpf::Program;
-use crate::sys::link::Link;
 use crate::sys::netlink::{Netlink, NetlinkError};
-use crate::sys::packet::PacketSocket;
 use crate::sys::tc::{Hook, Toward};
 use crate::sys::{bridge, ebpf, link, macvtap, tap, tc};
 
 /// The kernel as seen from inside a pod's namespace.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct Kernel<'a> {
     netlink: Netlink,
+    observed: &'a Observed,
     indices: BTreeMap<IfName, u32>,
 }
 
-impl Kernel {
+impl<'a> Kernel<'a> {
     /// Works through `netlink` on the links that were seen, and on those that it makes.
-    pub(crate) fn new(netlink: Netlink, links: &[Link]) -> Self {
-        let indices = links.iter().map(|link| (link.name.clone(), link.index)).collect();
-        Self { netlink, indices }
+    pub(crate) fn new(netlink: Netlink, observed: &'a Observed) -> Self {
+        let indices = observed.links.iter().map(|link| (link.name.clone(), link.index)).collect();
+        Self { netlink, observed, indices }
     }
 
     fn index(&self, link: &IfName) -> Result<u32, StepError> {
@@ -52,7 +53,7 @@ fn creating(link: &IfName, done: Result<(), NetlinkError>) -> Result<(), StepErr
     }
 }
 
-impl Makes for Kernel {
+impl Makes for Kernel<'_> {
     fn create_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError> {
         tap::create(tap, queues)?;
         self.made(tap)
@@ -83,7 +84,7 @@ impl Makes for Kernel {
     }
 }
 
-impl Links for Kernel {
+impl Links for Kernel<'_> {
     fn unqueue(&mut self, tap: &IfName) -> Result<(), StepError> {
         let index = self.index(tap)?;
         Ok(tc::set_noqueue(&mut self.netlink, index)?)
@@ -161,11 +162,13 @@ impl Links for Kernel {
     }
 }
 
-impl Listeners for Kernel {
-    type Listener = PacketSocket;
+impl Listeners for Kernel<'_> {
+    type Listener = Port;
 
-    fn listen(&mut self, tap: &IfName) -> Result<PacketSocket, StepError> {
+    fn listen(&mut self, tap: &IfName, link: &IfName) -> Result<Port, StepError> {
         let index = self.index(tap)?;
-        PacketSocket::open(index, &filter::guest_requests()).map_err(StepError::Listen)
+        let link = self.observed.links.iter().find(|other| other.name == *link);
+        let neighbours = link.map(|link| self.observed.neighbours_of(link)).unwrap_or_default();
+        Port::open(index, neighbours).map_err(StepError::Listen)
     }
 }

@@ -10,7 +10,11 @@ use proto::tap::IfName;
 use sriov::VirtualFunction;
 
 use crate::sys::link::{self, Address, KernelRoute, Link};
+use crate::sys::neighbour::{self, Neighbour};
 use crate::sys::netlink::{Netlink, NetlinkError};
+
+/// Most neighbours of a link that a guest is answered for: what listens for it compares with each in turn.
+const MAX_NEIGHBOURS: usize = 64;
 
 /// A namespace as the kernel has it.
 #[derive(Debug, Clone, Default)]
@@ -19,8 +23,10 @@ pub(crate) struct Observed {
     pub(crate) links: Vec<Link>,
     /// All addresses.
     pub(crate) addresses: Vec<Address>,
-    /// The main table's unicast routes.
+    /// All routes.
     pub(crate) routes: Vec<KernelRoute>,
+    /// All neighbours that are entered for good.
+    pub(crate) neighbours: Vec<Neighbour>,
     /// Those links that are SR-IOV virtual functions.
     pub(crate) vfs: BTreeMap<IfName, VirtualFunction>,
 }
@@ -63,8 +69,17 @@ pub(crate) fn observe(netlink: &mut Netlink, sysfs: &Path) -> Result<Observed, O
     let links = link::links(netlink).map_err(failed("links"))?;
     let addresses = link::addresses(netlink).map_err(failed("addresses"))?;
     let routes = link::routes(netlink).map_err(failed("routes"))?;
+    let neighbours = neighbour::permanent(netlink).map_err(failed("neighbours"))?;
     let vfs = virtual_functions(&links, sysfs)?;
-    Ok(Observed { links, addresses, routes, vfs })
+    Ok(Observed { links, addresses, routes, neighbours, vfs })
+}
+
+impl Observed {
+    /// The neighbours of a link that its guest is answered for, at most [`MAX_NEIGHBOURS`].
+    pub(crate) fn neighbours_of(&self, link: &Link) -> Vec<Neighbour> {
+        let of_link = |neighbour: &&Neighbour| neighbour.link == link.index && Some(neighbour.mac) != link.mac;
+        self.neighbours.iter().filter(of_link).take(MAX_NEIGHBOURS).copied().collect()
+    }
 }
 
 fn virtual_functions(links: &[Link], sysfs: &Path) -> Result<BTreeMap<IfName, VirtualFunction>, ObserveError> {

@@ -24,6 +24,7 @@ use super::{Reported, Wish, bridge_name, tap_name};
 use crate::config::MAX_QUEUES;
 use crate::sys::link::{Address, Link};
 
+mod differences;
 pub(crate) mod routes;
 mod step;
 
@@ -41,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// NIC by NIC, as the guest sees them.
     pub(crate) nics: Vec<Nic>,
+    /// What the guest has otherwise than a process would, for people.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Why a pod cannot be joined.
@@ -159,6 +162,30 @@ pub(crate) enum PlanError {
         /// The destination.
         dst: IpNetwork,
     },
+    /// A route that leads nowhere, inside of one that the guest has.
+    #[error(
+        "route to `{dst}` leads nowhere (it is a blackhole, unreachable, prohibit or throw), which a guest cannot be told: \
+         it would go by `{instead}` on link `{name}`"
+    )]
+    Nowhere {
+        /// The link.
+        name: IfName,
+        /// The destination.
+        dst: IpNetwork,
+        /// What the guest would use.
+        instead: IpNetwork,
+    },
+    /// A gateway that nobody on the link answers for.
+    #[error(
+        "gateway `{gateway}` on link `{name}` is a permanent neighbour, which the guest of a macvtap cannot be told; use \
+         another data path for this pod, such as `tc`"
+    )]
+    Neighbour {
+        /// The link.
+        name: IfName,
+        /// The gateway.
+        gateway: IpAddr,
+    },
 }
 
 /// A link that is joined, and the networks that report it.
@@ -181,7 +208,7 @@ pub(crate) fn plan(observed: &Observed, reported: &[Reported], wish: &Wish) -> R
     if chosen.len() > MAX_NICS {
         return Err(PlanError::TooMany { count: chosen.len() });
     }
-    let mut plan = Plan { steps: Vec::new(), nics: Vec::new() };
+    let mut plan = Plan { steps: Vec::new(), nics: Vec::new(), notes: Vec::new() };
     for (place, chosen) in chosen.iter().enumerate() {
         for name in [tap_name(place), bridge_name(place)] {
             if observed.links.iter().any(|other| other.name == name) {
@@ -189,7 +216,9 @@ pub(crate) fn plan(observed: &Observed, reported: &[Reported], wish: &Wish) -> R
             }
         }
         let nic = nic(observed, chosen, wish)?;
+        differences::refuse(observed, chosen.link, &nic)?;
         let guards = Guards::of(&nic, wish.anti_spoof)?;
+        plan.notes.extend(differences::notes(observed, chosen.link, &nic));
         plan.steps.extend(steps(&nic, place, chosen.link.up, &guards));
         plan.nics.push(nic);
     }
@@ -239,13 +268,14 @@ fn nic(observed: &Observed, chosen: &Chosen<'_>, wish: &Wish) -> Result<Nic, Pla
     }
     let kernel = routes::of_link(observed, link);
     let addresses = routes::with_prefixes(own, &kernel);
+    let mtu = routes::guest_mtu(link, &addresses, &kernel);
     Ok(Nic {
         name: link.name.clone(),
         // There is one at least: it is why the link was chosen.
         network: chosen.networks.first().map_or_else(String::new, |network| network.network.clone()),
         data_path: wish.data_path,
         mac,
-        mtu: link.mtu,
+        mtu,
         queues: wish.queues.clamp(1, MAX_QUEUES),
         routes: routes::guest_routes(&link.name, &addresses, &kernel)?,
         addresses,

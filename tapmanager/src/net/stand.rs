@@ -18,6 +18,7 @@ use super::plan::{Guards, Step, routes, steps};
 use super::{Found, bridge_name, tap_name};
 use crate::sys::bpf::Program;
 use crate::sys::link::{self, Link};
+use crate::sys::neighbour;
 use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::tc::{self, Hook, Mark, Ours};
 
@@ -48,7 +49,7 @@ pub(crate) enum Finding {
     LinkGone { link: IfName },
     /// The plugin's link has another MAC address than the guest.
     MacChanged { link: IfName, mac: MacAddr },
-    /// The plugin's link has another MTU than the guest was told.
+    /// The plugin's link, or its default route, has another MTU than the guest was told.
     MtuChanged { link: IfName, was: u32, is: u32 },
     /// A link is administratively down.
     Down { link: IfName },
@@ -79,7 +80,8 @@ impl Standing {
     pub(crate) fn look(netlink: &mut Netlink, nics: &[Guarded]) -> Result<Self, NetlinkError> {
         let links = link::links(netlink)?;
         let (addresses, routes) = (link::addresses(netlink)?, link::routes(netlink)?);
-        let observed = Observed { links, addresses, routes, ..Observed::default() };
+        let neighbours = neighbour::permanent(netlink)?;
+        let observed = Observed { links, addresses, routes, neighbours, ..Observed::default() };
         let mut standing = Self { observed, ours: vec![], hung_on: tc::hung_on(netlink)? };
         for (place, Guarded { nic, .. }) in nics.iter().enumerate() {
             for name in filtered(nic, place) {
@@ -129,8 +131,9 @@ impl Standing {
         if link.mac != Some(nic.mac) {
             findings.push(Finding::MacChanged { link: name(), mac: nic.mac });
         }
-        if link.mtu != nic.mtu {
-            findings.push(Finding::MtuChanged { link: name(), was: nic.mtu, is: link.mtu });
+        let mtu = routes::guest_mtu(link, &nic.addresses, &routes::of_link(&self.observed, link));
+        if mtu != nic.mtu {
+            findings.push(Finding::MtuChanged { link: name(), was: nic.mtu, is: mtu });
         }
         let mut taken: Vec<IfName> = Vec::new();
         for step in steps(nic, place, false, guards) {
@@ -198,7 +201,7 @@ impl Standing {
             | Step::ShapeTap { tap: link, .. }
             | Step::AddClsact { link }
             | Step::Pin { port: link, .. }
-            | Step::Listen { tap: link } => self.link(link).is_some(),
+            | Step::Listen { tap: link, .. } => self.link(link).is_some(),
         }
     }
 
@@ -293,7 +296,7 @@ const fn subject(step: &Step) -> &IfName {
         | Step::Enslave { link, .. }
         | Step::Pin { port: link, .. }
         | Step::Raise { link }
-        | Step::Listen { tap: link } => link,
+        | Step::Listen { tap: link, .. } => link,
     }
 }
 

@@ -12,6 +12,7 @@ use super::*;
 use crate::sys::testbed::{apart, ip, within};
 
 mod bed;
+mod neighbours;
 mod stack;
 mod standing;
 mod traffic;
@@ -89,7 +90,7 @@ fn dhcp_is_spoken_between_the_guest_and_its_own_server_alone() {
         let bed = Bed::new();
         let joined = bed.join().await.expect("joined");
         let guest = bed.guest().await;
-        let [Some(server)] = &joined.dhcp[..] else { panic!("one NIC, one socket") };
+        let [Some(server)] = &joined.ports[..] else { panic!("one NIC, one socket") };
         let discover = |source| ethernet(source, 0x0800, &ipv4(17, &[], 0, &udp(DHCP_SERVER)));
         let offer = ethernet(FAR, 0x0800, &ipv4(17, &[], 0, &udp(DHCP_CLIENT)));
 
@@ -98,9 +99,9 @@ fn dhcp_is_spoken_between_the_guest_and_its_own_server_alone() {
         bed.far.send(&marker()).await;
         assert!(guest.hears(&discover(FAR)).await);
         guest.send(&discover(GUEST)).await;
-        assert_eq!(hear(server).await, discover(GUEST));
+        assert_eq!(hear(&server.socket).await, discover(GUEST));
 
-        within("send", server.send(&offer)).await.expect("sent");
+        within("send", server.socket.send(&offer)).await.expect("sent");
         bed.far.send(&marker()).await;
         assert!(guest.hears(&offer).await);
         guest.send(&marker()).await;
@@ -171,7 +172,7 @@ fn whichever_step_fails_the_namespace_is_as_before() {
             }
         };
         assert_eq!(failed, 10 + 11, "the steps of two NICs, and one to bring up the second's link");
-        assert_eq!(joined.dhcp.len(), 2);
+        assert_eq!(joined.ports.len(), 2);
         assert!(bed.state().0.iter().all(|link| link.up));
     });
 }
@@ -228,7 +229,7 @@ fn two_links_are_two_nics_with_their_own_taps() {
         assert!(!bed.far.hears(&frame).await, "only the one NIC");
         let discover = ethernet(GUEST, 0x0800, &ipv4(17, &[], 0, &udp(DHCP_SERVER)));
         second.send(&discover).await;
-        assert_eq!(hear(joined.dhcp[1].as_ref().expect("a socket")).await, discover);
+        assert_eq!(hear(&joined.ports[1].as_ref().expect("a port").socket).await, discover);
     });
 }
 
@@ -238,11 +239,11 @@ fn after_a_restart_a_running_guest_is_heard_again() {
         let bed = Bed::new();
         let joined = bed.join().await.expect("joined");
         let guest = bed.guest().await;
-        joined.dhcp.into_iter().flatten().for_each(PacketSocket::close_off_reactor);
-        let sockets = rejoin(&bed.pod, &joined.nics).await.expect("joined again");
+        joined.ports.into_iter().flatten().for_each(close);
+        let ports = rejoin(&bed.pod, &joined.nics).await.expect("joined again");
         let request = ethernet(GUEST, 0x0800, &ipv4(17, &[], 0, &udp(DHCP_SERVER)));
         guest.send(&request).await;
-        assert_eq!(hear(sockets[0].as_ref().expect("a socket")).await, request);
+        assert_eq!(hear(&ports[0].as_ref().expect("a port").socket).await, request);
         guest.send(&marker()).await;
         assert!(bed.far.hears(&marker()).await);
     });
@@ -312,15 +313,19 @@ fn the_namespace_goes_with_all_that_is_ours_in_it() {
         let events = Events::here();
         let bed = Bed::new();
         let joined = bed.join().await.expect("joined");
-        let sockets = rejoin(&bed.pod, &joined.nics).await.expect("joined again");
+        let ports = rejoin(&bed.pod, &joined.nics).await.expect("joined again");
         drop(open_taps(&bed.pod, &bed.nics(1), false).await.expect("opened"));
         unjoin(&bed.pod).await.expect("unjoined");
-        joined.dhcp.into_iter().chain(sockets).flatten().for_each(PacketSocket::close_off_reactor);
+        joined.ports.into_iter().chain(ports).flatten().for_each(close);
         Netns::remove(bed.pod.path()).expect("removed");
         drop(bed);
         // Any descriptor left over would keep the namespace, and with it the node's end of the veth.
         events.until_gone("host0");
     });
+}
+
+fn close(port: Port) {
+    port.socket.close_off_reactor();
 }
 
 /// A datagram that the pod's stack takes, if it hears it.

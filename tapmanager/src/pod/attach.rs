@@ -114,9 +114,10 @@ impl<W: World> Tools<W> {
         let joined = self.world.join(&record.netns, &reported, record.choices, &self.faults).await.at(Step::Join)?;
         progress.joined = true;
         let net = Arc::new(PodNet { netns: record.netns.clone(), nics: joined.nics, dns: dns.unwrap_or_default() });
-        progress.serving = Some(self.world.serve(&net, &record.request.hostname, joined.dhcp));
+        progress.serving = Some(self.world.serve(&net, &record.request.hostname, joined.ports));
         self.faults.after("DHCP served").at(Step::Serve)?;
         record.net = Some(PodNet::clone(&net));
+        record.notes = joined.notes;
         record.phase = PodPhase::Attached;
         self.journal(record, Journal::note).await.at(Step::WriteResult)?;
         self.faults.after("result written").at(Step::WriteResult)?;

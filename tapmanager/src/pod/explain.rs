@@ -21,6 +21,7 @@ pub(super) fn explain(record: &Record) -> Vec<String> {
     for nic in record.net.iter().flat_map(|net| &net.nics) {
         lines.extend(of_nic(nic, record));
     }
+    lines.extend(record.notes.iter().cloned());
     if let Some(net) = &record.net {
         let said = if record.request.dns.is_some() {
             "kubelet said it"
@@ -92,8 +93,14 @@ fn told(nic: &Nic) -> String {
     if nic.data_path == DataPath::Macvtap {
         return "its guest cannot be sent anything, and is addressed by cloud-init".to_owned();
     }
-    let (v4, v6) = (nic.addresses.iter().any(IpNetwork::is_ipv4), nic.addresses.iter().any(IpNetwork::is_ipv6));
-    match (v4, v6) {
+    let v4: Vec<&IpNetwork> = nic.addresses.iter().filter(|address| address.is_ipv4()).collect();
+    let v6 = nic.addresses.iter().any(IpNetwork::is_ipv6);
+    if let [first, _, ..] = v4[..] {
+        return format!(
+            "DHCP has one IPv4 address, {first}, so its guest is told all of them by cloud-init, if it has that"
+        );
+    }
+    match (!v4.is_empty(), v6) {
         (true, true) => "its guest is told by DHCP, router advertisements and DHCPv6".to_owned(),
         (true, false) => "its guest is told by DHCP".to_owned(),
         (false, true) => "its guest is told by router advertisements and DHCPv6".to_owned(),

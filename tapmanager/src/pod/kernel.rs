@@ -22,7 +22,7 @@ use crate::config::{Config, Vhost};
 use crate::faults::Faults;
 use crate::instance::InstanceId;
 use crate::journal::{Attachment, Choices, Record};
-use crate::net::{self, Found, Joined, Opened, Reported, Wish};
+use crate::net::{self, Found, Joined, Opened, Port, Reported, Wish};
 use crate::spawner::Spawner;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
@@ -211,7 +211,7 @@ impl World for Kernel {
         }
     }
 
-    async fn rejoin(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Option<PacketSocket>>, WorldError> {
+    async fn rejoin(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Option<Port>>, WorldError> {
         Ok(net::rejoin(&open(netns).await?, nics).await?)
     }
 
@@ -219,12 +219,12 @@ impl World for Kernel {
         Ok(net::unjoin(&open(netns).await?).await?)
     }
 
-    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<Option<PacketSocket>>) -> Serving {
+    fn serve(&self, net: &Arc<PodNet>, hostname: &str, ports: Vec<Option<Port>>) -> Serving {
         Serving::start(|servers| {
-            for (nic, socket) in net.nics.iter().zip(sockets) {
+            for (nic, port) in net.nics.iter().zip(ports) {
                 // Nothing can be said to a guest on a macvtap.
-                let Some(socket) = socket else { continue };
-                if let Some(of_nic) = Servers::of(nic, &net.dns, hostname, self.lease) {
+                let Some(Port { socket, neighbours }) = port else { continue };
+                if let Some(of_nic) = Servers::of(nic, &net.dns, hostname, self.lease, &neighbours) {
                     let span = tracing::info_span!("addressing", nic = nic.name.as_str(), mac = %nic.mac);
                     servers.spawn(|cancel| address(Arc::clone(net), socket, of_nic, cancel).instrument(span));
                 } else {

@@ -19,9 +19,8 @@ use super::sysctl::SysctlError;
 use crate::cni::{CniError, ConfError, Leftover, NetworkList, PluginError};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
-use crate::net::{Found, JoinError, Joined, Opened, Reported};
+use crate::net::{Found, JoinError, Joined, Opened, Port, Reported};
 use crate::sys::netns::NetnsError;
-use crate::sys::packet::PacketSocket;
 
 /// How long a DHCP server may take to end once it is told to: the close of its socket waits 10 to 16 ms for the kernel.
 const SERVERS_END_WITHIN: Duration = Duration::from_secs(5);
@@ -149,11 +148,7 @@ pub(crate) trait World: Send + Sync + 'static {
         faults: &Arc<Faults>,
     ) -> impl Future<Output = Result<Joined, WorldError>> + Send;
     /// Opens the sockets of an existing join again.
-    fn rejoin(
-        &self,
-        netns: &Path,
-        nics: &[Nic],
-    ) -> impl Future<Output = Result<Vec<Option<PacketSocket>>, WorldError>> + Send;
+    fn rejoin(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<Option<Port>>, WorldError>> + Send;
     /// What is not as [`Self::join`] left it.
     fn check_join(
         &self,
@@ -172,7 +167,7 @@ pub(crate) trait World: Send + Sync + 'static {
     /// Takes our filters off the links that CNI made.
     fn unjoin(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Serves the guest's requests on the sockets, which are the NICs' in order.
-    fn serve(&self, net: &Arc<PodNet>, hostname: &str, sockets: Vec<Option<PacketSocket>>) -> Serving;
+    fn serve(&self, net: &Arc<PodNet>, hostname: &str, ports: Vec<Option<Port>>) -> Serving;
     /// Opens the taps of the NICs for a machine.
     fn open_taps(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<Opened>, WorldError>> + Send;
     /// Counters of the NICs.

@@ -37,6 +37,7 @@ pub(super) enum Message {
 pub(super) struct Advertisement {
     pub(super) target: Ipv6Addr,
     pub(super) mac: Option<MacAddr>,
+    pub(super) router: bool,
     pub(super) solicited: bool,
     pub(super) overrides: bool,
 }
@@ -63,8 +64,9 @@ pub(super) fn parse(packet: &Packet<'_>) -> Option<Message> {
             fine.then_some(Message::NeighbourSolicitation { target })
         }
         NEIGHBOUR_ADVERTISEMENT => {
-            let (solicited, overrides) = (flags & SOLICITED != 0, flags & OVERRIDE != 0);
-            let said = Advertisement { target, mac: options.target, solicited, overrides };
+            let (router, solicited) = (flags & ROUTER != 0, flags & SOLICITED != 0);
+            let overrides = flags & OVERRIDE != 0;
+            let said = Advertisement { target, mac: options.target, router, solicited, overrides };
             (!(packet.to.is_multicast() && solicited)).then_some(Message::NeighbourAdvertisement(said))
         }
         _ => None,
@@ -77,10 +79,10 @@ pub(super) fn solicitation(target: Ipv6Addr, mac: MacAddr) -> Vec<u8> {
     [&head[..], &target.octets(), &[SOURCE_LINK_LAYER, 1], &mac.octets()].concat()
 }
 
-/// "It is there, and it is a router."
+/// "It is there."
 pub(super) fn advertisement(said: &Advertisement) -> Vec<u8> {
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    let flags = ROUTER | flag(said.solicited, SOLICITED) | flag(said.overrides, OVERRIDE);
+    let flags = flag(said.router, ROUTER) | flag(said.solicited, SOLICITED) | flag(said.overrides, OVERRIDE);
     let mut message = [&[NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0], &said.target.octets()[..]].concat();
     if let Some(mac) = said.mac {
         message.extend([TARGET_LINK_LAYER, 1]);

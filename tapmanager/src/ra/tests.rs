@@ -386,6 +386,24 @@ fn a_link_local_gateway_answers_for_itself() {
 }
 
 #[test]
+fn a_permanent_neighbour_is_answered_for_and_the_network_is_not_asked() {
+    let known = |ip: &str| Neighbour { link: 2, ip: ip.parse().unwrap(), mac: MacAddr::new(GATEWAY_MAC).unwrap() };
+    let asked = |nic: &Nic, ip: &str, target: &str| {
+        let mut server = server(nic).knowing(&[known(ip), known("169.254.1.1")]);
+        let Answers { to_guest, to_link } = server.handle_frame(&solicit(GUEST, target));
+        assert_eq!(to_link, Vec::<Vec<u8>>::new());
+        assert_eq!(server.handle_link_frame(&advertise("ff02::1", 0x20, NEW_GATEWAY_MAC)), Vec::<Vec<u8>>::new());
+        (server.needs_link(), all_told(&to_guest).concat())
+    };
+    let answer = |target: &str, flags| format!("to {GUEST}: {target} {flags} {target}; at 02:00:00:00:00:fe");
+    let link_local = "fe80::ecee:eeff:feee:eeee";
+    assert_eq!(asked(&calico(), link_local, link_local), (false, answer(link_local, "0xe0")), "a router");
+    assert_eq!(asked(&bridged(), "fd00:77::1", STAND_IN), (false, answer(STAND_IN, "0xe0")), "a stand-in");
+    assert_eq!(asked(&bridged(), "fd00:77::1", "fd00:77::1"), (false, answer("fd00:77::1", "0xe0")), "by its own name");
+    assert_eq!(asked(&calico(), "fd00:77::9", "fd00:77::9"), (false, answer("fd00:77::9", "0x60")), "no router");
+}
+
+#[test]
 fn no_guest_takes_the_stand_in_for_itself() {
     let Answers { to_guest, to_link } = server(&bridged()).handle_frame(&solicit(NONE, STAND_IN));
     assert_eq!(all_told(&to_guest), [format!("to ff02::1: {STAND_IN} 0xa0 {STAND_IN}")]);

@@ -13,7 +13,9 @@ use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
     LinkMessage, Stats64,
 };
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteType, RouteVia,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 use proto::tap::{IfName, MacAddr};
@@ -73,7 +75,7 @@ pub(crate) struct Address {
     pub(crate) lasting: bool,
 }
 
-/// A unicast route.
+/// A route to stations, or to nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KernelRoute {
     /// Index of the link.
@@ -86,6 +88,10 @@ pub(crate) struct KernelRoute {
     pub(crate) hop: Hop,
     /// Metric: of two routes to one destination the kernel takes the lower.
     pub(crate) metric: u32,
+    /// The most that may be sent this way in one packet, if the route says so.
+    pub(crate) mtu: Option<u32>,
+    /// How many next hops share the traffic, this one included.
+    pub(crate) hops: usize,
 }
 
 /// How a route leaves the link.
@@ -97,6 +103,8 @@ pub(crate) enum Hop {
     Gateway(IpAddr),
     /// By a neighbour of another address family, or encapsulated: nothing that DHCP can say.
     Unspeakable,
+    /// Nothing gets there: a blackhole, or one that is refused (unreachable, prohibit, throw). It is of no link.
+    Nowhere,
 }
 
 /// The links of this thread's namespace, in the kernel's order. One whose name is none is left out.
@@ -119,7 +127,7 @@ pub(crate) fn addresses(netlink: &mut Netlink) -> Result<Vec<Address>, NetlinkEr
     Ok(addresses.collect())
 }
 
-/// The unicast routes of this thread's namespace, of all tables, in the kernel's order.
+/// The routes of this thread's namespace that a sender's choice depends on, of all tables, in the kernel's order.
 pub(crate) fn routes(netlink: &mut Netlink) -> Result<Vec<KernelRoute>, NetlinkError> {
     let all = netlink.list(&RouteNetlinkMessage::GetRoute(RouteMessage::default()))?;
     let routes = all.into_iter().filter_map(|message| match message {
@@ -317,6 +325,7 @@ fn routes_of(message: &RouteMessage) -> Vec<KernelRoute> {
         _ => return Vec::new(),
     };
     let (mut dst, mut link, mut metric, mut table) = (unspecified, None, 0, u32::from(header.table));
+    let mut mtu = None;
     let mut several = &[][..];
     for attribute in &message.attributes {
         match attribute {
@@ -325,16 +334,35 @@ fn routes_of(message: &RouteMessage) -> Vec<KernelRoute> {
             RouteAttribute::Priority(value) => metric = *value,
             RouteAttribute::Table(value) => table = *value,
             RouteAttribute::MultiPath(hops) => several = hops,
+            RouteAttribute::Metrics(metrics) => mtu = metrics.iter().find_map(mtu_of),
             _ => {}
         }
     }
     let Ok(dst) = IpNetwork::new(dst, header.destination_prefix_length) else { return Vec::new() };
-    if table == LOCAL_TABLE || header.kind != RouteType::Unicast {
+    if table == LOCAL_TABLE {
         return Vec::new();
+    }
+    match header.kind {
+        RouteType::Unicast => {}
+        // The kernel's own, where a table is empty.
+        _ if header.protocol == RouteProtocol::Kernel => return Vec::new(),
+        RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit | RouteType::Throw => {
+            return vec![KernelRoute { link: 0, table, dst, hop: Hop::Nowhere, metric, mtu: None, hops: 0 }];
+        }
+        _ => return Vec::new(),
     }
     let single = link.map(|link| (link, hop_of(&message.attributes)));
     let several = several.iter().map(|hop: &RouteNextHop| (hop.interface_index, hop_of(&hop.attributes)));
-    single.into_iter().chain(several).map(|(link, hop)| KernelRoute { link, table, dst, hop, metric }).collect()
+    let ways: Vec<(u32, Hop)> = single.into_iter().chain(several).collect();
+    let hops = ways.len();
+    ways.into_iter().map(|(link, hop)| KernelRoute { link, table, dst, hop, metric, mtu, hops }).collect()
+}
+
+fn mtu_of(metric: &RouteMetric) -> Option<u32> {
+    match metric {
+        RouteMetric::Mtu(mtu) if *mtu != 0 => Some(*mtu),
+        _ => None,
+    }
 }
 
 fn hop_of(attributes: &[RouteAttribute]) -> Hop {

@@ -158,7 +158,7 @@ pub(super) fn with_servers<F: Future<Output = ()>>(servers: Servers, client: imp
 async fn supervise(netns: PathBuf, mut orders: tokio::sync::mpsc::Receiver<(Servers, oneshot::Sender<()>)>) {
     let mut order = orders.recv().await;
     while let Some((servers, ready)) = order {
-        let tap = PacketSocket::open(if_nametoindex("server").unwrap(), &guest_requests()).unwrap();
+        let tap = PacketSocket::open(if_nametoindex("server").unwrap(), &guest_requests(&[])).unwrap();
         let cancel = CancellationToken::new();
         let link = servers.open_link(&netns).await.unwrap();
         let service = tokio::spawn(serve(Sockets { tap, link }, servers, cancel.clone()));

@@ -210,7 +210,7 @@ impl Links for Fake {
 impl Listeners for Fake {
     type Listener = FakeListener;
 
-    fn listen(&mut self, tap: &IfName) -> Result<FakeListener, StepError> {
+    fn listen(&mut self, tap: &IfName, _: &IfName) -> Result<FakeListener, StepError> {
         self.step(format!("listen {tap}"), Some(format!("listener {tap}")))?;
         Ok(FakeListener { tap: tap.clone(), state: Rc::clone(&self.state), log: Rc::clone(&self.log) })
     }
@@ -234,7 +234,7 @@ fn plan() -> Vec<Step> {
         Step::AddProgram { from: eth0.clone(), to: tap0.clone(), guard: guard.clone() },
         Step::Raise { link: eth0 },
         Step::Raise { link: tap0.clone() },
-        Step::Listen { tap: tap0 },
+        Step::Listen { tap: tap0, link: name("eth0") },
         Step::CreateTap { tap: tap1.clone(), queues: 1 },
         Step::CreateBridge { bridge: vmbr1.clone(), mac },
         Step::AddClsact { link: vmbr1.clone() },
@@ -243,7 +243,7 @@ fn plan() -> Vec<Step> {
         Step::Enslave { link: tap1.clone(), bridge: vmbr1 },
         Step::Pin { port: tap1.clone(), mac },
         Step::Raise { link: tap1.clone() },
-        Step::Listen { tap: tap1 },
+        Step::Listen { tap: tap1, link: name("eth0") },
         Step::CreateMacvtap { tap: tap2.clone(), link: net2 },
         Step::AddClsact { link: tap2.clone() },
         Step::AddGuard { link: tap2.clone(), hook: Hook::Egress, guard },

@@ -161,7 +161,7 @@ fn a_neighbour_whose_mac_differs_in_one_byte_is_heard() {
 
 #[test]
 fn the_pods_servers_hear_whole_untagged_requests_only() {
-    let hears = |frame: &[u8], vlan_tagged| run(&guest_requests(), Input { frame, vlan_tagged }) != 0;
+    let hears = |frame: &[u8], vlan_tagged| run(&guest_requests(&[]), Input { frame, vlan_tagged }) != 0;
     let frame = |flags_offset, port| ethernet(GUEST, IPV4, &ipv4(17, &[], flags_offset, &udp(port)));
     assert!(hears(&frame(0, 67), false));
     assert!(hears(&frame(0x4000, 67), false), "do not fragment");
@@ -184,6 +184,21 @@ fn the_pods_servers_hear_whole_untagged_requests_only() {
     }
     assert!(!hears(&ethernet(GUEST, IPV6, &chain(&[44], 0, 58, &[133, 0, 0, 0])), false), "in a fragment");
     assert!(!hears(&arp_frame(GUEST, &arp(1, GUEST, [10, 77, 0, 2], [10, 77, 0, 1])), false), "ARP");
+}
+
+#[test]
+fn of_arp_the_pods_servers_hear_requests_for_permanent_neighbours_alone() {
+    let many: Vec<Ipv4Addr> = (1..=64).map(|last| Ipv4Addr::new(169, 254, 1, last)).collect();
+    let program = guest_requests(&many);
+    let hears = |frame: &[u8], vlan_tagged| run(&program, Input { frame, vlan_tagged }) != 0;
+    let asks = |operation, target| arp_frame(GUEST, &arp(operation, GUEST, [10, 77, 0, 2], target));
+    assert!(hears(&asks(1, [169, 254, 1, 1]), false) && hears(&asks(1, [169, 254, 1, 64]), false));
+    assert!(!hears(&asks(1, [169, 254, 1, 1]), true), "tagged");
+    assert!(!hears(&asks(1, [169, 254, 1, 65]), false), "another");
+    assert!(!hears(&asks(2, [169, 254, 1, 1]), false), "a reply");
+    assert!(!hears(&asks(1, [169, 254, 1, 1])[..41], false), "cut off");
+    assert!(hears(&ethernet(GUEST, IPV4, &ipv4(17, &[], 0, &udp(67))), false), "DHCP");
+    assert!(hears(&ethernet(GUEST, IPV6, &ipv6(58, &[135, 0, 0, 0])), false), "a neighbour solicitation");
 }
 
 fn guest() -> MacAddr {

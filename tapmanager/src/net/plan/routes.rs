@@ -14,6 +14,10 @@ use super::PlanError;
 use crate::net::observe::Observed;
 use crate::sys::link::{Hop, KernelRoute, Link, MAIN_TABLE};
 
+/// What every link carries: RFC 791, and RFC 8200 section 5.
+const IPV4_LEAST_MTU: u32 = 68;
+const IPV6_LEAST_MTU: u32 = 1280;
+
 /// The routes of a link that count for its guest.
 pub(crate) fn of_link<'a>(observed: &'a Observed, link: &Link) -> Vec<&'a KernelRoute> {
     let is_main = |route: &&KernelRoute| route.table == MAIN_TABLE;
@@ -46,6 +50,14 @@ fn best<'a>(routes: &[&'a KernelRoute]) -> Vec<&'a KernelRoute> {
     best
 }
 
+/// The MTU that the guest is told: the link's, or that of a default route if it is less, as tunnels have it whose packets
+/// grow on the way. It never takes IPv6 from a guest that has an address of it.
+pub(crate) fn guest_mtu(link: &Link, addresses: &[IpNetwork], routes: &[&KernelRoute]) -> u32 {
+    let of_default = routes.iter().filter(|route| route.dst.prefix() == 0).filter_map(|route| route.mtu).min();
+    let least = if addresses.iter().any(IpNetwork::is_ipv6) { IPV6_LEAST_MTU } else { IPV4_LEAST_MTU };
+    of_default.map_or(link.mtu, |mtu| mtu.max(least).min(link.mtu))
+}
+
 /// Addresses with the prefix length that the guest is told.
 pub(crate) fn with_prefixes(own: Vec<IpNetwork>, routes: &[&KernelRoute]) -> Vec<IpNetwork> {
     let told = |net| if routes.iter().any(|route| implies(net, route)) { net } else { host(net.ip()) };
@@ -67,6 +79,8 @@ pub(crate) fn guest_routes(
             Hop::OnLink if addresses.iter().any(|net| implies(*net, route) || host(net.ip()) == route.dst) => continue,
             Hop::OnLink => None,
             Hop::Gateway(gateway) => Some(gateway),
+            // Of no link.
+            Hop::Nowhere => continue,
             Hop::Unspeakable => return Err(PlanError::Route { name: name.clone(), dst: route.dst }),
         };
         chosen.push(Route { dst: route.dst, gateway });

@@ -119,6 +119,8 @@ pub(crate) enum Step {
     Listen {
         /// On this tap.
         tap: IfName,
+        /// The link whose permanent neighbours it asks for too.
+        link: IfName,
     },
 }
 
@@ -181,7 +183,7 @@ pub(crate) fn steps(nic: &Nic, place: usize, link_up: bool, guards: &Guards) -> 
     steps.push(Step::Raise { link: tap() });
     // A packet socket on a macvtap can say nothing to the guest.
     if nic.data_path != DataPath::Macvtap {
-        steps.push(Step::Listen { tap: tap() });
+        steps.push(Step::Listen { tap: tap(), link: link() });
     }
     steps
 }
@@ -271,7 +273,7 @@ impl fmt::Display for Step {
             Self::Enslave { link, bridge } => write!(f, "make `{link}` a port of `{bridge}`"),
             Self::Pin { port, mac } => write!(f, "lead `{mac}` to `{port}`"),
             Self::Raise { link } => write!(f, "bring up `{link}`"),
-            Self::Listen { tap } => write!(f, "open a packet socket on `{tap}`"),
+            Self::Listen { tap, .. } => write!(f, "open a packet socket on `{tap}`"),
         }
     }
 }

@@ -258,7 +258,7 @@ fn link_local(link: u32) -> Address {
 }
 
 fn on_link(link: u32, dst: &str) -> KernelRoute {
-    KernelRoute { link, table: MAIN_TABLE, dst: net(dst), hop: Hop::OnLink, metric: 0 }
+    KernelRoute { link, table: MAIN_TABLE, dst: net(dst), hop: Hop::OnLink, metric: 0, mtu: None, hops: 1 }
 }
 
 fn route(link: u32, dst: &str, gateway: &str) -> KernelRoute {

@@ -32,7 +32,8 @@ fn guarded(data_path: DataPath) -> Guarded {
 
 /// The namespace as the plugins leave it.
 fn bare() -> Standing {
-    let route = |dst, hop| KernelRoute { link: 2, table: MAIN_TABLE, dst: net(dst), hop, metric: 0 };
+    let route =
+        |dst, hop| KernelRoute { link: 2, table: MAIN_TABLE, dst: net(dst), hop, metric: 0, mtu: None, hops: 1 };
     let gateway = Hop::Gateway("10.77.0.1".parse().expect("an address"));
     Standing {
         observed: Observed {

@@ -93,7 +93,7 @@ fn by_each_data_path_a_free_guest_is_sent_what_is_for_others_behind_it_and_its_n
             for anti_spoof in [true, false] {
                 let wish = Wish { data_path: path, queues: 1, anti_spoof };
                 let faults = Arc::new(Faults::none());
-                let nics = join(&bed.pod, &[reported.clone()], &wish, &faults).await.expect("joined").nics;
+                let nics = join(&bed.pod, std::slice::from_ref(&reported), &wish, &faults).await.expect("joined").nics;
                 let events = bed.pod.inside(Events::here).expect("entered");
                 let mut opened = open_taps(&bed.pod, &nics, false).await.expect("opened");
                 if path != DataPath::Macvtap {

@@ -59,6 +59,18 @@ fn what_became_of_a_pod_is_told_with_its_reasons() {
 }
 
 #[test]
+fn what_a_guest_has_otherwise_than_a_process_is_told() {
+    let mut record = record();
+    record.notes = vec!["nic `eth0`: mtu 1423 is that of its default route; the link has 1500".to_owned()];
+    let net = record.net.as_mut().expect("a network");
+    net.nics[0].addresses.push("10.77.0.3/24".parse().expect("an address"));
+    let lines = explain(&record);
+    assert!(lines.contains(&record.notes[0]), "{lines:?}");
+    let one = "nic `eth0`: DHCP has one IPv4 address, 10.77.0.2/24, so its guest is told all of them by cloud-init, if it has that";
+    assert!(lines.iter().any(|line| line == one), "{lines:?}");
+}
+
+#[test]
 fn a_pod_on_its_way_out_says_what_holds_it_up() {
     let mut record = record();
     record.phase = PodPhase::Detaching;

@@ -14,8 +14,7 @@ use super::super::world::{Checked, Culprit, Network, OfNetwork, Seen, Serving, W
 use crate::cni::{Leftover, NetworkList};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
-use crate::net::{Found, Joined, Opened, Reported};
-use crate::sys::packet::PacketSocket;
+use crate::net::{Found, Joined, Opened, Port, Reported};
 
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
@@ -258,10 +257,14 @@ impl World for Arc<Fake> {
         assert!(state.netns.contains(netns), "joined without a namespace");
         state.joined.insert(netns.into());
         let links = reported.iter().flat_map(|reported| &reported.links).enumerate();
-        Ok(Joined { nics: links.map(|(place, link)| nic(place, link.as_str())).collect(), dhcp: vec![] })
+        Ok(Joined {
+            nics: links.map(|(place, link)| nic(place, link.as_str())).collect(),
+            ports: vec![],
+            notes: vec![],
+        })
     }
 
-    async fn rejoin(&self, netns: &Path, _: &[Nic]) -> Result<Vec<Option<PacketSocket>>, WorldError> {
+    async fn rejoin(&self, netns: &Path, _: &[Nic]) -> Result<Vec<Option<Port>>, WorldError> {
         let state = self.verb("rejoin")?;
         assert!(state.netns.contains(netns), "rejoined without a namespace");
         if state.lost.is_empty() { Ok(vec![]) } else { Err(WorldError::Fake { verb: "rejoin", culprits: vec![] }) }
@@ -288,7 +291,7 @@ impl World for Arc<Fake> {
         Ok(())
     }
 
-    fn serve(&self, _: &Arc<PodNet>, _: &str, _: Vec<Option<PacketSocket>>) -> Serving {
+    fn serve(&self, _: &Arc<PodNet>, _: &str, _: Vec<Option<Port>>) -> Serving {
         let serving = Arc::clone(&self.serving);
         serving.fetch_add(1, Ordering::SeqCst);
         let killed = CancellationToken::new();

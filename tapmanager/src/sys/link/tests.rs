@@ -46,11 +46,14 @@ fn routes_of_other_kinds_are_left_out_and_of_other_tables_said_so() {
     assert_eq!(routes_of(&main).len(), 1);
     let mut local = main.clone();
     local.header.table = 255;
-    let mut unreachable = main.clone();
-    unreachable.header.kind = RouteType::Unreachable;
+    let mut multicast = main.clone();
+    multicast.header.kind = RouteType::Multicast;
+    let mut empty = main.clone();
+    empty.header.kind = RouteType::Unreachable;
+    empty.header.protocol = RouteProtocol::Kernel;
     let other = route(vec![RouteAttribute::Oif(2), RouteAttribute::Table(1000)]);
     let no_link = route(vec![]);
-    for message in [local, unreachable, no_link] {
+    for message in [local, multicast, empty, no_link] {
         assert_eq!(routes_of(&message), []);
     }
     assert_eq!(routes_of(&other).iter().map(|route| route.table).collect::<Vec<_>>(), [1000]);
@@ -68,6 +71,22 @@ fn each_next_hop_of_a_route_is_one_of_its_link() {
     let routes = routes_of(&route(vec![hops]));
     let seen: Vec<_> = routes.iter().map(|route| (route.link, route.hop)).collect();
     assert_eq!(seen, [(2, Hop::Gateway(ip("10.0.0.1"))), (3, Hop::Gateway(ip("10.1.0.1")))]);
+}
+
+#[test]
+fn a_route_says_how_many_ways_share_it_what_fits_through_and_whether_it_leads_nowhere() {
+    let hops = RouteAttribute::MultiPath(vec![RouteNextHop::default(), RouteNextHop::default()]);
+    assert_eq!(routes_of(&route(vec![hops])).iter().map(|route| route.hops).collect::<Vec<_>>(), [2, 2]);
+    let metrics = RouteAttribute::Metrics(vec![RouteMetric::Window(9), RouteMetric::Mtu(1423)]);
+    let narrow = routes_of(&route(vec![RouteAttribute::Oif(2), metrics]));
+    assert_eq!((narrow[0].mtu, narrow[0].hops), (Some(1423), 1));
+    for kind in [RouteType::BlackHole, RouteType::Unreachable, RouteType::Prohibit, RouteType::Throw] {
+        // Of IPv6 the kernel names the loopback link.
+        let mut nowhere = route(vec![RouteAttribute::Oif(1)]);
+        nowhere.header.kind = kind;
+        let routes = routes_of(&nowhere);
+        assert_eq!((routes.len(), routes[0].link, routes[0].hop), (1, 0, Hop::Nowhere), "{kind:?}");
+    }
 }
 
 #[test]

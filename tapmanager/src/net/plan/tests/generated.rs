@@ -105,12 +105,28 @@ fn world(made: &[Made]) -> (Observed, Vec<Reported>) {
                 (Connected::ByGateway, Some(first)) => Hop::Gateway(first),
                 (Connected::ByGateway, None) | (Connected::Gone, _) => continue,
             };
-            observed.routes.push(KernelRoute { link: index, table: MAIN_TABLE, dst, hop, metric: 0 });
+            observed.routes.push(KernelRoute {
+                link: index,
+                table: MAIN_TABLE,
+                dst,
+                hop,
+                metric: 0,
+                mtu: None,
+                hops: 1,
+            });
         }
         // The kernel takes no gateway that is an address of its own.
         for (dst, gateway, metric) in made.routes.iter().filter(|(_, gateway, _)| !gateway.is_some_and(is_own)) {
             let hop = gateway.map_or(Hop::OnLink, Hop::Gateway);
-            observed.routes.push(KernelRoute { link: index, table: MAIN_TABLE, dst: *dst, hop, metric: *metric });
+            observed.routes.push(KernelRoute {
+                link: index,
+                table: MAIN_TABLE,
+                dst: *dst,
+                hop,
+                metric: *metric,
+                mtu: None,
+                hops: 1,
+            });
         }
         if place % 2 == 0 {
             networks.push(Reported { network: format!("n{place}"), ..Reported::default() });
@@ -137,7 +153,7 @@ fn way_of_process(observed: &Observed, link: u32, dst: IpAddr) -> Way {
     let routes = observed.routes.iter().filter(|route| route.link == link).map(|route| {
         let way = match route.hop {
             Hop::Gateway(gateway) => Way::By(gateway),
-            Hop::OnLink | Hop::Unspeakable => Way::OnLink,
+            Hop::OnLink | Hop::Unspeakable | Hop::Nowhere => Way::OnLink,
         };
         (route.dst, route.metric, way)
     });
@@ -205,7 +221,7 @@ fn assert_steps_hold_together(observed: &Observed, plan: &Plan) {
                 let of_guest = link.as_str().starts_with("tap");
                 assert!(!of_guest || guarded.contains(link), "{step}: unjudged frames");
             }
-            Step::Unqueue { tap } | Step::ShapeTap { tap, .. } | Step::Listen { tap } => {
+            Step::Unqueue { tap } | Step::ShapeTap { tap, .. } | Step::Listen { tap, .. } => {
                 assert!(links.contains(tap), "{step}");
             }
             Step::Pin { port, .. } => assert!(links.contains(port), "{step}"),

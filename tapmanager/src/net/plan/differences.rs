@@ -1,0 +1,73 @@
+//! Where a guest would not have what a process in the namespace has: what makes a network unfit for it, and what is only
+//! said.
+//!
+//! DHCP and router advertisements have no words for several next hops that share a destination, for the MTU of one route,
+//! nor for a route that leads nowhere. The first two are said: the guest reaches the same. The last is refused where the
+//! guest has a route around it: what the network's author keeps from leaving would leave.
+
+use ipnetwork::IpNetwork;
+use proto::tap::{DataPath, Nic};
+
+use super::{PlanError, routes};
+use crate::net::observe::Observed;
+use crate::sys::link::{Hop, KernelRoute, Link, MAIN_TABLE};
+
+/// Refuses a link whose network its guest would misunderstand.
+pub(super) fn refuse(observed: &Observed, link: &Link, nic: &Nic) -> Result<(), PlanError> {
+    let name = || nic.name.clone();
+    let taken = routes::of_link(observed, link);
+    let nowhere = observed.routes.iter().filter(|route| route.hop == Hop::Nowhere && route.table == MAIN_TABLE);
+    for KernelRoute { dst, metric, .. } in nowhere.copied() {
+        // Of two routes to one destination the lower metric counts.
+        let passed_over = taken.iter().any(|route| route.dst == dst && route.metric <= metric);
+        let of_guest = nic.routes.iter().map(|route| route.dst).chain(nic.addresses.iter().copied());
+        let around = of_guest.filter(|wide| covers(*wide, dst)).max_by_key(IpNetwork::prefix);
+        if let Some(instead) = around.filter(|_| !passed_over) {
+            return Err(PlanError::Nowhere { name: name(), dst, instead });
+        }
+    }
+    if nic.data_path == DataPath::Macvtap {
+        let neighbours = observed.neighbours_of(link);
+        let mut gateways = nic.routes.iter().filter_map(|route| route.gateway);
+        if let Some(gateway) = gateways.find(|gateway| neighbours.iter().any(|known| known.ip == *gateway)) {
+            return Err(PlanError::Neighbour { name: name(), gateway });
+        }
+    }
+    Ok(())
+}
+
+/// What differs, in lines for people.
+pub(super) fn notes(observed: &Observed, link: &Link, nic: &Nic) -> Vec<String> {
+    let name = &nic.name;
+    let mut notes = Vec::new();
+    if nic.mtu != link.mtu {
+        notes.push(format!("nic `{name}`: mtu {} is that of its default route; the link has {}", nic.mtu, link.mtu));
+    }
+    for route in routes::of_link(observed, link) {
+        let KernelRoute { dst, hop, mtu, hops, .. } = route;
+        if let Some(mtu) = mtu.filter(|mtu| *mtu < nic.mtu) {
+            notes.push(format!("nic `{name}`: route {dst} has the mtu {mtu}, which its guest is not told"));
+        }
+        if *hops > 1 {
+            let way = match hop {
+                Hop::Gateway(gateway) => format!("{gateway} alone"),
+                Hop::OnLink | Hop::Unspeakable | Hop::Nowhere => "this link alone".to_owned(),
+            };
+            notes.push(format!("nic `{name}`: route {dst} has {hops} next hops; its guest goes by {way}"));
+        }
+    }
+    if nic.data_path != DataPath::Macvtap {
+        let told = observed.neighbours_of(link).into_iter().map(|known| {
+            format!("nic `{name}`: {} is at {} for good; its guest is answered so in the pod", known.ip, known.mac)
+        });
+        notes.extend(told);
+    }
+    notes
+}
+
+fn covers(wide: IpNetwork, narrow: IpNetwork) -> bool {
+    wide.is_ipv4() == narrow.is_ipv4() && wide.prefix() <= narrow.prefix() && wide.contains(narrow.ip())
+}
+
+#[cfg(test)]
+mod tests;
