@@ -1,23 +1,28 @@
-//! Containers: each is one virtual machine. This service decides; [`actor`] moves one machine.
+//! Containers: each is one virtual machine. This service decides what there is; an [`actor`] moves one machine.
 //!
 //! A pod has one container at a time, since the container is the machine. A container that kubelet restarts is a new one
 //! in the same sandbox, with the pod's disk.
 
-pub mod actor;
-pub mod machine;
+mod actor;
+mod actors;
+mod admission;
+mod host;
+mod machine;
 pub mod parts;
 mod size;
+mod start;
+mod stopping;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto::tap::PodId;
 
-use self::actor::Actor;
+use self::actors::Actors;
+use self::admission::Admission;
 use self::parts::Parts;
 use crate::annotations::PodAnnotations;
-use crate::error::{Error, Kind, Result, is_disk_full};
+use crate::error::{Chain, Error, Kind, Result, is_disk_full};
 use crate::gate::Gates;
 use crate::hypervisor::HvEvent;
 use crate::model::{
@@ -31,7 +36,7 @@ use crate::volumes::Base;
 pub struct Containers {
     parts: Arc<Parts>,
     gates: Gates,
-    actors: Arc<Mutex<HashMap<ContainerId, Actor>>>,
+    actors: Actors,
 }
 
 /// What a container is to be made of.
@@ -49,23 +54,25 @@ impl Containers {
     /// The service over these parts, with an actor for every container on record.
     #[must_use]
     pub fn new(parts: Arc<Parts>, gates: Gates) -> Self {
-        let service = Self { parts, gates, actors: Arc::default() };
-        for container in service.parts.store.containers() {
-            service.actors().insert(container.id, Actor::spawn(service.parts.clone(), container.as_ref().clone()));
+        let actors = Actors::default();
+        for container in parts.store.containers() {
+            actors.add(parts.clone(), &container);
         }
-        service
+        Self { parts, gates, actors }
     }
 
-    /// Makes a container. Repeating it for one that was not started gives the same id.
+    /// Makes a container. Repeating it for one that was not started gives the same id; earlier attempts that were never up
+    /// end.
     ///
     /// # Errors
     /// When the request is wrong, the pod has a container already, or a disk could not be made; nothing is left then.
     pub async fn create(&self, create: Create) -> Result<ContainerId> {
         let _pass = self.gates.enter(create.sandbox.as_str()).await;
         let sandbox = self.ready_sandbox(&create.sandbox)?;
-        if let Some(existing) = self.same(&create)? {
-            return Ok(existing);
-        }
+        let replaced = match admission::judge(&self.parts.store.containers_of(&create.sandbox), &create.config)? {
+            Admission::Same(id) => return Ok(id),
+            Admission::New(replaced) => replaced,
+        };
         self.check_platform(&sandbox.config.runtime_handler)?;
         let image = self.parts.images.find(&create.config.image, &sandbox.config.runtime_handler)?;
         let annotations = PodAnnotations::parse(&create.annotations)
@@ -73,6 +80,10 @@ impl Containers {
         let size = size::of(create.config.resources.as_ref(), annotations.vcpus, &self.parts.config.machine)?;
         check_seed(&sandbox, &annotations)?;
 
+        // Nobody else may have the disk from here on.
+        for other in &replaced {
+            self.actors.get(*other)?.make_way().await?;
+        }
         let id = ContainerId::random();
         let uid = sandbox.config.uid.clone();
         let below = self.parts.images.below(&image)?;
@@ -90,6 +101,9 @@ impl Containers {
                 let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
                 Error::because(kind, "the root disk cannot be made", cause)
             })?;
+            for other in &replaced {
+                self.actors.get(*other)?.replaced(create.config.attempt).await?;
+            }
             let container = Container {
                 version: RECORD_VERSION,
                 id,
@@ -117,7 +131,7 @@ impl Containers {
         };
         match made.await {
             Ok(container) => {
-                self.actors().insert(id, Actor::spawn(self.parts.clone(), container.as_ref().clone()));
+                self.actors.add(self.parts.clone(), &container);
                 tracing::info!(container = %id, pod = %sandbox.id, image = %image.id, "container created");
                 Ok(id)
             }
@@ -148,7 +162,7 @@ impl Containers {
         let container = self.get(id)?;
         // A container may outlive its pod's network, but a machine is not started without.
         self.ready_sandbox(&container.sandbox)?;
-        self.actor(id)?.start().await
+        self.actors.get(id)?.start().await
     }
 
     /// Stops a container's machine within `grace`, then by force; fine if there is none.
@@ -156,7 +170,7 @@ impl Containers {
     /// # Errors
     /// When libvirt does not do it.
     pub async fn stop(&self, id: ContainerId, grace: Duration) -> Result<()> {
-        match self.actor(id) {
+        match self.actors.get(id) {
             Ok(actor) => actor.stop(grace).await,
             Err(_absent) => Ok(()),
         }
@@ -167,10 +181,10 @@ impl Containers {
     /// # Errors
     /// When its machine cannot be stopped, or the record not be removed.
     pub async fn remove(&self, id: ContainerId) -> Result<()> {
-        let Ok(actor) = self.actor(id) else { return Ok(()) };
+        let Ok(actor) = self.actors.get(id) else { return Ok(()) };
         actor.stop(Duration::ZERO).await?;
         actor.remove().await?;
-        self.actors().remove(&id);
+        self.actors.forget(id);
         tracing::info!(container = %id, "container removed");
         Ok(())
     }
@@ -181,7 +195,7 @@ impl Containers {
     /// When the container does not run, or the file cannot be made.
     pub async fn reopen_log(&self, id: ContainerId) -> Result<()> {
         self.get(id)?;
-        self.actor(id)?.reopen_log().await
+        self.actors.get(id)?.reopen_log().await
     }
 
     /// The container.
@@ -192,42 +206,20 @@ impl Containers {
         self.parts.store.container(id).ok_or_else(|| Error::new(Kind::NotFound, format!("no container `{id}`")))
     }
 
-    /// Hands an event of libvirt to the container that it is about.
-    pub async fn hear(&self, event: &HvEvent) {
-        let actors: Vec<Actor> = match event {
-            HvEvent::Lifecycle { id, .. } | HvEvent::Reboot { id } => {
-                self.actors().get(&ContainerId::from(*id)).cloned().into_iter().collect()
-            }
-            HvEvent::Resync => self.actors().values().cloned().collect(),
-            HvEvent::Down => Vec::new(),
-        };
-        for actor in actors {
-            actor.hear(event.clone()).await;
-        }
-    }
-
-    fn same(&self, create: &Create) -> Result<Option<ContainerId>> {
-        for other in self.parts.store.containers_of(&create.sandbox) {
-            if (&other.config.name, other.config.attempt) == (&create.config.name, create.config.attempt) {
-                if other.state == ContainerState::Created && other.config == create.config {
-                    return Ok(Some(other.id));
+    /// Hands an event of libvirt to the containers that it is about. Waits for nobody.
+    pub fn hear(&self, event: &HvEvent) {
+        self.actors.hear(event);
+        // A definition that was given up and that libvirt came to after its container was removed.
+        if let HvEvent::Lifecycle { id, .. } = event
+            && self.actors.was_removed(ContainerId::from(*id))
+        {
+            let (parts, id) = (self.parts.clone(), *id);
+            tokio::spawn(async move {
+                if let Err(error) = parts.hypervisor.clear(id).await {
+                    tracing::warn!(%id, error = %Chain(&error), "machine of a removed container not cleared away");
                 }
-                let what = format!(
-                    "pod has container `{}` of name `{}` and attempt {} already; remove it first",
-                    other.id, other.config.name, other.config.attempt
-                );
-                return Err(Error::new(Kind::Exists, what));
-            }
-            if other.state != ContainerState::Exited {
-                let what = format!(
-                    "pod has container `{}` (`{}`) already, and a pod that is a machine has one at a time; \
-                     stop or remove it first",
-                    other.id, other.config.name
-                );
-                return Err(Error::new(Kind::State, what));
-            }
+            });
         }
-        Ok(None)
     }
 
     fn ready_sandbox(&self, id: &PodId) -> Result<Arc<Sandbox>> {
@@ -237,14 +229,6 @@ impl Containers {
             return Err(Error::new(Kind::State, format!("sandbox `{id}` is not ready; make a new one")));
         }
         Ok(sandbox)
-    }
-
-    fn actor(&self, id: ContainerId) -> Result<Actor> {
-        self.actors().get(&id).cloned().ok_or_else(|| Error::new(Kind::NotFound, format!("no container `{id}`")))
-    }
-
-    fn actors(&self) -> MutexGuard<'_, HashMap<ContainerId, Actor>> {
-        self.actors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -265,3 +249,6 @@ fn check_seed(sandbox: &Sandbox, annotations: &PodAnnotations) -> Result<()> {
         .map(drop)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))
 }
+
+#[cfg(test)]
+mod tests;

@@ -155,9 +155,9 @@ async fn listen(parts: Arc<Parts>, containers: Containers, mut events: Receiver<
         };
         if matches!(event, HvEvent::Resync) {
             tokio::spawn(greet(parts.clone()));
-            remove_strays(&parts).await;
+            tokio::spawn(remove_strays(parts.clone()));
         }
-        containers.hear(&event).await;
+        containers.hear(&event);
     }
 }
 
@@ -175,7 +175,7 @@ async fn greet(parts: Arc<Parts>) {
 
 /// Removes machines that this daemon made (their metadata says so) and that are on no record: a container was removed
 /// from the records and the daemon killed before libvirt was told.
-async fn remove_strays(parts: &Parts) {
+async fn remove_strays(parts: Arc<Parts>) {
     let ours = match parts.hypervisor.list_ours(parts.instance).await {
         Ok(ours) => ours,
         Err(error) => {
@@ -188,10 +188,8 @@ async fn remove_strays(parts: &Parts) {
             continue;
         }
         tracing::warn!(machine = name, "removing a machine of ours that is on no record");
-        for done in [parts.hypervisor.destroy(id).await, parts.hypervisor.undefine(id).await] {
-            if let Err(error) = done {
-                tracing::error!(machine = name, error = %Chain(&error), "stray machine not removed");
-            }
+        if let Err(error) = parts.hypervisor.clear(id).await {
+            tracing::error!(machine = name, error = %Chain(&error), "stray machine not removed");
         }
     }
 }

@@ -16,17 +16,21 @@ use std::time::Duration;
 
 use proto::tap::QemuUser;
 use tokio::sync::{Notify, broadcast, watch};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use self::ffi::LibvirtError;
 use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
-use self::link::{Answer, Keeper, Lane, Lines, Link};
+use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
 use crate::domain::METADATA_NAMESPACE;
 use crate::error::{Error, Kind, Result};
 
 const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 const DEFINE_DEADLINE: Duration = Duration::from_secs(30);
 const DESTROY_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a call waits for its turn behind others. Starts wait longer: after a restart of the node all pods come at once.
+const TURN_DEADLINE: Duration = Duration::from_secs(30);
+const START_TURN_DEADLINE: Duration = Duration::from_secs(600);
 /// How long a call waits for a connection that is being opened.
 const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
 /// Events that may wait for a slow listener; one that missed some is told to look at everything.
@@ -115,6 +119,13 @@ pub struct WrapperError {
     pub line: String,
 }
 
+/// A call that had no turn.
+#[derive(Debug, thiserror::Error)]
+#[error("libvirt was busy with calls about other machines for {} s; see its log", deadline.as_secs())]
+struct Busy {
+    deadline: Duration,
+}
+
 /// A call that did not end.
 #[derive(Debug, thiserror::Error)]
 #[error("libvirt did not {what} within {} s", deadline.as_secs())]
@@ -158,12 +169,13 @@ impl Hypervisor {
         self.call("define the machine", DEFINE_DEADLINE, move |connection| connection.define(&xml).map(drop)).await
     }
 
-    /// Starts a machine, of which libvirt logs at `log`.
+    /// Starts a machine, of which libvirt logs at `log`. While it waits for its turn, `unwanted` gives it up; the deadline of
+    /// starts begins with the turn.
     ///
     /// # Errors
-    /// When it does not start; if vmwrapper said why, that is the cause.
-    pub async fn start(&self, id: Uuid, log: &Path) -> Result<()> {
-        let lines = self.lines().await?;
+    /// When it does not start, or is not known to; if vmwrapper said why, that is the cause.
+    pub async fn start(&self, id: Uuid, log: &Path, unwanted: &CancellationToken) -> Result<()> {
+        let what = "start the machine";
         let (deadline, log) = (self.shared.start_deadline, log.to_owned());
         let start = move |connection: &Connection| {
             existing(connection, id)?.start().map_err(|error| {
@@ -174,7 +186,11 @@ impl Hypervisor {
                 }
             })
         };
-        call("start the machine", deadline, lines.run(Lane::Starts, start)).await
+        let turn = self.turn(what, Lane::Starts, START_TURN_DEADLINE);
+        let (lines, turn) = unwanted.run_until_cancelled(turn).await.unwrap_or_else(|| {
+            Err(Error::new(Kind::State, "the machine was stopped before it was its turn to start"))
+        })?;
+        call(what, deadline, lines.run(turn, start)).await
     }
 
     /// Asks the guest to power off.
@@ -185,7 +201,7 @@ impl Hypervisor {
         let press = move |connection: &Connection| match way {
             Way::Acpi => existing(connection, id)?.press_power_button(),
         };
-        self.call("press the power button", QUICK_DEADLINE, press).await
+        self.call_in(Lane::Stops, "press the power button", QUICK_DEADLINE, press).await
     }
 
     /// Ends a machine; fine if it is off or there is none.
@@ -193,23 +209,27 @@ impl Hypervisor {
     /// # Errors
     /// When it would not end, or libvirt does not answer.
     pub async fn destroy(&self, id: Uuid) -> Result<()> {
-        let destroy = move |connection: &Connection| match connection.look_up(id)?.map(|domain| domain.destroy()) {
-            Some(Err(error)) if !matches!(error.code, OPERATION_INVALID | NO_DOMAIN) => Err(error),
-            _ => Ok(()),
+        let destroy = move |connection: &Connection| match connection.look_up(id)? {
+            Some(domain) => destroyed(&domain),
+            None => Ok(()),
         };
-        self.call("destroy the machine", DESTROY_DEADLINE, destroy).await
+        self.call_in(Lane::Stops, "destroy the machine", DESTROY_DEADLINE, destroy).await
     }
 
-    /// Makes libvirt forget a machine; fine if there is none.
+    /// Ends a machine and makes libvirt forget it; fine if it is off or there is none. Nothing can start it afterwards.
     ///
     /// # Errors
-    /// When libvirt refuses, or does not answer.
-    pub async fn undefine(&self, id: Uuid) -> Result<()> {
-        let undefine = move |connection: &Connection| match connection.look_up(id)?.map(|domain| domain.undefine()) {
-            Some(Err(error)) if error.code != NO_DOMAIN => Err(error),
-            _ => Ok(()),
+    /// When it would not end, or libvirt does not answer.
+    pub async fn clear(&self, id: Uuid) -> Result<()> {
+        let clear = move |connection: &Connection| {
+            let Some(domain) = connection.look_up(id)? else { return Ok(()) };
+            destroyed(&domain)?;
+            match domain.undefine() {
+                Err(error) if error.code != NO_DOMAIN => Err(error),
+                _ => Ok(()),
+            }
         };
-        self.call("undefine the machine", QUICK_DEADLINE, undefine).await
+        self.call_in(Lane::Stops, "destroy and undefine the machine", DESTROY_DEADLINE, clear).await
     }
 
     /// Where a machine stands; `None` if there is none.
@@ -252,8 +272,7 @@ impl Hypervisor {
     pub async fn qemu_user(&self) -> Result<QemuUser> {
         let lines = self.lines().await?;
         let ask = || async {
-            let asked = lines.clone().run(Lane::Quick, Connection::capabilities);
-            let xml = call("tell its capabilities", QUICK_DEADLINE, asked).await?;
+            let xml = self.call("tell its capabilities", QUICK_DEADLINE, Connection::capabilities).await?;
             let user = meaning::qemu_user_of(&xml).ok_or_else(|| {
                 Error::new(
                     Kind::Internal,
@@ -275,7 +294,33 @@ impl Hypervisor {
         deadline: Duration,
         work: impl FnOnce(&Connection) -> Result<T, LibvirtError> + Send + 'static,
     ) -> Result<T> {
-        call(what, deadline, self.lines().await?.run(Lane::Quick, work)).await
+        self.call_in(Lane::Quick, what, deadline, work).await
+    }
+
+    async fn call_in<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        what: &'static str,
+        deadline: Duration,
+        work: impl FnOnce(&Connection) -> Result<T, LibvirtError> + Send + 'static,
+    ) -> Result<T> {
+        let (lines, turn) = self.turn(what, lane, TURN_DEADLINE).await?;
+        call(what, deadline, lines.run(turn, work)).await
+    }
+
+    /// A turn to call. One of a connection that was lost meanwhile is not taken: there is another connection to wait for.
+    async fn turn(&self, what: &'static str, lane: Lane, deadline: Duration) -> Result<(Arc<Lines>, Turn)> {
+        let had = async {
+            loop {
+                let lines = self.lines().await?;
+                let turn = lines.turn(lane).await;
+                if matches!(&*self.shared.link.borrow(), Link::Up(now) if Arc::ptr_eq(now, &lines)) {
+                    return Ok((lines, turn));
+                }
+            }
+        };
+        let late = |_elapsed| Error::because(Kind::Deadline, format!("failed to {what}"), Busy { deadline });
+        tokio::time::timeout(deadline, had).await.map_err(late)?
     }
 
     async fn lines(&self) -> Result<Arc<Lines>> {
@@ -313,6 +358,13 @@ async fn call<T>(
         Ok(Err(_cancelled)) => Err(Error::new(Kind::Unavailable, "controld is shutting down")),
         Ok(Ok(Answer { result: Ok(value), .. })) => Ok(value),
         Ok(Ok(Answer { result: Err(cause), alive })) => Err(failed(what, cause, alive)),
+    }
+}
+
+fn destroyed(domain: &Domain) -> Result<(), LibvirtError> {
+    match domain.destroy() {
+        Err(error) if !matches!(error.code, OPERATION_INVALID | NO_DOMAIN) => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! The walk of a call: [`cri`] takes it and turns it into this crate's own [`model`] (generated types stop there) ->
 //! [`sandbox`] or [`container`], the services, decide and write intent to the [`store`] -> they act through [`tap`]
 //! (the pod's network), [`images`], [`volumes`], [`seed`] and the [`hypervisor`] -> the result goes to the [`store`].
-//! A container is one virtual machine and has one actor, [`container::actor`], that owns its state and hears its events.
+//! A container is one virtual machine and has one actor, `container::actor`, that owns its state and hears its events.
 //! [`console`] carries the serial console to the pod's log and to attached clients.
 //!
 //! Layers, one way only: edge (`main`, [`cri`], [`ctl`]) -> service ([`daemon`], [`sandbox`], [`container`]) -> pure core
@@ -13,6 +13,7 @@ pub mod accel;
 pub mod accelerator;
 pub mod admin;
 pub mod annotations;
+mod blocking;
 pub mod config;
 pub mod console;
 pub mod container;

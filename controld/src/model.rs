@@ -261,6 +261,9 @@ pub enum ContainerState {
     Starting,
     /// Its machine runs.
     Running,
+    /// It was being started, and whether its machine is there is not known. On disk it is the intent still.
+    #[serde(rename = "starting", skip_deserializing)]
+    Uncertain,
     /// Its machine has ended.
     Exited,
 }

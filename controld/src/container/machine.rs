@@ -1,138 +1,243 @@
-//! The states of a container and what moves it, without clocks or libvirt. Pure.
+//! The states of a container and what moves it. Pure: no clock, no libvirt, no database.
 //!
 //! ```text
-//! Created --start--> Starting --running--> Running --ended--> Exited
-//!                       `-----failed / ended----------------->'
+//! Created --start--> Starting --came up--> Running --ended--> Exited
+//!    |                  |                     ^                  ^
+//!    |                  |                     | found on         |
+//!    |                  `-- failed, restart --> Uncertain -------|  nothing is there, or it was cleared away
+//!    `-- replaced by the next attempt ---------------------------'
 //! ```
 //!
-//! A stop does not have a state of its own in the records: it is [`Stopping`], which lives in the actor, and a daemon
-//! that is killed amid a stop finds the machine running. kubelet then stops it again.
+//! `Starting` lasts as long as the task of the start. If that fails, or controld is restarted amid it, a machine may be there
+//! or may still come: `Uncertain`, CRI's UNKNOWN, which kubelet answers by StopContainer. Only what libvirt has confirmed
+//! leads to `Exited`, and an `Exited` container has no machine: one that is found is cleared away.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::hypervisor::Ending;
-use crate::model::{Exit, ExitReason};
+use crate::error::Kind;
+use crate::hypervisor::{DomainPhase, Ending};
+use crate::model::{ContainerState, ExitReason};
 
-/// A stop under way: the power button is pressed now and then, and at the deadline the plug is pulled.
+/// Where a container stands, with what its record does not say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stopping {
-    deadline: Instant,
-    next_press: Instant,
-    press_interval: Duration,
+pub(super) struct Life {
+    state: ContainerState,
+    /// Why a machine that may be there has to go; only of an uncertain container.
+    unwanted: Option<String>,
 }
 
-/// What is due in a stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
-    /// Press the power button.
-    Press,
-    /// Pull the plug.
-    Destroy,
+/// What happens to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Event {
+    /// It is to be started.
+    Start,
+    /// The intent to start it could not be recorded, and why. Nothing was done.
+    NotBegun(String),
+    /// Its start succeeded.
+    CameUp,
+    /// Its start failed, and why.
+    StartFailed(String),
+    /// It is to be stopped within this time.
+    Stop(Duration),
+    /// The container's next attempt is being made: its machine must not be there.
+    MakeWay,
+    /// The container's next attempt, of this number, takes its place.
+    Replaced(u32),
+    /// It is to be removed.
+    Remove,
+    /// libvirt told the end of its machine.
+    Ended(Ending),
+    /// libvirt was asked for its machine.
+    Seen(Option<DomainPhase>),
+    /// libvirt has confirmed that there is no machine.
+    Cleared,
 }
 
-/// What the records say of a container that ended like this. `stopping` tells a machine that we destroyed from one that
-/// somebody else did.
-#[must_use]
-pub fn exit_of(ending: Ending, stopping: bool) -> Exit {
-    match ending {
-        Ending::Shutdown => Exit::now(ExitReason::Completed, ""),
-        Ending::Destroyed if stopping => {
-            Exit::now(ExitReason::Error, "the guest did not power off in time and was destroyed")
+/// What is to be done about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Act {
+    /// Nothing.
+    Nothing,
+    /// Record the state, then start the machine.
+    Boot,
+    /// The start under way decides; what was asked waits for it.
+    Await,
+    /// Record that the machine runs, and copy its console.
+    Run,
+    /// The machine runs and is on record: copy its console, if nobody does.
+    Follow,
+    /// Power the guest off, by force after this time.
+    PowerOff(Duration),
+    /// Destroy the machine and undefine it, whether or not there is one. Then comes [`Event::Cleared`].
+    Clear,
+    /// Record the end, then undefine the machine.
+    End(End),
+    /// Say no.
+    Refuse(Kind, &'static str),
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its machine ended like this.
+    Machine(Ending),
+    /// It was never up, for this reason.
+    NeverUp(String),
+}
+
+// === impl Life ===
+
+impl Life {
+    /// A container as its record says. A start on record is of a controld that is no more: how it came out is not known.
+    pub(super) fn on_record(state: ContainerState) -> Self {
+        let state = if state == ContainerState::Starting { ContainerState::Uncertain } else { state };
+        Self { state, unwanted: None }
+    }
+
+    /// The state.
+    pub(super) fn state(&self) -> ContainerState {
+        self.state
+    }
+
+    /// Whether its machine has to go whatever libvirt says of it.
+    pub(super) fn is_unwanted(&self) -> bool {
+        self.unwanted.is_some()
+    }
+
+    /// Takes an event; what is to be done now.
+    pub(super) fn on(&mut self, event: Event) -> Act {
+        match self.state {
+            ContainerState::Created => self.created(event),
+            ContainerState::Starting => self.starting(event),
+            ContainerState::Running => self.running(event),
+            ContainerState::Uncertain => self.uncertain(event),
+            ContainerState::Exited => exited(event),
         }
-        Ending::Destroyed => Exit::now(ExitReason::Error, "the machine was destroyed from outside"),
-        Ending::Panicked => Exit::now(ExitReason::GuestPanicked, "the guest's kernel panicked; see the console log"),
-        Ending::Failed => Exit::now(ExitReason::QemuDied, "QEMU died; see libvirt's log of the machine"),
-        Ending::Unseen => Exit::now(ExitReason::Unknown, "the machine ended while nobody watched"),
+    }
+
+    fn created(&mut self, event: Event) -> Act {
+        match event {
+            Event::Start => {
+                self.state = ContainerState::Starting;
+                Act::Boot
+            }
+            Event::Replaced(attempt) => self.never_up(format!("never started; attempt {attempt} took its place")),
+            Event::Stop(_) | Event::MakeWay | Event::Remove | Event::Seen(Some(_)) => Act::Clear,
+            Event::Seen(None) | Event::Cleared | Event::Ended(_) => Act::Nothing,
+            Event::NotBegun(_) | Event::CameUp | Event::StartFailed(_) => Act::Nothing,
+        }
+    }
+
+    fn starting(&mut self, event: Event) -> Act {
+        match event {
+            Event::Start | Event::Stop(_) => Act::Await,
+            Event::NotBegun(why) => self.never_up(why),
+            Event::CameUp => {
+                self.state = ContainerState::Running;
+                Act::Run
+            }
+            Event::StartFailed(why) => self.clear_away(why),
+            Event::MakeWay | Event::Replaced(_) | Event::Remove => {
+                Act::Refuse(Kind::State, "is being started; try again when that is done")
+            }
+            Event::Ended(_) | Event::Seen(_) | Event::Cleared => Act::Nothing,
+        }
+    }
+
+    fn running(&mut self, event: Event) -> Act {
+        match event {
+            Event::Stop(grace) => Act::PowerOff(grace),
+            Event::Ended(ending) | Event::Seen(Some(DomainPhase::Off(ending))) => self.machine_ended(ending),
+            Event::Seen(None) => self.machine_ended(Ending::Unseen),
+            Event::Seen(Some(DomainPhase::On)) => Act::Follow,
+            Event::MakeWay | Event::Replaced(_) | Event::Remove => Act::Refuse(Kind::State, "runs; stop it first"),
+            Event::Start | Event::NotBegun(_) | Event::CameUp | Event::StartFailed(_) | Event::Cleared => Act::Nothing,
+        }
+    }
+
+    fn uncertain(&mut self, event: Event) -> Act {
+        match event {
+            Event::Start => {
+                Act::Refuse(Kind::Unavailable, "was being started before, and libvirt has yet to say what came of it")
+            }
+            Event::Stop(_) | Event::MakeWay | Event::Remove | Event::Replaced(_) => {
+                self.clear_away("stopped before it was known to run".into())
+            }
+            // What has ended did run. A start that failed, and a machine that nobody knows the end of, did not.
+            Event::Ended(ending @ (Ending::Shutdown | Ending::Panicked))
+            | Event::Seen(Some(DomainPhase::Off(ending @ (Ending::Shutdown | Ending::Panicked))))
+                if !self.is_unwanted() =>
+            {
+                self.machine_ended(ending)
+            }
+            Event::Seen(Some(DomainPhase::On)) if !self.is_unwanted() => {
+                self.state = ContainerState::Running;
+                Act::Run
+            }
+            // The start may still be on its way inside libvirt: only what is undefined cannot be started.
+            Event::Seen(_) | Event::Ended(_) => {
+                self.clear_away("controld was restarted while the machine was being started".into())
+            }
+            Event::Cleared => {
+                let why = self.unwanted.take().unwrap_or_default();
+                self.never_up(why)
+            }
+            Event::NotBegun(_) | Event::CameUp | Event::StartFailed(_) => Act::Nothing,
+        }
+    }
+
+    fn clear_away(&mut self, why: String) -> Act {
+        self.state = ContainerState::Uncertain;
+        // The first reason is the one that explains the others.
+        self.unwanted.get_or_insert(why);
+        Act::Clear
+    }
+
+    fn machine_ended(&mut self, ending: Ending) -> Act {
+        self.state = ContainerState::Exited;
+        Act::End(End::Machine(ending))
+    }
+
+    fn never_up(&mut self, why: String) -> Act {
+        self.state = ContainerState::Exited;
+        self.unwanted = None;
+        Act::End(End::NeverUp(why))
     }
 }
 
-impl Stopping {
-    /// A stop that may take until `grace` from `now`. The first press is due at once.
-    #[must_use]
-    pub fn begin(now: Instant, grace: Duration, press_interval: Duration) -> Self {
-        Self { deadline: now + grace, next_press: now, press_interval }
+fn exited(event: Event) -> Act {
+    match event {
+        Event::Start => Act::Refuse(Kind::State, "has ended and is not started again; make a new one"),
+        Event::Stop(_) | Event::MakeWay | Event::Remove | Event::Seen(Some(_)) => Act::Clear,
+        Event::Replaced(_) | Event::Ended(_) | Event::Seen(None) | Event::Cleared => Act::Nothing,
+        Event::NotBegun(_) | Event::CameUp | Event::StartFailed(_) => Act::Nothing,
     }
+}
 
-    /// Another stop of the same machine: the shorter one wins.
-    pub fn shorten(&mut self, now: Instant, grace: Duration) {
-        self.deadline = self.deadline.min(now + grace);
-    }
+// === impl End ===
 
-    /// When something is due next.
-    #[must_use]
-    pub fn next(&self) -> Instant {
-        self.deadline.min(self.next_press)
-    }
-
-    /// What is due `now`, if anything.
-    pub fn due(&mut self, now: Instant) -> Option<Due> {
-        if now >= self.deadline {
-            // Should it not work, it is tried again.
-            self.deadline = now + self.press_interval;
-            self.next_press = self.deadline + self.press_interval;
-            return Some(Due::Destroy);
-        }
-        if now >= self.next_press {
-            self.next_press = now + self.press_interval;
-            return Some(Due::Press);
-        }
-        None
+impl End {
+    /// What the record says of it. `stopping` tells a machine that we destroyed from one that somebody else did; an end that
+    /// nobody saw is the node's if that was restarted.
+    pub(super) fn reason(self, stopping: bool, node_rebooted: bool) -> (ExitReason, String) {
+        let ending = match self {
+            Self::NeverUp(why) => return (ExitReason::StartError, why),
+            Self::Machine(ending) => ending,
+        };
+        let (reason, message) = match ending {
+            Ending::Shutdown => (ExitReason::Completed, ""),
+            Ending::Destroyed if stopping => {
+                (ExitReason::Error, "the guest did not power off in time and was destroyed")
+            }
+            Ending::Destroyed => (ExitReason::Error, "the machine was destroyed from outside"),
+            Ending::Panicked => (ExitReason::GuestPanicked, "the guest's kernel panicked; see the console log"),
+            Ending::Failed => (ExitReason::QemuDied, "QEMU died; see libvirt's log of the machine"),
+            Ending::Unseen if node_rebooted => (ExitReason::NodeRebooted, "the node was restarted"),
+            Ending::Unseen => (ExitReason::Unknown, "the machine ended while nobody watched"),
+        };
+        (reason, message.into())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn s(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn the_button_is_pressed_again_until_the_plug_is_pulled() {
-        let start = Instant::now();
-        let mut stopping = Stopping::begin(start, s(12), s(5));
-        let mut seen = Vec::new();
-        for _ in 0..4 {
-            let at = stopping.next();
-            seen.push(((at - start).as_secs(), stopping.due(at)));
-        }
-        use Due::{Destroy, Press};
-        assert_eq!(seen, [(0, Some(Press)), (5, Some(Press)), (10, Some(Press)), (12, Some(Destroy))]);
-        assert_eq!(stopping.due(stopping.next()), Some(Destroy), "a plug that did not come out is pulled again");
-    }
-
-    #[test]
-    fn no_grace_is_no_press() {
-        let now = Instant::now();
-        assert_eq!(Stopping::begin(now, s(0), s(5)).due(now), Some(Due::Destroy));
-    }
-
-    #[test]
-    fn a_shorter_stop_wins_and_a_longer_one_does_not() {
-        let now = Instant::now();
-        let mut stopping = Stopping::begin(now, s(60), s(5));
-        assert_eq!(stopping.due(now), Some(Due::Press));
-        stopping.shorten(now + s(1), s(100));
-        assert_eq!(stopping.next(), now + s(5));
-        stopping.shorten(now + s(1), s(1));
-        assert_eq!(stopping.due(now + s(2)), Some(Due::Destroy));
-    }
-
-    #[test]
-    fn only_a_guest_that_powered_off_has_succeeded() {
-        use Ending::{Destroyed, Failed, Panicked, Shutdown, Unseen};
-        for (ending, stopping, code, reason) in [
-            (Shutdown, false, 0, "Completed"),
-            (Shutdown, true, 0, "Completed"),
-            (Destroyed, true, 137, "Error"),
-            (Destroyed, false, 137, "Error"),
-            (Panicked, false, 134, "GuestPanicked"),
-            (Failed, true, 255, "QemuDied"),
-            (Unseen, false, 255, "Unknown"),
-        ] {
-            let exit = exit_of(ending, stopping);
-            assert_eq!((exit.code, exit.reason.as_str()), (code, reason), "{ending:?}");
-        }
-    }
-}
+mod tests;

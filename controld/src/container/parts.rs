@@ -4,6 +4,7 @@ use proto::tap::QemuUser;
 use uuid::Uuid;
 
 use crate::accelerator::Accelerator;
+use crate::blocking;
 use crate::config::Config;
 use crate::console::hub::{self, Hub};
 use crate::console::watch::Watcher;
@@ -75,7 +76,9 @@ impl Parts {
 
     /// Gives up the disks of a pod, and its hold on the image.
     pub async fn drop_disks(&self, pod_uid: &str) {
-        if let Err(error) = self.volumes.remove(pod_uid) {
+        let (volumes, uid) = (self.volumes.clone(), pod_uid.to_owned());
+        // Freeing gigabytes takes a file system its time.
+        if let Err(error) = blocking::run(move || volumes.remove(&uid)).await {
             tracing::error!(uid = pod_uid, error = %Chain(&error), "disks of a pod that is gone not removed");
             return;
         }

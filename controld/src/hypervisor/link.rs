@@ -2,14 +2,15 @@
 //!
 //! libvirtd takes few requests of one client at a time (`max_client_requests`, five by default). While that many are under
 //! way it reads nothing more from the client, not even keepalive, and then takes it for dead: a handful of starts that
-//! hang would hold up all other calls for half a minute and end the connection under them. So starts have a connection of
-//! their own, and neither ever has as many calls under way. Both end together.
+//! hang would hold up all other calls for half a minute and end the connection under them. So there are lanes, each a connection
+//! of its own that never has as many calls under way: calls about machines that hang hold up neither the starts and stops of
+//! others nor the questions. All end together.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use proto::tap::QemuUser;
-use tokio::sync::{Notify, OnceCell, Semaphore, broadcast, watch};
+use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::task::spawn_blocking;
 
 use super::ffi::{self, Connection, LibvirtError};
@@ -29,11 +30,12 @@ pub(super) enum Link {
     Down(Option<LibvirtError>),
 }
 
-/// Both connections to one libvirtd.
+/// The connections to one libvirtd.
 #[derive(Debug)]
 pub(super) struct Lines {
     quick: Line,
     starts: Line,
+    stops: Line,
     lost: Arc<Notify>,
     /// Who this libvirtd runs QEMU as. Another one may be configured otherwise.
     pub(super) qemu_user: OnceCell<QemuUser>,
@@ -42,10 +44,19 @@ pub(super) struct Lines {
 /// What a call goes over.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lane {
-    /// All but starts.
+    /// All that only asks and notes.
     Quick,
     /// Starts: they wait for vmwrapper.
     Starts,
+    /// Ends: they wait for QEMU.
+    Stops,
+}
+
+/// The right to make one call.
+#[derive(Debug)]
+pub(super) struct Turn {
+    lane: Lane,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// A connection and the right to use it.
@@ -67,23 +78,27 @@ pub(super) struct Keeper {
 // === impl Lines ===
 
 impl Lines {
-    /// Runs `work` off the reactor when its lane has room. One that is given up meanwhile does not begin.
+    /// Waits until a lane has room for one more call.
+    pub(super) async fn turn(&self, lane: Lane) -> Turn {
+        // The semaphore is never closed.
+        Turn { lane, _place: self.line(lane).calls.clone().acquire_owned().await.ok() }
+    }
+
+    /// Runs `work` off the reactor. Its place in the lane is taken until it ends, also if nobody waits for it any more.
     pub(super) async fn run<T: Send + 'static>(
         self: Arc<Self>,
-        lane: Lane,
+        turn: Turn,
         work: impl FnOnce(&Connection) -> Result<T, LibvirtError> + Send + 'static,
     ) -> Result<Answer<T>, tokio::task::JoinError> {
-        // The semaphore is never closed.
-        let permit = self.line(lane).calls.clone().acquire_owned().await.ok();
         let called = spawn_blocking(move || {
-            let _permit = permit;
-            let connection = &self.line(lane).connection;
+            let connection = &self.line(turn.lane).connection;
             let result = work(connection);
             let alive = result.is_ok() || connection.is_alive();
             if !alive {
                 // libvirt does not always tell: not if its keepalive gives up amid a call.
                 self.lost.notify_one();
             }
+            drop(turn);
             Answer { result, alive }
         });
         called.await
@@ -93,6 +108,7 @@ impl Lines {
         match lane {
             Lane::Quick => &self.quick,
             Lane::Starts => &self.starts,
+            Lane::Stops => &self.stops,
         }
     }
 }
@@ -166,6 +182,7 @@ impl Keeper {
 fn open(uri: &str, events: &broadcast::Sender<HvEvent>, lost: Arc<Notify>) -> Result<Lines, LibvirtError> {
     let mut quick = Connection::open(uri)?;
     let starts = Connection::open(uri)?;
+    let stops = Connection::open(uri)?;
     let endings = Mutex::new(meaning::Endings::default());
     let lifecycle = events.clone();
     quick.on_lifecycle(Box::new(move |event| {
@@ -174,12 +191,12 @@ fn open(uri: &str, events: &broadcast::Sender<HvEvent>, lost: Arc<Notify>) -> Re
     }))?;
     let reboots = events.clone();
     quick.on_reboot(Box::new(move |event| drop(reboots.send(HvEvent::Reboot { id: event.id }))))?;
-    for connection in [&quick, &starts] {
+    for connection in [&quick, &starts, &stops] {
         let lost = lost.clone();
         connection.on_close(Box::new(move || lost.notify_one()))?;
     }
     let line = |connection| Line { connection, calls: Arc::new(Semaphore::new(CALLS)) };
-    Ok(Lines { quick: line(quick), starts: line(starts), lost, qemu_user: OnceCell::new() })
+    Ok(Lines { quick: line(quick), starts: line(starts), stops: line(stops), lost, qemu_user: OnceCell::new() })
 }
 
 fn own_error(message: String) -> LibvirtError {

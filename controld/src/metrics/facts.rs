@@ -68,11 +68,12 @@ impl Facts {
                 }),
             ),
             machines: tally(
-                ["created", "starting", "running", "exited"],
+                ["created", "starting", "running", "uncertain", "exited"],
                 containers.iter().map(|container| match container.state {
                     ContainerState::Created => "created",
                     ContainerState::Starting => "starting",
                     ContainerState::Running => "running",
+                    ContainerState::Uncertain => "uncertain",
                     ContainerState::Exited => "exited",
                 }),
             ),

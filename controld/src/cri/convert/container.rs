@@ -181,6 +181,8 @@ fn state(state: ContainerState) -> cri::ContainerState {
     match state {
         ContainerState::Created | ContainerState::Starting => cri::ContainerState::ContainerCreated,
         ContainerState::Running => cri::ContainerState::ContainerRunning,
+        // kubelet stops what it does not know to be off before it makes another.
+        ContainerState::Uncertain => cri::ContainerState::ContainerUnknown,
         ContainerState::Exited => cri::ContainerState::ContainerExited,
     }
 }

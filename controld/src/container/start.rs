@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proto::tap::{PodNet, QemuUser};
+use tokio_util::sync::CancellationToken;
 
-use super::super::parts::Parts;
+use super::parts::Parts;
 use crate::annotations::PodAnnotations;
+use crate::blocking;
 use crate::console::follow::Follower;
 use crate::domain::{self, DomainSpec, WrapperEnv};
-use crate::error::{Chain, Error, Kind, Result, is_disk_full};
+use crate::error::{Error, Kind, Result, is_disk_full};
 use crate::model::{Container, Sandbox};
 use crate::seed::{self, SeedInput};
 use crate::volumes::make_dir;
@@ -24,8 +26,14 @@ use crate::volumes::make_dir;
 /// First PCI slot of `pcie.0` that vmwrapper's NICs take; the domain's own devices stay below.
 const FIRST_NIC_SLOT: usize = 0x10;
 
-/// Starts the machine and the copying of its console.
-pub(super) async fn machine(parts: &Arc<Parts>, container: &Container) -> Result<Option<Follower>> {
+/// Starts the machine and the copying of its console. A start that waits for its turn is given up when `unwanted` is cancelled.
+///
+/// What a failed start may have left is for the caller to clear away.
+pub(super) async fn machine(
+    parts: &Arc<Parts>,
+    container: &Container,
+    unwanted: &CancellationToken,
+) -> Result<Option<Follower>> {
     let sandbox = parts
         .store
         .sandbox(&container.sandbox)
@@ -34,10 +42,10 @@ pub(super) async fn machine(parts: &Arc<Parts>, container: &Container) -> Result
     let qemu = parts.qemu_user().await?;
     make_dir(&parts.console_dir(container), 0o755)
         .map_err(|cause| Error::because(Kind::Internal, "console directory not made", cause))?;
-    let follower = follow(parts, container).map_err(|cause| io_failed("pod's log not opened", cause))?;
+    let follower = follow(parts, container).await.map_err(|cause| io_failed("pod's log not opened", cause))?;
 
     let started = async {
-        let seed = write_seed(parts, container, &sandbox, net, qemu)?;
+        let seed = write_seed(parts, container, sandbox.clone(), net.clone(), qemu).await?;
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
         let token = parts.tap.arm(sandbox.id.clone(), qemu).await?;
         let spec = DomainSpec {
@@ -68,7 +76,7 @@ pub(super) async fn machine(parts: &Arc<Parts>, container: &Container) -> Result
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         parts.hypervisor.define(xml).await?;
         let log = parts.config.libvirt_log_dir.join(format!("{}.log", container.machine.domain));
-        parts.hypervisor.start(container.id.uuid(), &log).await?;
+        parts.hypervisor.start(container.id.uuid(), &log, unwanted).await?;
         remove_file(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {
@@ -82,67 +90,58 @@ pub(super) async fn machine(parts: &Arc<Parts>, container: &Container) -> Result
     }
 }
 
-/// Takes back what a failed start may have made. Each part is tried whatever becomes of the others.
-pub(super) async fn undo(parts: &Arc<Parts>, container: &Container) {
-    let id = container.id.uuid();
-    for (what, done) in [
-        ("machine not destroyed", parts.hypervisor.destroy(id).await),
-        ("machine not undefined", parts.hypervisor.undefine(id).await),
-    ] {
-        if let Err(error) = done {
-            tracing::warn!(error = %Chain(&error), "{what}");
-        }
-    }
-    if let Err(error) = remove_seed(parts, container) {
-        tracing::warn!(%error, "seed of a failed start not removed");
-    }
-}
-
 /// Removes the seed, if the start did not come to that.
 pub(super) fn remove_seed(parts: &Parts, container: &Container) -> io::Result<()> {
     remove_file(&seed_path(parts, container))
 }
 
 /// Copies the console to the pod's log, if the pod has one.
-pub(super) fn follow(parts: &Arc<Parts>, container: &Container) -> io::Result<Option<Follower>> {
+pub(super) async fn follow(parts: &Arc<Parts>, container: &Container) -> io::Result<Option<Follower>> {
     let Some(sandbox) = parts.store.sandbox(&container.sandbox) else { return Ok(None) };
     let Some(log) = container.log_path(&sandbox.config) else { return Ok(None) };
-    Follower::start(&parts.watcher, &parts.console_dir(container), log).map(Some)
+    let (watcher, dir) = (parts.watcher.clone(), parts.console_dir(container));
+    blocking::run(move || Follower::start(&watcher, &dir, log)).await.map(Some)
 }
 
 /// Removes what a container has on disk beside the pod's disks and its log.
-pub(super) fn remove_files(parts: &Arc<Parts>, container: &Container) -> io::Result<()> {
-    remove_seed(parts, container)?;
-    remove_file(&parts.console_socket(container.id))?;
-    match std::fs::remove_dir_all(parts.console_dir(container)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+pub(super) async fn remove_files(parts: &Parts, container: &Container) -> io::Result<()> {
+    let files = [seed_path(parts, container), parts.console_socket(container.id)];
+    let console = parts.console_dir(container);
+    blocking::run(move || {
+        files.iter().try_for_each(|path| remove_file(path))?;
+        match std::fs::remove_dir_all(console) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    })
+    .await
 }
 
-fn write_seed(
-    parts: &Arc<Parts>,
+async fn write_seed(
+    parts: &Parts,
     container: &Container,
-    sandbox: &Sandbox,
-    net: &PodNet,
+    sandbox: Arc<Sandbox>,
+    net: PodNet,
     qemu: QemuUser,
 ) -> Result<PathBuf> {
-    let invalid = |cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause);
     let annotations = PodAnnotations::parse(&container.machine_annotations)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
-    let input = SeedInput {
-        pod_name: &sandbox.config.name,
-        namespace: &sandbox.config.namespace,
-        uid: &sandbox.config.uid,
-        hostname: &sandbox.config.hostname,
-        annotations: &annotations,
-        net,
-    };
-    let iso = seed::assemble(&input).and_then(|seed| seed.to_iso()).map_err(invalid)?;
     let path = seed_path(parts, container);
-    let written = write_private(&path, &iso, qemu);
-    written.map_err(|cause| io_failed("seed not written", cause))?;
-    Ok(path)
+    blocking::run(move || {
+        let input = SeedInput {
+            pod_name: &sandbox.config.name,
+            namespace: &sandbox.config.namespace,
+            uid: &sandbox.config.uid,
+            hostname: &sandbox.config.hostname,
+            annotations: &annotations,
+            net: &net,
+        };
+        let invalid = |cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause);
+        let iso = seed::assemble(&input).and_then(|seed| seed.to_iso()).map_err(invalid)?;
+        write_private(&path, &iso, qemu).map_err(|cause| io_failed("seed not written", cause))?;
+        Ok(path)
+    })
+    .await
 }
 
 /// Writes a file that QEMU's group may read and nobody else: it holds what the pod's user wants kept.

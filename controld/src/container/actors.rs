@@ -1,0 +1,75 @@
+//! The tasks of all containers.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::actor::Actor;
+use super::host::Host;
+use crate::error::{Error, Kind, Result};
+use crate::hypervisor::HvEvent;
+use crate::model::{Container, ContainerId};
+
+/// Removed containers that are remembered: more than are removed while a call to libvirt can be under way.
+const REMEMBERED: usize = 4096;
+
+/// The tasks by their containers. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Actors {
+    all: Arc<Mutex<All>>,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    by_id: HashMap<ContainerId, Actor>,
+    /// Containers that were removed, the last one last.
+    removed: VecDeque<ContainerId>,
+}
+
+impl Actors {
+    /// Starts the task of a container.
+    pub(super) fn add(&self, host: impl Host, container: &Container) {
+        let actor = Actor::spawn(host, container.clone());
+        self.all().by_id.insert(container.id, actor);
+    }
+
+    /// The task of a container.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn get(&self, id: ContainerId) -> Result<Actor> {
+        self.all().by_id.get(&id).cloned().ok_or_else(|| Error::new(Kind::NotFound, format!("no container `{id}`")))
+    }
+
+    /// Forgets the task of a container that was removed.
+    pub(super) fn forget(&self, id: ContainerId) {
+        let mut all = self.all();
+        all.by_id.remove(&id);
+        all.removed.push_back(id);
+        if all.removed.len() > REMEMBERED {
+            all.removed.pop_front();
+        }
+    }
+
+    /// Whether a container was removed of late: what libvirt still makes of it has to go, too.
+    pub(super) fn was_removed(&self, id: ContainerId) -> bool {
+        self.all().removed.contains(&id)
+    }
+
+    /// Hands an event of libvirt to those that it is about. Waits for nobody.
+    pub(super) fn hear(&self, event: &HvEvent) {
+        let all = self.all();
+        match event {
+            HvEvent::Lifecycle { id, .. } | HvEvent::Reboot { id } => {
+                if let Some(actor) = all.by_id.get(&ContainerId::from(*id)) {
+                    actor.hear(event);
+                }
+            }
+            HvEvent::Resync | HvEvent::Down => all.by_id.values().for_each(|actor| actor.hear(event)),
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        // Nothing between lock and unlock can panic half way through a change.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,106 @@
+//! Which container a pod may be given beside those that it has. Pure.
+//!
+//! A pod that is a machine has one container at a time. kubelet, which does not know that, makes the next attempt of a container
+//! that was created and never came up, and does not remove the old one before: the new one takes its place.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result};
+use crate::model::{Container, ContainerConfig, ContainerId, ContainerState};
+
+/// What becomes of a request for a container.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It was answered before, by this container.
+    Same(ContainerId),
+    /// A new one may be made; these, which were never up, have to make way.
+    New(Vec<ContainerId>),
+}
+
+/// Judges a request by the containers that the pod has.
+///
+/// # Errors
+/// When there is one of that name and attempt already, or one that is not over.
+pub(super) fn judge(present: &[Arc<Container>], wanted: &ContainerConfig) -> Result<Admission> {
+    let mut replaced = Vec::new();
+    for other in present {
+        let (name, attempt) = (&other.config.name, other.config.attempt);
+        if *name == wanted.name && attempt == wanted.attempt {
+            if other.state == ContainerState::Created && other.config == *wanted {
+                return Ok(Admission::Same(other.id));
+            }
+            let what = format!(
+                "pod has container `{}` of name `{name}` and attempt {attempt} already; remove it first",
+                other.id
+            );
+            return Err(Error::new(Kind::Exists, what));
+        }
+        match other.state {
+            ContainerState::Exited => {}
+            ContainerState::Created | ContainerState::Uncertain if *name == wanted.name && attempt < wanted.attempt => {
+                replaced.push(other.id);
+            }
+            ContainerState::Created
+            | ContainerState::Uncertain
+            | ContainerState::Starting
+            | ContainerState::Running => {
+                let what = format!(
+                    "pod has container `{}` (`{name}`, attempt {attempt}) already, and a pod that is a machine has one \
+                     at a time; stop or remove it first",
+                    other.id
+                );
+                return Err(Error::new(Kind::State, what));
+            }
+        }
+    }
+    Ok(Admission::New(replaced))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::tests::container;
+
+    fn wanted(name: &str, attempt: u32) -> ContainerConfig {
+        ContainerConfig { name: name.into(), attempt, ..ContainerConfig::default() }
+    }
+
+    fn present(state: ContainerState) -> Arc<Container> {
+        Arc::new(Container { state, ..container("vm", 1) })
+    }
+
+    #[test]
+    fn the_next_attempt_replaces_only_what_was_never_up() {
+        for (state, kind) in [
+            (ContainerState::Created, None),
+            (ContainerState::Uncertain, None),
+            (ContainerState::Starting, Some(Kind::State)),
+            (ContainerState::Running, Some(Kind::State)),
+        ] {
+            let other = present(state);
+            let judged = judge(&[other.clone()], &wanted("vm", 2));
+            match kind {
+                None => assert_eq!(judged.expect("admitted"), Admission::New(vec![other.id]), "{state:?}"),
+                Some(kind) => assert_eq!(judged.expect_err("refused").kind(), kind, "{state:?}"),
+            }
+            for (name, attempt) in [("vm", 0), ("another", 2)] {
+                let refused = judge(&[other.clone()], &wanted(name, attempt)).expect_err("refused");
+                assert_eq!(refused.kind(), Kind::State, "{state:?} {name} {attempt}");
+            }
+        }
+        let over = present(ContainerState::Exited);
+        assert_eq!(judge(&[over], &wanted("another", 0)).expect("admitted"), Admission::New(Vec::new()));
+    }
+
+    #[test]
+    fn a_request_that_is_repeated_has_the_same_answer() {
+        let other = present(ContainerState::Created);
+        assert_eq!(judge(&[other.clone()], &other.config).expect("admitted"), Admission::Same(other.id));
+        let changed = ContainerConfig { tty: true, ..other.config.clone() };
+        assert_eq!(judge(&[other.clone()], &changed).expect_err("refused").kind(), Kind::Exists);
+        for state in [ContainerState::Running, ContainerState::Exited] {
+            let other = present(state);
+            assert_eq!(judge(&[other.clone()], &other.config).expect_err("refused").kind(), Kind::Exists);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What the task of a container asks of the node, so that the task can be tested without one.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::parts::Parts;
+use super::start;
+use crate::console::follow::Follower;
+use crate::error::{Error, Kind, Result};
+use crate::hypervisor::{DomainPhase, Way};
+use crate::model::Container;
+
+/// The node, as the task of a container needs it. Each call ends by a deadline of its own.
+pub(super) trait Host: Clone + Send + Sync + 'static {
+    /// The copying of a machine's console.
+    type Console: Send + 'static;
+
+    /// Starts the container's machine. While it waits for its turn, `unwanted` gives it up.
+    ///
+    /// An error does not say that there is no machine.
+    fn start(
+        &self,
+        container: &Container,
+        unwanted: &CancellationToken,
+    ) -> impl Future<Output = Result<Option<Self::Console>>> + Send;
+
+    /// Whether the machine is on; `None` if libvirt has none.
+    fn state(&self, container: &Container) -> impl Future<Output = Result<Option<DomainPhase>>> + Send;
+
+    /// Asks the guest to power off.
+    fn press(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// Ends the machine and leaves it defined; fine if it is off or there is none.
+    fn destroy(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// Ends the machine and makes libvirt forget it; fine if there is none. Its seed goes with it.
+    fn clear(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// Makes the record durable and shows it.
+    fn put(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// Shows a record that could not be made durable.
+    fn show(&self, container: &Container);
+
+    /// Removes what the container has on disk, its record last. The machine is gone.
+    fn forget(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// Copies the console of a machine that was started before, if it is to be copied.
+    fn follow(&self, container: &Container) -> impl Future<Output = io::Result<Option<Self::Console>>> + Send;
+
+    /// Copies the rest of a console. With `wait` what was printed last is still on its way.
+    fn finish(&self, console: Self::Console, wait: bool) -> impl Future<Output = ()> + Send;
+
+    /// The pod's log was renamed away: goes on in a new file.
+    fn reopen(&self, console: &Self::Console) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// How often a guest is asked to power off.
+    fn press_interval(&self) -> Duration;
+
+    /// Whether the node was restarted since the last controld ran.
+    fn rebooted(&self) -> bool;
+}
+
+impl Host for Arc<Parts> {
+    type Console = Follower;
+
+    async fn start(&self, container: &Container, unwanted: &CancellationToken) -> Result<Option<Follower>> {
+        start::machine(self, container, unwanted).await
+    }
+
+    async fn state(&self, container: &Container) -> Result<Option<DomainPhase>> {
+        Ok(self.hypervisor.state(container.id.uuid()).await?.map(|state| state.phase))
+    }
+
+    async fn press(&self, container: &Container) -> Result<()> {
+        self.hypervisor.shutdown(container.id.uuid(), Way::Acpi).await
+    }
+
+    async fn destroy(&self, container: &Container) -> Result<()> {
+        self.hypervisor.destroy(container.id.uuid()).await
+    }
+
+    async fn clear(&self, container: &Container) -> Result<()> {
+        self.hypervisor.clear(container.id.uuid()).await?;
+        if let Err(error) = start::remove_seed(self, container) {
+            tracing::warn!(%error, "seed of a machine that is gone not removed; removing the container tries again");
+        }
+        Ok(())
+    }
+
+    async fn put(&self, container: &Container) -> Result<()> {
+        self.store.put_container(container.clone()).await?;
+        Ok(())
+    }
+
+    fn show(&self, container: &Container) {
+        self.store.show_container(container.clone());
+    }
+
+    async fn forget(&self, container: &Container) -> Result<()> {
+        start::remove_files(self, container)
+            .await
+            .map_err(|cause| Error::because(Kind::Internal, "files of the container not removed", cause))?;
+        Ok(self.store.remove_container(container.id).await?)
+    }
+
+    async fn follow(&self, container: &Container) -> io::Result<Option<Follower>> {
+        start::follow(self, container).await
+    }
+
+    async fn finish(&self, console: Follower, wait: bool) {
+        console.finish(wait).await;
+    }
+
+    async fn reopen(&self, console: &Follower) -> io::Result<()> {
+        console.reopen().await
+    }
+
+    fn press_interval(&self) -> Duration {
+        self.config.machine.press_interval()
+    }
+
+    fn rebooted(&self) -> bool {
+        self.node_rebooted
+    }
+}

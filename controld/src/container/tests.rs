@@ -1,0 +1,200 @@
+//! Tasks of containers on a node that is not there, with what goes wrong on a real one.
+
+mod fake;
+mod kubelet;
+mod model;
+
+use std::time::Duration;
+
+use self::fake::{Domain, Fault, Node};
+use crate::error::Kind;
+use crate::hypervisor::{Ending, HvEvent};
+use crate::model::{Container, ContainerConfig, ContainerId, ContainerState, ExitReason, Machine, RECORD_VERSION};
+
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A container of the one pod of these tests.
+pub(super) fn container(name: &str, attempt: u32) -> Container {
+    let id = ContainerId::random();
+    Container {
+        version: RECORD_VERSION,
+        id,
+        sandbox: "pod".parse().expect("pod id"),
+        config: ContainerConfig { name: name.into(), attempt, ..ContainerConfig::default() },
+        image_id: "sha256:0".into(),
+        image_handler: String::new(),
+        machine: Machine {
+            domain: format!("vm-{id}"),
+            vcpus: 1,
+            memory: 1 << 27,
+            root: "/root.qcow2".into(),
+            base: "/base".into(),
+            base_format: "raw".into(),
+            below: Vec::new(),
+            smbios: None,
+        },
+        machine_annotations: std::collections::BTreeMap::new(),
+        state: ContainerState::Created,
+        created_at: i64::from(attempt) + 1,
+        started_at: 0,
+        exit: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_nobody_knows_the_end_of_is_unknown_until_its_machine_is_gone() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    // The define is answered; the start is not, and libvirt does not clear it away, twice.
+    node.faults(&[Fault::None, Fault::NoReply, Fault::Refused, Fault::Refused]);
+    let error = node.start(id).await.expect_err("no reply");
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!((node.state(id), node.domain(id)), (ContainerState::Uncertain, Some(Domain::On)));
+    node.pass(3).await;
+    assert_eq!((node.state(id), node.domain(id)), (ContainerState::Exited, None), "by the task's own clock");
+    assert_eq!(node.reason(id), Some(ExitReason::StartError));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_of_what_may_run_says_done_only_when_it_is_gone() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.faults(&[Fault::None, Fault::NoReply]);
+    node.faults(&[Fault::Refused; 3]);
+    node.start(id).await.expect_err("no reply");
+    node.stop(id, GRACE).await.expect_err("libvirt refuses");
+    assert_eq!(node.state(id), ContainerState::Uncertain);
+    node.no_more_faults();
+    node.stop(id, GRACE).await.expect("stopped");
+    assert_eq!((node.state(id), node.domain(id)), (ContainerState::Exited, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_an_ended_container_is_cleared_away() {
+    for on_look in [true, false] {
+        let node = Node::new();
+        let id = node.create(0).await.expect("created");
+        node.start(id).await.expect("started");
+        node.ends(id, Ending::Shutdown);
+        node.pass(1).await;
+        assert_eq!((node.state(id), node.domain(id)), (ContainerState::Exited, None));
+        node.set_domain(id, Domain::On);
+        if on_look {
+            node.actors().hear(&HvEvent::Resync);
+            node.pass(1).await;
+        } else {
+            node.stop(id, GRACE).await.expect("stopped");
+        }
+        assert_eq!(node.domain(id), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_failed_is_repeated_without_a_new_connection() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.start(id).await.expect("started");
+    node.ends_unheard(id, Ending::Panicked);
+    node.faults(&[Fault::Late, Fault::Refused]);
+    node.actors().hear(&HvEvent::Resync);
+    node.pass(60).await;
+    assert_eq!(node.reason(id), Some(ExitReason::GuestPanicked));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_still_being_defined_when_controld_died_is_cleared_away() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.faults(&[Fault::Late]);
+    let starting = node.starting(id);
+    node.pass(1).await;
+    let node = node.restart();
+    node.pass(1).await;
+    assert_eq!((node.state(id), node.domain(id)), (ContainerState::Exited, None));
+    node.pass(fake::LATE.as_secs()).await;
+    assert!(node.was_defined(id), "libvirt came to it");
+    assert_eq!(node.domain(id), None);
+    starting.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_cannot_be_written_stays_with_libvirt_until_it_is() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.start(id).await.expect("started");
+    node.disk_full(true);
+    node.ends(id, Ending::Panicked);
+    node.pass(1).await;
+    assert_eq!(node.state(id), ContainerState::Exited, "kubelet is to see it all the same");
+    assert_eq!(node.domain(id), Some(Domain::Off(Ending::Panicked)));
+    node.stop(id, GRACE).await.expect("it is off");
+    let node = node.restart();
+    node.pass(1).await;
+    assert_eq!(node.reason(id), Some(ExitReason::GuestPanicked), "libvirt still knew");
+    node.disk_full(false);
+    node.pass(60).await;
+    assert_eq!((node.on_disk(id), node.domain(id)), (Some(ContainerState::Exited), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_cannot_be_recorded_is_not_made() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.disk_full(true);
+    let error = node.start(id).await.expect_err("not recorded");
+    assert_eq!(error.kind(), Kind::Exhausted);
+    assert!(!node.was_defined(id));
+    assert_eq!((node.state(id), node.reason(id)), (ContainerState::Exited, Some(ExitReason::StartError)));
+    node.disk_full(false);
+    node.pass(60).await;
+    assert_eq!(node.on_disk(id), Some(ContainerState::Exited));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_runs_is_shown_running_and_recorded_when_there_is_room() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.full_after_puts(1);
+    node.start(id).await.expect("started");
+    assert_eq!((node.state(id), node.on_disk(id)), (ContainerState::Running, Some(ContainerState::Starting)));
+    node.disk_full(false);
+    node.pass(60).await;
+    assert_eq!(node.on_disk(id), Some(ContainerState::Running));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_attempt_takes_the_place_of_one_that_was_never_started() {
+    let node = Node::new();
+    let first = node.create(0).await.expect("created");
+    let second = node.create(1).await.expect("created");
+    assert_eq!((node.state(first), node.reason(first)), (ContainerState::Exited, Some(ExitReason::StartError)));
+    node.start(first).await.expect_err("it has ended");
+    node.start(second).await.expect("started");
+    node.create(2).await.expect_err("it runs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_waits_for_its_turn_is_given_up_by_a_stop() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.no_turns(true);
+    let starting = node.starting(id);
+    node.pass(1).await;
+    assert_eq!(node.create(1).await.expect_err("being started").kind(), Kind::State);
+    node.stop(id, GRACE).await.expect("stopped");
+    assert_eq!((node.state(id), node.domain(id)), (ContainerState::Exited, None));
+    starting.await.expect("answered").expect_err("given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_task_that_is_busy_to_tell_it_something() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.no_turns(true);
+    let _starting = node.starting(id);
+    node.pass(1).await;
+    for _ in 0..100 {
+        node.actors().hear(&HvEvent::Resync);
+        node.actors().hear(&HvEvent::Lifecycle { id: id.uuid(), ending: None });
+    }
+}

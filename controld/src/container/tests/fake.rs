@@ -1,0 +1,503 @@
+//! A node with one pod: libvirt, database and controld's tasks, of which each may fail, hang or be killed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::container;
+use crate::container::actors::Actors;
+use crate::container::admission::{self, Admission};
+use crate::container::host::Host;
+use crate::error::{Error, Kind, Result};
+use crate::hypervisor::{DomainPhase, Ending, HvEvent};
+use crate::model::{Container, ContainerId, ContainerState, ExitReason};
+
+/// When a call that was given up has its effect all the same.
+pub(super) const LATE: Duration = Duration::from_secs(45);
+/// When it is given up.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// How long a call waits for libvirt's connection.
+const CONNECTION: Duration = Duration::from_secs(5);
+
+/// What becomes of a call to libvirt or the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It is done and answered.
+    None,
+    /// It is not done, and says so.
+    Refused,
+    /// It is done, and the answer is lost.
+    NoReply,
+    /// It is given up and done later.
+    Late,
+}
+
+/// A machine that libvirt has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Domain {
+    On,
+    Off(Ending),
+}
+
+#[derive(Debug, Default)]
+struct World {
+    /// Of controld: what an earlier one has under way does not go on.
+    generation: u32,
+    actors: Actors,
+    disk: BTreeMap<ContainerId, Container>,
+    shown: BTreeMap<ContainerId, Container>,
+    domains: BTreeMap<ContainerId, Domain>,
+    defined: BTreeSet<ContainerId>,
+    faults: VecDeque<Fault>,
+    libvirt_down: bool,
+    /// So many more writes fit.
+    room: Option<u32>,
+    /// Whether starts get no turn.
+    no_turns: watch::Sender<bool>,
+    /// The sandbox is there and has its network.
+    sandbox_ready: bool,
+    /// What must never be, and was.
+    wrong: Vec<String>,
+}
+
+/// controld's view of it. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct FakeHost {
+    world: Arc<Mutex<World>>,
+    generation: u32,
+}
+
+/// The node, as its one controld and a client see it.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    host: FakeHost,
+    gate: Arc<tokio::sync::Mutex<()>>,
+}
+
+// === impl World ===
+
+impl World {
+    fn tell(&self, id: ContainerId, ending: Option<Ending>) {
+        if !self.libvirt_down {
+            self.actors.hear(&HvEvent::Lifecycle { id: id.uuid(), ending });
+        }
+    }
+
+    fn set(&mut self, id: ContainerId, domain: Option<Domain>) {
+        let before = match domain {
+            Some(domain) => self.domains.insert(id, domain),
+            None => self.domains.remove(&id),
+        };
+        if domain == Some(Domain::On) && self.domains.values().filter(|other| **other == Domain::On).count() > 1 {
+            self.wrong.push(format!("{id} is the pod's second machine"));
+        }
+        let ending = match (before, domain) {
+            (Some(Domain::On), Some(Domain::Off(ending))) => Some(ending),
+            (Some(Domain::On), None) => Some(Ending::Destroyed),
+            _ => None,
+        };
+        self.tell(id, ending);
+        self.clear_removed();
+    }
+
+    /// What `Containers::hear` does for containers that were removed.
+    fn clear_removed(&mut self) {
+        if !self.libvirt_down {
+            self.domains.retain(|id, _| !self.actors.was_removed(*id));
+        }
+    }
+
+    fn show(&mut self, container: &Container) {
+        if container.state == ContainerState::Exited && self.domains.get(&container.id) == Some(&Domain::On) {
+            self.wrong.push(format!("{} is shown as ended while its machine is on", container.id));
+        }
+        self.shown.insert(container.id, container.clone());
+    }
+}
+
+// === impl FakeHost ===
+
+impl FakeHost {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("no test thread has panicked")
+    }
+
+    /// Returns while this controld lives.
+    async fn alive(&self) {
+        if self.world().generation != self.generation {
+            std::future::pending().await
+        }
+    }
+
+    async fn libvirt<T: Send + 'static>(
+        &self,
+        effect: impl FnOnce(&mut World) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.alive().await;
+        if self.world().libvirt_down {
+            tokio::time::sleep(CONNECTION).await;
+            return Err(Error::new(Kind::Unavailable, "no connection to libvirt"));
+        }
+        let fault = self.world().faults.pop_front().unwrap_or(Fault::None);
+        match fault {
+            Fault::None => effect(&mut self.world()),
+            Fault::Refused => Err(Error::new(Kind::Internal, "libvirt refused")),
+            Fault::NoReply => {
+                let _ = effect(&mut self.world());
+                Err(Error::new(Kind::Unavailable, "connection to libvirt lost"))
+            }
+            Fault::Late => {
+                let world = self.world.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(LATE).await;
+                    effect(&mut world.lock().expect("no test thread has panicked")).map(drop)
+                });
+                tokio::time::sleep(DEADLINE).await;
+                self.alive().await;
+                Err(Error::new(Kind::Deadline, "libvirt did not answer"))
+            }
+        }
+    }
+
+    async fn write(&self, effect: impl FnOnce(&mut World)) -> Result<()> {
+        self.alive().await;
+        // A commit takes a moment.
+        tokio::task::yield_now().await;
+        self.alive().await;
+        let mut world = self.world();
+        match world.room {
+            Some(0) => return Err(Error::new(Kind::Exhausted, "no space left")),
+            Some(room) => world.room = Some(room - 1),
+            None => {}
+        }
+        effect(&mut world);
+        Ok(())
+    }
+}
+
+impl Host for FakeHost {
+    type Console = ();
+
+    async fn start(&self, container: &Container, unwanted: &CancellationToken) -> Result<Option<()>> {
+        let id = container.id;
+        let define = move |world: &mut World| {
+            world.defined.insert(id);
+            if !world.domains.contains_key(&id) {
+                world.set(id, Some(Domain::Off(Ending::Unseen)));
+            }
+            Ok(())
+        };
+        self.libvirt(define).await?;
+        let mut no_turns = self.world().no_turns.subscribe();
+        if unwanted.run_until_cancelled(no_turns.wait_for(|none| !none)).await.is_none() {
+            return Err(Error::new(Kind::State, "stopped before its turn"));
+        }
+        let start = move |world: &mut World| match world.domains.get(&id) {
+            Some(Domain::Off(_)) => {
+                world.set(id, Some(Domain::On));
+                Ok(())
+            }
+            Some(Domain::On) => Err(Error::new(Kind::State, "runs already")),
+            None => Err(Error::new(Kind::NotFound, "no such machine")),
+        };
+        self.libvirt(start).await?;
+        Ok(Some(()))
+    }
+
+    async fn state(&self, container: &Container) -> Result<Option<DomainPhase>> {
+        let id = container.id;
+        self.libvirt(move |world| {
+            Ok(world.domains.get(&id).map(|domain| match domain {
+                Domain::On => DomainPhase::On,
+                Domain::Off(ending) => DomainPhase::Off(*ending),
+            }))
+        })
+        .await
+    }
+
+    async fn press(&self, _container: &Container) -> Result<()> {
+        // This guest does not hear.
+        self.libvirt(|_world| Ok(())).await
+    }
+
+    async fn destroy(&self, container: &Container) -> Result<()> {
+        let id = container.id;
+        self.libvirt(move |world| {
+            if world.domains.get(&id) == Some(&Domain::On) {
+                world.set(id, Some(Domain::Off(Ending::Destroyed)));
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn clear(&self, container: &Container) -> Result<()> {
+        let id = container.id;
+        self.libvirt(move |world| {
+            if world.domains.contains_key(&id) {
+                world.set(id, None);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn put(&self, container: &Container) -> Result<()> {
+        let container = container.clone();
+        self.write(move |world| {
+            world.disk.insert(container.id, container.clone());
+            world.show(&container);
+        })
+        .await
+    }
+
+    fn show(&self, container: &Container) {
+        let mut world = self.world();
+        if world.generation == self.generation {
+            world.show(container);
+        }
+    }
+
+    async fn forget(&self, container: &Container) -> Result<()> {
+        let id = container.id;
+        self.write(move |world| {
+            if world.domains.contains_key(&id) {
+                world.wrong.push(format!("{id} is removed and has a machine"));
+            }
+            world.disk.remove(&id);
+            world.shown.remove(&id);
+        })
+        .await
+    }
+
+    async fn follow(&self, _container: &Container) -> std::io::Result<Option<()>> {
+        Ok(Some(()))
+    }
+
+    async fn finish(&self, _console: (), _wait: bool) {}
+
+    async fn reopen(&self, _console: &()) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn press_interval(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn rebooted(&self) -> bool {
+        false
+    }
+}
+
+// === impl Node: what may happen to it ===
+
+impl Node {
+    pub(super) fn new() -> Self {
+        let world = World { sandbox_ready: true, ..World::default() };
+        Self { host: FakeHost { world: Arc::new(Mutex::new(world)), generation: 0 }, gate: Arc::default() }
+    }
+
+    /// controld is killed and started again.
+    pub(super) fn restart(&self) -> Self {
+        let mut world = self.host.world();
+        world.generation += 1;
+        world.actors = Actors::default();
+        world.shown = world.disk.clone();
+        let host = FakeHost { world: self.host.world.clone(), generation: world.generation };
+        let (actors, records) = (world.actors.clone(), world.disk.clone());
+        let down = world.libvirt_down;
+        drop(world);
+        for container in records.values() {
+            // What a record says, not what was in memory.
+            let state = match container.state {
+                ContainerState::Uncertain => ContainerState::Starting,
+                state => state,
+            };
+            actors.add(host.clone(), &Container { state, ..container.clone() });
+        }
+        if !down {
+            actors.hear(&HvEvent::Resync);
+        }
+        Self { host, gate: Arc::default() }
+    }
+
+    pub(super) fn libvirt(&self, up: bool) {
+        self.host.world().libvirt_down = !up;
+        if up {
+            self.host.world().clear_removed();
+            self.actors().hear(&HvEvent::Resync);
+        }
+    }
+
+    pub(super) fn faults(&self, faults: &[Fault]) {
+        self.host.world().faults.extend(faults);
+    }
+
+    pub(super) fn no_more_faults(&self) {
+        self.host.world().faults.clear();
+    }
+
+    pub(super) fn disk_full(&self, full: bool) {
+        self.host.world().room = full.then_some(0);
+    }
+
+    pub(super) fn full_after_puts(&self, puts: u32) {
+        self.host.world().room = Some(puts);
+    }
+
+    pub(super) fn no_turns(&self, none: bool) {
+        self.host.world().no_turns.send_replace(none);
+    }
+
+    /// Every machine that is on ends like this.
+    pub(super) fn all_end(&self, ending: Ending) {
+        let mut world = self.host.world();
+        for id in world.domains.keys().copied().collect::<Vec<_>>() {
+            if world.domains.get(&id) == Some(&Domain::On) {
+                world.set(id, Some(Domain::Off(ending)));
+            }
+        }
+    }
+
+    pub(super) fn ends(&self, id: ContainerId, ending: Ending) {
+        self.host.world().set(id, Some(Domain::Off(ending)));
+    }
+
+    pub(super) fn ends_unheard(&self, id: ContainerId, ending: Ending) {
+        self.host.world().domains.insert(id, Domain::Off(ending));
+    }
+
+    pub(super) fn set_domain(&self, id: ContainerId, domain: Domain) {
+        self.host.world().domains.insert(id, domain);
+    }
+
+    pub(super) async fn pass(&self, seconds: u64) {
+        // The clock is the test's: nobody waits.
+        tokio::time::sleep(Duration::from_secs(seconds) + Duration::from_millis(1)).await;
+    }
+}
+
+// === impl Node: what is seen of it ===
+
+impl Node {
+    pub(super) fn actors(&self) -> Actors {
+        self.host.world().actors.clone()
+    }
+
+    pub(super) fn shown(&self) -> Vec<Arc<Container>> {
+        self.host.world().shown.values().cloned().map(Arc::new).collect()
+    }
+
+    pub(super) fn state(&self, id: ContainerId) -> ContainerState {
+        self.host.world().shown[&id].state
+    }
+
+    pub(super) fn on_disk(&self, id: ContainerId) -> Option<ContainerState> {
+        self.host.world().disk.get(&id).map(|container| container.state)
+    }
+
+    pub(super) fn reason(&self, id: ContainerId) -> Option<ExitReason> {
+        self.host.world().shown[&id].exit.as_ref().map(|exit| exit.reason)
+    }
+
+    pub(super) fn domain(&self, id: ContainerId) -> Option<Domain> {
+        self.host.world().domains.get(&id).copied()
+    }
+
+    /// All machines, but for one kind: those that libvirt defined for a container which a later controld has removed. Nobody
+    /// knows whose they are; they are off, and shown to people.
+    pub(super) fn domains(&self) -> BTreeMap<ContainerId, Domain> {
+        let world = self.host.world();
+        let strange = |id: &ContainerId, domain: &Domain| {
+            world.generation > 0 && !world.shown.contains_key(id) && *domain == Domain::Off(Ending::Unseen)
+        };
+        world.domains.iter().filter(|(id, domain)| !strange(id, domain)).map(|(id, domain)| (*id, *domain)).collect()
+    }
+
+    pub(super) fn was_defined(&self, id: ContainerId) -> bool {
+        self.host.world().defined.contains(&id)
+    }
+
+    pub(super) fn sandbox_ready(&self) -> bool {
+        self.host.world().sandbox_ready
+    }
+
+    pub(super) fn wrong(&self) -> Vec<String> {
+        self.host.world().wrong.clone()
+    }
+}
+
+// === impl Node: calls, as the services make them ===
+
+impl Node {
+    pub(super) async fn create(&self, attempt: u32) -> Result<ContainerId> {
+        let _pass = self.gate.lock().await;
+        self.check_sandbox()?;
+        let new = container("vm", attempt);
+        let replaced = match admission::judge(&self.shown(), &new.config)? {
+            Admission::Same(id) => return Ok(id),
+            Admission::New(replaced) => replaced,
+        };
+        for other in &replaced {
+            self.actors().get(*other)?.make_way().await?;
+        }
+        for other in &replaced {
+            self.actors().get(*other)?.replaced(attempt).await?;
+        }
+        self.host.put(&new).await?;
+        self.actors().add(self.host.clone(), &new);
+        Ok(new.id)
+    }
+
+    pub(super) async fn start(&self, id: ContainerId) -> Result<()> {
+        self.check_sandbox()?;
+        self.actors().get(id)?.start().await
+    }
+
+    /// [`Node::start`], beside the test.
+    pub(super) fn starting(&self, id: ContainerId) -> JoinHandle<Result<()>> {
+        let node = self.clone();
+        tokio::spawn(async move { node.start(id).await })
+    }
+
+    pub(super) async fn stop(&self, id: ContainerId, grace: Duration) -> Result<()> {
+        match self.actors().get(id) {
+            Ok(actor) => actor.stop(grace).await,
+            Err(_absent) => Ok(()),
+        }
+    }
+
+    pub(super) async fn remove(&self, id: ContainerId) -> Result<()> {
+        let Ok(actor) = self.actors().get(id) else { return Ok(()) };
+        actor.stop(Duration::ZERO).await?;
+        actor.remove().await?;
+        self.actors().forget(id);
+        Ok(())
+    }
+
+    pub(super) async fn stop_sandbox(&self) -> Result<()> {
+        let _pass = self.gate.lock().await;
+        for container in self.shown() {
+            self.stop(container.id, Duration::ZERO).await?;
+        }
+        self.host.world().sandbox_ready = false;
+        Ok(())
+    }
+
+    pub(super) async fn remove_sandbox(&self) -> Result<()> {
+        self.stop_sandbox().await?;
+        let _pass = self.gate.lock().await;
+        for container in self.shown() {
+            self.remove(container.id).await?;
+        }
+        Ok(())
+    }
+
+    fn check_sandbox(&self) -> Result<()> {
+        if self.sandbox_ready() { Ok(()) } else { Err(Error::new(Kind::State, "the sandbox is not ready")) }
+    }
+}
