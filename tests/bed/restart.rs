@@ -8,9 +8,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use proto::cri::{ContainerState, PodSandboxState};
+use proto::cri::{ContainerState, ListPodSandboxRequest, PodSandboxState, StopPodSandboxRequest};
 use tests::case::{Bed, Case};
 use tests::libvirt::{only_qemu, running_domains, virsh};
+use tests::net_node::NetNode;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
@@ -24,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "restart::controld", deadline: DEADLINE, run: |bed| killed(bed, Which::Controld) },
     Case { name: "restart::tapmanager", deadline: DEADLINE, run: |bed| killed(bed, Which::Tapmanager) },
     Case { name: "restart::libvirtd", deadline: DEADLINE, run: |bed| killed(bed, Which::Libvirtd) },
+    Case { name: "restart::controld_at_each_step_of_a_sandbox", deadline: DEADLINE, run: steps },
     Case { name: "restart::no_console_line_is_lost_or_doubled", deadline: DEADLINE, run: console },
     Case { name: "restart::what_ended_unseen_is_found_ended", deadline: DEADLINE, run: unseen },
     Case { name: "restart::a_dead_virtlogd_costs_console_only", deadline: DEADLINE, run: virtlogd },
@@ -76,6 +78,64 @@ fn killed(bed: &Bed, which: Which) -> Result<()> {
     fs::remove_dir_all(&vm.pod.log_directory)?;
     // The daemon is a new process, and libvirtd writes a status file anew.
     before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("process "))
+}
+
+/// controld is killed while the network is made, and right after each of its answers: what was answered holds, and what
+/// was not is gone, at tapmanager too.
+fn steps(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
+    let before = World::look()?;
+    let pod = node.pod("steps")?;
+    let Node { cri, net, controld, .. } = &mut node;
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| cri.run_sandbox(&pod));
+        wait_until("a pod at tapmanager", GRACE, || !at_tapmanager(net).unwrap_or_default().is_empty())?;
+        controld.kill9()?;
+        // Killed before the answer, as a rule; what it was is of no matter to what is left.
+        drop(run.join());
+        anyhow::Ok(())
+    })?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    let ready = |node: &Node| -> Result<Vec<String>> {
+        let list = node.cri.call(|mut client| async move {
+            client.list_pod_sandbox(ListPodSandboxRequest::default()).await
+        })?;
+        let ready = list.items.into_iter().filter(|item| item.state() == PodSandboxState::SandboxReady);
+        Ok(ready.map(|item| item.id).collect())
+    };
+    wait_until("books that agree", GRACE, || {
+        matches!((ready(&node), at_tapmanager(&node.net)), (Ok(ours), Ok(theirs)) if ours == theirs)
+    })?;
+    for left in ready(&node)? {
+        node.cri.remove_sandbox(&left)?;
+    }
+
+    let again = |node: &mut Node| -> Result<()> {
+        node.controld.kill9()?;
+        node.controld.start_again()?;
+        node.wait_ready()
+    };
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    again(&mut node)?;
+    ensure!(ready(&node)? == [sandbox.clone()], "a sandbox that was answered is {:?}", ready(&node)?);
+    ensure!(node.cri.run_sandbox(&pod)? == sandbox, "another sandbox for the same pod");
+    let id = sandbox.clone();
+    node.cri.call(|mut client| async move {
+        client.stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: id }).await
+    })?;
+    again(&mut node)?;
+    ensure!(node.cri.sandbox(&sandbox)?.state() == PodSandboxState::SandboxNotready, "a stopped sandbox is ready");
+    ensure!(at_tapmanager(&node.net)?.is_empty(), "a stopped sandbox has a network");
+    node.cri.remove_sandbox(&sandbox)?;
+    again(&mut node)?;
+    ensure!(node.cri.sandbox(&sandbox).is_err(), "a removed sandbox is there again");
+    before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("process "))
+}
+
+fn at_tapmanager(net: &NetNode) -> Result<Vec<String>> {
+    Ok(net.client().pods(None)?.into_iter().map(|pod| pod.pod.to_string()).collect())
 }
 
 /// A guest counts on its console while controld is killed again and again: each number is in the log, once.

@@ -1,9 +1,10 @@
 //! Sandboxes without machines: many at a time, and requests that make no sense.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{ListPodSandboxRequest, PodSandboxConfig};
+use proto::cri::{ListPodSandboxRequest, PodSandboxConfig, StatusRequest};
 use tests::case::{Bed, Case};
 use tests::cri;
 use tests::node::Node;
@@ -15,6 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(180);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::fifty_sandboxes_eight_at_a_time_leave_counts_as_before", deadline: DEADLINE, run: many },
+    Case { name: "cri::a_hundred_and_twenty_sandboxes_at_once", deadline: DEADLINE, run: all_at_once },
     Case { name: "cri::senseless_requests_are_refused", deadline: DEADLINE, run: senseless },
 ];
 
@@ -48,6 +50,47 @@ fn many(bed: &Bed) -> Result<()> {
         node.cri.call(|mut client| async move { client.list_pod_sandbox(ListPodSandboxRequest::default()).await })?;
     ensure!(all.items.is_empty(), "still listed: {:?}", all.items);
     Ok(())
+}
+
+/// As after a reboot: none is refused, and the node is ready all the time.
+fn all_at_once(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
+    let before = World::look()?;
+    let (node, done) = (&node, AtomicBool::new(false));
+    let conditions = || -> Result<()> {
+        let mut asked = 0;
+        while !done.load(Ordering::SeqCst) {
+            let said = node.cri.call(|mut client| async move { client.status(StatusRequest::default()).await })?;
+            let conditions = said.status.context("no status")?.conditions;
+            ensure!(conditions.iter().all(|condition| condition.status), "not ready after {asked}: {conditions:?}");
+            asked += 1;
+        }
+        ensure!(asked > 0, "nobody asked");
+        Ok(())
+    };
+    let made = std::thread::scope(|scope| {
+        let watch = scope.spawn(conditions);
+        let runs: Vec<_> = (0..120)
+            .map(|n| scope.spawn(move || anyhow::Ok(node.cri.run_sandbox(&node.pod(&format!("pod-{n}"))?)?)))
+            .collect();
+        let made: Result<Vec<String>> = runs.into_iter().map(joined).collect();
+        let made = made.and_then(|made| {
+            let count = made.len();
+            let remove = |id: String| scope.spawn(move || anyhow::Ok(node.cri.remove_sandbox(&id)?));
+            let removals: Vec<_> = made.into_iter().map(remove).collect();
+            removals.into_iter().try_for_each(joined).map(|()| count)
+        });
+        done.store(true, Ordering::SeqCst);
+        joined(watch)?;
+        made
+    })?;
+    ensure!(made == 120, "{made} sandboxes");
+    before.assert_same()
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn senseless(bed: &Bed) -> Result<()> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::ContainerState;
+use proto::cri::{ContainerState, StatusRequest};
 use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::cri;
@@ -30,7 +30,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_full_image_store_fails_the_pull", deadline: DEADLINE, run: full_store },
     Case { name: "vm::a_full_volume_disk_fails_the_create", deadline: DEADLINE, run: full_volumes },
     Case { name: "vm::a_full_journal_disk_fails_the_sandbox", deadline: DEADLINE, run: full_journal },
-    Case { name: "vm::a_full_database_disk_fails_the_sandbox", deadline: DEADLINE, run: full_database },
+    Case { name: "vm::a_full_database_disk_refuses_pods_and_heals", deadline: DEADLINE, run: full_database },
 ];
 
 /// A stand-in for vmwrapper that answers libvirt's probes like the real one and does `body` for a pod's machine.
@@ -237,7 +237,7 @@ fn full_journal(bed: &Bed) -> Result<()> {
     before.assert_same()
 }
 
-/// The database has room within its file for a while: pods with large annotations use it up.
+/// The database has room within its file for a while: pods with large annotations use it up. Nothing is restarted.
 fn full_database(bed: &Bed) -> Result<()> {
     small_disk("/var/lib/virtlet")?;
     // tapmanager's journal has a disk of its own.
@@ -245,6 +245,7 @@ fn full_database(bed: &Bed) -> Result<()> {
     let mut node = Node::start(bed)?;
     node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
     let before = World::look()?;
+    let gone = node.cri.run_sandbox(&node.pod("gone")?)?;
     fill("/var/lib/virtlet")?;
     let mut made = Vec::new();
     let mut refused = None;
@@ -260,14 +261,30 @@ fn full_database(bed: &Bed) -> Result<()> {
         }
     }
     exhausted(&refused.context("the database never filled up")?)?;
-    node.controld.still_runs()?;
+    let (ready, reason) = store_writable(&node)?;
+    ensure!(!ready && reason.contains("os error 28"), "the node says of its database: {ready}, {reason}");
+    // Pods can be deleted all the same.
+    node.cri.remove_sandbox(&gone).context("a removal with a full database")?;
+    ensure!(node.cri.sandbox(&gone).is_err(), "a removed sandbox is shown");
     empty("/var/lib/virtlet")?;
-    // The daemon works again, be it after a restart.
+    wait_until("a database that can be written", GRACE, || store_writable(&node).is_ok_and(|(ready, _)| ready))?;
+    made.push(node.cri.run_sandbox(&node.pod("roomy")?).context("with room again")?);
     node.controld.kill9()?;
     node.controld.start_again()?;
     node.wait_ready()?;
+    ensure!(node.cri.sandbox(&gone).is_err(), "a removed sandbox is there again");
     for sandbox in &made {
         node.cri.remove_sandbox(sandbox)?;
     }
     before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("process "))
+}
+
+/// Whether the node can write its records, and why not.
+fn store_writable(node: &Node) -> Result<(bool, String)> {
+    let said = node.cri.call(|mut client| async move { client.status(StatusRequest::default()).await })?;
+    let conditions = said.status.context("no status")?.conditions;
+    let ready = conditions.iter().find(|condition| condition.r#type == "RuntimeReady").is_some_and(|it| it.status);
+    ensure!(ready, "a full disk keeps kubelet from its pods: {conditions:?}");
+    let found = conditions.into_iter().find(|condition| condition.r#type == "StoreWritable");
+    found.map(|it| (it.status, it.message)).context("no such condition")
 }
