@@ -34,7 +34,7 @@ static int fetch(const char *path, const char *token, char *answer, int *fds)
     struct iovec part = { .iov_base = answer, .iov_len = MAX_MESSAGE };
     struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
     char request[128];
-    int length = snprintf(request, sizeof request, "{\"v\":2,\"body\":{\"get\":{\"token\":\"%s\"}}}", token);
+    int length = snprintf(request, sizeof request, "{\"v\":3,\"body\":{\"get\":{\"token\":\"%s\"}}}", token);
     int count = 0, server = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);

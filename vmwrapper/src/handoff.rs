@@ -1,14 +1,23 @@
 //! Fetches the pod's NICs from tapmanager, and lets QEMU inherit their descriptors.
+//!
+//! The deadline of the environment (`VIRTLET_DEADLINE_MS`) is one for all of it: connecting, waiting for the answer, and
+//! asking again while tapmanager says that it has no room. That answer comes before the token is looked at.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use proto::tap::{Client, ClientError, ErrorCode, Token, WireError};
+use proto::tap::{Client, ClientError, ErrorCode, Handoff, Token, WireError};
 
 use crate::argv::Nic;
 use crate::env::PciSlot;
+
+/// Before it is asked again for the first time. Each further pause is twice as long, up to [`LONGEST_PAUSE`]: nobody tells
+/// when there is room again.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 
 /// Why the pod's NICs did not come.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +67,7 @@ pub(crate) fn fetch(
     token: Token,
     slots: &[PciSlot],
 ) -> Result<Vec<Nic>, HandoffError> {
-    let (handoff, fds) = Client::new(socket, deadline).get(token)?;
+    let (handoff, fds) = get(&Client::new(socket, deadline), deadline, &token)?;
     if handoff.nics.len() != slots.len() {
         return Err(HandoffError::Count { nics: handoff.nics.len(), slots: slots.len() });
     }
@@ -76,6 +85,24 @@ pub(crate) fn fetch(
         Ok(Nic { mac: nic.mac, mtu: nic.mtu, slot, queues, vhost })
     };
     handoff.nics.iter().zip(slots).enumerate().map(place).collect()
+}
+
+/// Asks until there is an answer other than that there is no room, or the deadline would pass before the next time.
+fn get(client: &Client, deadline: Duration, token: &Token) -> Result<(Handoff, Vec<OwnedFd>), ClientError> {
+    let started = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    let mut answer = client.get(token.clone());
+    while has_no_room(&answer) && started.elapsed() + pause < deadline {
+        thread::sleep(pause);
+        pause = (2 * pause).min(LONGEST_PAUSE);
+        let left = deadline.saturating_sub(started.elapsed());
+        answer = Client::new(client.path(), left).get(token.clone());
+    }
+    answer
+}
+
+fn has_no_room<T>(answer: &Result<T, ClientError>) -> bool {
+    matches!(answer, Err(ClientError::Refused(body)) if body.code == ErrorCode::Unavailable)
 }
 
 /// Takes close-on-exec off descriptors that QEMU is to have.

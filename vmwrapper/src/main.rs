@@ -11,10 +11,10 @@
 //! | code | sysexits name | when |
 //! |---|---|---|
 //! | 64 | `EX_USAGE` | no arguments: libvirt starts this program, not a person |
-//! | 69 | `EX_UNAVAILABLE` | tapmanager is not there, silent past the deadline, or refuses |
+//! | 69 | `EX_UNAVAILABLE` | tapmanager is not there, silent or without room past the deadline, or refuses |
 //! | 70 | `EX_SOFTWARE` | a bug of ours |
 //! | 71 | `EX_OSERR` | the real emulator could not be executed |
-//! | 76 | `EX_PROTOCOL` | tapmanager's answer is not of the protocol, or of another pod than libvirt's domain |
+//! | 76 | `EX_PROTOCOL` | tapmanager's answer is not of the protocol, or does not fit the domain: other NICs than it has slots for |
 //! | 78 | `EX_CONFIG` | the environment or the emulator file is wrong |
 
 mod argv;

@@ -148,13 +148,35 @@ fn refusals_are_told() {
     }
 }
 
+fn no_room() -> Answer {
+    let message = "too many machines are started at once; ask again later".to_owned();
+    Answer::Refusal(ErrorBody { code: ErrorCode::Unavailable, message })
+}
+
+#[test]
+fn it_asks_again_while_there_is_no_room() {
+    let server = Server::answering(vec![no_room(), no_room(), Answer::Nics(nics(&[1]), 1)]);
+    let output = pod(&server.path).arg("-S").output().expect("runs");
+    assert_eq!(Said::of(&output).fds.len(), 1);
+    assert_eq!(server.requested(), Some(SECRET.parse::<Token>().expect("token")));
+}
+
+#[test]
+fn it_does_not_ask_again_past_the_deadline() {
+    let server = Server::answering((0..1000).map(|_| no_room()).collect());
+    let output = pod(&server.path).env("VIRTLET_DEADLINE_MS", "300").arg("-S").output().expect("runs");
+    // The refusal, or silence if the last time it was asked was a moment before the deadline.
+    fails_like(&output, 69, "failed to fetch the pod's network: ");
+    assert_eq!(server.requested(), Some(SECRET.parse::<Token>().expect("token")));
+}
+
 #[test]
 fn answers_that_are_not_of_the_protocol() {
     let advice = "; install vmwrapper and tapmanager of one release";
     for (packet, why) in [
         (&b"hello\xff"[..], "message is not of the tap protocol: expected value at line 1 column 1"),
         (b"{}", "message is not of the tap protocol: missing field `v`"),
-        (br#"{"v":1,"x":[]}"#, "peer speaks tap protocol 1, this program speaks 2; install one release of both"),
+        (br#"{"v":1,"x":[]}"#, "peer speaks tap protocol 1, this program speaks 3; install one release of both"),
         (br#"{"v":3,"fds":1,"body":{"ok":{"nics":{"nics":[]}}}}"#, "message announces 1 descriptors, 0 came"),
         (br#"{"v":3,"fds":0,"body":{"ok":{"nics":{"nics":[{"mac":"02:00:00:00:00:01\",\"x\":\"","mtu":1,"queues":1}]}}}}"#, "is not six pairs of hex digits joined by colons"),
     ] {

@@ -28,7 +28,7 @@ pub(crate) enum Answer {
     Silence,
 }
 
-/// Takes one connection at a path of its own.
+/// Takes connections at a path of its own.
 pub(crate) struct Server {
     pub(crate) path: PathBuf,
     listener: OwnedFd,
@@ -37,7 +37,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// Takes one connection.
     pub(crate) fn start(answer: Answer) -> Self {
+        Self::answering(vec![answer])
+    }
+
+    /// Takes as many connections as there are answers, one after the other.
+    pub(crate) fn answering(answers: Vec<Answer>) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("handoff.sock");
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("socket");
@@ -45,14 +51,18 @@ impl Server {
         listen(&listener, Backlog::new(4).expect("backlog")).expect("listen");
         let accepting = UnixListener::from(listener.try_clone().expect("dup"));
         let thread = spawn(move || {
-            // Fails once the listener is shut down: nobody came.
-            let (connection, _) = accepting.accept().ok()?;
-            Some(serve(&OwnedFd::from(connection), answer))
+            let mut last = None;
+            for answer in answers {
+                // Fails once the listener is shut down: nobody came.
+                let Ok((connection, _)) = accepting.accept() else { break };
+                last = Some(serve(&OwnedFd::from(connection), answer));
+            }
+            last
         });
         Self { path, listener, thread, _dir: dir }
     }
 
-    /// The token that was asked with; `None` if nobody asked.
+    /// The token that was last asked with; `None` if nobody asked.
     pub(crate) fn requested(self) -> Option<Token> {
         shutdown(self.listener.as_raw_fd(), Shutdown::Both).expect("shutdown");
         self.thread.join().expect("the server does not panic")
