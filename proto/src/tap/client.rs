@@ -186,7 +186,11 @@ impl Client {
         let started = Instant::now();
         let packet = encode_request(request).map_err(codec)?;
         let socket = self.dial()?;
-        send(socket.as_fd(), &packet, &[]).map_err(wire)?;
+        match send(socket.as_fd(), &packet, &[]) {
+            // Who refuses a peer before it has spoken leaves the reason to be read.
+            Ok(()) | Err(WireError::Closed) => {}
+            Err(cause) => return Err(wire(cause)),
+        }
         let left = self.deadline.saturating_sub(started.elapsed());
         setsockopt(&socket, sockopt::ReceiveTimeout, &timeval(left)).map_err(|errno| wire(errno.into()))?;
         let Packet { bytes, fds } = recv(socket.as_fd()).map_err(wire)?;

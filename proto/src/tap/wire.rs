@@ -6,7 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recv as peek, recvmsg, sendmsg};
 
 use super::{MAX_FDS, MAX_MESSAGE};
 
@@ -57,13 +57,21 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Res
     }
 }
 
-/// Receives one packet. Every descriptor is owned before anything about the packet is checked.
+/// Receives one packet. Every descriptor is owned before anything about the packet is checked. A socket has one receiver
+/// at a time.
 ///
 /// # Errors
 /// [`WireError::Closed`] at the end of the connection, [`WireError::Truncated`] for an over-long packet, else the socket's.
 pub fn recv(socket: BorrowedFd<'_>) -> Result<Packet, WireError> {
-    // One byte more than allowed, so that a packet of exactly the limit is not taken for a longer one.
-    let mut bytes = vec![0; MAX_MESSAGE + 1];
+    // One byte more than allowed, so that a packet of exactly the limit is not taken for a longer one. Most packets are far
+    // shorter, and so is the buffer: the kernel tells the length of the next one.
+    let length = retry(|| peek(socket.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC));
+    let length = match length {
+        Ok(length) => length,
+        Err(Errno::ECONNRESET) => return Err(WireError::Closed),
+        Err(errno) => return Err(errno.into()),
+    };
+    let mut bytes = vec![0; length.clamp(1, MAX_MESSAGE + 1)];
     let mut control = nix::cmsg_space!([RawFd; MAX_FDS]);
     let mut fds = Vec::new();
     let (len, flags) = {
