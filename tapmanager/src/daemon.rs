@@ -89,6 +89,9 @@ pub enum DaemonError {
 /// What is wrong with the state directory.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
+    /// Nothing starts CNI plugins any more.
+    #[error("the process that starts CNI plugins has ended; start tapmanager again, which costs no pod anything")]
+    Spawner,
 pub struct StateError(StateCause);
 
 #[derive(Debug, thiserror::Error)]
@@ -125,17 +128,27 @@ pub struct Daemon {
 /// Starts the daemon, tells systemd, and serves until `shutdown`.
 ///
 /// # Errors
-/// When it cannot start; see [`DaemonError`]. What fails later is logged and answered.
+/// When it cannot start, or has lost its spawner; see [`DaemonError`]. What else fails later is logged and answered.
 pub async fn run(
     config: Config,
     spawner: Spawner,
     faults: Arc<Faults>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), DaemonError> {
-    let daemon = Daemon::start(config, spawner, faults).await?;
+    let daemon = Daemon::start(config, spawner.clone(), faults).await?;
     tell_systemd(sd_notify::NotifyState::Ready);
-    daemon.serve(shutdown).await;
-    Ok(())
+    let mut lost = false;
+    let ending = async {
+        tokio::select! {
+            () = shutdown => {}
+            () = spawner.gone() => {
+                error!("the process that starts CNI plugins has ended");
+                lost = true;
+            }
+        }
+    };
+    daemon.serve(ending).await;
+    if lost { Err(DaemonError::Spawner) } else { Ok(()) }
 }
 
 /// What the journal in the configured state directory holds, as JSON for people. Needs no daemon and changes nothing.

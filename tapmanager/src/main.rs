@@ -81,7 +81,7 @@ fn run(config: Config) -> anyhow::Result<()> {
         LogFormat::Json => log.json().init(),
     }
     // In this order: plugins are started by a process that keeps what the daemon gives up here.
-    let spawner = spawner::fork()?;
+    let spawner = spawner::fork(&config.cni_plugin_dirs)?;
     confinement::confine(config.seccomp)?;
     let runtime = Runtime::new().context("failed to start the runtime")?;
     let done = runtime.block_on(async {

@@ -8,31 +8,40 @@
 //! # Wire
 //! One packet for each plugin over a `SOCK_SEQPACKET` pair: program and environment, separated by zero bytes, with the
 //! plugin's three standard descriptors and a socket of the call beside it. On that socket the server says once how the
-//! plugin ended, or that it did not start; the daemon answers with one byte once it has all of the output. Its hanging up
+//! plugin ended, or that it did not start, or that it is none that it starts ([`allowed`]); the daemon answers with one byte once it has all of the output. Its hanging up
 //! instead, or its death, kills the plugin with all of its process group.
+//!
+//! On the pair of the server itself nothing is ever sent to the daemon, so what happens there is the server's end:
+//! [`Spawner::gone`], upon which the daemon ends too, for a new one has a new server.
 //!
 //! Invariants: a plugin leads a process group of its own; no plugin outlives the daemon, so after a crash none runs beside
 //! the DEL of the next start; a plugin is not reaped before its call is over, so its number cannot have become that of
 //! a stranger's group when the group is killed.
 
+mod allowed;
 mod serve;
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::thread;
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
 use proto::tap::{WireError, send};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+use tracing::error;
 
 use crate::blocking::off_reactor;
 use crate::sys::fork::{self, Forked};
-use serve::{ENDED, NOT_STARTED, serve};
+use crate::sys::ready::Ready;
+use allowed::Allowed;
+pub(crate) use allowed::Denied;
+use serve::{DENIED, ENDED, NOT_STARTED, serve};
 
 /// The way to the process that starts plugins. Clones lead to the same.
 #[derive(Debug, Clone)]
@@ -71,11 +80,12 @@ pub enum SpawnerError {
     },
 }
 
-/// Forks the process that starts plugins. Call it first of all in `main`; in the child it does not return.
+/// Forks the process that starts plugins, which are files of `dirs`. Call it first of all in `main`; in the child it does not
+/// return.
 ///
 /// # Errors
 /// See [`SpawnerError`].
-pub fn fork() -> Result<Spawner, SpawnerError> {
+pub fn fork(dirs: &[PathBuf]) -> Result<Spawner, SpawnerError> {
     let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count).unwrap_or(1);
     if threads != 1 {
         return Err(SpawnerError::Threads { threads });
@@ -85,7 +95,7 @@ pub fn fork() -> Result<Spawner, SpawnerError> {
         Forked::Child => {
             drop(ours);
             fork::stand_apart();
-            serve(theirs);
+            serve(theirs, &Allowed::new(dirs));
             std::process::exit(0)
         }
         Forked::Parent => Ok(Spawner { socket: Arc::new(ours) }),
@@ -99,15 +109,34 @@ fn pair(kind: SockType) -> io::Result<(OwnedFd, OwnedFd)> {
 // === impl Spawner ===
 
 impl Spawner {
-    /// Starts plugins from this process, on threads of it. For tests, and for programs that give no rights up.
+    /// Starts plugins, which are files of `dirs`, from this process, on threads of it. For tests, and for programs that give no rights up.
     ///
     /// # Errors
     /// When there is no socket or no thread.
-    pub fn in_process() -> Result<Self, SpawnerError> {
+    pub fn in_process(dirs: &[PathBuf]) -> Result<Self, SpawnerError> {
         let (ours, theirs) = pair(SockType::SeqPacket).map_err(SpawnerError::Socket)?;
-        let server = thread::Builder::new().name("spawner".to_owned()).spawn(move || serve(theirs));
+        let allowed = Allowed::new(dirs);
+        let server = thread::Builder::new().name("spawner".to_owned()).spawn(move || serve(theirs, &allowed));
         server.map_err(SpawnerError::Fork)?;
         Ok(Self { socket: Arc::new(ours) })
+    }
+
+    /// Whether the process is gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        !matches!(look(self.socket.as_fd()), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Waits until the process is gone.
+    pub(crate) async fn gone(&self) {
+        let watched = self.socket.try_clone().and_then(Ready::register);
+        match watched {
+            // However the wait ends, plugins cannot be started any more.
+            Ok(socket) => drop(socket.read(look).await),
+            Err(error) => {
+                error!(%error, "the process that starts plugins cannot be watched");
+                std::future::pending().await
+            }
+        }
     }
 
     /// Asks for a run of `program`, an absolute path, with `env` as all of its environment.
@@ -145,6 +174,7 @@ impl Run {
         match kind {
             ENDED => Ok(ExitStatus::from_raw(number)),
             NOT_STARTED => Err(io::Error::from_raw_os_error(number)),
+            DENIED => Err(io::Error::other(Denied::of(number))),
             _ => Err(gone()),
         }
     }
@@ -153,6 +183,11 @@ impl Run {
     pub(crate) async fn over(mut self) -> io::Result<()> {
         self.call.write_all(b".").await
     }
+}
+
+/// Looks at the socket without a wait, whatever the mode of its description, which senders share.
+fn look(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    Ok(recv(socket.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT)?)
 }
 
 fn gone() -> io::Error {

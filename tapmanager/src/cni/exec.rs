@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::{Instant, timeout_at};
 
-use crate::spawner::{Spawner, Stdio};
+use crate::spawner::{Denied, Spawner, Stdio};
 
 /// Most bytes of a plugin's standard output.
 pub(super) const MAX_STDOUT: usize = 1 << 20;
@@ -48,6 +48,9 @@ pub(super) enum ExecError {
     /// It did not start.
     #[error("failed to start it; is it an executable of this machine's kind?")]
     Start(#[source] io::Error),
+    /// The spawner does not start it.
+    #[error("it was not started")]
+    Denied(#[source] io::Error),
     /// Its pipes failed.
     #[error("failed to speak with it")]
     Pipe(#[source] io::Error),
@@ -76,13 +79,21 @@ pub(super) async fn run(spawner: &Spawner, call: Call<'_>) -> Result<Output, Exe
         let out = read_capped(Receiver::from_owned_fd(out.into()).map_err(ExecError::Pipe)?);
         let err = read_tail(Receiver::from_owned_fd(err.into()).map_err(ExecError::Pipe)?);
         // All at once, so that no full pipe can block it. One that did not start has nothing to say.
-        let ended = async { run.ended().await.map_err(ExecError::Start) };
+        let ended = async { run.ended().await.map_err(not_started) };
         let (status, (), stdout, stderr) = tokio::try_join!(ended, feed, out, err)?;
         run.over().await.map_err(ExecError::Pipe)?;
         Ok(Output { status, stdout, stderr })
     });
     // Whatever is given up here is dropped, and with the run its plugin is killed.
     outcome.await.unwrap_or(Err(ExecError::Deadline { limit: call.limit }))
+}
+
+fn not_started(error: io::Error) -> ExecError {
+    if error.get_ref().is_some_and(|why| why.is::<Denied>()) {
+        ExecError::Denied(error)
+    } else {
+        ExecError::Start(error)
+    }
 }
 
 async fn feed_all(mut stdin: Sender, input: &[u8]) -> Result<(), ExecError> {

@@ -14,12 +14,16 @@ use std::thread;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use proto::tap::{Packet, recv};
+use proto::tap::{Packet, WireError, recv};
+
+use super::allowed::{Allowed, Refusal};
 
 /// Before a raw status of wait(2).
 pub(super) const ENDED: u8 = b'E';
 /// Before an error number.
 pub(super) const NOT_STARTED: u8 = b'N';
+/// Before the number of a [`super::Denied`].
+pub(super) const DENIED: u8 = b'D';
 
 /// What to start.
 struct Order {
@@ -52,21 +56,33 @@ fn decode(packet: &[u8]) -> Option<Order> {
 }
 
 /// Starts what is asked for until the daemon hangs up, and all that was started has ended.
-pub(super) fn serve(socket: OwnedFd) {
+pub(super) fn serve(socket: OwnedFd, allowed: &Allowed) {
     thread::scope(|plugins| {
-        while let Ok(packet) = recv(socket.as_fd()) {
-            // Without a thread the call's socket closes, which the daemon takes for the failure that it is.
-            let _ = thread::Builder::new().spawn_scoped(plugins, move || answer(packet));
+        loop {
+            // Without a thread, or without descriptors, the call's socket closes, which the daemon takes for the failure
+            // that it is.
+            match recv(socket.as_fd()) {
+                Ok(packet) => drop(thread::Builder::new().spawn_scoped(plugins, move || answer(packet, allowed))),
+                Err(WireError::Truncated) => {}
+                Err(_) => break,
+            }
         }
     });
 }
 
-fn answer(packet: Packet) {
+fn answer(packet: Packet, allowed: &Allowed) {
     let Packet { bytes, fds } = packet;
     let (Some(order), Ok([stdin, stdout, stderr, call])) = (decode(&bytes), <[OwnedFd; 4]>::try_from(fds)) else {
         return;
     };
     let mut call = UnixStream::from(call);
+    match allowed.check(&order.program, &order.env) {
+        Ok(()) => {}
+        Err(Refusal::Denied(denied)) => return drop(say(&mut call, DENIED, denied.number())),
+        Err(Refusal::Os(error)) => {
+            return drop(say(&mut call, NOT_STARTED, error.raw_os_error().unwrap_or_default()));
+        }
+    }
     let started = Command::new(order.program)
         .env_clear()
         .envs(order.env)

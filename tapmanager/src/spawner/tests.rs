@@ -40,7 +40,7 @@ async fn ended(run: &mut Run) -> io::Result<ExitStatus> {
 #[tokio::test]
 async fn a_plugin_has_its_environment_alone_and_its_status_comes_back() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let spawner = Spawner::in_process().expect("spawner");
+    let spawner = Spawner::in_process(&[dir.path().to_owned()]).expect("spawner");
     let (mut run, mut out, _feed) = shell(&spawner, &script(dir.path(), "pwd; /usr/bin/env | sort; exit 7")).await;
     assert_eq!(ended(&mut run).await.expect("ran").code(), Some(7));
     run.over().await.expect("told");
@@ -52,7 +52,7 @@ async fn a_plugin_has_its_environment_alone_and_its_status_comes_back() {
 #[tokio::test]
 async fn a_signal_and_a_missing_program_are_told_apart() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let spawner = Spawner::in_process().expect("spawner");
+    let spawner = Spawner::in_process(&[dir.path().to_owned()]).expect("spawner");
     let (mut run, _out, _feed) = shell(&spawner, &script(dir.path(), "kill -9 $$")).await;
     assert_eq!(ended(&mut run).await.expect("ran").signal(), Some(9));
     let (mut run, _out, _feed) = shell(&spawner, &dir.path().join("absent")).await;
@@ -62,7 +62,7 @@ async fn a_signal_and_a_missing_program_are_told_apart() {
 #[tokio::test]
 async fn hanging_up_kills_the_plugin_and_its_children() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let spawner = Spawner::in_process().expect("spawner");
+    let spawner = Spawner::in_process(&[dir.path().to_owned()]).expect("spawner");
     // Both hold the pipe open until they die.
     let (run, mut out, _feed) = shell(&spawner, &script(dir.path(), "sleep 1000 & echo up; sleep 1000")).await;
     let mut word = [0; 3];
@@ -78,7 +78,7 @@ async fn hanging_up_kills_the_plugin_and_its_children() {
 #[tokio::test]
 async fn children_of_a_plugin_that_is_over_live_on() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let spawner = Spawner::in_process().expect("spawner");
+    let spawner = Spawner::in_process(&[dir.path().to_owned()]).expect("spawner");
     let (mut run, mut out, mut feed) =
         shell(&spawner, &script(dir.path(), "exec 3<&0; (read word <&3; echo $word) & exit 0")).await;
     assert!(ended(&mut run).await.expect("ran").success());
@@ -97,10 +97,31 @@ async fn children_of_a_plugin_that_is_over_live_on() {
 
 #[tokio::test]
 async fn a_server_that_is_gone_is_told() {
-    let spawner = Spawner::in_process().expect("spawner");
+    let spawner = Spawner::in_process(&[]).expect("spawner");
     nix::sys::socket::shutdown(std::os::fd::AsRawFd::as_raw_fd(&*spawner.socket), nix::sys::socket::Shutdown::Both)
         .expect("shutdown");
     let (stdio, _out, _feed) = stdio();
     let error = spawner.run(OsStr::new("/bin/true"), &[], stdio).await.expect_err("gone");
     assert!(error.to_string().contains("restart tapmanager"), "{error}");
+}
+
+#[tokio::test]
+async fn the_end_of_the_server_is_noticed_at_once_and_not_before() {
+    let (ours, theirs) = pair(SockType::SeqPacket).expect("pair");
+    let spawner = Spawner { socket: Arc::new(ours) };
+    let mut gone = Box::pin(spawner.gone());
+    assert!(futures_util::poll!(&mut gone).is_pending());
+    assert!(!spawner.is_gone());
+    drop(theirs);
+    timeout(LIMIT, gone).await.expect("noticed");
+    assert!(spawner.is_gone());
+}
+
+#[tokio::test]
+async fn a_program_of_elsewhere_is_not_started() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let spawner = Spawner::in_process(&[dir.path().to_owned()]).expect("spawner");
+    let (mut run, _out, _feed) = shell(&spawner, Path::new("/bin/sh")).await;
+    let error = ended(&mut run).await.expect_err("denied");
+    assert_eq!(error.get_ref().and_then(|why| why.downcast_ref()), Some(&Denied::Place));
 }

@@ -78,7 +78,8 @@ impl Node {
             cache_dir: self.dir.path().join("cache"),
             instance: "0123abcd".to_owned(),
         };
-        Cni::new(places, limit, Spawner::in_process().expect("spawner"))
+        let spawner = Spawner::in_process(&places.plugin_dirs).expect("spawner");
+        Cni::new(places, limit, spawner)
     }
 
     #[expect(clippy::unused_self, reason = "reads like the others")]

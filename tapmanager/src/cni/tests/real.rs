@@ -46,7 +46,8 @@ fn runtime(plugins: &Path) -> Cni {
         cache_dir: "/run/state/cache".into(),
         instance: "0123abcd".to_owned(),
     };
-    Cni::new(places, LONG, Spawner::in_process().expect("spawner"))
+    let spawner = Spawner::in_process(&places.plugin_dirs).expect("spawner");
+    Cni::new(places, LONG, spawner)
 }
 
 fn bridge(more: &Value, ipam: Value) -> Value {

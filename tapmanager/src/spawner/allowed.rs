@@ -1,0 +1,179 @@
+//! What the server starts: fixed before the daemon has read a byte of anybody's, and not to be changed by it.
+//!
+//! Who has taken the daemon over is root in the mount namespace of the plugins, so this is no wall against them
+//! (`docs/adr/0012`). It holds against a path or variable that went wrong on its way, and against a plugin that others
+//! than the administrator can write.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Directories whose files are started.
+#[derive(Debug)]
+pub(super) struct Allowed {
+    dirs: Vec<PathBuf>,
+}
+
+/// Why nothing was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Denied {
+    #[error("it is in none of the plugin directories that tapmanager was started with")]
+    Place,
+    #[error("others than root may write it, or its directory; take that right away (chmod o-w, or g-w)")]
+    Writable,
+    #[error("it was to be told other variables than PATH and those of CNI")]
+    Environment,
+    #[error("of another release of tapmanager; restart it")]
+    Unheard,
+}
+
+/// Why a program is not started.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    Denied(Denied),
+    /// It cannot be looked at.
+    Os(io::Error),
+}
+
+impl Denied {
+    /// On the wire.
+    pub(super) const fn number(self) -> i32 {
+        match self {
+            Self::Unheard => 0,
+            Self::Place => 1,
+            Self::Writable => 2,
+            Self::Environment => 3,
+        }
+    }
+
+    pub(super) const fn of(number: i32) -> Self {
+        match number {
+            1 => Self::Place,
+            2 => Self::Writable,
+            3 => Self::Environment,
+            _ => Self::Unheard,
+        }
+    }
+}
+
+impl Allowed {
+    /// The files of these directories, which need not be there yet.
+    pub(super) fn new(dirs: &[PathBuf]) -> Self {
+        Self { dirs: dirs.to_vec() }
+    }
+
+    /// Whether `program` is started with these variables. A link is followed: some distributions have all plugins in one
+    /// file.
+    pub(super) fn check(&self, program: &OsStr, env: &[(OsString, OsString)]) -> Result<(), Refusal> {
+        let path = Path::new(program);
+        let (Some(dir), Some(_name)) = (path.parent(), path.file_name()) else {
+            return Err(Refusal::Denied(Denied::Place));
+        };
+        // By their bytes: `..` and the like are in none that was configured.
+        if !self.dirs.iter().any(|allowed| allowed.as_os_str() == dir.as_os_str()) {
+            return Err(Refusal::Denied(Denied::Place));
+        }
+        if !env.iter().all(|(name, _)| name == "PATH" || name.as_bytes().starts_with(b"CNI_")) {
+            return Err(Refusal::Denied(Denied::Environment));
+        }
+        for path in [dir, path] {
+            if is_open_to_others(&fs::metadata(path).map_err(Refusal::Os)?) {
+                return Err(Refusal::Denied(Denied::Writable));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// That its owner may write it is the administrator's word: kubespray, for one, has a user of its own for plugins.
+fn is_open_to_others(file: &Metadata) -> bool {
+    let (group, others) = (file.mode() & 0o020 != 0, file.mode() & 0o002 != 0);
+    others || (group && file.gid() != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
+    use super::*;
+
+    fn bin() -> (tempfile::TempDir, Allowed) {
+        let dir = tempfile::tempdir().expect("tempdir");
+        fs::create_dir(dir.path().join("bin")).expect("bin");
+        chmod(&dir.path().join("bin"), 0o755);
+        let plugin = dir.path().join("bin/plugin");
+        fs::write(&plugin, "").expect("plugin");
+        chmod(&plugin, 0o755);
+        let allowed = Allowed::new(&[dir.path().join("none"), dir.path().join("bin")]);
+        (dir, allowed)
+    }
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+    }
+
+    fn denied(outcome: Result<(), Refusal>) -> Option<Denied> {
+        match outcome {
+            Ok(()) => None,
+            Err(Refusal::Denied(denied)) => Some(denied),
+            Err(Refusal::Os(error)) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn only_files_of_the_directories_are_started() {
+        let (dir, allowed) = bin();
+        let check = |path: &Path| denied(allowed.check(path.as_os_str(), &[]));
+        assert_eq!(check(&dir.path().join("bin/plugin")), None);
+        symlink("plugin", dir.path().join("bin/link")).expect("link");
+        assert_eq!(check(&dir.path().join("bin/link")), None);
+        for path in ["bin/../bin/plugin", "bin/../other", "plugin", "bin/deeper/plugin", "bin/.."] {
+            assert_eq!(check(&dir.path().join(path)), Some(Denied::Place), "{path}");
+        }
+        for path in ["/bin/sh", "plugin", "", "/"] {
+            assert_eq!(check(Path::new(path)), Some(Denied::Place), "{path}");
+        }
+        let absent = allowed.check(dir.path().join("bin/absent").as_os_str(), &[]);
+        assert!(matches!(absent, Err(Refusal::Os(error)) if error.kind() == io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn what_others_can_write_is_not_started() {
+        let (dir, allowed) = bin();
+        let plugin = dir.path().join("bin/plugin");
+        let check = || denied(allowed.check(plugin.as_os_str(), &[]));
+        for path in [&plugin, &dir.path().join("bin")] {
+            chmod(path, 0o757);
+            assert_eq!(check(), Some(Denied::Writable));
+            // Of root's group, as some archives have it; then of another one.
+            chmod(path, 0o775);
+            assert_eq!(check(), None);
+            chown(path, None, Some(1001)).expect("chown");
+            assert_eq!(check(), Some(Denied::Writable));
+            chmod(path, 0o755);
+            chown(path, Some(1001), Some(1001)).expect("chown");
+            assert_eq!(check(), None);
+        }
+    }
+
+    #[test]
+    fn only_variables_of_cni_are_told() {
+        let (dir, allowed) = bin();
+        let plugin = dir.path().join("bin/plugin");
+        let check = |name: &str| denied(allowed.check(plugin.as_os_str(), &[(name.into(), "x".into())]));
+        assert_eq!((check("CNI_COMMAND"), check("PATH")), (None, None));
+        for name in ["LD_PRELOAD", "PATH_", "", "XCNI_"] {
+            assert_eq!(check(name), Some(Denied::Environment), "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_the_wire_come_back() {
+        for denied in [Denied::Place, Denied::Writable, Denied::Environment, Denied::Unheard] {
+            assert_eq!(Denied::of(denied.number()), denied);
+        }
+    }
+}
