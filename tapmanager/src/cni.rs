@@ -1,7 +1,7 @@
 //! CNI runtime: gives a pod the networks of the node by running their plugins, and takes them away again.
 //!
 //! Called by the pod's actor: [`Cni::default_network`], [`Cni::network`] and [`Cni::add`] at Attach, [`Cni::del`] at
-//! Detach and when an Attach is undone, [`Cni::check`] on demand; by the daemon [`Cni::status`] for its readiness and
+//! Detach and when an Attach is undone, [`Cni::check`] on demand; by the daemon [`Cni::ready`] for its readiness and
 //! [`Cni::gc`] to collect. Who called `add` calls `del`, whatever `add` came to. The flow is that of the CNI
 //! specification 1.1.0, sections 3 and 4: [`conf`] finds and reads the networks, [`negotiate`] chooses the version,
 //! [`plugin`] tells each plugin what to do, [`exec`] runs it within a deadline, [`result`] reads what it answers,
@@ -21,6 +21,7 @@ mod exercise;
 mod multus;
 mod negotiate;
 mod plugin;
+mod ready;
 mod result;
 mod version;
 
@@ -35,6 +36,8 @@ use std::time::{Duration, Instant};
 
 use proto::tap::{IfName, PodId};
 use serde_json::{Map, Value};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use crate::blocking::off_reactor;
@@ -50,6 +53,7 @@ pub(crate) use conf::dir::{ConfError, Networks, read as read_network};
 pub(crate) use error::CniError;
 pub(crate) use multus::Delegated;
 pub(crate) use plugin::{Command, PluginError};
+pub(crate) use ready::{Ready, Unready};
 pub(crate) use result::ResultView;
 
 use cache::{Cache, Entry, Key};
@@ -57,6 +61,7 @@ use conf::Plugin;
 use conf::watch::ConfWatch;
 use negotiate::{Spoken, Stamp};
 use plugin::Ask;
+use ready::{Look, Memory, PATIENCE};
 use version::SpecVersion;
 
 /// Where plugins find `iptables`, `nft` and the like; they get no other variable of the daemon's environment.
@@ -91,6 +96,7 @@ pub(crate) struct Cni {
     deadline: Duration,
     spawner: Spawner,
     spoken: Spoken,
+    ready: Memory,
     plugin_micros: AtomicU64,
 }
 
@@ -145,6 +151,7 @@ impl Cni {
             deadline,
             spawner,
             spoken: Spoken::default(),
+            ready: Memory::new(),
             plugin_micros: AtomicU64::new(0),
         }
     }
@@ -244,7 +251,58 @@ impl Cni {
         Ok(())
     }
 
-    /// Whether a pod could be given the network now: its plugins are installed, and those that can be asked say so.
+    /// Whether a pod could be given the default network now, as its plugins last said. Reads files if they changed, and
+    /// waits for plugins only where there is nothing to go by, and not for long.
+    pub(crate) async fn ready(self: &Arc<Self>) -> Ready {
+        if self.spawner.is_gone() {
+            return Ready::no(Unready::NoSpawner);
+        }
+        let network = match self.default_as_it_is().await {
+            Ok(network) => network,
+            Err(error) => return Ready::no(Unready::Conf(Arc::new(error))),
+        };
+        let mut answers = self.ready.answers();
+        match self.ready.look(&network, Instant::now()) {
+            Look::Enough(ready) => return ready,
+            Look::Old(ready) => {
+                self.ask_behind();
+                return ready;
+            }
+            Look::Nothing => self.ask_behind(),
+        }
+        // Both ends of it are this runtime's; an answer that is late is for the next question.
+        let _ = timeout(PATIENCE, answers.changed()).await;
+        self.known()
+    }
+
+    /// [`Self::ready`] without asking anybody anything.
+    pub(crate) fn known(&self) -> Ready {
+        self.ready.known(Instant::now())
+    }
+
+    fn ask_behind(self: &Arc<Self>) {
+        self.ready.ask(Instant::now(), |network| {
+            let cni = Arc::clone(self);
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                let outcome = cni.status(&network).await;
+                cni.ready.answered(&network, outcome);
+            }))
+        });
+    }
+
+    /// The default network, without a thread for it if no file has changed.
+    async fn default_as_it_is(self: &Arc<Self>) -> Result<NetworkList, ConfError> {
+        let quiet = self.conf.try_lock().ok().and_then(|mut conf| Some((conf.unchanged()?, conf.dir().to_owned())));
+        match quiet {
+            Some((networks, dir)) => networks.default_network(&dir),
+            None => {
+                let cni = Arc::clone(self);
+                off_reactor(move || cni.default_network()).await
+            }
+        }
+    }
+
+    /// Asks whether a pod could be given the network now: its plugins are installed, and those that can be asked say so.
     pub(crate) async fn status(&self, list: &NetworkList) -> Result<(), CniError> {
         self.installed(list)?;
         let version = self.version_for(list, Moment::Add).await?;

@@ -42,6 +42,7 @@ use tracing::{Instrument as _, debug, warn};
 
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
+use crate::cni::Ready;
 use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::net::Opened;
@@ -52,7 +53,7 @@ pub(crate) use kernel::Kernel;
 pub(crate) use machine::Patience;
 pub(crate) use names::NetnsNames;
 use recovery::Left;
-pub(crate) use world::{World, WorldError};
+pub(crate) use world::World;
 
 /// Commands that may wait for one pod. `controld` asks one thing at a time; more is a client gone wild.
 const MAX_WAITING: usize = 16;
@@ -263,11 +264,16 @@ impl<W: World> Pods<W> {
     }
 
     /// Whether a pod could be given a network now.
-    pub(crate) async fn ready(&self) -> Result<(), WorldError> {
+    pub(crate) async fn ready(&self) -> Ready {
         self.shared.tools.world.ready().await
     }
 
     /// Time spent in CNI plugins, in microseconds.
+    /// The same from memory.
+    pub(crate) fn known_ready(&self) -> Ready {
+        self.shared.tools.world.known_ready()
+    }
+
     pub(crate) fn plugin_micros(&self) -> u64 {
         self.shared.tools.world.plugin_micros()
     }

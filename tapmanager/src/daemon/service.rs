@@ -23,6 +23,7 @@ use crate::chain::Chain;
 use crate::config::Config;
 use crate::journal::Unreadable;
 use crate::net::Opened;
+use crate::cni::Ready;
 use crate::pod::{Occasion, PodError, Pods, World};
 use crate::rpc::{Answer, Edge, Executable, Peer, refusal};
 use crate::tokens::Tokens;
@@ -91,7 +92,8 @@ impl<W: World> Service<W> {
                 if let Some(user) = qemu {
                     self.adopt(user).await?;
                 }
-                Ok(Reply::Status(self.status().await))
+                // It is told who QEMU is, at times before each start: nothing is asked for that.
+                Ok(Reply::Status(self.status(self.pods.known_ready())))
             }
             Request::Attach(attach) => {
                 let net = self.pods.attach(attach).await.map_err(|error| error.body())?;
@@ -125,7 +127,7 @@ impl<W: World> Service<W> {
             Request::Forget(Forget::Namespace(name)) => {
                 Ok(Reply::Collected(self.pods.forget_namespace(&name).await.map_err(|error| error.body())?))
             }
-            Request::Status => Ok(Reply::Status(self.status().await)),
+            Request::Status => Ok(Reply::Status(self.status(self.pods.ready().await))),
         }
     }
 
@@ -145,12 +147,22 @@ impl<W: World> Service<W> {
         Ok(self.tokens().arm(pod, random, Instant::now()))
     }
 
-    async fn status(&self) -> ServerStatus {
-        let ready = self.pods.ready().await;
+    fn status(&self, Ready { outcome, unanswered }: Ready) -> ServerStatus {
+        let ready = outcome.is_ok();
+        let mut reasons: Vec<String> = outcome.err().map(|error| Chain(&error).to_string()).into_iter().collect();
+        if let Some(waited) = unanswered {
+            let waited = waited.as_secs();
+            reasons.push(format!(
+                "the CNI plugins have not answered STATUS for {waited} s, and this is what they said before"
+            ));
+        }
+        if ready && !self.remark.is_empty() {
+            reasons.push(self.remark.clone());
+        }
         ServerStatus {
             server: SERVER.to_owned(),
-            ready: ready.is_ok(),
-            reason: ready.err().map_or_else(|| self.remark.clone(), |error| Chain(&error).to_string()),
+            ready,
+            reason: reasons.join("; "),
             pods: self.pods.count().try_into().unwrap_or(u64::MAX),
             recovering: self.pods.recovering().try_into().unwrap_or(u64::MAX),
             tokens_refused: self.tokens().refused(),

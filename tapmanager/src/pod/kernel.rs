@@ -17,7 +17,7 @@ use super::{request, sysctl};
 use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
-use crate::cni::{Added, CapabilityArgs, Cni, CniError, Leftover, NetworkList, Places, ResultView, Target};
+use crate::cni::{Added, CapabilityArgs, Cni, CniError, Leftover, NetworkList, Places, Ready, ResultView, Target};
 use crate::config::{Config, Vhost};
 use crate::faults::Faults;
 use crate::instance::InstanceId;
@@ -239,10 +239,12 @@ impl World for Kernel {
         Ok(net::open_taps(&open(netns).await?, nics, self.vhost).await?)
     }
 
-    async fn ready(&self) -> Result<(), WorldError> {
-        let cni = Arc::clone(&self.cni);
-        let network = off_reactor(move || cni.default_network()).await?;
-        Ok(self.cni.status(&network).await?)
+    async fn ready(&self) -> Ready {
+        self.cni.ready().await
+    }
+
+    fn known_ready(&self) -> Ready {
+        self.cni.known()
     }
 
     fn plugin_micros(&self) -> u64 {

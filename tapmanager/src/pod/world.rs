@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::names::{Holder, NetnsNames};
 use super::sysctl::SysctlError;
-use crate::cni::{CniError, ConfError, Leftover, NetworkList, PluginError};
+use crate::cni::{CniError, ConfError, Leftover, NetworkList, PluginError, Ready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
 use crate::net::{Found, JoinError, Joined, Opened, Port, Reported};
@@ -179,7 +179,9 @@ pub(crate) trait World: Send + Sync + 'static {
     /// Has the network's plugins take away what they find of attachments that are not on record, anybody's.
     fn gc(&self, network: &OfNetwork) -> impl Future<Output = Result<Checked, WorldError>> + Send;
     /// Whether a pod could be given a network now.
-    fn ready(&self) -> impl Future<Output = Result<(), WorldError>> + Send;
+    fn ready(&self) -> impl Future<Output = Ready> + Send;
+    /// The same from memory.
+    fn known_ready(&self) -> Ready;
     /// Time spent in CNI plugins since the start, in microseconds.
     fn plugin_micros(&self) -> u64;
     /// Seconds since 1970.

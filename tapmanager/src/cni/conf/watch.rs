@@ -38,6 +38,8 @@ struct Seen {
     at: Instant,
     /// None if the directory cannot be watched.
     watched: Option<Watched>,
+    /// Nothing has happened to them that was noticed.
+    current: bool,
 }
 
 #[derive(Debug)]
@@ -64,13 +66,20 @@ impl ConfWatch {
         &self.dir
     }
 
+    /// The networks if they have not changed. Takes note of it if they have, and reads nothing.
+    pub(in crate::cni) fn unchanged(&mut self) -> Option<Arc<Networks>> {
+        let quiet = |seen: &Seen| {
+            seen.at.elapsed() < self.max_age && seen.watched.as_ref().is_some_and(|watched| watched.is_quiet(&self.dir))
+        };
+        // What the kernel reported is told once.
+        self.seen = self.seen.take().map(|seen| Seen { current: seen.current && quiet(&seen), ..seen });
+        self.seen.as_ref().filter(|seen| seen.current).map(|seen| Arc::clone(&seen.networks))
+    }
+
     /// The networks as they are now. Blocks on the disk if they have changed.
     pub(in crate::cni) fn networks(&mut self) -> Result<Arc<Networks>, ConfError> {
-        if let Some(seen) = &self.seen
-            && seen.at.elapsed() < self.max_age
-            && seen.watched.as_ref().is_some_and(|watched| watched.is_quiet(&self.dir))
-        {
-            return Ok(Arc::clone(&seen.networks));
+        if let Some(networks) = self.unchanged() {
+            return Ok(networks);
         }
         #[cfg(test)]
         {
@@ -87,7 +96,7 @@ impl ConfWatch {
             }
         };
         self.tell(&networks);
-        self.seen = Some(Seen { networks: Arc::clone(&networks), at, watched });
+        self.seen = Some(Seen { networks: Arc::clone(&networks), at, watched, current: true });
         Ok(networks)
     }
 

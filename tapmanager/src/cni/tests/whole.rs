@@ -1,8 +1,11 @@
 //! What is about a network as a whole: STATUS, GC, versions, and the networks of a node.
 
+use std::sync::Arc;
+
 use proto::tap::{IfName, PodId};
 
 use super::*;
+use crate::cni::Unready;
 
 fn pod(digit: char) -> PodId {
     digit.to_string().repeat(32).parse().unwrap()
@@ -38,6 +41,33 @@ async fn status_is_told_of_no_attachment() {
     names.retain(|name| !matches!(*name, "PWD" | "_"));
     names.sort_unstable();
     assert_eq!(names, ["CNI_COMMAND", "CNI_PATH", "PATH"]);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_plugin_that_hangs_and_one_run_of_it_is_enough() {
+    let node = Node::new();
+    node.plugin("hangs", "sleep 1000");
+    node.plugin("well", "true");
+    let configure = |kind| fs::write(node.path("net.d/10-net.conflist"), chain("1.1.0", &[kind]).to_string()).unwrap();
+    fs::create_dir(node.path("net.d")).unwrap();
+    let cni = Arc::new(node.cni(LONG));
+    let none = cni.ready().await.outcome.expect_err("no network");
+    assert!(none.to_string().starts_with("no network is configured"), "{none}");
+    configure("hangs");
+    for _ in 0..2 {
+        let silent = cni.ready().await.outcome.expect_err("silent");
+        assert!(matches!(silent, Unready::Silent { .. }), "{silent}");
+    }
+    assert!(node.log().matches("STATUS hangs").count() <= 1, "asked twice at a time");
+    // Another network is another question, and an answer holds for a while.
+    configure("well");
+    for _ in 0..100 {
+        cni.ready().await.outcome.unwrap();
+        cni.known().outcome.unwrap();
+    }
+    assert_eq!(node.log().matches("STATUS well").count(), 1);
+    fs::remove_file(node.path("net.d/10-net.conflist")).unwrap();
+    assert!(matches!(cni.ready().await.outcome, Err(Unready::Conf(_))));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::names::{Holder, NetnsNames};
 use super::super::world::{Checked, Culprit, Network, OfNetwork, Seen, Serving, World, WorldError};
-use crate::cni::{Leftover, NetworkList};
+use crate::cni::{Leftover, NetworkList, Ready, Unready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
 use crate::net::{Found, Joined, Opened, Port, Reported};
@@ -348,8 +348,12 @@ impl World for Arc<Fake> {
         Ok(Checked::Well)
     }
 
-    async fn ready(&self) -> Result<(), WorldError> {
-        self.verb("ready").map(drop)
+    async fn ready(&self) -> Ready {
+        Ready { outcome: self.verb("ready").map(drop).map_err(|_| Unready::Fake), unanswered: None }
+    }
+
+    fn known_ready(&self) -> Ready {
+        Ready { outcome: Err(Unready::NotAsked), unanswered: None }
     }
 
     fn plugin_micros(&self) -> u64 {
