@@ -10,6 +10,7 @@ mod service;
 mod startup;
 
 use std::future::Future;
+use std::os::unix::net::UnixListener as StdListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use tracing::{error, info, warn};
 use crate::chain::Chain;
 use crate::config::{Config, ConfigError};
 use crate::faults::Faults;
+use crate::handoff;
 use crate::instance::{InstanceError, InstanceId};
 use crate::journal::durable::DurableError;
 use crate::journal::{Journal, JournalError, Loaded};
@@ -32,15 +34,18 @@ use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
 use crate::sys::netns::{self, NetnsError};
 use access::QemuAccess;
-use service::{Control, HandOff, Service};
+use service::{Control, HandOff, MAX_LASTING, Service};
 use startup::StateLock;
 
 /// How long going down waits for requests that are being worked on, and then for the pods. systemd kills after 90 s.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 
-const CONTROL_LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(60), send: Duration::from_secs(5) };
+/// Root's clients keep their connections. There are more than requests that last.
+const CONTROL_LIMITS: Limits =
+    Limits { connections: MAX_LASTING + 256, idle: Duration::from_secs(3600), send: Duration::from_secs(5) };
 /// Every VM that starts makes one connection and asks at once.
-const HANDOFF_LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(5), send: Duration::from_secs(5) };
+const HANDOFF_LIMITS: handoff::Limits =
+    handoff::Limits { places: 128, of_a_process: 2, patience: Duration::from_secs(5) };
 
 /// Why the daemon did not start.
 #[derive(Debug, thiserror::Error)]
@@ -84,14 +89,14 @@ pub enum DaemonError {
     /// A socket could not be made.
     #[error("failed to listen")]
     Socket(#[source] ListenError),
+    /// Nothing starts CNI plugins any more.
+    #[error("the process that starts CNI plugins has ended; start tapmanager again, which costs no pod anything")]
+    Spawner,
 }
 
 /// What is wrong with the state directory.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-    /// Nothing starts CNI plugins any more.
-    #[error("the process that starts CNI plugins has ended; start tapmanager again, which costs no pod anything")]
-    Spawner,
 pub struct StateError(StateCause);
 
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +124,7 @@ pub struct ListenError(#[from] SocketError);
 pub struct Daemon {
     service: Arc<Service<Kernel>>,
     control: UnixListener,
-    handoff: UnixListener,
+    handoff: StdListener,
     sockets: [PathBuf; 2],
     collect_every: Duration,
     _lock: StateLock,
@@ -196,10 +201,9 @@ impl Daemon {
         let service = Arc::new(Service::new(Pods::new(tools), access, &config, &loaded.unreadable)?);
         service.pods().take_over(loaded);
         let sockets = [config.control_socket(), config.handoff_socket()];
-        let listen = |path| rpc::bind(path).map_err(ListenError::from);
         let daemon = Self {
-            control: listen(&sockets[0])?,
-            handoff: listen(&sockets[1])?,
+            control: rpc::listen(&sockets[0]).map_err(ListenError::from)?,
+            handoff: rpc::bind(&sockets[1]).map_err(ListenError::from)?,
             service,
             sockets,
             collect_every: config.collect_every,
@@ -213,11 +217,10 @@ impl Daemon {
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
         let Self { service, control, handoff, sockets, collect_every, _lock } = self;
         let going_down = CancellationToken::new();
-        let control_edge = Arc::new(Control(Arc::clone(&service)));
-        let handoff_edge = Arc::new(HandOff(Arc::clone(&service)));
+        let control_edge = Arc::new(Control::new(Arc::clone(&service)));
         let servers = [
             tokio::spawn(rpc::serve(control, control_edge, CONTROL_LIMITS, going_down.clone())),
-            tokio::spawn(rpc::serve(handoff, handoff_edge, HANDOFF_LIMITS, going_down.clone())),
+            tokio::spawn(hand_off(handoff, HandOff(Arc::clone(&service)), going_down.clone())),
             tokio::spawn(watch_recovery(Arc::clone(&service), going_down.clone())),
             tokio::spawn(collect(Arc::clone(&service), collect_every, going_down.clone())),
             tokio::spawn(look_after(Arc::clone(&service), collect_every, going_down.clone())),
@@ -235,6 +238,17 @@ impl Daemon {
             warn!("requests were still being worked on");
         }
         service.pods().close(SHUTDOWN_GRACE).await;
+    }
+}
+
+/// Serves the hand-off socket until the daemon goes down.
+async fn hand_off(listener: StdListener, desk: HandOff<Kernel>, going_down: CancellationToken) {
+    match handoff::Server::start(listener, desk, HANDOFF_LIMITS) {
+        Ok(server) => {
+            going_down.cancelled().await;
+            server.stop().await;
+        }
+        Err(error) => error!(%error, "machines cannot fetch their descriptors"),
     }
 }
 

@@ -6,11 +6,11 @@
 //! creates the netns -> [`cni`] ADD of each network, its plugins by the [`spawner`] -> [`net`] reads links, addresses and
 //! routes from the kernel, plans and applies the join of links and taps -> [`addressing`] serves the guest from a packet
 //! socket on each tap -> [`journal`] result -> reply.
-//! `Get` walks [`rpc`] -> [`tokens`] -> [`sys`] opens the tap -> descriptors go to `vmwrapper`, none is kept.
+//! `Get` walks [`handoff`] -> [`tokens`] -> [`sys`] opens the tap -> descriptors go to `vmwrapper`, none is kept.
 //!
 //! [`toolkit`] is a client of the daemon, and knows no more of it than its socket and its configuration.
 //!
-//! Layers, one way only: edge (`main`, [`toolkit`], [`rpc`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, the servers
+//! Layers, one way only: edge (`main`, [`toolkit`], [`rpc`], [`handoff`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, the servers
 //! in [`arp`], [`dhcp`], [`dhcp6`] and [`ra`], [`cni`]'s parsers, [`tokens`]) -> [`sys`] and [`journal`].
 
 mod addressing;
@@ -27,6 +27,7 @@ mod domain;
 #[doc(hidden)]
 pub mod exercise;
 pub mod faults;
+mod handoff;
 mod instance;
 mod ipv6;
 mod journal;

@@ -223,13 +223,6 @@ pub(crate) async fn unjoin(netns: &Netns) -> Result<(), JoinError> {
     netns.visit(unjoin_here).await?
 }
 
-/// Opens the taps of a pod's NICs for a machine, in their order, and `/dev/vhost-net` if it is there and `vhost` is
-/// wanted. The caller hands them on and closes them at once.
-pub(crate) async fn open_taps(netns: &Netns, nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
-    let nics = nics.to_vec();
-    netns.visit(move || open_here(&nics, vhost)).await?
-}
-
 fn join_here(reported: &[Reported], wish: &Wish, faults: &Faults) -> Result<Joined, JoinError> {
     let mut netlink = Netlink::open()?;
     let observed = observe::observe(&mut netlink, Path::new(SYSFS))?;
@@ -301,14 +294,15 @@ fn unjoin_here() -> Result<(), JoinError> {
     Ok(())
 }
 
-fn open_here(nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
-    let links = link::links(&mut Netlink::open()?)?;
+/// Opens the taps of a pod's NICs for a machine, in their order, and `/dev/vhost-net` if it is there and `vhost` is
+/// wanted. This thread is in the pod's namespace. The caller hands them on and closes them at once.
+pub(crate) fn open_taps(nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
+    // Only taps that the kernel does not keep for one machine by itself are looked at first.
+    let plain = |nic: &Nic| nic.queues == 1 && nic.data_path != DataPath::Macvtap;
+    let links = if nics.iter().all(plain) { Vec::new() } else { link::links(&mut Netlink::open()?)? };
     let open = |(place, nic): (usize, &Nic)| {
         let name = tap_name(place);
-        let Some(link) = links.iter().find(|link| link.name == name) else {
-            return Err(TapError::Absent { name }.into());
-        };
-        let queues = open_queues(nic, link)?;
+        let queues = if plain(nic) { tap::open(&name, 1)? } else { open_queues(nic, name, &links)? };
         let count = if vhost { queues.len() } else { 0 };
         let vhost = vhost::open(Path::new(vhost::DEVICE), count).map_err(JoinError::Vhost)?;
         Ok(Opened { queues, vhost })
@@ -316,19 +310,21 @@ fn open_here(nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
     nics.iter().enumerate().map(open).collect()
 }
 
-fn open_queues(nic: &Nic, tap: &Link) -> Result<Vec<OwnedFd>, TapError> {
-    let name = || tap.name.clone();
+fn open_queues(nic: &Nic, name: IfName, links: &[Link]) -> Result<Vec<OwnedFd>, TapError> {
+    let Some(tap) = links.iter().find(|link| link.name == name) else {
+        return Err(TapError::Absent { name });
+    };
     if nic.data_path == DataPath::Macvtap {
         let queues = macvtap::open(tap.index, nic.queues);
-        let queues = queues.map_err(|cause| TapError::Macvtap { name: name(), cause })?;
-        tap::shape_macvtap(&queues, &tap.name)?;
+        let queues = queues.map_err(|cause| TapError::Macvtap { name: name.clone(), cause })?;
+        tap::shape_macvtap(&queues, &name)?;
         return Ok(queues);
     }
     // The kernel itself refuses a second holder of a tap of one queue only.
     if tap.carrier {
-        return Err(TapError::Busy { name: name() });
+        return Err(TapError::Busy { name });
     }
-    tap::open(&tap.name, nic.queues)
+    tap::open(&name, nic.queues)
 }
 
 #[cfg(test)]

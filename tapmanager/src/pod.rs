@@ -255,10 +255,11 @@ impl<W: World> Pods<W> {
         }
     }
 
-    /// Opens the pod's taps for its machine. The caller sends them and closes them at once.
-    pub(crate) async fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Vec<Opened>), PodError> {
+    /// Opens the pod's taps for its machine. The caller sends them and closes them at once. Blocks, and leaves this thread in
+    /// the pod's namespace.
+    pub(crate) fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Vec<Opened>), PodError> {
         let net = self.usable(pod)?;
-        let opened = self.shared.tools.world.open_taps(&net.netns, &net.nics).await;
+        let opened = self.shared.tools.world.open_taps(&net.netns, &net.nics);
         let opened = opened.map_err(|cause| PodError::Taps { pod: pod.clone(), cause })?;
         Ok((net, opened))
     }
@@ -268,12 +269,12 @@ impl<W: World> Pods<W> {
         self.shared.tools.world.ready().await
     }
 
-    /// Time spent in CNI plugins, in microseconds.
     /// The same from memory.
     pub(crate) fn known_ready(&self) -> Ready {
         self.shared.tools.world.known_ready()
     }
 
+    /// Time spent in CNI plugins, in microseconds.
     pub(crate) fn plugin_micros(&self) -> u64 {
         self.shared.tools.world.plugin_micros()
     }

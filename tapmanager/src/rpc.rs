@@ -1,29 +1,29 @@
-//! The servers of the tap protocol: unix sockets of packets, one task per connection.
+//! The server of the control socket: packets of the tap protocol, one task per connection, which may be kept.
 //!
-//! Called by [`crate::daemon`], which gives each socket an [`Edge`]: who may speak there, and what is answered. Nothing
-//! here knows what a message means. Rules that hold on both sockets:
+//! Called by [`crate::daemon`], which gives it an [`Edge`]: who may speak there, and what is answered. Nothing here knows
+//! what a message means. [`crate::handoff`] serves the other socket, by the same rules but for the last two:
 //!
-//! - Who the peer is comes from the kernel (`SO_PEERCRED`), once, before anything of its is read. A peer that may not
-//!   speak gets one refusal to its first packet, whose content nobody looks at.
+//! - Who the peer is comes from the kernel (`SO_PEERCRED`), once. A peer that may not speak is told so and closed, before
+//!   anything of its is read and before it takes a place.
+//! - Descriptors that come with a request are closed unseen.
 //! - Each packet gets exactly one reply. After a packet that is no message the connection ends; so it does after
 //!   [`Limits::idle`] without a packet. A request may take as long as it takes: its own steps have deadlines.
-//! - Descriptors that come with a request are closed unseen.
-//! - At most [`Limits::connections`] at a time; one more is told so and closed.
+//! - At most [`Limits::connections`] at a time; more wait in the socket's backlog, and connect(2) waits once that is full.
 
 mod peer;
+mod refuse;
 mod socket;
 
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use proto::tap::{ErrorBody, ErrorCode, Packet, WireError, encode_reply, recv, send};
 use tokio::net::UnixListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,14 +32,12 @@ use tracing::{Instrument as _, debug, warn};
 use crate::chain::Chain;
 use crate::sys::ready::Ready;
 pub(crate) use peer::{Executable, Peer};
-pub(crate) use socket::{SocketError, bind, open_to_group};
+pub(crate) use refuse::refuse;
+pub(crate) use socket::{SocketError, bind, listen, open_to_group};
 
 /// How long nothing is accepted after the kernel refused to: most likely descriptors ran out, and no event tells when
 /// there are some again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// How long a peer that may not speak can say nothing: it sends at once if it means it, and keeps a place from others.
-const REFUSED_IDLE: Duration = Duration::from_millis(500);
 
 /// Bounds of one socket.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +55,7 @@ pub(crate) trait Edge: Send + Sync + 'static {
     /// Name of the socket, for the log.
     const NAME: &'static str;
     /// Whether the peer may speak here at all.
-    fn admit(&self, peer: Peer) -> impl Future<Output = Result<(), ErrorBody>> + Send;
+    fn admit(&self, peer: &Peer) -> Result<(), ErrorBody>;
     /// The answer to a packet that came with `fds` descriptors.
     fn answer(&self, bytes: &[u8], fds: usize) -> impl Future<Output = Answer> + Send;
 }
@@ -78,7 +76,7 @@ pub(crate) struct Answer {
 pub(crate) async fn serve<E: Edge>(listener: UnixListener, edge: Arc<E>, limits: Limits, shutdown: CancellationToken) {
     let connections = TaskTracker::new();
     let free = Arc::new(Semaphore::new(limits.connections));
-    loop {
+    while let Some(Some(place)) = shutdown.run_until_cancelled(place(&free)).await {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
             accepted = accept(&listener) => accepted,
@@ -91,16 +89,15 @@ pub(crate) async fn serve<E: Edge>(listener: UnixListener, edge: Arc<E>, limits:
                 continue;
             }
         };
-        let span = tracing::debug_span!("peer", socket = E::NAME, uid = peer.uid, pid = peer.pid);
-        let Ok(place) = Arc::clone(&free).try_acquire_owned() else {
-            warn!(parent: &span, limit = limits.connections, "too many connections");
-            turn_away(&socket, &refusal(ErrorCode::Unavailable, "too many connections; ask again later"));
+        if let Err(reason) = edge.admit(&peer) {
+            refuse(socket.as_fd(), reason);
             continue;
-        };
+        }
+        let span = tracing::debug_span!("peer", socket = E::NAME, uid = peer.uid, pid = peer.pid);
         let (edge, shutdown) = (Arc::clone(&edge), shutdown.clone());
         let talk = async move {
             let connection = Connection { socket, limits, shutdown };
-            if let Err(error) = connection.talk(&*edge, peer).await {
+            if let Err(error) = connection.talk(&*edge).await {
                 debug!(error = %Chain(&error), "connection ended early");
             }
             drop(place);
@@ -110,6 +107,15 @@ pub(crate) async fn serve<E: Edge>(listener: UnixListener, edge: Arc<E>, limits:
     drop(listener);
     connections.close();
     connections.wait().await;
+}
+
+/// Waits for a place, and says so.
+async fn place(free: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    if free.available_permits() == 0 {
+        warn!("all connections are taken; further clients wait");
+    }
+    // Nobody closes it.
+    Arc::clone(free).acquire_owned().await.ok()
 }
 
 /// The reply of an error.
@@ -145,9 +151,8 @@ enum ConnectionError {
 }
 
 impl Connection {
-    async fn talk<E: Edge>(&self, edge: &E, peer: Peer) -> Result<(), ConnectionError> {
-        let admitted = edge.admit(peer).await;
-        let idle = if admitted.is_ok() { self.limits.idle } else { self.limits.idle.min(REFUSED_IDLE) };
+    async fn talk<E: Edge>(&self, edge: &E) -> Result<(), ConnectionError> {
+        let idle = self.limits.idle;
         loop {
             let packet = tokio::select! {
                 () = self.shutdown.cancelled() => return Ok(()),
@@ -155,14 +160,13 @@ impl Connection {
                     packet.map_err(|_| ConnectionError::Idle(idle))?
                 }
             };
-            let answer = match (packet, &admitted) {
-                (Err(WireError::Closed), _) => return Ok(()),
-                (Err(WireError::Os(errno)), _) => return Err(ConnectionError::Receive(errno.into())),
-                (_, Err(refusal)) => Answer::refuse(refusal.clone(), true),
-                (Err(error @ WireError::Truncated), _) => {
+            let answer = match packet {
+                Err(WireError::Closed) => return Ok(()),
+                Err(WireError::Os(errno)) => return Err(ConnectionError::Receive(errno.into())),
+                Err(error @ WireError::Truncated) => {
                     Answer::refuse(refusal(ErrorCode::BadRequest, error.to_string()), true)
                 }
-                (Ok(Packet { bytes, fds }), Ok(())) => edge.answer(&bytes, fds.len()).await,
+                Ok(Packet { bytes, fds }) => edge.answer(&bytes, fds.len()).await,
             };
             let last = answer.last;
             let sent = timeout(self.limits.send, self.send(answer)).await;
@@ -195,17 +199,8 @@ impl Connection {
 /// A listener of packets is, to the runtime and to accept(2), no different from one of streams.
 async fn accept(listener: &UnixListener) -> io::Result<(Peer, Ready)> {
     let (stream, _address) = listener.accept().await?;
-    let peer = Peer::of(&stream)?;
-    let socket: UnixStream = stream.into_std()?;
-    Ok((peer, Ready::register(OwnedFd::from(socket))?))
-}
-
-/// Without a task and without a wait: what the peer has sent so far is taken off, because a close with unread packets
-/// would make the kernel drop the refusal; what it sends later meets a closed socket.
-fn turn_away(socket: &Ready, error: &ErrorBody) {
-    drop(recv(socket.as_fd()));
-    let Answer { bytes, .. } = Answer::refuse(error.clone(), true);
-    drop(send(socket.as_fd(), &bytes, &[]));
+    let socket = OwnedFd::from(stream.into_std()?);
+    Ok((Peer::of(&socket)?, Ready::register(socket)?))
 }
 
 fn errno(error: &io::Error) -> Errno {

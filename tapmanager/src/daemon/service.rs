@@ -1,7 +1,10 @@
-//! What is answered to each request. Called by the two edges, [`Control`] and [`HandOff`], which the servers run.
+//! What is answered to each request. Called by [`Control`] and [`HandOff`], which the servers of the two sockets run.
 //!
 //! Requests become calls of [`Pods`] and [`Tokens`]; errors become a class and a line. Nothing here waits for anything
 //! itself, or knows how a network is made.
+//!
+//! Requests that may take as long as a plugin does are counted ([`MAX_LASTING`]), so that clients that wait for their pods
+//! never hold all connections: there are always some for the quick ones, by which the node is judged.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,16 +17,18 @@ use proto::tap::{
     PodId, QemuUser, Reply, Request, ServerStatus, Token, decode_request, encode_reply,
 };
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tracing::{debug, error, info, warn};
 
 use super::DaemonError;
 use super::access::QemuAccess;
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
+use crate::cni::Ready;
 use crate::config::Config;
+use crate::handoff::Desk;
 use crate::journal::Unreadable;
 use crate::net::Opened;
-use crate::cni::Ready;
 use crate::pod::{Occasion, PodError, Pods, World};
 use crate::rpc::{Answer, Edge, Executable, Peer, refusal};
 use crate::tokens::Tokens;
@@ -32,6 +37,8 @@ const SERVER: &str = concat!("tapmanager ", env!("CARGO_PKG_VERSION"));
 const RANDOM: &str = "/dev/urandom";
 /// How long the start of a machine waits for a pod that is being recovered: some milliseconds once it is its turn.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(10);
+/// Requests about pods that are worked on at a time, or wait for their pod: several for each pod that a node may have.
+pub(super) const MAX_LASTING: usize = 768;
 
 /// All that requests can reach.
 #[derive(Debug)]
@@ -47,7 +54,10 @@ pub(super) struct Service<W> {
 
 /// The control socket: root alone, all requests.
 #[derive(Debug)]
-pub(super) struct Control<W>(pub(super) Arc<Service<W>>);
+pub(super) struct Control<W> {
+    service: Arc<Service<W>>,
+    lasting: Semaphore,
+}
 
 /// The hand-off socket: `vmwrapper` as QEMU's user alone, `Get` alone.
 #[derive(Debug)]
@@ -170,20 +180,20 @@ impl<W: World> Service<W> {
         }
     }
 
-    async fn hand_off(&self, token: &Token) -> Result<(HandoffReply, Vec<OwnedFd>), ErrorBody> {
+    fn hand_off(&self, token: &Token) -> Result<(HandoffReply, Vec<OwnedFd>), ErrorBody> {
         let redeemed = self.tokens().redeem(token, Instant::now());
         let pod = redeemed.map_err(|refused| {
             warn!("token refused");
             refusal(ErrorCode::Denied, refused.to_string())
         })?;
-        self.open_taps(&pod).await.map_err(|error| {
+        self.open_taps(&pod).map_err(|error| {
             error!(pod = pod.as_str(), error = %Chain(&error), "hand-off failed");
             error.body()
         })
     }
 
-    async fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
-        let (net, opened) = self.pods.open_taps(pod).await?;
+    fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
+        let (net, opened) = self.pods.open_taps(pod)?;
         let nics = net.nics.iter().zip(&opened).map(|(nic, opened)| of_machine(nic, opened)).collect();
         let fds: Vec<OwnedFd> = opened.into_iter().flat_map(|nic| nic.queues.into_iter().chain(nic.vhost)).collect();
         info!(pod = pod.as_str(), fds = fds.len(), "descriptors handed off");
@@ -191,7 +201,7 @@ impl<W: World> Service<W> {
     }
 
     /// Whether the peer is `vmwrapper`, run as QEMU's user. It is told which of the two it is not: both are plain to it.
-    async fn may_fetch(&self, peer: Peer) -> Result<(), ErrorBody> {
+    fn may_fetch(&self, peer: &Peer) -> Result<(), ErrorBody> {
         let denied = |why: String| Err(refusal(ErrorCode::Denied, why));
         let Some(user) = self.access.user() else {
             return denied("it is not known yet who QEMU runs as; start controld, or set `qemu_uid`".to_owned());
@@ -199,11 +209,7 @@ impl<W: World> Service<W> {
         if peer.uid != user.uid {
             return denied(format!("uid {} may not fetch descriptors; QEMU's is {}", peer.uid, user.uid));
         }
-        let vmwrapper = self.vmwrapper.clone();
-        match off_reactor(move || vmwrapper.check(peer)).await {
-            Ok(()) => Ok(()),
-            Err(error) => denied(Chain(&error).to_string()),
-        }
+        self.vmwrapper.check(peer).or_else(|error| denied(Chain(&error).to_string()))
     }
 
     fn tokens(&self) -> MutexGuard<'_, Tokens> {
@@ -219,10 +225,30 @@ fn of_machine(nic: &Nic, opened: &Opened) -> HandoffNic {
 
 // === edges ===
 
+impl<W> Control<W> {
+    pub(super) const fn new(service: Arc<Service<W>>) -> Self {
+        Self { service, lasting: Semaphore::const_new(MAX_LASTING) }
+    }
+}
+
+/// Whether the answer may wait for a plugin, for other requests about the pod, or for all pods.
+const fn lasts(request: &Request) -> bool {
+    match request {
+        Request::Attach(_)
+        | Request::Detach { .. }
+        | Request::Recover { .. }
+        | Request::Check { .. }
+        | Request::Stats(_)
+        | Request::Collect
+        | Request::Forget(_) => true,
+        Request::Hello(_) | Request::Arm(_) | Request::Inspect { .. } | Request::List(_) | Request::Status => false,
+    }
+}
+
 impl<W: World> Edge for Control<W> {
     const NAME: &'static str = "control";
 
-    async fn admit(&self, peer: Peer) -> Result<(), ErrorBody> {
+    fn admit(&self, peer: &Peer) -> Result<(), ErrorBody> {
         if peer.uid == 0 {
             return Ok(());
         }
@@ -231,29 +257,33 @@ impl<W: World> Edge for Control<W> {
     }
 
     async fn answer(&self, bytes: &[u8], fds: usize) -> Answer {
-        match decode_request(bytes, fds) {
-            Ok(request) => match self.0.control(request).await {
-                Ok(reply) => reply_with(&reply, Vec::new()),
-                Err(error) => Answer::refuse(error, false),
-            },
-            Err(error) => not_understood(&error),
+        let request: Request = match decode_request(bytes, fds) {
+            Ok(request) => request,
+            Err(error) => return not_understood(&error),
+        };
+        let place = if lasts(&request) { self.lasting.try_acquire().map(Some) } else { Ok(None) };
+        let answered = match place {
+            Ok(_place) => self.service.control(request).await,
+            Err(_) => {
+                warn!(limit = MAX_LASTING, "too many requests about pods are waiting");
+                Err(refusal(ErrorCode::Unavailable, "too many requests about pods are waiting; ask again later"))
+            }
+        };
+        match answered {
+            Ok(reply) => reply_with(&reply, Vec::new()),
+            Err(error) => Answer::refuse(error, false),
         }
     }
 }
 
-impl<W: World> Edge for HandOff<W> {
-    const NAME: &'static str = "handoff";
-
-    async fn admit(&self, peer: Peer) -> Result<(), ErrorBody> {
-        self.0.may_fetch(peer).await.inspect_err(|error| {
-            warn!(uid = peer.uid, pid = peer.pid, reason = error.message, "peer refused");
-            self.0.tokens().turned_away();
-        })
+impl<W: World> Desk for HandOff<W> {
+    fn admit(&self, peer: &Peer) -> Result<(), ErrorBody> {
+        self.0.may_fetch(peer).inspect_err(|_| self.0.tokens().turned_away())
     }
 
-    async fn answer(&self, bytes: &[u8], fds: usize) -> Answer {
+    fn answer(&self, bytes: &[u8], fds: usize) -> Answer {
         match decode_request(bytes, fds) {
-            Ok(HandoffRequest::Get { token }) => match self.0.hand_off(&token).await {
+            Ok(HandoffRequest::Get { token }) => match self.0.hand_off(&token) {
                 Ok((reply, fds)) => reply_with(&reply, fds),
                 Err(error) => Answer::refuse(error, false),
             },

@@ -17,7 +17,7 @@ mod stack;
 mod standing;
 mod traffic;
 
-use bed::{Bed, Events, Seen, Wire, hear, marker, tagged, untagged, wish};
+use bed::{Bed, Events, Seen, Wire, hear, marker, open_taps, tagged, untagged, wish};
 
 const FAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const DHCP_SERVER: u16 = 67;

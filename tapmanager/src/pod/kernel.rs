@@ -235,8 +235,9 @@ impl World for Kernel {
         })
     }
 
-    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
-        Ok(net::open_taps(&open(netns).await?, nics, self.vhost).await?)
+    fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
+        Netns::open(netns)?.ok_or(WorldError::NoNetns)?.stay()?;
+        Ok(net::open_taps(nics, self.vhost)?)
     }
 
     async fn ready(&self) -> Ready {

@@ -168,8 +168,8 @@ pub(crate) trait World: Send + Sync + 'static {
     fn unjoin(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Serves the guest's requests on the sockets, which are the NICs' in order.
     fn serve(&self, net: &Arc<PodNet>, hostname: &str, ports: Vec<Option<Port>>) -> Serving;
-    /// Opens the taps of the NICs for a machine.
-    fn open_taps(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<Opened>, WorldError>> + Send;
+    /// Opens the taps of the NICs for a machine. Blocks, and leaves this thread in the namespace.
+    fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError>;
     /// Counters of the NICs.
     fn stats(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<NicStats>, WorldError>> + Send;
     /// The attachments that the CNI result cache tells of, of daemons like this one.

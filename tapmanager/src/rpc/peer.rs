@@ -2,18 +2,23 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use tokio::net::UnixStream;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt};
 
 /// The process that connected. Credentials are those of the moment of connect(2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Peer {
     /// Its user, in our user namespace.
     pub(crate) uid: u32,
-    /// Its process, in our process namespace; `None` if it cannot be seen from there.
+    /// Its process, in our process namespace; `None` if it cannot be seen from there, or is gone.
     pub(crate) pid: Option<i32>,
+    /// The same, and never another with its number. `None` before Linux 6.5.
+    pub(crate) pidfd: Option<OwnedFd>,
 }
 
 /// A file that processes run, told apart by device and inode: a path says nothing, as mount namespaces differ.
@@ -35,12 +40,28 @@ pub(crate) enum ExecutableError {
     },
     #[error("the peer does not run `{}`", path.display())]
     Other { path: PathBuf },
+    #[error("the peer has ended")]
+    Ended,
 }
 
 impl Peer {
-    pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
-        let credentials = stream.peer_cred()?;
-        Ok(Self { uid: credentials.uid(), pid: credentials.pid().filter(|pid| *pid > 0) })
+    /// At the other end of a connected socket.
+    pub(crate) fn of(socket: &impl AsFd) -> io::Result<Self> {
+        let credentials = getsockopt(socket, sockopt::PeerCredentials)?;
+        let pid = Some(credentials.pid()).filter(|pid| *pid > 0);
+        let (pid, pidfd) = match getsockopt(socket, sockopt::PeerPidfd) {
+            Ok(pidfd) => (pid, Some(pidfd)),
+            Err(Errno::ENOPROTOOPT) => (pid, None),
+            // It has ended, and its number may be another's by now.
+            Err(Errno::ESRCH | Errno::EINVAL | Errno::ENODATA) => (None, None),
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(Self { uid: credentials.uid(), pid, pidfd })
+    }
+
+    fn has_ended(&self) -> bool {
+        let ended = |pidfd: &OwnedFd| poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO);
+        self.pidfd.as_ref().is_some_and(|pidfd| !matches!(ended(pidfd), Ok(0)))
     }
 }
 
@@ -51,11 +72,15 @@ impl Executable {
     }
 
     /// Checks that `peer` runs it now. Reads `/proc`; blocks if the file's disk does.
-    pub(crate) fn check(&self, peer: Peer) -> Result<(), ExecutableError> {
+    pub(crate) fn check(&self, peer: &Peer) -> Result<(), ExecutableError> {
         let pid = peer.pid.ok_or(ExecutableError::Unseen)?;
         // Follows the kernel's link to the very file, whatever its name has become.
         let theirs = identity(Path::new(&format!("/proc/{pid}/exe")))?;
-        if theirs == identity(&self.path)? { Ok(()) } else { Err(ExecutableError::Other { path: self.path.clone() }) }
+        if theirs != identity(&self.path)? {
+            return Err(ExecutableError::Other { path: self.path.clone() });
+        }
+        // If it had ended before it was looked at, that was another one with its number.
+        if peer.has_ended() { Err(ExecutableError::Ended) } else { Ok(()) }
     }
 }
 

@@ -11,12 +11,13 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, listen, socket};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, socket};
 use nix::sys::stat::{Mode, fchmod};
 use tokio::net::UnixListener;
 
-/// Connections that wait to be accepted; the kernel's default limit is 4096 (`net.core.somaxconn`).
-const BACKLOG: i32 = 256;
+/// Connections that wait to be accepted, several times what a node starts at once. The kernel's own limit is 4096
+/// (`net.core.somaxconn`).
+const BACKLOG: i32 = 1024;
 
 /// A socket could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +33,17 @@ pub(crate) enum SocketError {
     NoSocket { path: PathBuf },
 }
 
-/// Listens at `path`, for root alone (mode 0600).
-pub(crate) fn bind(path: &Path) -> Result<UnixListener, SocketError> {
+/// [`bind`], watched by the runtime.
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
+    UnixListener::from_std(bind(path)?).map_err(|cause| SocketError::Step {
+        action: "watch",
+        path: path.to_owned(),
+        cause,
+    })
+}
+
+/// Listens at `path`, for root alone (mode 0600). The socket does not block.
+pub(crate) fn bind(path: &Path) -> Result<StdListener, SocketError> {
     let failed = |action| move |cause: io::Error| SocketError::Step { action, path: path.to_owned(), cause };
     let os = |action| move |errno: Errno| failed(action)(errno.into());
     match fs::symlink_metadata(path) {
@@ -47,8 +57,9 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener, SocketError> {
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR).map_err(os("close to others"))?;
     let address = UnixAddr::new(path).map_err(os("name"))?;
     nix::sys::socket::bind(socket.as_raw_fd(), &address).map_err(os("bind"))?;
-    listen(&socket, Backlog::new(BACKLOG).map_err(os("listen on"))?).map_err(os("listen on"))?;
-    UnixListener::from_std(StdListener::from(socket)).map_err(failed("watch"))
+    let backlog = Backlog::new(BACKLOG).map_err(os("listen on"))?;
+    nix::sys::socket::listen(&socket, backlog).map_err(os("listen on"))?;
+    Ok(StdListener::from(socket))
 }
 
 /// Opens the socket at `path` to root and to the group `gid` (mode 0660).

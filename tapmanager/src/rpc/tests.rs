@@ -24,7 +24,7 @@ struct Echo {
 impl Edge for Echo {
     const NAME: &'static str = "echo";
 
-    async fn admit(&self, _: Peer) -> Result<(), ErrorBody> {
+    fn admit(&self, _: &Peer) -> Result<(), ErrorBody> {
         self.admits.clone()
     }
 
@@ -47,7 +47,7 @@ struct House {
 impl House {
     fn new(admits: Result<(), ErrorBody>, limits: Limits) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
-        let listener = bind(&dir.path().join("s")).expect("binds");
+        let listener = listen(&dir.path().join("s")).expect("binds");
         let edge = Arc::new(Echo { admits, hold: Semaphore::new(0), answered: AtomicUsize::new(0) });
         let shutdown = CancellationToken::new();
         let server = tokio::spawn(serve(listener, Arc::clone(&edge), limits, shutdown.clone()));
@@ -136,38 +136,38 @@ async fn an_over_long_packet_is_refused_and_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_peer_that_may_not_speak_is_refused_whatever_it_says() {
-    let house = House::new(Err(denied()), LIMITS);
-    for said in [&b"anything"[..], &[b'x'; 1000]] {
-        let peer = house.connect();
-        let reply = peer.ask(said).await.expect("refusal");
-        assert_eq!(decode_reply::<()>(reply.as_bytes(), 0).expect("protocol"), Err(denied()));
-        assert!(matches!(peer.recv().await, Err(WireError::Closed)));
-    }
-    assert_eq!(house.edge.answered.load(Ordering::SeqCst), 0);
-}
-
-#[tokio::test]
-async fn one_connection_too_many_is_told_so_and_the_others_go_on() {
+async fn one_connection_too_many_waits_until_another_ends() {
     let house = House::new(Ok(()), LIMITS);
-    let held: Vec<Raw> = (0..LIMITS.connections).map(|_| house.connect()).collect();
+    let mut held: Vec<Raw> = (0..LIMITS.connections).map(|_| house.connect()).collect();
     for peer in &held {
         peer.ask(b"x").await.expect("accepted");
     }
-    let path = house.dir.path().join("s");
-    let ask = move || Client::new(path, DEADLINE).call(&Request::Status);
-    let refused = tokio::task::spawn_blocking(ask).await.expect("no panic").expect_err("one too many");
-    // Told so, or closed before it could ask.
-    assert_eq!(refused.code(), ErrorCode::Unavailable, "{refused}");
-    drop(held);
-    // Places are free again once the ends are seen.
-    for _ in 0..1000 {
-        if house.connect().ask(b"x").await.is_ok_and(|reply| reply == "1 0") {
-            return;
-        }
-        tokio::task::yield_now().await;
+    let waiting = house.connect();
+    waiting.send(b"xy").await.expect("sent");
+    // The others go on, and this one is not accepted meanwhile.
+    for peer in &held {
+        peer.ask(b"x").await.expect("answer");
     }
-    panic!("no place became free");
+    assert_eq!(house.edge.answered.load(Ordering::SeqCst), 2 * LIMITS.connections);
+    drop(held.pop());
+    assert_eq!(waiting.recv().await.expect("its turn"), b"2 0");
+}
+
+#[tokio::test]
+async fn a_refused_peer_reads_why_whenever_it_speaks_and_holds_no_place() {
+    let house = House::new(Err(denied()), LIMITS);
+    // More of them than there are places; they say nothing, and stay.
+    let silent: Vec<Raw> = (0..3 * LIMITS.connections).map(|_| house.connect()).collect();
+    for peer in &silent {
+        let reply = peer.recv().await.expect("refusal");
+        assert_eq!(decode_reply::<()>(&reply, 0).expect("protocol"), Err(denied()));
+    }
+    // The client of the protocol speaks first, before or after it was hung up on.
+    let path = house.dir.path().join("s");
+    let ask = move || (0..100).map(|_| Client::new(&path, DEADLINE).call(&Request::Status)).collect::<Vec<_>>();
+    for answer in tokio::task::spawn_blocking(ask).await.expect("no panic") {
+        assert!(matches!(&answer, Err(proto::tap::ClientError::Refused(body)) if *body == denied()), "{answer:?}");
+    }
 }
 
 #[tokio::test]
@@ -240,21 +240,48 @@ async fn a_file_that_is_no_socket_is_not_replaced() {
 #[tokio::test]
 async fn the_executable_is_told_by_the_file_and_not_by_its_name() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let me = Peer { uid: 0, pid: i32::try_from(std::process::id()).ok() };
+    let me = |pid| Peer { uid: 0, pid, pidfd: None };
+    let mine_is = i32::try_from(std::process::id()).ok();
     let mine = std::env::current_exe().expect("exe");
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(&mine, &link).expect("link");
     let copy = dir.path().join("copy");
     std::fs::copy(&mine, &copy).expect("copy");
-    assert!(Executable::new(&mine).check(me).is_ok());
-    assert!(Executable::new(&link).check(me).is_ok());
+    assert!(Executable::new(&mine).check(&me(mine_is)).is_ok());
+    assert!(Executable::new(&link).check(&me(mine_is)).is_ok());
     let refusals = [
-        Executable::new(&copy).check(me).expect_err("another file").to_string(),
-        Executable::new(&dir.path().join("none")).check(me).expect_err("missing").to_string(),
-        Executable::new(&mine).check(Peer { pid: None, ..me }).expect_err("unseen").to_string(),
-        Executable::new(&mine).check(Peer { pid: Some(1), ..me }).expect_err("init").to_string(),
+        Executable::new(&copy).check(&me(mine_is)).expect_err("another file").to_string(),
+        Executable::new(&dir.path().join("none")).check(&me(mine_is)).expect_err("missing").to_string(),
+        Executable::new(&mine).check(&me(None)).expect_err("unseen").to_string(),
+        Executable::new(&mine).check(&me(Some(1))).expect_err("init").to_string(),
     ];
     assert!(refusals[0].contains("does not run"), "{refusals:?}");
     assert!(refusals[1].contains("none"), "{refusals:?}");
     assert!(refusals[2].contains("not visible"), "{refusals:?}");
+}
+
+#[test]
+fn a_peer_that_has_ended_is_not_taken_for_who_has_its_number_now() {
+    let mine = Executable::new(&std::env::current_exe().expect("exe"));
+    let (ours, theirs) =
+        nix::sys::socket::socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .expect("pair");
+    mine.check(&Peer::of(&ours).expect("peer")).expect("both ends are ours");
+    drop(theirs);
+    let mut other = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+    let pidfd = pidfd_of(other.id());
+    other.kill().expect("killed");
+    other.wait().expect("reaped");
+    let reused = Peer { uid: 0, pid: i32::try_from(std::process::id()).ok(), pidfd: Some(pidfd) };
+    assert_eq!(mine.check(&reused).expect_err("ended").to_string(), "the peer has ended");
+}
+
+#[expect(unsafe_code, reason = "the call has no safe form")]
+fn pidfd_of(pid: u32) -> OwnedFd {
+    use std::os::fd::FromRawFd as _;
+    // SAFETY: takes two numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).expect("pidfd");
+    // SAFETY: the kernel has just given this descriptor to nobody else.
+    unsafe { OwnedFd::from_raw_fd(fd) }
 }

@@ -160,6 +160,11 @@ impl Netns {
         done.unwrap_or_else(|_| Err(NetnsError::Panicked { path: self.path.clone() }))
     }
 
+    /// Puts this thread into the namespace for the rest of its life, so call it on one that ends with its work. Blocks.
+    pub(crate) fn stay(&self) -> Result<(), NetnsError> {
+        enter(&self.fd, &self.path)
+    }
+
     /// Runs `work` in this namespace, on a fresh thread that then ends; the runtime stays free however long the kernel
     /// takes. `work` runs to its end even if nobody waits any more, and in the context of the runtime, so it may
     /// register descriptors.

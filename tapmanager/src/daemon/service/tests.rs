@@ -25,6 +25,15 @@ struct House {
 
 impl House {
     fn new() -> Self {
+        Self::of(Fake::default())
+    }
+
+    /// ADD waits.
+    fn gated() -> Self {
+        Self::of(Fake::gated())
+    }
+
+    fn of(world: Fake) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
         let config = Config {
             state_dir: dir.path().into(),
@@ -34,13 +43,13 @@ impl House {
             ..Config::default()
         };
         std::fs::write(config.handoff_socket(), "").expect("stands for the socket");
-        let world = Arc::new(Fake::default());
+        let world = Arc::new(world);
         let journal = Journal::open(dir.path()).expect("journal");
         let place = (names(), "boot".to_owned());
         let tools = Tools::new(Arc::clone(&world), journal, place, settings(), Arc::new(Faults::none()));
         let service = Service::new(Pods::new(tools), QemuAccess::load(&config), &config, &[]).expect("service");
         let service = Arc::new(service);
-        let (control, handoff) = (Control(Arc::clone(&service)), HandOff(service));
+        let (control, handoff) = (Control::new(Arc::clone(&service)), HandOff(service));
         Self { _dir: dir, world, control, handoff, config }
     }
 
@@ -50,8 +59,8 @@ impl House {
         decode_reply(&answer.bytes, 0).expect("protocol")
     }
 
-    async fn get(&self, token: Token) -> Result<(HandoffReply, usize), ErrorBody> {
-        let answer = self.handoff.answer(&encode_request(&HandoffRequest::Get { token }).expect("encodes"), 0).await;
+    fn get(&self, token: Token) -> Result<(HandoffReply, usize), ErrorBody> {
+        let answer = self.handoff.answer(&encode_request(&HandoffRequest::Get { token }).expect("encodes"), 0);
         let fds = answer.fds.len();
         decode_reply(&answer.bytes, fds).expect("protocol").map(|reply| (reply, fds))
     }
@@ -84,7 +93,7 @@ fn request() -> Attach {
 }
 
 fn me(uid: u32) -> Peer {
-    Peer { uid, pid: i32::try_from(std::process::id()).ok() }
+    Peer { uid, pid: i32::try_from(std::process::id()).ok(), pidfd: None }
 }
 
 #[tokio::test]
@@ -92,9 +101,9 @@ async fn a_token_buys_descriptors_once() {
     let house = House::new();
     house.attach().await;
     let token = house.arm().await;
-    let (HandoffReply::Nics(handoff), fds) = house.get(token.clone()).await.expect("descriptors");
+    let (HandoffReply::Nics(handoff), fds) = house.get(token.clone()).expect("descriptors");
     assert_eq!((handoff.nics.len(), fds), (1, 1));
-    assert_eq!(house.get(token).await.expect_err("used").code, ErrorCode::Denied);
+    assert_eq!(house.get(token).expect_err("used").code, ErrorCode::Denied);
     assert_eq!(house.status().await.tokens_refused, 1);
 }
 
@@ -104,10 +113,10 @@ async fn a_token_is_spent_even_if_the_taps_do_not_open() {
     house.attach().await;
     let token = house.arm().await;
     house.world.fail("open_taps", &[]);
-    let error = house.get(token.clone()).await.expect_err("fails");
+    let error = house.get(token.clone()).expect_err("fails");
     assert_eq!(error.message, "failed to open the taps of pod `p1`: open_taps fails as the test wants");
-    assert_eq!(house.get(token).await.expect_err("used").code, ErrorCode::Denied);
-    house.get(house.arm().await).await.expect("armed anew");
+    assert_eq!(house.get(token).expect_err("used").code, ErrorCode::Denied);
+    house.get(house.arm().await).expect("armed anew");
 }
 
 #[tokio::test]
@@ -118,7 +127,7 @@ async fn only_attached_pods_are_armed_and_a_detach_voids_the_token() {
     house.attach().await;
     let token = house.arm().await;
     assert_eq!(house.ask(Request::Detach { pod: pod() }).await, Ok(Reply::Detached));
-    assert_eq!(house.get(token).await.expect_err("void").code, ErrorCode::Denied);
+    assert_eq!(house.get(token).expect_err("void").code, ErrorCode::Denied);
 }
 
 #[tokio::test]
@@ -136,26 +145,26 @@ async fn a_detach_that_fails_leaves_a_pod_that_cannot_be_armed() {
 #[tokio::test]
 async fn only_root_controls() {
     let house = House::new();
-    assert_eq!(house.control.admit(me(0)).await, Ok(()));
-    assert_eq!(house.control.admit(me(QEMU.uid)).await.expect_err("refused").code, ErrorCode::Denied);
+    assert_eq!(house.control.admit(&me(0)), Ok(()));
+    assert_eq!(house.control.admit(&me(QEMU.uid)).expect_err("refused").code, ErrorCode::Denied);
 }
 
 #[tokio::test]
 async fn only_vmwrapper_as_qemus_user_fetches_and_strangers_spend_no_token() {
     let mut house = House::new();
-    let refused = house.handoff.admit(me(QEMU.uid)).await.expect_err("nobody known yet");
+    let refused = house.handoff.admit(&me(QEMU.uid)).expect_err("nobody known yet");
     assert!(refused.message.contains("not known yet"), "{refused}");
     let hello = Hello { client: "controld\n0.1".into(), qemu: Some(QEMU) };
     house.ask(Request::Hello(hello)).await.expect("hello");
     house.attach().await;
     let token = house.arm().await;
-    assert_eq!(house.handoff.admit(me(0)).await.expect_err("root is not QEMU").code, ErrorCode::Denied);
-    assert!(house.handoff.admit(Peer { uid: QEMU.uid, pid: None }).await.is_err());
-    let other = Peer { uid: QEMU.uid, pid: Some(1) };
-    assert!(house.handoff.admit(other).await.is_err(), "another executable");
-    assert_eq!(house.handoff.admit(me(QEMU.uid)).await, Ok(()));
+    assert_eq!(house.handoff.admit(&me(0)).expect_err("root is not QEMU").code, ErrorCode::Denied);
+    assert!(house.handoff.admit(&Peer { uid: QEMU.uid, pid: None, pidfd: None }).is_err());
+    let other = Peer { uid: QEMU.uid, pid: Some(1), pidfd: None };
+    assert!(house.handoff.admit(&other).is_err(), "another executable");
+    assert_eq!(house.handoff.admit(&me(QEMU.uid)), Ok(()));
     assert_eq!(house.status().await.tokens_refused, 4);
-    house.get(token).await.expect("the token is still good");
+    house.get(token).expect("the token is still good");
     house.config.vmwrapper = "/nonexistent".into();
 }
 
@@ -188,7 +197,7 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
     ];
     for (bytes, fds, code) in bad {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
-        for answer in [house.control.answer(bytes, fds).await, house.handoff.answer(bytes, fds).await] {
+        for answer in [house.control.answer(bytes, fds).await, house.handoff.answer(bytes, fds)] {
             assert!(answer.last, "{text}");
             let error = decode_reply::<()>(&answer.bytes, 0).expect("protocol").expect_err("refusal");
             assert_eq!(error.code, code, "{text}");
@@ -197,5 +206,22 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
     // Requests of the one socket mean nothing on the other.
     let get = encode_request(&HandoffRequest::Get { token: Token::from_random([1; 16]) }).expect("encodes");
     assert!(house.control.answer(&get, 0).await.last);
-    assert!(house.handoff.answer(&encode_request(&Request::Status).expect("encodes"), 0).await.last);
+    assert!(house.handoff.answer(&encode_request(&Request::Status).expect("encodes"), 0).last);
+}
+
+#[tokio::test]
+async fn pods_that_wait_leave_room_for_what_the_node_is_judged_by() {
+    let house = House::gated();
+    let pods = (0..MAX_LASTING).map(|n| Attach { pod: format!("p{n}").parse().expect("pod id"), ..request() });
+    let waiting: Vec<_> = pods.map(|attach| Box::pin(house.ask(Request::Attach(attach)))).collect();
+    let mut waiting = futures_util::future::join_all(waiting);
+    // Each has been begun once it was polled.
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    let one_more = house.ask(Request::Detach { pod: pod() }).await.expect_err("no room");
+    assert_eq!(one_more.code, ErrorCode::Unavailable);
+    assert!(house.status().await.ready);
+    house.ask(Request::List(List::default())).await.expect("a quick one");
+    house.world.open_gate_for(MAX_LASTING);
+    assert!(waiting.await.iter().all(Result::is_ok));
+    house.ask(Request::Detach { pod: pod() }).await.expect("room again");
 }

@@ -16,7 +16,7 @@ use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::faults::Faults;
 use crate::net::filter::tests::ethernet;
-use crate::net::{JoinError, Joined, Reported, Wish, join, open_taps, tap_name};
+use crate::net::{JoinError, Joined, Opened, Reported, Wish, join, tap_name};
 use crate::sys::bpf::Program;
 use crate::sys::link::{self, Link};
 use crate::sys::netlink::Netlink;
@@ -28,6 +28,12 @@ use crate::sys::testbed::{ip, within};
 
 /// Size of the header that a tap puts before each frame.
 const VNET_HEADER: usize = 12;
+
+/// Opens taps as a hand-off does.
+pub(super) async fn open_taps(netns: &Netns, nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
+    let nics = nics.to_vec();
+    netns.visit(move || crate::net::open_taps(&nics, vhost)).await?
+}
 
 /// A pod whose `eth0` is connected to the node's `host0`.
 pub(super) struct Bed {

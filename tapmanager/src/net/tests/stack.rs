@@ -9,8 +9,7 @@ use nix::unistd::{read, write};
 use proto::tap::Nic;
 use tokio::task::JoinSet;
 
-use super::bed::{Bed, Events, nonblocking};
-use crate::net::open_taps;
+use super::bed::{Bed, Events, nonblocking, open_taps};
 use crate::sys::netns::Netns;
 use crate::sys::ready::Ready;
 use crate::sys::tap;

@@ -72,7 +72,12 @@ impl Fake {
     }
 
     pub(crate) fn open_gate(&self) {
-        self.gate.as_ref().expect("gated").add_permits(1);
+        self.open_gate_for(1);
+    }
+
+    /// So many may pass.
+    pub(crate) fn open_gate_for(&self, count: usize) {
+        self.gate.as_ref().expect("gated").add_permits(count);
     }
 
     /// Lets go on what hangs.
@@ -307,7 +312,7 @@ impl World for Arc<Fake> {
         })
     }
 
-    async fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
+    fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
         assert!(self.verb("open_taps")?.netns.contains(netns), "opened without a namespace");
         let open = |_: &Nic| std::fs::File::open("/dev/null").expect("null").into();
         Ok(nics.iter().map(|nic| Opened { queues: vec![open(nic)], vhost: vec![] }).collect())

@@ -1,0 +1,177 @@
+//! A real socket, and processes that are admitted by what the test says.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+use nix::sys::time::TimeVal;
+use proto::tap::{Client, ClientError, HandoffReply, Token, decode_reply, encode_reply};
+use tempfile::TempDir;
+
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const LIMITS: Limits = Limits { places: 3, of_a_process: 2, patience: Duration::from_secs(20) };
+
+/// Answers each packet with no NICs once the test lets it.
+struct Toy {
+    stranger: bool,
+    begun: Mutex<Sender<()>>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Desk for Toy {
+    fn admit(&self, _: &Peer) -> Result<(), ErrorBody> {
+        if self.stranger { Err(refusal(ErrorCode::Denied, "not you")) } else { Ok(()) }
+    }
+
+    fn answer(&self, _: &[u8], _: usize) -> Answer {
+        self.begun.lock().expect("lock").send(()).expect("the test waits");
+        self.go_on.lock().expect("lock").recv_timeout(DEADLINE).expect("told to go on");
+        let nothing = HandoffReply::Nics(proto::tap::Handoff { nics: vec![] });
+        Answer { bytes: encode_reply(Ok(&nothing), 0).expect("encodes"), fds: vec![], last: true }
+    }
+}
+
+struct House {
+    dir: TempDir,
+    server: Server,
+    begun: Receiver<()>,
+    go_on: Sender<()>,
+}
+
+impl House {
+    fn new(stranger: bool, limits: Limits) -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let listener = crate::rpc::bind(&dir.path().join("s")).expect("binds");
+        let ((begin, begun), (go_on, wait)) = (channel(), channel());
+        let toy = Toy { stranger, begun: Mutex::new(begin), go_on: Mutex::new(wait) };
+        let server = Server::start(listener, toy, limits).expect("starts");
+        Self { dir, server, begun, go_on }
+    }
+
+    fn connect(&self) -> OwnedFd {
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("socket");
+        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(20, 0)).expect("timeout");
+        connect(socket.as_raw_fd(), &UnixAddr::new(&self.dir.path().join("s")).expect("address")).expect("connects");
+        socket
+    }
+
+    fn begun(&self) {
+        self.begun.recv_timeout(DEADLINE).expect("a request in time");
+    }
+}
+
+fn why(socket: &OwnedFd) -> ErrorCode {
+    let reply = recv(socket.as_fd()).expect("a refusal");
+    decode_reply::<HandoffReply>(&reply.bytes, 0).expect("protocol").expect_err("refused").code
+}
+
+/// A process of its own with so many connections.
+fn other_process(path: &Path, connections: usize) -> (Child, BufReader<ChildStdout>) {
+    let mut child = Command::new(std::env::current_exe().expect("exe"))
+        .args(["--ignored", "--exact", "--nocapture", "handoff::tests::holds_connections_in_a_process_of_its_own"])
+        .env("HANDOFF_TEST", format!("{connections} {}", path.display()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    let said = BufReader::new(child.stdout.take().expect("stdout"));
+    (child, said)
+}
+
+#[test]
+#[ignore = "waits for its end; the tests around it run it"]
+fn holds_connections_in_a_process_of_its_own() {
+    let asked = std::env::var("HANDOFF_TEST").expect("asked for");
+    let (count, path) = asked.split_once(' ').expect("two words");
+    let sockets: Vec<OwnedFd> = (0..count.parse().expect("a number"))
+        .map(|_| {
+            let flags = SockFlag::SOCK_CLOEXEC;
+            let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).expect("socket");
+            connect(socket.as_raw_fd(), &UnixAddr::new(path).expect("address")).expect("connects");
+            socket
+        })
+        .collect();
+    // Those that found no place have been told so; the others were accepted before.
+    let last = sockets.last().expect("one at least");
+    assert_eq!(why(last), ErrorCode::Unavailable);
+    std::io::stdout().write_all(b"held\n").expect("told");
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+#[tokio::test]
+async fn a_process_that_takes_all_it_can_leaves_room_for_others() {
+    let house = House::new(false, LIMITS);
+    let path = house.dir.path().join("s");
+    let (mut hog, said) = other_process(&path, 10);
+    assert!(said.lines().map_while(Result::ok).any(|line| line.contains("held")), "the other process failed");
+    house.go_on.send(()).expect("sent");
+    let client = Client::new(&path, DEADLINE);
+    let got = tokio::task::spawn_blocking(move || client.get(Token::from_random([1; 16]))).await.expect("no panic");
+    assert!(got.expect("a place").1.is_empty());
+    hog.kill().expect("killed");
+    hog.wait().expect("reaped");
+}
+
+#[tokio::test]
+async fn places_are_free_again_after_the_reply() {
+    let house = House::new(false, LIMITS);
+    let held = [house.connect(), house.connect()];
+    let refused = house.connect();
+    assert_eq!(why(&refused), ErrorCode::Unavailable);
+    for socket in &held {
+        send(socket.as_fd(), b"x", &[]).expect("sent");
+        house.begun();
+        house.go_on.send(()).expect("sent");
+        recv(socket.as_fd()).expect("a reply");
+        assert!(matches!(recv(socket.as_fd()), Err(WireError::Closed)), "one request for each connection");
+        let next = house.connect();
+        send(next.as_fd(), b"x", &[]).expect("sent");
+        house.begun();
+        house.go_on.send(()).expect("sent");
+        recv(next.as_fd()).expect("a place and a reply");
+        assert!(matches!(recv(next.as_fd()), Err(WireError::Closed)));
+    }
+    house.server.stop().await;
+}
+
+#[tokio::test]
+async fn strangers_take_no_place_and_read_why() {
+    let house = House::new(true, LIMITS);
+    let silent: Vec<OwnedFd> = (0..100).map(|_| house.connect()).collect();
+    assert!(silent.iter().all(|socket| why(socket) == ErrorCode::Denied));
+    let client = Client::new(house.dir.path().join("s"), DEADLINE);
+    for _ in 0..100 {
+        let refused = client.get(Token::from_random([1; 16])).expect_err("a stranger");
+        assert!(matches!(&refused, ClientError::Refused(body) if body.code == ErrorCode::Denied), "{refused}");
+    }
+    house.server.stop().await;
+}
+
+#[tokio::test]
+async fn who_says_nothing_is_closed() {
+    let house = House::new(false, Limits { patience: Duration::from_millis(20), ..LIMITS });
+    assert!(matches!(recv(house.connect().as_fd()), Err(WireError::Closed)));
+    house.server.stop().await;
+}
+
+#[tokio::test]
+async fn going_down_waits_for_replies_and_for_nobody_else() {
+    let house = House::new(false, LIMITS);
+    let (silent, busy) = (house.connect(), house.connect());
+    send(busy.as_fd(), b"x", &[]).expect("sent");
+    house.begun();
+    let stopped = tokio::spawn(house.server.stop());
+    // The one that waits for a request is closed while the other is still worked on.
+    let closed = tokio::task::spawn_blocking(move || recv(silent.as_fd()));
+    assert!(matches!(closed.await.expect("no panic"), Err(WireError::Closed)));
+    assert!(!stopped.is_finished());
+    house.go_on.send(()).expect("sent");
+    recv(busy.as_fd()).expect("the reply");
+    tokio::time::timeout(DEADLINE, stopped).await.expect("in time").expect("no panic");
+}
