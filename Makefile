@@ -92,6 +92,7 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 	$(CARGO) build --locked --release -p tests; \
 	install -D -t $(dir $(BED)) $(CARGO_TARGET_DIR)/release/bed
 	@gcc -O2 -static -s -o target/bench/cshim tests/bench/cshim.c
+	@gcc -O2 -static -s -o target/bench/chandoff tests/bench/chandoff.c
 	@gcc -O2 -static -s -o target/bench/netfloor tests/bench/netfloor.c
 	@gcc -O2 -static -nostdlib -s -o target/bench/nop tests/bench/nop.c
 	@$(call bed,bench $(BENCH))

@@ -6,6 +6,7 @@
 
 mod attach;
 mod datapath;
+mod handoff;
 mod handoff_server;
 mod images;
 mod pull;
@@ -31,9 +32,10 @@ use self::report::{Report, Row};
 /// All rows take about ten minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1500);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 7] = [
+const GROUPS: [(&str, Group); 8] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
+    ("handoff", handoff::rows),
     ("sandbox", sandbox::rows),
     ("start", start::rows),
     ("pull", pull::rows),
@@ -47,7 +49,7 @@ const GROUPS: [(&str, Group); 7] = [
 /// When something cannot be measured.
 pub(crate) fn bench(words: &[&str]) -> Result<ExitCode> {
     match words {
-        ["gets", socket] => attach::spend(Path::new(socket))?,
+        ["gets", socket] => handoff::spend(Path::new(socket))?,
         ["inside", dir] => inside(dir, "")?,
         ["inside", group, dir] => inside(dir, group)?,
         ["--strict"] => {

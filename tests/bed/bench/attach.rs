@@ -1,26 +1,22 @@
 //! `tapmanager` alone: Attach and Detach without the time of CNI's plugins, beside raw netlink; the same with many pods
-//! on the node; and the hand-off.
+//! on the node.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Stdio;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use proto::tap::{Client, PodId, Token};
+use proto::tap::PodId;
 use serde::Deserialize;
 use tests::case::Bed;
 use tests::cni::{self, Network};
 use tests::command::{command, run};
-use tests::net_node::{QEMU, Taps, pod_id};
+use tests::net_node::{Taps, pod_id};
 use tests::node::Node;
 
 use super::report::{Pair, Row};
 use super::{baseline, p50, timed};
 
-const TAPMANAGER: &str = "/etc/virtlet/tapmanager.toml";
 const ROUNDS: usize = 5;
 /// Pods of a round, one after another.
 const PODS: u32 = 16;
@@ -31,10 +27,8 @@ const FEW: u32 = 10;
 const MANY: u32 = 500;
 /// Attaches by which a node with that many pods is judged.
 const PROBES: u32 = 31;
-const GETS: usize = 201;
-/// What is promised for each pod's share of the daemon's memory, and for a hand-off.
+/// What is promised for each pod's share of the daemon's memory.
 const PROMISED_RSS: f64 = 60.0 * 1024.0;
-const PROMISED_GET_US: f64 = 300.0;
 
 /// What `netfloor` prints.
 #[derive(Debug, Deserialize)]
@@ -66,7 +60,6 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
         attaches_at_once.push(Pair { ours: ours.attach, baseline: least.create_us });
         detaches_at_once.push(Pair { ours: ours.detach, baseline: least.delete_us });
     }
-    let gets = gets(bed, node)?;
     let plain = Network::BRIDGE.conflist().to_string();
     let wide = plain.replace("10.77.0.0/24", "10.78.0.0/16").replace("cni0", "crowd0");
     ensure!(wide != plain, "the network is another: {plain}");
@@ -79,7 +72,6 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
         promise("Detach less plugins / netlink", "us", 2.0, detaches),
         promise("Attach less plugins / netlink, 8 at a time", "us", 2.0, attaches_at_once),
         promise("Detach less plugins / netlink, 8 at a time", "us", 2.0, detaches_at_once),
-        promise("hand-off Get / 0.3 ms", "us", 1.0, vec![gets]),
         promise("Attach less plugins: at 500 pods / at 10", "us", 1.5, vec![crowd.attach]),
         // What the kernel itself takes more for, with as many namespaces and links.
         Row { name: "(netlink alone: at 500 pods / at 10)", unit: "us", target: None, pairs: vec![crowd.floor] },
@@ -200,53 +192,4 @@ fn rss(node: &Node) -> Result<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().context("VmRSS is no number")?;
     Ok(kib * 1024.0)
-}
-
-/// Hand-offs of one pod by a process that is QEMU's user, and the program that the configuration names as vmwrapper.
-fn gets(bed: &Bed, node: &mut Node) -> Result<Pair> {
-    let wrapper = fs::read_to_string(TAPMANAGER)?;
-    let changed = wrapper.replace(&bed.vmwrapper().display().to_string(), &bed.itself().display().to_string());
-    ensure!(changed != wrapper, "{TAPMANAGER} does not name vmwrapper");
-    reconfigure(node, &changed)?;
-    let pod = pod_id(0)?;
-    node.net.attach(&pod)?;
-    let mut child = command(bed.itself(), ["bench", "gets"])
-        .arg(node.net.handoff_socket())
-        .uid(QEMU.uid)
-        .gid(QEMU.gid)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let (mut tokens, said) = (child.stdin.take().context("no stdin")?, child.stdout.take().context("no stdout")?);
-    let mut said = BufReader::new(said).lines();
-    let mut times = Vec::new();
-    for _get in 0..GETS {
-        writeln!(tokens, "{}", node.net.arm(&pod)?.as_str())?;
-        times.push(said.next().context("the client of the hand-off ended")??.parse()?);
-    }
-    drop(tokens);
-    ensure!(child.wait()?.success(), "the client of the hand-off failed");
-    node.net.detach(&pod)?;
-    reconfigure(node, &wrapper)?;
-    Ok(Pair { ours: p50(times)?, baseline: PROMISED_GET_US })
-}
-
-fn reconfigure(node: &mut Node, config: &str) -> Result<()> {
-    fs::write(TAPMANAGER, config)?;
-    node.net.tapmanager.kill9()?;
-    node.net.tapmanager.start_again()?;
-    node.net.wait_ready()
-}
-
-/// `bed bench gets SOCKET`: spends the tokens of standard input, and prints the microseconds of each.
-#[expect(clippy::print_stdout, reason = "the bench reads it")]
-pub(super) fn spend(socket: &Path) -> Result<()> {
-    let client = Client::new(socket, std::time::Duration::from_secs(10));
-    for token in std::io::stdin().lines() {
-        let token: Token = token?.parse()?;
-        let (micros, got) = timed(|| client.get(token))?;
-        println!("{micros}");
-        drop(got);
-    }
-    Ok(())
 }
