@@ -5,7 +5,7 @@
 //! bed demo                      the whole chain once, in view
 //! bed bench [--strict] [GROUP]  measures, prints a table, writes a report
 //! ```
-//! Inside only: `enter`, `case`, `demo-inside`, `get`, `node-agent` (in the emulated node), and `fake-emulator` and
+//! Inside only: `enter`, `case`, `demo-inside`, `get`, `storm`, `node-agent` (in the emulated node), and `fake-emulator` and
 //! `give-away`, which stand where QEMU would.
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
@@ -63,6 +63,7 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         ["demo-inside", dir] => runner::inside(Path::new(dir), demo::run)?,
         ["node-agent"] => runner::serve(&CASES)?,
         ["get", socket, token] => handoff::get(Path::new(socket), token)?,
+        ["storm", socket] => handoff::storm(Path::new(socket))?,
         [guest::FAKE_EMULATOR, ..] => guest::emulate(&args)?,
         [taken::GIVE_AWAY, ..] => taken::give_away(&args)?,
         _ => return Ok(runner::run(args, &CASES).exit_code()),

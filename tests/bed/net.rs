@@ -8,6 +8,7 @@ mod input;
 mod isolation;
 mod life;
 mod networks;
+mod strain;
 mod toolkit;
 mod worked_example;
 
@@ -23,6 +24,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         faults::CASES,
         hostile::CASES,
         networks::CASES,
+        strain::CASES,
         toolkit::CASES,
         worked_example::CASES,
     ]

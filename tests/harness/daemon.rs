@@ -105,6 +105,17 @@ impl Daemon {
         Ok(status.code())
     }
 
+    /// Waits until it ends by itself; its exit code.
+    ///
+    /// # Errors
+    /// When it does not run, or does not end within `deadline`.
+    pub fn ended(&mut self, deadline: Duration) -> Result<Option<i32>> {
+        let child = self.child.as_mut().with_context(|| format!("{} does not run", self.name))?;
+        let status = wait_for(&format!("end of {}", self.name), deadline, || Ok(child.try_wait()?))?;
+        self.child = None;
+        Ok(status.code())
+    }
+
     /// All that it printed, over all its lives.
     ///
     /// # Errors

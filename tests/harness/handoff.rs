@@ -1,5 +1,6 @@
 //! The hand-off as a peer of any kind tries it, and raw packets on either socket.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -10,6 +11,9 @@ use nix::sys::time::TimeVal;
 use proto::tap::{Client, Packet, Token, recv, send};
 
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Threads of a storm, and connections that each holds.
+const STORMERS: usize = 4;
+const HELD: usize = 32;
 
 /// `bed get`: tries to get descriptors as whoever this process is.
 ///
@@ -19,6 +23,28 @@ pub fn get(path: &Path, token: &str) -> Result<()> {
     let token: Token = token.parse()?;
     Client::new(path, DEADLINE).get(token)?;
     Ok(())
+}
+
+/// `bed storm`: connects as often as the server lets it, says nothing, and holds on to the latest connections, until it is
+/// killed.
+///
+/// # Errors
+/// When there is no thread.
+pub fn storm(path: &Path) -> Result<()> {
+    std::thread::scope(|scope| {
+        for _ in 0..STORMERS {
+            std::thread::Builder::new().spawn_scoped(scope, || {
+                let mut held = VecDeque::new();
+                loop {
+                    held.extend(dial(path));
+                    if held.len() > HELD {
+                        held.pop_front();
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    })
 }
 
 /// A connection to the socket at `path`, whose reads give up after a while.
