@@ -20,6 +20,7 @@ use super::machine::{AfterFailure, NETNS_GONE, OnAttach, after_failure, on_attac
 use super::recovery::Left;
 use super::world::{Serving, World};
 use super::{Shared, View};
+use crate::blocking::operation;
 use crate::chain::Chain;
 use crate::cni::Leftover;
 use crate::journal::Record;
@@ -94,6 +95,13 @@ enum Event {
     Closing,
 }
 
+impl Command {
+    /// Whether it is worth a thread of its own.
+    const fn is_operation(&self) -> bool {
+        matches!(self, Self::Attach(..) | Self::Detach(..))
+    }
+}
+
 impl<W: World> Actor<W> {
     pub(super) fn new(
         shared: Arc<Shared<W>>,
@@ -121,6 +129,13 @@ impl<W: World> Actor<W> {
                 return;
             }
             match self.next(&mut queue).await {
+                Event::Asked(command) if command.is_operation() => {
+                    self = operation(async move {
+                        self.obey(command).await;
+                        self
+                    })
+                    .await;
+                }
                 Event::Asked(command) => self.obey(command).await,
                 Event::Retry => drop(self.detach().await),
                 Event::ServerEnded => self.server_ended(),

@@ -19,7 +19,7 @@ use super::Tools;
 use super::error::{Step, StepCause, StepError, log_left};
 use super::request;
 use super::world::{Network, Seen, Serving, World, WorldError};
-use crate::blocking::off_reactor;
+use crate::blocking::{aside, off_reactor};
 use crate::journal::{Attachment, Choices, Journal, JournalError, Record};
 
 /// How far an Attach came, and what runs already.
@@ -82,8 +82,8 @@ impl<W: World> Tools<W> {
     pub(super) async fn make(&self, record: &mut Record, progress: &mut Progress) -> Result<Arc<PodNet>, StepError> {
         self.faults.after("intent written").at(Step::WriteIntent)?;
         let (journal, pod) = (self.journal.clone(), record.pod().clone());
-        let flushed = off_reactor(move || journal.flush(&pod));
-        let (flushed, made) = join(flushed, self.world.create_netns(&record.netns)).await;
+        let flushed = aside(move || journal.flush(&pod));
+        let (made, flushed) = join(self.world.create_netns(&record.netns), flushed).await;
         progress.netns = made.is_ok();
         made.at(Step::CreateNetns)?;
         flushed.at(Step::WriteIntent)?;

@@ -1,8 +1,9 @@
 //! Network namespaces of pods: files under `/run/netns` that a namespace is mounted on, as `ip netns` has them.
 //!
 //! Called by the pod's actor (create, open, remove) and by [`crate::net`] (enter). The only file that switches
-//! namespace: always on a fresh thread that ends afterwards, so there is no way back to get wrong, and never by `fork`,
-//! which a process with threads must not.
+//! namespace: always on a thread that ends afterwards, so there is no way back to get wrong, and never by `fork`, which
+//! a process with threads must not. That is the thread of a pod's operation ([`crate::blocking`]), if there is one, or a
+//! fresh one.
 //!
 //! All functions but [`Netns::visit`] block, and are called off the reactor: creating waits for a lock that the
 //! kernel's clean-up of dead namespaces holds (milliseconds when pods come and go).
@@ -11,6 +12,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -23,6 +25,7 @@ use tokio::sync::oneshot;
 
 use super::link;
 use super::netlink::{Netlink, NetlinkError};
+use crate::blocking;
 
 /// The namespace of the thread that asks.
 const OWN_NETNS: &str = "/proc/thread-self/ns/net";
@@ -101,8 +104,12 @@ impl Netns {
             }
             Err(error) => return Err(step("create", path)(error)),
         }
-        let made = thread::scope(|scope| scope.spawn(|| unshare_onto(path)).join());
-        let made = made.unwrap_or_else(|_| Err(NetnsError::Panicked { path: path.to_owned() }));
+        let made = if blocking::is_operation() {
+            unshare_onto(path)
+        } else {
+            let made = thread::scope(|scope| scope.spawn(|| unshare_onto(path)).join());
+            made.unwrap_or_else(|_| Err(NetnsError::Panicked { path: path.to_owned() }))
+        };
         made.inspect_err(|_| {
             // The error that matters is the first one; a file left behind is removed by the next detach.
             let _ = Self::remove(path);
@@ -165,13 +172,17 @@ impl Netns {
         enter(&self.fd, &self.path)
     }
 
-    /// Runs `work` in this namespace, on a fresh thread that then ends; the runtime stays free however long the kernel
-    /// takes. `work` runs to its end even if nobody waits any more, and in the context of the runtime, so it may
-    /// register descriptors.
+    /// Runs `work` in this namespace, on a thread that then ends; the runtime stays free however long the kernel takes.
+    /// `work` runs to its end even if nobody waits any more, and in the context of the runtime, so it may register
+    /// descriptors.
     pub(crate) async fn visit<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NetnsError> {
+        if blocking::is_operation() {
+            enter(&self.fd, &self.path)?;
+            return catch_unwind(AssertUnwindSafe(work)).map_err(|_| NetnsError::Panicked { path: self.path.clone() });
+        }
         let path = self.path.clone();
         let fd = self.fd.try_clone().map_err(step("duplicate the descriptor of", &path))?;
         let runtime = tokio::runtime::Handle::current();

@@ -19,6 +19,7 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, 
 
 use super::bpf::Program;
 use super::ready::Ready;
+use crate::blocking::aside;
 
 /// What the guest's frames may take of the kernel's memory before they are read, as the kernel counts: a few dozen frames.
 /// The default is 16 times that, for each of a node's guests that floods its server.
@@ -64,7 +65,7 @@ impl PacketSocket {
     /// runtime, and does not wait.
     pub(crate) fn close_off_reactor(self) {
         let fd = self.ready.into_inner();
-        drop(tokio::task::spawn_blocking(move || drop(fd)));
+        drop(aside(move || drop(fd)));
     }
 }
 

@@ -30,11 +30,31 @@ fn work_awaited_inside_may_use_the_runtime() {
 }
 
 #[test]
+fn an_operation_stays_inside_and_no_thread_is_born_there() {
+    apart(async || {
+        let home = inode(OWN_NETNS);
+        let (inside, after, aside) = blocking::operation(async move {
+            let pod = Netns::create(Path::new(POD)).expect("created");
+            let inside = pod.visit(|| (inode(OWN_NETNS), thread::current().id())).await.expect("visited");
+            let after = (inode(OWN_NETNS), thread::current().id());
+            (inside, after, blocking::aside(|| inode(OWN_NETNS)).await)
+        })
+        .await;
+        assert_eq!(inside, after);
+        assert_eq!(inside.0, inode(POD));
+        assert_eq!((inode(OWN_NETNS), aside), (home, home));
+    });
+}
+
+#[test]
 fn work_that_panics_is_an_error_and_not_the_end() {
     apart(async || {
         let pod = Netns::create(Path::new(POD)).expect("created");
         let awaited = pod.visit(|| panic!("on purpose")).await.map(|(): ()| ());
         assert!(matches!(awaited, Err(NetnsError::Panicked { .. })));
+        let of_operation = async move { pod.visit(|| panic!("on purpose")).await.map(|(): ()| ()) };
+        assert!(matches!(blocking::operation(of_operation).await, Err(NetnsError::Panicked { .. })));
+        let pod = Netns::open(Path::new(POD)).expect("opened").expect("there");
         let waited = pod.inside(|| panic!("on purpose")).map(|(): ()| ());
         assert!(matches!(waited, Err(NetnsError::Panicked { .. })));
     });
