@@ -93,7 +93,8 @@ fn a_kill_at_any_step_leaves_nothing_and_the_next_daemon_goes_on() {
         for step in 1.. {
             let mut daemon = bed::doomed(&bed, NAME, step);
             let attached = bed.attach_to("p1", 2).is_ok();
-            let detached = attached && bed.detach("p1").is_ok();
+            // The second one waits for what is behind the answer of the first.
+            let detached = attached && bed.detach("p1").is_ok() && bed.detach("p1").is_ok();
             if detached && daemon.try_wait().expect("looked at").is_none() {
                 daemon.kill().expect("killed");
                 daemon.wait().expect("gone");

@@ -166,7 +166,7 @@ impl<W: World> Actor<W> {
         // Whoever asked may have hung up: the work is done all the same, the answer is nobody's.
         match command {
             Command::Attach(request, reply) => drop(reply.send(self.attach(*request).await)),
-            Command::Detach(reply) => drop(reply.send(self.detach().await)),
+            Command::Detach(reply) => self.detach_for(reply).await,
             Command::Recover(reply) => drop(reply.send(self.recover().await)),
             Command::Check(reply) => drop(reply.send(self.check().await)),
             Command::LookAfter(done) => {
@@ -226,25 +226,47 @@ impl<W: World> Actor<W> {
         }
     }
 
+    /// Takes the pod away, and answers as soon as its networks have it back: what is left then is the pod's alone.
+    async fn detach_for(&mut self, reply: oneshot::Sender<Result<(), PodError>>) {
+        let given_back = self.give_back().await;
+        let goes_on = given_back.is_ok() && self.held.is_some();
+        if goes_on {
+            // Seen by nobody from here on, unless the rest fails.
+            self.publish.send_replace(None);
+        }
+        let _ = reply.send(given_back.or_else(|cause| self.fail(cause)));
+        if goes_on && let Err(cause) = self.drop_rest().await {
+            // Whoever asked has the answer; the next try is the actor's own.
+            let _ = self.fail(cause);
+        }
+    }
+
     /// Takes the pod away. Fine if it is overdue, whatever comes of it.
     pub(super) async fn detach(&mut self) -> Result<(), PodError> {
-        match self.take_away().await {
-            Ok(()) => Ok(()),
-            Err(cause) => {
-                let error = DetachError { pod: self.pod.clone(), cause };
-                match self.schedule() {
-                    AfterFailure::Overdue => Ok(()),
-                    AfterFailure::Again(pause) => {
-                        error!(error = %Chain(&error), again_s = pause.as_secs_f64(), "detach failed");
-                        Err(Box::new(error).into())
-                    }
-                }
+        let taken_away = self.take_away().await;
+        taken_away.or_else(|cause| self.fail(cause))
+    }
+
+    /// After a failed try to take the pod away.
+    fn fail(&mut self, cause: StepError) -> Result<(), PodError> {
+        let error = DetachError { pod: self.pod.clone(), cause };
+        match self.schedule() {
+            AfterFailure::Overdue => Ok(()),
+            AfterFailure::Again(pause) => {
+                error!(error = %Chain(&error), again_s = pause.as_secs_f64(), "detach failed");
+                Err(Box::new(error).into())
             }
         }
     }
 
     /// Tries to take the pod away, and notes what comes of it.
     pub(super) async fn take_away(&mut self) -> Result<(), StepError> {
+        self.give_back().await?;
+        self.drop_rest().await
+    }
+
+    /// Gives the pod's networks back.
+    async fn give_back(&mut self) -> Result<(), StepError> {
         let Some(held) = &mut self.held else {
             self.leave_unread().await;
             return Ok(());
@@ -255,9 +277,16 @@ impl<W: World> Actor<W> {
         held.retry = None;
         // Shown before it is begun: no descriptor is handed out any more.
         held.show_as(PodPhase::Detaching, &self.publish);
-        self.shared.tools.detach(&mut held.record, held.serving.take()).await?;
-        self.gone();
+        self.shared.tools.give_back(&mut held.record, held.serving.as_ref()).await?;
         info!(ms = started.elapsed().as_secs_f64() * 1e3, "pod detached");
+        Ok(())
+    }
+
+    /// Takes away what is left of the pod after [`Self::give_back`].
+    async fn drop_rest(&mut self) -> Result<(), StepError> {
+        let Some(held) = &mut self.held else { return Ok(()) };
+        self.shared.tools.drop_rest(&mut held.record, held.serving.take()).await?;
+        self.gone();
         Ok(())
     }
 

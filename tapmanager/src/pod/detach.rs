@@ -1,8 +1,13 @@
 //! Taking a pod's network away, step by step. Called by the pod's [`super::actor`] alone.
 //!
 //! It is the reverse of making it, and is one function, whether a Detach wants it, an Attach failed half way, a restart
-//! found either cut off, or the node was rebooted: servers -> filters -> CNI DEL of each network, the last first ->
-//! namespace -> record. A DEL that fails keeps no other from being run; what is done is taken off the record.
+//! found either cut off, or the node was rebooted: servers -> what of the join would outlive a DEL -> CNI DEL of each
+//! network, the last first -> namespace -> record. A DEL that fails keeps no other from being run; what is done is taken
+//! off the record.
+//!
+//! A Detach is answered after the last DEL, when all that others share with the pod is given back and this is on record
+//! (a pod without networks). Namespace, sockets and record go behind the answer; the pod's next request waits for them,
+//! going down too, and a restart finishes them.
 //!
 //! # When CNI DEL fails
 //!
@@ -22,7 +27,7 @@
 //! there is nothing of it. Whoever asked is told. One whose ADD failed may have done half of it, and is given its DEL until
 //! that succeeds.
 
-use proto::tap::PodPhase;
+use proto::tap::{DataPath, Nic, PodPhase};
 
 use super::Tools;
 use super::attach::{At as _, Progress};
@@ -31,22 +36,17 @@ use super::world::{Seen, Serving, World, WorldError};
 use crate::chain::Chain;
 use crate::journal::{Attachment, Failing, Journal, Record};
 
-/// What is there to be taken away, beside networks.
-#[derive(Debug)]
-struct Extent {
-    netns: bool,
-    joined: bool,
-    serving: Option<Serving>,
-}
-
 impl<W: World> Tools<W> {
     /// Undoes an Attach that broke off.
     pub(super) async fn undo(&self, record: &mut Record, progress: Progress) -> Undone {
         let Progress { netns, added, joined, serving } = progress;
         record.attachments.truncate(added);
         let mut left_behind = Vec::new();
-        let extent = Extent { netns, joined, serving };
-        let taken = self.take_away(record, extent, &mut left_behind).await;
+        stop(serving.as_ref());
+        let mut taken = self.undo_networks(record, joined, &mut left_behind).await;
+        if taken.is_ok() {
+            taken = self.remove(record, serving, netns).await;
+        }
         let on_record = taken.is_err();
         if let Err(error) = taken {
             self.note_failure(record, &error).await;
@@ -55,13 +55,29 @@ impl<W: World> Tools<W> {
         Undone { left_behind, on_record }
     }
 
-    /// Takes everything away, as far as it is there. What fails is noted on the record.
-    pub(super) async fn detach(&self, record: &mut Record, serving: Option<Serving>) -> Result<(), StepError> {
+    /// The first part of a Detach, of which others know: stops serving the guest and gives the networks back. That it is
+    /// done is on record then, as a pod without networks. What fails is noted as well.
+    pub(super) async fn give_back(&self, record: &mut Record, serving: Option<&Serving>) -> Result<(), StepError> {
+        stop(serving);
         self.mark_detaching(record).await;
         let mut overlooked = Vec::new();
-        let extent = Extent { netns: true, joined: true, serving };
-        let done = self.take_away(record, extent, &mut overlooked).await;
+        let attached = !record.attachments.is_empty();
+        let joined = outlives_del(record);
+        let done = self.undo_networks(record, joined, &mut overlooked).await;
         overlooked.iter().for_each(|error| log_left(error));
+        if let Err(error) = &done {
+            self.note_failure(record, error).await;
+        } else if attached {
+            // Without it a restart gives them back once more, which is fine.
+            self.journal(record, Journal::note).await.unwrap_or_else(|error| log_left(&error));
+        }
+        self.faults.passed();
+        done
+    }
+
+    /// The second part, which is the pod's own affair: its namespace, and last of all its record. What fails is noted.
+    pub(super) async fn drop_rest(&self, record: &mut Record, serving: Option<Serving>) -> Result<(), StepError> {
+        let done = self.remove(record, serving, true).await;
         if let Err(error) = &done {
             self.note_failure(record, error).await;
         }
@@ -74,33 +90,31 @@ impl<W: World> Tools<W> {
         self.forget(record).await.at(Step::Forget)
     }
 
-    async fn take_away(
+    async fn undo_networks(
         &self,
         record: &mut Record,
-        extent: Extent,
+        joined: bool,
         overlooked: &mut Vec<StepError>,
     ) -> Result<(), StepError> {
-        let Extent { netns: made, joined, serving } = extent;
-        if let Some(serving) = &serving {
-            serving.stop();
-        }
         self.faults.passed();
         let netns = record.netns.clone();
         let seen = self.world.look(&netns).await.at(Step::LookAtNetns)?;
         if joined && seen == Seen::Netns {
-            // The filters are ours and go with the namespace; DEL does not mind them.
             self.world.unjoin(&netns).await.at(Step::Unjoin).unwrap_or_else(|error| overlooked.push(error));
             self.faults.passed();
         }
         if seen == Seen::OtherFile {
             self.world.remove_netns(&netns).await.at(Step::RemoveNetns)?;
         }
-        self.del_all(record, seen, overlooked).await?;
+        self.del_all(record, seen, overlooked).await
+    }
+
+    async fn remove(&self, record: &Record, serving: Option<Serving>, netns: bool) -> Result<(), StepError> {
         if let Some(serving) = serving {
             serving.ended().await;
         }
-        if made {
-            self.world.remove_netns(&netns).await.at(Step::RemoveNetns)?;
+        if netns {
+            self.world.remove_netns(&record.netns).await.at(Step::RemoveNetns)?;
         }
         self.faults.passed();
         self.forget(record).await.at(Step::Forget)?;
@@ -149,6 +163,21 @@ impl<W: World> Tools<W> {
         });
         self.journal(record, Journal::note).await.unwrap_or_else(|error| log_left(&error));
     }
+}
+
+/// Tells the servers to end, if there are any; their sockets close meanwhile.
+fn stop(serving: Option<&Serving>) {
+    if let Some(serving) = serving {
+        serving.stop();
+    }
+}
+
+/// Whether the join may have put something on a link of a plugin that is still there, or in its way, when DEL has given
+/// the link back to the node. Filters do not: they go with a link that goes, and the kernel takes them off a link that
+/// moves to another namespace.
+fn outlives_del(record: &Record) -> bool {
+    let filters = |nic: &Nic| matches!(nic.data_path, DataPath::Tc | DataPath::Ebpf);
+    !record.net.as_ref().is_some_and(|net| net.nics.iter().all(filters))
 }
 
 /// Whether nothing but plugins whose ADD was never begun are to blame that a DEL failed.

@@ -119,8 +119,19 @@ impl House {
         std::mem::take(&mut self.world.state().log)
     }
 
-    #[track_caller]
-    fn assert_nothing_left(&self) {
+    /// Waits until the actors have done what is behind their answers.
+    async fn settle(&self) {
+        let pods: Vec<PodId> = self.pods.shared.lock().iter().flat_map(BTreeMap::keys).cloned().collect();
+        for pod in pods {
+            // Does nothing for a pod that is gone, but after all that came before.
+            let (done, wait) = oneshot::channel();
+            self.pods.shared.tell(&pod, Command::LookAfter(done)).expect("told");
+            wait.await.expect("no panic");
+        }
+    }
+
+    async fn assert_nothing_left(&self) {
+        self.settle().await;
         let state = self.world.state();
         assert_eq!([&state.netns, &state.other_files, &state.joined], [&BTreeSet::new(); 3]);
         assert_eq!(state.added, BTreeSet::new());
@@ -177,8 +188,8 @@ async fn a_pod_is_attached_once_and_detached_without_a_trace() {
     assert_eq!(house.pods.attach(request("p1")).await.expect("again"), net);
     assert_eq!(house.log(), ["networks", "look", "create_netns", "add eth0", "join"]);
     house.pods.detach(&id("p1")).await.expect("detached");
-    house.assert_nothing_left();
-    assert_eq!(house.log(), ["look", "unjoin", "del eth0", "remove_netns"]);
+    house.assert_nothing_left().await;
+    assert_eq!(house.log(), ["look", "del eth0", "remove_netns"]);
     house.pods.detach(&id("p1")).await.expect("detached again");
     house.pods.detach(&id("never-seen")).await.expect("detached");
 }
@@ -205,7 +216,7 @@ async fn a_malformed_request_reaches_no_actor() {
     bad.name = "a;K8S_POD_NAMESPACE=b".into();
     assert_eq!(house.pods.attach(bad).await.expect_err("refused").body().code, ErrorCode::BadRequest);
     assert!(house.world.state().log.is_empty());
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -217,7 +228,7 @@ async fn a_failure_after_any_step_undoes_all_earlier_ones() {
     for step in 1..=steps {
         let house = House::with(Faults::after_step(step), Fake::default());
         messages.push(house.pods.attach(request("p1")).await.expect_err("injected").body().message);
-        house.assert_nothing_left();
+        house.assert_nothing_left().await;
         house.pods.attach(request("p1")).await.expect("second try");
         house.assert_whole("p1");
     }
@@ -231,7 +242,7 @@ async fn a_failure_of_any_verb_undoes_all_earlier_ones() {
         let house = House::new();
         house.world.fail(verb, &[]);
         messages.push(house.pods.attach(request("p1")).await.expect_err(verb).body().message);
-        house.assert_nothing_left();
+        house.assert_nothing_left().await;
         house.pods.attach(request("p1")).await.expect("second try");
         house.assert_whole("p1");
     }
@@ -254,7 +265,7 @@ async fn what_cannot_be_undone_is_told_and_kept_for_a_detach() {
     assert_eq!(house.world.state().netns.len(), 1, "DEL needs the namespace");
     assert_eq!(house.pods.attach(request("p1")).await.expect_err("leftovers").body().code, ErrorCode::Conflict);
     house.pods.detach(&id("p1")).await.expect("detached");
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -282,7 +293,7 @@ async fn only_del_of_a_plugin_that_was_never_added_holds_nothing_up() {
             house.pods.detach(&id("p1")).await.expect_err("it fails once more");
             assert_eq!(house.records().len(), 1, "no pod is forgotten while a DEL fails");
             house.pods.detach(&id("p1")).await.expect("detached");
-            house.assert_nothing_left();
+            house.assert_nothing_left().await;
         }
     }
 }
@@ -310,7 +321,7 @@ async fn a_file_in_the_place_of_the_namespace_is_not_touched() {
     assert_eq!(body.code, ErrorCode::Conflict);
     assert!(house.world.state().netns.contains(&netns));
     house.world.state().netns.clear();
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -368,7 +379,7 @@ async fn no_command_is_lost_while_actors_come_and_go() {
     for client in futures_util::future::join_all(clients).await {
         client.expect("no panic");
     }
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -379,8 +390,9 @@ async fn a_disk_that_takes_nothing_fails_an_attach_and_no_detach() {
     std::fs::remove_dir_all(&dir).expect("removed");
     house.pods.attach(request("p2")).await.expect_err("no journal");
     house.pods.detach(&id("p1")).await.expect("detached");
+    house.settle().await;
     std::fs::create_dir(&dir).expect("made");
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -418,7 +430,7 @@ async fn a_restart_undoes_finishes_serves_and_reports() {
         house.pods.detach(&id(lost)).await.expect("detached");
     }
     house.pods.detach(&id("c-served")).await.expect("detached");
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -431,7 +443,7 @@ async fn a_reboot_leaves_nothing_of_any_pod() {
     let house = house.reboot().await;
     assert!(!house.log().contains(&"unjoin".to_owned()), "there is no namespace");
     assert_eq!(house.world.state().told.iter().filter(|(_, result)| *result).count(), 2);
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
     house.pods.attach(request("p1")).await.expect("attached anew");
     house.assert_whole("p1");
 }
@@ -445,7 +457,7 @@ async fn a_namespace_of_another_boot_is_taken_away_as_well() {
     house.world.reboot();
     house.world.state().netns = netns;
     let house = House { boots: 1, ..house }.restart().await;
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -459,7 +471,7 @@ async fn a_pod_that_cannot_be_served_again_waits_for_its_detach() {
     let body = house.pods.usable(&id("p1")).expect_err("no use").body();
     assert_eq!(body.message, "network of pod `p1` is of no use: rejoin fails as the test wants");
     house.pods.detach(&id("p1")).await.expect("detached");
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use crate::net::{Found, Joined, Opened, Port, Reported};
 pub(crate) struct Fake {
     state: Mutex<State>,
     serving: Arc<AtomicUsize>,
-    gate: Option<Semaphore>,
+    gate: Option<(&'static str, Semaphore)>,
     /// Something was freed.
     freed: Notify,
 }
@@ -68,7 +68,12 @@ pub(crate) struct Failure {
 impl Fake {
     /// ADD waits until a permit is put at its gate.
     pub(crate) fn gated() -> Self {
-        Self { gate: Some(Semaphore::new(0)), ..Self::default() }
+        Self::gated_at("add")
+    }
+
+    /// `verb` does; it is one of `add` and `remove_netns`.
+    pub(crate) fn gated_at(verb: &'static str) -> Self {
+        Self { gate: Some((verb, Semaphore::new(0))), ..Self::default() }
     }
 
     pub(crate) fn open_gate(&self) {
@@ -77,7 +82,13 @@ impl Fake {
 
     /// So many may pass.
     pub(crate) fn open_gate_for(&self, count: usize) {
-        self.gate.as_ref().expect("gated").add_permits(count);
+        self.gate.as_ref().expect("gated").1.add_permits(count);
+    }
+
+    async fn pass_gate(&self, verb: &str) {
+        if let Some((_, gate)) = self.gate.as_ref().filter(|(gated, _)| *gated == verb) {
+            gate.acquire().await.expect("open").forget();
+        }
     }
 
     /// Lets go on what hangs.
@@ -202,6 +213,7 @@ impl World for Arc<Fake> {
     }
 
     async fn remove_netns(&self, netns: &Path) -> Result<(), WorldError> {
+        self.pass_gate("remove_netns").await;
         let mut state = self.verb("remove_netns")?;
         state.netns.remove(netns);
         state.other_files.remove(netns);
@@ -220,9 +232,7 @@ impl World for Arc<Fake> {
     }
 
     async fn add(&self, record: &Record, attachment: &Attachment) -> Result<Network, WorldError> {
-        if let Some(gate) = &self.gate {
-            gate.acquire().await.expect("open").forget();
-        }
+        self.pass_gate("add").await;
         // Half of it is done even if it fails.
         self.state().added.insert(key(record, attachment));
         let name = attachment.network.name().to_owned();

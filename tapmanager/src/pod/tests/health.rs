@@ -35,7 +35,7 @@ async fn what_is_lost_is_trouble_until_it_is_made_again() {
     assert_eq!(house.world.serving(), 1, "by new servers alone");
     assert_eq!(house.pods.check(&id("p1")).await.expect("checked").findings, [""; 0]);
     house.pods.detach(&id("p1")).await.expect("detached");
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_server_that_ends_by_itself_is_trouble_and_recover_starts_another() {
     house.pods.usable(&id("p1")).expect("of use");
     // Told to end, it is no trouble.
     house.pods.detach(&id("p1")).await.expect("detached");
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn a_namespace_that_is_gone_is_told_and_left_to_detach() {
     assert_eq!(body.code, ErrorCode::Conflict, "{}", body.message);
     house.world.state().joined.clear();
     house.pods.detach(&id("p1")).await.expect("detached");
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]

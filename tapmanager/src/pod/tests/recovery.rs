@@ -48,7 +48,7 @@ async fn what_hangs_at_a_restart_keeps_no_other_pod_waiting() {
     assert_eq!((house.pods.count(), house.pods.recovering()), (20, 20));
     house.world.free(|_| true);
     house.pods.recovered().await;
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_pod_that_is_recovered_is_asked_in_order() {
         tokio::join!(house.pods.attach(request("p1")), house.pods.detach(&p1), async { house.world.free(|_| true) },);
     assert_eq!(attached.expect("the same").netns, netns_of("p1"));
     detached.expect("detached");
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn a_pod_whose_record_is_not_understood_is_listed_kept_and_forgotten_by_a_
     assert_eq!(report.removed, ["record of pod `p1`"]);
     house.world.state().added.clear();
     assert_eq!(house.world.serving(), 0);
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
     house.pods.attach(request("p1")).await.expect("attached anew");
 }
 
@@ -151,9 +151,10 @@ async fn a_record_that_somebody_took_away_is_in_nobodys_way() {
     house.pods.attach(request("p1")).await.expect("attached");
     house.assert_whole("p1");
     house.pods.detach(&id("p1")).await.expect("detached");
+    house.settle().await;
     std::fs::write(&file, "{").expect("written");
     let house = house.come_back().await;
     std::fs::remove_file(&file).expect("removed");
     house.pods.detach(&id("p1")).await.expect("detached");
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }

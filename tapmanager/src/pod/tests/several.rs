@@ -26,9 +26,10 @@ async fn networks_are_added_in_order_and_taken_away_in_reverse() {
     let log = ["networks", "look", "create_netns", "sysctls", "add eth0", "add data0", "add net2", "join"];
     assert_eq!(house.log(), log);
     house.pods.detach(&id("p1")).await.expect("detached");
-    assert_eq!(house.log(), ["look", "unjoin", "del net2", "del data0", "del eth0", "remove_netns"]);
+    house.settle().await;
+    assert_eq!(house.log(), ["look", "del net2", "del data0", "del eth0", "remove_netns"]);
     assert!(house.world.state().told.iter().all(|(_, result)| *result));
-    house.assert_nothing_left();
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -38,7 +39,7 @@ async fn a_failure_after_any_step_undoes_what_was_added_in_reverse() {
     for step in 1..=whole.pods.shared.tools.faults.steps_seen() {
         let house = House::with(Faults::after_step(step), Fake::default());
         house.pods.attach(three("p1")).await.expect_err("injected");
-        house.assert_nothing_left();
+        house.assert_nothing_left().await;
         assert_eq!(house.calls("del"), house.calls("add"), "after {step}");
         house.pods.attach(three("p1")).await.expect("second try");
         house.assert_whole("p1");
@@ -55,7 +56,7 @@ async fn an_add_that_fails_ends_the_row_and_only_what_began_is_taken_away() {
         let told: Vec<_> = house.world.state().told.iter().map(|(_, result)| *result).collect();
         assert!(!told[0], "the one that failed has no result");
         assert!(told[1..].iter().all(|result| *result));
-        house.assert_nothing_left();
+        house.assert_nothing_left().await;
     }
 }
 
@@ -66,12 +67,12 @@ async fn what_del_did_is_not_done_twice() {
     house.log();
     house.world.fail_from("del", &[(0, false)], 1, 1);
     house.pods.detach(&id("p1")).await.expect_err("the second of three");
-    assert_eq!(house.log(), ["look", "unjoin", "del net2", "del data0", "del eth0"]);
+    assert_eq!(house.log(), ["look", "del net2", "del data0", "del eth0"]);
     let left: Vec<_> = house.records()[&id("p1")].attachments.iter().map(|left| left.ifname.to_string()).collect();
     assert_eq!(left, ["data0"]);
     let house = house.restart().await;
-    assert_eq!(house.log(), ["look", "look", "unjoin", "del data0", "remove_netns"]);
-    house.assert_nothing_left();
+    assert_eq!(house.log(), ["look", "look", "del data0", "remove_netns"]);
+    house.assert_nothing_left().await;
 }
 
 #[tokio::test]
@@ -84,7 +85,7 @@ async fn a_power_failure_that_takes_the_results_leaves_no_network_behind() {
         let house = house.reboot().await;
         let dels: Vec<_> = house.log().into_iter().filter(|line| line.starts_with("del ")).collect();
         assert_eq!(dels, ["del net2", "del data0", "del eth0"]);
-        house.assert_nothing_left();
+        house.assert_nothing_left().await;
     }
 }
 
@@ -122,7 +123,7 @@ async fn a_crash_between_two_adds_is_undone_with_the_results_on_record() {
     let other = other.restart().await;
     assert_eq!(other.log(), ["look", "look", "unjoin", "del data0", "del eth0", "remove_netns"]);
     assert_eq!(other.world.state().told, [("data0".to_owned(), false), ("eth0".to_owned(), true)]);
-    other.assert_nothing_left();
+    other.assert_nothing_left().await;
 }
 
 #[tokio::test]
