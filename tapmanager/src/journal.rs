@@ -6,9 +6,12 @@
 //!
 //! - A file is replaced as a whole ([`durable`]), so it is never torn by us.
 //! - The intent outlives a power failure, which takes links and namespaces with it: it names all that has to be undone
-//!   then. What is written later only has to outlive the daemon: it goes unflushed into a note, `POD.note`, beside
-//!   `POD.json`, whose place it takes. A note that a power failure tore is as good as none.
-//! - Records of the first release are read as well ([`first`]).
+//!   then. What is written later only has to outlive the daemon: it goes unflushed to the end of a note, `POD.note`,
+//!   beside `POD.json`. Each line of it is a whole record, and the last whole one holds; what a power failure tore is as
+//!   good as not there.
+//! - Records of earlier releases are read as well. Of the first see [`first`]; the second had one record in a note, which
+//!   each took the place of the one before. Notes of pods that one of them made go on as it knows them, so that it still
+//!   finds its pods if it comes back.
 //! - A file that does not parse, names another pod, or comes from a newer release is never touched: it is reported,
 //!   and its pod cannot be attached until somebody has looked at it.
 //! - The directory is read once; lists come from memory.
@@ -34,8 +37,11 @@ use first::{FIRST, FirstRecord};
 
 /// Version of the files. Any change of meaning raises it.
 const VERSION: u32 = 3;
-/// The one before: it knew neither who owns a pod nor how far an ADD came, and nothing of notes, which are left out.
+/// The one before: it knew neither who owns a pod, nor how far an ADD came, nor what its guest is not told, all of which are
+/// left out; and its own notes had another form.
 const SECOND: u32 = 2;
+/// A note that is longer is begun anew with its next line, in bytes: a DEL that fails is noted again and again.
+const MAX_NOTE: u64 = 64 << 10;
 /// Longest file that is read. Ours have some kilobytes; a plugin's result may have some more.
 const MAX_FILE: u64 = 4 << 20;
 const SUFFIX: &str = ".json";
@@ -298,7 +304,13 @@ impl Journal {
 
     /// Writes a later record of a pod so that it outlives the daemon.
     pub(crate) fn note(&self, record: &Record) -> Result<(), JournalError> {
-        self.write(record, &note_name(record.pod()), Existing::Replace, Keep::ForThisBoot)
+        let name = note_name(record.pod());
+        if record.version < VERSION {
+            return self.write(record, &name, Existing::Replace, Keep::ForThisBoot);
+        }
+        let line =
+            serde_json::to_vec(record).map_err(|cause| JournalError::Encode { pod: record.pod().clone(), cause })?;
+        Ok(durable::append(&self.dir, &name, &line, MAX_NOTE)?)
     }
 
     /// Forgets a pod; fine if it is unknown.
@@ -319,7 +331,10 @@ impl Journal {
     }
 
     fn noted(&self, pod: &PodId) -> Option<Record> {
-        parse(&self.dir.join(note_name(pod)), pod).ok()
+        let note = read_bounded(&self.dir.join(note_name(pod))).ok()?;
+        let last = || note.split(|byte| *byte == b'\n').rev().find_map(|line| understood(line, pod).ok());
+        // As earlier releases have it: one record, on many lines.
+        understood(&note, pod).ok().or_else(last)
     }
 
     fn write(&self, record: &Record, name: &str, existing: Existing, keep: Keep) -> Result<(), JournalError> {
@@ -365,16 +380,14 @@ fn read(path: &Path) -> Result<Found, UnreadableCause> {
         return Ok(Found::Aside);
     }
     let pod = pod_of(name).ok_or(UnreadableCause::Name)?;
-    parse(path, &pod).map(|record| Found::Record(Box::new(record)))
+    understood(&read_bounded(path)?, &pod).map(|record| Found::Record(Box::new(record)))
 }
 
-fn parse(path: &Path, pod: &PodId) -> Result<Record, UnreadableCause> {
-    let bytes = read_bounded(path)?;
-    let VersionOnly { version } = serde_json::from_slice(&bytes)?;
+fn understood(bytes: &[u8], pod: &PodId) -> Result<Record, UnreadableCause> {
+    let VersionOnly { version } = serde_json::from_slice(bytes)?;
     let record: Record = match version {
-        VERSION => serde_json::from_slice(&bytes)?,
-        SECOND => Record { version: VERSION, ..serde_json::from_slice(&bytes)? },
-        FIRST => serde_json::from_slice::<FirstRecord>(&bytes)?.into(),
+        VERSION | SECOND => serde_json::from_slice(bytes)?,
+        FIRST => serde_json::from_slice::<FirstRecord>(bytes)?.into(),
         theirs => return Err(UnreadableCause::Version { theirs }),
     };
     if record.pod() != pod {

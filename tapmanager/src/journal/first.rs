@@ -1,7 +1,8 @@
 //! Records as the first release wrote them (version 1), so that an update of the daemon finds its pods again.
 //!
-//! Pure; called by [`super::parse`] alone. That release gave each pod one network by `tc` with one queue, and held guests
-//! to nothing but answers of their own DHCP server. Such a record is written anew as of today at its next change.
+//! Pure; called by [`super::understood`] alone. That release gave each pod one network by `tc` with one queue, and held guests
+//! to nothing but answers of their own DHCP server. Such a record is written anew as the second
+//! release has it at its next change.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use proto::tap::{Attach, DataPath, NetworkAsk, PodNet, PodPhase};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Attachment, Choices, Record, VERSION};
+use super::{Attachment, Choices, Record, SECOND};
 use crate::cni::NetworkList;
 
 /// Version of these.
@@ -42,7 +43,7 @@ impl From<FirstRecord> for Record {
         }
         let ifname = LINK.parse().expect("four letters and a digit are a name");
         Self {
-            version: VERSION,
+            version: SECOND,
             boot: None,
             phase,
             request,

@@ -10,6 +10,7 @@ const FIRST_RELEASE: &str = include_str!("fixtures/v1.json");
 const SECOND_RELEASE: &str = include_str!("fixtures/v2.json");
 /// As of today, for later releases to read.
 const THIRD_RELEASE: &str = include_str!("fixtures/v3.json");
+const THIRD_NOTE: &str = include_str!("fixtures/v3.note");
 
 struct Dir {
     dir: tempfile::TempDir,
@@ -134,23 +135,32 @@ fn the_first_release_is_understood_for_ever() {
     let loaded = dir.load();
     assert!(loaded.unreadable.is_empty(), "{:?}", loaded.unreadable);
     // The boot is not known; all else is what there was no choice about.
-    let mut expected = attached("p1");
+    let mut expected = Record { version: SECOND, ..attached("p1") };
     (expected.boot, expected.attachments) = (None, vec![attachment("eth0", Some(result()))]);
     expected.choices = Choices { data_path: DataPath::Tc, queues: 1, anti_spoof: false };
     let record = &loaded.records[&"p1".parse().expect("id")];
     assert_eq!(json(record), json(&expected));
-    dir.journal.note(record).expect("as of today");
+    dir.journal.note(record).expect("as the second release has it");
     assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&expected));
 }
 
 #[test]
-fn the_second_release_is_understood_for_ever() {
+fn a_pod_of_the_second_release_stays_one_that_it_understands() {
     let dir = Dir::new();
     dir.put("p1.json", SECOND_RELEASE);
-    let mut expected = whole();
+    let read = || dir.load().records.remove(&"p1".parse().expect("id")).expect("understood");
+    let mut expected = Record { version: SECOND, ..whole() };
     expected.request.owner = None;
     expected.attachments.iter_mut().for_each(|attachment| attachment.begun = None);
-    assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&expected));
+    assert_eq!(json(&read()), json(&expected));
+    dir.put("p1.note", SECOND_RELEASE.replace("\"tries\": 3", "\"tries\": 4"));
+    let mut record = read();
+    let failing = record.failing.as_mut().expect("it fails");
+    assert_eq!(failing.tries, 4, "its notes are read");
+    failing.tries = 5;
+    dir.journal.note(&record).expect("noted");
+    let note = fs::read_to_string(dir.path("p1.note")).expect("note");
+    assert_eq!(note, SECOND_RELEASE.trim_end().replace("\"tries\": 3", "\"tries\": 5"), "one record, of its version");
 }
 
 #[test]
@@ -159,6 +169,33 @@ fn this_release_writes_what_the_next_has_to_understand() {
     dir.put("p1.json", THIRD_RELEASE);
     assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&whole()));
     assert_eq!(serde_json::to_string_pretty(&whole()).expect("encodes"), THIRD_RELEASE.trim_end());
+    dir.journal.note(&attached("p1")).expect("note");
+    assert_eq!(dir.load().records.values().map(|record| record.phase).collect::<Vec<_>>(), [PodPhase::Attached]);
+    dir.journal.note(&whole()).expect("note");
+    assert_eq!(fs::read_to_string(dir.path("p1.note")).expect("note"), THIRD_NOTE.trim_end());
+    assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&whole()));
+}
+
+#[test]
+fn the_last_whole_line_of_a_note_holds_and_a_long_note_begins_anew() {
+    let dir = Dir::new();
+    dir.journal.create(&record("p1")).expect("intent");
+    let mut leaving = whole();
+    let tries =
+        || dir.load().records.values().map(|record| record.failing.as_ref().map(|f| f.tries)).collect::<Vec<_>>();
+    dir.journal.note(&leaving).expect("note");
+    let note = fs::read(dir.path("p1.note")).expect("note");
+    fs::write(dir.path("p1.note"), [note.as_slice(), &note[..100]].concat()).expect("torn");
+    assert_eq!(tries(), [Some(3)], "what is before the torn line");
+    let mut longest = 0;
+    for count in 4..200 {
+        leaving.failing.as_mut().expect("it fails").tries = count;
+        dir.journal.note(&leaving).expect("note");
+        longest = longest.max(fs::metadata(dir.path("p1.note")).expect("note").len());
+        assert_eq!(tries(), [Some(count)]);
+    }
+    assert!((MAX_NOTE..MAX_NOTE + 4096).contains(&longest), "{longest} bytes");
+    assert_eq!(dir.names(), ["p1.json", "p1.note"]);
 }
 
 /// With something in every field.
@@ -228,6 +265,7 @@ fn a_crash_between_writing_and_placing_leaves_the_old_state_and_is_swept() {
     }
     dir.put(&durable::temp_name("p1.note"), "rest");
     dir.journal.note(&attached("p1")).expect("a rest is in nobody's way");
+    assert_eq!(dir.journal.sweep().expect("swept"), 1);
     assert_eq!(dir.names(), ["p1.json", "p1.note"]);
 }
 
@@ -280,9 +318,9 @@ fn a_first_record_does_not_replace_what_nobody_knows() {
 fn a_write_that_fails_leaves_the_old_file_and_no_other() {
     let dir = Dir::new();
     dir.journal.create(&record("p1")).expect("intent");
-    // Stands for a full disk: the place of the temporary file cannot be written.
-    fs::create_dir(dir.path(&durable::temp_name("p1.note"))).expect("dir");
+    // Stands for a full disk: it cannot be opened.
+    symlink("nowhere", dir.path("p1.note")).expect("link");
     let error = dir.journal.note(&attached("p1")).expect_err("in the way");
-    assert!(error.to_string().contains(".p1.note.tmp"), "{error}");
+    assert!(error.to_string().contains("p1.note"), "{error}");
     assert_eq!(dir.load().records.values().map(|record| record.phase).collect::<Vec<_>>(), [PodPhase::Attaching]);
 }

@@ -395,12 +395,11 @@ async fn only_what_would_outlive_del_is_taken_off_before() {
 async fn a_full_disk_holds_no_detach_up() {
     let house = House::new();
     house.pods.attach(request("p1")).await.expect("attached");
-    // Stands for a full disk: the place of the temporary file cannot be written.
-    let temp = house.dir.path().join("pods/.p1.note.tmp");
-    std::fs::create_dir(&temp).expect("dir");
+    // Stands for a full disk: the note cannot be opened.
+    let note = house.dir.path().join("pods/p1.note");
+    std::fs::remove_file(&note).expect("removed");
+    std::os::unix::fs::symlink("nowhere", &note).expect("link");
     house.pods.detach(&id("p1")).await.expect("detached");
-    house.settle().await;
-    std::fs::remove_dir(temp).expect("removed");
     house.assert_nothing_left().await;
 }
 
