@@ -17,6 +17,8 @@ const MAX_SOCKET_PATH: usize = 107;
 /// A pod's descriptors travel in one message, which has room for 253: those of 15 NICs, where a queue and its vhost-net
 /// are two.
 pub(crate) const MAX_QUEUES: u16 = 8;
+/// Each takes some 100 KiB of the kernel's memory.
+const MAX_NETNS_POOL: u16 = 64;
 const HOUR: Duration = Duration::from_secs(3600);
 /// RFC 2131 section 3.3: all ones would be "for ever".
 const MAX_LEASE: Duration = Duration::from_secs(u32::MAX as u64 - 1);
@@ -52,6 +54,8 @@ pub struct Config {
     pub anti_spoof: bool,
     /// Most queues of a NIC, which has one for each CPU of its machine. Default 8.
     pub max_queues: u16,
+    /// How many network namespaces are made ahead for pods to come; 0 is none. Default 8.
+    pub netns_pool: u16,
     /// Whether machines are given vhost-net: `auto` if the node has it, or `off`. Default `auto`.
     pub vhost: Vhost,
     /// Directory that Multus keeps the results of its delegates in. Default `/var/lib/cni/multus`.
@@ -166,6 +170,7 @@ impl Default for Config {
             data_path: DataPath::Tc,
             anti_spoof: true,
             max_queues: 8,
+            netns_pool: 8,
             vhost: Vhost::Auto,
             multus_dir: "/var/lib/cni/multus".into(),
             cni_cache_dir: "/var/lib/cni".into(),
@@ -252,6 +257,9 @@ impl Config {
         }
         if !(1..=MAX_QUEUES).contains(&self.max_queues) {
             return refuse("max_queues", "is not between 1 and 8");
+        }
+        if self.netns_pool > MAX_NETNS_POOL {
+            return refuse("netns_pool", "is not between 0 and 64");
         }
         if self.handoff_socket().as_os_str().len() > MAX_SOCKET_PATH {
             return refuse("run_dir", "is too long: a socket's path has at most 107 bytes");

@@ -16,6 +16,7 @@ pub(crate) mod netlink;
 pub(crate) mod netns;
 pub(crate) mod packet;
 pub(crate) mod ready;
+pub(crate) mod spares;
 pub(crate) mod tap;
 pub(crate) mod tc;
 #[cfg(test)]

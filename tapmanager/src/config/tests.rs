@@ -40,6 +40,7 @@ fn every_key_takes_effect() {
         data_path = "bridge"
         anti_spoof = false
         max_queues = 7
+        netns_pool = 64
         vhost = "off"
         multus_dir = "/m"
         cni_cache_dir = "/k"
@@ -70,6 +71,7 @@ fn every_key_takes_effect() {
             data_path: DataPath::Bridge,
             anti_spoof: false,
             max_queues: 7,
+            netns_pool: 64,
             vhost: Vhost::Off,
             multus_dir: "/m".into(),
             cni_cache_dir: "/k".into(),
@@ -107,6 +109,7 @@ fn refusals_name_the_key_and_the_line() {
         "data_path = \"ovs\"",
         "max_queues = 0",
         "max_queues = 9",
+        "netns_pool = 65",
         "vhost = true",
         "multus_dir = \"m\"",
         "collect_every_s = 86401",

@@ -26,11 +26,13 @@ use crate::net::{self, Found, Joined, Opened, Port, Reported, Wish};
 use crate::spawner::Spawner;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
+use crate::sys::spares::Spares;
 
 /// The real world.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     cni: Arc<Cni>,
+    spares: Arc<Spares>,
     /// Where Multus keeps the results of its delegates.
     multus_dir: PathBuf,
     /// Of DHCP.
@@ -40,7 +42,8 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// As `config` says, for the daemon `instance`, with plugins started by `spawner`.
+    /// As `config` says, for the daemon `instance`, with plugins started by `spawner`. Must be made in the context of the
+    /// runtime.
     pub(crate) fn new(config: &Config, instance: &InstanceId, spawner: Spawner) -> Self {
         let places = Places {
             conf_dir: config.cni_conf_dir.clone(),
@@ -50,6 +53,7 @@ impl Kernel {
         };
         Self {
             cni: Arc::new(Cni::new(places, config.cni_deadline, spawner)),
+            spares: Spares::start(config.netns_pool),
             multus_dir: config.multus_dir.clone(),
             lease: config.dhcp_lease,
             vhost: config.vhost == Vhost::Auto,
@@ -108,8 +112,12 @@ impl World for Kernel {
     }
 
     async fn create_netns(&self, netns: &Path) -> Result<(), WorldError> {
-        let path = netns.to_owned();
-        off_reactor(move || Netns::create(&path)).await?;
+        let (path, spare) = (netns.to_owned(), self.spares.take());
+        off_reactor(move || match spare {
+            Some(spare) => Netns::place(&path, spare),
+            None => Netns::create(&path),
+        })
+        .await?;
         Ok(())
     }
 

@@ -10,7 +10,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -34,6 +34,12 @@ const OWN_NETNS: &str = "/proc/thread-self/ns/net";
 #[derive(Debug)]
 pub(crate) struct Netns {
     path: PathBuf,
+    fd: OwnedFd,
+}
+
+/// A namespace that is mounted nowhere yet. It goes with this.
+#[derive(Debug)]
+pub(crate) struct Nameless {
     fd: OwnedFd,
 }
 
@@ -64,10 +70,8 @@ pub(crate) enum NetnsError {
         cause: io::Error,
     },
     /// Its loopback link stayed down.
-    #[error("failed to bring up the loopback link in namespace `{}`", path.display())]
+    #[error("failed to bring up the loopback link of a new namespace")]
     Loopback {
-        /// The file.
-        path: PathBuf,
         /// Why.
         #[source]
         cause: NetlinkError,
@@ -86,34 +90,44 @@ impl Netns {
     /// Makes a new namespace with its loopback link up, and mounts it on `path`, which must not exist. Its directory
     /// is [`share`]d already, or is made and shared now if it is gone.
     pub(crate) fn create(path: &Path) -> Result<Self, NetnsError> {
-        match Self::create_in_place(path) {
-            Err(NetnsError::Step { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
+        Self::take_place(path)?;
+        let made = if blocking::is_operation() {
+            Nameless::make_here()
+        } else {
+            let made = thread::scope(|scope| scope.spawn(Nameless::make_here).join());
+            made.unwrap_or_else(|_| Err(NetnsError::Panicked { path: path.to_owned() }))
+        };
+        made.and_then(|nameless| nameless.mount_on(path)).inspect_err(|_| Self::leave_place(path))
+    }
+
+    /// As [`Self::create`] with a namespace that is there.
+    pub(crate) fn place(path: &Path, nameless: Nameless) -> Result<Self, NetnsError> {
+        Self::take_place(path)?;
+        nameless.mount_on(path).inspect_err(|_| Self::leave_place(path))
+    }
+
+    fn take_place(path: &Path) -> Result<(), NetnsError> {
+        // Exclusive: two pods of one name must not share a namespace.
+        let create = || OpenOptions::new().write(true).create_new(true).mode(0o444).open(path);
+        let created = match create() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 share(path.parent().unwrap_or(Path::new("/")))?;
-                Self::create_in_place(path)
+                create()
             }
-            done => done,
+            created => created,
+        };
+        match created {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(NetnsError::Exists { path: path.to_owned() })
+            }
+            Err(error) => Err(step("create", path)(error)),
         }
     }
 
-    fn create_in_place(path: &Path) -> Result<Self, NetnsError> {
-        // An exclusive create: two pods of one name must not share a namespace.
-        match OpenOptions::new().write(true).create_new(true).mode(0o444).open(path) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(NetnsError::Exists { path: path.to_owned() });
-            }
-            Err(error) => return Err(step("create", path)(error)),
-        }
-        let made = if blocking::is_operation() {
-            unshare_onto(path)
-        } else {
-            let made = thread::scope(|scope| scope.spawn(|| unshare_onto(path)).join());
-            made.unwrap_or_else(|_| Err(NetnsError::Panicked { path: path.to_owned() }))
-        };
-        made.inspect_err(|_| {
-            // The error that matters is the first one; a file left behind is removed by the next detach.
-            let _ = Self::remove(path);
-        })
+    fn leave_place(path: &Path) {
+        // The error that matters is the first one; a file left behind is removed by the next detach.
+        let _ = Self::remove(path);
     }
 
     /// Opens the namespace mounted on `path`; `None` if there is no such file.
@@ -146,6 +160,13 @@ impl Netns {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(step("remove", path)(error)),
             _ => Ok(()),
         }
+    }
+
+    /// What tells it from others.
+    #[cfg(test)]
+    pub(crate) fn id(&self) -> io::Result<u64> {
+        use std::os::unix::fs::MetadataExt as _;
+        Ok(fs::File::from(self.fd.try_clone()?).metadata()?.ino())
     }
 
     /// The file that it is mounted on.
@@ -200,15 +221,25 @@ impl Netns {
     }
 }
 
-/// Makes this thread's namespace a new one, and mounts it on the file `path`.
-fn unshare_onto(path: &Path) -> Result<Netns, NetnsError> {
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| step("make a namespace for", path)(errno.into()))?;
-    mount(Some(OWN_NETNS), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-        .map_err(|errno| step("mount a namespace on", path)(errno.into()))?;
-    let netns = Netns::open(path)?.ok_or_else(|| NetnsError::NotNetns { path: path.to_owned() })?;
-    let up = Netlink::open().and_then(|mut netlink| link::up(&mut netlink, link::LOOPBACK));
-    up.map_err(|cause| NetnsError::Loopback { path: path.to_owned(), cause })?;
-    Ok(netns)
+// === impl Nameless ===
+
+impl Nameless {
+    /// Makes this thread's namespace a new one with its loopback link up. Only for a thread that ends.
+    pub(crate) fn make_here() -> Result<Self, NetnsError> {
+        let own = Path::new(OWN_NETNS);
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| step("replace", own)(errno.into()))?;
+        let fd = fs::File::open(own).map_err(step("open", own))?.into();
+        let up = Netlink::open().and_then(|mut netlink| link::up(&mut netlink, link::LOOPBACK));
+        up.map_err(|cause| NetnsError::Loopback { cause })?;
+        Ok(Self { fd })
+    }
+
+    fn mount_on(self, path: &Path) -> Result<Netns, NetnsError> {
+        let source = format!("/proc/thread-self/fd/{}", self.fd.as_raw_fd());
+        mount(Some(source.as_str()), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .map_err(|errno| step("mount a namespace on", path)(errno.into()))?;
+        Ok(Netns { path: path.to_owned(), fd: self.fd })
+    }
 }
 
 fn enter(netns: &OwnedFd, path: &Path) -> Result<(), NetnsError> {
