@@ -1,6 +1,7 @@
-//! A hand-off: `Get` with a good token, beside a server in C that opens the same tap and passes it, and does no more.
+//! A hand-off: `Get` with a good token, beside a server in C that opens such a tap and passes it, and does no more.
 //!
-//! Both are asked in turn, of one pod, by processes that are QEMU's user and stand for vmwrapper.
+//! Both are asked in turn by processes that are QEMU's user and stand for vmwrapper, each for a pod of its own: a tap has one
+//! holder at a time, and a server closes its copy after it has answered.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
@@ -30,8 +31,9 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let changed = wrapper.replace(&bed.vmwrapper().display().to_string(), &bed.itself().display().to_string());
     ensure!(changed != wrapper, "{TAPMANAGER} does not name vmwrapper");
     reconfigure(node, &changed)?;
-    let pod = pod_id(0)?;
-    let net = node.net.attach(&pod)?;
+    let (pod, other) = (pod_id(0)?, pod_id(1)?);
+    node.net.attach(&pod)?;
+    let net = node.net.attach(&other)?;
     let socket = bed.dir.join("chandoff.sock");
     let netns = format!("--net={}", net.netns.display());
     let mut bare = Talker::start(command("nsenter", [&netns]).arg(baseline(bed, "chandoff")?).arg(&socket).arg(TAP))?;
@@ -52,6 +54,7 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     }
     drop((ours, theirs, bare));
     node.net.detach(&pod)?;
+    node.net.detach(&other)?;
     reconfigure(node, &wrapper)?;
     Ok(vec![Row { name: "hand-off Get / bare C server", unit: "us", target: Some(1.5), pairs }])
 }
