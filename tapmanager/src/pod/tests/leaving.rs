@@ -116,10 +116,8 @@ async fn what_is_hopeless_is_dropped_once_it_is_overdue() {
             ["pod `p1`, although its networks may keep something of it on the node: failed to run CNI DEL: \
               del fails as the test wants"]
         );
-        let mut state = house.world.state();
-        state.added.clear();
-        state.joined.clear();
-        drop(state);
+        house.world.state().added.clear();
+        house.world.state().joined.clear();
         house.assert_nothing_left().await;
     }
 }

@@ -90,9 +90,7 @@ proptest! {
                 house.settle().await;
                 let on_record = house.pods.count();
                 assert_eq!(house.records().len(), on_record, "memory and disk differ");
-                let state = house.world.state();
-                assert!(state.netns.len() <= on_record, "a namespace is on no record");
-                drop(state);
+                assert!(house.world.state().netns.len() <= on_record, "a namespace is on no record");
                 if house.pods.usable(&id("p1")).is_ok() {
                     house.assert_whole("p1");
                     assert_eq!(house.world.serving(), 1);
