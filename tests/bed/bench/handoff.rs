@@ -1,7 +1,7 @@
 //! A hand-off: `Get` with a good token, beside a server in C that opens such a tap and passes it, and does no more.
 //!
-//! Both are asked in turn by processes that are QEMU's user and stand for vmwrapper, each for a pod of its own: a tap has one
-//! holder at a time, and a server closes its copy after it has answered.
+//! Both are asked in turn by processes that are QEMU's user and stand for vmwrapper. A tap has one holder at a time, and a
+//! server closes its copy after it has answered: so the bare one has a pod of its own, and ours has several in turn.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
@@ -23,6 +23,8 @@ use super::{baseline, p50, timed};
 const TAPMANAGER: &str = "/etc/virtlet/tapmanager.toml";
 const ROUNDS: usize = 9;
 const GETS: usize = 41;
+/// Ours; the bare server's is one more.
+const PODS: u32 = 16;
 /// The pod's first NIC.
 const TAP: &str = "tap0";
 
@@ -31,8 +33,9 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let changed = wrapper.replace(&bed.vmwrapper().display().to_string(), &bed.itself().display().to_string());
     ensure!(changed != wrapper, "{TAPMANAGER} does not name vmwrapper");
     reconfigure(node, &changed)?;
-    let (pod, other) = (pod_id(0)?, pod_id(1)?);
-    node.net.attach(&pod)?;
+    let pods = (0..PODS).map(pod_id).collect::<Result<Vec<_>>>()?;
+    pods.iter().try_for_each(|pod| node.net.attach(pod).map(drop))?;
+    let other = pod_id(PODS)?;
     let net = node.net.attach(&other)?;
     let socket = bed.dir.join("chandoff.sock");
     let netns = format!("--net={}", net.netns.display());
@@ -43,8 +46,8 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let mut pairs = Vec::new();
     for _round in 0..ROUNDS {
         let mut samples = [const { Vec::new() }; 2];
-        for _get in 0..GETS {
-            let token = node.net.arm(&pod)?;
+        for pod in pods.iter().cycle().take(GETS) {
+            let token = node.net.arm(pod)?;
             for (client, samples) in [&mut ours, &mut theirs].into_iter().zip(&mut samples) {
                 samples.push(client.ask(token.as_str())?.parse()?);
             }
@@ -53,8 +56,7 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
         pairs.push(Pair { ours: p50(ours)?, baseline: p50(theirs)? });
     }
     drop((ours, theirs, bare));
-    node.net.detach(&pod)?;
-    node.net.detach(&other)?;
+    pods.iter().chain([&other]).try_for_each(|pod| node.net.detach(pod))?;
     reconfigure(node, &wrapper)?;
     Ok(vec![Row { name: "hand-off Get / bare C server", unit: "us", target: Some(1.5), pairs }])
 }
