@@ -1,5 +1,8 @@
 //! Tier `kubelet`: a real kubelet runs machines from manifests.
 
+mod policies;
+mod recovery;
+
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -20,7 +23,12 @@ const DEADLINE: Duration = Duration::from_secs(300);
 /// kubelet looks at its directory every second, syncs every other, and gives a pod 20 s to end.
 const POD_DEADLINE: Duration = Duration::from_secs(90);
 
-pub(crate) const CASES: &[Case] = &[
+/// The cases of this tier.
+pub(crate) fn cases() -> impl Iterator<Item = Case> {
+    CASES.iter().chain(recovery::CASES).chain(policies::CASES).copied()
+}
+
+const CASES: &[Case] = &[
     Case { name: "kubelet::a_static_pod_is_a_machine_until_its_manifest_goes", deadline: DEADLINE, run: static_pod },
     Case { name: "kubelet::a_guest_that_powers_off_is_started_again", deadline: DEADLINE, run: restarted },
 ];

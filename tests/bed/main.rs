@@ -41,7 +41,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(restart::CASES.iter().copied())
         .chain(image::cases())
         .chain(cri::cases())
-        .chain(kubelet::CASES.iter().copied())
+        .chain(kubelet::cases())
         .chain(mapping::CASES.iter().copied())
         .collect()
 });

@@ -62,11 +62,34 @@ impl Kubelet {
             ["--config", &*config.to_string_lossy(), "--hostname-override", "node1", "--node-ip", NODE_IP, "--v=2"];
         let daemon = Daemon::start("kubelet", bed.config.peer("kubelet")?, args, bed.logs().join("kubelet.log"))?;
         let mut kubelet = Self { daemon, manifests };
-        wait_for("healthy kubelet", READY_DEADLINE, || {
-            kubelet.daemon.still_runs()?;
-            Ok(ask(HEALTH_PORT, "/healthz").ok())
-        })?;
+        kubelet.wait_healthy()?;
         Ok(kubelet)
+    }
+
+    /// Kills it without warning and starts it again.
+    ///
+    /// # Errors
+    /// When it does not run, or does not get healthy.
+    pub fn again(&mut self) -> Result<()> {
+        self.daemon.kill9()?;
+        self.restart()
+    }
+
+    /// Starts it again after it was killed.
+    ///
+    /// # Errors
+    /// When it does not get healthy.
+    pub fn restart(&mut self) -> Result<()> {
+        self.daemon.start_again()?;
+        self.wait_healthy()
+    }
+
+    fn wait_healthy(&mut self) -> Result<()> {
+        wait_for("healthy kubelet", READY_DEADLINE, || {
+            self.daemon.still_runs()?;
+            Ok(ask(HEALTH_PORT, "/healthz").ok())
+        })
+        .map(drop)
     }
 
     /// Puts a pod's manifest into kubelet's directory.

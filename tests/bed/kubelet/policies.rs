@@ -1,0 +1,64 @@
+//! Restart policies: which ends of a machine are its pod's end.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use tests::case::{Bed, Case};
+use tests::image_server::Fault;
+use tests::kubelet::{Kubelet, manifest};
+use tests::libvirt::{running_domains, virsh};
+use tests::node::Node;
+use tests::wait::wait_until;
+
+use super::{DEADLINE, POD_DEADLINE, is_running};
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "kubelet::a_pod_that_is_never_restarted_fails_with_its_machine", deadline: DEADLINE, run: never },
+    Case { name: "kubelet::a_pod_that_is_restarted_on_failure", deadline: DEADLINE, run: on_failure },
+];
+
+fn never(bed: &Bed) -> Result<()> {
+    let (_node, kubelet) = pod(bed, "Never")?;
+    pull_the_plug()?;
+    let pod = kubelet.wait_pod("failed pod", POD_DEADLINE, |pod| phase(pod) == Some("Failed"))?;
+    ensure!(restarts(&pod) == Some(0), "{pod}");
+    ensure!(running_domains()?.is_empty(), "a machine runs");
+    kubelet.delete("vm")
+}
+
+/// Started again when the plug was pulled, and not when it powered off.
+fn on_failure(bed: &Bed) -> Result<()> {
+    let (_node, kubelet) = pod(bed, "OnFailure")?;
+    pull_the_plug()?;
+    kubelet.wait_pod("second start", POD_DEADLINE, |pod| restarts(pod) == Some(1) && is_running(pod))?;
+    wait_until("guest that hears the button", POD_DEADLINE, || {
+        for domain in running_domains().unwrap_or_default() {
+            // Until it is up it does not hear, and is asked again.
+            let _ = virsh(&format!("shutdown --mode acpi {domain}"));
+        }
+        kubelet.pods().is_ok_and(|pods| pods.first().is_some_and(|pod| phase(pod) == Some("Succeeded")))
+    })?;
+    kubelet.delete("vm")
+}
+
+fn pod(bed: &Bed, policy: &str) -> Result<(Node, Kubelet)> {
+    let node = Node::start(bed)?;
+    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let kubelet = Kubelet::start(bed)?;
+    let mut pod = manifest("vm", &image, &json!({}));
+    pod["spec"]["restartPolicy"] = json!(policy);
+    kubelet.apply("vm", &pod)?;
+    kubelet.wait_pod("running pod", POD_DEADLINE, is_running)?;
+    Ok((node, kubelet))
+}
+
+fn pull_the_plug() -> Result<()> {
+    virsh(&format!("destroy {}", running_domains()?.concat())).map(drop)
+}
+
+fn phase(pod: &Value) -> Option<&str> {
+    pod.pointer("/status/phase").and_then(Value::as_str)
+}
+
+fn restarts(pod: &Value) -> Option<u64> {
+    pod.pointer("/status/containerStatuses/0/restartCount").and_then(Value::as_u64)
+}
