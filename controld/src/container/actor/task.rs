@@ -154,7 +154,10 @@ impl<H: Host> Task<H> {
             }
         };
         for reply in starting.starts {
-            let _ = reply.send(answer.as_ref().map(|()| ()).map_err(same));
+            let _ = reply.send(match &answer {
+                Ok(()) => Ok(()),
+                Err(error) => Err(same(error)),
+            });
         }
         for (grace, reply) in starting.stops {
             self.stop(grace, reply).await;
