@@ -19,6 +19,7 @@ use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor, Way};
 use controld::model::Layer;
 use proto::tap::{QemuUser, Token};
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 /// Anything that takes longer than this here has failed.
@@ -37,8 +38,7 @@ async fn main() -> anyhow::Result<()> {
     let spec = spec(Path::new(&dir), emulator.into(), user)?;
     hypervisor.define(domain::xml(&spec)?).await?;
     let ran = run(&hypervisor, &mut events, &spec).await;
-    hypervisor.destroy(spec.id).await?;
-    hypervisor.undefine(spec.id).await?;
+    hypervisor.clear(spec.id).await?;
     ran?;
     ensure!(hypervisor.state(spec.id).await?.is_none(), "the machine is still defined");
     println!("gone");
@@ -47,7 +47,8 @@ async fn main() -> anyhow::Result<()> {
 
 async fn run(hv: &Hypervisor, events: &mut broadcast::Receiver<HvEvent>, spec: &DomainSpec) -> anyhow::Result<()> {
     let begun = std::time::Instant::now();
-    hv.start(spec.id, std::path::Path::new("/var/log/libvirt/qemu/none.log")).await?;
+    let wanted = CancellationToken::new();
+    hv.start(spec.id, Path::new("/var/log/libvirt/qemu/none.log"), &wanted).await?;
     println!("started in {} ms", begun.elapsed().as_millis());
     let state = hv.state(spec.id).await?;
     ensure!(state.is_some_and(|state| state.phase == DomainPhase::On), "started, yet {state:?}");

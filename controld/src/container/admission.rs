@@ -58,6 +58,8 @@ pub(super) fn judge(present: &[Arc<Container>], wanted: &ContainerConfig) -> Res
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
     use crate::container::tests::container;
 
@@ -78,13 +80,13 @@ mod tests {
             (ContainerState::Running, Some(Kind::State)),
         ] {
             let other = present(state);
-            let judged = judge(&[other.clone()], &wanted("vm", 2));
+            let judged = judge(from_ref(&other), &wanted("vm", 2));
             match kind {
                 None => assert_eq!(judged.expect("admitted"), Admission::New(vec![other.id]), "{state:?}"),
                 Some(kind) => assert_eq!(judged.expect_err("refused").kind(), kind, "{state:?}"),
             }
             for (name, attempt) in [("vm", 0), ("another", 2)] {
-                let refused = judge(&[other.clone()], &wanted(name, attempt)).expect_err("refused");
+                let refused = judge(from_ref(&other), &wanted(name, attempt)).expect_err("refused");
                 assert_eq!(refused.kind(), Kind::State, "{state:?} {name} {attempt}");
             }
         }
@@ -95,12 +97,12 @@ mod tests {
     #[test]
     fn a_request_that_is_repeated_has_the_same_answer() {
         let other = present(ContainerState::Created);
-        assert_eq!(judge(&[other.clone()], &other.config).expect("admitted"), Admission::Same(other.id));
+        assert_eq!(judge(from_ref(&other), &other.config).expect("admitted"), Admission::Same(other.id));
         let changed = ContainerConfig { tty: true, ..other.config.clone() };
-        assert_eq!(judge(&[other.clone()], &changed).expect_err("refused").kind(), Kind::Exists);
+        assert_eq!(judge(from_ref(&other), &changed).expect_err("refused").kind(), Kind::Exists);
         for state in [ContainerState::Running, ContainerState::Exited] {
             let other = present(state);
-            assert_eq!(judge(&[other.clone()], &other.config).expect_err("refused").kind(), Kind::Exists);
+            assert_eq!(judge(from_ref(&other), &other.config).expect_err("refused").kind(), Kind::Exists);
         }
     }
 }
