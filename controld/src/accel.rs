@@ -36,6 +36,9 @@ pub struct Verdict {
     pub accelerator: Accelerator,
     /// Why, for people.
     pub reason: String,
+    /// KVM is wanted and there is a device for it: it may work another time, or with another setting.
+    #[serde(default)]
+    pub kvm_may_work: bool,
 }
 
 /// Tells one build of a program from another.
@@ -54,6 +57,9 @@ pub struct ProbeKey {
     kernel: String,
     boot_id: String,
     emulator: Fingerprint,
+    /// The kernel that is to be probed with, if one is configured.
+    #[serde(default)]
+    probe_kernel: Option<PathBuf>,
 }
 
 /// How to find out.
@@ -69,26 +75,33 @@ pub struct Question {
     pub deadline: Duration,
     /// Directory for the probe's initrd.
     pub work_dir: PathBuf,
+    /// KVM's device, `/dev/kvm`.
+    pub device: PathBuf,
 }
 
 /// Answers the question. Takes the probe's whole deadline where KVM hangs.
 pub async fn decide(question: &Question) -> Verdict {
-    let verdict = |accelerator, reason: String| Verdict { accelerator, reason };
+    let kvm = |reason: String| Verdict { accelerator: Accelerator::Kvm, reason, kvm_may_work: false };
+    let emulated = |kvm_may_work, reason: String| Verdict { accelerator: Accelerator::Qemu, reason, kvm_may_work };
     match question.configured {
-        Accel::Kvm => return verdict(Accelerator::Kvm, "configured".into()),
-        Accel::Qemu => return verdict(Accelerator::Qemu, "configured".into()),
+        Accel::Kvm => return kvm("configured".into()),
+        Accel::Qemu => return emulated(false, "configured".into()),
         Accel::Auto => {}
     }
-    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") {
-        return verdict(Accelerator::Qemu, format!("/dev/kvm cannot be opened: {error}"));
+    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open(&question.device) {
+        let is_there = error.kind() != io::ErrorKind::NotFound;
+        return emulated(is_there, format!("`{}` cannot be opened: {error}", question.device.display()));
     }
     let Some(kernel) = question.kernel.clone().or_else(|| newest_kernel(Path::new("/boot"))) else {
         let reason = "no kernel to probe KVM with: set machine.kvm_probe_kernel, or machine.accel to kvm";
-        return verdict(Accelerator::Qemu, reason.into());
+        return emulated(true, reason.into());
     };
     match probe::reaches_init(question, &kernel, "kvm").await {
-        Ok(()) => verdict(Accelerator::Kvm, format!("kernel `{}` reached its init under KVM", kernel.display())),
-        Err(error) => verdict(Accelerator::Qemu, format!("KVM does not work here: {}", crate::error::Chain(&error))),
+        Ok(()) => kvm(format!("kernel `{}` reached its init under KVM", kernel.display())),
+        Err(error) => {
+            let why = crate::error::Chain(&error);
+            emulated(true, format!("KVM did not work: {why}; if it cannot here, set machine.accel to qemu"))
+        }
     }
 }
 
@@ -128,16 +141,17 @@ impl Fingerprint {
 // === impl ProbeKey ===
 
 impl ProbeKey {
-    /// Of this host, boot and emulator.
+    /// Of this host, boot, emulator and settings.
     ///
     /// # Errors
     /// When the emulator is not there.
-    pub fn of(emulator: &Path) -> io::Result<Self> {
+    pub fn of(question: &Question) -> io::Result<Self> {
         let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
         Ok(Self {
             kernel: read("/proc/sys/kernel/osrelease")?,
             boot_id: read("/proc/sys/kernel/random/boot_id")?,
-            emulator: Fingerprint::of(emulator)?,
+            emulator: Fingerprint::of(&question.emulator)?,
+            probe_kernel: question.kernel.clone(),
         })
     }
 }

@@ -105,10 +105,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     tasks.spawn(listen(parts.clone(), containers.clone(), events));
     tasks.spawn(parts.tap.clone().keep_watch());
     tasks.spawn(agree::with_tapmanager(sandboxes.clone(), parts.tap.clone()));
-    // So that no pod has to wait for the probe.
     let prober = parts.clone();
     tasks.spawn(async move {
-        prober.accel.get().await;
+        prober.accel.keep_trying().await;
     });
     let listener = cri::bind(&parts.config.cri_socket())?;
     tracing::info!(socket = %parts.config.cri_socket().display(), "serving");

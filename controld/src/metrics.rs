@@ -18,6 +18,7 @@ use prometheus_client::registry::Registry;
 use self::facts::Facts;
 use self::server::Limits;
 pub use self::server::{BindError, Server};
+use crate::accelerator::Accelerator;
 use crate::container::parts::Parts;
 use crate::images::Images;
 use crate::store::Store;
@@ -27,6 +28,7 @@ use crate::store::Store;
 struct Sources {
     images: Images,
     records: Store,
+    accel: Accelerator,
 }
 
 /// Serves the metrics at `address` until what this returns is dropped.
@@ -34,7 +36,7 @@ struct Sources {
 /// # Errors
 /// When the address cannot be had.
 pub async fn start(address: SocketAddr, parts: &Parts) -> Result<Server, BindError> {
-    let sources = Sources { images: parts.images.clone(), records: parts.store.clone() };
+    let sources = Sources { images: parts.images.clone(), records: parts.store.clone(), accel: parts.accel.clone() };
     let registry = registry(sources);
     let server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;
     tracing::info!(address = %server.address(), "metrics served");
@@ -55,7 +57,7 @@ fn text(registry: &Registry) -> Result<String, std::fmt::Error> {
 
 impl Collector for Sources {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        Facts::of(&self.images, &self.records).encode(encoder)
+        Facts::of(&self.images, &self.records, &self.accel).encode(encoder)
     }
 }
 

@@ -105,7 +105,9 @@ impl Node {
                 }
             };
             said = format!("{conditions:?}");
-            Ok((conditions.len() >= 2 && conditions.iter().all(|condition| condition.status)).then_some(()))
+            // The others are for people.
+            let ready = |kind| conditions.iter().any(|condition| condition.r#type == kind && condition.status);
+            Ok((ready("RuntimeReady") && ready("NetworkReady")).then_some(()))
         })
         .context(said)
     }

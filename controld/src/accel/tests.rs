@@ -13,6 +13,7 @@ fn question(dir: &Path) -> Question {
         kernel: None,
         deadline: Duration::from_secs(5),
         work_dir: dir.to_owned(),
+        device: "/dev/null".into(),
     }
 }
 

@@ -65,7 +65,14 @@ impl Runtime {
             let since = humantime::format_rfc3339_seconds(trouble.since);
             ("DatabaseNotWritable", format!("since {since}: {}", Chain(&trouble.cause)))
         });
-        vec![condition("RuntimeReady", runtime), condition("NetworkReady", network), condition("StoreWritable", store)]
+        // Beside kubelet's two, for people.
+        let emulated = self.parts.accel.trouble().map(|trouble| ("Emulated", trouble));
+        vec![
+            condition("RuntimeReady", runtime),
+            condition("NetworkReady", network),
+            condition("StoreWritable", store),
+            condition("KvmUsable", emulated),
+        ]
     }
 }
 

@@ -10,6 +10,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet}
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+use crate::accel;
+use crate::accelerator::Accelerator;
 use crate::images::{Images, PullCounts};
 use crate::model::{Container, ContainerState, SandboxState};
 use crate::store::Store;
@@ -24,7 +26,10 @@ const PULLS_ENDED: &str = "virtlet_image_pulls_ended";
 const PULLED: &str = "virtlet_image_pulls_downloaded";
 const SANDBOXES: &str = "virtlet_sandboxes";
 const MACHINES: &str = "virtlet_machines";
+const ACCELERATOR: &str = "virtlet_accelerator";
+const EMULATED: &str = "virtlet_emulated_unwanted";
 
+const ACCELERATOR_NAME: &str = "accelerator";
 const HANDLER: &str = "handler";
 const OUTCOME: &str = "outcome";
 const STATE: &str = "state";
@@ -42,11 +47,16 @@ pub(super) struct Facts {
     /// By state, of all states.
     pub(super) sandboxes: BTreeMap<&'static str, u64>,
     pub(super) machines: BTreeMap<&'static str, u64>,
+    /// 1 for that of new machines.
+    pub(super) accelerators: BTreeMap<&'static str, u64>,
+    /// They are emulated although KVM may work.
+    pub(super) emulated_unwanted: bool,
 }
 
 impl Facts {
     /// Looks at memory alone.
-    pub(super) fn of(images: &Images, records: &Store) -> Self {
+    pub(super) fn of(images: &Images, records: &Store, accel: &Accelerator) -> Self {
+        let verdict = accel.known();
         let containers = records.containers();
         let mut unused = images.sizes();
         let store_bytes = unused.values().sum();
@@ -77,6 +87,14 @@ impl Facts {
                     ContainerState::Exited => "exited",
                 }),
             ),
+            accelerators: tally(
+                ["kvm", "qemu"],
+                verdict.iter().map(|verdict| match verdict.accelerator {
+                    accel::Accelerator::Kvm => "kvm",
+                    accel::Accelerator::Qemu => "qemu",
+                }),
+            ),
+            emulated_unwanted: verdict.is_some_and(|verdict| verdict.kvm_may_work),
         }
     }
 }
@@ -127,7 +145,11 @@ impl Collector for Facts {
         let sandboxes = self.sandboxes.iter().map(|(state, count)| ([(STATE, *state)], *count));
         page.gauges(SANDBOXES, "Pod sandboxes by state", sandboxes)?;
         let machines = self.machines.iter().map(|(state, count)| ([(STATE, *state)], *count));
-        page.gauges(MACHINES, "Machines by the state of their containers", machines)
+        page.gauges(MACHINES, "Machines by the state of their containers", machines)?;
+        let accelerators = self.accelerators.iter().map(|(name, is_it)| ([(ACCELERATOR_NAME, *name)], *is_it));
+        page.gauges(ACCELERATOR, "1 for the accelerator of new machines, once it is known", accelerators)?;
+        let help = "1 if new machines are emulated, and slow, although KVM is wanted and there is a device for it";
+        page.gauge(EMULATED, help, self.emulated_unwanted.into())
     }
 }
 
@@ -141,6 +163,10 @@ impl Page<'_> {
 
     fn bytes(&mut self, name: &str, help: &str, bytes: u64) -> Result<(), Error> {
         self.0.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?.encode_gauge(&bytes)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+        self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
     }
 
     fn gauges<L: EncodeLabelSet>(

@@ -13,6 +13,8 @@ fn facts() -> Facts {
         unused_bytes: 1 << 30,
         sandboxes: [("creating", 0), ("ready", 2), ("not_ready", 1)].into(),
         machines: [("created", 0), ("starting", 0), ("running", 2), ("exited", 1)].into(),
+        accelerators: [("kvm", 0), ("qemu", 1)].into(),
+        emulated_unwanted: true,
     }
 }
 
@@ -65,6 +67,13 @@ fn the_text_of_a_scrape() {
     virtlet_machines{state="exited"} 1
     virtlet_machines{state="running"} 2
     virtlet_machines{state="starting"} 0
+    # HELP virtlet_accelerator 1 for the accelerator of new machines, once it is known
+    # TYPE virtlet_accelerator gauge
+    virtlet_accelerator{accelerator="kvm"} 0
+    virtlet_accelerator{accelerator="qemu"} 1
+    # HELP virtlet_emulated_unwanted 1 if new machines are emulated, and slow, although KVM is wanted and there is a device for it
+    # TYPE virtlet_emulated_unwanted gauge
+    virtlet_emulated_unwanted 1
     # EOF
     "##);
 }
@@ -118,7 +127,8 @@ async fn a_scrape_tells_what_is_so_now() {
     let root = tempfile::tempdir().expect("a directory");
     let images = crate::admin::tests::images(root.path());
     let records = Store::open(&root.path().join("meta.redb")).expect("opened");
-    let registry = registry(Sources { images: images.clone(), records: records.clone() });
+    let accel = Accelerator::new(&crate::config::Config::default(), records.clone());
+    let registry = registry(Sources { images: images.clone(), records: records.clone(), accel });
     let value = |series: &str| {
         let text = text(&registry).expect("written");
         let found = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse::<u64>().ok());
