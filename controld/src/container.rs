@@ -28,8 +28,9 @@ use crate::hypervisor::HvEvent;
 use crate::model::{
     Container, ContainerConfig, ContainerId, ContainerState, Machine, RECORD_VERSION, Sandbox, SandboxState, now_nanos,
 };
+use crate::orphans::PodName;
 use crate::seed::{self, SeedInput};
-use crate::volumes::Base;
+use crate::volumes::{Base, VolumeError};
 
 /// The service. Clones share it.
 #[derive(Debug, Clone)]
@@ -85,7 +86,6 @@ impl Containers {
             self.actors.get(*other)?.make_way().await?;
         }
         let id = ContainerId::random();
-        let uid = sandbox.config.uid.clone();
         let below = self.parts.images.below(&image)?;
         let base = Base {
             image_id: image.id.to_string(),
@@ -93,14 +93,17 @@ impl Containers {
             format: image.format.to_string(),
             virtual_size: image.virtual_size,
         };
-        self.parts.images.lease(&image.id, &uid).await?;
+        let no_disk = |cause: VolumeError| {
+            let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
+            Error::because(kind, "the root disk cannot be made", cause)
+        };
+        // The folder first: what has no folder is nobody's. What is in it goes with the sandbox at the latest.
+        let folder = self.parts.volumes.claim(&self.parts.owner(&PodName::of(&sandbox))).map_err(no_disk)?;
+        self.parts.images.lease(&image.id, folder.name()).await?;
+        let qemu = self.parts.qemu_user().await?;
+        let root_size = annotations.root_volume_size.unwrap_or(0);
+        let root = self.parts.volumes.ensure_root(&folder, &base, root_size, qemu).await.map_err(no_disk)?;
         let made = async {
-            let owner = self.parts.qemu_user().await?;
-            let root_size = annotations.root_volume_size.unwrap_or(0);
-            let root = self.parts.volumes.ensure_root(&uid, &base, root_size, owner).await.map_err(|cause| {
-                let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
-                Error::because(kind, "the root disk cannot be made", cause)
-            })?;
             for other in &replaced {
                 self.actors.get(*other)?.replaced(create.config.attempt).await?;
             }
@@ -114,7 +117,7 @@ impl Containers {
                     domain: crate::domain::name(id.uuid(), &create.config.name),
                     vcpus: size.vcpus,
                     memory: size.memory,
-                    root,
+                    root: root.path().to_owned(),
                     base: base.path.clone(),
                     base_format: base.format.clone(),
                     below,
@@ -133,10 +136,15 @@ impl Containers {
             Ok(container) => {
                 self.actors.add(self.parts.clone(), &container);
                 tracing::info!(container = %id, pod = %sandbox.id, image = %image.id, "container created");
+                if let Err(error) = root.keep().await {
+                    tracing::warn!(container = %id, error = %Chain(&error), "disk of an earlier image left behind");
+                }
                 Ok(id)
             }
             Err(error) => {
-                self.parts.drop_disks_unless_used(&uid).await;
+                if let Err(error) = root.undo() {
+                    tracing::error!(pod = %sandbox.id, error = %Chain(&error), "disk of a failed Create not undone");
+                }
                 Err(error)
             }
         }

@@ -7,7 +7,6 @@
 
 mod agree;
 mod memory;
-mod sweep;
 
 use std::future::Future;
 use std::io::IsTerminal as _;
@@ -18,7 +17,6 @@ use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
 use crate::accelerator::Accelerator;
 use crate::admin;
@@ -32,8 +30,10 @@ use crate::error::Chain;
 use crate::gate::Gates;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
+use crate::instance::Instance;
 use crate::mapping;
 use crate::metrics;
+use crate::orphans::{self, Orphans};
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
 use crate::tap::Tap;
@@ -69,7 +69,10 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     for unread in store.unread() {
         tracing::error!(%unread, "record left alone");
     }
-    let instance = instance(&store).await?;
+    let instance = Instance::begin(&config.state_dir, &store).await?;
+    if let Some(doubt) = instance.doubt() {
+        tracing::error!(doubt, "records may be missing; nothing that is on no record is removed");
+    }
     let node_rebooted = node_rebooted(&store).await?;
     let images = Images::open(&config)?;
     let _watching = mapping::start(&config.images, images.mappings()).await;
@@ -89,6 +92,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         hub,
         accel,
         instance,
+        orphans: Orphans::default(),
         node_rebooted,
         config,
     });
@@ -96,7 +100,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         Some(address) => Some(metrics::start(address, &parts).await?),
         None => None,
     };
-    sweep::unclaimed(&parts).await;
+    orphans::sweep(&parts).await;
     let gates = Gates::default();
     let containers = Containers::new(parts.clone(), gates.clone());
     let sandboxes = Sandboxes::new(parts.clone(), containers.clone(), gates);
@@ -143,7 +147,7 @@ pub fn dump(config: &Config) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&all)?)
 }
 
-/// Hands libvirt's events to the containers. After a new connection, machines of ours that are on no record go.
+/// Hands libvirt's events to the containers.
 async fn listen(parts: Arc<Parts>, containers: Containers, mut events: Receiver<HvEvent>) {
     loop {
         let event = match events.recv().await {
@@ -154,7 +158,7 @@ async fn listen(parts: Arc<Parts>, containers: Containers, mut events: Receiver<
         };
         if matches!(event, HvEvent::Resync) {
             tokio::spawn(greet(parts.clone()));
-            tokio::spawn(remove_strays(parts.clone()));
+            tokio::spawn(look_for_orphans(parts.clone()));
         }
         containers.hear(&event);
     }
@@ -172,24 +176,10 @@ async fn greet(parts: Arc<Parts>) {
     }
 }
 
-/// Removes machines that this daemon made (their metadata says so) and that are on no record: a container was removed
-/// from the records and the daemon killed before libvirt was told.
-async fn remove_strays(parts: Arc<Parts>) {
-    let ours = match parts.hypervisor.list_ours(parts.instance).await {
-        Ok(ours) => ours,
-        Err(error) => {
-            tracing::warn!(error = %Chain(&error), "machines not listed; the next connection tries again");
-            return;
-        }
-    };
-    for (id, name) in ours {
-        if parts.store.container(id.into()).is_some() {
-            continue;
-        }
-        tracing::warn!(machine = name, "removing a machine of ours that is on no record");
-        if let Err(error) = parts.hypervisor.clear(id).await {
-            tracing::error!(machine = name, error = %Chain(&error), "stray machine not removed");
-        }
+/// Machines that are on no record are nobody's to remove; somebody is to know of them.
+async fn look_for_orphans(parts: Arc<Parts>) {
+    if let Err(error) = orphans::look(&parts).await {
+        tracing::warn!(error = %Chain(&error), "machines not listed; the next connection tries again");
     }
 }
 
@@ -205,16 +195,6 @@ fn make_dirs(config: &Config) -> anyhow::Result<()> {
         make_dir(&dir, mode)?;
     }
     Ok(())
-}
-
-/// The mark of this state directory, made once.
-async fn instance(store: &Store) -> anyhow::Result<Uuid> {
-    if let Some(instance) = store.fact("instance") {
-        return Ok(instance);
-    }
-    let instance = Uuid::new_v4();
-    store.put_fact("instance", &instance).await?;
-    Ok(instance)
 }
 
 /// Whether the node was restarted since the database last saw a boot id.

@@ -85,6 +85,21 @@ pub enum Ending {
     Unseen,
 }
 
+/// A machine with our mark, and what the mark says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marked {
+    /// Its UUID.
+    pub id: Uuid,
+    /// libvirt's name of it.
+    pub name: String,
+    /// Id of its pod's sandbox.
+    pub sandbox: String,
+    /// UID of its pod.
+    pub pod_uid: String,
+    /// Whether it is on.
+    pub runs: bool,
+}
+
 /// Where a machine stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DomainState {
@@ -246,15 +261,13 @@ impl Hypervisor {
     ///
     /// # Errors
     /// When libvirt does not answer.
-    pub async fn list_ours(&self, instance: Uuid) -> Result<Vec<(Uuid, String)>> {
+    pub async fn list_ours(&self, instance: Uuid) -> Result<Vec<Marked>> {
         let mark = instance.to_string();
         let list = move |connection: &Connection| {
             let mut ours = Vec::new();
             for domain in connection.domains()? {
-                match domain.metadata(METADATA_NAMESPACE) {
-                    Ok(Some(element)) if meaning::instance_of(&element).as_ref() == Some(&mark) => {
-                        ours.push((domain.id()?, domain.name()?));
-                    }
+                match marked(&domain) {
+                    Ok(Some((instance, marked))) if instance == mark => ours.push(marked),
                     // Gone since it was listed.
                     Err(error) if error.code != NO_DOMAIN => return Err(error),
                     _ => {}
@@ -366,6 +379,16 @@ fn destroyed(domain: &Domain) -> Result<(), LibvirtError> {
         Err(error) if !matches!(error.code, OPERATION_INVALID | NO_DOMAIN) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// The instance that a machine's mark names, if it has one, and the rest of it.
+fn marked(domain: &Domain) -> Result<Option<(String, Marked)>, LibvirtError> {
+    let Some(mark) = domain.metadata(METADATA_NAMESPACE)?.and_then(|element| meaning::mark_of(&element)) else {
+        return Ok(None);
+    };
+    let meaning::Mark { instance, sandbox, pod_uid } = mark;
+    let runs = meaning::phase_of(domain.state()?) == DomainPhase::On;
+    Ok(Some((instance, Marked { id: domain.id()?, name: domain.name()?, sandbox, pod_uid, runs })))
 }
 
 fn existing(connection: &Connection, id: Uuid) -> Result<Domain, LibvirtError> {

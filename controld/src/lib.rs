@@ -31,6 +31,7 @@ pub mod mapping;
 pub mod metrics;
 pub mod model;
 pub mod note;
+pub mod orphans;
 pub mod sandbox;
 pub mod seed;
 pub mod store;

@@ -136,12 +136,13 @@ impl Sandboxes {
         for container in self.parts.store.containers_of(id) {
             self.containers.remove(container.id).await?;
         }
-        self.parts.store.remove_sandbox(id)?;
         let uid = &sandbox.config.uid;
         // The disks belong to the pod: another sandbox of it goes on with them.
-        if !self.parts.store.sandboxes().iter().any(|other| other.config.uid == *uid) {
-            self.parts.drop_disks(uid).await;
+        if !self.parts.store.sandboxes().iter().any(|other| other.id != *id && other.config.uid == *uid) {
+            self.parts.drop_disks(uid).await?;
         }
+        // Last: what is on no record is nobody's.
+        self.parts.store.remove_sandbox(id)?;
         tracing::info!(pod = %id, "sandbox removed");
         Ok(())
     }
@@ -161,7 +162,7 @@ impl Sandboxes {
 
     /// Our name at tapmanager.
     fn owner(&self) -> Option<OwnerId> {
-        self.parts.instance.to_string().parse().ok()
+        self.parts.instance.id().to_string().parse().ok()
     }
 
     fn check(&self, config: &SandboxConfig) -> Result<()> {

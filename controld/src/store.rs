@@ -163,6 +163,20 @@ impl Store {
         self.seen().unread.clone()
     }
 
+    /// Removes a record that cannot be read, for good.
+    ///
+    /// # Errors
+    /// When that could not be made durable; then it is still there.
+    pub async fn forget_unread(&self, unread: &Unread) -> Result<(), StoreError> {
+        let Some(table) = Table::named(unread.table) else { return Ok(()) };
+        let (reply, answer) = oneshot::channel();
+        let change = Change::removal(table.key(unread.key.clone()));
+        self.order(Order { change, seq: None, fate: Fate::Durable(reply) });
+        answer.await.unwrap_or(Err(StoreError::Closed))?;
+        self.seen().unread.retain(|other| other != unread);
+        Ok(())
+    }
+
     /// Whether, since when and why the database cannot be written.
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
@@ -308,7 +322,7 @@ impl Store {
         let mut log = self.inner.shared.log();
         let seq = match change.key.table {
             Table::Sandboxes => log.append(&change).ok(),
-            Table::Containers | Table::Facts => None,
+            Table::Containers | Table::Facts | Table::LogKept => None,
         };
         self.show_inside(change, seq);
     }

@@ -1,210 +1,253 @@
-//! The disks of a pod: one directory per pod UID under `volumes/`, holding the root overlay.
+//! The disks of pods: a folder for each pod under `volumes/`, with the root overlay and a note of whose it is.
 //!
-//! The overlay belongs to the pod, not to the container: a container that kubelet restarts finds its disk again while
-//! the image is the same. It goes when the last sandbox of the pod goes. The image below is never written: the overlay
-//! names it with its format, and it stays root's (see `domain`).
+//! The disks belong to the pod, not to a container or a sandbox: a container that kubelet restarts finds its disk again
+//! while the image is the same. They go with the last sandbox of the pod. A folder is named by the pod's UID. One whose
+//! owner is not known is kept ([`Volumes::keep`]), and no pod is given it: one of that UID gets another folder beside it,
+//! with a number after the name.
 
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, chown};
+mod error;
+mod files;
+mod owner;
+mod root;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use proto::tap::QemuUser;
-use serde::{Deserialize, Serialize};
-use tokio::process::Command;
+pub use self::error::VolumeError;
+pub use self::files::make_dir;
+use self::files::{blocks, io_error, remove_dir, remove_file};
+pub use self::owner::{Kept, Owner};
+pub use self::root::{Base, Root};
+use crate::blocking;
+use crate::error::Chain;
+use crate::note;
 
-/// Making an overlay writes a few clusters; longer means the disk hangs.
-const CREATE_DEADLINE: Duration = Duration::from_secs(30);
+/// More folders of one pod than anybody has left behind.
+const MAX_FOLDERS: usize = 100;
+const OWNER: &str = "owner.json";
+const KEPT: &str = "kept.json";
+/// What the name of a folder in the making begins with; no pod's begins so.
+const HALF: &str = ".new-";
 
-/// Why a disk could not be made or removed.
-#[derive(Debug, thiserror::Error)]
-pub enum VolumeError {
-    /// A pod UID that is no file name.
-    #[error("pod uid `{0}` cannot name a directory")]
-    Uid(String),
-    /// A file operation failed.
-    #[error("failed to {action} `{}`", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// The system's word.
-        #[source]
-        cause: io::Error,
-    },
-    /// `qemu-img` refused.
-    #[error("qemu-img could not make overlay `{}`: {said}", path.display())]
-    QemuImg {
-        /// The overlay.
-        path: PathBuf,
-        /// What it said.
-        said: String,
-    },
-    /// `qemu-img` did not end.
-    #[error("qemu-img did not make overlay `{}` within {} s", path.display(), CREATE_DEADLINE.as_secs())]
-    Deadline {
-        /// The overlay.
-        path: PathBuf,
-    },
-}
-
-/// The image below an overlay.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Base {
-    /// Id, `sha256:...`.
-    pub image_id: String,
-    /// Its file.
-    pub path: PathBuf,
-    /// `qcow2` or `raw`.
-    pub format: String,
-    /// Bytes that the guest sees of it.
-    pub virtual_size: u64,
-}
-
-/// The pods' disks.
+/// The pods' disks. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Volumes {
     dir: PathBuf,
+    /// Folders that nobody is given, with the reason.
+    kept: Arc<Mutex<BTreeMap<String, Kept>>>,
+}
+
+/// The folder of a pod's disks. Its name is also the name of the pod's leases on images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder {
+    name: String,
+    path: PathBuf,
+}
+
+/// A folder that was found, and what is written in it.
+#[derive(Debug)]
+pub struct Found {
+    /// The folder.
+    pub folder: Folder,
+    /// Whose it is, if that is written there; why it cannot be read.
+    pub owner: Result<Option<Owner>, String>,
+    /// It was found to be nobody's, earlier.
+    pub kept: Option<Kept>,
 }
 
 impl Volumes {
-    /// Disks under `dir`, which is made if absent.
+    /// Disks under `dir`, which is made if absent. Half-made folders go.
     ///
     /// # Errors
     /// When it cannot be made.
     pub fn open(dir: PathBuf) -> Result<Self, VolumeError> {
         // QEMU's uid passes through but cannot look around.
         make_dir(&dir, 0o711)?;
-        Ok(Self { dir })
-    }
-
-    /// Makes the root overlay of a pod, or keeps the one it has if that stands on the same image.
-    ///
-    /// # Errors
-    /// See [`VolumeError`]; then no half-made overlay is left.
-    pub async fn ensure_root(
-        &self,
-        pod_uid: &str,
-        base: &Base,
-        size: u64,
-        owner: QemuUser,
-    ) -> Result<PathBuf, VolumeError> {
-        let dir = self.pod_dir(pod_uid)?;
-        make_dir(&dir, 0o711)?;
-        let overlay = dir.join("root.qcow2");
-        let made_of = dir.join("root.json");
-        if overlay.exists() && read_base(&made_of).as_ref() == Some(base) {
-            return Ok(overlay);
-        }
-        remove_file(&made_of)?;
-        remove_file(&overlay)?;
-        let half = dir.join("root.qcow2.new");
-        remove_file(&half)?;
-        let made = self.create(&half, base, size.max(base.virtual_size), owner).await;
-        let made = made.and_then(|()| {
-            std::fs::rename(&half, &overlay).map_err(io_error("name", &overlay))?;
-            write_base(&made_of, base)
-        });
-        if let Err(error) = made {
-            for path in [&half, &overlay, &made_of] {
-                // The error that matters is the first one.
-                let _ = remove_file(path);
+        for entry in std::fs::read_dir(&dir).map_err(io_error("list", &dir))?.filter_map(Result::ok) {
+            if entry.file_name().to_string_lossy().starts_with(HALF) {
+                remove_dir(&entry.path(), |_| true)?;
             }
-            let _ = std::fs::remove_dir(&dir);
-            return Err(error);
         }
-        Ok(overlay)
+        Ok(Self { dir, kept: Arc::default() })
     }
 
-    /// Removes all disks of a pod; fine if there are none.
+    /// The folder of a pod: the one that it has, or a new one with a note of its owner.
     ///
     /// # Errors
-    /// When something of it stays.
-    pub fn remove(&self, pod_uid: &str) -> Result<(), VolumeError> {
-        let dir = self.pod_dir(pod_uid)?;
-        match std::fs::remove_dir_all(&dir) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &dir)(cause)),
-            _ => Ok(()),
+    /// When it cannot be made.
+    pub fn claim(&self, owner: &Owner) -> Result<Folder, VolumeError> {
+        if let Some(folder) = self.of_pod(&owner.pod_uid)?.into_iter().next() {
+            if !folder.path.join(OWNER).exists() {
+                self.stamp(&folder, owner)?;
+            }
+            return Ok(folder);
         }
+        let free = |folder: &Folder| !folder.path.exists() && !self.kept().contains_key(&folder.name);
+        if let Some(folder) = self.candidates(&owner.pod_uid)?.find(free) {
+            // No folder without a note, whenever we are killed.
+            let half = self.folder(format!("{HALF}{}", folder.name));
+            remove_dir(&half.path, |_| true)?;
+            make_dir(&half.path, 0o711)?;
+            self.stamp(&half, owner)?;
+            std::fs::rename(&half.path, &folder.path).map_err(io_error("name", &folder.path))?;
+            return Ok(folder);
+        }
+        Err(VolumeError::Folders { pod_uid: owner.pod_uid.clone() })
     }
 
-    /// UIDs of the pods that have disks.
+    /// Writes down whose a folder is.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn stamp(&self, folder: &Folder, owner: &Owner) -> Result<(), VolumeError> {
+        Ok(note::write(&folder.path.join(OWNER), owner)?)
+    }
+
+    /// The folders of a pod that are not kept: one, or none; more only if what was kept has been given back.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub fn of_pod(&self, pod_uid: &str) -> Result<Vec<Folder>, VolumeError> {
+        let mut folders = Vec::new();
+        for folder in self.candidates(pod_uid)?.filter(|folder| folder.path.exists()) {
+            let is_ours = match note::read::<Owner>(&folder.path.join(OWNER), owner::VERSION) {
+                Ok(Some(owner)) => owner.pod_uid == pod_uid,
+                // Of the first release, or of a later one. It is its pod's, or it would be kept.
+                Ok(None) | Err(_) => folder.name == pod_uid,
+            };
+            if is_ours && !self.kept().contains_key(&folder.name) {
+                folders.push(folder);
+            }
+        }
+        Ok(folders)
+    }
+
+    /// All folders, with what is written in them. What has no name of ours is nobody's business.
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn pods(&self) -> Result<Vec<String>, VolumeError> {
+    pub fn look(&self) -> Result<Vec<Found>, VolumeError> {
+        Ok(self.folders()?.into_iter().map(|folder| self.inspect(folder)).collect())
+    }
+
+    /// All folders, by name.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn folders(&self) -> Result<Vec<Folder>, VolumeError> {
         let entries = std::fs::read_dir(&self.dir).map_err(io_error("list", &self.dir))?;
         let names = entries.filter_map(Result::ok).map(|entry| entry.file_name().to_string_lossy().into_owned());
-        Ok(names.filter(|name| self.pod_dir(name).is_ok()).collect())
+        let folders = names.filter(|name| plain(name).is_ok()).map(|name| self.folder(name));
+        let mut folders: Vec<_> = folders.filter(|folder| folder.path.is_dir()).collect();
+        folders.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(folders)
     }
 
-    fn pod_dir(&self, pod_uid: &str) -> Result<PathBuf, VolumeError> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let starts_plain = pod_uid.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if !starts_plain || pod_uid.len() > 128 || !pod_uid.chars().all(plain) {
-            return Err(VolumeError::Uid(pod_uid.chars().filter(|c| !c.is_control()).take(64).collect()));
-        }
-        Ok(self.dir.join(pod_uid))
+    /// What is written in a folder.
+    #[must_use]
+    pub fn inspect(&self, folder: Folder) -> Found {
+        let owner = note::read::<Owner>(&folder.path.join(OWNER), owner::VERSION);
+        let owner = owner.map_err(|error| Chain(&error).to_string());
+        let kept = match note::read::<Kept>(&folder.path.join(KEPT), owner::VERSION) {
+            Ok(kept) => kept,
+            // Marked all the same.
+            Err(error) => Some(Kept::new(Chain(&error).to_string())),
+        };
+        Found { folder, owner, kept }
     }
 
-    async fn create(&self, path: &Path, base: &Base, size: u64, owner: QemuUser) -> Result<(), VolumeError> {
-        let mut command = Command::new("qemu-img");
-        // `-u`: the image below is known, and qemu-img is not to look into it.
-        command.args(["create", "-q", "-u", "-f", "qcow2", "-F", &base.format, "-o", "cluster_size=65536"]);
-        command.arg("-b").arg(&base.path).arg(path).arg(size.to_string());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-        let ran = tokio::time::timeout(CREATE_DEADLINE, command.output()).await;
-        let output = ran
-            .map_err(|_elapsed| VolumeError::Deadline { path: path.to_owned() })?
-            .map_err(io_error("run qemu-img for", path))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let said = said.lines().last().unwrap_or("no reason given").to_owned();
-            if said.contains("No space left on device") {
-                return Err(io_error("write", path)(io::Error::from_raw_os_error(libc::ENOSPC)));
-            }
-            return Err(VolumeError::QemuImg { path: path.to_owned(), said });
-        }
-        set_mode(path, 0o660)?;
-        chown(path, Some(owner.uid), Some(owner.gid)).map_err(io_error("give QEMU's user", path))
+    /// Marks a folder as nobody's, on the disk and here: no pod is given it, and no sweep removes it.
+    ///
+    /// # Errors
+    /// When it is marked here only.
+    pub fn keep(&self, folder: &Folder, kept: Kept) -> Result<(), VolumeError> {
+        self.kept().insert(folder.name.clone(), kept.clone());
+        let path = folder.path.join(KEPT);
+        if path.exists() { Ok(()) } else { Ok(note::write(&path, &kept)?) }
+    }
+
+    /// Takes the mark of [`Volumes::keep`] away: its owner is on record again.
+    ///
+    /// # Errors
+    /// When it is taken away here only.
+    pub fn give_back(&self, folder: &Folder) -> Result<(), VolumeError> {
+        self.kept().remove(&folder.name);
+        remove_file(&folder.path.join(KEPT))
+    }
+
+    /// Folders that are kept, with the reason.
+    #[must_use]
+    pub fn kept_folders(&self) -> Vec<(Folder, Kept)> {
+        self.kept().iter().map(|(name, kept)| (self.folder(name.clone()), kept.clone())).collect()
+    }
+
+    /// Removes the disks in a folder, and leaves the note of whose they were. Fine if there are none.
+    ///
+    /// # Errors
+    /// When something of them stays.
+    pub async fn empty(&self, folder: &Folder) -> Result<(), VolumeError> {
+        let path = folder.path.clone();
+        // Freeing gigabytes takes a file system its time.
+        blocking::run(move || remove_dir(&path, |name| name != OWNER && name != KEPT)).await
+    }
+
+    /// Removes a folder that was emptied. Fine if there is none.
+    ///
+    /// # Errors
+    /// When it stays.
+    pub async fn remove(&self, folder: &Folder) -> Result<(), VolumeError> {
+        let path = folder.path.clone();
+        blocking::run(move || remove_dir(&path, |_| true)).await?;
+        self.kept().remove(&folder.name);
+        Ok(())
+    }
+
+    fn candidates(&self, pod_uid: &str) -> Result<impl Iterator<Item = Folder>, VolumeError> {
+        plain(pod_uid)?;
+        let name = move |n: usize| if n == 0 { pod_uid.to_owned() } else { format!("{pod_uid}.{n}") };
+        Ok((0..MAX_FOLDERS).map(move |n| self.folder(name(n))))
+    }
+
+    fn folder(&self, name: String) -> Folder {
+        Folder { path: self.dir.join(&name), name }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Makes a directory with exactly this mode, whatever the umask; fine if it is there.
-///
-/// # Errors
-/// When it cannot be made.
-pub fn make_dir(dir: &Path, mode: u32) -> Result<(), VolumeError> {
-    std::fs::DirBuilder::new().recursive(true).mode(mode).create(dir).map_err(io_error("make", dir))?;
-    set_mode(dir, mode)
-}
+// === impl Folder ===
 
-fn set_mode(path: &Path, mode: u32) -> Result<(), VolumeError> {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(io_error("set the mode of", path))
-}
+impl Folder {
+    /// Its name, which no other folder has.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 
-fn remove_file(path: &Path) -> Result<(), VolumeError> {
-    match std::fs::remove_file(path) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(io_error("remove", path)(cause)),
-        _ => Ok(()),
+    /// Whether a file is in it.
+    #[must_use]
+    pub fn has(&self, file: &Path) -> bool {
+        file.starts_with(&self.path)
+    }
+
+    /// What it takes of the disk, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        blocks(&self.path)
     }
 }
 
-/// What the overlay beside it was made of; `None` also for a torn note, and then the overlay is made anew.
-fn read_base(path: &Path) -> Option<Base> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
-}
-
-fn write_base(path: &Path, base: &Base) -> Result<(), VolumeError> {
-    let text = serde_json::to_vec(base).map_err(|error| io_error("describe", path)(error.into()))?;
-    std::fs::write(path, text).map_err(io_error("write", path))
-}
-
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
-    move |cause| VolumeError::Io { action, path: path.to_owned(), cause }
+/// Whether a text can name a folder.
+fn plain(text: &str) -> Result<(), VolumeError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let starts_plain = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if !starts_plain || text.len() > 128 || !text.chars().all(plain) {
+        return Err(VolumeError::Uid(text.chars().filter(|c| !c.is_control()).take(64).collect()));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -112,6 +112,18 @@ impl Node {
         .context(said)
     }
 
+    /// Whether `controld` knows the owners of all that carries its mark.
+    ///
+    /// # Errors
+    /// When it does not answer, or does not say.
+    pub fn owners_known(&self) -> Result<bool> {
+        let answer =
+            self.cri.call(|mut client| async move { client.status(StatusRequest { verbose: false }).await })?;
+        let conditions = answer.status.context("no status")?.conditions;
+        let condition = conditions.into_iter().find(|condition| condition.r#type == "OwnersKnown");
+        Ok(condition.context("no such condition")?.status)
+    }
+
     /// Offers a guest image and pulls it; the image's name.
     ///
     /// # Errors

@@ -1,20 +1,20 @@
 //! What all containers share: settings, records, and the ways to libvirt, tapmanager, images and disks.
 
 use proto::tap::QemuUser;
-use uuid::Uuid;
 
 use crate::accelerator::Accelerator;
-use crate::blocking;
 use crate::config::Config;
 use crate::console::hub::{self, Hub};
 use crate::console::watch::Watcher;
-use crate::error::{Chain, Result};
+use crate::error::{Error, Kind, Result};
 use crate::hypervisor::Hypervisor;
 use crate::images::Images;
+use crate::instance::Instance;
 use crate::model::Container;
+use crate::orphans::{Orphans, PodName};
 use crate::store::Store;
 use crate::tap::Tap;
-use crate::volumes::Volumes;
+use crate::volumes::{Folder, Owner, VolumeError, Volumes};
 
 /// The parts.
 #[derive(Debug)]
@@ -37,8 +37,10 @@ pub struct Parts {
     pub hub: Hub,
     /// Accelerator of new machines.
     pub accel: Accelerator,
-    /// Marks the machines of this state directory, so that another controld's are left alone.
-    pub instance: Uuid,
+    /// Marks what this state directory's controld makes, so that another's is left alone.
+    pub instance: Instance,
+    /// What is on no record.
+    pub orphans: Orphans,
     /// Whether the node was restarted since the last controld ran.
     pub node_rebooted: bool,
 }
@@ -64,26 +66,36 @@ impl Parts {
         hub::console_dir(&self.config).join(format!("{id}.sock"))
     }
 
-    /// Gives up the disks of a pod, and its hold on the image, unless a sandbox or container still needs them.
-    pub async fn drop_disks_unless_used(&self, pod_uid: &str) {
-        let of_pod = |sandbox: &crate::model::Sandbox| sandbox.config.uid == pod_uid;
-        let used =
-            self.store.sandboxes().iter().filter(|s| of_pod(s)).any(|s| !self.store.containers_of(&s.id).is_empty());
-        if !used {
-            self.drop_disks(pod_uid).await;
-        }
+    /// A pod as the owner of what is made for it now.
+    #[must_use]
+    pub fn owner(&self, pod: &PodName) -> Owner {
+        Owner::new(self.instance.id(), self.instance.epoch(), &pod.uid, &pod.namespace, &pod.name)
     }
 
-    /// Gives up the disks of a pod, and its hold on the image.
-    pub async fn drop_disks(&self, pod_uid: &str) {
-        let (volumes, uid) = (self.volumes.clone(), pod_uid.to_owned());
-        // Freeing gigabytes takes a file system its time.
-        if let Err(error) = blocking::run(move || volumes.remove(&uid)).await {
-            tracing::error!(uid = pod_uid, error = %Chain(&error), "disks of a pod that is gone not removed");
-            return;
+    /// Removes the disks of a pod, and gives up its hold on images. It may be done again.
+    ///
+    /// # Errors
+    /// When something of it stays.
+    pub async fn drop_disks(&self, pod_uid: &str) -> Result<()> {
+        let folders = self.volumes.of_pod(pod_uid).map_err(|cause| not_removed(pod_uid, cause))?;
+        for folder in folders {
+            self.drop_folder(&folder).await?;
         }
-        if let Err(error) = self.images.release(pod_uid).await {
-            tracing::error!(uid = pod_uid, error = %Chain(&error), "hold on an image not released");
-        }
+        Ok(())
     }
+
+    /// Removes a folder of disks, and gives up its hold on images. It may be done again.
+    ///
+    /// # Errors
+    /// When something of it stays.
+    pub async fn drop_folder(&self, folder: &Folder) -> Result<()> {
+        // The folder itself goes last: it says whose the rest is.
+        self.volumes.empty(folder).await.map_err(|cause| not_removed(folder.name(), cause))?;
+        self.images.release(folder.name()).await?;
+        self.volumes.remove(folder).await.map_err(|cause| not_removed(folder.name(), cause))
+    }
+}
+
+fn not_removed(folder: &str, cause: VolumeError) -> Error {
+    Error::because(Kind::Internal, format!("disks of pod `{folder}` not removed"), cause)
 }

@@ -53,7 +53,7 @@ pub(super) async fn machine(
             name: container.machine.domain.clone(),
             sandbox: sandbox.id.to_string(),
             pod_uid: sandbox.config.uid.clone(),
-            instance: parts.instance,
+            instance: parts.instance.id(),
             accel: parts.accel.get().await,
             vcpus: container.machine.vcpus,
             memory: container.machine.memory,

@@ -15,6 +15,7 @@ use crate::container::parts::Parts;
 use crate::container::{Containers, Create};
 use crate::error::{Chain, Error, Kind, Result};
 use crate::model::{ContainerId, ContainerState};
+use crate::orphans::Orphan;
 use crate::sandbox::Sandboxes;
 use crate::tap::State;
 
@@ -66,14 +67,22 @@ impl Runtime {
             ("DatabaseNotWritable", format!("since {since}: {}", Chain(&trouble.cause)))
         });
         // Beside kubelet's two, for people.
+        let orphans = self.parts.orphans.trouble().map(|trouble| ("UnknownOwner", trouble));
         let emulated = self.parts.accel.trouble().map(|trouble| ("Emulated", trouble));
         vec![
             condition("RuntimeReady", runtime),
             condition("NetworkReady", network),
             condition("StoreWritable", store),
+            condition("OwnersKnown", orphans),
             condition("KvmUsable", emulated),
         ]
     }
+}
+
+/// A thing of unknown owner, for people.
+fn orphan(orphan: &Orphan) -> serde_json::Value {
+    let Orphan { kind, id, pod, why, .. } = orphan;
+    serde_json::json!({ "kind": kind.as_str(), "id": id, "namespace": pod.namespace, "name": pod.name, "why": why })
 }
 
 /// What is absent is as good as stopped or removed.
@@ -107,7 +116,9 @@ impl RuntimeService for Runtime {
                 "accelerator": self.parts.accel.shown(),
                 "emulator": self.parts.config.emulator,
                 "vmwrapper": self.parts.config.vmwrapper,
-                "instance": self.parts.instance,
+                "instance": self.parts.instance.id(),
+                "recordsInDoubt": self.parts.instance.doubt(),
+                "orphans": self.parts.orphans.last_seen().iter().map(orphan).collect::<Vec<_>>(),
                 "imagesPerHandler": self.parts.images.per_other_handler(),
                 "imageRuleProblems": self.parts.images.rule_problems().await,
             });

@@ -105,14 +105,28 @@ pub(super) fn qemu_user_of(capabilities: &str) -> Option<QemuUser> {
     }
 }
 
-/// The instance that our metadata element names.
-pub(super) fn instance_of(element: &str) -> Option<String> {
+/// What our metadata element says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) instance: String,
+    /// May be empty.
+    pub(super) sandbox: String,
+    /// May be empty.
+    pub(super) pod_uid: String,
+}
+
+/// The mark that is our metadata element.
+pub(super) fn mark_of(element: &str) -> Option<Mark> {
     let mut reader = Reader::from_str(element);
     loop {
         match reader.read_event().ok()? {
             Event::Start(start) | Event::Empty(start) => {
-                let attribute = start.try_get_attribute("instance").ok()??;
-                return Some(attribute.value.into_owned());
+                let value = |name: &str| Some(start.try_get_attribute(name).ok()??.value.into_owned());
+                return Some(Mark {
+                    instance: value("instance")?,
+                    sandbox: value("sandbox").unwrap_or_default(),
+                    pod_uid: value("pod-uid").unwrap_or_default(),
+                });
             }
             Event::Eof => return None,
             _ => {}
@@ -195,8 +209,12 @@ mod tests {
 
     #[test]
     fn our_mark_is_read_from_our_element() {
-        assert_eq!(instance_of("<machine instance='abc' pod='x'/>").as_deref(), Some("abc"));
-        assert_eq!(instance_of("<machine/>"), None);
-        assert_eq!(instance_of("junk"), None);
+        let mark = |sandbox: &str, pod_uid: &str| {
+            Some(Mark { instance: "abc".into(), sandbox: sandbox.into(), pod_uid: pod_uid.into() })
+        };
+        assert_eq!(mark_of("<machine instance='abc' sandbox='s' pod-uid='u'/>"), mark("s", "u"));
+        assert_eq!(mark_of("<machine instance='abc' pod='x'/>"), mark("", ""));
+        assert_eq!(mark_of("<machine/>"), None);
+        assert_eq!(mark_of("junk"), None);
     }
 }

@@ -12,6 +12,7 @@ use proto::tap::{PodId, PodPhase, PodSummary};
 use super::Sandboxes;
 use crate::error::{Chain, Kind, Result};
 use crate::model::{ContainerState, Sandbox, SandboxState};
+use crate::orphans;
 
 /// Differences that are settled at a time.
 const AT_A_TIME: usize = 16;
@@ -35,7 +36,7 @@ enum Word<'a> {
 enum Difference {
     /// Our book says something else of this sandbox than tapmanager's.
     Sandbox(PodId),
-    /// tapmanager has a network of ours, and we have no sandbox for it.
+    /// tapmanager has a network of ours, we have no sandbox for it, and no record can be missing.
     Network(PodId),
 }
 
@@ -55,11 +56,12 @@ impl Sandboxes {
             SandboxState::NotReady => false,
         });
         let ours = |pod: &&PodSummary| self.is_ours(pod);
-        let networks = theirs.values().filter(ours).filter(|pod| !pod.recovering);
-        let networks = networks.filter(|pod| self.parts.store.sandbox(&pod.pod).is_none());
+        let unrecorded = theirs.values().filter(ours).filter(|pod| self.parts.store.sandbox(&pod.pod).is_none());
+        let left = orphans::left_by_a_kill(&self.parts, unrecorded.cloned().collect()).await;
+        let networks = left.into_iter().filter(|pod| !pod.recovering);
         let differences: Vec<Difference> = sandboxes
             .map(|sandbox| Difference::Sandbox(sandbox.id.clone()))
-            .chain(networks.map(|pod| Difference::Network(pod.pod.clone())))
+            .chain(networks.map(|pod| Difference::Network(pod.pod)))
             .collect();
         let settled = stream::iter(differences).map(|difference| self.settle(difference));
         let settled: Vec<Result<()>> = settled.buffer_unordered(AT_A_TIME).collect().await;
@@ -134,10 +136,6 @@ impl Sandboxes {
         if self.parts.store.sandbox(id).is_some() {
             return;
         }
-        if !self.all_on_record() {
-            tracing::warn!(pod = %id, "network on no record kept: records may be missing");
-            return;
-        }
         tracing::warn!(pod = %id, "taking down a network of ours that no sandbox has");
         if let Err(error) = self.parts.tap.detach(id.clone()).await {
             // tapmanager tries again by itself, and we after the next connection.
@@ -148,10 +146,6 @@ impl Sandboxes {
     fn is_ours(&self, pod: &PodSummary) -> bool {
         // The first releases told no owner.
         (pod.owner.is_some() && pod.owner == self.owner()) || self.parts.store.sandbox(&pod.pod).is_some()
-    }
-
-    fn all_on_record(&self) -> bool {
-        self.parts.store.unread().is_empty()
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) enum Table {
     Sandboxes,
     Containers,
     Facts,
+    /// Lines of the log that cannot be read, by their checksums.
+    LogKept,
 }
 
 /// Names one record.
@@ -54,7 +56,13 @@ impl Table {
             Self::Sandboxes => "sandboxes",
             Self::Containers => "containers",
             Self::Facts => "facts",
+            Self::LogKept => "log_kept",
         }
+    }
+
+    /// The one of that name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        [Self::Sandboxes, Self::Containers, Self::Facts, Self::LogKept].into_iter().find(|table| table.name() == name)
     }
 
     pub(super) fn key(self, name: impl Into<String>) -> Key {
@@ -161,6 +169,12 @@ impl Seen {
 // === impl Unread ===
 
 impl Unread {
+    /// Its table and its key, for people.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.table, self.key)
+    }
+
     pub(super) fn is(&self, key: &Key) -> bool {
         self.table == key.table.name() && self.key == key.name
     }

@@ -72,7 +72,7 @@ pub(super) fn read(medium: &impl Medium) -> Result<(Database, Seen, u64), StoreE
                 has_log_to = serde_json::from_slice(&value).unwrap_or(0);
                 None
             }
-            Table::Facts => {
+            Table::Facts | Table::LogKept => {
                 seen.facts.insert(key.name.clone(), value);
                 None
             }

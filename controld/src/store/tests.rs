@@ -292,3 +292,23 @@ async fn a_log_that_cannot_be_written_is_made_up_for_by_the_database() {
     drop(store);
     assert_eq!(bed.written(), ["one"]);
 }
+
+#[tokio::test]
+async fn an_unread_record_goes_when_somebody_says_so() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("meta.redb");
+    {
+        let db = File::new(&path).open().expect("made");
+        let write = db.begin_write().expect("begun");
+        let table: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("sandboxes");
+        write.open_table(table).expect("table").insert("newer", &b"{}"[..]).expect("put");
+        write.commit().expect("committed");
+    }
+    let store = Store::open(&path).expect("opens");
+    let unread = store.unread().pop().expect("one");
+    assert_eq!(unread.name(), "sandboxes/newer");
+    store.forget_unread(&unread).await.expect("removed");
+    assert_eq!(store.unread(), []);
+    drop(store);
+    assert_eq!(Store::open(&path).expect("opens").unread(), []);
+}

@@ -1,57 +1,232 @@
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use proto::tap::QemuUser;
+use uuid::Uuid;
 
 use super::*;
 
-fn base(dir: &Path) -> Base {
-    let path = dir.join("base.qcow2");
+const ME: Uuid = Uuid::from_u128(1);
+
+fn volumes(dir: &Path) -> Volumes {
+    Volumes::open(dir.join("volumes")).expect("open")
+}
+
+fn owner(pod_uid: &str) -> Owner {
+    Owner::new(ME, 3, pod_uid, "default", "web")
+}
+
+/// An image of the store, where files are named by their ids.
+fn base(dir: &Path, name: &str) -> Base {
+    let path = dir.join(name);
     let made =
         std::process::Command::new("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&path).arg("8M").status();
     assert!(made.expect("qemu-img (package qemu-utils) is installed").success());
-    Base { image_id: "sha256:00".into(), path, format: "qcow2".into(), virtual_size: 8 << 20 }
+    Base { image_id: format!("sha256:{name}"), path, format: "qcow2".into(), virtual_size: 8 << 20 }
 }
 
-fn owner() -> QemuUser {
+fn qemu() -> QemuUser {
     QemuUser { uid: nix::unistd::getuid().as_raw(), gid: nix::unistd::getgid().as_raw() }
+}
+
+fn inode(path: &Path) -> u64 {
+    std::fs::metadata(path).expect("there").ino()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("directory").flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+async fn made(volumes: &Volumes, folder: &Folder, base: &Base) -> PathBuf {
+    let root = volumes.ensure_root(folder, base, 0, qemu()).await.expect("made");
+    let path = root.path().to_owned();
+    root.keep().await.expect("kept");
+    path
 }
 
 #[tokio::test]
 async fn the_overlay_is_kept_for_the_same_image_and_made_anew_for_another() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let volumes = Volumes::open(dir.path().join("volumes")).expect("open");
-    let mut base = base(dir.path());
-    let root = volumes.ensure_root("uid-1", &base, 0, owner()).await.expect("made");
-    let first = std::fs::metadata(&root).expect("there");
-    assert_eq!(first.mode() & 0o777, 0o660);
-    let again = volumes.ensure_root("uid-1", &base, 0, owner()).await.expect("kept");
-    assert_eq!(std::fs::metadata(&again).expect("there").ino(), first.ino());
-    base.image_id = "sha256:01".into();
-    let anew = volumes.ensure_root("uid-1", &base, 16 << 20, owner()).await.expect("made anew");
+    let volumes = volumes(dir.path());
+    let folder = volumes.claim(&owner("uid-1")).expect("claimed");
+    let one = base(dir.path(), "00");
+    let root = made(&volumes, &folder, &one).await;
+    assert_eq!(std::fs::metadata(&root).expect("there").mode() & 0o777, 0o660);
+    let first = inode(&root);
+    assert_eq!(inode(&made(&volumes, &folder, &one).await), first);
+
+    let two = base(dir.path(), "01");
+    let anew = volumes.ensure_root(&folder, &two, 16 << 20, qemu()).await.expect("made anew");
+    assert_eq!(names(&folder.path), ["owner.json", "root.json", "root.qcow2", "root.qcow2.old"]);
+    anew.keep().await.expect("kept");
+    assert_eq!(names(&folder.path), ["owner.json", "root.json", "root.qcow2"]);
     let info =
-        std::process::Command::new("qemu-img").args(["info", "--output=json", "-f", "qcow2"]).arg(&anew).output();
+        std::process::Command::new("qemu-img").args(["info", "--output=json", "-f", "qcow2"]).arg(&root).output();
     let info: serde_json::Value = serde_json::from_slice(&info.expect("info").stdout).expect("json");
     assert_eq!(info["virtual-size"], 16 << 20);
     assert_eq!(info["backing-filename-format"], "qcow2");
-    volumes.remove("uid-1").expect("removed");
-    volumes.remove("uid-1").expect("removing again is fine");
-    assert!(!root.exists());
 }
 
 #[tokio::test]
-async fn a_failed_overlay_leaves_nothing() {
+async fn an_image_that_lies_elsewhere_is_the_same_and_so_is_one_whose_note_is_lost() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let volumes = Volumes::open(dir.path().join("volumes")).expect("open");
-    let mut base = base(dir.path());
-    base.format = "nonsense".into();
-    let error = volumes.ensure_root("uid-1", &base, 0, owner()).await.expect_err("no base");
+    let volumes = volumes(dir.path());
+    let folder = volumes.claim(&owner("uid-1")).expect("claimed");
+    let here = base(dir.path(), "00");
+    let first = inode(&made(&volumes, &folder, &here).await);
+
+    std::fs::create_dir(dir.path().join("moved")).expect("made");
+    let moved = Base { path: dir.path().join("moved/00"), ..here.clone() };
+    assert_eq!(inode(&made(&volumes, &folder, &moved).await), first, "moved images cost no disk");
+    let note = std::fs::read_to_string(folder.path.join("root.json")).expect("note");
+    assert!(note.contains("moved"), "the release before compares paths: {note}");
+    for lost in ["", "{"] {
+        std::fs::write(folder.path.join("root.json"), lost).expect("torn");
+        assert_eq!(inode(&made(&volumes, &folder, &moved).await), first, "a torn note costs no disk");
+    }
+    std::fs::remove_file(folder.path.join("root.json")).expect("removed");
+    let other = base(dir.path(), "01");
+    assert_ne!(inode(&made(&volumes, &folder, &other).await), first, "without a note the overlay tells its image");
+}
+
+#[tokio::test]
+async fn what_fails_takes_nothing_with_it_that_was_there() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    let folder = volumes.claim(&owner("uid-1")).expect("claimed");
+    let nonsense = Base { format: "nonsense".into(), ..base(dir.path(), "02") };
+    let error = volumes.ensure_root(&folder, &nonsense, 0, qemu()).await.expect_err("no base");
     assert!(matches!(error, VolumeError::QemuImg { .. }), "{error}");
-    assert_eq!(std::fs::read_dir(dir.path().join("volumes")).expect("dir").count(), 0);
+    assert_eq!(names(&folder.path), ["owner.json"]);
+
+    let one = base(dir.path(), "00");
+    let root = volumes.ensure_root(&folder, &one, 0, qemu()).await.expect("made");
+    root.undo().expect("undone");
+    assert_eq!(names(&folder.path), ["owner.json"]);
+
+    let first = inode(&made(&volumes, &folder, &one).await);
+    volumes.ensure_root(&folder, &nonsense, 0, qemu()).await.expect_err("no base");
+    assert_eq!(inode(&made(&volumes, &folder, &one).await), first);
+    let two = base(dir.path(), "01");
+    let root = volumes.ensure_root(&folder, &two, 0, qemu()).await.expect("made");
+    root.undo().expect("undone");
+    assert_eq!(inode(&made(&volumes, &folder, &one).await), first, "an undone Create gives the earlier disk back");
+    let root = volumes.ensure_root(&folder, &one, 0, qemu()).await.expect("there");
+    root.undo().expect("undone");
+    assert_eq!(inode(&made(&volumes, &folder, &one).await), first, "it was not made by that call");
 }
 
 #[tokio::test]
-async fn a_uid_cannot_climb_out_of_the_directory() {
+async fn a_kill_between_two_names_costs_nothing() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let volumes = Volumes::open(dir.path().join("volumes")).expect("open");
+    let volumes = volumes(dir.path());
+    let folder = volumes.claim(&owner("uid-1")).expect("claimed");
+    let one = base(dir.path(), "00");
+    let root = made(&volumes, &folder, &one).await;
+    let first = inode(&root);
+    std::fs::write(folder.path.join("root.qcow2.new"), "half").expect("written");
+    std::fs::rename(&root, folder.path.join("root.qcow2.old")).expect("put aside");
+    assert_eq!(inode(&made(&volumes, &folder, &one).await), first);
+    assert_eq!(names(&folder.path), ["owner.json", "root.json", "root.qcow2"]);
+}
+
+#[tokio::test]
+async fn a_kept_folder_is_given_to_nobody_and_the_pod_gets_one_beside_it() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    let first = volumes.claim(&owner("uid-1")).expect("claimed");
+    assert_eq!(volumes.claim(&owner("uid-1")).expect("claimed"), first);
+    volumes.keep(&first, Kept::new("a test says so".into())).expect("kept");
+    let second = volumes.claim(&owner("uid-1")).expect("claimed");
+    assert_eq!(second.name(), "uid-1.1");
+    assert_eq!(volumes.of_pod("uid-1").expect("listed"), std::slice::from_ref(&second));
+
+    // A pod whose UID is the name of that folder is another one.
+    let other = volumes.claim(&owner("uid-1.1")).expect("claimed");
+    assert_eq!(other.name(), "uid-1.1.1");
+
+    // After a restart the mark is read from the disk.
+    let again = self::volumes(dir.path());
+    let found = again.look().expect("listed");
+    let marked: Vec<_> = found.iter().filter(|found| found.kept.is_some()).map(|found| found.folder.name()).collect();
+    assert_eq!(marked, ["uid-1"]);
+    assert_eq!(found[0].kept.as_ref().map(|kept| kept.why.as_str()), Some("a test says so"));
+    assert_eq!(found[0].owner, Ok(Some(owner("uid-1"))));
+
+    volumes.empty(&first).await.expect("emptied");
+    volumes.remove(&first).await.expect("removed");
+    volumes.remove(&first).await.expect("removing again is fine");
+    assert_eq!(volumes.claim(&owner("uid-1")).expect("claimed"), second, "it goes on where it was");
+    volumes.give_back(&second).expect("given back");
+}
+
+#[test]
+fn a_folder_in_the_making_is_none() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let half = dir.path().join("volumes/.new-uid-1");
+    std::fs::create_dir_all(&half).expect("made");
+    let volumes = volumes(dir.path());
+    assert!(!half.exists());
+    assert_eq!(volumes.look().expect("listed").len(), 0);
+}
+
+#[tokio::test]
+async fn emptied_folders_still_say_whose_they_were() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    let folder = volumes.claim(&owner("uid-1")).expect("claimed");
+    made(&volumes, &folder, &base(dir.path(), "00")).await;
+    volumes.empty(&folder).await.expect("emptied");
+    assert_eq!(names(&folder.path), ["owner.json"]);
+    volumes.remove(&folder).await.expect("removed");
+    assert!(!folder.path.exists());
+}
+
+/// A fixture of each released form, which stays readable.
+#[test]
+fn the_notes_of_each_release_are_read() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    let folder = |name: &str| {
+        let path = dir.path().join("volumes").join(name);
+        std::fs::create_dir(&path).expect("made");
+        path
+    };
+    std::fs::write(folder("a").join("owner.json"), include_str!("fixtures/owner.v1.json")).expect("written");
+    let newer = folder("b");
+    std::fs::write(newer.join("owner.json"), include_str!("fixtures/owner.v2.json")).expect("written");
+    let first_release = folder("c");
+    std::fs::write(first_release.join("root.json"), include_str!("fixtures/root.v1.json")).expect("written");
+    std::fs::write(folder("d").join("kept.json"), include_str!("fixtures/kept.v1.json")).expect("written");
+    folder(".hidden");
+
+    let found = volumes.look().expect("listed");
+    assert_eq!(found.len(), 4);
+    let id = "6f0c1b2e-3d4a-4b5c-8d6e-7f8091a2b3c4".parse().expect("uuid");
+    let wanted = Owner::new(id, 12, "0e5a9b7c-1111-4222-8333-944455566677", "default", "web");
+    assert_eq!(found[0].owner, Ok(Some(wanted)));
+    assert!(found[1].owner.as_ref().is_err_and(|why| why.contains("version 2")), "{:?}", found[1].owner);
+    assert_eq!(found[2].owner, Ok(None));
+    assert_eq!(found[3].kept.as_ref().map(|kept| kept.since), Some(1_700_000_000));
+    let base: Base = serde_json::from_str(include_str!("fixtures/root.v1.json")).expect("readable");
+    assert_eq!(base.image_id, "sha256:00");
+
+    // What cannot be read is written over by nobody; of the first release is its pod's.
+    for name in ["b", "c"] {
+        assert_eq!(volumes.claim(&owner(name)).expect("claimed").name(), name);
+    }
+    assert_eq!(std::fs::read(newer.join("owner.json")).expect("there"), include_bytes!("fixtures/owner.v2.json"));
+    assert!(dir.path().join("volumes/c/owner.json").exists(), "it has a note now");
+}
+
+#[test]
+fn a_uid_cannot_climb_out_of_the_directory() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
     for uid in ["", "..", "a/b", ".hidden", "a\nb", &"a".repeat(129)] {
-        assert!(matches!(volumes.remove(uid), Err(VolumeError::Uid(_))), "{uid:?} was taken");
+        assert!(matches!(volumes.claim(&owner(uid)), Err(VolumeError::Uid(_))), "{uid:?} was taken");
     }
 }

@@ -1,0 +1,142 @@
+//! The folders of pods' disks, compared with the records at the start.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use super::{PodName, list};
+use crate::container::parts::Parts;
+use crate::error::{Chain, Error, Kind, Result};
+use crate::instance::Instance;
+use crate::model::Sandbox;
+use crate::volumes::{Found, Kept, Owner, VolumeError};
+
+/// What the records say.
+#[derive(Debug)]
+struct OnRecord {
+    /// Root disks of containers.
+    roots: Vec<PathBuf>,
+    /// Pods that have a sandbox.
+    pods: Vec<PodName>,
+    /// There are records that cannot be read.
+    unread: bool,
+}
+
+/// What becomes of a folder.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is this pod's.
+    Of(PodName),
+    /// Nobody knows whose it is.
+    Kept(String),
+    /// Its pod is gone, and a kill kept us from removing it.
+    Left,
+}
+
+/// Looks at all folders, before anything new is made.
+pub async fn sweep(parts: &Parts) {
+    let found = match parts.volumes.look() {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::error!(error = %Chain(&error), "disks of pods not listed; none is removed");
+            return;
+        }
+    };
+    let records = OnRecord::of(parts);
+    let mut done = true;
+    for found in found {
+        let folder = found.folder.clone();
+        if let Err(error) = settle(parts, &records, found).await {
+            tracing::error!(folder = folder.name(), error = %Chain(&error), "folder of a pod's disks not put in order");
+            done = false;
+        }
+    }
+    parts.orphans.swept.store(done, Ordering::Relaxed);
+    list::refresh(parts);
+}
+
+async fn settle(parts: &Parts, records: &OnRecord, found: Found) -> Result<()> {
+    let failed = |cause: VolumeError| Error::because(Kind::Internal, "its notes cannot be written", cause);
+    let folder = &found.folder;
+    match fate(&found, records, &parts.instance) {
+        Fate::Of(pod) => {
+            if found.kept.is_some() {
+                tracing::info!(folder = folder.name(), pod = pod.name, "its pod is on record again");
+                parts.volumes.give_back(folder).map_err(failed)?;
+            }
+            if found.owner == Ok(None) {
+                parts.volumes.stamp(folder, &parts.owner(&pod)).map_err(failed)?;
+            }
+            Ok(())
+        }
+        Fate::Kept(why) => {
+            let kept = found.kept.unwrap_or_else(|| {
+                tracing::error!(folder = folder.name(), why, "disks of unknown owner are kept");
+                Kept::new(why)
+            });
+            parts.volumes.keep(folder, kept).map_err(failed)
+        }
+        Fate::Left => {
+            tracing::warn!(folder = folder.name(), "removing disks of a pod that is gone");
+            parts.drop_folder(folder).await
+        }
+    }
+}
+
+/// Decides. Pure.
+fn fate(found: &Found, records: &OnRecord, instance: &Instance) -> Fate {
+    let folder = &found.folder;
+    let (owner, unreadable) = match &found.owner {
+        Ok(owner) => (owner.as_ref(), None),
+        Err(why) => (None, Some(why)),
+    };
+    let uid = owner.map_or(folder.name(), |owner| owner.pod_uid.as_str());
+    let pod = records.pods.iter().find(|pod| pod.uid == uid);
+    let in_use = records.roots.iter().any(|root| folder.has(root));
+    match (pod, &found.kept) {
+        // A container's record names the very file.
+        (pod, _) if in_use => {
+            Fate::Of(pod.cloned().unwrap_or_else(|| PodName { uid: uid.to_owned(), ..PodName::default() }))
+        }
+        // A pod of that UID may have been made anew, with another folder.
+        (_, Some(kept)) => Fate::Kept(kept.why.clone()),
+        (Some(pod), None) => Fate::Of(pod.clone()),
+        (None, None) => match owner {
+            _ if records.unread => Fate::Kept("there are records that cannot be read".into()),
+            _ if instance.doubt().is_some() => Fate::Kept(instance.doubt().unwrap_or_default().to_owned()),
+            None => Fate::Kept(unreadable.cloned().unwrap_or_else(|| "nothing in it says whose it is".into())),
+            Some(owner) if instance.would_be_on_record(owner.instance, owner.epoch) => Fate::Left,
+            Some(owner) if owner.instance != instance.id() => {
+                Fate::Kept(format!("instance `{}` of controld made it", owner.instance))
+            }
+            Some(_) => Fate::Kept("it was made before records were lost".into()),
+        },
+    }
+}
+
+impl OnRecord {
+    fn of(parts: &Parts) -> Self {
+        Self {
+            roots: parts.store.containers().iter().map(|container| container.machine.root.clone()).collect(),
+            pods: parts.store.sandboxes().iter().map(|sandbox| PodName::of(sandbox)).collect(),
+            unread: !parts.store.unread().is_empty(),
+        }
+    }
+}
+
+impl PodName {
+    /// The pod of a sandbox.
+    #[must_use]
+    pub fn of(sandbox: &Sandbox) -> Self {
+        let config = &sandbox.config;
+        Self { uid: config.uid.clone(), namespace: config.namespace.clone(), name: config.name.clone() }
+    }
+}
+
+impl From<&Owner> for PodName {
+    fn from(owner: &Owner) -> Self {
+        Self { uid: owner.pod_uid.clone(), namespace: owner.namespace.clone(), name: owner.name.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

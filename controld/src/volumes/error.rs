@@ -1,0 +1,50 @@
+//! Why a disk could not be made or removed.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::MAX_FOLDERS;
+use super::root::CREATE_DEADLINE;
+use crate::note::NoteError;
+
+/// Why a disk could not be made or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// A pod UID that is no file name.
+    #[error("pod uid `{0}` cannot name a directory")]
+    Uid(String),
+    /// Every folder that the pod could have is kept.
+    #[error("pod uid `{pod_uid}` has {MAX_FOLDERS} folders of unknown owner; `virtletctl orphans` lists them")]
+    Folders {
+        /// The pod.
+        pod_uid: String,
+    },
+    /// A file operation failed.
+    #[error("failed to {action} `{}`", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// A note of who owns a folder failed.
+    #[error(transparent)]
+    Note(#[from] NoteError),
+    /// `qemu-img` refused.
+    #[error("qemu-img could not make overlay `{}`: {said}", path.display())]
+    QemuImg {
+        /// The overlay.
+        path: PathBuf,
+        /// What it said.
+        said: String,
+    },
+    /// `qemu-img` did not end.
+    #[error("qemu-img did not make overlay `{}` within {} s", path.display(), CREATE_DEADLINE.as_secs())]
+    Deadline {
+        /// The overlay.
+        path: PathBuf,
+    },
+}

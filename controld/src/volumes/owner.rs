@@ -1,0 +1,64 @@
+//! What is written in a pod's folder: `owner.json`, whose it is, and `kept.json`, that nobody knows.
+//!
+//! ```json
+//! {"version":1,"instance":"<uuid>","epoch":12,"pod_uid":"...","namespace":"default","name":"web"}
+//! {"version":1,"since":1700000000,"why":"..."}
+//! ```
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Version of both files.
+pub(super) const VERSION: u32 = 1;
+
+/// Whose a folder is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    version: u32,
+    /// The controld that made it.
+    pub instance: Uuid,
+    /// In which of its lives; see [`crate::instance`].
+    pub epoch: u64,
+    /// UID of the pod.
+    pub pod_uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// That a folder's owner is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    version: u32,
+    /// When that was found, in seconds since the epoch.
+    pub since: u64,
+    /// Why, for people.
+    pub why: String,
+}
+
+impl Owner {
+    /// A pod as the owner of what this life of an instance makes.
+    #[must_use]
+    pub fn new(instance: Uuid, epoch: u64, pod_uid: &str, namespace: &str, name: &str) -> Self {
+        Self {
+            version: VERSION,
+            instance,
+            epoch,
+            pod_uid: pod_uid.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Kept {
+    /// From now on, for this reason.
+    #[must_use]
+    pub fn new(why: String) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Self { version: VERSION, since, why }
+    }
+}

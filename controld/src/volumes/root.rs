@@ -1,0 +1,244 @@
+//! The root overlay of a pod: `root.qcow2`, and `root.json` beside it with what it stands on.
+//!
+//! The image below is never written: the overlay names it with its format, and it stays root's (see [`crate::domain`]).
+//! Which image that is, is told by its id. Where the image lies may change: QEMU is told each file of the chain, and does
+//! not look at the name in the overlay. An overlay for another image is made first and then put in the place of the old one,
+//! which is there until the Create that wanted it has succeeded.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use proto::tap::QemuUser;
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+
+use super::files::{io_error, remove_file, set_mode};
+use super::{Folder, VolumeError, Volumes};
+use crate::blocking;
+
+/// Making an overlay writes a few clusters; longer means the disk hangs.
+pub(super) const CREATE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// The image below an overlay. As `root.json` it has had this form since the first release, without a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// Id, `sha256:...`.
+    pub image_id: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// `qcow2` or `raw`.
+    pub format: String,
+    /// Bytes that the guest sees of it.
+    pub virtual_size: u64,
+}
+
+/// The root disk for a Create under way, which ends by [`Root::keep`] or [`Root::undo`].
+#[derive(Debug)]
+#[must_use]
+pub struct Root {
+    files: Files,
+    made: Made,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    /// It was there.
+    Nothing,
+    /// There was none.
+    Overlay,
+    /// There was one for another image, which lies beside it.
+    Another,
+}
+
+/// Files of a folder.
+#[derive(Debug, Clone)]
+struct Files {
+    overlay: PathBuf,
+    made_of: PathBuf,
+    half: PathBuf,
+    old: PathBuf,
+}
+
+impl Volumes {
+    /// Makes the root overlay of a pod, or takes the one that it has if that stands on the same image.
+    ///
+    /// # Errors
+    /// See [`VolumeError`]; then what was there before still is, and nothing else.
+    pub async fn ensure_root(
+        &self,
+        folder: &Folder,
+        base: &Base,
+        size: u64,
+        qemu: QemuUser,
+    ) -> Result<Root, VolumeError> {
+        let files = Files::of(folder);
+        files.tidy()?;
+        let there = files.overlay.exists();
+        if there && files.stands_on(base) {
+            files.describe(base)?;
+            return Ok(Root { files, made: Made::Nothing });
+        }
+        let made = match create(&files.half, base, size.max(base.virtual_size), qemu).await {
+            Ok(()) => files.put_in(there),
+            failed => failed,
+        };
+        if let Err(error) = made {
+            // The error that matters is the first one; the next call tidies up too.
+            let _ = files.tidy();
+            return Err(error);
+        }
+        let root = Root { files, made: if there { Made::Another } else { Made::Overlay } };
+        match root.files.describe(base) {
+            Ok(()) => Ok(root),
+            Err(error) => {
+                // As above.
+                let _ = root.undo();
+                Err(error)
+            }
+        }
+    }
+}
+
+// === impl Root ===
+
+impl Root {
+    /// The overlay.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.files.overlay
+    }
+
+    /// It is on record now: what it has replaced goes.
+    ///
+    /// # Errors
+    /// When that stays; the next Create removes it.
+    pub async fn keep(self) -> Result<(), VolumeError> {
+        match self.made {
+            Made::Another => blocking::run(move || remove_file(&self.files.old)).await,
+            Made::Nothing | Made::Overlay => Ok(()),
+        }
+    }
+
+    /// Nobody wants it: what this call has made goes, and what it has replaced is there again.
+    ///
+    /// # Errors
+    /// When that did not work out.
+    pub fn undo(self) -> Result<(), VolumeError> {
+        let Files { overlay, made_of, old, .. } = &self.files;
+        match self.made {
+            Made::Nothing => Ok(()),
+            Made::Overlay => remove_file(overlay).and_then(|()| remove_file(made_of)),
+            Made::Another => {
+                // The overlay itself says what it stands on.
+                remove_file(made_of)?;
+                std::fs::rename(old, overlay).map_err(io_error("put back", overlay))
+            }
+        }
+    }
+}
+
+// === impl Files ===
+
+impl Files {
+    fn of(folder: &Folder) -> Self {
+        let file = |name: &str| folder.path.join(name);
+        Self {
+            overlay: file("root.qcow2"),
+            made_of: file("root.json"),
+            half: file("root.qcow2.new"),
+            old: file("root.qcow2.old"),
+        }
+    }
+
+    /// Puts in order what a killed Create left.
+    fn tidy(&self) -> Result<(), VolumeError> {
+        remove_file(&self.half)?;
+        if self.old.exists() && !self.overlay.exists() {
+            return std::fs::rename(&self.old, &self.overlay).map_err(io_error("put back", &self.overlay));
+        }
+        remove_file(&self.old)
+    }
+
+    /// Puts the new overlay in its place.
+    fn put_in(&self, there: bool) -> Result<(), VolumeError> {
+        // It is no more true from here on, and the overlay itself says what it stands on.
+        remove_file(&self.made_of)?;
+        if there {
+            std::fs::rename(&self.overlay, &self.old).map_err(io_error("put aside", &self.overlay))?;
+        }
+        std::fs::rename(&self.half, &self.overlay).map_err(io_error("name", &self.overlay))
+    }
+
+    /// Whether the overlay stands on this image, wherever that lies.
+    fn stands_on(&self, base: &Base) -> bool {
+        let described = std::fs::read(&self.made_of).ok();
+        match described.and_then(|text| serde_json::from_slice::<Base>(&text).ok()) {
+            Some(described) => described.image_id == base.image_id,
+            // Lost or torn. Images are named by their ids.
+            None => backing_of(&self.overlay).is_ok_and(|backing| {
+                backing.is_some_and(|backing| Path::new(&backing).file_name() == base.path.file_name())
+            }),
+        }
+    }
+
+    /// Writes down what the overlay stands on, if that is not there already. What a power failure tears is told by the overlay.
+    fn describe(&self, base: &Base) -> Result<(), VolumeError> {
+        let path = &self.made_of;
+        let text = serde_json::to_vec(base).map_err(|error| io_error("describe", path)(error.into()))?;
+        if std::fs::read(path).is_ok_and(|there| there == text) {
+            return Ok(());
+        }
+        let half = path.with_extension("json.new");
+        std::fs::write(&half, text).map_err(io_error("write", &half))?;
+        std::fs::rename(&half, path).map_err(io_error("replace", path))
+    }
+}
+
+/// The name in an overlay of the file that it stands on (QEMU, `docs/interop/qcow2.txt`, "Header").
+fn backing_of(overlay: &Path) -> io::Result<Option<String>> {
+    /// Longest name, by the format.
+    const MAX_NAME: u32 = 1023;
+    let file = File::open(overlay)?;
+    let mut header = [0; 20];
+    file.read_exact_at(&mut header, 0)?;
+    let [b'Q', b'F', b'I', 0xfb, _, _, _, _, o0, o1, o2, o3, o4, o5, o6, o7, l0, l1, l2, l3] = header else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let offset = u64::from_be_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
+    let length = u32::from_be_bytes([l0, l1, l2, l3]);
+    if offset == 0 {
+        return Ok(None);
+    }
+    if length > MAX_NAME {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut name = vec![0; usize::try_from(length).unwrap_or_default()];
+    file.read_exact_at(&mut name, offset)?;
+    Ok(Some(String::from_utf8_lossy(&name).into_owned()))
+}
+
+async fn create(path: &Path, base: &Base, size: u64, qemu: QemuUser) -> Result<(), VolumeError> {
+    let mut command = Command::new("qemu-img");
+    // `-u`: the image below is known, and qemu-img is not to look into it.
+    command.args(["create", "-q", "-u", "-f", "qcow2", "-F", &base.format, "-o", "cluster_size=65536"]);
+    command.arg("-b").arg(&base.path).arg(path).arg(size.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let ran = tokio::time::timeout(CREATE_DEADLINE, command.output()).await;
+    let output = ran
+        .map_err(|_elapsed| VolumeError::Deadline { path: path.to_owned() })?
+        .map_err(io_error("run qemu-img for", path))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().last().unwrap_or("no reason given").to_owned();
+        if said.contains("No space left on device") {
+            return Err(io_error("write", path)(io::Error::from_raw_os_error(libc::ENOSPC)));
+        }
+        return Err(VolumeError::QemuImg { path: path.to_owned(), said });
+    }
+    set_mode(path, 0o660)?;
+    chown(path, Some(qemu.uid), Some(qemu.gid)).map_err(io_error("give QEMU's user", path))
+}
