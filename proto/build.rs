@@ -1,9 +1,10 @@
 //! Compiles `cri/api.proto` with protox, since Debian 12's protoc rejects its `debug_redact` option, and
-//! `images/admin.proto` the same way.
+//! our own services the same way.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=cri/api.proto");
     println!("cargo:rerun-if-changed=images/admin.proto");
+    println!("cargo:rerun-if-changed=orphans/orphans.proto");
     #[cfg(feature = "cri")]
     services::generate()?;
     Ok(())
@@ -21,6 +22,8 @@ mod services {
         let images = protox::compile(["admin.proto"], ["images"])?;
         // As above, in `proto::images`.
         tonic_prost_build::configure().skip_debug(["virtlet.images.v1.Auth"]).compile_fds(images)?;
+        let orphans = protox::compile(["orphans.proto"], ["orphans"])?;
+        tonic_prost_build::configure().compile_fds(orphans)?;
         Ok(())
     }
 }

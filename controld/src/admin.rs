@@ -21,6 +21,7 @@ use crate::error::{Chain, Error, Kind};
 use crate::images::{Images, store_failed};
 
 mod convert;
+pub mod orphans;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -18,10 +18,12 @@ use std::path::{Path, PathBuf};
 use proto::cri::image_service_server::ImageServiceServer;
 use proto::cri::runtime_service_server::RuntimeServiceServer;
 use proto::images::image_admin_server::ImageAdminServer;
+use proto::orphans::orphans_server::OrphansServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 
 use crate::admin::AdminCalls;
+use crate::admin::orphans::OrphanCalls;
 use crate::error::{Error, Kind, Result};
 
 /// Largest message in either direction, as kubelet's client has it.
@@ -64,7 +66,7 @@ pub fn bind(path: &Path) -> Result<UnixListener, ServeError> {
     Ok(listener)
 }
 
-/// Serves CRI's services, and the one for looking after images, until `shutdown`, then lets running calls end.
+/// Serves CRI's services, and our own beside them, until `shutdown`, then lets running calls end.
 ///
 /// # Errors
 /// When the transport fails.
@@ -72,7 +74,7 @@ pub async fn serve(
     listener: UnixListener,
     runtime: runtime::Runtime,
     images: image::ImageCalls,
-    admin: AdminCalls,
+    admin: (AdminCalls, OrphanCalls),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let runtime = RuntimeServiceServer::new(runtime)
@@ -83,14 +85,17 @@ pub async fn serve(
     tonic::transport::Server::builder()
         .add_service(runtime)
         .add_service(images)
-        .add_service(ImageAdminServer::new(admin).max_encoding_message_size(MAX_MESSAGE))
+        .add_service(ImageAdminServer::new(admin.0).max_encoding_message_size(MAX_MESSAGE))
+        .add_service(OrphansServer::new(admin.1).max_encoding_message_size(MAX_MESSAGE))
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), shutdown)
         .await?;
     Ok(())
 }
 
 /// Runs work that changes state to its end, whether or not the caller waits for it.
-async fn finish<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T, tonic::Status> {
+pub(crate) async fn finish<T: Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T, tonic::Status> {
     let done = tokio::spawn(tracing::Instrument::in_current_span(work)).await;
     let done = done.unwrap_or_else(|error| Err(Error::because(Kind::Internal, "a call ended in a bug", error)));
     done.map_err(|error| status::of(&error))

@@ -1,5 +1,5 @@
 //! `virtletctl`: pods on this node from a command line, spoken to controld in CRI like by any other client;
-//! and the images of the node, by the service for them.
+//! and its images and what is on no record, by services of our own.
 //!
 //! [`cli`] is the command line, [`run`] does what it says through a [`client`]. It knows nothing of the daemon but its
 //! socket; what it must remember of a pod (where its logs are) it keeps in the pod's labels. Text that comes from the
@@ -17,6 +17,7 @@ mod inspect;
 mod logdir;
 mod logs;
 mod name;
+mod orphans;
 mod ps;
 mod pull;
 mod quantity;
@@ -50,6 +51,8 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         Command::Logs(wanted) => logs::run(&client, &wanted, out).await.map_err(one),
         Command::Console(wanted) => console::run(&client, &wanted).await.map_err(one),
         Command::Rm(wanted) => rm::run(&client, wanted, out).await,
+        Command::Orphans(wanted) => orphans::list(&client, &wanted, out).await.map_err(one),
+        Command::Forget(wanted) => orphans::forget(&client, wanted, out).await,
         Command::Image { command } => image::run(&client, command, out, &interrupt).await,
     }
 }

@@ -122,7 +122,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         listener,
         runtime,
         cri::image::ImageCalls::new(parts.clone()),
-        admin::AdminCalls::new(&parts),
+        (admin::AdminCalls::new(&parts), admin::orphans::OrphanCalls::new(parts.clone())),
         shutdown,
     )
     .await;

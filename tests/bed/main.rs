@@ -18,6 +18,7 @@ mod mapping;
 mod matrix;
 mod net;
 mod node;
+mod orphans;
 mod own;
 mod restart;
 mod vm;
@@ -39,6 +40,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(node::cases())
         .chain(vm::cases())
         .chain(restart::CASES.iter().copied())
+        .chain(orphans::CASES.iter().copied())
         .chain(image::cases())
         .chain(cri::cases())
         .chain(kubelet::cases())

@@ -28,6 +28,7 @@ pub mod netns;
 pub mod node;
 pub mod peers;
 pub mod raw;
+pub mod records;
 pub mod runner;
 pub mod store_view;
 pub mod taken;

@@ -8,6 +8,7 @@ pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
     Verify,
 };
+use super::orphans::{Thing, thing};
 use super::{name, quantity};
 
 mod image;
@@ -42,6 +43,15 @@ pub enum Command {
     Console(Console),
     /// Stop pods and remove them
     Rm(Rm),
+    /// List things on this node whose owner is not known
+    ///
+    /// Machines, disks and networks that controld has made and has no record of: its database was lost or put back from a
+    /// copy, or a newer release wrote it. They are kept until somebody decides. When the records come back, so do the pods.
+    Orphans(Orphans),
+    /// Remove things whose owner is not known, for good
+    ///
+    /// A machine is destroyed, a disk deleted; nothing brings them back.
+    Forget(Forget),
     /// Images on this node
     ///
     /// Exits with 0, or with 2 if a name or an option is none, with 3 if an image is not found, with 4 if its bytes are
@@ -117,6 +127,22 @@ pub struct Console {
     /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
     #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
     pub pod: String,
+}
+
+/// Of `orphans`.
+#[derive(Debug, Args)]
+pub struct Orphans {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Of `forget`.
+#[derive(Debug, Args)]
+pub struct Forget {
+    /// What to remove, as `virtletctl orphans` shows it
+    #[arg(value_name = "KIND/ID", required = true, value_parser = thing)]
+    pub things: Vec<Thing>,
 }
 
 /// Of `rm`.

@@ -1,4 +1,4 @@
-//! controld as virtletctl sees it: CRI and the service for images over a unix socket, a deadline on every call.
+//! controld as virtletctl sees it: CRI and our own services over a unix socket, a deadline on every call.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -11,6 +11,7 @@ use proto::cri::image_service_client::ImageServiceClient;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::*;
 use proto::images::image_admin_client::ImageAdminClient;
+use proto::orphans::orphans_client::OrphansClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
@@ -19,6 +20,7 @@ use super::error::{CtlError, Refusal};
 use super::text::short;
 
 mod images;
+mod orphans;
 
 /// Largest message in either direction, as controld has it.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -35,6 +37,7 @@ pub struct Client {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
     admin: ImageAdminClient<Channel>,
+    orphans: OrphansClient<Channel>,
 }
 
 impl Client {
@@ -63,9 +66,10 @@ impl Client {
             images: ImageServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
-            admin: ImageAdminClient::new(channel)
+            admin: ImageAdminClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
+            orphans: OrphansClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod fake;
 mod images;
+mod orphans;
 mod real_store;
 
 use std::path::Path;

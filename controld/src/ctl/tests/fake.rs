@@ -10,12 +10,15 @@ use proto::cri::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use proto::cri::*;
 use proto::images as admin_api;
 use proto::images::image_admin_server::ImageAdminServer;
+use proto::orphans::Orphan;
+use proto::orphans::orphans_server::OrphansServer;
 use tempfile::TempDir;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 mod admin;
+mod orphans;
 
 pub(super) use self::admin::Canned;
 
@@ -33,6 +36,7 @@ pub(super) struct Fake {
     pulls: Vec<admin_api::PullWithProgressRequest>,
     /// What the service for images answers.
     pub(super) canned: Canned,
+    orphans: Vec<Orphan>,
     pods: Vec<(PodSandbox, PodSandboxConfig)>,
     machines: Vec<(Container, ContainerConfig)>,
     calls: Vec<String>,
@@ -52,12 +56,17 @@ pub(super) fn serve(fake: Fake) -> (TempDir, Handle, PathBuf) {
     let server = tonic::transport::Server::builder()
         .add_service(RuntimeServiceServer::new(handle.clone()))
         .add_service(ImageServiceServer::new(handle.clone()))
-        .add_service(ImageAdminServer::new(handle.clone()));
+        .add_service(ImageAdminServer::new(handle.clone()))
+        .add_service(OrphansServer::new(handle.clone()));
     tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
     (dir, handle, socket)
 }
 
 impl Fake {
+    pub(super) fn having(orphans: Vec<Orphan>) -> Self {
+        Self { orphans, ..Self::default() }
+    }
+
     pub(super) fn failing(call: &'static str, status: Status) -> Self {
         let mut fake = Self::default();
         fake.fail(call, status);

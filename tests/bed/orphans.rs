@@ -1,0 +1,173 @@
+//! Tier `restart`: records that are lost, or that cannot be read, while their machines run.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use tests::case::{Bed, Case};
+use tests::command::{TOOL_DEADLINE, command, finish};
+use tests::libvirt::{only_qemu, running_domains};
+use tests::node::{CRI_SOCKET, Node, Vm};
+use tests::records;
+use tests::wait::{wait_for, wait_until};
+use tests::world::World;
+
+const DEADLINE: Duration = Duration::from_secs(240);
+const GRACE: Duration = Duration::from_secs(30);
+/// The database and the log beside it.
+const RECORDS: [&str; 2] = [records::DATABASE, "/var/lib/virtlet/meta.log"];
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "restart::a_lost_database_costs_no_machine_and_no_disk", deadline: DEADLINE, run: lost },
+    Case { name: "restart::a_database_that_comes_back_costs_nothing", deadline: DEADLINE, run: put_back },
+    Case { name: "restart::records_of_another_release_cost_nothing", deadline: DEADLINE, run: another_release },
+];
+
+/// The pod is made anew beside its old machine, which goes when somebody says so.
+fn lost(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    node.pull(bed, "tiny.qcow2")?;
+    let before = World::look()?;
+    let old = node.boot_vm(bed, "lost", "")?;
+    let (qemu, disk) = (only_qemu()?, disk(&old));
+    ensure!(Path::new(&disk).exists() && node.owners_known()?, "not as expected: {disk}");
+
+    for again in ["moved away", "started once more"] {
+        node.controld.terminate()?;
+        if again == "moved away" {
+            move_records("", ".away")?;
+        }
+        node.controld.start_again()?;
+        node.wait_ready()?;
+        wait_until("orphans in Status", GRACE, || node.owners_known().is_ok_and(|known| !known))?;
+        let listed = wait_for("a list with the machine", GRACE, || {
+            let listed = orphans(bed)?;
+            Ok((listed.len() >= 3 && listed.iter().any(|name| name.starts_with("machine/"))).then_some(listed))
+        })?;
+        ensure!(listed.contains(&format!("machine/{}", old.container)), "{again}: {listed:?}");
+        ensure!(listed.iter().any(|name| name.starts_with("disk/")), "{again}: {listed:?}");
+        ensure!(only_qemu()? == qemu, "{again}: another QEMU");
+        ensure!(Path::new(&disk).exists(), "{again}: the disk is gone");
+        old.info().with_context(|| format!("the guest, {again}"))?;
+    }
+
+    // As kubelet does: the same pod, of the same UID.
+    let anew = node.boot_vm(bed, "lost", "").context("the pod made anew")?;
+    ensure!(anew.ip != old.ip && running_domains()?.len() == 2, "the old machine is not beside it");
+    old.info().context("the old guest beside its pod's new one")?;
+
+    let name = |kind: &str| -> Result<String> {
+        let listed = orphans(bed)?;
+        listed.iter().find(|name| name.starts_with(kind)).cloned().with_context(|| format!("no {kind} in {listed:?}"))
+    };
+    let refused = virtletctl(bed, &["forget", &name("disk/")?])?;
+    ensure!(refused.code != Some(0) && refused.stderr.contains("in use by a machine"), "{}", refused.stderr);
+    let machine = name("machine/")?;
+    forget(bed, &machine)?;
+    ensure!(running_domains()?.len() == 1, "the machine still runs");
+    anew.info().context("the new guest")?;
+    while let Some(next) = orphans(bed)?.first() {
+        forget(bed, next)?;
+    }
+    ensure!(node.owners_known()?, "Status still has orphans");
+    ensure!(!Path::new(&disk).exists(), "the disk is still there");
+    anew.info().context("the new guest")?;
+    node.remove_vm(&anew, GRACE)?;
+    for file in RECORDS {
+        // Not all of them have to exist.
+        let _ = fs::remove_file(format!("{file}.away"));
+    }
+    fs::remove_dir_all(&anew.pod.log_directory)?;
+    before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("process "))
+}
+
+/// Moved away, noticed, and put back: the pod is what it was.
+fn put_back(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let vm = node.boot_vm(bed, "back", "")?;
+    let (qemu, known) = (only_qemu()?, (node.cri.container(&vm.container)?, node.cri.sandbox(&vm.sandbox)?));
+    node.controld.terminate()?;
+    move_records("", ".away")?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    ensure!(!node.owners_known()?, "nothing is missed");
+    ensure!(node.cri.container(&vm.container).is_err(), "the record is not lost");
+
+    node.controld.terminate()?;
+    move_records(".away", "")?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    wait_until("known owners", GRACE, || node.owners_known().is_ok_and(|known| known))?;
+    ensure!(orphans(bed)?.is_empty(), "left: {:?}", orphans(bed)?);
+    let now = (node.cri.container(&vm.container)?, node.cri.sandbox(&vm.sandbox)?);
+    ensure!(now == known, "known before: {known:?}\nknown now: {now:?}");
+    ensure!(only_qemu()? == qemu, "another QEMU");
+    node.remove_vm(&vm, GRACE)?;
+    ensure!(!Path::new(&disk(&vm)).exists(), "the disk outlives its pod");
+    Ok(())
+}
+
+/// A release that cannot read the records leaves all as it is; the one that can goes on.
+fn another_release(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let vm = node.boot_vm(bed, "newer", "")?;
+    let qemu = only_qemu()?;
+    node.controld.terminate()?;
+    ensure!(records::set_versions(2)? == 2, "not one pod and one container");
+    for _twice in 0..2 {
+        node.controld.start_again()?;
+        node.wait_ready()?;
+        let listed = wait_for("a list with the machine", GRACE, || {
+            let listed = orphans(bed)?;
+            Ok(listed.iter().any(|name| name.starts_with("machine/")).then_some(listed))
+        })?;
+        for record in [format!("record/containers/{}", vm.container), format!("record/sandboxes/{}", vm.sandbox)] {
+            ensure!(listed.contains(&record), "{record} is not in {listed:?}");
+        }
+        ensure!(only_qemu()? == qemu && Path::new(&disk(&vm)).exists(), "the machine or its disk is gone");
+        vm.info().context("the guest")?;
+        node.controld.terminate()?;
+    }
+    records::set_versions(1)?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    ensure!(orphans(bed)?.is_empty(), "left: {:?}", orphans(bed)?);
+    ensure!(only_qemu()? == qemu, "another QEMU");
+    node.remove_vm(&vm, GRACE)
+}
+
+/// The root disk of a pod's first container.
+fn disk(vm: &Vm) -> String {
+    let uid = vm.pod.metadata.as_ref().map(|metadata| metadata.uid.clone()).unwrap_or_default();
+    format!("/var/lib/virtlet/volumes/{uid}/root.qcow2")
+}
+
+fn move_records(from: &str, to: &str) -> Result<()> {
+    for file in RECORDS {
+        if Path::new(&format!("{file}{from}")).exists() {
+            fs::rename(format!("{file}{from}"), format!("{file}{to}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// `KIND/ID` of each.
+fn orphans(bed: &Bed) -> Result<Vec<String>> {
+    let listed = virtletctl(bed, &["orphans", "--json"])?;
+    ensure!(listed.code == Some(0), "{}", listed.stderr);
+    let listed: Vec<Value> = serde_json::from_str(&listed.stdout)?;
+    let name = |orphan: &Value| Some(format!("{}/{}", orphan["kind"].as_str()?, orphan["id"].as_str()?));
+    Ok(listed.iter().filter_map(name).collect())
+}
+
+fn forget(bed: &Bed, name: &str) -> Result<()> {
+    let ended = virtletctl(bed, &["forget", name])?;
+    ensure!(ended.code == Some(0), "{name}: {}", ended.stderr);
+    Ok(())
+}
+
+fn virtletctl(bed: &Bed, args: &[&str]) -> Result<tests::command::Ended> {
+    finish(command(bed.program("virtletctl"), ["--socket", CRI_SOCKET]).args(args), TOOL_DEADLINE)
+}
