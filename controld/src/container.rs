@@ -128,6 +128,7 @@ impl Containers {
                 state: ContainerState::Created,
                 created_at: now_nanos(),
                 started_at: 0,
+                boot: String::new(),
                 exit: None,
             };
             Ok(self.parts.store.put_container(container).await?)

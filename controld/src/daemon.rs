@@ -10,7 +10,6 @@ mod memory;
 
 use std::future::Future;
 use std::io::IsTerminal as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::accelerator::Accelerator;
 use crate::admin;
+use crate::boot::Boot;
 use crate::config::{Config, LogConfig, LogFormat};
 use crate::console::hub::Hub;
 use crate::console::watch::Watcher;
@@ -73,7 +73,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     if let Some(doubt) = instance.doubt() {
         tracing::error!(doubt, "records may be missing; nothing that is on no record is removed");
     }
-    let node_rebooted = node_rebooted(&store).await?;
+    let boot = Boot::of_node(&store).await?;
     let images = Images::open(&config)?;
     let _watching = mapping::start(&config.images, images.mappings()).await;
     let volumes = Volumes::open(config.state_dir.join("volumes"))?;
@@ -93,7 +93,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         accel,
         instance,
         orphans: Orphans::default(),
-        node_rebooted,
+        boot,
         config,
     });
     let _metrics = match parts.config.metrics.address {
@@ -195,16 +195,6 @@ fn make_dirs(config: &Config) -> anyhow::Result<()> {
         make_dir(&dir, mode)?;
     }
     Ok(())
-}
-
-/// Whether the node was restarted since the database last saw a boot id.
-async fn node_rebooted(store: &Store) -> anyhow::Result<bool> {
-    let now = std::fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id"))?.trim().to_owned();
-    let before: Option<String> = store.fact("boot_id");
-    if before.as_ref() != Some(&now) {
-        store.put_fact("boot_id", &now).await?;
-    }
-    Ok(before.is_some_and(|before| before != now))
 }
 
 fn signalled() -> std::io::Result<impl Future<Output = ()>> {

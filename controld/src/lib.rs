@@ -14,6 +14,7 @@ pub mod accelerator;
 pub mod admin;
 pub mod annotations;
 mod blocking;
+pub mod boot;
 pub mod config;
 pub mod console;
 pub mod container;

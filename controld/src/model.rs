@@ -128,6 +128,9 @@ pub struct Container {
     pub created_at: i64,
     /// Nanoseconds since the epoch; 0 until then.
     pub started_at: i64,
+    /// Boot of the node that its machine was started in; empty until then, and in records of the first release.
+    #[serde(default)]
+    pub boot: String,
     /// How it ended, once it has.
     pub exit: Option<Exit>,
 }

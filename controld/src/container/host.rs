@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
 use super::start;
+use crate::boot::Boot;
 use crate::console::follow::Follower;
 use crate::error::{Error, Kind, Result};
 use crate::hypervisor::{DomainPhase, Way};
@@ -61,8 +62,8 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// How often a guest is asked to power off.
     fn press_interval(&self) -> Duration;
 
-    /// Whether the node was restarted since the last controld ran.
-    fn rebooted(&self) -> bool;
+    /// The boot of the node that we are in.
+    fn boot(&self) -> &Boot;
 }
 
 impl Host for Arc<Parts> {
@@ -124,7 +125,7 @@ impl Host for Arc<Parts> {
         self.config.machine.press_interval()
     }
 
-    fn rebooted(&self) -> bool {
-        self.node_rebooted
+    fn boot(&self) -> &Boot {
+        &self.boot
     }
 }

@@ -3,6 +3,7 @@
 use proto::tap::QemuUser;
 
 use crate::accelerator::Accelerator;
+use crate::boot::Boot;
 use crate::config::Config;
 use crate::console::hub::{self, Hub};
 use crate::console::watch::Watcher;
@@ -41,8 +42,8 @@ pub struct Parts {
     pub instance: Instance,
     /// What is on no record.
     pub orphans: Orphans,
-    /// Whether the node was restarted since the last controld ran.
-    pub node_rebooted: bool,
+    /// The boot of the node that we are in.
+    pub boot: Boot,
 }
 
 impl Parts {

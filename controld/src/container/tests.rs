@@ -37,6 +37,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
         state: ContainerState::Created,
         created_at: i64::from(attempt) + 1,
         started_at: 0,
+        boot: String::new(),
         exit: None,
     }
 }

@@ -114,6 +114,7 @@ impl<H: Host> Task<H> {
         }
         match self.life.on(Event::Start) {
             Act::Boot => {
+                self.container.boot = self.host.boot().id().to_owned();
                 if let Err(error) = self.record().await {
                     let because = self.life.on(Event::NotBegun(Chain(&error).to_string()));
                     // It has ended, whatever becomes of its record.
@@ -320,7 +321,7 @@ impl<H: Host> Task<H> {
             End::Machine(ending) => (*ending != Ending::Unseen, true),
             End::NeverUp(_) => (false, false),
         };
-        let (reason, message) = end.reason(self.stopping.is_some(), self.host.rebooted());
+        let (reason, message) = end.reason(self.stopping.is_some(), self.host.boot().is_after(&self.container.boot));
         let exit = Exit::now(reason, message);
         tracing::info!(code = exit.code, reason = exit.reason.as_str(), "container ended");
         match self.console.take() {

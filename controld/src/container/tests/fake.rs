@@ -1,7 +1,7 @@
 //! A node with one pod: libvirt, database and controld's tasks, of which each may fail, hang or be killed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::container;
+use crate::boot::Boot;
 use crate::container::actors::Actors;
 use crate::container::admission::{self, Admission};
 use crate::container::host::Host;
@@ -288,8 +289,9 @@ impl Host for FakeHost {
         Duration::from_secs(5)
     }
 
-    fn rebooted(&self) -> bool {
-        false
+    fn boot(&self) -> &Boot {
+        static BOOT: LazyLock<Boot> = LazyLock::new(|| Boot::of_test("this"));
+        &BOOT
     }
 }
 
