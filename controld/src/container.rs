@@ -9,6 +9,7 @@ mod admission;
 mod host;
 mod machine;
 pub mod parts;
+mod pause;
 mod size;
 mod start;
 mod stopping;
@@ -130,6 +131,7 @@ impl Containers {
                 started_at: 0,
                 boot: String::new(),
                 exit: None,
+                pause: None,
             };
             Ok(self.parts.store.put_container(container).await?)
         };

@@ -24,6 +24,7 @@ use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
 use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
 use crate::domain::METADATA_NAMESPACE;
 use crate::error::{Error, Kind, Result};
+use crate::model::Pause;
 
 const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 const DEFINE_DEADLINE: Duration = Duration::from_secs(30);
@@ -58,6 +59,11 @@ pub enum HvEvent {
         id: Uuid,
         /// How it ended, if it did.
         ending: Option<Ending>,
+    },
+    /// The machine was paused.
+    Paused {
+        /// The machine.
+        id: Uuid,
     },
     /// The guest rebooted; the machine runs on.
     Reboot {
@@ -105,6 +111,8 @@ pub struct Marked {
 pub struct DomainState {
     /// On, or how it went off.
     pub phase: DomainPhase,
+    /// Why it does not run although it is on.
+    pub pause: Option<Pause>,
 }
 
 /// Whether a machine is on.
@@ -247,6 +255,21 @@ impl Hypervisor {
         self.call_in(Lane::Stops, "destroy and undefine the machine", DESTROY_DEADLINE, clear).await
     }
 
+    /// Lets a machine go on that its full disk has paused; fine if nothing or somebody else has paused it, or there is none.
+    ///
+    /// # Errors
+    /// When libvirt does not do it.
+    pub async fn go_on(&self, id: Uuid) -> Result<()> {
+        let go_on = move |connection: &Connection| {
+            let Some(domain) = connection.look_up(id)? else { return Ok(()) };
+            match meaning::state_of(domain.state()?).pause {
+                Some(Pause::DiskFull) => domain.resume(),
+                Some(Pause::ByHand) | None => Ok(()),
+            }
+        };
+        self.call("let the machine go on", QUICK_DEADLINE, go_on).await
+    }
+
     /// Where a machine stands; `None` if there is none.
     ///
     /// # Errors
@@ -254,7 +277,7 @@ impl Hypervisor {
     pub async fn state(&self, id: Uuid) -> Result<Option<DomainState>> {
         let state = move |connection: &Connection| connection.look_up(id)?.map(|domain| domain.state()).transpose();
         let state = self.call("tell the machine's state", QUICK_DEADLINE, state).await?;
-        Ok(state.map(|state| DomainState { phase: meaning::phase_of(state) }))
+        Ok(state.map(|state| meaning::state_of(state)))
     }
 
     /// Machines that this instance of controld made, by their metadata. Others are none of our business.
@@ -387,7 +410,7 @@ fn marked(domain: &Domain) -> Result<Option<(String, Marked)>, LibvirtError> {
         return Ok(None);
     };
     let meaning::Mark { instance, sandbox, pod_uid } = mark;
-    let runs = meaning::phase_of(domain.state()?) == DomainPhase::On;
+    let runs = meaning::state_of(domain.state()?).phase == DomainPhase::On;
     Ok(Some((instance, Marked { id: domain.id()?, name: domain.name()?, sandbox, pod_uid, runs })))
 }
 

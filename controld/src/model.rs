@@ -3,6 +3,8 @@
 //! Generated CRI types are turned into these at [`crate::cri`] and never come further. What CRI wants echoed back
 //! verbatim (labels, annotations, mounts, namespace options) is kept as it came.
 
+mod pause;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -12,6 +14,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use proto::tap::{Dns, HostPort, PodId, PodNet};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+pub use self::pause::Pause;
 
 /// Version of both records on disk.
 pub const RECORD_VERSION: u32 = 1;
@@ -133,6 +137,9 @@ pub struct Container {
     pub boot: String,
     /// How it ended, once it has.
     pub exit: Option<Exit>,
+    /// Why its running machine is paused, if it is. Not on disk: libvirt knows.
+    #[serde(skip)]
+    pub pause: Option<Pause>,
 }
 
 /// What kubelet says of a container.

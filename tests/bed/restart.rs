@@ -99,15 +99,17 @@ fn steps(bed: &Bed) -> Result<()> {
     node.controld.start_again()?;
     node.wait_ready()?;
     let ready = |node: &Node| -> Result<Vec<String>> {
-        let list = node.cri.call(|mut client| async move {
-            client.list_pod_sandbox(ListPodSandboxRequest::default()).await
-        })?;
+        let list = node
+            .cri
+            .call(|mut client| async move { client.list_pod_sandbox(ListPodSandboxRequest::default()).await })?;
         let ready = list.items.into_iter().filter(|item| item.state() == PodSandboxState::SandboxReady);
         Ok(ready.map(|item| item.id).collect())
     };
-    wait_until("books that agree", GRACE, || {
-        matches!((ready(&node), at_tapmanager(&node.net)), (Ok(ours), Ok(theirs)) if ours == theirs)
-    })?;
+    wait_until(
+        "books that agree",
+        GRACE,
+        || matches!((ready(&node), at_tapmanager(&node.net)), (Ok(ours), Ok(theirs)) if ours == theirs),
+    )?;
     for left in ready(&node)? {
         node.cri.remove_sandbox(&left)?;
     }

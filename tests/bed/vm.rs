@@ -3,10 +3,11 @@
 mod cloud;
 mod ends;
 mod failures;
+mod full_disk;
 mod life;
 
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [life::CASES, ends::CASES, failures::CASES, cloud::CASES].into_iter().flatten().copied()
+    [life::CASES, ends::CASES, failures::CASES, full_disk::CASES, cloud::CASES].into_iter().flatten().copied()
 }

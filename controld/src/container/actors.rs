@@ -59,7 +59,7 @@ impl Actors {
     pub(super) fn hear(&self, event: &HvEvent) {
         let all = self.all();
         match event {
-            HvEvent::Lifecycle { id, .. } | HvEvent::Reboot { id } => {
+            HvEvent::Lifecycle { id, .. } | HvEvent::Paused { id } | HvEvent::Reboot { id } => {
                 if let Some(actor) = all.by_id.get(&ContainerId::from(*id)) {
                     actor.hear(event);
                 }

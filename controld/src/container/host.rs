@@ -5,14 +5,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::statvfs::statvfs;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
+use super::pause::Room;
 use super::start;
+use crate::blocking;
 use crate::boot::Boot;
 use crate::console::follow::Follower;
 use crate::error::{Error, Kind, Result};
-use crate::hypervisor::{DomainPhase, Way};
+use crate::hypervisor::{DomainState, Way};
 use crate::model::Container;
 
 /// The node, as the task of a container needs it. Each call ends by a deadline of its own.
@@ -29,8 +32,14 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
         unwanted: &CancellationToken,
     ) -> impl Future<Output = Result<Option<Self::Console>>> + Send;
 
-    /// Whether the machine is on; `None` if libvirt has none.
-    fn state(&self, container: &Container) -> impl Future<Output = Result<Option<DomainPhase>>> + Send;
+    /// Where the machine stands; `None` if libvirt has none.
+    fn state(&self, container: &Container) -> impl Future<Output = Result<Option<DomainState>>> + Send;
+
+    /// Lets a machine go on that its full disk has paused; fine if it is not so.
+    fn go_on(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// The file system that the machine writes to.
+    fn room(&self, container: &Container) -> impl Future<Output = io::Result<Room>> + Send;
 
     /// Asks the guest to power off.
     fn press(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
@@ -73,8 +82,22 @@ impl Host for Arc<Parts> {
         start::machine(self, container, unwanted).await
     }
 
-    async fn state(&self, container: &Container) -> Result<Option<DomainPhase>> {
-        Ok(self.hypervisor.state(container.id.uuid()).await?.map(|state| state.phase))
+    async fn state(&self, container: &Container) -> Result<Option<DomainState>> {
+        self.hypervisor.state(container.id.uuid()).await
+    }
+
+    async fn go_on(&self, container: &Container) -> Result<()> {
+        self.hypervisor.go_on(container.id.uuid()).await
+    }
+
+    async fn room(&self, container: &Container) -> io::Result<Room> {
+        let root = container.machine.root.clone();
+        blocking::run(move || {
+            let stat = statvfs(&root)?;
+            let unit = stat.fragment_size();
+            Ok(Room { size: stat.blocks() * unit, available: stat.blocks_available() * unit })
+        })
+        .await
     }
 
     async fn press(&self, container: &Container) -> Result<()> {

@@ -3,6 +3,7 @@
 mod fake;
 mod kubelet;
 mod model;
+mod pause;
 
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
         started_at: 0,
         boot: String::new(),
         exit: None,
+        pause: None,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::config::CgroupDriver;
 use crate::container::parts::Parts;
 use crate::container::{Containers, Create};
 use crate::error::{Chain, Error, Kind, Result};
-use crate::model::{ContainerId, ContainerState};
+use crate::model::{ContainerId, ContainerState, Pause};
 use crate::orphans::Orphan;
 use crate::sandbox::Sandboxes;
 use crate::tap::State;
@@ -322,6 +322,7 @@ impl RuntimeService for Runtime {
                 "sandboxID": container.sandbox,
                 "runtimeType": "virtlet",
                 "machine": container.machine,
+                "paused": container.pause.map(Pause::as_str),
             });
             info.insert("info".into(), facts.to_string());
         }

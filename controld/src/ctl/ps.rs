@@ -14,7 +14,9 @@ use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
 use super::text::{age, short, table};
-use crate::model::now_nanos;
+use crate::model::{Pause, now_nanos};
+
+const RUNNING: &str = "Running";
 
 /// A row, with its ids in full.
 #[derive(Debug)]
@@ -45,10 +47,28 @@ pub(super) async fn run(client: &Client, wanted: &cli::Ps, out: &mut (dyn Write 
         }
     }
     let mut rows = rows(&node, &known);
-    rows.retain(|row| wanted.all || row.state == "Running");
+    rows.retain(|row| wanted.all || row.state == RUNNING);
+    join_all(rows.iter_mut().filter(|row| row.state == RUNNING).map(|row| tell_paused(client, row)))
+        .await
+        .into_iter()
+        .collect::<Result<(), _>>()?;
     rows.sort_by(|a, b| (&a.namespace, &a.name, b.created).cmp(&(&b.namespace, &b.name, a.created)));
     let text = if wanted.json { as_json(&rows) } else { as_table(&rows, now_nanos()) };
     Ok(out.write_all(text.as_bytes())?)
+}
+
+/// A list does not say whether a machine that runs is paused; its status does.
+async fn tell_paused(client: &Client, row: &mut Row) -> Result<(), CtlError> {
+    match client.container(&row.container).await {
+        Ok(status) => {
+            let known = [Pause::DiskFull, Pause::ByHand].into_iter().find(|pause| pause.as_str() == status.reason);
+            row.state = known.map_or(RUNNING, Pause::as_str);
+            Ok(())
+        }
+        // Removed since it was listed.
+        Err(error) if error.code() == Some(Code::NotFound) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn rows(node: &Node, ips: &BTreeMap<String, String>) -> Vec<Row> {
@@ -84,7 +104,7 @@ fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<Strin
 fn container_state(state: ContainerState) -> &'static str {
     match state {
         ContainerState::ContainerCreated => "Created",
-        ContainerState::ContainerRunning => "Running",
+        ContainerState::ContainerRunning => RUNNING,
         ContainerState::ContainerExited => "Exited",
         ContainerState::ContainerUnknown => "Unknown",
     }

@@ -163,7 +163,10 @@ fn controllers(doc: &mut Doc) -> Result<(), DomainError> {
 fn root_disk(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     let overlay = path(&spec.root)?;
     doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
-        doc.leaf("driver", &[("name", "qemu"), ("type", "qcow2"), ("discard", "unmap")])?;
+        // A write without room pauses the guest, see `container::pause`; other errors are the guest's to hear, as of a disk.
+        let errors = [("error_policy", "enospace"), ("rerror_policy", "report")];
+        let driver = [("name", "qemu"), ("type", "qcow2"), errors[0], errors[1], ("discard", "unmap")];
+        doc.leaf("driver", &driver)?;
         doc.unlabelled_source(overlay)?;
         chain(doc, &spec.bases)?;
         doc.leaf("target", &[("dev", "vda"), ("bus", "virtio")])?;

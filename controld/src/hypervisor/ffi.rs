@@ -257,6 +257,11 @@ impl Domain {
         done(unsafe { sys::virDomainCreateWithFlags(self.0.as_ptr(), 0) })
     }
 
+    pub(super) fn resume(&self) -> Result<(), LibvirtError> {
+        // SAFETY: the domain is owned.
+        done(unsafe { sys::virDomainResume(self.0.as_ptr()) })
+    }
+
     pub(super) fn press_power_button(&self) -> Result<(), LibvirtError> {
         // SAFETY: the domain is owned.
         done(unsafe { sys::virDomainShutdownFlags(self.0.as_ptr(), sys::VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN) })

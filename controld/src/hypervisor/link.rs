@@ -187,7 +187,11 @@ fn open(uri: &str, events: &broadcast::Sender<HvEvent>, lost: Arc<Notify>) -> Re
     let lifecycle = events.clone();
     quick.on_lifecycle(Box::new(move |event| {
         let ending = endings.lock().unwrap_or_else(PoisonError::into_inner).of(event);
-        let _ = lifecycle.send(HvEvent::Lifecycle { id: event.id, ending });
+        let told = match ending {
+            None if meaning::is_pause(event) => HvEvent::Paused { id: event.id },
+            ending => HvEvent::Lifecycle { id: event.id, ending },
+        };
+        let _ = lifecycle.send(told);
     }))?;
     let reboots = events.clone();
     quick.on_reboot(Box::new(move |event| drop(reboots.send(HvEvent::Reboot { id: event.id }))))?;

@@ -10,7 +10,8 @@ use virt_sys as sys;
 
 use super::Ending;
 use super::ffi::{RawEvent, RawState};
-use super::{DomainPhase, WrapperError};
+use super::{DomainPhase, DomainState, WrapperError};
+use crate::model::Pause;
 
 /// Finds in lifecycle events how machines end.
 #[derive(Debug, Default)]
@@ -45,8 +46,29 @@ impl Endings {
     }
 }
 
+/// Whether a lifecycle event says that a machine was paused. Why is its state to say: this may be over.
+pub(super) fn is_pause(event: RawEvent) -> bool {
+    u32::try_from(event.event) == Ok(sys::VIR_DOMAIN_EVENT_SUSPENDED)
+}
+
+/// Where a machine stands.
+pub(super) fn state_of(raw: RawState) -> DomainState {
+    DomainState { phase: phase_of(raw), pause: pause_of(raw) }
+}
+
+fn pause_of(raw: RawState) -> Option<Pause> {
+    let (state, reason) = (u32::try_from(raw.state).ok()?, u32::try_from(raw.reason).ok()?);
+    match (state, reason) {
+        (sys::VIR_DOMAIN_PAUSED, sys::VIR_DOMAIN_PAUSED_IOERROR) => Some(Pause::DiskFull),
+        // On the way up, or down.
+        (sys::VIR_DOMAIN_PAUSED, sys::VIR_DOMAIN_PAUSED_STARTING_UP | sys::VIR_DOMAIN_PAUSED_SHUTTING_DOWN) => None,
+        (sys::VIR_DOMAIN_PAUSED, _) => Some(Pause::ByHand),
+        _ => None,
+    }
+}
+
 /// Whether a machine in this state is on, or how it went off.
-pub(super) fn phase_of(raw: RawState) -> DomainPhase {
+fn phase_of(raw: RawState) -> DomainPhase {
     let (state, reason) = (u32::try_from(raw.state).unwrap_or(0), u32::try_from(raw.reason).unwrap_or(0));
     match state {
         sys::VIR_DOMAIN_SHUTOFF => DomainPhase::Off(match reason {
@@ -183,6 +205,21 @@ mod tests {
         assert_eq!(phase(5, 6), DomainPhase::Off(Ending::Failed));
         assert_eq!(phase(5, 0), DomainPhase::Off(Ending::Unseen));
         assert_eq!(phase(6, 1), DomainPhase::Off(Ending::Panicked));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_from_a_person() {
+        let pause = |state, reason| state_of(RawState { state, reason }).pause;
+        assert_eq!(pause(3, 5), Some(Pause::DiskFull));
+        assert_eq!(pause(3, 1), Some(Pause::ByHand));
+        assert_eq!(pause(3, 9), Some(Pause::ByHand), "snapshot");
+        assert_eq!(pause(3, 11), None, "starting up");
+        assert_eq!(pause(3, 8), None, "shutting down");
+        assert_eq!(pause(1, 5), None, "running");
+        assert_eq!(pause(5, 5), None, "off");
+        let event = |event, detail| is_pause(RawEvent { id: Uuid::nil(), event, detail });
+        assert!(event(3, 2) && event(3, 0));
+        assert!(!event(4, 0), "resumed");
     }
 
     #[test]

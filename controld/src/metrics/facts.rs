@@ -13,7 +13,7 @@ use prometheus_client::registry::Unit;
 use crate::accel;
 use crate::accelerator::Accelerator;
 use crate::images::{Images, PullCounts};
-use crate::model::{Container, ContainerState, SandboxState};
+use crate::model::{Container, ContainerState, Pause, SandboxState};
 use crate::store::Store;
 
 // Suffixes come by themselves: units, `_total` of counters, `_info`.
@@ -28,9 +28,11 @@ const SANDBOXES: &str = "virtlet_sandboxes";
 const MACHINES: &str = "virtlet_machines";
 const ACCELERATOR: &str = "virtlet_accelerator";
 const EMULATED: &str = "virtlet_emulated_unwanted";
+const PAUSED: &str = "virtlet_machines_paused";
 
 const ACCELERATOR_NAME: &str = "accelerator";
 const HANDLER: &str = "handler";
+const REASON: &str = "reason";
 const OUTCOME: &str = "outcome";
 const STATE: &str = "state";
 const VERSION: &str = "version";
@@ -51,6 +53,8 @@ pub(super) struct Facts {
     pub(super) accelerators: BTreeMap<&'static str, u64>,
     /// They are emulated although KVM may work.
     pub(super) emulated_unwanted: bool,
+    /// By reason, of all reasons.
+    pub(super) paused: BTreeMap<&'static str, u64>,
 }
 
 impl Facts {
@@ -95,6 +99,13 @@ impl Facts {
                 }),
             ),
             emulated_unwanted: verdict.is_some_and(|verdict| verdict.kvm_may_work),
+            paused: tally(
+                ["disk_full", "by_hand"],
+                containers.iter().filter_map(|container| container.pause).map(|pause| match pause {
+                    Pause::DiskFull => "disk_full",
+                    Pause::ByHand => "by_hand",
+                }),
+            ),
         }
     }
 }
@@ -149,7 +160,9 @@ impl Collector for Facts {
         let accelerators = self.accelerators.iter().map(|(name, is_it)| ([(ACCELERATOR_NAME, *name)], *is_it));
         page.gauges(ACCELERATOR, "1 for the accelerator of new machines, once it is known", accelerators)?;
         let help = "1 if new machines are emulated, and slow, although KVM is wanted and there is a device for it";
-        page.gauge(EMULATED, help, self.emulated_unwanted.into())
+        page.gauge(EMULATED, help, self.emulated_unwanted.into())?;
+        let paused = self.paused.iter().map(|(reason, count)| ([(REASON, *reason)], *count));
+        page.gauges(PAUSED, "Running machines whose guests are paused", paused)
     }
 }
 

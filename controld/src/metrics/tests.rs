@@ -15,6 +15,7 @@ fn facts() -> Facts {
         machines: [("created", 0), ("starting", 0), ("running", 2), ("exited", 1)].into(),
         accelerators: [("kvm", 0), ("qemu", 1)].into(),
         emulated_unwanted: true,
+        paused: [("disk_full", 1), ("by_hand", 0)].into(),
     }
 }
 
@@ -74,6 +75,10 @@ fn the_text_of_a_scrape() {
     # HELP virtlet_emulated_unwanted 1 if new machines are emulated, and slow, although KVM is wanted and there is a device for it
     # TYPE virtlet_emulated_unwanted gauge
     virtlet_emulated_unwanted 1
+    # HELP virtlet_machines_paused Running machines whose guests are paused
+    # TYPE virtlet_machines_paused gauge
+    virtlet_machines_paused{reason="by_hand"} 0
+    virtlet_machines_paused{reason="disk_full"} 1
     # EOF
     "##);
 }

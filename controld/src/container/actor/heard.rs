@@ -21,6 +21,8 @@ pub(super) struct Heard {
 pub(super) struct News {
     /// The machine has ended like this.
     pub(super) ending: Option<Ending>,
+    /// The machine was paused.
+    pub(super) paused: bool,
     /// Something else became of the machine.
     pub(super) stirred: bool,
     /// Events may have been missed.
@@ -34,6 +36,7 @@ impl Heard {
             match event {
                 HvEvent::Lifecycle { ending: Some(ending), .. } => news.ending = Some(*ending),
                 HvEvent::Lifecycle { ending: None, .. } => news.stirred = true,
+                HvEvent::Paused { .. } => news.paused = true,
                 HvEvent::Resync => news.missed = true,
                 HvEvent::Reboot { .. } | HvEvent::Down => return,
             }
@@ -70,10 +73,11 @@ mod tests {
         let id = Uuid::nil();
         for _ in 0..1000 {
             heard.hear(&HvEvent::Lifecycle { id, ending: None });
+            heard.hear(&HvEvent::Paused { id });
             heard.hear(&HvEvent::Resync);
         }
         heard.hear(&HvEvent::Lifecycle { id, ending: Some(Ending::Panicked) });
-        let all = News { ending: Some(Ending::Panicked), stirred: true, missed: true };
+        let all = News { ending: Some(Ending::Panicked), paused: true, stirred: true, missed: true };
         assert_eq!(heard.next().await, all);
         heard.hear(&HvEvent::Resync);
         assert_eq!(heard.next().await, News { missed: true, ..News::default() }, "what was taken is gone");

@@ -14,10 +14,11 @@ use super::heard::{Heard, News};
 use super::{Command, Reply};
 use crate::container::host::Host;
 use crate::container::machine::{Act, End, Event, Life};
+use crate::container::pause::Lookout;
 use crate::container::stopping::{Due, Stopping};
 use crate::error::{Chain, Error, Kind, Result};
 use crate::hypervisor::Ending;
-use crate::model::{Container, ContainerState, Exit, now_nanos};
+use crate::model::{Container, ContainerState, Exit, Pause, now_nanos};
 
 /// A stop that has not ended this long after the plug was pulled has failed.
 const DESTROY_DEADLINE: Duration = Duration::from_secs(30);
@@ -36,6 +37,7 @@ pub(super) struct Task<H: Host> {
     /// Whether the record shows what the database could not be told yet.
     unwritten: bool,
     again: Again,
+    lookout: Lookout,
 }
 
 /// A start under way, and who waits for it.
@@ -61,6 +63,7 @@ impl<H: Host> Task<H> {
             give_up: None,
             unwritten: false,
             again: Again::default(),
+            lookout: Lookout::default(),
         };
         task.show();
         task
@@ -186,13 +189,16 @@ impl<H: Host> Task<H> {
 
     fn next_wake(&self) -> Option<Instant> {
         let stopping = self.stopping.as_ref().map(|(stopping, _)| stopping.next());
-        [stopping, self.give_up, self.again.at()].into_iter().flatten().min()
+        [stopping, self.give_up, self.again.at(), self.lookout.at()].into_iter().flatten().min()
     }
 
     async fn on_time(&mut self) {
         let now = Instant::now();
         if self.again.at().is_some_and(|at| now >= at) {
             self.settle().await;
+        }
+        if self.lookout.at().is_some_and(|at| now >= at) {
+            self.look_for_room(now).await;
         }
         if self.give_up.is_some_and(|give_up| now >= give_up) {
             let what = format!("libvirt did not end the machine within {} s", DESTROY_DEADLINE.as_secs());
@@ -225,8 +231,9 @@ impl<H: Host> Task<H> {
         {
             tracing::warn!(error = %Chain(&error), "what an ended machine left is not cleared away yet");
         }
-        // A running machine stirs all the time. Of one that is not to be there nothing is to be heard.
-        if news.missed || news.stirred && self.life.state() != ContainerState::Running {
+        // A machine that runs stirs all the time. Of one that is not to be there nothing is to be heard.
+        let runs = self.life.state() == ContainerState::Running && self.container.pause.is_none();
+        if news.missed || news.paused || news.stirred && !runs {
             self.settle().await;
         }
     }
@@ -249,11 +256,49 @@ impl<H: Host> Task<H> {
         // What has to go is not asked for first: a start that is still on its way would not show.
         let seen = if self.life.is_unwanted() { Ok(None) } else { self.host.state(&self.container).await };
         match seen {
-            Ok(seen) => self.happens(Event::Seen(seen)).await,
+            Ok(seen) => {
+                let done = self.happens(Event::Seen(seen.map(|seen| seen.phase))).await;
+                self.paused(seen.and_then(|seen| seen.pause));
+                done
+            }
             Err(error) => {
                 self.again.failed(Instant::now());
                 Err(error)
             }
+        }
+    }
+
+    /// Shows whether the machine is paused, and sets the clock if it is for us to end that.
+    fn paused(&mut self, pause: Option<Pause>) {
+        let pause = pause.filter(|_| self.life.state() == ContainerState::Running);
+        match pause {
+            Some(Pause::DiskFull) => self.lookout.paused(Instant::now()),
+            Some(Pause::ByHand) | None => self.lookout.over(),
+        }
+        if pause == self.container.pause {
+            return;
+        }
+        match pause {
+            Some(pause) => tracing::warn!(disk = %self.container.machine.root.display(), "{}", pause.message()),
+            None => tracing::info!("the guest is not paused any more"),
+        }
+        self.container.pause = pause;
+        self.host.show(&self.container);
+    }
+
+    async fn look_for_room(&mut self, now: Instant) {
+        self.lookout.looked(now);
+        let gone_on = match self.host.room(&self.container).await {
+            Ok(room) if room.is_enough() => self.host.go_on(&self.container).await,
+            Ok(_full) => return,
+            Err(cause) => Err(Error::because(Kind::Internal, "room on the machine's disk not looked for", cause)),
+        };
+        match gone_on {
+            Ok(()) => {
+                self.lookout.went_on(now);
+                self.settle().await;
+            }
+            Err(error) => tracing::warn!(error = %Chain(&error), "paused machine does not go on; trying again"),
         }
     }
 
@@ -335,6 +380,8 @@ impl<H: Host> Task<H> {
             None => {}
         }
         self.container.exit = Some(exit);
+        self.container.pause = None;
+        self.lookout.over();
         if let Err(error) = self.record().await {
             tracing::error!(error = %Chain(&error), "end of the container not recorded; trying again");
         }

@@ -13,9 +13,10 @@ use crate::boot::Boot;
 use crate::container::actors::Actors;
 use crate::container::admission::{self, Admission};
 use crate::container::host::Host;
+use crate::container::pause::Room;
 use crate::error::{Error, Kind, Result};
-use crate::hypervisor::{DomainPhase, Ending, HvEvent};
-use crate::model::{Container, ContainerId, ContainerState, ExitReason};
+use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
+use crate::model::{Container, ContainerId, ContainerState, ExitReason, Pause};
 
 /// When a call that was given up has its effect all the same.
 pub(super) const LATE: Duration = Duration::from_secs(45);
@@ -52,6 +53,10 @@ struct World {
     disk: BTreeMap<ContainerId, Container>,
     shown: BTreeMap<ContainerId, Container>,
     domains: BTreeMap<ContainerId, Domain>,
+    /// Why machines that are on do not run.
+    paused: BTreeMap<ContainerId, Pause>,
+    /// Free bytes of the volumes' file system, of a thousand.
+    free: u64,
     defined: BTreeSet<ContainerId>,
     faults: VecDeque<Fault>,
     libvirt_down: bool,
@@ -209,15 +214,31 @@ impl Host for FakeHost {
         Ok(Some(()))
     }
 
-    async fn state(&self, container: &Container) -> Result<Option<DomainPhase>> {
+    async fn state(&self, container: &Container) -> Result<Option<DomainState>> {
         let id = container.id;
         self.libvirt(move |world| {
             Ok(world.domains.get(&id).map(|domain| match domain {
-                Domain::On => DomainPhase::On,
-                Domain::Off(ending) => DomainPhase::Off(*ending),
+                Domain::On => DomainState { phase: DomainPhase::On, pause: world.paused.get(&id).copied() },
+                Domain::Off(ending) => DomainState { phase: DomainPhase::Off(*ending), pause: None },
             }))
         })
         .await
+    }
+
+    async fn go_on(&self, container: &Container) -> Result<()> {
+        let id = container.id;
+        self.libvirt(move |world| {
+            if world.paused.get(&id) == Some(&Pause::DiskFull) {
+                world.paused.remove(&id);
+                world.tell(id, None);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn room(&self, _container: &Container) -> std::io::Result<Room> {
+        Ok(Room { size: 1000, available: self.world().free })
     }
 
     async fn press(&self, _container: &Container) -> Result<()> {
@@ -299,7 +320,7 @@ impl Host for FakeHost {
 
 impl Node {
     pub(super) fn new() -> Self {
-        let world = World { sandbox_ready: true, ..World::default() };
+        let world = World { sandbox_ready: true, free: 1000, ..World::default() };
         Self { host: FakeHost { world: Arc::new(Mutex::new(world)), generation: 0 }, gate: Arc::default() }
     }
 
@@ -319,7 +340,7 @@ impl Node {
                 ContainerState::Uncertain => ContainerState::Starting,
                 state => state,
             };
-            actors.add(host.clone(), &Container { state, ..container.clone() });
+            actors.add(host.clone(), &Container { state, pause: None, ..container.clone() });
         }
         if !down {
             actors.hear(&HvEvent::Resync);
@@ -377,6 +398,25 @@ impl Node {
         self.host.world().domains.insert(id, domain);
     }
 
+    /// libvirt pauses the machine, or sees it paused.
+    pub(super) fn pauses(&self, id: ContainerId, pause: Pause) {
+        let mut world = self.host.world();
+        world.paused.insert(id, pause);
+        world.actors.hear(&HvEvent::Paused { id: id.uuid() });
+    }
+
+    /// Somebody at libvirt lets it go on.
+    pub(super) fn goes_on(&self, id: ContainerId) {
+        let mut world = self.host.world();
+        world.paused.remove(&id);
+        world.tell(id, None);
+    }
+
+    /// Free bytes of the volumes' file system, of a thousand.
+    pub(super) fn free(&self, bytes: u64) {
+        self.host.world().free = bytes;
+    }
+
     pub(super) async fn pass(&self, seconds: u64) {
         // The clock is the test's: nobody waits.
         tokio::time::sleep(Duration::from_secs(seconds) + Duration::from_millis(1)).await;
@@ -396,6 +436,16 @@ impl Node {
 
     pub(super) fn state(&self, id: ContainerId) -> ContainerState {
         self.host.world().shown[&id].state
+    }
+
+    /// Why it is shown as paused.
+    pub(super) fn pause(&self, id: ContainerId) -> Option<Pause> {
+        self.host.world().shown[&id].pause
+    }
+
+    /// Why it is paused.
+    pub(super) fn is_paused(&self, id: ContainerId) -> Option<Pause> {
+        self.host.world().paused.get(&id).copied()
     }
 
     pub(super) fn on_disk(&self, id: ContainerId) -> Option<ContainerState> {

@@ -115,6 +115,11 @@ pub fn container_status(
         cpuset_mems: resources.cpuset_mems.clone(),
         ..Default::default()
     });
+    let (reason, message) = match (&container.exit, container.pause) {
+        (Some(exit), _) => (exit.reason.as_str(), exit.message.as_str()),
+        (None, Some(pause)) => (pause.as_str(), pause.message()),
+        (None, None) => ("", ""),
+    };
     cri::ContainerStatus {
         id: container.id.to_string(),
         metadata: Some(metadata(config)),
@@ -125,8 +130,8 @@ pub fn container_status(
         exit_code: container.exit.as_ref().map(|exit| exit.code).unwrap_or_default(),
         image: Some(image(container, default_handler)),
         image_ref: repo_digest.unwrap_or(&container.image_id).to_owned(),
-        reason: container.exit.as_ref().map(|exit| exit.reason.as_str().to_owned()).unwrap_or_default(),
-        message: container.exit.as_ref().map(|exit| exit.message.clone()).unwrap_or_default(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
         labels: unsorted(&config.labels),
         annotations: unsorted(&config.annotations),
         mounts: config.mounts.iter().map(echo_mount).collect(),

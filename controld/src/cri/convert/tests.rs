@@ -2,7 +2,7 @@ use proto::cri;
 
 use super::*;
 use crate::model::{
-    Container, ContainerState, Exit, ExitReason, Machine, RECORD_VERSION, Sandbox, SandboxConfig, SandboxState,
+    Container, ContainerState, Exit, ExitReason, Machine, Pause, RECORD_VERSION, Sandbox, SandboxConfig, SandboxState,
 };
 
 /// A change that makes a request wrong, and what the refusal must say.
@@ -74,6 +74,7 @@ pub(crate) fn container() -> Container {
         started_at: 2,
         boot: String::new(),
         exit: Some(Exit { code: 137, reason: ExitReason::Error, message: "late".into(), finished_at: 3 }),
+        pause: None,
     }
 }
 
@@ -233,4 +234,14 @@ fn a_container_that_ended_says_when_and_how() {
     assert_eq!((status.image_ref.as_str(), status.image_id.as_str()), ("x/y@sha256:00", "sha256:00"));
     assert_eq!(status.mounts.len(), 1, "mounts are echoed");
     assert_eq!(container_status(&container, &sandbox, None, "vm").log_path, "", "no log path, no log");
+}
+
+#[test]
+fn a_paused_machine_runs_and_says_why_it_does_not() {
+    for pause in [Pause::DiskFull, Pause::ByHand] {
+        let paused = Container { state: ContainerState::Running, exit: None, pause: Some(pause), ..container() };
+        let status = container_status(&paused, &sandbox().config, None, "virtlet");
+        assert_eq!(status.state(), cri::ContainerState::ContainerRunning);
+        assert_eq!((status.reason.as_str(), status.message.as_str()), (pause.as_str(), pause.message()));
+    }
 }

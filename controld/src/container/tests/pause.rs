@@ -1,0 +1,76 @@
+//! Machines that are on and do not run.
+
+use super::GRACE;
+use super::fake::{Fault, Node};
+use crate::hypervisor::Ending;
+use crate::model::{ContainerId, ContainerState, Pause};
+
+async fn running() -> (Node, ContainerId) {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.start(id).await.expect("started");
+    (node, id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_disk_is_full_is_shown_and_goes_on_when_there_is_room() {
+    let (node, id) = running().await;
+    node.free(0);
+    node.pauses(id, Pause::DiskFull);
+    node.pass(1).await;
+    assert_eq!((node.state(id), node.pause(id)), (ContainerState::Running, Some(Pause::DiskFull)));
+    node.pass(600).await;
+    assert_eq!(node.is_paused(id), Some(Pause::DiskFull), "there is no room yet");
+    node.free(40);
+    node.pass(60).await;
+    assert_eq!(node.is_paused(id), Some(Pause::DiskFull), "room for the next write is not enough");
+    node.free(50);
+    // libvirt does not do it at once.
+    node.faults(&[Fault::Refused, Fault::Refused]);
+    node.pass(60).await;
+    assert_eq!((node.is_paused(id), node.pause(id)), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_paused_while_controld_was_down_goes_on() {
+    let (node, id) = running().await;
+    node.free(0);
+    node.pauses(id, Pause::DiskFull);
+    let node = node.restart();
+    node.pass(1).await;
+    assert_eq!(node.pause(id), Some(Pause::DiskFull), "libvirt knows");
+    node.free(1000);
+    node.pass(10).await;
+    assert_eq!((node.is_paused(id), node.pause(id)), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_paused_a_machine_by_hand_lets_it_go_on() {
+    let (node, id) = running().await;
+    node.pauses(id, Pause::ByHand);
+    node.pass(600).await;
+    assert_eq!((node.is_paused(id), node.pause(id)), (Some(Pause::ByHand), Some(Pause::ByHand)));
+    node.goes_on(id);
+    node.pass(1).await;
+    assert_eq!(node.pause(id), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_machine_can_be_stopped_and_ends() {
+    for stopped in [true, false] {
+        let (node, id) = running().await;
+        node.free(0);
+        node.pauses(id, Pause::DiskFull);
+        node.pass(1).await;
+        if stopped {
+            node.stop(id, GRACE).await.expect("stopped");
+        } else {
+            node.ends(id, Ending::Destroyed);
+            node.pass(1).await;
+        }
+        assert_eq!((node.state(id), node.pause(id)), (ContainerState::Exited, None));
+        node.free(1000);
+        node.pass(600).await;
+        assert_eq!(node.is_paused(id), Some(Pause::DiskFull), "nobody lets go on what has ended");
+    }
+}
