@@ -39,6 +39,8 @@ pub struct Config {
     pub handoff_socket: Option<PathBuf>,
     /// Longest wait for an answer of tapmanager, in seconds; longer than its own CNI deadline.
     pub tap_deadline_s: u64,
+    /// How long calls under way hold up the daemon's end, in seconds.
+    pub shutdown_deadline_s: u64,
     /// libvirt's connection URI.
     pub libvirt_uri: String,
     /// Directory where libvirt logs what each QEMU says.
@@ -235,6 +237,7 @@ impl Config {
         let machine = &self.machine;
         for (key, value) in [
             ("tap_deadline_s", self.tap_deadline_s),
+            ("shutdown_deadline_s", self.shutdown_deadline_s),
             ("machine.kvm_probe_deadline_s", machine.kvm_probe_deadline_s),
             ("machine.handoff_deadline_s", machine.handoff_deadline_s),
             ("machine.start_deadline_s", machine.start_deadline_s),
@@ -304,6 +307,7 @@ impl Default for Config {
             tap_socket: None,
             handoff_socket: None,
             tap_deadline_s: 180,
+            shutdown_deadline_s: 10,
             libvirt_uri: "qemu:///system".into(),
             libvirt_log_dir: "/var/log/libvirt/qemu".into(),
             emulator: "/usr/bin/qemu-system-x86_64".into(),
@@ -389,6 +393,7 @@ mod tests {
         for (text, key) in [
             ("run_dir = 'run'", "run_dir"),
             ("tap_deadline_s = 0", "tap_deadline_s"),
+            ("shutdown_deadline_s = 0", "shutdown_deadline_s"),
             ("libvirt_uri = 'qemu+tcp://user:PW@host/system'", "libvirt_uri"),
             ("[machine]\ndefault_vcpus = 256", "machine.default_vcpus"),
             ("[machine]\ndefault_memory_mib = 32", "machine.default_memory_mib"),

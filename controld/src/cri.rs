@@ -5,6 +5,7 @@
 //! handler when its caller gives up, and half of a sandbox is no sandbox.
 
 pub mod convert;
+mod drain;
 mod find;
 pub mod image;
 pub mod runtime;
@@ -14,6 +15,7 @@ use std::future::Future;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use proto::cri::image_service_server::ImageServiceServer;
 use proto::cri::runtime_service_server::RuntimeServiceServer;
@@ -21,6 +23,7 @@ use proto::images::image_admin_server::ImageAdminServer;
 use proto::orphans::orphans_server::OrphansServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
 
 use crate::admin::AdminCalls;
 use crate::admin::orphans::OrphanCalls;
@@ -66,7 +69,7 @@ pub fn bind(path: &Path) -> Result<UnixListener, ServeError> {
     Ok(listener)
 }
 
-/// Serves CRI's services, and our own beside them, until `shutdown`, then lets running calls end.
+/// Serves CRI's services, and our own beside them, until `shutdown`; calls under way then have `deadline` to end.
 ///
 /// # Errors
 /// When the transport fails.
@@ -76,20 +79,21 @@ pub async fn serve(
     images: image::ImageCalls,
     admin: (AdminCalls, OrphanCalls),
     shutdown: impl Future<Output = ()>,
+    deadline: Duration,
 ) -> Result<(), ServeError> {
     let runtime = RuntimeServiceServer::new(runtime)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
     let images =
         ImageServiceServer::new(images).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
-    tonic::transport::Server::builder()
+    let stop = CancellationToken::new();
+    let server = tonic::transport::Server::builder()
         .add_service(runtime)
         .add_service(images)
         .add_service(ImageAdminServer::new(admin.0).max_encoding_message_size(MAX_MESSAGE))
         .add_service(OrphansServer::new(admin.1).max_encoding_message_size(MAX_MESSAGE))
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), shutdown)
-        .await?;
-    Ok(())
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.clone().cancelled_owned());
+    Ok(drain::serve_until(server, stop, shutdown, deadline).await?)
 }
 
 /// Runs work that changes state to its end, whether or not the caller waits for it.

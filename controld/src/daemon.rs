@@ -118,12 +118,17 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     // Only with systemd is there somebody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let runtime = cri::runtime::Runtime::new(parts.clone(), sandboxes, containers);
+    let images = parts.images.clone();
     let served = cri::serve(
         listener,
         runtime,
         cri::image::ImageCalls::new(parts.clone()),
         (admin::AdminCalls::new(&parts), admin::orphans::OrphanCalls::new(parts.clone())),
-        shutdown,
+        async {
+            shutdown.await;
+            images.stop_pulls();
+        },
+        Duration::from_secs(parts.config.shutdown_deadline_s),
     )
     .await;
     tasks.abort_all();

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError};
 
+use tokio_util::sync::CancellationToken;
+
 use self::end::End;
 pub use self::pulls::PullCounts;
 use self::pulls::Pulls;
@@ -30,6 +32,8 @@ pub struct Images {
     store: Store,
     mappings: Mappings,
     pulls: Arc<Pulls>,
+    /// Set when the daemon goes down.
+    closing: CancellationToken,
 }
 
 impl Images {
@@ -60,7 +64,7 @@ impl Images {
 
     pub(crate) fn of(store: Store, mappings: Mappings) -> Self {
         let pulls = Arc::new(Pulls::new(&store.handler_names()));
-        Self { store, mappings, pulls }
+        Self { store, mappings, pulls, closing: CancellationToken::new() }
     }
 
     /// Rules for names that somebody else pushes.
@@ -172,8 +176,16 @@ impl Images {
         let known = self.store.get(&name, &handler).ok().flatten();
         let end = End::of(&name, &handler);
         let pull = self.store.pull(request);
-        let outcome = self.pulls.count(&handler, known.as_ref(), pull, || self.store.watch_pull(&name, &handler)).await;
-        end.told(outcome.map_err(pull_failed))
+        let counted = self.pulls.count(&handler, known.as_ref(), pull, || self.store.watch_pull(&name, &handler));
+        let closing =
+            || Error::new(Kind::Unavailable, "controld is going down; the next pull goes on with what is here");
+        let outcome = self.closing.run_until_cancelled(counted).await;
+        end.told(outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(pull_failed)))
+    }
+
+    /// Ends the pulls under way, and all further ones: the daemon goes down, and gigabytes are not waited for.
+    pub fn stop_pulls(&self) {
+        self.closing.cancel();
     }
 
     /// Forgets an image, for all handlers or one; its file stays while a machine needs it.

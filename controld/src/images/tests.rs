@@ -36,6 +36,18 @@ async fn problems_of_rules_fit_a_status() {
     assert_eq!(told[MAX_PROBLEMS], "3 more are in the log");
 }
 
+#[tokio::test]
+async fn a_pull_does_not_hold_up_a_shutdown() {
+    let (_dir, images) = images("translations: []");
+    let pull = || images.pull(PullRequest { name: "h.example/disk".into(), ..PullRequest::default() });
+    let (under_way, ()) = tokio::join!(pull(), async { images.stop_pulls() });
+    for refused in [under_way, pull().await] {
+        let refused = refused.expect_err("ended");
+        assert_eq!(refused.kind(), Kind::Unavailable, "{refused}");
+        assert!(refused.to_string().contains("going down"), "{refused}");
+    }
+}
+
 #[test]
 fn what_is_not_taken_at_the_start_is_not_taken_by_a_check() {
     let dir = tempfile::tempdir().expect("a directory");
