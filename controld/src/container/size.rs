@@ -26,8 +26,11 @@ pub(super) fn of(resources: Option<&Resources>, annotated: Option<u16>, config: 
             let memory = limit.saturating_sub(config.overhead_mib * MIB) / GRAIN * GRAIN;
             if memory < config.min_memory_mib * MIB {
                 let what = format!(
-                    "memory limit of {limit} bytes leaves {} MiB for the guest, and the least is {} MiB; raise the limit",
+                    "memory limit of {} MiB leaves {} MiB for the guest after {} MiB for QEMU (`machine.overhead_mib`), and \
+                     the least is {} MiB; raise the limit",
+                    limit / MIB,
                     memory / MIB,
+                    config.overhead_mib,
                     config.min_memory_mib
                 );
                 return Err(Error::new(Kind::Invalid, what));
@@ -73,6 +76,6 @@ mod tests {
         let config = MachineConfig { overhead_mib: 80, ..MachineConfig::default() };
         let error = of(Some(&resources(0, 0, 100 << 20)), None, &config).expect_err("too little");
         assert_eq!(error.kind(), Kind::Invalid);
-        assert!(error.to_string().contains("leaves 20 MiB for the guest, and the least is 64 MiB"), "{error}");
+        assert!(error.to_string().contains("of 100 MiB leaves 20 MiB for the guest after 80 MiB for QEMU"), "{error}");
     }
 }
