@@ -61,6 +61,8 @@ pub struct DomainSpec {
     pub console_socket: PathBuf,
     /// Its append log.
     pub console_log: PathBuf,
+    /// Whether libvirt knows the panic device of PCI; else it is on ISA.
+    pub pvpanic_pci: bool,
     /// SMBIOS UUID, if the pod wants one of its own; see [`DomainSpec::smbios_uuid`].
     pub smbios_uuid: Option<Uuid>,
 }

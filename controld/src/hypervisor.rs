@@ -5,6 +5,7 @@
 //! has a machine looks at it. Calls run off the reactor, a few at a time; one that outlives its deadline is left to end
 //! by itself.
 
+mod features;
 mod ffi;
 mod link;
 mod log;
@@ -19,6 +20,7 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub use self::features::{Features, Version};
 pub use self::ffi::LibvirtError;
 use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
 use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
@@ -184,6 +186,23 @@ impl Hypervisor {
         }
     }
 
+    /// Version of the libvirt that is connected to, if one is.
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        match &*self.shared.link.borrow() {
+            Link::Up(lines) => Some(lines.features().version),
+            Link::Down(_) => None,
+        }
+    }
+
+    /// What machines may be made with.
+    ///
+    /// # Errors
+    /// When there is no connection.
+    pub async fn features(&self) -> Result<Features> {
+        Ok(self.lines().await?.features())
+    }
+
     /// Defines a machine, or defines it anew.
     ///
     /// # Errors
@@ -247,7 +266,7 @@ impl Hypervisor {
         let clear = move |connection: &Connection| {
             let Some(domain) = connection.look_up(id)? else { return Ok(()) };
             destroyed(&domain)?;
-            match domain.undefine() {
+            match domain.undefine(connection.features) {
                 Err(error) if error.code != NO_DOMAIN => Err(error),
                 _ => Ok(()),
             }

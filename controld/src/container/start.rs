@@ -70,8 +70,11 @@ pub(super) async fn machine(
             seed: Some(seed.clone()),
             console_socket: parts.console_socket(container.id),
             console_log: parts.console_dir(container).join("serial.log"),
+            pvpanic_pci: parts.hypervisor.features().await?.pvpanic_pci,
             smbios_uuid: container.machine.smbios,
         };
+        // The emulator may have been replaced since the last start.
+        parts.accel.refresh_wrapper(&parts.config).await;
         let xml = domain::xml(&spec)
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         parts.hypervisor.define(xml).await?;

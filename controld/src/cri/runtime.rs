@@ -119,6 +119,7 @@ impl RuntimeService for Runtime {
                 "instance": self.parts.instance.id(),
                 "recordsInDoubt": self.parts.instance.doubt(),
                 "orphans": self.parts.orphans.last_seen().iter().map(orphan).collect::<Vec<_>>(),
+                "libvirt": self.parts.hypervisor.version().map(|version| version.to_string()),
                 "imagesPerHandler": self.parts.images.per_other_handler(),
                 "imageRuleProblems": self.parts.images.rule_problems().await,
             });

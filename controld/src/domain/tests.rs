@@ -27,6 +27,7 @@ fn spec() -> DomainSpec {
         seed: Some("/run/virtlet/seed/x.iso".into()),
         console_socket: "/run/virtlet/console/x.sock".into(),
         console_log: "/var/lib/virtlet/console/x/serial.log".into(),
+        pvpanic_pci: true,
         smbios_uuid: None,
     }
 }
@@ -34,6 +35,12 @@ fn spec() -> DomainSpec {
 #[test]
 fn an_emulated_machine() {
     insta::assert_snapshot!(xml(&spec()).expect("describes"));
+}
+
+#[test]
+fn a_libvirt_without_the_panic_device_of_pci_gets_the_other() {
+    let text = xml(&DomainSpec { pvpanic_pci: false, ..spec() }).expect("describes");
+    assert!(text.contains("<panic model=\"isa\"/>") && !text.contains("pvpanic"), "{text}");
 }
 
 #[test]

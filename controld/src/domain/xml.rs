@@ -142,7 +142,11 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         doc.leaf("stats", &[("period", "10")])?;
         doc.pci(0, BALLOON_SLOT)
     })?;
-    doc.nest("panic", &[("model", "pvpanic")], |doc| doc.pci(0, PANIC_SLOT))
+    if spec.pvpanic_pci {
+        doc.nest("panic", &[("model", "pvpanic")], |doc| doc.pci(0, PANIC_SLOT))
+    } else {
+        doc.leaf("panic", &[("model", "isa")])
+    }
 }
 
 fn controllers(doc: &mut Doc) -> Result<(), DomainError> {

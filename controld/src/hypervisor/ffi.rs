@@ -10,6 +10,8 @@ use std::sync::Once;
 use uuid::Uuid;
 use virt_sys as sys;
 
+use super::features::Features;
+
 /// What libvirt says of a call that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("libvirt: {message}")]
@@ -45,6 +47,8 @@ pub(super) struct RawEvent {
 #[derive(Debug)]
 pub(super) struct Connection {
     raw: NonNull<sys::_virConnect>,
+    /// What is at its other end.
+    pub(super) features: Features,
     /// Callbacks by their ids. Each holds a reference to the connection, which would go on telling without its owner.
     callbacks: Vec<c_int>,
 }
@@ -92,7 +96,11 @@ impl Connection {
         // SAFETY: `uri` lives through the call.
         let raw = unsafe { sys::virConnectOpen(uri.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(last_error)?;
-        let connection = Self { raw, callbacks: Vec::new() };
+        let features = features(raw).inspect_err(|_| {
+            // SAFETY: the connection is open, and nobody else has it.
+            unsafe { sys::virConnectClose(raw.as_ptr()) };
+        })?;
+        let connection = Self { raw, features, callbacks: Vec::new() };
         // A daemon that hangs is as good as gone: three probes, five seconds apart.
         // SAFETY: the connection is open.
         unsafe { sys::virConnectSetKeepAlive(connection.raw.as_ptr(), 5, 3) };
@@ -273,12 +281,13 @@ impl Domain {
     }
 
     /// With all that libvirt keeps of it: what an admin saved would else keep the domain.
-    pub(super) fn undefine(&self) -> Result<(), LibvirtError> {
+    pub(super) fn undefine(&self, features: Features) -> Result<(), LibvirtError> {
+        let tpm = if features.undefine_tpm { sys::VIR_DOMAIN_UNDEFINE_TPM } else { 0 };
         let all = sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
             | sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
             | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
             | sys::VIR_DOMAIN_UNDEFINE_NVRAM
-            | sys::VIR_DOMAIN_UNDEFINE_TPM;
+            | tpm;
         // SAFETY: the domain is owned.
         done(unsafe { sys::virDomainUndefineFlags(self.0.as_ptr(), all) })
     }
@@ -289,6 +298,13 @@ impl Drop for Domain {
         // SAFETY: this was the owner.
         unsafe { sys::virDomainFree(self.0.as_ptr()) };
     }
+}
+
+fn features(connection: NonNull<sys::_virConnect>) -> Result<Features, LibvirtError> {
+    let mut version = 0;
+    // SAFETY: the connection is open, libvirt writes a number.
+    done(unsafe { sys::virConnectGetLibVersion(connection.as_ptr(), &raw mut version) })?;
+    Features::of(version).map_err(|old| LibvirtError { code: 0, message: old.to_string() })
 }
 
 fn done(result: c_int) -> Result<(), LibvirtError> {

@@ -13,6 +13,7 @@ use proto::tap::QemuUser;
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::task::spawn_blocking;
 
+use super::features::Features;
 use super::ffi::{self, Connection, LibvirtError};
 use super::{HvEvent, meaning};
 
@@ -102,6 +103,11 @@ impl Lines {
             Answer { result, alive }
         });
         called.await
+    }
+
+    /// What libvirt can do.
+    pub(super) fn features(&self) -> Features {
+        self.quick.connection.features
     }
 
     fn line(&self, lane: Lane) -> &Line {

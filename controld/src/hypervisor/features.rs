@@ -1,0 +1,75 @@
+//! What libvirt can do, by its version. Pure.
+
+use std::fmt;
+
+/// The oldest libvirt that machines are defined for.
+const LEAST: Version = Version::new(9, 0, 0);
+/// Knows the panic device of PCI, `<panic model='pvpanic'>`.
+const PVPANIC_PCI: Version = Version::new(9, 1, 0);
+/// Can be told to remove a TPM's state, `VIR_DOMAIN_UNDEFINE_TPM`.
+const UNDEFINE_TPM: Version = Version::new(8, 9, 0);
+
+/// Version of a libvirt daemon, as it counts: a million for each major number, a thousand for each minor one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(u64);
+
+/// What a machine may be made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    /// Of what they are.
+    pub version: Version,
+    /// A panic device on PCI; else it is on ISA.
+    pub pvpanic_pci: bool,
+    /// A machine's definition goes together with its TPM's state.
+    pub undefine_tpm: bool,
+}
+
+/// A libvirt that lacks what every machine needs.
+#[derive(Debug, thiserror::Error)]
+#[error("version {found} is older than {LEAST}; update libvirt")]
+pub(super) struct TooOld {
+    found: Version,
+}
+
+impl Version {
+    const fn new(major: u64, minor: u64, release: u64) -> Self {
+        Self(major * 1_000_000 + minor * 1000 + release)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.0 / 1_000_000, self.0 / 1000 % 1000, self.0 % 1000)
+    }
+}
+
+impl Features {
+    /// Of a version as `virConnectGetLibVersion` tells it.
+    ///
+    /// # Errors
+    /// When it is too old.
+    pub(super) fn of(version: u64) -> Result<Self, TooOld> {
+        let version = Version(version);
+        if version < LEAST {
+            return Err(TooOld { found: version });
+        }
+        Ok(Self { version, pvpanic_pci: version >= PVPANIC_PCI, undefine_tpm: version >= UNDEFINE_TPM })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_with_a_version_is_not_asked_of_an_older_one() {
+        let of = |version| Features::of(version).expect("new enough");
+        assert_eq!(of(9_000_000), Features { version: LEAST, pvpanic_pci: false, undefine_tpm: true });
+        for version in [9_001_000, 11_003_000] {
+            assert!(of(version).pvpanic_pci, "{version}");
+        }
+        assert_eq!(of(11_003_010).version.to_string(), "11.3.10");
+        let refused = Features::of(8_010_000).expect_err("too old").to_string();
+        assert_eq!(refused, "version 8.10.0 is older than 9.0.0; update libvirt");
+    }
+}
