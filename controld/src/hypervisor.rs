@@ -296,7 +296,7 @@ impl Hypervisor {
     pub async fn state(&self, id: Uuid) -> Result<Option<DomainState>> {
         let state = move |connection: &Connection| connection.look_up(id)?.map(|domain| domain.state()).transpose();
         let state = self.call("tell the machine's state", QUICK_DEADLINE, state).await?;
-        Ok(state.map(|state| meaning::state_of(state)))
+        Ok(state.map(meaning::state_of))
     }
 
     /// Machines that this instance of controld made, by their metadata. Others are none of our business.
