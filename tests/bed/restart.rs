@@ -1,8 +1,6 @@
 //! Tier `restart`: each daemon is killed without warning while a guest runs. Nothing but the daemon is lost.
 
 use std::fs;
-use std::net::IpAddr;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,13 +11,12 @@ use tests::case::{Bed, Case};
 use tests::libvirt::{only_qemu, running_domains, virsh};
 use tests::net_node::NetNode;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
+use tests::pings::Pings;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
 const DEADLINE: Duration = Duration::from_secs(240);
 const GRACE: Duration = Duration::from_secs(30);
-/// Between two pings.
-const INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "restart::controld", deadline: DEADLINE, run: |bed| killed(bed, Which::Controld) },
@@ -47,7 +44,7 @@ fn killed(bed: &Bed, which: Which) -> Result<()> {
     let vm = node.boot_vm(bed, "restart", "")?;
     let qemu = only_qemu()?;
     let known = (node.cri.container(&vm.container)?, node.cri.sandbox(&vm.sandbox)?);
-    let pings = Pings::start(bed, vm.ip)?;
+    let pings = Pings::start(&bed.dir, vm.ip)?;
     pings.wait_answers(5)?;
 
     for _twice in 0..2 {
@@ -195,7 +192,7 @@ fn unseen(bed: &Bed) -> Result<()> {
 fn virtlogd(bed: &Bed) -> Result<()> {
     let mut node = Node::start(bed)?;
     let vm = node.boot_vm(bed, "virtlogd", "")?;
-    let pings = Pings::start(bed, vm.ip)?;
+    let pings = Pings::start(&bed.dir, vm.ip)?;
     pings.wait_answers(3)?;
     node.libvirt.virtlogd.kill9()?;
     pings.wait_answers(5)?;
@@ -227,47 +224,4 @@ fn counts(log: &str) -> Vec<usize> {
 
 fn last_count(vm: &Vm) -> Result<usize> {
     counts(&vm.log_text()?).last().copied().context("no count yet")
-}
-
-/// A ping five times a second, in the background.
-struct Pings {
-    child: Child,
-    log: std::path::PathBuf,
-}
-
-impl Pings {
-    fn start(bed: &Bed, to: IpAddr) -> Result<Self> {
-        let log = bed.dir.join("pings");
-        let interval = INTERVAL.as_secs_f64().to_string();
-        let child = Command::new("busybox")
-            .args(["ping", "-W", "2", "-i", &interval, &to.to_string()])
-            .stdin(Stdio::null())
-            .stdout(fs::File::create(&log)?)
-            .spawn()?;
-        Ok(Self { child, log })
-    }
-
-    fn answers(&self) -> Result<Vec<usize>> {
-        let text = fs::read_to_string(&self.log)?;
-        let of = |line: &str| line.split("seq=").nth(1)?.split(' ').next()?.parse().ok();
-        Ok(text.lines().filter_map(of).collect())
-    }
-
-    /// Waits for so many more answers.
-    fn wait_answers(&self, more: usize) -> Result<()> {
-        let wanted = self.answers()?.len() + more;
-        wait_for("answers to pings", GRACE, || Ok((self.answers()?.len() >= wanted).then_some(())))
-    }
-
-    /// Ends it; fails when two in a row, or more than two in all, were not answered.
-    fn stop_and_count_lost(mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        let answers = self.answers()?;
-        let lost: Vec<usize> =
-            (0..*answers.last().context("no answers")?).filter(|seq| !answers.contains(seq)).collect();
-        ensure!(lost.windows(2).all(|pair| pair[1] - pair[0] > 1), "pings lost in a row: {lost:?}");
-        ensure!(lost.len() <= 2, "pings lost: {lost:?} of {}", answers.len());
-        Ok(())
-    }
 }

@@ -27,6 +27,7 @@ pub mod net_node;
 pub mod netns;
 pub mod node;
 pub mod peers;
+pub mod pings;
 pub mod raw;
 pub mod records;
 pub mod runner;
