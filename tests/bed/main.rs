@@ -4,8 +4,9 @@
 //! bed [TEST OPTIONS] [FILTER]   runs the cases whose name has FILTER in it, e.g. `net::`
 //! bed demo                      the whole chain once, in view
 //! bed bench [--strict] [GROUP]  measures, prints a table, writes a report
+//! bed soak                      a thousand pods while daemons are killed
 //! ```
-//! Inside only: `enter`, `case`, `demo-inside`, `get`, `storm`, `node-agent` (in the emulated node), and `fake-emulator` and
+//! Inside only: `enter`, `case`, `demo-inside`, `soak-inside`, `get`, `storm`, `node-agent` (in the emulated node), and `fake-emulator` and
 //! `give-away`, which stand where QEMU would.
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
@@ -21,6 +22,7 @@ mod node;
 mod orphans;
 mod own;
 mod restart;
+mod soak;
 mod vm;
 
 use std::path::Path;
@@ -41,6 +43,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(vm::cases())
         .chain(restart::CASES.iter().copied())
         .chain(orphans::CASES.iter().copied())
+        .chain(soak::CASES.iter().copied())
         .chain(image::cases())
         .chain(cri::cases())
         .chain(kubelet::cases())
@@ -62,6 +65,8 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         ["case", name, dir] => runner::case(name, Path::new(dir), &CASES)?,
         ["bench", words @ ..] => return bench::bench(words),
         ["demo"] => runner::in_view(&["demo-inside"], demo::DEADLINE)?,
+        ["soak"] => soak::in_view()?,
+        ["soak-inside", dir] => soak::inside(Path::new(dir))?,
         ["demo-inside", dir] => runner::inside(Path::new(dir), demo::run)?,
         ["node-agent"] => runner::serve(&CASES)?,
         ["get", socket, token] => handoff::get(Path::new(socket), token)?,

@@ -1,0 +1,261 @@
+//! Tier `soak`: pods come and go, 16 at a time, while each of the four daemons is killed without warning again and again.
+//! In the end nothing is left, and machines that stood by were not disturbed.
+//!
+//! `make test` churns a hundred pods, `make soak` a thousand. What is killed when comes from fixed numbers, counted in calls
+//! that have ended and not in time.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use proto::cri::{
+    ContainerConfig, ContainerState, ListPodSandboxRequest, PodSandboxConfig, PodSandboxFilter, PodSandboxState,
+    PodSandboxStateValue,
+};
+use tests::case::{Bed, Case};
+use tests::cri::{self, Cri};
+use tests::daemon::Daemon;
+use tests::node::{BOOT_DEADLINE, Node};
+use tests::pings::Pings;
+use tests::runner;
+use tests::wait::wait_for;
+use tests::world::World;
+
+pub(crate) const CASES: &[Case] = &[Case {
+    name: "soak::a_hundred_pods_come_and_go_while_daemons_are_killed",
+    deadline: Duration::from_secs(600),
+    run: |bed| soak(bed, 100),
+}];
+
+const THOUSAND_DEADLINE: Duration = Duration::from_secs(3600);
+const AT_A_TIME: usize = 16;
+/// Every so many pods one has a machine.
+const MACHINE_EVERY: usize = 20;
+/// A kill after so many calls, at least and at most.
+const CALLS_BETWEEN_KILLS: (usize, usize) = (5, 25);
+/// What kubelet would try again for all its life.
+const POD_DEADLINE: Duration = Duration::from_secs(240);
+const SETTLE_DEADLINE: Duration = Duration::from_secs(90);
+const GRACE: Duration = Duration::from_secs(60);
+/// The label of the pods that come and go.
+const LABEL: (&str, &str) = ("virtlet.cloud/bed", "soak");
+
+/// `bed soak`: the long run, in view.
+///
+/// # Errors
+/// When something is left, or was disturbed.
+pub(crate) fn in_view() -> Result<()> {
+    runner::in_view(&["soak-inside"], THOUSAND_DEADLINE)
+}
+
+/// The long run, inside.
+///
+/// # Errors
+/// See [`in_view`].
+pub(crate) fn inside(dir: &Path) -> Result<()> {
+    runner::inside(dir, |bed| soak(bed, 1000))
+}
+
+fn soak(bed: &Bed, pods: usize) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let before = World::look()?;
+    let standing = [node.boot_vm(bed, "standing-1", "")?, node.boot_vm(bed, "standing-2", "")?];
+    let machines = qemus()?;
+    ensure!(machines.len() == standing.len(), "machines before: {machines:?}");
+    let pings = standing.iter().map(|vm| Pings::start(&bed.dir, vm.ip)).collect::<Result<Vec<_>>>()?;
+    pings.iter().try_for_each(|pings| pings.wait_answers(3))?;
+
+    let container = cri::container(&image, [].into());
+    let logs = bed.dir.join("podlogs");
+    churn(&mut node, pods, &container, &logs)?;
+
+    node.wait_ready()?;
+    wait_for("end of all pods that came and went", SETTLE_DEADLINE, || {
+        let left = listed(&node.cri, "")?;
+        left.iter().try_for_each(|(sandbox, _)| node.cri.remove_sandbox(sandbox))?;
+        Ok(left.is_empty().then_some(()))
+    })?;
+    pings.iter().try_for_each(|pings| pings.wait_answers(3))?;
+    pings.into_iter().try_for_each(Pings::stop_and_count_lost)?;
+    wait_for("machines as before", SETTLE_DEADLINE, || Ok((qemus()? == machines).then_some(())))
+        .with_context(|| format!("there were {machines:?}, and now {:?}", qemus()))?;
+    for vm in &standing {
+        ensure!(node.cri.state(&vm.container)? == ContainerState::ContainerRunning, "a machine that stood by is off");
+        vm.info().context("a guest that stood by")?;
+        node.remove_vm(vm, GRACE)?;
+    }
+    fs::remove_dir_all(logs)?;
+    // Daemons are new processes, and libvirtd writes its status files anew.
+    before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("process "))
+}
+
+/// All lives of all pods, and the kills meanwhile.
+fn churn(node: &mut Node, pods: usize, container: &ContainerConfig, logs: &Path) -> Result<()> {
+    let Node { libvirt, net, controld, cri, .. } = node;
+    let (calls, lanes) = (AtomicUsize::new(0), AtomicUsize::new(AT_A_TIME));
+    let mut daemons =
+        [("controld", controld), ("tapmanager", &mut net.tapmanager), ("libvirtd", &mut libvirt.libvirtd)]
+            .into_iter()
+            .chain([("virtlogd", &mut libvirt.virtlogd)])
+            .collect::<Vec<_>>();
+    thread::scope(|scope| {
+        let (cri, calls, lanes) = (&*cri, &calls, &lanes);
+        let lane = |lane: usize| {
+            scope.spawn(move || {
+                let lives = (lane..pods).step_by(AT_A_TIME).map(|n| Life { n, cri, calls, container, logs });
+                let lived = lives.into_iter().try_for_each(|life| life.live());
+                lanes.fetch_sub(1, Ordering::SeqCst);
+                lived
+            })
+        };
+        let running: Vec<_> = (0..AT_A_TIME).map(lane).collect();
+        let killed = kill_again_and_again(&mut daemons, calls, lanes);
+        let lived = running.into_iter().map(|lane| lane.join().map_err(|_| anyhow!("a client panicked"))?);
+        lived.collect::<Result<Vec<()>>>()?;
+        let killed = killed?;
+        ensure!(killed >= pods / CALLS_BETWEEN_KILLS.1, "only {killed} kills among {pods} pods");
+        Ok(())
+    })
+}
+
+/// Kills one daemon after the other, in an order of fixed numbers, until no lane is left; how many it killed.
+fn kill_again_and_again(
+    daemons: &mut [(&str, &mut Daemon)],
+    calls: &AtomicUsize,
+    lanes: &AtomicUsize,
+) -> Result<usize> {
+    let mut numbers = Numbers(0x9e37_79b9);
+    let mut kills = 0;
+    loop {
+        let (least, most) = CALLS_BETWEEN_KILLS;
+        let due = calls.load(Ordering::SeqCst) + least + numbers.below(most - least);
+        let over = wait_for("further calls", POD_DEADLINE, || {
+            let over = lanes.load(Ordering::SeqCst) == 0;
+            Ok((over || calls.load(Ordering::SeqCst) >= due).then_some(over))
+        })?;
+        if over {
+            return Ok(kills);
+        }
+        let victim = numbers.below(daemons.len());
+        let (name, daemon) = daemons.get_mut(victim).context("no such daemon")?;
+        daemon.still_runs().with_context(|| format!("before the kill of {name}"))?;
+        daemon.kill9()?;
+        daemon.start_again()?;
+        kills += 1;
+    }
+}
+
+/// One pod from its first sandbox to its removal, as kubelet goes about it: what fails is tried again.
+struct Life<'a> {
+    n: usize,
+    cri: &'a Cri,
+    calls: &'a AtomicUsize,
+    container: &'a ContainerConfig,
+    logs: &'a Path,
+}
+
+impl Life<'_> {
+    fn live(&self) -> Result<()> {
+        let mut pod = self.pod()?;
+        let uid = pod.metadata.clone().unwrap_or_default().uid;
+        let sandbox = wait_for(&format!("sandbox of pod {}", self.n), POD_DEADLINE, || {
+            if let Ok(sandbox) = self.counted(|cri| cri.run_sandbox(&pod)) {
+                return Ok(Some(sandbox));
+            }
+            // kubelet lists what there is of the pod and goes on with a sandbox that is ready.
+            let Ok(there) = listed(self.cri, &uid) else { return Ok(None) };
+            if let Some((ready, _)) = there.iter().find(|(_, ready)| *ready) {
+                return Ok(Some(ready.clone()));
+            }
+            for (sandbox, _) in &there {
+                let _tried_again = self.counted(|cri| cri.remove_sandbox(sandbox));
+            }
+            pod.metadata.get_or_insert_default().attempt += 1;
+            Ok(None)
+        })?;
+        if self.n.is_multiple_of(MACHINE_EVERY) {
+            self.machine(&sandbox, &pod)?;
+        }
+        wait_for(&format!("removal of pod {}", self.n), POD_DEADLINE, || {
+            let Ok(there) = listed(self.cri, &uid) else { return Ok(None) };
+            for (sandbox, _) in &there {
+                let _tried_again = self.counted(|cri| cri.remove_sandbox(sandbox));
+            }
+            Ok(there.is_empty().then_some(()))
+        })
+    }
+
+    /// Starts a machine, once: whether it came up or not, it has to go with the pod.
+    fn machine(&self, sandbox: &str, pod: &PodSandboxConfig) -> Result<()> {
+        let created = wait_for("container, or a sandbox that is gone", BOOT_DEADLINE, || {
+            match self.counted(|cri| cri.create(sandbox, self.container, pod)) {
+                Ok(container) => Ok(Some(Some(container))),
+                Err(refused) if refused.code() == tonic::Code::Unavailable => Ok(None),
+                Err(_refused) => Ok(Some(None)),
+            }
+        })?;
+        if let Some(container) = created {
+            let _may_fail = self.counted(|cri| cri.start(&container));
+        }
+        Ok(())
+    }
+
+    fn pod(&self) -> Result<PodSandboxConfig> {
+        let name = format!("soak-{}", self.n);
+        let logs = self.logs.join(&name);
+        fs::create_dir_all(&logs)?;
+        let mut pod = cri::pod(&name, &logs);
+        pod.metadata.get_or_insert_default().uid = format!("00000000-0000-4000-9000-{:012}", self.n);
+        pod.labels.insert(LABEL.0.into(), LABEL.1.into());
+        Ok(pod)
+    }
+
+    fn counted<T>(&self, call: impl FnOnce(&Cri) -> T) -> T {
+        let answer = call(self.cri);
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        answer
+    }
+}
+
+/// Sandboxes of the soak, or those of one pod, and whether they are ready.
+fn listed(cri: &Cri, uid: &str) -> Result<Vec<(String, bool)>> {
+    let label_selector = [(LABEL.0.to_owned(), LABEL.1.to_owned())].into();
+    let filter = PodSandboxFilter { label_selector, state: None::<PodSandboxStateValue>, ..Default::default() };
+    let request = ListPodSandboxRequest { filter: Some(filter) };
+    let answer = cri.call(|mut client| async move { client.list_pod_sandbox(request).await })?;
+    let of_pod = answer
+        .items
+        .into_iter()
+        .filter(|item| uid.is_empty() || item.metadata.as_ref().is_some_and(|metadata| metadata.uid == uid));
+    Ok(of_pod.map(|item| (item.id.clone(), item.state() == PodSandboxState::SandboxReady)).collect())
+}
+
+/// The processes of all running domains.
+fn qemus() -> Result<Vec<String>> {
+    let mut pids = Vec::new();
+    for entry in fs::read_dir("/run/libvirt/qemu")? {
+        let path = entry?.path();
+        let of_machine = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtlet-"));
+        if of_machine && path.extension().is_some_and(|extension| extension == "pid") {
+            pids.push(fs::read_to_string(path)?);
+        }
+    }
+    pids.sort();
+    Ok(pids)
+}
+
+/// Numbers that look random and are the same in each run (xorshift32, Marsaglia 2003).
+struct Numbers(u32);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 17;
+        self.0 ^= self.0 << 5;
+        self.0 as usize % bound
+    }
+}
