@@ -91,7 +91,7 @@ soak: bed ## a thousand pods, 16 at a time, while each daemon is killed again an
 # By an optimised bed: its client's time is in what it measures.
 bench: BED := target/bench/bed
 bench: GUESTS := tiny
-bench: PEERS := cni
+bench: PEERS := cni containerd
 bench: build ## measures, prints a table, writes target/bench/report.json; BENCH=--strict fails on a miss, BENCH=GROUP is less
 	@$(locked) \
 	$(CARGO) build --locked --release -p tests; \
@@ -100,6 +100,7 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 	@gcc -O2 -static -s -o target/bench/chandoff tests/bench/chandoff.c
 	@gcc -O2 -static -s -o target/bench/netfloor tests/bench/netfloor.c
 	@gcc -O2 -static -nostdlib -s -o target/bench/nop tests/bench/nop.c
+	@gcc -O2 -static -s -o target/bench/pause tests/bench/pause.c
 	@$(call bed,bench $(BENCH))
 
 lint: host $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) $(TOOLS)/bin/typos-$(TYPOS_VERSION) ## format, clippy, lean shim, licences, spelling

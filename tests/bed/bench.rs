@@ -11,6 +11,7 @@ mod handoff_server;
 mod images;
 mod pull;
 mod report;
+mod rivals;
 mod sandbox;
 mod start;
 mod wrapper;
@@ -32,11 +33,12 @@ use self::report::{Report, Row};
 /// All rows take about ten minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1500);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 8] = [
+const GROUPS: [(&str, Group); 9] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
     ("handoff", handoff::rows),
     ("sandbox", sandbox::rows),
+    ("rivals", rivals::rows),
     ("start", start::rows),
     ("pull", pull::rows),
     ("images", images::rows),

@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod cni;
 pub mod command;
 pub mod config;
+pub mod containerd;
 pub mod cri;
 pub mod daemon;
 pub mod emulated;

@@ -16,7 +16,7 @@ from_release="build-essential pkg-config iproute2 iptables nftables containernet
 	mmdebstrap mtools syslinux syslinux-common xorriso fdisk e2fsprogs grub-pc-bin grub-common kmod cpio
 	zstd lz4 xz-utils binutils busybox-static isc-dhcp-client udhcpc dhcpcd-base systemd jq curl openssh-client procps util-linux strace
 	guestfs-tools skopeo gpg gpg-agent python3-venv"
-servers_of_tests="nginx docker-registry"
+servers_of_tests="nginx docker-registry containerd runc"
 
 missing() { # PACKAGE...: prints those that are not installed
 	local package

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Builds the real clients and plugins that the tests use, from their published Go modules, once for each version of this
 # folder, and prints the directory that they are in: crictl, critest, kubelet, kube-apiserver with etcd, the CNI plugins in
-# cni/, and, from PyPI, Glance, Keystone and the tools of Simple Streams in python/.
-# usage: build.sh [cri|cni|kubelet|apiserver|python]...   (default: all)
+# cni/, containerd for the benches, and, from PyPI, Glance, Keystone and the tools of Simple Streams in python/.
+# usage: build.sh [cri|cni|kubelet|apiserver|python|containerd]...   (default: all that tests need; containerd is for benches)
 #
 # The directory's name is the hash of these files. A program is built aside and renamed when it is whole; two builders
 # wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, apiserver 3 min, python 1 min, and 1.5 GB of
@@ -22,12 +22,13 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	kubelet) echo kubelet ;;
 	apiserver) echo kube-apiserver ;;
 	python) echo python ;;
-	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver or python" >&2; exit 64 ;;
+	containerd) echo containerd ;;
+	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver, python or containerd" >&2; exit 64 ;;
 	esac
 }
 build() { # PART
 	# go rewrites go.mod and go.sum when it feels like it: never those of the clone
-	cp -r cri-tools cni kubernetes etcd "$tmp/"
+	cp -r cri-tools cni kubernetes etcd containerd "$tmp/"
 	mkdir -p "$tmp/out/cni"
 	case $1 in
 	cri)
@@ -43,6 +44,10 @@ build() { # PART
 		(cd "$tmp/kubernetes" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" k8s.io/kubernetes/cmd/kube-apiserver)
 		;;
 	python) python/build.sh "$tmp/out/python" ;;
+	containerd) # the newer of the two that benches run beside ours; runc is Debian's
+		(cd "$tmp/containerd" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" \
+			github.com/containerd/containerd/v2/cmd/{containerd-shim-runc-v2,ctr,containerd})
+		;;
 	esac
 }
 

@@ -93,7 +93,10 @@ fn get(client: &Client, deadline: Duration, token: &Token) -> Result<(Handoff, V
     let mut pause = FIRST_PAUSE;
     let mut answer = client.get(token.clone());
     while has_no_room(&answer) && started.elapsed() + pause < deadline {
-        #[expect(clippy::disallowed_methods, reason = "no event tells when there is room; the deadline is the domain's")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "no event tells when there is room; the deadline is the domain's"
+        )]
         thread::sleep(pause);
         pause = (2 * pause).min(LONGEST_PAUSE);
         let left = deadline.saturating_sub(started.elapsed());

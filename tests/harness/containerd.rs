@@ -1,0 +1,140 @@
+//! containerd, as the runtime that ours is measured beside: Debian's, and the newest, each with a state of its own.
+//!
+//! It runs in the cell as on a node: overlayfs, runc, the CNI configuration of the node. Its sandbox image is a tar made
+//! here around one static program, since there is no registry.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use nix::mount::{MntFlags, umount2};
+use serde_json::json;
+
+use crate::case::Bed;
+use crate::command::{command, run, sh};
+use crate::cri::Cri;
+use crate::daemon::Daemon;
+use crate::wait::wait_for;
+
+const READY_DEADLINE: Duration = Duration::from_secs(30);
+const PAUSE: &str = "docker.io/library/pause:bench";
+
+/// Which containerd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// 1.6 of Debian 12: the fastest there is.
+    Debian,
+    /// The newest, built by `tests/peers`.
+    Newest,
+}
+
+/// A running containerd.
+#[derive(Debug)]
+pub struct Containerd {
+    /// The daemon.
+    pub daemon: Daemon,
+    /// Its CRI endpoint.
+    pub cri: Cri,
+    dir: PathBuf,
+}
+
+impl Containerd {
+    /// Starts one that uses the plugins in `plugins`, and gives it `pause` as its sandbox image.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn start(bed: &Bed, release: Release, plugins: &Path, pause: &Path) -> Result<Self> {
+        let (name, program, ctr) = match release {
+            Release::Debian => ("containerd-debian", "/usr/bin/containerd".into(), "/usr/bin/ctr".into()),
+            Release::Newest => ("containerd-newest", bed.config.peer("containerd")?, bed.config.peer("ctr")?),
+        };
+        let dir = bed.dir.join(name);
+        fs::create_dir_all(&dir)?;
+        let config = dir.join("config.toml");
+        fs::write(&config, configuration(release, &dir, plugins))?;
+        // The shim is looked for in PATH, and has to be of the same release.
+        let shims = Path::new(&program).parent().context("containerd in the root directory")?;
+        let path = format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", shims.display());
+        let words =
+            [path.as_str(), &program.to_string_lossy(), "--config", &config.to_string_lossy()].map(String::from);
+        let mut daemon = Daemon::start(name, "/usr/bin/env", words, bed.logs().join(format!("{name}.log")))?;
+        let socket = dir.join("containerd.sock");
+        wait_for(&format!("listener on {}", socket.display()), READY_DEADLINE, || {
+            daemon.still_runs()?;
+            Ok(std::os::unix::net::UnixStream::connect(&socket).ok())
+        })?;
+        let archive = pause_image(&dir, pause)?;
+        let (socket_word, archive) = (socket.to_string_lossy(), archive.to_string_lossy());
+        run(&mut command(ctr, ["--address", &*socket_word, "--namespace", "k8s.io", "images", "import", &*archive]))?;
+        Ok(Self { daemon, cri: Cri::new(&socket)?, dir })
+    }
+
+    /// Ends it, and unmounts what it mounted. Its sandboxes have to be gone.
+    ///
+    /// # Errors
+    /// When it does not leave.
+    pub fn stop(mut self) -> Result<()> {
+        self.daemon.terminate()?;
+        let mounts = fs::read_to_string("/proc/mounts")?;
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
+        // The last mounted lies on top.
+        for point in points.filter(|point| point.starts_with(&self.dir)).collect::<Vec<_>>().into_iter().rev() {
+            umount2(point, MntFlags::MNT_DETACH).with_context(|| format!("failed to unmount {}", point.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn configuration(release: Release, dir: &Path, plugins: &Path) -> String {
+    let (dir, plugins) = (dir.display(), plugins.display());
+    let mut text = String::new();
+    let version = match release {
+        Release::Debian => 2,
+        Release::Newest => 3,
+    };
+    // What no sandbox needs is off in both, so that neither is held up by it.
+    let _infallible = write!(
+        text,
+        "version = {version}\nroot = '{dir}/root'\nstate = '{dir}/state'\n\
+         [grpc]\naddress = '{dir}/containerd.sock'\n[ttrpc]\naddress = '{dir}/ttrpc.sock'\n[debug]\nlevel = 'warn'\n"
+    );
+    // AppArmor and negative OOM scores are refused in a cell.
+    let plugin = match release {
+        Release::Debian => format!(
+            "[plugins.'io.containerd.grpc.v1.cri']\nsandbox_image = '{PAUSE}'\ndisable_apparmor = true\n\
+             restrict_oom_score_adj = true\ndisable_tcp_service = true\n\
+             [plugins.'io.containerd.grpc.v1.cri'.cni]\nbin_dir = '{plugins}'\nconf_dir = '/etc/cni/net.d'\n\
+             [plugins.'io.containerd.internal.v1.opt']\npath = '{dir}/opt'\n"
+        ),
+        Release::Newest => format!(
+            "[plugins.'io.containerd.cri.v1.runtime']\ndisable_apparmor = true\nrestrict_oom_score_adj = true\n\
+             [plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['{plugins}']\nconf_dir = '/etc/cni/net.d'\n\
+             [plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = '{PAUSE}'\n\
+             [plugins.'io.containerd.internal.v1.opt']\npath = '{dir}/opt'\n"
+        ),
+    };
+    text + &plugin
+}
+
+/// An image archive as `docker save` writes it, with one program in it.
+fn pause_image(dir: &Path, pause: &Path) -> Result<PathBuf> {
+    let parts = dir.join("pause");
+    fs::create_dir_all(&parts)?;
+    fs::copy(pause, parts.join("pause"))?;
+    let layer = parts.join("layer.tar");
+    sh(&format!("tar -C {} -cf {} pause", parts.display(), layer.display()))?;
+    let summed = sh(&format!("sha256sum {}", layer.display()))?;
+    let digest = summed.split_whitespace().next().context("no digest of the layer")?;
+    let config = json!({
+        "architecture": "amd64", "os": "linux", "config": {"Entrypoint": ["/pause"]},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]}, "history": [],
+    });
+    fs::write(parts.join("config.json"), config.to_string())?;
+    let manifest = json!([{"Config": "config.json", "RepoTags": [PAUSE], "Layers": ["layer.tar"]}]);
+    fs::write(parts.join("manifest.json"), manifest.to_string())?;
+    let archive = dir.join("pause.tar");
+    sh(&format!("tar -C {} -cf {} manifest.json config.json layer.tar", parts.display(), archive.display()))?;
+    Ok(archive)
+}
