@@ -177,6 +177,7 @@ impl Daemon {
     ///
     /// # Errors
     /// See [`DaemonError`].
+    #[expect(clippy::unused_async, reason = "it starts tasks, so a runtime has to run it")]
     pub async fn start(config: Config, spawner: Spawner, faults: Arc<Faults>) -> Result<Self, DaemonError> {
         config.check()?;
         info!(config = ?config, "starting");

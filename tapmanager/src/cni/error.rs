@@ -33,7 +33,7 @@ pub(crate) enum CniError {
         command: Command,
         /// What came of it.
         #[source]
-        cause: PluginError,
+        cause: Box<PluginError>,
     },
     /// Several plugins failed.
     #[error("{}", Each(.0))]
@@ -85,7 +85,7 @@ impl CniError {
     /// Of the plugin at `place` of a network.
     pub(super) fn plugin(list: &NetworkList, place: usize, command: Command, cause: PluginError) -> Self {
         let kind = list.kinds().nth(place).unwrap_or_default().to_owned();
-        Self::Plugin { network: list.name().to_owned(), kind, place, command, cause }
+        Self::Plugin { network: list.name().to_owned(), kind, place, command, cause: Box::new(cause) }
     }
 
     /// Fine if there are none.

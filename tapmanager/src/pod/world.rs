@@ -316,7 +316,7 @@ impl WorldError {
 fn culprits(error: &CniError) -> Vec<Culprit> {
     match error {
         CniError::Plugin { place, cause, .. } => {
-            vec![Culprit { place: *place, absent: matches!(cause, PluginError::Absent { .. }) }]
+            vec![Culprit { place: *place, absent: matches!(**cause, PluginError::Absent { .. }) }]
         }
         CniError::Several(errors) => errors.iter().flat_map(culprits).collect(),
         _ => Vec::new(),
