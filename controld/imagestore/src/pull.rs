@@ -179,8 +179,8 @@ impl Puller {
         let found = self.find(&order, way).await?;
         let failed = |cause: Arc<DownloadError>| PullError::Download {
             image: image.clone(),
-            url: found.choice.image.shown.clone(),
-            by: found.by.clone(),
+            url: found.choice.image.shown.clone().into(),
+            by: found.by.clone().into(),
             cause,
         };
         self.fetch(&order, &found, &claim, &progress).await.map_err(failed)
@@ -190,7 +190,7 @@ impl Puller {
     /// URL.
     async fn find(self: &Arc<Self>, order: &Order, way: Way) -> Result<Found, PullError> {
         let image = &order.key.image;
-        let nowhere = |cause: ProviderError| PullError::Find { image: image.clone(), cause };
+        let nowhere = |cause: ProviderError| PullError::Find { image: image.clone(), cause: Box::new(cause) };
         let (name, default) = match way {
             Way::Rule(rule) => return self.resolve(order, rule).await,
             Way::Name { name, default } => (name, default),
@@ -201,8 +201,8 @@ impl Puller {
             let found = Found { choice, by, digest: None, declared };
             let refused = |cause| PullError::Download {
                 image: image.clone(),
-                url: found.choice.image.shown.clone(),
-                by: found.by.clone(),
+                url: found.choice.image.shown.clone().into(),
+                by: found.by.clone().into(),
                 cause: Arc::new(cause),
             };
             self.check_declared(declared, image.digest().is_some()).map_err(refused)?;
@@ -211,7 +211,8 @@ impl Puller {
         if let Some(provider) = &order.provider {
             return Err(nowhere(ProviderError::NotFound { provider: provider.clone(), name }));
         }
-        let by_default = default.map_err(|cause| PullError::Translate { image: image.clone(), cause })?;
+        let by_default =
+            default.map_err(|cause| PullError::Translate { image: image.clone(), cause: Box::new(cause) })?;
         self.resolve(order, by_default).await
     }
 
@@ -244,8 +245,8 @@ impl Puller {
         let Translated { locator, digest, format } = translated;
         let failed = |cause: DownloadError| PullError::Download {
             image: order.key.image.clone(),
-            url: locator.to_string(),
-            by: locator.by().to_owned(),
+            url: locator.to_string().into(),
+            by: locator.by().into(),
             cause: Arc::new(cause),
         };
         let choice = self.registry.resolve(&locator, &order.want).await.map_err(|cause| failed(cause.into()))?;

@@ -45,7 +45,7 @@ pub enum PullError {
         image: ImageRef,
         /// Why.
         #[source]
-        cause: TranslateError,
+        cause: Box<TranslateError>,
     },
     /// The providers that were asked for the name.
     #[error("failed to look up image `{image}`")]
@@ -54,7 +54,7 @@ pub enum PullError {
         image: ImageRef,
         /// Why.
         #[source]
-        cause: ProviderError,
+        cause: Box<ProviderError>,
     },
     /// The download failed.
     #[error("failed to pull image `{image}` from `{url}` ({by})")]
@@ -62,9 +62,9 @@ pub enum PullError {
         /// The image.
         image: ImageRef,
         /// Where from, without credentials.
-        url: String,
+        url: Box<str>,
         /// The rule that said so.
-        by: String,
+        by: Box<str>,
         /// Why. Shared with whoever waited for the same download.
         #[source]
         cause: Arc<DownloadError>,
@@ -231,7 +231,7 @@ impl PullError {
             Self::Name { .. } | Self::Handler { .. } => ErrorKind::InvalidName,
             Self::Offline { .. } => ErrorKind::Server,
             Self::OnlyDigest { .. } => ErrorKind::NotFound,
-            Self::Translate { cause, .. } => match cause {
+            Self::Translate { cause, .. } => match **cause {
                 TranslateError::Untranslated { .. } | TranslateError::Platform { .. } => ErrorKind::NotFound,
                 TranslateError::Property { .. } | TranslateError::Url { .. } | TranslateError::Rejected { .. } => {
                     ErrorKind::InvalidName

@@ -66,7 +66,7 @@ impl Puller {
     /// How a name leads to its source, and what the one who asks can show there. Reads files.
     pub(super) fn way(&self, order: &Order) -> Result<(Way, Arc<Claim>), PullError> {
         let image = &order.key.image;
-        let untranslated = |cause| PullError::Translate { image: image.clone(), cause };
+        let untranslated = |cause| PullError::Translate { image: image.clone(), cause: Box::new(cause) };
         let way = match self.by_rule(order).map_err(untranslated)? {
             Some(rule) => Way::Rule(rule),
             None => {
