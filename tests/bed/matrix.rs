@@ -111,7 +111,7 @@ fn run(bed: &Bed) -> Result<()> {
         node.attach_as(ask.clone())?;
         node.detach(&ask.pod)?;
     }
-    let before = World::look()?;
+    let before = World::settled()?;
     let caller = Caller { plugins: &plugins, list: &list, id: "process", netns: &netns::create("process")? };
     let expected = as_a_process(caller, row, &wires).context("a process in the namespace")?;
     before.assert_same().context("after the process")?;

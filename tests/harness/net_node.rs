@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use proto::tap::{Arm, Attach, Client, Dns, Hello, PodId, PodNet, QemuUser, Reply, Request, ServerStatus, Token};
 
+use serde_json::Value;
+
 use crate::case::Bed;
 use crate::cni;
 use crate::daemon::Daemon;
@@ -18,6 +20,7 @@ pub const QEMU: QemuUser = QemuUser { uid: 64055, gid: 64055 };
 
 const CONFIG: &str = "/etc/virtlet/tapmanager.toml";
 const RUN_DIR: &str = "/run/virtlet";
+const JOURNAL: &str = "/var/lib/virtlet/net/pods";
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 const CALL_DEADLINE: Duration = Duration::from_secs(90);
 
@@ -174,6 +177,16 @@ pub fn attach(pod: &PodId) -> Attach {
         }),
         ..Attach::new(pod.clone())
     }
+}
+
+/// What `tapmanager` has on record of a pod: the last line of its notes.
+///
+/// # Errors
+/// When there is none.
+pub fn latest_record(pod: &str) -> Result<Value> {
+    let path = Path::new(JOURNAL).join(format!("{pod}.note"));
+    let notes = fs::read_to_string(&path).with_context(|| format!("no notes {}", path.display()))?;
+    Ok(serde_json::from_str(notes.lines().next_back().context("no note of the pod")?)?)
 }
 
 /// The id of the `n`-th pod of a case.

@@ -65,6 +65,19 @@ impl World {
         Ok(Self(things))
     }
 
+    /// Looks once nothing changes any more: after a Detach, whose answer comes before the namespace goes.
+    ///
+    /// # Errors
+    /// When a tool fails, or things come and go without end.
+    pub fn settled() -> Result<Self> {
+        let mut last = Self::look()?;
+        wait_for("world that stays as it is", SETTLE_DEADLINE, || {
+            let earlier = std::mem::replace(&mut last, Self::look()?);
+            Ok((earlier == last).then_some(()))
+        })?;
+        Ok(last)
+    }
+
     /// Waits until the world is as it was at `self`, but for things of which `expected` is true.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ fn many(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
     // The first makes what stays: the bridge, connections, threads.
     node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
-    let before = World::look()?;
+    let before = World::settled()?;
     let counts = || anyhow::Ok((node.controld.descriptors()?, node.net.tapmanager.descriptors()?));
     let (controld, tapmanager) = counts()?;
     std::thread::scope(|scope| {

@@ -42,7 +42,7 @@ fn every_step(bed: &Bed, kind: Kind) -> Result<()> {
     ensure!((4..TOO_MANY).contains(&steps), "an Attach has {steps} steps");
     for step in 1..=steps {
         let daemon = InProcess::start(bed, Faults::after_step(step))?;
-        let before = World::look()?;
+        let before = World::settled()?;
         let failed = daemon.taps.attach(&pod).err().with_context(|| format!("step {step} did not fail"))?;
         let failed = failed.to_string();
         ensure!(failed.contains("injected after step"), "step {step} failed by itself: {failed}");

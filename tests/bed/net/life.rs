@@ -1,8 +1,7 @@
 //! A pod's network from Attach to Detach, on every kind of network that a node is likely to have.
 
-use std::fs;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,7 +11,7 @@ use tests::case::{Bed, Case};
 use tests::cni::{self, Kind, Network};
 use tests::command::sh;
 use tests::guest::{Guest, ping};
-use tests::net_node::{NetNode, pod_id};
+use tests::net_node::{NetNode, latest_record, pod_id};
 use tests::netns::run_in;
 use tests::world::World;
 
@@ -200,8 +199,7 @@ fn address(net: &PodNet) -> Result<IpAddr> {
 
 /// The result of ADD, as the daemon keeps it.
 fn cached_result(pod: &PodId) -> Result<serde_json::Value> {
-    let path = Path::new("/var/lib/virtlet/net/pods").join(format!("{pod}.note"));
-    let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(path)?)?;
+    let record = latest_record(pod.as_str())?;
     let result = record.pointer("/attachments/0/result").filter(|result| result.is_object());
     result.cloned().context("no result on record")
 }

@@ -13,7 +13,7 @@ use tests::command::sh;
 use tests::cri;
 use tests::guest::ping;
 use tests::libvirt::only_qemu;
-use tests::net_node::QEMU;
+use tests::net_node::{QEMU, latest_record};
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::world::World;
 
@@ -193,8 +193,7 @@ fn qemu_is_not_root() -> Result<()> {
 }
 
 fn checked_by_the_plugin(sandbox: &str, network: &Network) -> Result<()> {
-    let record = fs::read_to_string(format!("/var/lib/virtlet/net/pods/{sandbox}.note"))?;
-    let record: serde_json::Value = serde_json::from_str(&record)?;
+    let record = latest_record(sandbox)?;
     let netns = PathBuf::from(record["netns"].as_str().context("no namespace on record")?);
     cni::check(&cni::debian_plugins(), network, sandbox, &netns, &record["attachments"][0]["result"])
 }
