@@ -87,7 +87,8 @@ impl Kubelet {
     fn wait_healthy(&mut self) -> Result<()> {
         wait_for("healthy kubelet", READY_DEADLINE, || {
             self.daemon.still_runs()?;
-            Ok(ask(HEALTH_PORT, "/healthz").ok())
+            // Each port has a server of its own, and starts to listen when it does.
+            Ok(ask(HEALTH_PORT, "/healthz").and_then(|_well| ask(READ_ONLY_PORT, "/pods")).ok())
         })
         .map(drop)
     }
