@@ -488,15 +488,7 @@ async fn a_partial_of_another_version_is_begun_anew() {
         _ => drop(serve(call, &new, usize::MAX)),
     });
     let bed = Bed::new(&server.url("/x"));
-    let store = bed.store.clone();
-    let given_up = tokio::spawn(async move { store.pull("img").await });
-    eventually("half of it is there", || {
-        bed.store.pull_progress("img", "").is_some_and(|progress| progress.bytes == 4 << 20)
-    })
-    .await;
-    given_up.abort();
-    let _ = given_up.await;
-    eventually("what came is recorded", || received(&bed.images()).0 > 2 << 20).await;
+    given_up_half_way(&bed).await;
     assert_eq!(bed.pull().await.expect("pulled").id.hex(), expected);
     eventually("nothing is left", || partials(&bed.images()).is_empty()).await;
 }
@@ -527,15 +519,7 @@ async fn a_server_that_does_not_go_on_as_it_must_costs_one_attempt() {
             }
         });
         let bed = Bed::new(&server.url("/x"));
-        let store = bed.store.clone();
-        let given_up = tokio::spawn(async move { store.pull("img").await });
-        eventually("half of it is there", || {
-            bed.store.pull_progress("img", "").is_some_and(|progress| progress.bytes == 4 << 20)
-        })
-        .await;
-        given_up.abort();
-        let _ = given_up.await;
-        eventually("what came is recorded", || received(&bed.images()).0 > 2 << 20).await;
+        given_up_half_way(&bed).await;
         for _ in 1..attempts {
             bed.pull().await.expect_err("no part of anything");
         }
@@ -576,4 +560,17 @@ async fn compressed_images_are_stored_decompressed() {
         }
         assert_eq!(bed.store.get("img", "").expect("a handler"), Some(pulled), "the old one stays");
     }
+}
+
+/// A pull of which 4 MiB come, and which nobody waits for then; what came is on disk and on record.
+async fn given_up_half_way(bed: &Bed) {
+    let store = bed.store.clone();
+    let given_up = tokio::spawn(async move { store.pull("img").await });
+    eventually("half of it is there", || {
+        bed.store.pull_progress("img", "").is_some_and(|progress| progress.bytes == 4 << 20)
+    })
+    .await;
+    given_up.abort();
+    let _ = given_up.await;
+    eventually("what came is recorded", || received(&bed.images()).0 > 2 << 20).await;
 }
