@@ -271,6 +271,12 @@ impl Config {
         }
     }
 
+    /// The file by which plugins of one pod wait for each other.
+    #[must_use]
+    pub fn plugin_turns(&self) -> PathBuf {
+        self.state_dir.join("plugins.lock")
+    }
+
     /// The socket for `controld`.
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {

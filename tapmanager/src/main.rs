@@ -18,7 +18,7 @@ use tapmanager::config::{Config, ConfigError, LogFormat};
 use tapmanager::confinement::{self, ConfinementError};
 use tapmanager::daemon::{self, DaemonError};
 use tapmanager::faults::Faults;
-use tapmanager::spawner;
+use tapmanager::spawner::{self, SpawnerError};
 use tapmanager::toolkit::{self, ToolError, Verdict};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -81,7 +81,7 @@ fn run(config: Config) -> anyhow::Result<()> {
         LogFormat::Json => log.json().init(),
     }
     // In this order: plugins are started by a process that keeps what the daemon gives up here.
-    let spawner = spawner::fork(&config.cni_plugin_dirs)?;
+    let spawner = spawner::fork(&config.cni_plugin_dirs, &config.plugin_turns())?;
     confinement::confine(config.seccomp)?;
     let runtime = Runtime::new().context("failed to start the runtime")?;
     let done = runtime.block_on(async {
@@ -108,6 +108,11 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         return 78;
     }
     if matches!(error.downcast_ref(), Some(ConfinementError::Capabilities(_))) {
+        return 77;
+    }
+    if let Some(SpawnerError::Turns { cause, .. }) = error.downcast_ref()
+        && cause.kind() == io::ErrorKind::PermissionDenied
+    {
         return 77;
     }
     match error.downcast_ref::<DaemonError>() {

@@ -6,29 +6,36 @@
 //! a thread ([`Spawner::in_process`]), which does the very same.
 //!
 //! # Wire
-//! One packet for each plugin over a `SOCK_SEQPACKET` pair: program and environment, separated by zero bytes, with the
-//! plugin's three standard descriptors and a socket of the call beside it. On that socket the server says once how the
-//! plugin ended, or that it did not start, or that it is none that it starts ([`allowed`]); the daemon answers with one byte once it has all of the output. Its hanging up
-//! instead, or its death, kills the plugin with all of its process group.
+//! One packet for each plugin over a `SOCK_SEQPACKET` pair: its limit, program and environment, separated by zero bytes,
+//! with the plugin's three standard descriptors, the other ends of its two outputs, and a socket of the call beside it. On that
+//! socket the server says once how the plugin ended, or that it did not start, or that it is none that it starts
+//! ([`allowed`]); the daemon answers with one byte: that it has all of the output, or that the plugin is to be killed with
+//! all of its process group.
+//!
+//! A daemon that dies says neither. What runs for a pod then has the rest of its time: a DEL that is killed halfway can leave
+//! what no later DEL finds (rules of a bridge whose link is gone already). The next daemon's command for that pod
+//! waits for it ([`turns`]). What runs for no pod (STATUS, GC, VERSION) is killed: it can be asked again, and GC removes
+//! what it does not know.
 //!
 //! On the pair of the server itself nothing is ever sent to the daemon, so what happens there is the server's end:
 //! [`Spawner::gone`], upon which the daemon ends too, for a new one has a new server.
 //!
-//! Invariants: a plugin leads a process group of its own; no plugin outlives the daemon, so after a crash none runs beside
-//! the DEL of the next start; a plugin is not reaped before its call is over, so its number cannot have become that of
-//! a stranger's group when the group is killed.
+//! Invariants: a plugin leads a process group of its own; for each pod one plugin runs at a time; a plugin is not reaped
+//! before its call is over, so its number cannot have become that of a stranger's group when the group is killed.
 
 mod allowed;
 mod serve;
+mod turns;
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
 use proto::tap::{WireError, send};
@@ -41,7 +48,8 @@ use crate::sys::fork::{self, Forked};
 use crate::sys::ready::Ready;
 use allowed::Allowed;
 pub(crate) use allowed::Denied;
-use serve::{DENIED, ENDED, NOT_STARTED, serve};
+use serve::{DENIED, ENDED, KILL, NOT_STARTED, OVER, serve};
+use turns::Turns;
 
 /// The way to the process that starts plugins. Clones lead to the same.
 #[derive(Debug, Clone)]
@@ -49,7 +57,7 @@ pub struct Spawner {
     socket: Arc<OwnedFd>,
 }
 
-/// A plugin that was asked for. Dropping it kills the plugin and all of its process group.
+/// A plugin that was asked for. Dropping it lets the plugin end within its time, with nobody listening.
 #[derive(Debug)]
 pub(crate) struct Run {
     call: UnixStream,
@@ -57,10 +65,12 @@ pub(crate) struct Run {
 
 /// The plugin's standard descriptors.
 #[derive(Debug)]
-pub(crate) struct Stdio {
+pub(crate) struct Stdio<'a> {
     pub(crate) stdin: OwnedFd,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
+    /// Where its outputs are read: the server does if the daemon dies.
+    pub(crate) readers: [BorrowedFd<'a>; 2],
 }
 
 /// Why there is no process that starts plugins.
@@ -69,6 +79,15 @@ pub enum SpawnerError {
     /// No pair of sockets.
     #[error("failed to make a socket for the process that starts plugins")]
     Socket(#[source] io::Error),
+    /// No file for the turns of plugins.
+    #[error("failed to open `{}`, by which plugins of one pod wait for each other", path.display())]
+    Turns {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
     /// It could not be forked.
     #[error("failed to fork the process that starts plugins")]
     Fork(#[source] io::Error),
@@ -80,26 +99,31 @@ pub enum SpawnerError {
     },
 }
 
-/// Forks the process that starts plugins, which are files of `dirs`. Call it first of all in `main`; in the child it does not
-/// return.
+/// Forks the process that starts plugins, which are files of `dirs`; `turns` is a file of the state directory. Call it first
+/// of all in `main`; in the child it does not return.
 ///
 /// # Errors
 /// See [`SpawnerError`].
-pub fn fork(dirs: &[PathBuf]) -> Result<Spawner, SpawnerError> {
+pub fn fork(dirs: &[PathBuf], turns: &Path) -> Result<Spawner, SpawnerError> {
     let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count).unwrap_or(1);
     if threads != 1 {
         return Err(SpawnerError::Threads { threads });
     }
+    let turns = open(turns)?;
     let (ours, theirs) = pair(SockType::SeqPacket).map_err(SpawnerError::Socket)?;
     match fork::fork().map_err(SpawnerError::Fork)? {
         Forked::Child => {
             drop(ours);
             fork::stand_apart();
-            serve(theirs, &Allowed::new(dirs));
+            serve(theirs, &Allowed::new(dirs), &turns);
             std::process::exit(0)
         }
         Forked::Parent => Ok(Spawner { socket: Arc::new(ours) }),
     }
+}
+
+fn open(turns: &Path) -> Result<Turns, SpawnerError> {
+    Turns::open(turns).map_err(|cause| SpawnerError::Turns { path: turns.to_owned(), cause })
 }
 
 fn pair(kind: SockType) -> io::Result<(OwnedFd, OwnedFd)> {
@@ -109,14 +133,15 @@ fn pair(kind: SockType) -> io::Result<(OwnedFd, OwnedFd)> {
 // === impl Spawner ===
 
 impl Spawner {
-    /// Starts plugins, which are files of `dirs`, from this process, on threads of it. For tests, and for programs that give no rights up.
+    /// Starts plugins as [`fork`] does, but from this process, on threads of it. For tests, and for programs that give no
+    /// rights up.
     ///
     /// # Errors
-    /// When there is no socket or no thread.
-    pub fn in_process(dirs: &[PathBuf]) -> Result<Self, SpawnerError> {
+    /// When there is no socket, no file for turns or no thread.
+    pub fn in_process(dirs: &[PathBuf], turns: &Path) -> Result<Self, SpawnerError> {
         let (ours, theirs) = pair(SockType::SeqPacket).map_err(SpawnerError::Socket)?;
-        let allowed = Allowed::new(dirs);
-        let server = thread::Builder::new().name("spawner".to_owned()).spawn(move || serve(theirs, &allowed));
+        let (allowed, turns) = (Allowed::new(dirs), open(turns)?);
+        let server = thread::Builder::new().name("spawner".to_owned()).spawn(move || serve(theirs, &allowed, &turns));
         server.map_err(SpawnerError::Fork)?;
         Ok(Self { socket: Arc::new(ours) })
     }
@@ -139,20 +164,26 @@ impl Spawner {
         }
     }
 
-    /// Asks for a run of `program`, an absolute path, with `env` as all of its environment.
-    pub(crate) async fn run(&self, program: &OsStr, env: &[(&str, &OsStr)], stdio: Stdio) -> io::Result<Run> {
+    /// Asks for a run of `program`, an absolute path, with `env` as all of its environment. Whether the caller waits is its
+    /// own affair: `limit` is for a plugin whose daemon has died.
+    pub(crate) async fn run(
+        &self,
+        program: &OsStr,
+        env: &[(&str, &OsStr)],
+        limit: Duration,
+        stdio: Stdio<'_>,
+    ) -> io::Result<Run> {
         let (ours, theirs) = pair(SockType::Stream)?;
-        let packet = serve::encode(program, env);
+        let packet = serve::encode(limit, program, env);
         let socket = Arc::clone(&self.socket);
-        off_reactor(move || {
-            let fds = [stdio.stdin.as_fd(), stdio.stdout.as_fd(), stdio.stderr.as_fd(), theirs.as_fd()];
-            send(socket.as_fd(), &packet, &fds)
-        })
-        .await
-        .map_err(|error| match error {
-            WireError::Os(errno) => errno.into(),
-            WireError::Closed | WireError::Truncated => gone(),
-        })?;
+        let Stdio { stdin, stdout, stderr, readers: [out, err] } = stdio;
+        let given = [stdin, stdout, stderr, out.try_clone_to_owned()?, err.try_clone_to_owned()?, theirs];
+        off_reactor(move || send(socket.as_fd(), &packet, &given.each_ref().map(|fd| fd.as_fd()))).await.map_err(
+            |error| match error {
+                WireError::Os(errno) => errno.into(),
+                WireError::Closed | WireError::Truncated => gone(),
+            },
+        )?;
         let call = std::os::unix::net::UnixStream::from(ours);
         call.set_nonblocking(true)?;
         Ok(Run { call: UnixStream::from_std(call)? })
@@ -181,7 +212,13 @@ impl Run {
 
     /// Says that the run is over, so that nothing of it is killed.
     pub(crate) async fn over(mut self) -> io::Result<()> {
-        self.call.write_all(b".").await
+        self.call.write_all(&[OVER]).await
+    }
+
+    /// Has the plugin killed, and all of its process group.
+    pub(crate) fn kill(self) {
+        // There is room for the one byte, and a server that is gone kills nobody.
+        let _ = self.call.try_write(&[KILL]);
     }
 }
 

@@ -1,10 +1,11 @@
 //! One run of a plugin's executable: bytes in, bytes out, within a deadline. Called by [`super::plugin`].
 //!
-//! The plugin is started by [`crate::spawner`]. However the run ends, also when nobody waits for it any more, no process of
-//! the plugin's group is left unless the plugin ended by itself.
+//! The plugin is started by [`crate::spawner`]. A run that fails leaves no process of the plugin's group; one that nobody
+//! waits for any more has the rest of its time, and the next plugin of its pod waits for it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -68,24 +69,32 @@ pub(super) enum ExecError {
 /// Runs a plugin to its end.
 pub(super) async fn run(spawner: &Spawner, call: Call<'_>) -> Result<Output, ExecError> {
     let deadline = Instant::now() + call.limit;
+    let late = ExecError::Deadline { limit: call.limit };
+    let (stdin, feed) = io::pipe().map_err(ExecError::Pipe)?;
+    let (out, stdout) = io::pipe().map_err(ExecError::Pipe)?;
+    let (err, stderr) = io::pipe().map_err(ExecError::Pipe)?;
+    let readers = [out.as_fd(), err.as_fd()];
+    let stdio = Stdio { stdin: stdin.into(), stdout: stdout.into(), stderr: stderr.into(), readers };
+    let env: Vec<(&str, &OsStr)> = call.env.iter().map(|(name, value)| (*name, value.as_os_str())).collect();
+    let asked = timeout_at(deadline, spawner.run(call.program.as_os_str(), &env, call.limit, stdio)).await;
+    let Ok(asked) = asked else { return Err(late) };
+    let mut run = asked.map_err(ExecError::Start)?;
     let outcome = timeout_at(deadline, async {
-        let (stdin, feed) = io::pipe().map_err(ExecError::Pipe)?;
-        let (out, stdout) = io::pipe().map_err(ExecError::Pipe)?;
-        let (err, stderr) = io::pipe().map_err(ExecError::Pipe)?;
-        let stdio = Stdio { stdin: stdin.into(), stdout: stdout.into(), stderr: stderr.into() };
-        let env: Vec<(&str, &OsStr)> = call.env.iter().map(|(name, value)| (*name, value.as_os_str())).collect();
-        let mut run = spawner.run(call.program.as_os_str(), &env, stdio).await.map_err(ExecError::Start)?;
         let feed = feed_all(Sender::from_owned_fd(feed.into()).map_err(ExecError::Pipe)?, call.stdin);
         let out = read_capped(Receiver::from_owned_fd(out.into()).map_err(ExecError::Pipe)?);
         let err = read_tail(Receiver::from_owned_fd(err.into()).map_err(ExecError::Pipe)?);
         // All at once, so that no full pipe can block it. One that did not start has nothing to say.
         let ended = async { run.ended().await.map_err(not_started) };
         let (status, (), stdout, stderr) = tokio::try_join!(ended, feed, out, err)?;
-        run.over().await.map_err(ExecError::Pipe)?;
         Ok(Output { status, stdout, stderr })
     });
-    // Whatever is given up here is dropped, and with the run its plugin is killed.
-    outcome.await.unwrap_or(Err(ExecError::Deadline { limit: call.limit }))
+    match outcome.await.unwrap_or(Err(late)) {
+        Ok(output) => run.over().await.map(|()| output).map_err(ExecError::Pipe),
+        Err(error) => {
+            run.kill();
+            Err(error)
+        }
+    }
 }
 
 fn not_started(error: io::Error) -> ExecError {

@@ -177,13 +177,13 @@ async fn a_plugin_that_ended_but_left_a_child_on_its_pipes_is_not_waited_for_lon
 }
 
 #[tokio::test]
-async fn when_nobody_waits_any_more_the_plugin_is_killed_with_its_children() {
+async fn when_nobody_waits_any_more_the_plugin_has_the_rest_of_its_time() {
     let node = Node::new();
     let (lock, ready) = (node.path("lock"), node.path("ready"));
     node.fifo("ready");
     node.plugin("bad", &format!("exec 9>{lock}; flock 9; sleep 1000 & echo up > {ready}; wait"));
     let list = node.network(chain("1.0.0", &["bad"]));
-    let cni = node.cni(LONG);
+    let cni = node.cni(Duration::from_secs(3));
     let target = node.target();
     let up = tokio::task::spawn_blocking(move || fs::read_to_string(ready));
     tokio::select! {

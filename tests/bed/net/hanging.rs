@@ -1,4 +1,5 @@
-//! A CNI plugin that hangs: it holds up its own pods, and neither the daemon's start nor any other pod.
+//! CNI plugins that hang, or still run when their daemon dies: they hold up their own pods, and neither the daemon's start
+//! nor any other pod.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -8,6 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use proto::tap::{Attach, List, NetworkAsk, PodId, PodSummary, Reply, Request};
 use tests::case::{Bed, Case};
 use tests::cni::{self, Network};
+use tests::command::sh;
 use tests::net_node::{NetNode, attach, pod_id};
 use tests::wait::wait_for;
 use tests::world::World;
@@ -19,11 +21,18 @@ const GRACE: Duration = Duration::from_secs(60);
 const STUCK: &str = "/run/stuck";
 const FREED: &str = "/run/freed";
 
-pub(super) const CASES: &[Case] = &[Case {
-    name: "net::a_plugin_that_hangs_at_a_restart_holds_up_its_own_pods_alone",
-    deadline: Duration::from_secs(300),
-    run: at_a_restart,
-}];
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "net::a_plugin_that_hangs_at_a_restart_holds_up_its_own_pods_alone",
+        deadline: Duration::from_secs(300),
+        run: at_a_restart,
+    },
+    Case {
+        name: "net::a_del_under_way_when_the_daemon_dies_takes_all_away",
+        deadline: Duration::from_secs(120),
+        run: half_a_del,
+    },
+];
 
 fn at_a_restart(bed: &Bed) -> Result<()> {
     let plugins = bed.dir.join("plugins");
@@ -48,7 +57,7 @@ fn at_a_restart(bed: &Bed) -> Result<()> {
             node.attach_as(ask)?;
             node.detach(&warm)?;
         }
-        World::look()?
+        World::settled()?
     };
     let stuck: Vec<PodId> = (1..=HANGING).map(pod_id).collect::<Result<_>>()?;
     for pod in &stuck {
@@ -96,6 +105,58 @@ fn at_a_restart(bed: &Bed) -> Result<()> {
     ensure!(list(&node)?.is_empty(), "pods are left");
     fs::remove_dir_all(FREED)?;
     before.assert_same_but(|thing| thing.starts_with("process "))
+}
+
+/// Bridge with `ipMasq` deletes the pod's link first and its rules afterwards, which it knows by the link's addresses: whoever
+/// kills it in between has rules that no later DEL finds.
+fn half_a_del(bed: &Bed) -> Result<()> {
+    let (real, wrapper) = (bed.dir.join("xtables"), bed.dir.join("wrapper"));
+    let tables = fs::canonicalize("/usr/sbin/iptables")?;
+    fs::copy(&tables, &real)?;
+    let waits = format!(
+        "#!/bin/bash\ncase \" $* \" in *\" -D \"*) while [ -d {STUCK} ]; do touch {STUCK}/$$; sleep 0.1; done;; esac\n\
+         exec -a \"${{0##*/}}\" {} \"$@\"\n",
+        real.display()
+    );
+    fs::write(&wrapper, waits)?;
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
+    sh(&format!("mount --bind {} {}", wrapper.display(), tables.display()))?;
+    let conflist = Network { masquerade: true, ..Network::BRIDGE }.conflist();
+    let mut node = NetNode::start(bed, &conflist.to_string(), &cni::debian_plugins())?;
+    let before = {
+        let warm = pod_id(0)?;
+        node.attach(&warm)?;
+        node.detach(&warm)?;
+        World::settled()?
+    };
+    let pod = pod_id(1)?;
+    node.attach(&pod)?;
+    let rules = || sh("iptables-save -t nat");
+    ensure!(rules()?.contains(pod.as_str()), "no rules that could stay: {}", rules()?);
+    fs::create_dir(STUCK)?;
+    let detach = {
+        let (taps, pod) = ((*node).clone(), pod.clone());
+        std::thread::spawn(move || taps.detach(&pod).is_ok())
+    };
+    wait_for("DEL to begin with the rules", GRACE, || Ok(fs::read_dir(STUCK)?.next().map(|_| ())))?;
+    ensure!(!sh("ip -o link")?.contains("veth"), "the link is still there, so a repeated DEL would find all");
+
+    node.tapmanager.kill9()?;
+    ensure!(!detach.join().unwrap_or(true), "a Detach was answered by a daemon that was killed in it");
+    node.tapmanager.start_again()?;
+    node.wait_ready()?;
+    let other = pod_id(2)?;
+    node.attach(&other).context("another pod meanwhile")?;
+    ensure!(rules()?.contains(pod.as_str()), "the rules went though their DEL hangs");
+
+    fs::rename(STUCK, FREED)?;
+    node.detach(&pod)?;
+    node.detach(&other)?;
+    ensure!(!rules()?.contains(pod.as_str()), "rules are left: {}", rules()?);
+    fs::remove_dir_all(FREED)?;
+    before.assert_same_but(|thing| thing.starts_with("process "))?;
+    sh(&format!("umount {}", tables.display()))?;
+    Ok(())
 }
 
 fn on_sticky(pod: &PodId) -> Attach {

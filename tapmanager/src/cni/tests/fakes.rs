@@ -78,7 +78,7 @@ impl Node {
             cache_dir: self.dir.path().join("cache"),
             instance: "0123abcd".to_owned(),
         };
-        let spawner = Spawner::in_process(&places.plugin_dirs).expect("spawner");
+        let spawner = Spawner::in_process(&places.plugin_dirs, &self.dir.path().join("plugins.lock")).expect("spawner");
         Cni::new(places, limit, spawner)
     }
 

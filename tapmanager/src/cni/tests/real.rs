@@ -46,7 +46,7 @@ fn runtime(plugins: &Path) -> Cni {
         cache_dir: "/run/state/cache".into(),
         instance: "0123abcd".to_owned(),
     };
-    let spawner = Spawner::in_process(&places.plugin_dirs).expect("spawner");
+    let spawner = Spawner::in_process(&places.plugin_dirs, Path::new("/run/state/plugins.lock")).expect("spawner");
     Cni::new(places, LONG, spawner)
 }
 
