@@ -43,6 +43,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(vm::cases())
         .chain(restart::CASES.iter().copied())
         .chain(orphans::CASES.iter().copied())
+        .chain(soak::CASES.iter().copied())
         .chain(image::cases())
         .chain(cri::cases())
         .chain(kubelet::cases())
