@@ -51,6 +51,7 @@ pub(crate) use collect::{Leftover, Writer};
 pub(crate) use conf::NetworkList;
 pub(crate) use conf::dir::{ConfError, Networks, read as read_network};
 pub(crate) use error::CniError;
+pub(crate) use exec::Gate;
 pub(crate) use multus::Delegated;
 pub(crate) use plugin::{Command, PluginError};
 pub(crate) use ready::{Ready, Unready};
@@ -182,8 +183,14 @@ impl Cni {
         Ok(())
     }
 
-    /// Joins `target` to the network. On failure it is half joined: [`Self::del`] is the caller's next step.
-    pub(crate) async fn add(&self, list: &NetworkList, target: &Target<'_>) -> Result<Added, CniError> {
+    /// Joins `target` to the network, with nothing done before `gate` opens. On failure it is half joined: [`Self::del`] is
+    /// the caller's next step.
+    pub(crate) async fn add(
+        &self,
+        list: &NetworkList,
+        target: &Target<'_>,
+        mut gate: Option<Gate<'_>>,
+    ) -> Result<Added, CniError> {
         target.capabilities.fit(list)?;
         let offered = target.capabilities.offered();
         let env = self.environment(&target.key(list), target.netns, &target.told())?;
@@ -193,7 +200,7 @@ impl Cni {
             let fail = |cause| CniError::plugin(list, place, Command::Add, cause);
             let prev = last.as_ref().map(|(raw, _)| raw);
             let conf = plugin::request(plugin, list.name(), version, &offered, prev);
-            let raw = self.ask(Command::Add, plugin, &env, &conf).await.map_err(fail)?;
+            let raw = self.ask_after(gate.take(), Command::Add, plugin, &env, &conf).await.map_err(fail)?;
             let raw = raw.ok_or_else(|| fail(PluginError::silent(Command::Add)))?;
             // Read after each plugin, so that the one that wrote a bad result is the one that is named.
             let raw = result::convert(raw, version).map_err(|cause| fail(PluginError::Result(cause)))?;
@@ -427,6 +434,17 @@ impl Cni {
         env: &Env,
         conf: &Map<String, Value>,
     ) -> Result<Option<Value>, PluginError> {
+        self.ask_after(None, command, plugin, env, conf).await
+    }
+
+    async fn ask_after(
+        &self,
+        gate: Option<Gate<'_>>,
+        command: Command,
+        plugin: &Plugin,
+        env: &Env,
+        conf: &Map<String, Value>,
+    ) -> Result<Option<Value>, PluginError> {
         let started = Instant::now();
         let limit = if command == Command::Status { self.deadline.min(STATUS_WITHIN) } else { self.deadline };
         let ask = Ask {
@@ -437,6 +455,7 @@ impl Cni {
             conf,
             limit,
             spawner: &self.spawner,
+            gate,
         };
         let answer = plugin::ask(ask).await;
         let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);

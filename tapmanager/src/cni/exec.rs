@@ -4,9 +4,11 @@
 //! waits for any more has the rest of its time, and the next plugin of its pod waits for it.
 
 use std::ffi::{OsStr, OsString};
+use std::future::Future;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -21,8 +23,11 @@ pub(super) const MAX_STDOUT: usize = 1 << 20;
 /// How much of the end of its standard error is kept.
 const STDERR_TAIL: usize = 4096;
 
+/// Says when a plugin may be told what to do, and false if it must not be. A plugin learns that from its standard input: until
+/// then it starts up, which takes it milliseconds.
+pub(crate) type Gate<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
+
 /// What to run.
-#[derive(Debug)]
 pub(super) struct Call<'a> {
     /// Absolute path of the executable.
     pub(super) program: &'a Path,
@@ -30,6 +35,8 @@ pub(super) struct Call<'a> {
     pub(super) env: Vec<(&'static str, OsString)>,
     /// Bytes for its standard input.
     pub(super) stdin: &'a [u8],
+    /// When it gets them; at once without.
+    pub(super) gate: Option<Gate<'a>>,
     /// How long it may take, from start to end.
     pub(super) limit: Duration,
 }
@@ -55,6 +62,9 @@ pub(super) enum ExecError {
     /// Its pipes failed.
     #[error("failed to speak with it")]
     Pipe(#[source] io::Error),
+    /// Its gate stayed closed.
+    #[error("it was killed before it was told what to do")]
+    Withheld,
     /// It did not end.
     #[error("it did not end within {} s, so it and its children were killed", limit.as_secs_f64())]
     Deadline {
@@ -80,7 +90,15 @@ pub(super) async fn run(spawner: &Spawner, call: Call<'_>) -> Result<Output, Exe
     let Ok(asked) = asked else { return Err(late) };
     let mut run = asked.map_err(ExecError::Start)?;
     let outcome = timeout_at(deadline, async {
-        let feed = feed_all(Sender::from_owned_fd(feed.into()).map_err(ExecError::Pipe)?, call.stdin);
+        let feed = Sender::from_owned_fd(feed.into()).map_err(ExecError::Pipe)?;
+        let feed = async {
+            if let Some(gate) = call.gate
+                && !gate.await
+            {
+                return Err(ExecError::Withheld);
+            }
+            feed_all(feed, call.stdin).await
+        };
         let out = read_capped(Receiver::from_owned_fd(out.into()).map_err(ExecError::Pipe)?);
         let err = read_tail(Receiver::from_owned_fd(err.into()).map_err(ExecError::Pipe)?);
         // All at once, so that no full pipe can block it. One that did not start has nothing to say.

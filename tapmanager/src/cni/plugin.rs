@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::conf::Plugin;
-use super::exec::{self, Call, ExecError, Output};
+use super::exec::{self, Call, ExecError, Gate, Output};
 use super::result::ResultError;
 use super::version::SpecVersion;
 use crate::spawner::Spawner;
@@ -95,7 +95,6 @@ pub(crate) struct Report {
 }
 
 /// A command to a plugin.
-#[derive(Debug)]
 pub(super) struct Ask<'a> {
     pub(super) command: Command,
     /// File name of the executable.
@@ -105,6 +104,7 @@ pub(super) struct Ask<'a> {
     pub(super) conf: &'a Map<String, Value>,
     pub(super) limit: Duration,
     pub(super) spawner: &'a Spawner,
+    pub(super) gate: Option<Gate<'a>>,
 }
 
 /// Runs the plugin. The answer is `None` if it wrote nothing.
@@ -113,7 +113,7 @@ pub(super) async fn ask(ask: Ask<'_>) -> Result<Option<Value>, PluginError> {
     let mut env = ask.env;
     env.push(("CNI_COMMAND", ask.command.as_str().into()));
     let stdin = Value::Object(ask.conf.clone()).to_string();
-    let call = Call { program: &program, env, stdin: stdin.as_bytes(), limit: ask.limit };
+    let call = Call { program: &program, env, stdin: stdin.as_bytes(), gate: ask.gate, limit: ask.limit };
     let output = exec::run(ask.spawner, call).await.map_err(|cause| PluginError::Run(Run(cause)))?;
     answer(ask.command, &output)
 }

@@ -22,7 +22,7 @@ async fn a_plugin_is_told_all_that_the_specification_says_and_nothing_else() {
     let list = node.network(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [
         {"type": "one", "mtu": 9000, "capabilities": {"portMappings": true}},
     ]}));
-    let added = node.cni(LONG).add(&list, &node.target()).await.unwrap();
+    let added = node.cni(LONG).add(&list, &node.target(), None).await.unwrap();
     assert_eq!(added.view.ips.len(), 1);
     let env = fs::read_to_string(node.path("env")).unwrap();
     let mut env: Vec<_> = env.lines().filter(|line| !line.starts_with("PWD=") && !line.starts_with("_=")).collect();
@@ -40,6 +40,27 @@ async fn a_plugin_is_told_all_that_the_specification_says_and_nothing_else() {
     assert_eq!(node.log(), r#"ADD one {"cniVersion":"1.0.0","mtu":9000,"name":"net","type":"one"}"#);
 }
 
+/// Until its gate opens a plugin runs, and has nothing to go by.
+#[tokio::test]
+async fn a_plugin_is_told_what_to_do_when_its_gate_opens() {
+    for opens in [true, false] {
+        let node = Node::new();
+        let (up, told) = (node.path("up"), node.path("told"));
+        node.fifo("up");
+        node.plugin_without_log("one", &format!("echo up > {up}; cat > {told}; {OK}"));
+        let list = node.network(chain("1.0.0", &["one"]));
+        let gate: Gate<'_> = Box::pin(async {
+            let up = tokio::task::spawn_blocking(move || fs::read_to_string(up));
+            assert_eq!(up.await.unwrap().unwrap(), "up\n");
+            assert_eq!(fs::read_to_string(&told).unwrap_or_default(), "");
+            opens
+        });
+        let added = node.cni(LONG).add(&list, &node.target(), Some(gate)).await;
+        assert_eq!(added.is_ok(), opens);
+        assert_eq!(fs::read_to_string(&told).unwrap_or_default().is_empty(), !opens);
+    }
+}
+
 #[tokio::test]
 async fn a_chain_runs_forward_and_back_with_the_result_handed_on() {
     let node = Node::new();
@@ -51,7 +72,7 @@ async fn a_chain_runs_forward_and_back_with_the_result_handed_on() {
     }
     let list = node.network(chain("0.4.0", &["a", "b", "c"]));
     let cni = node.cni(LONG);
-    let added = cni.add(&list, &node.target()).await.unwrap();
+    let added = cni.add(&list, &node.target(), None).await.unwrap();
     assert_eq!(added.raw, json!({"cniVersion": "0.4.0", "from": "c"}));
     cni.check(&list, &node.target(), &added.raw).await.unwrap();
     cni.del(&list, &node.target(), Some(&added.raw)).await.unwrap();
@@ -187,7 +208,7 @@ async fn when_nobody_waits_any_more_the_plugin_has_the_rest_of_its_time() {
     let target = node.target();
     let up = tokio::task::spawn_blocking(move || fs::read_to_string(ready));
     tokio::select! {
-        added = cni.add(&list, &target) => panic!("{added:?}"),
+        added = cni.add(&list, &target, None) => panic!("{added:?}"),
         up = up => assert_eq!(up.unwrap().unwrap(), "up\n"),
     }
     node.expect_unlocked("lock");
@@ -210,7 +231,7 @@ async fn a_plugin_that_closes_its_input_early_is_none_the_worse() {
     // More than a pipe holds.
     network["plugins"][0]["padding"] = "x".repeat(300_000).into();
     let list = node.network(network);
-    assert!(node.cni(LONG).add(&list, &node.target()).await.is_ok());
+    assert!(node.cni(LONG).add(&list, &node.target(), None).await.is_ok());
 }
 
 #[tokio::test]
@@ -238,7 +259,7 @@ async fn arguments_that_would_change_the_list_are_refused() {
     for bad in ["x;K8S_POD_NAME=y", "a=b", "a\0", "a\n"] {
         let mut target = node.target();
         target.args = vec![("K8S_POD_NAME", bad.to_owned())];
-        let error = node.cni(LONG).add(&list, &target).await.expect_err("hostile");
+        let error = node.cni(LONG).add(&list, &target, None).await.expect_err("hostile");
         assert_eq!(
             error.to_string(),
             "`K8S_POD_NAME` cannot be told to CNI plugins: it holds `;`, `=` or a control character"
@@ -263,7 +284,7 @@ async fn where_the_network_leaves_a_choice_the_newest_common_version_is_spoken()
     network["cniVersions"] = json!(["0.4.0", "1.0.0", "1.1.0"]);
     let list = node.network(network);
     let cni = node.cni(LONG);
-    let added = cni.add(&list, &node.target()).await.unwrap();
+    let added = cni.add(&list, &node.target(), None).await.unwrap();
     assert_eq!(added.raw["cniVersion"], "1.0.0");
     cni.del(&list, &node.target(), Some(&added.raw)).await.unwrap();
     let told: Vec<_> = node.log().lines().map(|line| line.split(" {").next().unwrap_or_default().to_owned()).collect();
@@ -271,7 +292,7 @@ async fn where_the_network_leaves_a_choice_the_newest_common_version_is_spoken()
     assert_eq!(told, ["VERSION new", "VERSION old", "ADD new", "ADD old", "ADD new", "DEL new", "DEL old", "DEL new"]);
 
     node.plugin("old", &speaks(r#""0.3.0""#));
-    let error = cni.add(&list, &node.target()).await.expect_err("nothing in common");
+    let error = cni.add(&list, &node.target(), None).await.expect_err("nothing in common");
     assert_eq!(
         error.to_string(),
         "the plugins of network `net` have no CNI version in common; set one `cniVersion` that all speak"

@@ -3,13 +3,13 @@
 //! Intent -> namespace and its sysctls -> CNI ADD of each network in order -> join of taps and links -> servers ->
 //! result. Each network's result is on record before the next ADD begins, so whenever the daemon is killed it is known
 //! which ADDs may have run, and what each came to. The intent is in place before anything is touched and flushed before
-//! the first ADD: what outlives a power failure is what plugins write to disks, and nothing before. An Attach that fails
-//! is undone by [`super::detach`].
+//! the first plugin is told what to do, while it starts up: what outlives a power failure is what plugins write to disks,
+//! and nothing before. An Attach that fails is undone by [`super::detach`].
 //!
 //! Resolver settings are kubelet's if it says any, else those of the first network that says any; there is no mixing of
 //! servers of one network with search domains of another.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::join;
 use proto::tap::{Attach, PodNet, PodPhase};
@@ -20,6 +20,7 @@ use super::error::{Step, StepCause, StepError, log_left};
 use super::request;
 use super::world::{Network, Seen, Serving, World, WorldError};
 use crate::blocking::{aside, off_reactor};
+use crate::cni::Gate;
 use crate::journal::{Attachment, Choices, Journal, JournalError, Record};
 
 /// How far an Attach came, and what runs already.
@@ -83,25 +84,34 @@ impl<W: World> Tools<W> {
         self.faults.after("intent written").at(Step::WriteIntent)?;
         let (journal, pod) = (self.journal.clone(), record.pod().clone());
         let flushed = aside(move || journal.flush(&pod));
-        let (made, flushed) = join(self.world.create_netns(&record.netns), flushed).await;
+        let made = self.world.create_netns(&record.netns).await;
         progress.netns = made.is_ok();
         made.at(Step::CreateNetns)?;
-        flushed.at(Step::WriteIntent)?;
         self.faults.after("namespace created").at(Step::CreateNetns)?;
         if !record.request.sysctls.is_empty() {
             self.world.sysctls(&record.netns, &record.request.sysctls).await.at(Step::Sysctls)?;
             self.faults.after("sysctls written").at(Step::Sysctls)?;
         }
+        let unflushed = Arc::new(OnceLock::new());
+        let (told, faults) = (Arc::clone(&unflushed), Arc::clone(&self.faults));
+        let mut gate: Option<Gate<'_>> = Some(Box::pin(async move {
+            let flushed = flushed.await.at(Step::WriteIntent);
+            let flushed = flushed.and_then(|()| faults.after("intent flushed").at(Step::WriteIntent));
+            flushed.map_err(|error| told.set(error)).is_ok()
+        }));
         let mut reported = Vec::new();
         let mut dns = record.request.dns.clone();
         while let Some(attachment) = record.attachments.get(progress.added) {
-            let network = match self.add(record, attachment, progress).await {
+            let network = match self.add(record, attachment, gate.take(), progress).await {
                 Ok(network) => network,
                 Err(error) => {
                     if let Some(attachment) = record.attachments.get_mut(progress.added - 1) {
                         attachment.begun = Some(error.begun(&attachment.network));
                     }
-                    return Err(error).at(Step::Add);
+                    return match Arc::into_inner(unflushed).and_then(OnceLock::into_inner) {
+                        Some(unflushed) => Err(unflushed),
+                        None => Err(error).at(Step::Add),
+                    };
                 }
             };
             self.note_result(record, progress.added - 1, network.raw).await?;
@@ -129,12 +139,13 @@ impl<W: World> Tools<W> {
         &self,
         record: &Record,
         attachment: &Attachment,
+        gate: Option<Gate<'_>>,
         progress: &mut Progress,
     ) -> Result<Network, WorldError> {
         // What is added meanwhile is not on the list that a collection gives to plugins.
         let _adding = self.adding.add().await;
         progress.added += 1;
-        self.world.add(record, attachment).await
+        self.world.add(record, attachment, gate).await
     }
 
     async fn note_result(&self, record: &mut Record, place: usize, raw: Value) -> Result<(), StepError> {

@@ -17,7 +17,9 @@ use super::{request, sysctl};
 use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
-use crate::cni::{Added, CapabilityArgs, Cni, CniError, Leftover, NetworkList, Places, Ready, ResultView, Target};
+use crate::cni::{
+    Added, CapabilityArgs, Cni, CniError, Gate, Leftover, NetworkList, Places, Ready, ResultView, Target,
+};
 use crate::config::{Config, Vhost};
 use crate::faults::Faults;
 use crate::instance::InstanceId;
@@ -146,9 +148,14 @@ impl World for Kernel {
         Ok(sysctl::set(&open(netns).await?, sysctls).await?)
     }
 
-    async fn add(&self, record: &Record, attachment: &Attachment) -> Result<Network, WorldError> {
+    async fn add(
+        &self,
+        record: &Record,
+        attachment: &Attachment,
+        gate: Option<Gate<'_>>,
+    ) -> Result<Network, WorldError> {
         let target = target(record, attachment, &record.netns);
-        let Added { raw, view } = self.cni.add(&attachment.network, &target).await?;
+        let Added { raw, view } = self.cni.add(&attachment.network, &target, gate).await?;
         let delegated = self.cni.delegated(&attachment.network, &target, &self.multus_dir).await?;
         let mut all = vec![reported(attachment.network.name(), &attachment.ifname, &view)];
         all.extend(delegated.iter().map(|of| reported(&of.network, &of.ifname, &of.view)));

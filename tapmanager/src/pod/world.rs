@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::names::{Holder, NetnsNames};
 use super::sysctl::SysctlError;
-use crate::cni::{CniError, ConfError, Leftover, NetworkList, PluginError, Ready};
+use crate::cni::{CniError, ConfError, Gate, Leftover, NetworkList, PluginError, Ready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
 use crate::net::{Found, JoinError, Joined, Opened, Port, Reported};
@@ -122,9 +122,14 @@ pub(crate) trait World: Send + Sync + 'static {
         netns: &Path,
         sysctls: &BTreeMap<String, String>,
     ) -> impl Future<Output = Result<(), WorldError>> + Send;
-    /// Runs CNI ADD of one network. The one verb that undoes nothing: whoever called it runs [`Self::del`].
-    fn add(&self, record: &Record, attachment: &Attachment)
-    -> impl Future<Output = Result<Network, WorldError>> + Send;
+    /// Runs CNI ADD of one network, with nothing done before `gate` opens. The one verb that undoes nothing: whoever
+    /// called it runs [`Self::del`].
+    fn add(
+        &self,
+        record: &Record,
+        attachment: &Attachment,
+        gate: Option<Gate<'_>>,
+    ) -> impl Future<Output = Result<Network, WorldError>> + Send;
     /// Runs CNI DEL of one network with the recorded configuration and result; plugins are told of the namespace as
     /// long as it is there.
     fn del(

@@ -28,7 +28,7 @@ async fn the_result_is_kept_from_add_to_del() {
     node.plugin("a", PLUGIN);
     let list = node.network(chain("1.0.0", &["a"]));
     let cni = node.cni(LONG);
-    let added = cni.add(&list, &node.target()).await.unwrap();
+    let added = cni.add(&list, &node.target(), None).await.unwrap();
     let entry = entry(&node);
     assert_eq!(entry["result"], added.raw);
     assert_eq!(entry["netns"], "/run/netns/x");
@@ -46,7 +46,7 @@ async fn the_result_stays_until_del_is_done() {
     node.plugin("a", &format!("test $CNI_COMMAND != DEL || exit 1; {PLUGIN}"));
     let list = node.network(chain("1.0.0", &["a"]));
     let cni = node.cni(LONG);
-    cni.add(&list, &node.target()).await.unwrap();
+    cni.add(&list, &node.target(), None).await.unwrap();
     cni.del(&list, &node.target(), None).await.expect_err("the plugin fails");
     assert!(Path::new(&node.path(FILE)).exists());
 }
@@ -57,7 +57,7 @@ async fn a_broken_entry_keeps_no_del_from_being_made() {
     node.plugin("a", PLUGIN);
     let list = node.network(chain("1.0.0", &["a"]));
     let cni = node.cni(LONG);
-    cni.add(&list, &node.target()).await.unwrap();
+    cni.add(&list, &node.target(), None).await.unwrap();
     let whole = fs::read_to_string(node.path(FILE)).unwrap();
     fs::write(node.path(FILE), &whole[..whole.len() / 2]).unwrap();
     cni.del(&list, &node.target(), None).await.unwrap();
@@ -70,7 +70,8 @@ async fn a_result_that_cannot_be_kept_is_an_error_of_add() {
     let node = Node::new();
     node.plugin("a", PLUGIN);
     fs::write(node.path("cache"), "a file").unwrap();
-    let error = node.cni(LONG).add(&node.network(chain("1.0.0", &["a"])), &node.target()).await.expect_err("no cache");
+    let error =
+        node.cni(LONG).add(&node.network(chain("1.0.0", &["a"])), &node.target(), None).await.expect_err("no cache");
     assert!(matches!(error, CniError::Cache(_)), "{error}");
 }
 
@@ -82,14 +83,14 @@ async fn what_the_pod_needs_and_no_plugin_declares_is_refused_before_any_is_run(
     target.capabilities.mac = Some("02:00:00:00:00:01".parse().unwrap());
     let cni = node.cni(LONG);
     let plain = node.network(chain("1.0.0", &["a"]));
-    let error = cni.add(&plain, &target).await.expect_err("nobody's");
+    let error = cni.add(&plain, &target, None).await.expect_err("nobody's");
     assert!(matches!(error, CniError::Incapable { capability: "mac", .. }), "{error}");
     // But DEL is made in any case.
     cni.del(&plain, &target, None).await.unwrap();
     assert_eq!(node.log().lines().count(), 1);
     let able = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a", "capabilities": {"mac": true}}]});
     let able = node.network(able);
-    let added = cni.add(&able, &target).await.unwrap();
+    let added = cni.add(&able, &target, None).await.unwrap();
     cni.check(&able, &target, &added.raw).await.unwrap();
     cni.del(&able, &target, Some(&added.raw)).await.unwrap();
     let told =
@@ -109,10 +110,10 @@ async fn what_only_an_entry_of_ours_tells_of_is_deleted_as_it_was_added() {
     ]}));
     let mut target = node.target();
     target.capabilities.aliases = vec!["web".to_owned()];
-    let added = cni.add(&old, &target).await.unwrap();
+    let added = cni.add(&old, &target, None).await.unwrap();
     let kept: IfName = "net1".parse().unwrap();
     target.ifname = &kept;
-    cni.add(&old, &target).await.unwrap();
+    cni.add(&old, &target, None).await.unwrap();
     let entries = |what: &str| {
         let names = fs::read_dir(node.path("cache/results")).unwrap();
         names.filter(|name| name.as_ref().unwrap().file_name().to_str().unwrap().contains(what)).count()

@@ -100,7 +100,7 @@ impl Node {
     /// The error of an ADD of a network of these plugins, with its causes.
     pub(super) async fn add_error(&self, plugins: &[&str], limit: Duration) -> String {
         let list = self.network(chain("1.0.0", plugins));
-        let error = self.cni(limit).add(&list, &self.target()).await.expect_err("the plugin fails");
+        let error = self.cni(limit).add(&list, &self.target(), None).await.expect_err("the plugin fails");
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {

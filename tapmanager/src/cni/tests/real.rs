@@ -111,7 +111,7 @@ fn a_bridge_adds_checks_and_deletes_in_every_version() {
 
 async fn one_life(cni: &Cni, list: &NetworkList, target: &Target<'_>) {
     cni.status(list).await.unwrap();
-    let added = cni.add(list, target).await.unwrap();
+    let added = cni.add(list, target, None).await.unwrap();
     assert_eq!(added.view.pod_links(target.ifname), std::slice::from_ref(target.ifname));
     let pod_side = added.view.interfaces.iter().position(|interface| interface.name == *target.ifname);
     assert_eq!(added.view.ips.len(), 2);
@@ -167,7 +167,7 @@ fn ports_rates_and_firewall_are_made_and_taken_away() {
                 ]),
             );
             cni.status(&list).await.unwrap();
-            let added = cni.add(&list, &target).await.unwrap();
+            let added = cni.add(&list, &target, None).await.unwrap();
             assert_eq!(added.view.pod_links(target.ifname), std::slice::from_ref(target.ifname));
             let address = added.view.ips.first().unwrap().address.ip();
             let nat = said("iptables -t nat -S");
@@ -217,7 +217,7 @@ fn the_pod_gets_the_addresses_that_it_asks_for() {
                 ),
             ] {
                 let target = Target { netns: Path::new(NETNS), capabilities, ..node.target() };
-                let added = cni.add(&list, &target).await.unwrap();
+                let added = cni.add(&list, &target, None).await.unwrap();
                 let given: Vec<_> = added.view.ips.iter().map(|ip| ip.address).collect();
                 assert_eq!(given, expected);
                 let inside = added.view.interfaces.iter().find(|interface| interface.sandbox.is_some()).unwrap();
@@ -243,7 +243,7 @@ fn the_newest_version_that_the_release_speaks_is_found_out() {
             })
             .try_into()
             .unwrap();
-            let added = cni.add(&list, &target).await.unwrap();
+            let added = cni.add(&list, &target, None).await.unwrap();
             assert_eq!(added.raw["cniVersion"], newest);
             cni.check(&list, &target, &added.raw).await.unwrap();
             cni.del(&list, &target, Some(&added.raw)).await.unwrap();
@@ -258,7 +258,7 @@ fn a_plugin_that_does_not_speak_the_version_says_so() {
         let target = Target { netns: Path::new(NETNS), ..node.target() };
         let cni = runtime(Path::new(DEBIANS));
         let list = network("1.1.0", json!([bridge(&json!({}), host_local())]));
-        let error = cni.add(&list, &target).await.expect_err("1.1.1 speaks 1.0.0");
+        let error = cni.add(&list, &target, None).await.expect_err("1.1.1 speaks 1.0.0");
         let expected = "change `cniVersion` of the network, or install another release of the plugin";
         assert!(why(&error).ends_with(expected), "{}", why(&error));
     });
@@ -275,8 +275,8 @@ fn a_collection_gives_back_the_addresses_of_pods_that_are_no_more() {
             let stay: PodId = "5".repeat(32).parse().unwrap();
             let target = Target { netns: Path::new(NETNS), ..node.target() };
             let other = Target { netns: Path::new("/run/netns/y"), container_id: &stay, ..node.target() };
-            cni.add(&list, &target).await.unwrap();
-            let kept = cni.add(&list, &other).await.unwrap();
+            cni.add(&list, &target, None).await.unwrap();
+            let kept = cni.add(&list, &other, None).await.unwrap();
             assert_eq!((leases().len(), entries()), (4, 2));
             // The journal has lost the one pod. No release of these plugins finds anything itself, so what counts is the
             // cache; but those of 1.1.0 are asked, and take what they are told.

@@ -123,11 +123,11 @@ async fn a_plugin_tells_its_versions_once_until_it_is_replaced() {
     let list = node.network(network);
     let cni = node.cni(LONG);
     for _ in 0..2 {
-        assert_eq!(cni.add(&list, &node.target()).await.unwrap().raw["cniVersion"], "1.0.0");
+        assert_eq!(cni.add(&list, &node.target(), None).await.unwrap().raw["cniVersion"], "1.0.0");
     }
     fs::remove_file(node.path("bin/a")).unwrap();
     node.plugin("a", &format!("{}\n# another release", speaks("0.4.0")));
-    assert_eq!(cni.add(&list, &node.target()).await.unwrap().raw["cniVersion"], "0.4.0");
+    assert_eq!(cni.add(&list, &node.target(), None).await.unwrap().raw["cniVersion"], "0.4.0");
     let commands: Vec<_> = node.log().lines().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect();
     assert_eq!(commands, ["VERSION", "ADD", "ADD", "VERSION", "ADD"]);
 }
@@ -153,7 +153,7 @@ async fn every_version_makes_the_whole_round() {
         let list = node.network(chain(version, &["a"]));
         let cni = node.cni(LONG);
         cni.status(&list).await.unwrap();
-        let added = cni.add(&list, &node.target()).await.unwrap();
+        let added = cni.add(&list, &node.target(), None).await.unwrap();
         assert_eq!(added.raw, serde_json::from_str::<serde_json::Value>(&answer).unwrap(), "{version}");
         assert_eq!(added.view.ips.first().unwrap().address, "10.0.0.2/24".parse().unwrap());
         assert_eq!(added.view.ips.first().unwrap().interface, Some(0));
@@ -229,7 +229,7 @@ async fn pods_do_not_wait_for_each_other() {
     let (one, two) = (pod('1'), pod('2'));
     let one = Target { container_id: &one, ..node.target() };
     let two = Target { container_id: &two, ..node.target() };
-    let (first, second) = tokio::join!(cni.add(&list, &one), cni.add(&list, &two));
+    let (first, second) = tokio::join!(cni.add(&list, &one, None), cni.add(&list, &two, None));
     assert_eq!(first.unwrap(), second.unwrap());
     assert_eq!(fs::read_dir(node.path("cache/results")).unwrap().count(), 2);
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::names::{Holder, NetnsNames};
 use super::super::world::{Checked, Culprit, Network, OfNetwork, Seen, Serving, World, WorldError};
-use crate::cni::{Leftover, NetworkList, Ready, Unready};
+use crate::cni::{Gate, Leftover, NetworkList, Ready, Unready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Choices, Record};
 use crate::net::{Found, Joined, Opened, Port, Reported};
@@ -231,7 +231,18 @@ impl World for Arc<Fake> {
         Ok(())
     }
 
-    async fn add(&self, record: &Record, attachment: &Attachment) -> Result<Network, WorldError> {
+    async fn add(
+        &self,
+        record: &Record,
+        attachment: &Attachment,
+        gate: Option<Gate<'_>>,
+    ) -> Result<Network, WorldError> {
+        if let Some(gate) = gate
+            && !gate.await
+        {
+            self.state().log.push(format!("add {}", attachment.ifname));
+            return Err(WorldError::Fake { verb: "add", culprits: vec![] });
+        }
         self.pass_gate("add").await;
         // Half of it is done even if it fails.
         self.state().added.insert(key(record, attachment));
