@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use imagestore::net::Auth;
-use imagestore::{Config, ErrorKind, HandlerConfig, Image, Offline, Protocol, PullRequest};
+use imagestore::{Config, DiskFormat, ErrorKind, HandlerConfig, Image, Offline, Protocol, PullRequest};
 
 use crate::rig::{Bed, Server, chain, disk, hex};
 
@@ -166,6 +166,44 @@ async fn what_a_handler_may_have_holds_for_what_is_here() {
     let force = PullRequest { force: true, auth: auth(), ..private.pinned().as_str().into() };
     ask(&bed, force).await.expect("pulled anew");
     assert_eq!(private.bodies(), sent + 1);
+}
+
+#[tokio::test]
+async fn what_was_given_is_not_given_again_once_the_rule_means_other_bytes() {
+    let private = Private::new();
+    let bed = private.bed(|_| {});
+    let rule = |digest: &str| {
+        let rule = format!("{{name: img, url: '{}', digest: 'sha256:{digest}'}}", private.server.url("/x"));
+        std::fs::write(bed.dir.path().join("rules/a.yaml"), format!("translations: [{rule}]")).expect("written");
+    };
+    rule(&private.id);
+    pull(&bed, "img", Some("me")).await.expect("let in");
+    let asked = private.server.hits();
+    pull(&bed, "img", Some("me")).await.expect("was let in");
+    assert_eq!(private.server.hits(), asked);
+    rule(&"0".repeat(64));
+    let auth = Some(Auth::Basic { user: "me".into(), password: "secret".into() });
+    let offline = PullRequest { auth, offline: Some(Offline::Always), ..PullRequest::from("img") };
+    ask(&bed, offline).await.expect_err("those bytes are not here");
+    assert_eq!(private.server.hits(), asked);
+    let (kind, error) = pull(&bed, "img", Some("me")).await.expect_err("nor at the source");
+    assert_eq!(kind, ErrorKind::DigestMismatch, "{error}");
+}
+
+#[tokio::test]
+async fn what_was_given_is_not_given_again_once_its_handler_takes_no_such_format() {
+    let private = Private::new();
+    let bed = private.bed(|_| {});
+    pull(&bed, "img", Some("me")).await.expect("let in");
+    let asked = private.server.hits();
+    let bed = bed.reopened_with(|config| {
+        let default = config.handlers.entry(config.default_handler.clone()).or_default();
+        default.formats = Some(BTreeSet::from([DiskFormat::Raw]));
+    });
+    let (_, error) = pull(&bed, &private.id, Some("me")).await.expect_err("only from what was given");
+    assert_eq!(private.server.hits(), asked, "an id says no source: {error}");
+    let (kind, error) = pull(&bed, &private.pinned(), Some("me")).await.expect_err("not for this handler");
+    assert_eq!(kind, ErrorKind::Refused, "{error}");
 }
 
 #[tokio::test]

@@ -216,8 +216,14 @@ impl Bed {
 
     /// The same store after a restart.
     pub(crate) fn reopened(self) -> Self {
-        let Self { store, config, dir } = self;
+        self.reopened_with(|_| {})
+    }
+
+    /// The same store after a restart with other settings.
+    pub(crate) fn reopened_with(self, change: impl FnOnce(&mut Config)) -> Self {
+        let Self { store, mut config, dir } = self;
         drop(store);
+        change(&mut config);
         Self { store: Store::open(config.clone()).expect("opened"), config, dir }
     }
 
