@@ -197,6 +197,14 @@ impl Images {
         removed.map(drop).map_err(|cause| store_failed("image not removed", cause))
     }
 
+    /// Lets a group, and nobody else, open the files of images.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn serve_to(&self, gid: u32) -> Result<()> {
+        self.store.serve_to(gid).await.map_err(|cause| store_failed("images not opened to QEMU's group", cause))
+    }
+
     /// What images take of their file system.
     ///
     /// # Errors

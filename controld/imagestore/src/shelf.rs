@@ -3,6 +3,7 @@
 //! ```text
 //! <root>/                       0711, ours
 //!   lock                        held while a process has the store
+//!   data/                       0700, or 0710 and of the group that it is served to
 //!   data/<hex>                  0444, the bytes whose SHA-256 this is; never changed
 //!   data/part_*                 downloads under way
 //!   data/.gc-<hex>              on its way out
@@ -15,8 +16,9 @@
 //!   quarantine/                 images that were found broken ([`verify`])
 //! ```
 //!
-//! `root` and `data` can be passed but not listed by others, so QEMU, as its own user, opens a base image by
-//! its name and nobody has to change the image's owner. An image is listed while it has a name. It goes when it has
+//! `root` can be passed by everybody, `data` by the one group that it is served to, and neither can be listed: so QEMU, as
+//! its own user, opens a base image by its name, nobody has to change the image's owner, and no other user of the node
+//! reads an image whose digest he knows. An image is listed while it has a name. It goes when it has
 //! neither a name nor a lease, no work under way holds it, and no image stands on it.
 //!
 //! Every change holds one lock, and runs off the reactor; looking something up holds another, for a moment. Nothing is

@@ -309,6 +309,15 @@ impl Store {
         self.shelf.holders()
     }
 
+    /// Lets the members of a group open the files of images whose names they know, and no other user any more: the
+    /// group that QEMU runs as. It stays so over a restart; a fresh store is served to nobody.
+    ///
+    /// # Errors
+    /// If the disk fails, or the group cannot be given.
+    pub async fn serve_to(&self, gid: u32) -> Result<(), StoreError> {
+        self.change(move |shelf| shelf.disk().data.serve_to(gid)).await
+    }
+
     /// What the images take of their file system.
     ///
     /// # Errors

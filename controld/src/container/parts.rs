@@ -47,12 +47,14 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Who QEMU runs as.
+    /// Who QEMU runs as, who may open the files of images from here on.
     ///
     /// # Errors
-    /// When libvirt does not answer.
+    /// When libvirt does not answer, or the images cannot be opened to QEMU.
     pub async fn qemu_user(&self) -> Result<QemuUser> {
-        self.hypervisor.qemu_user().await
+        let user = self.hypervisor.qemu_user().await?;
+        self.images.serve_to(user.gid).await?;
+        Ok(user)
     }
 
     /// Directory of a container's console.

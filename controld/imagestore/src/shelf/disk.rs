@@ -18,7 +18,7 @@ use nix::dir::Dir as Listing;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
-use nix::unistd::{UnlinkatFlags, fsync, geteuid, symlinkat, unlinkat};
+use nix::unistd::{Gid, UnlinkatFlags, fchown, fsync, geteuid, symlinkat, unlinkat};
 
 use super::key::Handler;
 use crate::error::{ErrorKind, of_errno};
@@ -28,9 +28,15 @@ pub(crate) const TMP: &str = ".tmp-";
 /// Largest record.
 const MAX_RECORD: u64 = 64 * 1024;
 
-/// Everybody may pass, only we may list and change: QEMU opens an image by its name, as another user.
-const SEARCHABLE: u32 = 0o711;
-const PRIVATE: u32 = 0o700;
+/// What a directory's permissions are when it is opened: the first, unless it has the second already.
+type Modes = (u32, u32);
+
+/// Everybody may pass, only we may list and change: QEMU is another user, and images are below.
+const SEARCHABLE: Modes = (0o711, 0o711);
+const PRIVATE: Modes = (0o700, 0o700);
+/// Ours alone until [`Dir::serve_to`] says whose else, which outlives the process.
+const SERVED: Modes = (0o700, SERVED_MODE);
+const SERVED_MODE: u32 = 0o710;
 
 /// Something on the disk failed.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +128,7 @@ impl Disk {
             Errno::EAGAIN => DiskError::Busy { path: path.to_owned() },
             cause => root.failed("lock", "lock", cause),
         })?;
-        let data = root.ensure_dir("data", SEARCHABLE)?;
+        let data = root.ensure_dir("data", SERVED)?;
         let meta = root.ensure_dir("meta", PRIVATE)?;
         let leases = root.ensure_dir("leases", PRIVATE)?;
         let partial = root.ensure_dir("partial", PRIVATE)?;
@@ -204,8 +210,22 @@ impl Dir {
         DiskError::Os { action, path: self.path.join(name), cause }
     }
 
-    fn ensure_dir(&self, name: &str, mode: u32) -> Result<Self, DiskError> {
-        match mkdirat(&self.fd, name, Mode::from_bits_truncate(mode)) {
+    /// Lets a group pass, and no other user: who is in it opens what it knows the name of.
+    pub(crate) fn serve_to(&self, gid: u32) -> Result<(), DiskError> {
+        let stat = fstat(&self.fd).map_err(|cause| self.failed("examine", "", cause))?;
+        if stat.st_gid != gid {
+            let group = Some(Gid::from_raw(gid));
+            fchown(&self.fd, None, group).map_err(|cause| self.failed("set the group of", "", cause))?;
+        }
+        if stat.st_mode & 0o777 != SERVED_MODE {
+            let mode = Mode::from_bits_truncate(SERVED_MODE);
+            fchmod(&self.fd, mode).map_err(|cause| self.failed("set the mode of", "", cause))?;
+        }
+        Ok(())
+    }
+
+    fn ensure_dir(&self, name: &str, modes: Modes) -> Result<Self, DiskError> {
+        match mkdirat(&self.fd, name, Mode::from_bits_truncate(modes.0)) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(cause) => return Err(self.failed("create directory", name, cause)),
         }
@@ -215,7 +235,7 @@ impl Dir {
             Err(Errno::ENOTDIR | Errno::ELOOP) => return Err(DiskError::Untrusted { path: self.path.join(name) }),
             Err(cause) => return Err(self.failed("open directory", name, cause)),
         };
-        trusted_dir(fd, self.path.join(name), mode)
+        trusted_dir(fd, self.path.join(name), modes)
     }
 
     /// Names in it, sorted. One that is not UTF-8 is none of ours and comes back marked as such.
@@ -378,13 +398,14 @@ fn open_root(path: &Path) -> Result<Dir, DiskError> {
 }
 
 /// Checks that nobody else can write to a directory, and gives it its mode whatever the umask was.
-fn trusted_dir(fd: OwnedFd, path: PathBuf, mode: u32) -> Result<Dir, DiskError> {
+fn trusted_dir(fd: OwnedFd, path: PathBuf, (mode, kept): Modes) -> Result<Dir, DiskError> {
     let failed = |action, cause| DiskError::Os { action, path: path.clone(), cause };
     let stat = fstat(fd.as_fd()).map_err(|cause| failed("examine", cause))?;
     if !is_ours(&stat) || stat.st_mode & 0o022 != 0 {
         return Err(DiskError::Untrusted { path });
     }
-    if stat.st_mode & 0o777 != mode {
+    let found = stat.st_mode & 0o777;
+    if found != mode && found != kept {
         fchmod(fd.as_fd(), Mode::from_bits_truncate(mode)).map_err(|cause| failed("set the mode of", cause))?;
     }
     Ok(Dir { fd, path })

@@ -447,14 +447,21 @@ fn the_directories_must_be_ours_alone() {
     let failed = |path: &Path| Disk::open(path).map(|_| ()).expect_err("refused").to_string();
     let first = Disk::open(&path).expect("opened");
     let modes = |name: &str| fs::metadata(path.join(name)).expect("there").mode() & 0o7777;
-    assert_eq!(["", "data", "links", "meta", "refs", "leases"].map(modes), [0o711, 0o711, 0o700, 0o700, 0o700, 0o700]);
+    assert_eq!(["", "data", "links", "meta", "refs", "leases"].map(modes), [0o711, 0o700, 0o700, 0o700, 0o700, 0o700]);
     assert!(failed(&path).contains("in use by another process"));
     drop(first);
     fs::set_permissions(path.join("data"), fs::Permissions::from_mode(0o777)).expect("set");
     assert!(failed(&path).contains("data` must be a directory of the daemon's user"));
+    // As earlier releases left it: nobody may pass until it is known who QEMU is.
+    fs::set_permissions(path.join("data"), fs::Permissions::from_mode(0o711)).expect("set");
+    let gid = fs::metadata(&path).expect("there").gid();
+    Disk::open(&path).expect("opened").data.serve_to(gid).expect("served");
+    assert_eq!(modes("data"), 0o710);
+    Disk::open(&path).expect("opened");
+    assert_eq!(modes("data"), 0o710, "machines go on over a restart");
     fs::set_permissions(path.join("data"), fs::Permissions::from_mode(0o755)).expect("set");
     Disk::open(&path).expect("opened");
-    assert_eq!(modes("data"), 0o711);
+    assert_eq!(modes("data"), 0o700);
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).expect("set");
     assert!(failed(&path).contains("must be a directory"));
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).expect("set");

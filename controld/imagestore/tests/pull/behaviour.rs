@@ -46,9 +46,10 @@ async fn a_pull_stores_what_the_server_has() {
     assert!(!head.contains("authorization"));
 }
 
-/// QEMU runs as another user: it must reach a base image by its name, and not be able to change or list anything.
+/// QEMU runs as another user: it must reach a base image by its name, and not be able to change or list anything. Who else
+/// is on the node may know the digest too, and must not get the image by it.
 #[tokio::test]
-async fn another_user_may_read_the_image_and_nothing_else() {
+async fn qemu_may_read_the_image_and_other_users_nothing() {
     let server = Server::plain(|call| call.ok(&disk(1, 4096)));
     let bed = Bed::new(&server.url("/"));
     fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o711)).expect("set");
@@ -60,15 +61,21 @@ async fn another_user_may_read_the_image_and_nothing_else() {
         // Only root can try as somebody else; the modes are asserted above and in the store's own tests.
         return;
     }
-    let as_qemu = |script: &str| {
-        let run = Command::new("sh").args(["-c", script, "sh"]).arg(&image.path).uid(64_055).gid(64_055).output();
+    let run = |gid: u32, script: &str| {
+        let run = Command::new("sh").args(["-c", script, "sh"]).arg(&image.path).uid(64_055).gid(gid).output();
         run.expect("run").status.success()
     };
-    assert!(as_qemu("cat \"$1\" >/dev/null"));
+    let read = "cat \"$1\" >/dev/null";
+    assert!(!run(64_055, read), "served to nobody yet");
+    bed.store.serve_to(64_055).await.expect("served");
+    assert!(run(64_055, read));
+    assert!(!run(64_056, read), "the digest is no leave to have it");
+    bed.store.serve_to(64_056).await.expect("served");
+    assert!(!run(64_055, read) && run(64_056, read), "one group at a time");
     for script in
         ["echo >>\"$1\"", "rm -f \"$1\"", "ls \"${1%/*}\"", "ls \"${1%/*}/../links\"", "cat \"${1%/*}/../lock\""]
     {
-        assert!(!as_qemu(script), "{script}");
+        assert!(!run(64_056, script), "{script}");
     }
 }
 
