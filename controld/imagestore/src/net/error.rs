@@ -149,6 +149,16 @@ pub enum FetchError {
         /// The URL.
         url: String,
     },
+    /// A redirect of a length that no server would take as a request.
+    #[error("`{url}` redirects to a URL of {length} bytes; no more than {limit} are followed")]
+    LongLocation {
+        /// The URL.
+        url: String,
+        /// Length of the other.
+        length: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// A redirect to some other scheme.
     #[error("`{url}` redirects to scheme `{scheme}`")]
     RedirectScheme {
@@ -261,6 +271,7 @@ impl FetchError {
             | Self::Status { .. }
             | Self::Redirects { .. }
             | Self::Location { .. }
+            | Self::LongLocation { .. }
             | Self::RedirectScheme { .. }
             | Self::Downgrade { .. }
             | Self::Encoded { .. }

@@ -13,6 +13,9 @@ use super::redacted;
 use super::request::Redirects;
 use super::{Client, Deadline, FetchError, Request, USER_AGENT};
 
+/// Longest URL that a redirect may lead to: what servers commonly take (RFC 9110, 4.1). Errors and records show it whole.
+const LONGEST_TARGET: usize = 8000;
+
 /// An answer and where it came from.
 pub(super) struct Reply {
     pub(super) url: Url,
@@ -92,6 +95,10 @@ pub(super) fn redirect_target(from: &Url, headers: &HeaderMap, allow_downgrade: 
     let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let target = location.and_then(|location| from.join(location).ok());
     let Some(target) = target else { return Err(FetchError::Location { url: from_shown() }) };
+    let length = target.as_str().len();
+    if length > LONGEST_TARGET {
+        return Err(FetchError::LongLocation { url: from_shown(), length, limit: LONGEST_TARGET });
+    }
     match (from.scheme(), target.scheme()) {
         ("https", "http") if !allow_downgrade => {
             Err(FetchError::Downgrade { url: from_shown(), target: redacted(&target) })

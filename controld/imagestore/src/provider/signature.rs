@@ -89,14 +89,23 @@ pub enum SignatureError {
         /// The key.
         fingerprint: String,
     },
-    /// Other bytes than those that were signed.
-    #[error("the document is not what key {fingerprint} signed")]
+    /// A kind of signature that the library cannot verify.
+    #[error("the signature of key {fingerprint} is of a kind that cannot be verified here")]
+    Unsupported {
+        /// The key.
+        fingerprint: String,
+        /// Which kind.
+        #[source]
+        cause: Box<pgp::errors::Error>,
+    },
+    /// Other bytes than those that were signed. What the arithmetic says of it is of no use to anybody.
+    #[error(
+        "the document is not what key {fingerprint} signed: it was changed at its source or on the way; \
+         if another pull says so again, tell whoever runs the source"
+    )]
     Forged {
         /// The key.
         fingerprint: String,
-        /// What the arithmetic says.
-        #[source]
-        cause: Box<pgp::errors::Error>,
     },
 }
 
@@ -223,9 +232,13 @@ fn verify_one(
     if !key.is_usable() {
         return Err(SignatureError::Key { fingerprint });
     }
-    key.verify(signature, document)
-        .map_err(|cause| SignatureError::Forged { fingerprint: fingerprint.clone(), cause: Box::new(cause) })?;
-    Ok(fingerprint)
+    match key.verify(signature, document) {
+        Ok(()) => Ok(fingerprint),
+        Err(cause @ (pgp::errors::Error::Unsupported { .. } | pgp::errors::Error::Unimplemented { .. })) => {
+            Err(SignatureError::Unsupported { fingerprint, cause: Box::new(cause) })
+        }
+        Err(_other_bytes) => Err(SignatureError::Forged { fingerprint }),
+    }
 }
 
 /// The library refuses critical subpackets that it does not know; notations it knows, but not what they ask for.

@@ -144,3 +144,18 @@ async fn other_schemes_are_none_of_ours() {
     let error = client().open(&get("ftp://127.0.0.1/"), &imagestore::net::Ask::default()).await.expect_err("no HTTP");
     assert!(matches!(error, FetchError::Scheme { .. }), "{error}");
 }
+
+#[tokio::test]
+async fn a_redirect_of_absurd_length_is_told_in_a_line() {
+    for (length, there) in [(7_900, true), (8_100, false), (50_000, false)] {
+        let server = Server::plain(move |call| match call.path() {
+            "/" => call.redirect(&"x".repeat(length)),
+            _ => call.ok(b"there"),
+        });
+        let url = server.url("/");
+        let (got, length) = (text(&client(), &get(&url)).await, url.len() + length);
+        let refused = format!("`{url}` redirects to a URL of {length} bytes; no more than 8000 are followed");
+        assert_eq!(got, if there { Ok("there".to_owned()) } else { Err(refused) });
+        assert_eq!(server.hits(), if there { 2 } else { 1 });
+    }
+}

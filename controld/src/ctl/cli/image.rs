@@ -144,6 +144,9 @@ pub struct Search {
     /// Also what sources say in fields of their own, such as a root password
     #[arg(long)]
     pub secrets: bool,
+    /// Also images whose names begin so and that cannot be used, and why; as JSON, `image providers ls` tells them
+    #[arg(short, long, conflicts_with = "json")]
+    pub verbose: bool,
     /// As JSON
     #[arg(long)]
     pub json: bool,

@@ -38,19 +38,19 @@ async fn list(client: &Client, json: bool, out: &mut (dyn Write + Send)) -> Resu
     let text = if json {
         pretty(&providers.iter().map(as_json).collect())
     } else {
-        let dropped: String = providers.iter().flat_map(dropped).collect();
+        let dropped: String = providers.iter().map(|provider| dropped(provider, "")).collect();
         let row = |provider: Provider| [provider.id, provider.capabilities.join(","), provider.schemes.join(",")];
         table(["ID", "CAPABILITIES", "SCHEMES"], &providers.into_iter().map(row).collect::<Vec<_>>()) + &dropped
     };
     Ok(out.write_all(text.as_bytes())?)
 }
 
-/// A line for each image of a provider that cannot be used.
-fn dropped(provider: &Provider) -> impl Iterator<Item = String> {
+/// A line for each image of a provider that cannot be used and whose name begins with `prefix`.
+pub(super) fn dropped(provider: &Provider, prefix: &str) -> String {
     let line = |image: &provider::Dropped| {
         format!("`{}` of `{}` is not used: {}\n", shown(&image.name), shown(&provider.id), shown(&image.reason))
     };
-    provider.dropped.iter().map(line)
+    provider.dropped.iter().filter(|image| image.name.starts_with(prefix)).map(line).collect()
 }
 
 /// Prints the providers that know their sources anew.

@@ -6,6 +6,7 @@ use std::io::Write;
 use proto::images::{RemoteImage, SearchRequest};
 use serde_json::{Value, json};
 
+use super::providers::dropped;
 use super::{known, pretty};
 use crate::ctl::cli;
 use crate::ctl::client::Client;
@@ -17,6 +18,7 @@ const HEADS: [&str; 7] = ["NAME", "PROVIDER", "PLATFORM", "REVISION", "SIZE", "V
 
 pub(super) async fn run(client: &Client, wanted: cli::Search, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let (as_json, secrets) = (wanted.json, wanted.secrets);
+    let (prefix, only) = (wanted.query.clone(), wanted.provider.clone());
     let request = SearchRequest {
         query: wanted.query,
         handler: wanted.handler.unwrap_or_default(),
@@ -34,7 +36,15 @@ pub(super) async fn run(client: &Client, wanted: cli::Search, out: &mut (dyn Wri
         (false, true) => with_extra(&images),
         (false, false) => table(HEADS, &images.iter().map(row).collect::<Vec<_>>()),
     };
-    Ok(out.write_all(text.as_bytes())?)
+    out.write_all(text.as_bytes())?;
+    if wanted.verbose {
+        // What was searched is known by now, and with it what cannot be used.
+        let mut providers = client.providers().await?;
+        providers.retain(|provider| only.as_ref().is_none_or(|only| *only == provider.id));
+        let dropped: String = providers.iter().map(|provider| dropped(provider, &prefix)).collect();
+        out.write_all(dropped.as_bytes())?;
+    }
+    Ok(())
 }
 
 fn row(image: &RemoteImage) -> [String; 7] {

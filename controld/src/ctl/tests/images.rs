@@ -401,6 +401,31 @@ async fn what_providers_have_is_found_without_their_secrets() {
 }
 
 #[tokio::test]
+async fn a_search_tells_what_cannot_be_used_if_asked() {
+    let provider = |id: &str, names: &[&str]| Provider {
+        id: id.into(),
+        dropped: names
+            .iter()
+            .map(|name| provider::Dropped { name: (*name).into(), reason: "no `file`".into() })
+            .collect(),
+        ..Provider::default()
+    };
+    let providers = vec![provider("vb", &["debian-12", "fedora-40"]), provider("lago", &["debian-11"])];
+    let (_dir, _fake, socket) = serve(canned(Canned { providers, ..Canned::default() }));
+    let (plain, ..) = image(&socket, &["search"]).await;
+    for (args, expected) in [
+        (&["search", "-v"][..], &["`debian-12` of `vb`", "`fedora-40` of `vb`", "`debian-11` of `lago`"][..]),
+        (&["search", "debian", "--verbose"], &["`debian-12` of `vb`", "`debian-11` of `lago`"]),
+        (&["search", "debian", "-v", "--provider", "lago"], &["`debian-11` of `lago`"]),
+        (&["search", "sha256:00", "-v"], &[]),
+        (&["search", "debian"], &[]),
+    ] {
+        let lines: String = expected.iter().map(|line| format!("{line} is not used: no `file`\n")).collect();
+        assert_eq!(image(&socket, args).await, (plain.clone() + &lines, vec![], 0), "{args:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_image_of_the_node_is_described() {
     let details = InspectResponse {
         image: Some(Image {
@@ -616,6 +641,7 @@ fn wrong_arguments_of_image_are_refused() {
         (vec!["inspect", "x", "--layered", "--handler", "h"], "cannot be used with"),
         (vec!["verify", "x", "--all"], "cannot be used with"),
         (vec!["verify", ""], "must not be empty"),
+        (vec!["search", "-v", "--json"], "cannot be used with"),
         (vec!["gc", "--dry-run"], "unexpected argument"),
         (vec!["pin"], "<NAME|ID>"),
         (vec!["providers", "drop"], "unrecognized subcommand"),
