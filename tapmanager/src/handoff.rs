@@ -8,27 +8,30 @@
 //!   ask again later, which vmwrapper does.
 //! - A peer that says nothing for [`Limits::patience`] is closed.
 //!
-//! One thread waits for a peer at any time. It starts its successor before it serves, and ends with the connection: by
-//! then it may be in the pod's network namespace, from which there is no way back. A hand-off therefore waits for no
-//! other thread, neither a reactor nor a worker, which on a busy node is most of what it would cost.
+//! [`WAITING`] threads wait for peers. One that takes a peer ends with the connection: by then it may be in the pod's
+//! network namespace, from which there is no way back. It starts its successor after the reply, but before it serves if it
+//! was the last to wait. A hand-off therefore waits for no other thread, neither a reactor nor a worker, which on a busy
+//! node is most of what it would cost.
 
 mod places;
 mod quiet;
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use proto::tap::{ErrorBody, ErrorCode, Packet, WireError, recv, send};
+use nix::sys::socket::{Shutdown, shutdown};
+use proto::tap::{ErrorBody, ErrorCode, Packet, PodId, WireError, recv, send};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::chain::Chain;
 use crate::rpc::{Answer, Peer, refusal, refuse};
@@ -38,6 +41,8 @@ use quiet::Quiet;
 /// How long nothing is accepted after the kernel refused to: most likely descriptors or threads ran out, and no event tells
 /// when there are some again.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Threads that wait while no peer comes.
+const WAITING: usize = 2;
 
 /// Bounds of the socket.
 #[derive(Debug, Clone, Copy)]
@@ -55,25 +60,45 @@ pub(crate) trait Desk: Send + Sync + 'static {
     /// Whether the peer may fetch at all. Quick: others wait behind it.
     fn admit(&self, peer: &Peer) -> Result<(), ErrorBody>;
     /// The answer to a packet that came with `fds` descriptors. May put its thread into another namespace.
-    fn answer(&self, bytes: &[u8], fds: usize) -> Answer;
+    fn answer(&self, bytes: &[u8], fds: usize) -> Served;
+}
+
+/// What a peer is given.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) answer: Answer,
+    /// Whose descriptors are with it.
+    pub(crate) pod: Option<PodId>,
 }
 
 /// A server that runs.
 #[derive(Debug)]
 pub(crate) struct Server {
-    stop: Arc<EventFd>,
+    stop: Arc<Stop>,
     threads: TaskTracker,
+}
+
+/// How all threads are told to end.
+#[derive(Debug)]
+struct Stop {
+    listener: UnixListener,
+    told: AtomicBool,
+    /// For those that wait for something else than a peer.
+    event: EventFd,
 }
 
 /// What its threads share.
 #[derive(Debug)]
 struct Shared<D> {
-    listener: UnixListener,
     desk: D,
     limits: Limits,
     places: Arc<Places>,
     refusals: Quiet,
-    stop: Arc<EventFd>,
+    /// How many threads wait for a peer, or are about to.
+    waiting: Mutex<usize>,
+    stop: Arc<Stop>,
+    /// Until the last thread has ended.
+    _running: TaskTrackerToken,
 }
 
 /// A peer that may fetch.
@@ -93,44 +118,95 @@ enum Woken {
 // === impl Server ===
 
 impl Server {
-    /// Serves a listening socket, which must not block, until [`Self::stop`].
+    /// Serves a listening socket until [`Self::stop`].
     ///
     /// # Errors
     /// When there is no descriptor or thread.
     pub(crate) fn start<D: Desk>(listener: UnixListener, desk: D, limits: Limits) -> io::Result<Self> {
-        let stop = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        // Of threads that block in accept(2) a peer wakes one; all that poll would wake.
+        listener.set_nonblocking(false)?;
+        let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let stop = Arc::new(Stop { listener, told: AtomicBool::new(false), event });
         let threads = TaskTracker::new();
-        let places = Arc::new(Places::new(limits.places, limits.of_a_process));
-        let shared = Shared { listener, desk, limits, places, refusals: Quiet::default(), stop: Arc::clone(&stop) };
-        Arc::new(shared).wait_on_a_thread(threads.token())?;
+        let shared = Arc::new(Shared {
+            desk,
+            limits,
+            places: Arc::new(Places::new(limits.places, limits.of_a_process)),
+            refusals: Quiet::default(),
+            waiting: Mutex::new(0),
+            stop: Arc::clone(&stop),
+            _running: threads.token(),
+        });
         threads.close();
+        shared.have_waiting(WAITING)?;
         Ok(Self { stop, threads })
     }
 
     /// Tells all threads to end: at once if they wait for a peer, after the reply if they are at one. The socket closes with
     /// the last of them.
     pub(crate) async fn stop(self) {
-        // A counter that is never read is never full.
-        let _ = self.stop.write(1);
+        self.stop.tell();
+        drop(self.stop);
         self.threads.wait().await;
+    }
+}
+
+// === impl Stop ===
+
+impl Stop {
+    fn tell(&self) {
+        self.told.store(true, Ordering::SeqCst);
+        // Ends accept(2) in all threads, and cannot fail on a socket that listens.
+        let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
+        // A counter that is never read is never full.
+        let _ = self.event.write(1);
+    }
+
+    fn is_told(&self) -> bool {
+        self.told.load(Ordering::SeqCst)
     }
 }
 
 // === impl Shared ===
 
 impl<D: Desk> Shared<D> {
-    fn wait_on_a_thread(self: Arc<Self>, running: TaskTrackerToken) -> io::Result<()> {
-        let thread = thread::Builder::new().name("handoff".to_owned());
-        thread.spawn(move || self.wait_and_serve(running)).map(drop)
+    /// Starts threads until so many wait.
+    fn have_waiting(self: &Arc<Self>, wanted: usize) -> io::Result<()> {
+        while self.counts_in(wanted) {
+            let shared = Arc::clone(self);
+            let thread = thread::Builder::new().name("handoff".to_owned());
+            thread.spawn(move || shared.wait_and_serve()).inspect_err(|_| *self.waiting() -= 1)?;
+        }
+        Ok(())
     }
 
-    fn wait_and_serve(self: Arc<Self>, running: TaskTrackerToken) {
+    fn counts_in(&self, wanted: usize) -> bool {
+        let mut waiting = self.waiting();
+        let lacks = *waiting < wanted;
+        *waiting += usize::from(lacks);
+        lacks
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, usize> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_and_serve(self: Arc<Self>) {
         while let Some(Admitted { socket, peer, _place }) = self.next() {
-            match Arc::clone(&self).wait_on_a_thread(running.clone()) {
-                Ok(()) => return self.serve(&socket, &peer),
+            *self.waiting() -= 1;
+            match self.have_waiting(1) {
+                Ok(()) => {
+                    self.serve(&socket, &peer);
+                    drop((socket, peer, _place));
+                    if let Err(error) = self.have_waiting(WAITING) {
+                        debug!(%error, "one thread less waits for hand-offs");
+                    }
+                    return;
+                }
                 Err(error) => {
                     warn!(%error, "no thread for a hand-off");
                     refuse(socket.as_fd(), no_room());
+                    *self.waiting() += 1;
                 }
             }
         }
@@ -139,19 +215,18 @@ impl<D: Desk> Shared<D> {
     /// The next peer that may fetch and has a place; `None` once the server is to stop.
     fn next(&self) -> Option<Admitted> {
         loop {
-            match self.wait(self.listener.as_fd(), None) {
-                Woken::Stopped => return None,
-                Woken::Ready | Woken::Late => {}
+            let accepted = self.accept();
+            if self.stop.is_told() {
+                return None;
             }
-            match self.accept() {
+            match accepted {
                 Ok((socket, peer)) => match self.admit(&peer) {
                     Ok(place) => return Some(Admitted { socket, peer, _place: place }),
                     Err(reason) => refuse(socket.as_fd(), reason),
                 },
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     warn!(%error, "no hand-off can be accepted for now");
-                    if let Woken::Stopped = self.wait(self.stop.as_fd(), Some(PAUSE)) {
+                    if let Woken::Stopped = self.wait(None, PAUSE) {
                         return None;
                     }
                 }
@@ -160,7 +235,7 @@ impl<D: Desk> Shared<D> {
     }
 
     fn accept(&self) -> io::Result<(OwnedFd, Peer)> {
-        let (stream, _nameless) = self.listener.accept()?;
+        let (stream, _nameless) = self.stop.listener.accept()?;
         let socket = OwnedFd::from(stream);
         let peer = Peer::of(&socket)?;
         Ok((socket, peer))
@@ -181,7 +256,7 @@ impl<D: Desk> Shared<D> {
     }
 
     fn serve(&self, socket: &OwnedFd, peer: &Peer) {
-        let answer = match self.wait(socket.as_fd(), Some(self.limits.patience)) {
+        let Served { answer, pod } = match self.wait(Some(socket.as_fd()), self.limits.patience) {
             Woken::Stopped => return,
             Woken::Late => return debug!(pid = peer.pid, "a peer at the hand-off said nothing"),
             Woken::Ready => match recv(socket.as_fd()) {
@@ -194,15 +269,21 @@ impl<D: Desk> Shared<D> {
         };
         let fds: Vec<_> = answer.fds.iter().map(|fd| fd.as_fd()).collect();
         // It is the first packet, so there is room for it.
-        if let Err(error) = send(socket.as_fd(), &answer.bytes, &fds) {
-            debug!(pid = peer.pid, error = %Chain(&error), "a peer at the hand-off did not take its reply");
+        match (send(socket.as_fd(), &answer.bytes, &fds), pod) {
+            (Ok(()), Some(pod)) => info!(pod = pod.as_str(), fds = fds.len(), "descriptors handed off"),
+            (Ok(()), None) => {}
+            (Err(error), _) => {
+                debug!(pid = peer.pid, error = %Chain(&error), "a peer at the hand-off did not take its reply");
+            }
         }
     }
 
     /// Waits until `fd` can be read or has hung up, for as long as `limit`.
-    fn wait(&self, fd: BorrowedFd<'_>, limit: Option<Duration>) -> Woken {
-        let timeout = limit.map_or(PollTimeout::NONE, |limit| limit.try_into().unwrap_or(PollTimeout::MAX));
-        let mut watched = [PollFd::new(self.stop.as_fd(), PollFlags::POLLIN), PollFd::new(fd, PollFlags::POLLIN)];
+    fn wait(&self, fd: Option<BorrowedFd<'_>>, limit: Duration) -> Woken {
+        let timeout = limit.try_into().unwrap_or(PollTimeout::MAX);
+        let stop = Some(self.stop.event.as_fd());
+        let watched = [stop, fd].into_iter().flatten();
+        let mut watched: Vec<_> = watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         loop {
             match poll(&mut watched, timeout) {
                 Err(Errno::EINTR) => continue,

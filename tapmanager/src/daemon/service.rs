@@ -26,7 +26,7 @@ use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::cni::Ready;
 use crate::config::Config;
-use crate::handoff::Desk;
+use crate::handoff::{Desk, Served};
 use crate::journal::Unreadable;
 use crate::net::Opened;
 use crate::pod::{Occasion, PodError, Pods, World};
@@ -180,23 +180,25 @@ impl<W: World> Service<W> {
         }
     }
 
-    fn hand_off(&self, token: &Token) -> Result<(HandoffReply, Vec<OwnedFd>), ErrorBody> {
+    fn hand_off(&self, token: &Token) -> Result<(PodId, HandoffReply, Vec<OwnedFd>), ErrorBody> {
         let redeemed = self.tokens().redeem(token, Instant::now());
         let pod = redeemed.map_err(|refused| {
             warn!("token refused");
             refusal(ErrorCode::Denied, refused.to_string())
         })?;
-        self.open_taps(&pod).map_err(|error| {
-            error!(pod = pod.as_str(), error = %Chain(&error), "hand-off failed");
-            error.body()
-        })
+        match self.open_taps(&pod) {
+            Ok((reply, fds)) => Ok((pod, reply, fds)),
+            Err(error) => {
+                error!(pod = pod.as_str(), error = %Chain(&error), "hand-off failed");
+                Err(error.body())
+            }
+        }
     }
 
     fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
         let (net, opened) = self.pods.open_taps(pod)?;
         let nics = net.nics.iter().zip(&opened).map(|(nic, opened)| of_machine(nic, opened)).collect();
         let fds: Vec<OwnedFd> = opened.into_iter().flat_map(|nic| nic.queues.into_iter().chain(nic.vhost)).collect();
-        info!(pod = pod.as_str(), fds = fds.len(), "descriptors handed off");
         Ok((HandoffReply::Nics(Handoff { nics }), fds))
     }
 
@@ -281,13 +283,14 @@ impl<W: World> Desk for HandOff<W> {
         self.0.may_fetch(peer).inspect_err(|_| self.0.tokens().turned_away())
     }
 
-    fn answer(&self, bytes: &[u8], fds: usize) -> Answer {
+    fn answer(&self, bytes: &[u8], fds: usize) -> Served {
+        let nothing = |answer| Served { answer, pod: None };
         match decode_request(bytes, fds) {
             Ok(HandoffRequest::Get { token }) => match self.0.hand_off(&token) {
-                Ok((reply, fds)) => reply_with(&reply, fds),
-                Err(error) => Answer::refuse(error, false),
+                Ok((pod, reply, fds)) => Served { answer: reply_with(&reply, fds), pod: Some(pod) },
+                Err(error) => nothing(Answer::refuse(error, false)),
             },
-            Err(error) => not_understood(&error),
+            Err(error) => nothing(not_understood(&error)),
         }
     }
 }

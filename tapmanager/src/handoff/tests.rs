@@ -29,11 +29,12 @@ impl Desk for Toy {
         if self.stranger { Err(refusal(ErrorCode::Denied, "not you")) } else { Ok(()) }
     }
 
-    fn answer(&self, _: &[u8], _: usize) -> Answer {
+    fn answer(&self, _: &[u8], _: usize) -> Served {
         self.begun.lock().expect("lock").send(()).expect("the test waits");
         self.go_on.lock().expect("lock").recv_timeout(DEADLINE).expect("told to go on");
         let nothing = HandoffReply::Nics(proto::tap::Handoff { nics: vec![] });
-        Answer { bytes: encode_reply(Ok(&nothing), 0).expect("encodes"), fds: vec![], last: true }
+        let bytes = encode_reply(Ok(&nothing), 0).expect("encodes");
+        Served { answer: Answer { bytes, fds: vec![], last: true }, pod: None }
     }
 }
 

@@ -60,7 +60,7 @@ impl House {
     }
 
     fn get(&self, token: Token) -> Result<(HandoffReply, usize), ErrorBody> {
-        let answer = self.handoff.answer(&encode_request(&HandoffRequest::Get { token }).expect("encodes"), 0);
+        let answer = self.handoff.answer(&encode_request(&HandoffRequest::Get { token }).expect("encodes"), 0).answer;
         let fds = answer.fds.len();
         decode_reply(&answer.bytes, fds).expect("protocol").map(|reply| (reply, fds))
     }
@@ -197,7 +197,7 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
     ];
     for (bytes, fds, code) in bad {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
-        for answer in [house.control.answer(bytes, fds).await, house.handoff.answer(bytes, fds)] {
+        for answer in [house.control.answer(bytes, fds).await, house.handoff.answer(bytes, fds).answer] {
             assert!(answer.last, "{text}");
             let error = decode_reply::<()>(&answer.bytes, 0).expect("protocol").expect_err("refusal");
             assert_eq!(error.code, code, "{text}");
@@ -206,7 +206,7 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
     // Requests of the one socket mean nothing on the other.
     let get = encode_request(&HandoffRequest::Get { token: Token::from_random([1; 16]) }).expect("encodes");
     assert!(house.control.answer(&get, 0).await.last);
-    assert!(house.handoff.answer(&encode_request(&Request::Status).expect("encodes"), 0).last);
+    assert!(house.handoff.answer(&encode_request(&Request::Status).expect("encodes"), 0).answer.last);
 }
 
 #[tokio::test]
