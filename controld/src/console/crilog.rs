@@ -11,6 +11,8 @@ pub const MAX_CONTENT: usize = 16 * 1024;
 /// `2016-10-06T00:17:09.669794202Z`
 const STAMP_LEN: usize = 30;
 const STREAM: &[u8] = b" stdout ";
+/// Where a batch of lines ends, with the line that passes it.
+const BATCH: usize = 64 * 1024;
 
 /// One log line in the making.
 struct Piece<'a> {
@@ -25,13 +27,15 @@ impl Piece<'_> {
     }
 }
 
-/// Appends log lines for all of `input` that makes whole ones, and says how many bytes of it that was. At the `end` of
-/// all input the unfinished rest becomes a line too, marked partial.
+/// Appends a batch of log lines for what of `input` makes whole ones, and says how many bytes of it that was; 0 if none is
+/// left. At the `end` of all input the unfinished rest becomes a line too, marked partial.
 pub fn format(input: &[u8], end: bool, at: SystemTime, out: &mut Vec<u8>) -> usize {
     let stamp = humantime::format_rfc3339_nanos(at).to_string();
     debug_assert_eq!(stamp.len(), STAMP_LEN);
     let mut consumed = 0;
-    while let Some(piece) = next_piece(input.get(consumed..).unwrap_or_default(), end) {
+    while out.len() < BATCH
+        && let Some(piece) = next_piece(input.get(consumed..).unwrap_or_default(), end)
+    {
         out.extend_from_slice(stamp.as_bytes());
         out.extend_from_slice(STREAM);
         out.extend_from_slice(if piece.full { b"F " } else { b"P " });
@@ -42,17 +46,18 @@ pub fn format(input: &[u8], end: bool, at: SystemTime, out: &mut Vec<u8>) -> usi
     consumed
 }
 
-/// How many bytes of `input` stand behind the last `written` bytes of a log that [`format`] began to write from it.
+/// How many bytes of `input` stand behind the last `written` bytes of a log that [`format`] began to write from it, and
+/// how long the lines are that they make.
 #[must_use]
-pub fn input_behind(input: &[u8], written: u64) -> usize {
-    let mut consumed = 0;
-    let mut left = written;
-    while left > 0 {
-        let Some(piece) = next_piece(input.get(consumed..).unwrap_or_default(), false) else { break };
+pub fn input_behind(input: &[u8], written: u64) -> (usize, u64) {
+    let (mut consumed, mut lines) = (0, 0);
+    while lines < written
+        && let Some(piece) = next_piece(input.get(consumed..).unwrap_or_default(), false)
+    {
         consumed += piece.consumed;
-        left = left.saturating_sub(piece.written_len() as u64);
+        lines += piece.written_len() as u64;
     }
-    consumed
+    (consumed, lines)
 }
 
 fn next_piece(input: &[u8], end: bool) -> Option<Piece<'_>> {
@@ -118,6 +123,17 @@ mod tests {
         assert_eq!(formatted(&exact, false).0.lines().count(), 1, "a line of just the limit is one line");
     }
 
+    #[test]
+    fn a_batch_is_bounded_whatever_its_lines_are() {
+        for line in ["\n".to_owned(), "x".repeat(MAX_CONTENT) + "\n"] {
+            let input = line.repeat(4 * BATCH / line.len());
+            let mut out = Vec::new();
+            let consumed = format(input.as_bytes(), false, SystemTime::UNIX_EPOCH, &mut out);
+            assert!(out.len() < BATCH + MAX_CONTENT + 64, "{} bytes of lines at once", out.len());
+            assert!(consumed < input.len(), "the rest is for the next batch");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_log_tells_how_much_input_it_holds(
@@ -125,7 +141,7 @@ mod tests {
         ) {
             let mut out = Vec::new();
             let consumed = format(&input, false, SystemTime::UNIX_EPOCH, &mut out);
-            prop_assert_eq!(input_behind(&input, out.len() as u64), consumed);
+            prop_assert_eq!(input_behind(&input, out.len() as u64), (consumed, out.len() as u64));
         }
 
         #[test]

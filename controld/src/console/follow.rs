@@ -71,13 +71,16 @@ impl Follower {
 }
 
 async fn run(mut copy: Copy, watch: Watch, mut inbox: mpsc::Receiver<Command>) {
+    let mut failing = false;
     loop {
         let copied;
         (copy, copied) = off_reactor(copy, |copy| copy.advance(false)).await;
-        report(&copied);
+        report(&copy.log_path, failing, &copied);
+        failing = copied.is_err();
         let command = tokio::select! {
-            () = watch.changed() => continue,
-            () = tokio::time::sleep(RETRY), if copied.is_err() => continue,
+            // What is printed while nothing can be written is no reason to try.
+            () = watch.changed(), if !failing => continue,
+            () = tokio::time::sleep(RETRY), if failing => continue,
             command = inbox.recv() => command,
         };
         match command {
@@ -92,8 +95,8 @@ async fn run(mut copy: Copy, watch: Watch, mut inbox: mpsc::Receiver<Command>) {
                     // Past the deadline we copy what is there.
                     let _ = tokio::time::timeout(WRITER_CLOSE_DEADLINE, writer_closed(&watch)).await;
                 }
-                let (_, copied) = off_reactor(copy, |copy| copy.advance(true)).await;
-                report(&copied);
+                let (copy, copied) = off_reactor(copy, |copy| copy.advance(true)).await;
+                report(&copy.log_path, failing, &copied);
                 return;
             }
             // The actor is gone, so controld is going down: the next one resumes from the position.
@@ -108,9 +111,14 @@ async fn writer_closed(watch: &Watch) {
     }
 }
 
-fn report(copied: &io::Result<()>) {
-    if let Err(error) = copied {
-        tracing::warn!(%error, "console not copied to the pod's log; trying again");
+/// Tells when copying begins to fail and when it works again, and nothing in between.
+fn report(log: &Path, was_failing: bool, copied: &io::Result<()>) {
+    match copied {
+        Err(error) if !was_failing => {
+            tracing::warn!(log = %log.display(), %error, "console not copied to the pod's log; trying again");
+        }
+        Ok(()) if was_failing => tracing::info!(log = %log.display(), "console copied to the pod's log again"),
+        Err(_) | Ok(()) => {}
     }
 }
 
@@ -136,7 +144,7 @@ struct Copy {
     position: Position,
     /// The file that is being read, with its identity.
     console: Option<(u64, File)>,
-    /// Input from the position on that makes no whole line yet.
+    /// Input from the position on: what makes no whole line yet, and, while the log cannot be written, a chunk at most.
     pending: Vec<u8>,
     /// How much of `pending` is from the file before this one. At most a piece, which is far less than a file.
     carried: usize,
@@ -169,13 +177,11 @@ impl Copy {
         let known = if identity(&log) == self.position.log_id { self.position.log_len } else { log.len() };
         let mut unaccounted = log.len().saturating_sub(known);
         while unaccounted > 0 && self.read_more()? {
-            let skipped = crilog::input_behind(&self.pending, unaccounted);
+            let (skipped, written) = crilog::input_behind(&self.pending, unaccounted);
             if skipped == 0 {
                 break;
             }
-            let mut rewritten = Vec::new();
-            crilog::format(&self.pending[..skipped], false, SystemTime::UNIX_EPOCH, &mut rewritten);
-            unaccounted = unaccounted.saturating_sub(rewritten.len() as u64);
+            unaccounted = unaccounted.saturating_sub(written);
             self.consume(skipped);
         }
         self.position.log_id = identity(&log);
@@ -183,20 +189,28 @@ impl Copy {
         self.position.write(&self.position_file)
     }
 
-    /// Copies all there is.
+    /// Copies all there is. Nothing more is read before what was read is written.
     fn advance(&mut self, end: bool) -> io::Result<()> {
         loop {
-            let more = self.read_more()?;
-            let mut out = Vec::new();
-            let consumed = crilog::format(&self.pending, end && !more, SystemTime::now(), &mut out);
-            if !out.is_empty() {
-                self.write(&out)?;
-                self.consume(consumed);
-                self.position.write(&self.position_file)?;
+            self.write_pending(false)?;
+            if !self.read_more()? {
+                break;
             }
-            if !more {
+        }
+        if end { self.write_pending(true) } else { Ok(()) }
+    }
+
+    /// Writes the lines that `pending` makes, in batches: a disk with little room takes what it can.
+    fn write_pending(&mut self, end: bool) -> io::Result<()> {
+        loop {
+            let mut lines = Vec::new();
+            let consumed = crilog::format(&self.pending, end, SystemTime::now(), &mut lines);
+            if consumed == 0 {
                 return Ok(());
             }
+            self.write(&lines)?;
+            self.consume(consumed);
+            self.position.write(&self.position_file)?;
         }
     }
 

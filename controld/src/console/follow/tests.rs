@@ -126,6 +126,52 @@ fn a_position_in_a_dropped_file_goes_on_with_the_oldest() {
 }
 
 #[test]
+fn a_log_that_cannot_be_written_costs_a_chunk_of_memory_and_no_line() {
+    let bed = Bed::new();
+    std::os::unix::fs::symlink("/dev/full", bed.log()).expect("symlink");
+    let mut copy = bed.copy();
+    let mut printed = 0;
+    let mut print = |bytes: usize| {
+        let first = printed;
+        let mut text = String::new();
+        while text.len() < bytes {
+            text += &format!("line {printed:0500}\r\n");
+            printed += 1;
+        }
+        bed.print(&text);
+        first
+    };
+    // 20 MiB as they come, over ten files; the oldest that is kept begins with the sixth.
+    let mut oldest_kept = 0;
+    for file in 0..10 {
+        for part in 0..16 {
+            let first = print(128 * 1024);
+            if (file, part) == (6, 0) {
+                oldest_kept = first;
+            }
+            let error = copy.advance(false).expect_err("there is no room");
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            assert!(copy.pending.len() <= CHUNK + crilog::MAX_CONTENT, "{} bytes in memory", copy.pending.len());
+        }
+        if file < 9 {
+            bed.rotate();
+        }
+    }
+    // There is room again.
+    std::fs::remove_file(bed.log()).expect("removes");
+    copy.reopen().expect("reopens");
+    copy.advance(true).expect("copies");
+    assert!(copy.pending.is_empty());
+    let copied = bed.contents();
+    let (kept, rest): (Vec<_>, Vec<_>) = copied
+        .iter()
+        .map(|line| line["F line ".len()..].parse::<usize>().expect("a number"))
+        .partition(|n| *n >= oldest_kept);
+    assert_eq!(kept, (oldest_kept..printed).collect::<Vec<_>>(), "all that virtlogd still has, once");
+    assert_eq!(rest, (0..rest.len()).collect::<Vec<_>>(), "and of the file that was being read all");
+}
+
+#[test]
 fn reopening_goes_on_in_a_new_file() {
     let bed = Bed::new();
     bed.print("1\n");
