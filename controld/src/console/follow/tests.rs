@@ -1,6 +1,10 @@
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
+use super::copy::CHUNK;
 use super::*;
+use crate::console::crilog;
 
 struct Bed {
     dir: tempfile::TempDir,
