@@ -9,12 +9,10 @@ mod drain;
 mod find;
 pub mod image;
 pub mod runtime;
+pub mod socket;
 pub mod status;
 
 use std::future::Future;
-use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proto::cri::image_service_server::ImageServiceServer;
@@ -32,42 +30,10 @@ use crate::error::{Error, Kind, Result};
 /// Largest message in either direction, as kubelet's client has it.
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// Why the CRI server cannot serve.
+/// The CRI server failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The socket cannot be made.
-    #[error("failed to {action} CRI socket `{}`", path.display())]
-    Socket {
-        /// What was tried.
-        action: &'static str,
-        /// The socket.
-        path: PathBuf,
-        /// The system's word.
-        #[source]
-        cause: io::Error,
-    },
-    /// The server failed.
-    #[error("CRI server failed")]
-    Serve(#[from] tonic::transport::Error),
-}
-
-/// Takes the socket at `path`, replacing what a dead daemon left there. For root only.
-///
-/// # Errors
-/// When the path is taken by something that is no socket, or cannot be bound.
-pub fn bind(path: &Path) -> Result<UnixListener, ServeError> {
-    let failed = |action| move |cause| ServeError::Socket { action, path: path.to_owned(), cause };
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
-            std::fs::remove_file(path).map_err(failed("replace"))?;
-        }
-        Ok(_) => return Err(failed("replace what is not a socket at")(io::ErrorKind::AlreadyExists.into())),
-        Err(_absent) => {}
-    }
-    let listener = UnixListener::bind(path).map_err(failed("bind"))?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed("set the mode of"))?;
-    Ok(listener)
-}
+#[error("CRI server failed")]
+pub struct ServeError(#[from] tonic::transport::Error);
 
 /// Serves CRI's services, and our own beside them, until `shutdown`; calls under way then have `deadline` to end.
 ///

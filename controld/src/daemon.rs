@@ -113,7 +113,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     tasks.spawn(async move {
         prober.accel.keep_trying().await;
     });
-    let listener = cri::bind(&parts.config.cri_socket())?;
+    let listener = cri::socket::open(&parts.config.cri_socket())?;
     tracing::info!(socket = %parts.config.cri_socket().display(), "serving");
     // Only with systemd is there somebody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
