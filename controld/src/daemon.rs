@@ -39,6 +39,9 @@ use crate::store::Store;
 use crate::tap::Tap;
 use crate::volumes::{Volumes, make_dir};
 
+/// Of the directory that we share with tapmanager. systemd sets it too, from both units.
+const STATE_MODE: u32 = 0o711;
+
 /// Runs the daemon on a runtime of its own until a signal asks it to go down.
 ///
 /// # Errors
@@ -194,7 +197,7 @@ fn make_dirs(config: &Config) -> anyhow::Result<()> {
         (config.run_dir.clone(), 0o755),
         (config.run_dir.join("console"), 0o755),
         (config.run_dir.join("seed"), 0o711),
-        (config.state_dir.clone(), 0o711),
+        (config.state_dir.clone(), STATE_MODE),
         (config.state_dir.join("console"), 0o711),
     ] {
         make_dir(&dir, mode)?;
@@ -224,4 +227,17 @@ fn init_log(config: &LogConfig) -> anyhow::Result<()> {
         LogFormat::Json => log.json().init(),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::STATE_MODE;
+
+    #[test]
+    fn systemd_gives_the_state_directory_the_mode_that_we_do() {
+        for unit in [include_str!("../../deploy/controld.service"), include_str!("../../deploy/tapmanager.service")] {
+            let modes: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix("StateDirectoryMode=")).collect();
+            assert_eq!(modes, [format!("{STATE_MODE:04o}")], "without a mode systemd opens it to everybody:\n{unit}");
+        }
+    }
 }

@@ -81,13 +81,25 @@ pub fn read<T: DeserializeOwned>(path: &Path, known: u32) -> Result<Option<T>, N
 /// # Errors
 /// When it cannot be written; then what was there before still is.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), NoteError> {
+    put(path, value, true)
+}
+
+/// [`write()`] without waiting for the disk: a power failure may tear it.
+///
+/// # Errors
+/// See [`write()`].
+pub fn write_unflushed<T: Serialize>(path: &Path, value: &T) -> Result<(), NoteError> {
+    put(path, value, false)
+}
+
+fn put<T: Serialize>(path: &Path, value: &T, flushed: bool) -> Result<(), NoteError> {
     let failed = |action| move |cause| NoteError::Io { action, path: path.to_owned(), cause };
     let bytes = serde_json::to_vec(value).map_err(|cause| failed("describe")(cause.into()))?;
     let half = path.with_extension("new");
     let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half);
     let written = written.and_then(|mut file| {
         file.write_all(&bytes)?;
-        file.sync_all()
+        if flushed { file.sync_all() } else { Ok(()) }
     });
     if let Err(cause) = written {
         // The error that matters is the first one.
@@ -95,6 +107,9 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), NoteError> {
         return Err(failed("write")(cause));
     }
     std::fs::rename(&half, path).map_err(failed("replace"))?;
+    if !flushed {
+        return Ok(());
+    }
     let dir = path.parent().unwrap_or(Path::new("/"));
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("flush the directory of"))
 }
@@ -116,7 +131,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("a.json");
         assert!(read::<Example>(&path, 1).expect("readable").is_none());
-        for text in ["one", "two"] {
+        for (text, write) in [("one", write as fn(&Path, &Example) -> _), ("two", write_unflushed)] {
             let example = Example { version: 1, text: text.into() };
             write(&path, &example).expect("written");
             assert_eq!(read(&path, 1).expect("readable"), Some(example));

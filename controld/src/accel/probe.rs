@@ -1,6 +1,8 @@
 //! Boots a kernel under an accelerator and waits for its init to speak.
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -54,7 +56,8 @@ pub(super) enum ProbeError {
 pub(super) async fn reaches_init(question: &Question, kernel: &Path, accel: &str) -> Result<(), ProbeError> {
     let path = question.work_dir.join("kvm-probe.initrd");
     let initrd_failed = |cause| ProbeError::Initrd { path: path.clone(), cause };
-    std::fs::write(&path, payload::initramfs()).map_err(initrd_failed)?;
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    written.and_then(|mut file| file.write_all(&payload::initramfs())).map_err(initrd_failed)?;
     let booted = boot(question, kernel, accel, &path).await;
     // Written anew by the next probe.
     let _ = std::fs::remove_file(&path);

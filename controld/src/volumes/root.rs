@@ -18,7 +18,7 @@ use tokio::process::Command;
 
 use super::files::{io_error, remove_file, set_mode};
 use super::{Folder, VolumeError, Volumes};
-use crate::blocking;
+use crate::{blocking, note};
 
 /// Making an overlay writes a few clusters; longer means the disk hangs.
 pub(super) const CREATE_DEADLINE: Duration = Duration::from_secs(30);
@@ -190,11 +190,10 @@ impl Files {
         let path = &self.made_of;
         let text = serde_json::to_vec(base).map_err(|error| io_error("describe", path)(error.into()))?;
         if std::fs::read(path).is_ok_and(|there| there == text) {
-            return Ok(());
+            // Earlier releases let everybody read it.
+            return set_mode(path, 0o600);
         }
-        let half = path.with_extension("json.new");
-        std::fs::write(&half, text).map_err(io_error("write", &half))?;
-        std::fs::rename(&half, path).map_err(io_error("replace", path))
+        Ok(note::write_unflushed(path, base)?)
     }
 }
 

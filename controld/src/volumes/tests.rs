@@ -1,4 +1,4 @@
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use proto::tap::QemuUser;
@@ -56,7 +56,13 @@ async fn the_overlay_is_kept_for_the_same_image_and_made_anew_for_another() {
     let root = made(&volumes, &folder, &one).await;
     assert_eq!(std::fs::metadata(&root).expect("there").mode() & 0o777, 0o660);
     let first = inode(&root);
+    // As the first releases left it.
+    let note = folder.path.join("root.json");
+    let mode = |path: &Path| std::fs::metadata(path).expect("there").mode() & 0o777;
+    assert_eq!(mode(&note), 0o600);
+    std::fs::set_permissions(&note, std::fs::Permissions::from_mode(0o644)).expect("opened");
     assert_eq!(inode(&made(&volumes, &folder, &one).await), first);
+    assert_eq!(mode(&note), 0o600);
 
     let two = base(dir.path(), "01");
     let anew = volumes.ensure_root(&folder, &two, 16 << 20, qemu()).await.expect("made anew");

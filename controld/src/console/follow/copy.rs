@@ -2,9 +2,9 @@
 //!
 //! All of it blocks. What is copied, in which file it stands and how far it is survives a kill: [`Position`].
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -228,6 +228,16 @@ fn identity(file: &Metadata) -> u64 {
     file.ino().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ born
 }
 
+/// A new log has this mode whatever our umask is: who collects logs is in its group.
 fn open_log(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+    let mut log = OpenOptions::new();
+    log.append(true);
+    match log.clone().create_new(true).mode(0o600).open(path) {
+        Ok(made) => {
+            made.set_permissions(Permissions::from_mode(0o640))?;
+            Ok(made)
+        }
+        Err(there) if there.kind() == io::ErrorKind::AlreadyExists => log.open(path),
+        Err(error) => Err(error),
+    }
 }
