@@ -33,7 +33,7 @@ use crate::images::Images;
 use crate::instance::Instance;
 use crate::mapping;
 use crate::metrics;
-use crate::orphans::{self, Orphans};
+use crate::orphans;
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
 use crate::tap::Tap;
@@ -95,7 +95,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         hub,
         accel,
         instance,
-        orphans: Orphans::default(),
+        orphans: Arc::default(),
         boot,
         config,
     });

@@ -9,6 +9,7 @@ mod facts;
 mod server;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -21,6 +22,7 @@ pub use self::server::{BindError, Server};
 use crate::accelerator::Accelerator;
 use crate::container::parts::Parts;
 use crate::images::Images;
+use crate::orphans::Orphans;
 use crate::store::Store;
 
 /// Where the figures come from.
@@ -29,6 +31,7 @@ struct Sources {
     images: Images,
     records: Store,
     accel: Accelerator,
+    orphans: Arc<Orphans>,
 }
 
 /// Serves the metrics at `address` until what this returns is dropped.
@@ -36,7 +39,12 @@ struct Sources {
 /// # Errors
 /// When the address cannot be had.
 pub async fn start(address: SocketAddr, parts: &Parts) -> Result<Server, BindError> {
-    let sources = Sources { images: parts.images.clone(), records: parts.store.clone(), accel: parts.accel.clone() };
+    let sources = Sources {
+        images: parts.images.clone(),
+        records: parts.store.clone(),
+        accel: parts.accel.clone(),
+        orphans: parts.orphans.clone(),
+    };
     let registry = registry(sources);
     let server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;
     tracing::info!(address = %server.address(), "metrics served");
@@ -57,7 +65,7 @@ fn text(registry: &Registry) -> Result<String, std::fmt::Error> {
 
 impl Collector for Sources {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        Facts::of(&self.images, &self.records, &self.accel).encode(encoder)
+        Facts::of(self).encode(encoder)
     }
 }
 

@@ -14,6 +14,7 @@ mod forget;
 mod list;
 mod networks;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
@@ -99,6 +100,16 @@ impl Orphans {
         self.seen().listed.clone()
     }
 
+    /// How many there are of each kind, also of those that nothing is of.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let mut counts = BTreeMap::from(OrphanKind::ALL.map(|kind| (kind.as_str(), 0)));
+        for orphan in &self.seen().listed {
+            *counts.entry(orphan.kind.as_str()).or_default() += 1;
+        }
+        counts
+    }
+
     /// A line for people if there is anything.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
@@ -106,7 +117,7 @@ impl Orphans {
         if seen.listed.is_empty() {
             return None;
         }
-        let mut counts = std::collections::BTreeMap::<OrphanKind, usize>::new();
+        let mut counts = BTreeMap::<OrphanKind, usize>::new();
         for orphan in &seen.listed {
             *counts.entry(orphan.kind).or_default() += 1;
         }
@@ -122,7 +133,9 @@ impl Orphans {
 // === impl OrphanKind ===
 
 impl OrphanKind {
-    const ALL: [Self; 6] = [Self::Machine, Self::Disk, Self::Network, Self::Console, Self::Lease, Self::Record];
+    /// All kinds.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Machine, Self::Disk, Self::Network, Self::Console, Self::Lease, Self::Record];
 
     /// Its name in commands.
     #[must_use]
@@ -149,5 +162,20 @@ impl FromStr for OrphanKind {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_counted() {
+        let orphans = Orphans::default();
+        assert_eq!(orphans.counts().values().sum::<u64>(), 0);
+        let listed = [OrphanKind::Disk, OrphanKind::Machine, OrphanKind::Disk];
+        orphans.seen().listed = listed.map(|kind| Orphan::new(kind, "a".into())).into();
+        let counts = [("machine", 1), ("disk", 2), ("network", 0), ("console", 0), ("lease", 0), ("record", 0)];
+        assert_eq!(orphans.counts(), counts.into());
     }
 }

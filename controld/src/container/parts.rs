@@ -1,5 +1,7 @@
 //! What all containers share: settings, records, and the ways to libvirt, tapmanager, images and disks.
 
+use std::sync::Arc;
+
 use proto::tap::QemuUser;
 
 use crate::accelerator::Accelerator;
@@ -41,7 +43,7 @@ pub struct Parts {
     /// Marks what this state directory's controld makes, so that another's is left alone.
     pub instance: Instance,
     /// What is on no record.
-    pub orphans: Orphans,
+    pub orphans: Arc<Orphans>,
     /// The boot of the node that we are in.
     pub boot: Boot,
 }

@@ -10,11 +10,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet}
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+use super::Sources;
 use crate::accel;
-use crate::accelerator::Accelerator;
-use crate::images::{Images, PullCounts};
+use crate::images::PullCounts;
 use crate::model::{Container, ContainerState, Pause, SandboxState};
-use crate::store::Store;
 
 // Suffixes come by themselves: units, `_total` of counters, `_info`.
 const BUILD: &str = "virtlet_build";
@@ -29,9 +28,11 @@ const MACHINES: &str = "virtlet_machines";
 const ACCELERATOR: &str = "virtlet_accelerator";
 const EMULATED: &str = "virtlet_emulated_unwanted";
 const PAUSED: &str = "virtlet_machines_paused";
+const ORPHANS: &str = "virtlet_orphans";
 
 const ACCELERATOR_NAME: &str = "accelerator";
 const HANDLER: &str = "handler";
+const KIND: &str = "kind";
 const REASON: &str = "reason";
 const OUTCOME: &str = "outcome";
 const STATE: &str = "state";
@@ -55,11 +56,14 @@ pub(super) struct Facts {
     pub(super) emulated_unwanted: bool,
     /// By reason, of all reasons.
     pub(super) paused: BTreeMap<&'static str, u64>,
+    /// By kind, of all kinds.
+    pub(super) orphans: BTreeMap<&'static str, u64>,
 }
 
 impl Facts {
     /// Looks at memory alone.
-    pub(super) fn of(images: &Images, records: &Store, accel: &Accelerator) -> Self {
+    pub(super) fn of(sources: &Sources) -> Self {
+        let Sources { images, records, accel, orphans } = sources;
         let verdict = accel.known();
         let containers = records.containers();
         let mut unused = images.sizes();
@@ -106,6 +110,7 @@ impl Facts {
                     Pause::ByHand => "by_hand",
                 }),
             ),
+            orphans: orphans.counts(),
         }
     }
 }
@@ -162,7 +167,9 @@ impl Collector for Facts {
         let help = "1 if new machines are emulated, and slow, although KVM is wanted and there is a device for it";
         page.gauge(EMULATED, help, self.emulated_unwanted.into())?;
         let paused = self.paused.iter().map(|(reason, count)| ([(REASON, *reason)], *count));
-        page.gauges(PAUSED, "Running machines whose guests are paused", paused)
+        page.gauges(PAUSED, "Running machines whose guests are paused", paused)?;
+        let orphans = self.orphans.iter().map(|(kind, count)| ([(KIND, *kind)], *count));
+        page.gauges(ORPHANS, "Things of ours whose owner is not known, which are kept", orphans)
     }
 }
 

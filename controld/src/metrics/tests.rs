@@ -16,6 +16,7 @@ fn facts() -> Facts {
         accelerators: [("kvm", 0), ("qemu", 1)].into(),
         emulated_unwanted: true,
         paused: [("disk_full", 1), ("by_hand", 0)].into(),
+        orphans: [("machine", 0), ("disk", 2)].into(),
     }
 }
 
@@ -79,6 +80,10 @@ fn the_text_of_a_scrape() {
     # TYPE virtlet_machines_paused gauge
     virtlet_machines_paused{reason="by_hand"} 0
     virtlet_machines_paused{reason="disk_full"} 1
+    # HELP virtlet_orphans Things of ours whose owner is not known, which are kept
+    # TYPE virtlet_orphans gauge
+    virtlet_orphans{kind="disk"} 2
+    virtlet_orphans{kind="machine"} 0
     # EOF
     "##);
 }
@@ -133,7 +138,8 @@ async fn a_scrape_tells_what_is_so_now() {
     let images = crate::admin::tests::images(root.path());
     let records = Store::open(&root.path().join("meta.redb")).expect("opened");
     let accel = Accelerator::new(&crate::config::Config::default(), records.clone());
-    let registry = registry(Sources { images: images.clone(), records: records.clone(), accel });
+    let orphans = Arc::default();
+    let registry = registry(Sources { images: images.clone(), records: records.clone(), accel, orphans });
     let value = |series: &str| {
         let text = text(&registry).expect("written");
         let found = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse::<u64>().ok());
