@@ -96,6 +96,19 @@ async fn a_pod_is_made_listed_and_removed() {
 }
 
 #[tokio::test]
+async fn a_machine_that_is_paused_is_listed_with_the_reason() {
+    let (dir, fake, socket) = serve(Fake::default());
+    let logs = dir.path().to_str().expect("UTF-8");
+    assert_eq!(ctl(&socket, &["run", "x/tiny.qcow2", "--name", "web", "--log-dir", logs]).await.1, [""; 0]);
+    for (reason, state) in [("PausedDiskFull", "PausedDiskFull"), ("Paused", "Paused"), ("SomethingElse", "Running")] {
+        fake.give_reason(reason);
+        let table = ctl(&socket, &["ps"]).await.0;
+        let row: Vec<_> = table.lines().nth(1).expect("a row").split_whitespace().collect();
+        assert_eq!(row[2], state, "a machine that runs, with reason {reason}");
+    }
+}
+
+#[tokio::test]
 async fn an_image_that_is_absent_is_pulled_and_one_that_is_there_is_not() {
     let (dir, fake, socket) = serve(Fake::default());
     let logs = dir.path().to_str().expect("UTF-8");

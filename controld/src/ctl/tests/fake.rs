@@ -41,6 +41,7 @@ pub(super) struct Fake {
     machines: Vec<(Container, ContainerConfig)>,
     calls: Vec<String>,
     last_words: Option<(PathBuf, &'static str)>,
+    reason: String,
 }
 
 /// The server's other end, for the test.
@@ -91,6 +92,11 @@ impl Handle {
     pub(super) fn made(&self) -> (PodSandboxConfig, ContainerConfig) {
         let state = self.state();
         (state.pods[0].1.clone(), state.machines[0].1.clone())
+    }
+
+    /// Why all machines are in the state that they are in.
+    pub(super) fn give_reason(&self, reason: &str) {
+        self.state().reason = reason.to_owned();
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -218,7 +224,8 @@ impl RuntimeService for Handle {
         let (machine, config) = state.machines.iter().find(|(machine, _)| machine.id == id).expect("made");
         let dir = &state.pods.iter().find(|(pod, _)| pod.id == machine.pod_sandbox_id).expect("made").1.log_directory;
         let log_path = format!("{dir}/{}", config.log_path);
-        let mut status = ContainerStatus { state: machine.state, log_path, ..Default::default() };
+        let mut status =
+            ContainerStatus { state: machine.state, reason: state.reason.clone(), log_path, ..Default::default() };
         // The first question is for the path.
         match state.last_words.take() {
             Some((log, words)) if words.is_empty() => {
