@@ -28,6 +28,13 @@ impl Gates {
         Pass { gates: self.clone(), name, guard: Some(guard) }
     }
 
+    /// Whether somebody waits for `name` behind who holds it.
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&self, name: &str) -> bool {
+        // One is the map's, one the holder's.
+        self.locks().get(name).is_some_and(|lock| Arc::strong_count(lock) > 2)
+    }
+
     fn locks(&self) -> MutexGuard<'_, HashMap<String, Arc<tokio::sync::Mutex<()>>>> {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }

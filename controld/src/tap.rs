@@ -210,4 +210,4 @@ fn wrong_reply() -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -104,3 +104,37 @@ impl Parts {
 fn not_removed(folder: &str, cause: VolumeError) -> Error {
     Error::because(Kind::Internal, format!("disks of pod `{folder}` not removed"), cause)
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// All there is of a node below `dir`, whose libvirt does not answer.
+    pub(crate) async fn parts(dir: &Path) -> Parts {
+        let mut config = Config { run_dir: dir.join("run"), state_dir: dir.join("state"), ..Config::default() };
+        config.libvirt_uri = format!("qemu+unix:///system?socket={}", dir.join("no.sock").display());
+        config.streaming.address = "127.0.0.1:0".parse().expect("address");
+        for made in [config.state_dir.join("console"), config.run_dir.clone()] {
+            std::fs::create_dir_all(made).expect("made");
+        }
+        let store = Store::open(&config.state_dir.join("meta.redb")).expect("opened");
+        let (hypervisor, _events) = Hypervisor::connect(&config.libvirt_uri, Duration::from_secs(1));
+        Parts {
+            tap: Tap::new(config.tap_socket(), Duration::from_secs(30)),
+            hypervisor,
+            images: Images::open(&config).expect("opened"),
+            volumes: Volumes::open(config.state_dir.join("volumes")).expect("opened"),
+            watcher: Watcher::start().expect("inotify"),
+            hub: Hub::bind(&config).await.expect("bound"),
+            accel: Accelerator::new(&config, store.clone()),
+            instance: Instance::begin(&config.state_dir, &store).await.expect("begun"),
+            orphans: Arc::default(),
+            boot: Boot::of_node(&store).await.expect("known"),
+            store,
+            config,
+        }
+    }
+}

@@ -160,35 +160,4 @@ fn word(pod: Option<&PodSummary>) -> Word<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pod(phase: PodPhase, recovering: bool, trouble: Option<&str>) -> PodSummary {
-        PodSummary {
-            pod: "a".parse().expect("id"),
-            namespace: String::new(),
-            name: String::new(),
-            owner: None,
-            phase,
-            recovering,
-            ip: None,
-            trouble: trouble.map(str::to_owned),
-        }
-    }
-
-    #[test]
-    fn what_is_being_recovered_is_waited_for_whatever_else_is_said_of_it() {
-        for phase in [PodPhase::Attaching, PodPhase::Attached, PodPhase::Detaching] {
-            assert_eq!(word(Some(&pod(phase, true, Some("tap gone")))), Word::Waits);
-        }
-    }
-
-    #[test]
-    fn only_what_is_attached_and_well_stands() {
-        assert_eq!(word(Some(&pod(PodPhase::Attached, false, None))), Word::Stands);
-        assert_eq!(word(Some(&pod(PodPhase::Attached, false, Some("tap gone")))), Word::Troubled("tap gone"));
-        assert_eq!(word(Some(&pod(PodPhase::Attaching, false, None))), Word::Ends);
-        assert_eq!(word(Some(&pod(PodPhase::Detaching, false, None))), Word::Ends);
-        assert_eq!(word(None), Word::Unheard);
-    }
-}
+mod tests;

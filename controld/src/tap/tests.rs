@@ -20,15 +20,19 @@ use crate::error::Chain;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A tapmanager: answers `Status`, `List` and `Arm` at once, and `Detach` when a permit is there.
-struct Fake {
+/// A tapmanager: answers `Status`, `List` and `Arm` at once, and `Detach` when a permit is there; or as it is told.
+pub(crate) struct Fake {
     path: PathBuf,
     facts: Arc<Facts>,
     listener: Arc<UnixListener>,
 }
 
+/// Says what is answered to a request, if it is not the usual.
+type Told = Box<dyn Fn(&Request) -> Option<Reply> + Send + Sync>;
+
 #[derive(Default)]
 struct Facts {
+    told: std::sync::OnceLock<Told>,
     /// By request.
     asked: Mutex<BTreeMap<&'static str, usize>>,
     connections: AtomicUsize,
@@ -62,7 +66,14 @@ impl Fake {
         fake
     }
 
-    fn tap(&self) -> Tap {
+    /// One at `path` that answers as it is told.
+    pub(crate) fn told(dir: &TempDir, told: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Self {
+        let fake = Self::start(dir);
+        assert!(fake.facts.told.set(Box::new(told)).is_ok(), "told once");
+        fake
+    }
+
+    pub(crate) fn tap(&self) -> Tap {
         Tap::new(self.path.clone(), DEADLINE)
     }
 
@@ -72,7 +83,7 @@ impl Fake {
         self.facts.finished.notify_all();
     }
 
-    fn asked(&self, request: &str) -> usize {
+    pub(crate) fn asked(&self, request: &str) -> usize {
         self.facts.asked.lock().expect("lock").get(request).copied().unwrap_or_default()
     }
 
@@ -101,20 +112,8 @@ impl Facts {
             *self.asked.lock().expect("lock").entry(request.name()).or_default() += 1;
             let busy = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
             self.most_busy.fetch_max(busy, Ordering::SeqCst);
-            let reply = match request {
-                Request::Status => Reply::Status(status()),
-                Request::List(_) => Reply::Pods(PodPage { pods: Vec::new(), more: false }),
-                Request::Arm(_) => Reply::Armed { token: Token::from_random([7; 16]) },
-                Request::Detach { .. } => {
-                    let mut finish = self.finish.lock().expect("lock");
-                    while *finish == 0 {
-                        finish = self.finished.wait(finish).expect("lock");
-                    }
-                    *finish -= 1;
-                    Reply::Detached
-                }
-                other => panic!("not for this server: {other:?}"),
-            };
+            let told = self.told.get().and_then(|told| told(&request));
+            let reply = told.unwrap_or_else(|| self.usual(request));
             self.busy.fetch_sub(1, Ordering::SeqCst);
             let packet = encode_reply(Ok(&reply), 0).expect("encoded");
             match send(line.as_fd(), &packet, &[]) {
@@ -122,6 +121,23 @@ impl Facts {
                 Err(WireError::Closed) => return,
                 Err(error) => panic!("{error}"),
             }
+        }
+    }
+
+    fn usual(&self, request: Request) -> Reply {
+        match request {
+            Request::Status => Reply::Status(status()),
+            Request::List(_) => Reply::Pods(PodPage { pods: Vec::new(), more: false }),
+            Request::Arm(_) => Reply::Armed { token: Token::from_random([7; 16]) },
+            Request::Detach { .. } => {
+                let mut finish = self.finish.lock().expect("lock");
+                while *finish == 0 {
+                    finish = self.finished.wait(finish).expect("lock");
+                }
+                *finish -= 1;
+                Reply::Detached
+            }
+            other => panic!("not for this server: {other:?}"),
         }
     }
 }
@@ -142,7 +158,7 @@ fn pod(n: usize) -> PodId {
     format!("pod-{n}").parse().expect("pod id")
 }
 
-async fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
     let waited = timeout(DEADLINE, async {
         while !so() {
             tokio::task::yield_now().await;

@@ -1,0 +1,150 @@
+use std::sync::{Arc, Mutex};
+
+use proto::tap::{PodPage, Reply, Request};
+use tempfile::TempDir;
+
+use super::*;
+use crate::container::Containers;
+use crate::container::parts::tests::parts;
+use crate::gate::Gates;
+use crate::model::{RECORD_VERSION, SandboxConfig};
+use crate::tap::tests::{Fake, until};
+
+fn pod(phase: PodPhase, recovering: bool, trouble: Option<&str>) -> PodSummary {
+    PodSummary {
+        pod: "a".parse().expect("id"),
+        namespace: String::new(),
+        name: String::new(),
+        owner: None,
+        phase,
+        recovering,
+        ip: None,
+        trouble: trouble.map(str::to_owned),
+    }
+}
+
+#[test]
+fn what_is_being_recovered_is_waited_for_whatever_else_is_said_of_it() {
+    for phase in [PodPhase::Attaching, PodPhase::Attached, PodPhase::Detaching] {
+        assert_eq!(word(Some(&pod(phase, true, Some("tap gone")))), Word::Waits);
+    }
+}
+
+#[test]
+fn only_what_is_attached_and_well_stands() {
+    assert_eq!(word(Some(&pod(PodPhase::Attached, false, None))), Word::Stands);
+    assert_eq!(word(Some(&pod(PodPhase::Attached, false, Some("tap gone")))), Word::Troubled("tap gone"));
+    assert_eq!(word(Some(&pod(PodPhase::Attaching, false, None))), Word::Ends);
+    assert_eq!(word(Some(&pod(PodPhase::Detaching, false, None))), Word::Ends);
+    assert_eq!(word(None), Word::Unheard);
+}
+
+/// A node, and a tapmanager that has a book of its own.
+struct Node {
+    _dir: TempDir,
+    fake: Fake,
+    book: Arc<Mutex<Vec<PodSummary>>>,
+    gates: Gates,
+    sandboxes: Sandboxes,
+}
+
+impl Node {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let book: Arc<Mutex<Vec<PodSummary>>> = Arc::default();
+        let theirs = book.clone();
+        let fake = Fake::told(&dir, move |request| match request {
+            Request::List(list) => {
+                let mut pods = theirs.lock().expect("lock").clone();
+                pods.retain(|pod| list.pod.as_ref().is_none_or(|only| *only == pod.pod));
+                Some(Reply::Pods(PodPage { pods, more: false }))
+            }
+            Request::Detach { .. } => Some(Reply::Detached),
+            _ => None,
+        });
+        let mut parts = parts(dir.path()).await;
+        parts.tap = fake.tap();
+        let (parts, gates) = (Arc::new(parts), Gates::default());
+        let containers = Containers::new(parts.clone(), gates.clone());
+        let sandboxes = Sandboxes::new(parts, containers, gates.clone());
+        Self { _dir: dir, fake, book, gates, sandboxes }
+    }
+
+    fn attached(&self) -> PodSummary {
+        PodSummary { owner: self.sandboxes.owner(), ..pod(PodPhase::Attached, false, None) }
+    }
+
+    async fn put(&self, state: SandboxState) {
+        let config = SandboxConfig { name: "web".into(), ..SandboxConfig::default() };
+        let sandbox = Sandbox { version: RECORD_VERSION, id: id(), state, created_at: 1, config, net: None };
+        self.sandboxes.parts.store.put_sandbox(sandbox).await.expect("put");
+    }
+
+    fn state(&self) -> Option<SandboxState> {
+        self.sandboxes.parts.store.sandbox(&id()).map(|sandbox| sandbox.state)
+    }
+
+    /// Compares while a call holds the sandbox; `end` is what the call does when the comparison has come to wait for it.
+    async fn agree_behind_a_call(&self, end: impl AsyncFnOnce()) {
+        let call = self.gates.enter(id().as_str()).await;
+        let sandboxes = self.sandboxes.clone();
+        let comparison = tokio::spawn(async move { sandboxes.agree().await });
+        until("a comparison at the gate", || comparison.is_finished() || self.gates.is_waited_for(id().as_str())).await;
+        assert!(!comparison.is_finished(), "it did not wait for the call");
+        end().await;
+        drop(call);
+        comparison.await.expect("no panic").expect("agreed");
+    }
+}
+
+fn id() -> PodId {
+    "a".parse().expect("id")
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_network_is_lost_is_not_ready() {
+    let node = Node::start().await;
+    node.put(SandboxState::Ready).await;
+    node.sandboxes.agree().await.expect("agreed");
+    assert_eq!(node.state(), Some(SandboxState::NotReady));
+}
+
+#[tokio::test]
+async fn a_network_that_came_back_by_a_call_in_flight_is_not_lost() {
+    let node = Node::start().await;
+    node.put(SandboxState::Ready).await;
+    node.agree_behind_a_call(async || node.book.lock().expect("lock").push(node.attached())).await;
+    assert_eq!(node.state(), Some(SandboxState::Ready));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_a_call_in_flight_removes_does_not_come_back() {
+    let node = Node::start().await;
+    node.put(SandboxState::Ready).await;
+    node.agree_behind_a_call(async || node.sandboxes.parts.store.remove_sandbox(&id()).expect("removed")).await;
+    assert_eq!(node.state(), None);
+}
+
+#[tokio::test]
+async fn a_network_whose_sandbox_comes_by_a_call_in_flight_is_not_taken_down() {
+    let node = Node::start().await;
+    node.book.lock().expect("lock").push(node.attached());
+    node.agree_behind_a_call(async || node.put(SandboxState::Ready).await).await;
+    assert_eq!((node.state(), node.fake.asked("detach")), (Some(SandboxState::Ready), 0));
+}
+
+#[tokio::test]
+async fn a_network_that_nobody_has_is_taken_down() {
+    let node = Node::start().await;
+    node.book.lock().expect("lock").push(node.attached());
+    node.sandboxes.agree().await.expect("agreed");
+    assert_eq!(node.fake.asked("detach"), 1);
+}
+
+#[tokio::test]
+async fn what_a_call_in_flight_has_begun_is_not_undone() {
+    let node = Node::start().await;
+    node.put(SandboxState::Creating).await;
+    node.sandboxes.agree().await.expect("agreed");
+    assert_eq!((node.state(), node.fake.asked("detach")), (Some(SandboxState::Creating), 0));
+}
