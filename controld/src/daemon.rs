@@ -50,7 +50,7 @@ pub fn main(config: Config) -> anyhow::Result<()> {
     // Fails only if another provider was installed before, and none was.
     let _ = rustls::crypto::ring::default_provider().install_default();
     init_log(&config.log)?;
-    memory::give_back_at_once();
+    memory::keep_little();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let shutdown = signalled()?;

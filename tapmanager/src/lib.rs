@@ -39,3 +39,5 @@ pub mod spawner;
 mod sys;
 mod tokens;
 pub mod toolkit;
+
+pub use sys::memory::keep_one_heap;

@@ -80,6 +80,7 @@ fn run(config: Config) -> anyhow::Result<()> {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),
     }
+    tapmanager::keep_one_heap();
     // In this order: plugins are started by a process that keeps what the daemon gives up here.
     let spawner = spawner::fork(&config.cni_plugin_dirs, &config.plugin_turns())?;
     confinement::confine(config.seccomp)?;

@@ -11,6 +11,7 @@ pub(crate) mod ebpf;
 pub(crate) mod fork;
 pub(crate) mod link;
 pub(crate) mod macvtap;
+pub(crate) mod memory;
 pub(crate) mod neighbour;
 pub(crate) mod netlink;
 pub(crate) mod netns;
