@@ -24,33 +24,36 @@ use crate::config::{Layers, Limits};
 use crate::convert::{Converter, ForeignFormat};
 use crate::declared::Declared;
 use crate::decode::Decompressor;
-use crate::inspect::{self, DiskFormat, Expected, Policy};
-use crate::name::{Digest, ImageId};
+use crate::inspect::{DiskFormat, Expected, Policy};
+use crate::name::ImageId;
 use crate::net::{Ask, Validators};
-use crate::provider::{Choice, Covers, Promise, ProviderError, Registry, Want};
-use crate::shelf::{Alias, DiskError, Facts, Hold, Image, Key, Origin, Parent, Received, Shelf, Sought};
-use crate::translate::{TranslateError, Translated, Translator, Wanted};
+use crate::provider::{Choice, Promise, Registry, Want};
+use crate::shelf::{DiskError, Hold, Image, Key, Origin, Shelf};
+use crate::translate::{Translated, Translator};
 
 mod converted;
 mod download;
 mod error;
+mod find;
 mod flight;
 mod given;
 mod grant;
 mod hosts;
 mod job;
+mod land;
 mod lanes;
 mod layers;
 mod origin;
 mod progress;
 mod source;
 
-use download::Arrived;
 pub use error::{DownloadError, PullError};
+use find::Found;
 pub(crate) use flight::Flights;
-use grant::{Age, Claim, Way};
+use grant::{Age, Claim};
 use hosts::Hosts;
 use job::Job;
+use land::Landed;
 pub use layers::LayerError;
 pub(crate) use origin::sought;
 use origin::{fingerprint, origin, place, promise_of, site};
@@ -118,13 +121,6 @@ pub(crate) struct Puller {
     flights: Arc<Flights<String, Result<Landed, Arc<DownloadError>>>>,
 }
 
-/// An image on the shelf that has no name yet, or was there before.
-#[derive(Debug, Clone)]
-struct Landed {
-    hold: Arc<Hold>,
-    validators: Validators,
-}
-
 impl Puller {
     pub(crate) fn new(
         shelf: Arc<Shelf>,
@@ -184,78 +180,6 @@ impl Puller {
             cause,
         };
         self.fetch(&order, &found, &claim, &progress).await.map_err(failed)
-    }
-
-    /// Where the image of an order is: a rule's word, then that of a provider that knows the name, then the name as a
-    /// URL.
-    async fn find(self: &Arc<Self>, order: &Order, way: Way) -> Result<Found, PullError> {
-        let image = &order.key.image;
-        let nowhere = |cause: ProviderError| PullError::Find { image: image.clone(), cause: Box::new(cause) };
-        let (name, default) = match way {
-            Way::Rule(rule) => return self.resolve(order, rule).await,
-            Way::Name { name, default } => (name, default),
-        };
-        if let Some(choice) = self.by_name(order, &name).await.map_err(nowhere)? {
-            let by = format!("provider `{}`", choice.provider.id());
-            let declared = choice.image.metadata.format;
-            let found = Found { choice, by, digest: None, declared };
-            let refused = |cause| PullError::Download {
-                image: image.clone(),
-                url: found.choice.image.shown.clone().into(),
-                by: found.by.clone().into(),
-                cause: Arc::new(cause),
-            };
-            self.check_declared(declared, image.digest().is_some()).map_err(refused)?;
-            return Ok(found);
-        }
-        if let Some(provider) = &order.provider {
-            return Err(nowhere(ProviderError::NotFound { provider: provider.clone(), name }));
-        }
-        let by_default =
-            default.map_err(|cause| PullError::Translate { image: image.clone(), cause: Box::new(cause) })?;
-        self.resolve(order, by_default).await
-    }
-
-    fn by_rule(&self, order: &Order) -> Result<Option<Translated>, TranslateError> {
-        // Who names a provider wants that one, whatever the rules say.
-        if order.provider.is_some() {
-            return Ok(None);
-        }
-        let wanted =
-            Wanted { handler: &order.handler, platform: &order.want.platform, configs: order.translations.as_ref() };
-        self.translator.by_rule(order.key.image.name(), &wanted)
-    }
-
-    async fn by_name(&self, order: &Order, name: &str) -> Result<Option<Choice>, ProviderError> {
-        match (&order.provider, &order.providers) {
-            (None, Some(allowed)) => {
-                for provider in self.registry.providers().iter().filter(|provider| allowed.contains(provider.id())) {
-                    let found = self.registry.find(name, &order.want, Some(provider.id())).await?;
-                    if found.is_some() {
-                        return Ok(found);
-                    }
-                }
-                Ok(None)
-            }
-            (pin, _) => self.registry.find(name, &order.want, pin.as_deref()).await,
-        }
-    }
-
-    async fn resolve(&self, order: &Order, translated: Translated) -> Result<Found, PullError> {
-        let Translated { locator, digest, format } = translated;
-        let failed = |cause: DownloadError| PullError::Download {
-            image: order.key.image.clone(),
-            url: locator.to_string().into(),
-            by: locator.by().into(),
-            cause: Arc::new(cause),
-        };
-        let choice = self.registry.resolve(&locator, &order.want).await.map_err(|cause| failed(cause.into()))?;
-        if order.providers.as_ref().is_some_and(|allowed| !allowed.contains(choice.provider.id())) {
-            return Err(failed(DownloadError::NotServed { provider: choice.provider.id().to_owned() }));
-        }
-        let declared = agreed(format, choice.image.metadata.format).map_err(failed)?;
-        self.check_declared(declared, order.key.image.digest().is_some()).map_err(failed)?;
-        Ok(Found { choice, by: locator.by().to_owned(), digest, declared })
     }
 
     /// Has the image of an order on the shelf and under its name.
@@ -378,57 +302,6 @@ impl Puller {
         Ok(off_reactor(move || this.shelf.hold_promised(&sought, &provider)).await??)
     }
 
-    /// Downloads what is not here, and puts it on the shelf.
-    async fn land(self: &Arc<Self>, job: &Arc<Job>, mut meter: Meter) -> Result<Landed, DownloadError> {
-        // Never closed; without a slot the download would only be less polite.
-        let _slot = self.slots.acquire().await.ok();
-        let arrived = match self.download(job, &mut meter).await? {
-            // What was here went in the meantime.
-            Arrived::Unchanged(id) => match self.hold(id).await? {
-                Some(hold) => return Ok(Landed { hold: Arc::new(hold), validators: job.validators() }),
-                None => {
-                    let job = Arc::new(job.anew());
-                    self.download(&job, &mut meter).await?
-                }
-            },
-            arrived => arrived,
-        };
-        let Arrived::New(mut received, validators) = arrived else { return Err(DownloadError::Unchanged) };
-        if let Some(format) = job.foreign {
-            received = self.converted(format, received).await?;
-        }
-        let (this, job) = (self.clone(), job.clone());
-        let hold = off_reactor(move || this.shelve(&job, received)).await??;
-        Ok(Landed { hold: Arc::new(hold), validators })
-    }
-
-    async fn hold(self: &Arc<Self>, id: ImageId) -> Result<Option<Hold>, DownloadError> {
-        let this = self.clone();
-        Ok(off_reactor(move || this.shelf.hold_sound(&id)).await??)
-    }
-
-    /// Judges what came, and puts it on the shelf.
-    fn shelve(&self, job: &Job, received: Received) -> Result<Hold, DownloadError> {
-        let verdict = inspect::examine(received.part.file(), received.length, job.expected);
-        let summary = verdict.map_err(DownloadError::Reread)??;
-        let parent = summary.parent().map(|parent| Parent {
-            named: parent.reference.to_string(),
-            format: parent.format,
-            id: None,
-        });
-        // What a rule demands is the digest of what is stored, and is known by that, unless it was converted.
-        let promises = if job.foreign.is_some() { &job.promises } else { &job.remote.promises };
-        let aliases = promises.iter().map(|promise| {
-            let Sought { hash, covers, foreign } = sought(promise, job.foreign);
-            // What comes out of an archive is its provider's word, as weak hashes are.
-            let unpacked = job.remote.unpack.is_some() && promise.covers != Covers::Content;
-            let own = unpacked || !promise.hash.alg().is_strong();
-            Alias { hash, covers, provider: own.then(|| job.provider.id().to_owned()), foreign }
-        });
-        let facts = Facts { aliases: aliases.collect(), parent, ..Facts::from(summary.info()) };
-        Ok(self.shelf.keep(received, facts)?)
-    }
-
     /// Gives the image of a download the name that was asked for.
     async fn bind(
         self: &Arc<Self>,
@@ -468,33 +341,6 @@ impl Puller {
             Some(taken) if !taken.contains(&format) => Err(DownloadError::Format { format }),
             _ => Ok(()),
         }
-    }
-}
-
-/// Where the image of an order is.
-#[derive(Debug)]
-struct Found {
-    choice: Choice,
-    /// Who said so.
-    by: String,
-    /// What the rule demands.
-    digest: Option<Digest>,
-    /// What the rule or the provider says that it is.
-    declared: Option<Declared>,
-}
-
-impl Found {
-    /// What it is to be converted from.
-    fn foreign(&self) -> Option<ForeignFormat> {
-        self.declared.and_then(Declared::foreign)
-    }
-}
-
-/// What both a rule and a source say of a format, or either of them.
-fn agreed(rule: Option<Declared>, told: Option<Declared>) -> Result<Option<Declared>, DownloadError> {
-    match (rule, told) {
-        (Some(rule), Some(told)) if rule != told => Err(DownloadError::Contradiction { rule, told }),
-        (rule, told) => Ok(rule.or(told)),
     }
 }
 

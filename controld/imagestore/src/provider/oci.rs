@@ -15,23 +15,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use hyper::StatusCode;
-use hyper::header::{ACCEPT, CONTENT_TYPE};
 use serde::Deserialize;
 use url::Url;
 
-use super::{
-    Caps, Covers, ImageHash, ImageMetadata, Locator, Platform, Promise, Provider, ProviderError, Registered,
-    RemoteImage, Source, Want, timestamp,
-};
+use super::{Caps, ImageHash, Locator, Platform, Provider, ProviderError, RemoteImage, Source, Want};
 use crate::decode::Decompressor;
 use crate::name::printable;
-use crate::net::{Ask, Auth, Client, Opened, Small, Transport};
+use crate::net::{Ask, Auth, Client, Opened, Transport};
 
 mod challenge;
+mod describe;
+mod documents;
 mod exercise;
 mod layer;
 mod layers;
@@ -46,19 +42,10 @@ pub use layer::{LayerError, TarError};
 pub use layers::LayersError;
 pub use login::{LoginError, RealmError, login};
 pub use manifest::ManifestError;
-use manifest::{Config, Content, Descriptor, Document, Manifest};
+use reference::Reference;
 pub use reference::ReferenceError;
-use reference::{Reference, Version};
 use session::{Caller, Session, Tokens};
 
-/// Largest manifest or index.
-const MANIFEST: usize = 4 * 1024 * 1024;
-/// Largest configuration.
-const CONFIG: usize = 4 * 1024 * 1024;
-/// Indices within each other.
-const DEPTH: usize = 2;
-/// Indices within one.
-const INNER: usize = 16;
 /// Images and sessions that are remembered.
 const REMEMBERED: usize = 1024;
 
@@ -108,14 +95,6 @@ pub struct Oci {
 struct Known {
     digest: ImageHash,
     image: RemoteImage,
-}
-
-/// A manifest, and how it was reached.
-struct Chosen {
-    manifest: Box<Manifest>,
-    digest: ImageHash,
-    /// What the index says that it is for.
-    platform: Option<Platform>,
 }
 
 impl Oci {
@@ -207,75 +186,6 @@ impl Oci {
         Ok(image)
     }
 
-    /// Whether the registry has the same document under that reference: one round trip, without the document.
-    async fn is_still(
-        &self,
-        session: &Session,
-        reference: &Reference,
-        digest: &ImageHash,
-    ) -> Result<bool, ProviderError> {
-        // Also under a digest, which nobody can change: whoever asks may be let in no more.
-        let request =
-            session.head(session.url("manifests", &reference.version)).with_header(ACCEPT.as_str(), manifest::ACCEPT);
-        let answer = session.small(&request, 0).await?;
-        Ok(answer.status == StatusCode::OK && named_digest(&answer).as_ref() == Some(digest))
-    }
-
-    /// The manifest for a platform, and the digest of what the reference itself stands for.
-    async fn choose(
-        &self,
-        session: &Session,
-        reference: &Reference,
-        wanted: &Platform,
-    ) -> Result<(ImageHash, Chosen), ProviderError> {
-        let expected = match &reference.version {
-            Version::Digest(digest) => Some(digest),
-            Version::Tag(_) => None,
-        };
-        let shown = reference.to_string();
-        let (top, document) = self.document(session, &shown, &reference.version, expected, None).await?;
-        let mut platform = None;
-        let mut digest = top.clone();
-        let mut available = Vec::new();
-        // Indices to look into, each with its depth.
-        let mut indices = match document {
-            Document::Manifest(manifest) => return Ok((top, Chosen { manifest, digest, platform })),
-            Document::Index(index) => vec![(1, index)],
-        };
-        let mut fetched = 0;
-        while !indices.is_empty() {
-            let (depth, index) = indices.remove(0);
-            index.check().map_err(|cause| self.unusable(&shown, cause))?;
-            let (inner, images): (Vec<_>, Vec<_>) = index.manifests.into_iter().partition(Descriptor::is_index);
-            let images: Vec<_> = images.into_iter().filter(Descriptor::is_manifest).collect();
-            let offered: Vec<_> = images.iter().map(Descriptor::platform).collect();
-            // Of one that does not say what it runs on, the configuration has the last word, as it has of all.
-            let silent = || images.iter().position(Descriptor::is_silent);
-            if let Some(at) = select::best(wanted, &offered).or_else(silent) {
-                let chosen = &images[at];
-                platform.clone_from(&offered[at]);
-                digest = chosen.hash().map_err(|cause| self.unusable(&shown, cause))?;
-                return match self.document(session, &shown, &digest, Some(&digest), Some(chosen)).await?.1 {
-                    Document::Manifest(manifest) => Ok((top, Chosen { manifest, digest, platform })),
-                    Document::Index(_) => Err(self.unusable(&shown, layers::LayersError::Depth)),
-                };
-            }
-            available.extend(offered.into_iter().flatten().map(|platform| printable(&platform.to_string())));
-            for descriptor in &inner {
-                fetched += 1;
-                if depth >= DEPTH || fetched > INNER {
-                    return Err(self.unusable(&shown, layers::LayersError::Depth));
-                }
-                let digest = descriptor.hash().map_err(|cause| self.unusable(&shown, cause))?;
-                match self.document(session, &shown, &digest, Some(&digest), Some(descriptor)).await?.1 {
-                    Document::Index(index) => indices.push((depth + 1, index)),
-                    Document::Manifest(_) => return Err(self.unusable(&shown, layers::LayersError::Depth)),
-                }
-            }
-        }
-        Err(self.other_platform(&shown, wanted, available))
-    }
-
     fn other_platform(&self, name: &str, wanted: &Platform, mut available: Vec<String>) -> ProviderError {
         available.sort();
         available.dedup();
@@ -285,120 +195,6 @@ impl Oci {
             wanted: wanted.to_string(),
             available,
         }
-    }
-
-    /// An index or manifest, verified against the digest and the descriptor that led to it.
-    async fn document(
-        &self,
-        session: &Session,
-        shown: &str,
-        version: &(dyn std::fmt::Display + Sync),
-        expected: Option<&ImageHash>,
-        descriptor: Option<&Descriptor>,
-    ) -> Result<(ImageHash, Document), ProviderError> {
-        let request = session.get(session.url("manifests", version)).with_header(ACCEPT.as_str(), manifest::ACCEPT);
-        let answer = session.small(&request, MANIFEST).await?;
-        self.check_status(&answer, shown)?;
-        let unusable = |cause| self.unusable(shown, cause);
-        if let Some(descriptor) = descriptor {
-            check_size(descriptor, &answer.body).map_err(unusable)?;
-        }
-        let digest = manifest::check_digest(&answer.body, expected).map_err(unusable)?;
-        if let Some(named) = named_digest(&answer)
-            && named.alg() == digest.alg()
-            && named != digest
-        {
-            return Err(unusable(ManifestError::Digest { expected: named, actual: digest }));
-        }
-        let content_type = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let document = manifest::document(&answer.body, content_type).map_err(unusable)?;
-        Ok((digest, document))
-    }
-
-    fn check_status(&self, answer: &Small, shown: &str) -> Result<(), ProviderError> {
-        match answer.status {
-            StatusCode::OK => Ok(()),
-            StatusCode::NOT_FOUND => Err(ProviderError::NotFound { provider: self.id.clone(), name: shown.to_owned() }),
-            _ => Err(answer.refusal().into()),
-        }
-    }
-
-    /// A blob that is small enough to be looked into here.
-    async fn blob(
-        &self,
-        session: &Session,
-        shown: &str,
-        descriptor: &Descriptor,
-        limit: usize,
-    ) -> Result<Bytes, ProviderError> {
-        let unusable = |cause| self.unusable(shown, cause);
-        let digest = descriptor.hash().map_err(unusable)?;
-        let answer = session.small(&session.get(session.url("blobs", &digest)), limit).await?;
-        self.check_status(&answer, shown)?;
-        check_size(descriptor, &answer.body).map_err(unusable)?;
-        manifest::check_digest(&answer.body, Some(&digest)).map_err(unusable)?;
-        Ok(answer.body)
-    }
-
-    /// What is to be downloaded of an image, and all that is known of it.
-    async fn describe(
-        &self,
-        session: &Session,
-        reference: &Reference,
-        top: &ImageHash,
-        chosen: Chosen,
-        want: &Want,
-    ) -> Result<RemoteImage, ProviderError> {
-        let Chosen { manifest, digest, platform } = chosen;
-        let shown = reference.to_string();
-        let content = manifest.content().map_err(|cause| self.unusable(&shown, cause))?;
-        let config = if manifest.has_config() {
-            let bytes = self.blob(session, &shown, &manifest.config, CONFIG).await?;
-            let config = manifest::config(&bytes).map_err(|cause| self.unusable(&shown, cause))?;
-            // Without an index, this alone says what the image is for; with one, both must.
-            if !want.platform.accepts(&config.platform()) {
-                let available = vec![printable(&config.platform().to_string())];
-                return Err(self.other_platform(&shown, &want.platform, available));
-            }
-            Some(config)
-        } else {
-            None
-        };
-        let (at, unpack) = match content {
-            Content::Disk => (0, None),
-            Content::Layers => {
-                let (at, layer) = self.find_disk(session, &shown, &manifest).await?;
-                (at, Some(layer))
-            }
-        };
-        let layer = &manifest.layers[at];
-        let hash = layer.hash().map_err(|cause| self.unusable(&shown, cause))?;
-        let mut promises = vec![Promise { hash: hash.clone(), covers: Covers::Hosted }];
-        if let (Content::Layers, Some(config)) = (content, &config) {
-            let ids = config.diff_ids(manifest.layers.len()).map_err(|cause| self.unusable(&shown, cause))?;
-            promises.extend(ids.into_iter().nth(at).map(|hash| Promise { hash, covers: Covers::Unpacked }));
-        }
-        let request = session.get(session.url("blobs", &hash));
-        let mut image = RemoteImage::at(&self.id, request);
-        // Who asks does not change the bytes, but must have been let in; the session knows how.
-        image.key = format!("{hash} {}", session.key());
-        image.shown = shown;
-        image.size = Some(layer.size);
-        image.promises.clone_from(&promises);
-        image.unpack = unpack.map(|layer| Arc::new(layer) as Arc<dyn super::Unpack>);
-        image.registered = Some(registered(config.as_ref(), top, &digest));
-        image.metadata = ImageMetadata {
-            name: format!("{}/{}", reference.registry, reference.repository),
-            aliases: vec![reference.version.to_string()],
-            provider: self.id.clone(),
-            promises,
-            artifact_size: Some(layer.size),
-            platform: config.as_ref().map(Config::platform).or(platform).unwrap_or_else(|| want.platform.clone()),
-            created: config.as_ref().and_then(|config| timestamp::of_internet(config.created.as_deref()?)),
-            extra: extra(&manifest, config.as_ref()),
-            ..ImageMetadata::default()
-        };
-        Ok(image)
     }
 
     async fn open_image(&self, image: &RemoteImage, ask: &Ask) -> Result<Opened, ProviderError> {
@@ -412,37 +208,6 @@ impl Oci {
             None => Ok(self.client.open(request, ask).await?),
         }
     }
-}
-
-/// The digest that a server names for a document. Not to be believed, but to be compared with.
-fn named_digest(answer: &Small) -> Option<ImageHash> {
-    reference::strong(answer.headers.get("docker-content-digest")?.to_str().ok()?)
-}
-
-fn check_size(descriptor: &Descriptor, body: &Bytes) -> Result<(), ManifestError> {
-    let actual = body.len() as u64;
-    if descriptor.size == actual { Ok(()) } else { Err(ManifestError::Size { expected: descriptor.size, actual }) }
-}
-
-/// By what the registry knows an image: the index if there is one, and the manifest.
-fn registered(config: Option<&Config>, top: &ImageHash, manifest: &ImageHash) -> Registered {
-    let mut digests = vec![top.clone(), manifest.clone()];
-    digests.dedup();
-    let run = config.and_then(|config| config.config.clone()).unwrap_or_default();
-    Registered { digests, user: run.user.filter(|user| !user.is_empty()), labels: run.labels.unwrap_or_default() }
-}
-
-/// Facts that have no field of their own.
-fn extra(manifest: &Manifest, config: Option<&Config>) -> BTreeMap<String, String> {
-    let annotations = manifest.annotations.iter().map(|(name, value)| (format!("annotation.{name}"), value.clone()));
-    let mut extra: BTreeMap<_, _> = annotations.collect();
-    let Some(run) = config.and_then(|config| config.config.clone()) else { return extra };
-    for variable in run.env.unwrap_or_default() {
-        if let Some((name, value)) = variable.split_once('=') {
-            extra.insert(format!("env.{name}"), value.to_owned());
-        }
-    }
-    extra
 }
 
 impl Provider for Oci {

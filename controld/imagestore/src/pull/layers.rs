@@ -19,7 +19,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
-use super::{Found, Order, Puller, off_reactor, promise_of, sought};
+use super::find::Found;
+use super::{Order, Puller, off_reactor, promise_of, sought};
 use crate::config::Layers;
 use crate::error::ErrorKind;
 use crate::inspect::{DiskFormat, ParentRef};

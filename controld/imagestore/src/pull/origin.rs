@@ -2,7 +2,8 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Found, Order};
+use super::Order;
+use super::find::Found;
 use crate::convert::ForeignFormat;
 use crate::name::{Digest, hex};
 use crate::net::Auth;
