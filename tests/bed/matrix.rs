@@ -27,7 +27,7 @@ use tests::view::{Bound, View, addresses};
 use tests::world::World;
 
 use shapes::{Family, Kernel, SHAPES, Shape, Verdict};
-use wires::Wires;
+use wires::{Wires, Wiring};
 
 /// A case of the node tier takes 5 to 10 times as long.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -100,6 +100,10 @@ const fn word(path: DataPath) -> &'static str {
 fn run(bed: &Bed) -> Result<()> {
     let row = ROWS.iter().find(|row| row.name == bed.case).context("no such row")?;
     let plugins = if row.new_plugins { bed.config.peer("cni")? } else { cni::debian_plugins() };
+    let plugins = match row.shape.wiring {
+        Wiring::Routed => cni::with_plugin(bed, &plugins, cni::ROUTED)?,
+        _ => plugins,
+    };
     let wires = Wires::lay(bed, row.shape.wiring, &plugins)?;
     let list = row.shape.list(row.family);
     let node = NetNode::start(bed, &list.to_string(), &plugins)?;

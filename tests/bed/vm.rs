@@ -5,9 +5,13 @@ mod ends;
 mod failures;
 mod full_disk;
 mod life;
+mod networks;
 
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [life::CASES, ends::CASES, failures::CASES, full_disk::CASES, cloud::CASES].into_iter().flatten().copied()
+    [life::CASES, ends::CASES, failures::CASES, full_disk::CASES, cloud::CASES, networks::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
 }

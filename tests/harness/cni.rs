@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
+
+use crate::case::Bed;
 
 /// Name of the network that [`Network`] describes.
 pub const NETWORK: &str = "vtnet";
@@ -70,6 +73,26 @@ pub fn install(conflist: &str) -> Result<PathBuf> {
 #[must_use]
 pub fn debian_plugins() -> PathBuf {
     "/usr/lib/cni".into()
+}
+
+/// A plugin of the bed's own: the shape of clouds, where the gateway is a permanent neighbour and answers nobody.
+pub const ROUTED: (&str, &str) = ("routed", include_str!("cni/routed.sh"));
+
+/// A directory of the case with the plugins of `base`, and one more.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn with_plugin(bed: &Bed, base: &Path, (name, text): (&str, &str)) -> Result<PathBuf> {
+    let dir = bed.dir.join("plugins");
+    fs::create_dir(&dir)?;
+    for plugin in fs::read_dir(base)? {
+        let plugin = plugin?.path();
+        symlink(&plugin, dir.join(plugin.file_name().context("a plugin without a name")?))?;
+    }
+    let file = dir.join(name);
+    fs::write(&file, text)?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+    Ok(dir)
 }
 
 /// Runs CHECK of the network's only plugin, as a runtime would: with the result of its ADD.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use proto::cri::{ContainerConfig, ContainerState, PodSandboxConfig, StatusRequest};
+use serde_json::Value;
 
 use crate::case::Bed;
 use crate::cni::{self, Network};
@@ -73,9 +74,17 @@ impl Node {
     /// # Errors
     /// When something does not get ready.
     pub fn configured(bed: &Bed, more: &str) -> Result<Self> {
-        let libvirt = Libvirt::start(bed)?;
         let network = Network { masquerade: true, ..Network::BRIDGE };
-        let net = NetNode::start(bed, &network.conflist().to_string(), &cni::debian_plugins())?;
+        Self::on(bed, &network.conflist(), &cni::debian_plugins(), more)
+    }
+
+    /// [`Node::configured`] on another network.
+    ///
+    /// # Errors
+    /// When something does not get ready.
+    pub fn on(bed: &Bed, conflist: &Value, plugins: &Path, more: &str) -> Result<Self> {
+        let libvirt = Libvirt::start(bed)?;
+        let net = NetNode::start(bed, &conflist.to_string(), plugins)?;
         let images = ImageServer::start()?;
         fs::write(CONFIG, config(bed, more))?;
         let log = bed.logs().join("controld.log");

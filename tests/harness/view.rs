@@ -27,6 +27,7 @@ pub enum Bound {
 /// knows one by its link-local address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
+    /// Of packets to the first destination: its route may take less than the link.
     mtu: u64,
     /// How many of IPv4, and of IPv6.
     addresses: (usize, usize),
@@ -43,11 +44,13 @@ impl View {
         let own = addresses(netns, link)?;
         let shown = netns::run_in(netns, &format!("ip -j link show dev {link}"))?;
         let shown: Value = serde_json::from_str(&shown)?;
-        let mtu = shown.pointer("/0/mtu").and_then(Value::as_u64).context("a link without MTU")?;
-        let ways = destinations
-            .iter()
-            .map(|to| Ok((*to, way(netns, *to, &own, &bound.words(link, *to, &own))?)))
-            .collect::<Result<_>>()?;
+        let mut mtu = shown.pointer("/0/mtu").and_then(Value::as_u64).context("a link without MTU")?;
+        let mut ways = BTreeMap::new();
+        for (place, to) in destinations.iter().enumerate() {
+            let (way, of_route) = way(netns, *to, &own, &bound.words(link, *to, &own))?;
+            mtu = of_route.filter(|_| place == 0).unwrap_or(mtu);
+            ways.insert(*to, way);
+        }
         let four = own.iter().filter(|own| own.is_ipv4()).count();
         Ok(Self { mtu, addresses: (four, own.len() - four), ways })
     }
@@ -89,11 +92,12 @@ pub fn addresses(netns: &Path, link: &str) -> Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-fn way(netns: &Path, to: IpAddr, own: &[IpAddr], bound: &str) -> Result<String> {
+/// Where packets to somebody go, and the MTU that the route to there has of its own.
+fn way(netns: &Path, to: IpAddr, own: &[IpAddr], bound: &str) -> Result<(String, Option<u64>)> {
     let ended = finish(&mut netns::command_in(netns, &format!("ip -j route get {to} {bound}")), TOOL_DEADLINE)?;
     if ended.code != Some(0) {
         ensure!(ended.stderr.contains("unreachable"), "`ip route get {to} {bound}`: {}", ended.stderr);
-        return Ok("unreachable".to_owned());
+        return Ok(("unreachable".to_owned(), None));
     }
     let answer: Value = serde_json::from_str(&ended.stdout)?;
     let route = answer.get(0).context("no route")?;
@@ -104,7 +108,8 @@ fn way(netns: &Path, to: IpAddr, own: &[IpAddr], bound: &str) -> Result<String> 
     };
     // Whoever gave a source is not told of one.
     let from = route["prefsrc"].as_str().or(route["from"].as_str()).context("a route without a source")?;
-    Ok(format!("{by}{}", if own.contains(&from.parse()?) { "" } else { ", from another link" }))
+    let mtu = route.pointer("/metrics/0/mtu").and_then(Value::as_u64);
+    Ok((format!("{by}{}", if own.contains(&from.parse()?) { "" } else { ", from another link" }), mtu))
 }
 
 impl Bound {

@@ -97,6 +97,17 @@ const PLAIN: Shape = Shape {
 /// On the emulated kernel, where a byte costs more.
 const EMULATED: Shape = Shape { kernel: Kernel::Debian, bulk: 256 * KIB, ..PLAIN };
 
+/// As clouds have it: addresses of one, and a gateway that answers nobody.
+const ROUTED: Shape = Shape {
+    wiring: Wiring::Routed,
+    in_debian: false,
+    verdict: |path| match path {
+        DataPath::Tc | DataPath::Ebpf | DataPath::Bridge => Verdict::Works,
+        DataPath::Macvtap => Verdict::Refused("is a permanent neighbour, which the guest of a macvtap cannot be told"),
+    },
+    ..PLAIN
+};
+
 pub(super) const SHAPES: &[Shape] = &[
     Shape { name: "bridge", plugins: |family| json!([bridge(&host_local(family))]), ..PLAIN },
     Shape { name: "bridge_static", families: DUAL, plugins: |family| json!([bridge(&fixed(family))]), ..PLAIN },
@@ -183,6 +194,31 @@ pub(super) const SHAPES: &[Shape] = &[
         },
         ..PLAIN
     },
+    Shape { name: "neighbour", plugins: |family| json!([routed(family, &[])]), ..ROUTED },
+    Shape {
+        name: "neighbour_mtu",
+        families: DUAL,
+        plugins: |family| json!([routed(family, &["mtu", "1423"])]),
+        also: |guest, nic| {
+            let link = guest.run("ip -o link show dev eth0")?;
+            ensure!(nic.mtu == 1423 && link.contains("mtu 1423"), "not the MTU of its routes, {}: {link}", nic.mtu);
+            Ok(())
+        },
+        ..ROUTED
+    },
+    Shape {
+        name: "blackhole",
+        families: DUAL,
+        plugins: |family| {
+            let mut plugin = routed(family, &[]);
+            let onward = plugin["onward"].as_array_mut();
+            onward.into_iter().for_each(|onward| onward.push(json!("blackhole 10.98.0.0/16")));
+            json!([plugin])
+        },
+        // Its packets would leave by the default route.
+        verdict: |_| Verdict::Refused("route to `10.98.0.0/16` leads nowhere"),
+        ..ROUTED
+    },
     Shape {
         name: "ipvlan",
         wiring: Wiring::Uplink,
@@ -262,6 +298,18 @@ fn bandwidth() -> Value {
 
 fn macvlan(ipam: &Value) -> Value {
     json!({"type": "macvlan", "master": "up0", "mode": "bridge", "mtu": 1450, "ipam": ipam})
+}
+
+/// The plugin of the bed, with a default route of each family that has more words.
+fn routed(family: Family, words: &[&str]) -> Value {
+    let words = words.join(" ");
+    let routes = family.pick("default via 169.254.1.1 dev LINK", "default via fe80::1 dev LINK");
+    json!({
+        "type": "routed",
+        "addresses": family.pick("10.77.0.50/32", "fd00:77::50/128"),
+        "gateways": family.pick("169.254.1.1", "fe80::1"),
+        "onward": routes.iter().map(|route| format!("{route} {words}")).collect::<Vec<_>>(),
+    })
 }
 
 fn host_local(family: Family) -> Value {

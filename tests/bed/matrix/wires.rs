@@ -17,12 +17,22 @@ use super::shapes::{BEYOND4, BEYOND6, FAR4, FAR6};
 pub(super) enum Wiring {
     /// Not at all: the far end is the node itself.
     None,
+    /// Neither is there a gateway: the far end is the node itself by addresses of its loopback, and the pod's plugin is
+    /// [`tests::cni::ROUTED`].
+    Routed,
     /// Link `up0` of the node leads to the far end.
     Uplink,
     /// The same, and the far end speaks VLAN 7 alone.
     Tagged,
     /// The same as [`Wiring::Uplink`], with a DHCP server at the far end, and the daemon of the `dhcp` plugin.
     Dhcp,
+}
+
+impl Wiring {
+    /// Whether the far end is the node itself.
+    const fn is_node(self) -> bool {
+        matches!(self, Self::None | Self::Routed)
+    }
 }
 
 /// The wires; their programs end with the cell.
@@ -36,9 +46,10 @@ const OUTSIDE: &str = "outside";
 
 impl Wires {
     pub(super) fn lay(bed: &Bed, wiring: Wiring, plugins: &Path) -> Result<Self> {
-        if wiring == Wiring::None {
-            for beyond in [BEYOND4, BEYOND6] {
-                sh(&format!("ip addr add {beyond} dev lo"))?;
+        if wiring.is_node() {
+            let far: &[&str] = if wiring == Wiring::Routed { &[FAR4, FAR6] } else { &[] };
+            for own in [BEYOND4, BEYOND6].iter().chain(far) {
+                sh(&format!("ip addr add {own} dev lo"))?;
             }
             return Ok(Self { wiring, _programs: Vec::new() });
         }
@@ -62,12 +73,12 @@ impl Wires {
 
     /// Namespace of the far end; `None` is the node's own.
     pub(super) fn far(&self) -> Option<PathBuf> {
-        (self.wiring != Wiring::None).then(|| Path::new("/run/netns").join(OUTSIDE))
+        (!self.wiring.is_node()).then(|| Path::new("/run/netns").join(OUTSIDE))
     }
 
     /// Whether all of it is there, and up, as it was laid.
     pub(super) fn stand(&self) -> Result<bool> {
-        if self.wiring == Wiring::None {
+        if self.wiring.is_node() {
             return Ok(true);
         }
         // The `host-device` plugin gives the link back as it took it, but down.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use proto::tap::{NetworkAsk, Nic, PodNet, Reply, Request};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::cni::{self, NETWORK, Network};
-use tests::command::{TOOL_DEADLINE, finish, sh};
+use tests::command::{TOOL_DEADLINE, finish};
 use tests::guest::{Guest, ping};
 use tests::net_node::{NetNode, attach, pod_id};
 use tests::world::World;
@@ -162,13 +161,5 @@ fn second() -> Value {
 }
 
 fn plugins_with_meta(bed: &Bed) -> Result<PathBuf> {
-    let dir = bed.dir.join("plugins");
-    fs::create_dir(&dir)?;
-    for plugin in fs::read_dir(cni::debian_plugins())? {
-        let plugin = plugin?.path();
-        symlink(&plugin, dir.join(plugin.file_name().context("a plugin without a name")?))?;
-    }
-    fs::write(dir.join("multus"), META_PLUGIN)?;
-    sh(&format!("chmod 0755 {}", dir.join("multus").display()))?;
-    Ok(dir)
+    cni::with_plugin(bed, &cni::debian_plugins(), ("multus", META_PLUGIN))
 }
