@@ -13,6 +13,7 @@
 mod bench;
 mod cri;
 mod demo;
+mod fresh_tapmanager;
 mod image;
 mod kubelet;
 mod mapping;
@@ -44,6 +45,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(restart::CASES.iter().copied())
         .chain(orphans::CASES.iter().copied())
         .chain(soak::CASES.iter().copied())
+        .chain(fresh_tapmanager::CASES.iter().copied())
         .chain(image::cases())
         .chain(cri::cases())
         .chain(kubelet::cases())
