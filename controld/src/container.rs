@@ -23,6 +23,7 @@ use self::actors::Actors;
 use self::admission::Admission;
 use self::parts::Parts;
 use crate::annotations::PodAnnotations;
+use crate::blocking;
 use crate::error::{Chain, Error, Kind, Result, is_disk_full};
 use crate::gate::Gates;
 use crate::hypervisor::HvEvent;
@@ -99,7 +100,9 @@ impl Containers {
             Error::because(kind, "the root disk cannot be made", cause)
         };
         // The folder first: what has no folder is nobody's. What is in it goes with the sandbox at the latest.
-        let folder = self.parts.volumes.claim(&self.parts.owner(&PodName::of(&sandbox))).map_err(no_disk)?;
+        let owner = self.parts.owner(&PodName::of(&sandbox)).await?;
+        let volumes = self.parts.volumes.clone();
+        let folder = blocking::run(move || volumes.claim(&owner)).await.map_err(no_disk)?;
         self.parts.images.lease(&image.id, folder.name()).await?;
         let qemu = self.parts.qemu_user().await?;
         let root_size = annotations.root_volume_size.unwrap_or(0);

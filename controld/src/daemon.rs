@@ -72,14 +72,15 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     for unread in store.unread() {
         tracing::error!(%unread, "record left alone");
     }
-    let instance = Instance::begin(&config.state_dir, &store).await?;
+    let volumes = Volumes::open(config.state_dir.join("volumes"))?;
+    let owners: Vec<_> = volumes.look()?.into_iter().filter_map(|found| found.owner.ok().flatten()).collect();
+    let instance = Instance::begin(&config.state_dir, &store, &owners).await?;
     if let Some(doubt) = instance.doubt() {
         tracing::error!(doubt, "records may be missing; nothing that is on no record is removed");
     }
     let boot = Boot::of_node(&store).await?;
     let images = Images::open(&config)?;
     let _watching = mapping::start(&config.images, images.mappings()).await;
-    let volumes = Volumes::open(config.state_dir.join("volumes"))?;
     let hub = Hub::bind(&config).await?;
     let (hypervisor, events) =
         Hypervisor::connect(&config.libvirt_uri, Duration::from_secs(config.machine.start_deadline_s));

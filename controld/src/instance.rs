@@ -8,6 +8,10 @@
 //! To notice, each start has a number, the epoch. It is kept twice: as a fact of the database, and in the file `instance`
 //! beside it. It is raised in the database first. So a database that is behind the file is not the one that the last
 //! life worked with; one that is ahead by one is what a crash between the two leaves.
+//!
+//! A life is long, and both may be put back from copies. So the folders of disks tell too: in each is the epoch, and the number
+//! of the database's last transaction, when a container was given it (`owner.json`). What has a larger one than the
+//! database is younger than the database.
 
 use std::path::{Path, PathBuf};
 
@@ -17,11 +21,13 @@ use uuid::Uuid;
 use crate::error::Chain;
 use crate::note::{self, NoteError};
 use crate::store::{Store, StoreError};
+use crate::volumes::Owner;
 
 /// Version of the file.
 const VERSION: u32 = 1;
 const INSTANCE: &str = "instance";
 const EPOCH: &str = "epoch";
+const PUT_BACK: &str = "the database is older than disks of pods: a copy was put back";
 
 /// Who this controld is, and how far its records can be relied on.
 #[derive(Debug)]
@@ -51,6 +57,14 @@ struct Note {
 struct Known {
     instance: Option<Uuid>,
     epoch: Option<u64>,
+    commits: u64,
+}
+
+/// The largest numbers in what we have made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Made {
+    epoch: u64,
+    commits: u64,
 }
 
 /// Why a start could not be noted.
@@ -67,19 +81,23 @@ enum InstanceError {
 // === impl Instance ===
 
 impl Instance {
-    /// Begins a new epoch of the instance whose state is in `dir`. The first start there makes the instance.
+    /// Begins a new epoch of the instance whose state is in `dir`, and which has made what has these `owners`. The first start
+    /// there makes the instance.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub async fn begin(dir: &Path, store: &Store) -> Result<Self, NoteError> {
+    pub async fn begin(dir: &Path, store: &Store, owners: &[Owner]) -> Result<Self, NoteError> {
         let path = dir.join("instance");
-        let known = Known { instance: store.fact(INSTANCE), epoch: store.fact(EPOCH) };
+        let known = Known { instance: store.fact(INSTANCE), epoch: store.fact(EPOCH), commits: store.commits() };
         let (noted, unread) = match note::read::<Note>(&path, VERSION) {
             Ok(noted) => (noted, None),
             Err(error @ NoteError::Io { .. }) => return Err(error),
             Err(error) => (None, Some(Chain(&error).to_string())),
         };
-        let (note, doubt) = next(noted, known);
+        let made = Made::by(noted.as_ref().map(|noted| noted.instance).or(known.instance), owners);
+        let (note, doubt) = next(noted, known, made);
+        // Whatever database there is, what it comes to have from now on is younger than all that was made.
+        store.count_on_from(made.commits);
         let mut begun = Self { path, note, writable: unread.is_none(), doubt: unread.or(doubt.map(str::to_owned)) };
         // A full disk is no reason to stay away from machines that run. The next start finds what this one found.
         if let Err(error) = begun.write(store).await {
@@ -118,12 +136,12 @@ impl Instance {
         self.doubt.as_deref()
     }
 
-    /// Whether a thing that was made by `instance` in `epoch` would be on record if it still had an owner.
+    /// Whether a thing that was made by `instance` in `epoch`, an earlier one, would be on record if it still had an owner.
     #[must_use]
     pub fn would_be_on_record(&self, instance: Uuid, epoch: u64) -> bool {
         self.doubt.is_none()
             && instance == self.note.instance
-            && (self.note.records_since..=self.note.epoch).contains(&epoch)
+            && (self.note.records_since..self.note.epoch).contains(&epoch)
     }
 
     /// One as a test wants it.
@@ -146,12 +164,15 @@ impl Instance {
 }
 
 /// What the file is to say from now on, and why records may be missing. Pure but for the id of a new instance.
-fn next(noted: Option<Note>, known: Known) -> (Note, Option<&'static str>) {
+fn next(noted: Option<Note>, known: Known, made: Made) -> (Note, Option<&'static str>) {
     let Some(noted) = noted else {
-        let epoch = known.epoch.unwrap_or(0) + 1;
+        let epoch = known.epoch.unwrap_or(0).max(made.epoch) + 1;
         let instance = known.instance.unwrap_or_else(Uuid::new_v4);
         // The first release kept no epoch: its database comes without one, and rightly so.
-        let doubt = known.epoch.map(|_lost| "the file `instance` is missing beside the database");
+        let doubt = match known.epoch {
+            Some(_lost) => Some("the file `instance` is missing beside the database"),
+            None => made.is_beyond(known).then_some(PUT_BACK),
+        };
         let note = Note { version: VERSION, instance, epoch, records_since: epoch, settled: doubt.is_none() };
         return (note, doubt);
     };
@@ -162,13 +183,31 @@ fn next(noted: Option<Note>, known: Known) -> (Note, Option<&'static str>) {
             Some("the database is older than the last start: a copy was put back")
         }
         (_, Some(epoch)) if epoch > noted.epoch + 1 => Some("the file `instance` is older than the database"),
+        _ if made.is_beyond(known) => Some(PUT_BACK),
         _ if !noted.settled => Some("records were lost before the last start"),
         _ => None,
     };
     // The epoch after the file's is free, also if a crash left it in the database: nothing was made in it.
-    let epoch = if doubt.is_none() { noted.epoch + 1 } else { noted.epoch.max(known.epoch.unwrap_or(0)) + 1 };
+    let last = if doubt.is_none() { noted.epoch } else { noted.epoch.max(known.epoch.unwrap_or(0)).max(made.epoch) };
+    let epoch = last + 1;
     let records_since = if doubt.is_none() { noted.records_since } else { epoch };
     (Note { epoch, records_since, settled: doubt.is_none(), ..noted }, doubt)
+}
+
+impl Made {
+    /// Of what has these owners, what `instance` has made.
+    fn by(instance: Option<Uuid>, owners: &[Owner]) -> Self {
+        let ours = || owners.iter().filter(|owner| Some(owner.instance) == instance);
+        Self {
+            epoch: ours().map(|owner| owner.epoch).max().unwrap_or(0),
+            commits: ours().map(|owner| owner.commits).max().unwrap_or(0),
+        }
+    }
+
+    /// Whether that is younger than the database.
+    fn is_beyond(self, known: Known) -> bool {
+        self.epoch > known.epoch.unwrap_or(0) || self.commits > known.commits
+    }
 }
 
 #[cfg(test)]

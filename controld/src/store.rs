@@ -18,6 +18,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -29,9 +30,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use self::change::{Change, Key, Table};
-use self::database::{File, Medium};
+use self::database::{File, Medium, Opened};
 use self::log::Log;
-use self::writer::{Fate, Order, Writer};
+use self::writer::{Order, Writer};
 use crate::error::Chain;
 use crate::model::{Container, ContainerId, Sandbox};
 
@@ -123,6 +124,8 @@ struct Shared {
     log: Mutex<Log>,
     seen: Mutex<Seen>,
     trouble: Mutex<Option<Trouble>>,
+    /// Number of the last transaction, which the database has too.
+    commits: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -146,10 +149,15 @@ impl Store {
     fn open_on(medium: impl Medium, log: &Path) -> Result<Self, StoreError> {
         // The lock first: the database has one of its own, but gives it up when it is opened again after a failure.
         let (mut log, found) = Log::open(log)?;
-        let (db, mut seen, has_log_to) = database::read(&medium)?;
+        let Opened { db, mut seen, has_log_to, commits } = database::read(&medium)?;
         let replay = replay::replay(&mut seen, found, has_log_to)?;
         log.go_on_from(has_log_to);
-        let shared = Arc::new(Shared { log: Mutex::new(log), seen: Mutex::new(seen), trouble: Mutex::new(None) });
+        let shared = Arc::new(Shared {
+            log: Mutex::new(log),
+            seen: Mutex::new(seen),
+            trouble: Mutex::new(None),
+            commits: AtomicU64::new(commits),
+        });
         let (orders, inbox) = channel();
         let writer = Writer::new(Box::new(medium), db, shared.clone(), inbox, replay);
         let thread = std::thread::Builder::new().name("records".into()).spawn(move || writer.run());
@@ -171,10 +179,31 @@ impl Store {
         let Some(table) = Table::named(unread.table) else { return Ok(()) };
         let (reply, answer) = oneshot::channel();
         let change = Change::removal(table.key(unread.key.clone()));
-        self.order(Order { change, seq: None, fate: Fate::Durable(reply) });
+        self.order(Order::Durable { change, reply });
         answer.await.unwrap_or(Err(StoreError::Closed))?;
         self.seen().unread.retain(|other| other != unread);
         Ok(())
+    }
+
+    /// Waits until the database has all that is seen now.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn flush(&self) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.order(Order::Flush { reply });
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Number of the last transaction. It grows for ever: a database that has a smaller one than was seen is a copy of before.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.inner.shared.commits.load(Ordering::SeqCst)
+    }
+
+    /// Goes on counting transactions from `number`, if that is more.
+    pub fn count_on_from(&self, number: u64) {
+        self.inner.shared.commits.fetch_max(number, Ordering::SeqCst);
     }
 
     /// Whether, since when and why the database cannot be written.
@@ -287,7 +316,7 @@ impl Store {
     async fn write(&self, change: Change) -> Result<(), StoreError> {
         self.ours(&change.key)?;
         let (reply, answer) = oneshot::channel();
-        self.order(Order { change, seq: None, fate: Fate::Durable(reply) });
+        self.order(Order::Durable { change, reply });
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -330,7 +359,7 @@ impl Store {
     /// To be called with the log locked.
     fn show_inside(&self, change: Change, seq: Option<u64>) {
         self.seen().take(&change);
-        self.order(Order { change, seq, fate: Fate::Kept });
+        self.order(Order::Kept { change, seq });
     }
 
     fn order(&self, order: Order) {

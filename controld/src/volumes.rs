@@ -21,7 +21,7 @@ pub use self::owner::{Kept, Owner};
 pub use self::root::{Base, Root};
 use crate::blocking;
 use crate::error::Chain;
-use crate::note;
+use crate::note::{self, NoteError};
 
 /// More folders of one pod than anybody has left behind.
 const MAX_FOLDERS: usize = 100;
@@ -72,14 +72,17 @@ impl Volumes {
         Ok(Self { dir, kept: Arc::default() })
     }
 
-    /// The folder of a pod: the one that it has, or a new one with a note of its owner.
+    /// The folder of a pod: the one that it has, or a new one. A note in it says whose it is, and when it was claimed last.
     ///
     /// # Errors
     /// When it cannot be made.
     pub fn claim(&self, owner: &Owner) -> Result<Folder, VolumeError> {
         if let Some(folder) = self.of_pod(&owner.pod_uid)?.into_iter().next() {
-            if !folder.path.join(OWNER).exists() {
-                self.stamp(&folder, owner)?;
+            match note::read::<Owner>(&folder.path.join(OWNER), owner::VERSION) {
+                Ok(_) => self.stamp(&folder, owner)?,
+                Err(error @ NoteError::Io { .. }) => return Err(error.into()),
+                // A newer release's, or damaged: it stays as it is.
+                Err(NoteError::Newer { .. } | NoteError::Damaged { .. }) => {}
             }
             return Ok(folder);
         }

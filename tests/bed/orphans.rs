@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use proto::cri::ContainerState;
 use serde_json::Value;
 use tests::case::{Bed, Case};
 use tests::command::{TOOL_DEADLINE, command, finish};
@@ -22,6 +23,7 @@ const RECORDS: [&str; 2] = [records::DATABASE, "/var/lib/virtlet/meta.log"];
 pub(crate) const CASES: &[Case] = &[
     Case { name: "restart::a_lost_database_costs_no_machine_and_no_disk", deadline: DEADLINE, run: lost },
     Case { name: "restart::a_database_that_comes_back_costs_nothing", deadline: DEADLINE, run: put_back },
+    Case { name: "restart::a_copy_of_the_same_life_costs_no_machine_and_no_disk", deadline: DEADLINE, run: same_life },
     Case { name: "restart::records_of_another_release_cost_nothing", deadline: DEADLINE, run: another_release },
 ];
 
@@ -109,6 +111,39 @@ fn put_back(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
+/// A copy that the same controld has gone on from knows nothing of the pods since, and looks like the database of the last life.
+fn same_life(bed: &Bed) -> Result<()> {
+    let copy = format!("{}.copy", records::DATABASE);
+    let mut node = Node::start(bed)?;
+    let early = node.boot_vm(bed, "early", "")?;
+    // Its end of the start is on record before the copy is made.
+    node.wait_state(&early, ContainerState::ContainerRunning, GRACE)?;
+    fs::copy(records::DATABASE, &copy)?;
+    let late = node.boot_vm(bed, "late", "")?;
+
+    node.controld.terminate()?;
+    fs::rename(&copy, records::DATABASE)?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    let wanted =
+        [format!("machine/{}", late.container), format!("disk/{}", uid(&late)), format!("network/{}", late.sandbox)];
+    wait_for("the late pod's things in the list", GRACE, || {
+        let listed = orphans(bed)?;
+        Ok(wanted.iter().all(|wanted| listed.contains(wanted)).then_some(()))
+    })?;
+    ensure!(running_domains()?.len() == 2, "a machine is gone");
+    ensure!(Path::new(&disk(&late)).exists(), "the disk is gone");
+    late.info().context("the guest that is on no record")?;
+    early.info().context("the guest that is on record")?;
+    node.remove_vm(&early, GRACE)?;
+    late.info().context("the guest that is on no record, beside one that goes")?;
+    for name in &wanted {
+        forget(bed, name)?;
+    }
+    ensure!(!Path::new(&disk(&late)).exists() && running_domains()?.is_empty(), "not forgotten");
+    Ok(())
+}
+
 /// A release that cannot read the records leaves all as it is; the one that can goes on.
 fn another_release(bed: &Bed) -> Result<()> {
     let mut node = Node::start(bed)?;
@@ -140,8 +175,11 @@ fn another_release(bed: &Bed) -> Result<()> {
 
 /// The root disk of a pod's first container.
 fn disk(vm: &Vm) -> String {
-    let uid = vm.pod.metadata.as_ref().map(|metadata| metadata.uid.clone()).unwrap_or_default();
-    format!("/var/lib/virtlet/volumes/{uid}/root.qcow2")
+    format!("/var/lib/virtlet/volumes/{}/root.qcow2", uid(vm))
+}
+
+fn uid(vm: &Vm) -> String {
+    vm.pod.metadata.as_ref().map(|metadata| metadata.uid.clone()).unwrap_or_default()
 }
 
 fn move_records(from: &str, to: &str) -> Result<()> {

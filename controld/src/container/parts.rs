@@ -71,10 +71,15 @@ impl Parts {
         hub::console_dir(&self.config).join(format!("{id}.sock"))
     }
 
-    /// A pod as the owner of what is made for it now.
-    #[must_use]
-    pub fn owner(&self, pod: &PodName) -> Owner {
-        Owner::new(self.instance.id(), self.instance.epoch(), &pod.uid, &pod.namespace, &pod.name)
+    /// A pod as the owner of what is made for it now. The database has its sandbox: it tells by the note if it is put back
+    /// from a copy that has not (see [`crate::instance`]).
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub async fn owner(&self, pod: &PodName) -> Result<Owner> {
+        self.store.flush().await?;
+        let now = (self.instance.epoch(), self.store.commits());
+        Ok(Owner::new(self.instance.id(), now, &pod.uid, &pod.namespace, &pod.name))
     }
 
     /// Removes the disks of a pod, and gives up its hold on images. It may be done again.
@@ -130,7 +135,7 @@ pub(crate) mod tests {
             watcher: Watcher::start().expect("inotify"),
             hub: Hub::bind(&config).await.expect("bound"),
             accel: Accelerator::new(&config, store.clone()),
-            instance: Instance::begin(&config.state_dir, &store).await.expect("begun"),
+            instance: Instance::begin(&config.state_dir, &store, &[]).await.expect("begun"),
             orphans: Arc::default(),
             boot: Boot::of_node(&store).await.expect("known"),
             store,

@@ -7,27 +7,37 @@ fn noted(epoch: u64, records_since: u64) -> Option<Note> {
 }
 
 fn known(epoch: u64) -> Known {
-    Known { instance: Some(ME), epoch: Some(epoch) }
+    Known { instance: Some(ME), epoch: Some(epoch), commits: 100 }
+}
+
+fn made(epoch: u64, commits: u64) -> Made {
+    Made { epoch, commits }
 }
 
 #[test]
 fn a_database_that_is_not_the_last_one_is_doubted() {
     let lost = Known::default();
-    let other = Known { instance: Some(Uuid::from_u128(2)), epoch: Some(7) };
-    let first_release = Known { instance: Some(ME), epoch: None };
-    for (case, file, database, doubted, epoch, records_since) in [
-        ("the first start", None, lost, false, 1, 1),
-        ("the first release's state", None, first_release, false, 1, 1),
-        ("another start", noted(7, 1), known(7), false, 8, 1),
-        ("killed between the two writes", noted(7, 1), known(8), false, 8, 1),
-        ("moved away", noted(7, 1), lost, true, 8, 8),
-        ("put back from a copy of the life before", noted(7, 1), known(6), true, 8, 8),
-        ("put back from an old copy", noted(7, 1), known(2), true, 8, 8),
-        ("of another node", noted(7, 1), other, true, 8, 8),
-        ("the file put back", noted(3, 1), known(7), true, 8, 8),
-        ("the file lost", None, known(7), true, 8, 8),
+    let other = Known { instance: Some(Uuid::from_u128(2)), epoch: Some(7), commits: 100 };
+    let first_release = Known { instance: Some(ME), ..lost };
+    let none = Made::default();
+    for (case, file, database, made, doubted, epoch, records_since) in [
+        ("the first start", None, lost, none, false, 1, 1),
+        ("the first release's state", None, first_release, none, false, 1, 1),
+        ("another start", noted(7, 1), known(7), made(7, 100), false, 8, 1),
+        ("killed between the two writes", noted(7, 1), known(8), made(7, 90), false, 8, 1),
+        ("disks of a release that did not count", noted(7, 1), known(7), made(7, 0), false, 8, 1),
+        ("moved away", noted(7, 1), lost, made(7, 100), true, 8, 8),
+        ("put back from a copy of the life before", noted(7, 1), known(6), made(7, 110), true, 8, 8),
+        ("put back from an old copy", noted(7, 1), known(2), none, true, 8, 8),
+        ("put back from a copy of the same life", noted(7, 1), known(7), made(7, 101), true, 8, 8),
+        ("put back with the file", noted(3, 1), known(3), made(7, 0), true, 8, 8),
+        ("put back with the file, of the same life", noted(3, 1), known(3), made(3, 101), true, 4, 4),
+        ("put back from the first release's, the file lost", None, first_release, made(7, 0), true, 8, 8),
+        ("of another node", noted(7, 1), other, none, true, 8, 8),
+        ("the file put back", noted(3, 1), known(7), made(7, 100), true, 8, 8),
+        ("the file lost", None, known(7), made(7, 100), true, 8, 8),
     ] {
-        let (note, doubt) = next(file, database);
+        let (note, doubt) = next(file, database, made);
         assert_eq!(doubt.is_some(), doubted, "{case}: {doubt:?}");
         assert_eq!((note.epoch, note.records_since), (epoch, records_since), "{case}");
         assert_eq!(note.settled, !doubted, "{case}");
@@ -38,8 +48,48 @@ fn a_database_that_is_not_the_last_one_is_doubted() {
 }
 
 async fn begin(dir: &Path, database: &str) -> Instance {
+    begin_beside(dir, database, &[]).await
+}
+
+async fn begin_beside(dir: &Path, database: &str, owners: &[Owner]) -> Instance {
     let store = Store::open(&dir.join(database)).expect("opens");
-    Instance::begin(dir, &store).await.expect("begins")
+    Instance::begin(dir, &store, owners).await.expect("begins")
+}
+
+/// Whose the disks are of a pod that was made just now.
+async fn pod(store: &Store, instance: &Instance) -> Owner {
+    store.put_fact("pod", &"on record").await.expect("durable");
+    Owner::new(instance.id(), (instance.epoch(), store.commits()), "uid-1", "default", "web")
+}
+
+#[tokio::test]
+async fn a_copy_of_the_same_life_is_known_by_the_disks_that_are_younger() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let database = dir.path().join("meta.redb");
+    let copy = dir.path().join("meta.copy");
+    let store = Store::open(&database).expect("opens");
+    let first = Instance::begin(dir.path(), &store, &[]).await.expect("begins");
+    let early = pod(&store, &first).await;
+    std::fs::copy(&database, &copy).expect("copied");
+    let late = pod(&store, &first).await;
+    drop(store);
+
+    let sound = begin_beside(dir.path(), "meta.redb", &[early.clone(), late.clone()]).await;
+    assert_eq!(sound.doubt(), None, "it has all records");
+    std::fs::write(dir.path().join("instance"), serde_json::to_vec(&first.note).expect("json")).expect("put back");
+    std::fs::copy(&copy, &database).expect("put back");
+    let harmless = begin_beside(dir.path(), "meta.redb", std::slice::from_ref(&early)).await;
+    assert_eq!(harmless.doubt(), None, "nothing is younger than the copy");
+
+    std::fs::write(dir.path().join("instance"), serde_json::to_vec(&first.note).expect("json")).expect("put back");
+    std::fs::copy(&copy, &database).expect("put back");
+    let rolled_back = begin_beside(dir.path(), "meta.redb", &[early.clone(), late.clone()]).await;
+    assert!(rolled_back.doubt().is_some(), "the later pod is on no record");
+    rolled_back.settle().expect("written");
+    let store = Store::open(&database).expect("opens");
+    let after = Instance::begin(dir.path(), &store, &[early, late.clone()]).await.expect("begins");
+    assert_eq!(after.doubt(), None, "doubted once: what was made has been marked");
+    assert!(pod(&store, &after).await.commits > late.commits, "the count goes on behind all that was made");
 }
 
 #[tokio::test]
@@ -50,7 +100,7 @@ async fn what_an_earlier_life_made_is_trusted_until_records_are_lost_and_never_a
     assert_eq!(second.id(), first.id());
     assert!(second.would_be_on_record(first.id(), first.epoch()));
     assert!(!second.would_be_on_record(Uuid::from_u128(9), first.epoch()), "another's");
-    assert!(!second.would_be_on_record(first.id(), second.epoch() + 1), "of a life that was rolled back");
+    assert!(!second.would_be_on_record(first.id(), second.epoch()), "this life has made nothing yet");
 
     let lost = begin(dir.path(), "other.redb").await;
     assert_eq!(lost.id(), first.id(), "the instance outlives the database");

@@ -64,7 +64,7 @@ async fn settle(parts: &Parts, records: &OnRecord, found: Found) -> Result<()> {
                 parts.volumes.give_back(folder).map_err(failed)?;
             }
             if found.owner == Ok(None) {
-                parts.volumes.stamp(folder, &parts.owner(&pod)).map_err(failed)?;
+                parts.volumes.stamp(folder, &parts.owner(&pod).await?).map_err(failed)?;
             }
             Ok(())
         }

@@ -19,6 +19,8 @@ type Definition = TableDefinition<'static, &'static str, &'static [u8]>;
 const LOG_KEPT: Definition = TableDefinition::new("log_kept");
 /// The fact that says up to which number the database has the log.
 const LOG_SEQ: &str = "log_seq";
+/// The fact that counts the transactions.
+const COMMITS: &str = "commits";
 
 /// What the database lies on.
 pub(super) trait Medium: fmt::Debug + Send + 'static {
@@ -54,13 +56,24 @@ impl Medium for File {
     }
 }
 
-/// Opens the database and reads it whole; also tells up to which number it has the log.
-pub(super) fn read(medium: &impl Medium) -> Result<(Database, Seen, u64), StoreError> {
+/// The database, and what is in it.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) db: Database,
+    pub(super) seen: Seen,
+    /// Up to which number it has the log.
+    pub(super) has_log_to: u64,
+    /// Number of its last transaction; 0 if only releases that did not count have written it.
+    pub(super) commits: u64,
+}
+
+/// Opens the database and reads it whole.
+pub(super) fn read(medium: &impl Medium) -> Result<Opened, StoreError> {
     let db =
         medium.open().map_err(|cause| StoreError::Open { path: medium.path().to_owned(), cause: Arc::new(cause) })?;
     let failed = |cause| StoreError::Read(Box::new(cause));
     let mut seen = Seen::default();
-    let mut has_log_to = 0;
+    let (mut has_log_to, mut commits) = (0, 0);
     for (key, value) in contents(&db).map_err(failed)? {
         let record = || serde_json::from_slice(&value).map_err(|error| error.to_string());
         let problem = match key.table {
@@ -70,6 +83,10 @@ pub(super) fn read(medium: &impl Medium) -> Result<(Database, Seen, u64), StoreE
             }
             Table::Facts if key.name == LOG_SEQ => {
                 has_log_to = serde_json::from_slice(&value).unwrap_or(0);
+                None
+            }
+            Table::Facts if key.name == COMMITS => {
+                commits = serde_json::from_slice(&value).unwrap_or(0);
                 None
             }
             Table::Facts | Table::LogKept => {
@@ -85,7 +102,7 @@ pub(super) fn read(medium: &impl Medium) -> Result<(Database, Seen, u64), StoreE
         let problem = "a line of the log that an earlier start could not read".into();
         seen.unread.push(Unread { table: "log_kept", key: name, problem });
     }
-    Ok((db, seen, has_log_to))
+    Ok(Opened { db, seen, has_log_to, commits })
 }
 
 /// All records and facts as they are.
@@ -115,13 +132,14 @@ pub(super) fn differences(
     Ok(changes)
 }
 
-/// One transaction, durable when this returns. `log_to` says up to which number the changes have the log; `kept` are lines of
-/// it that cannot be read.
+/// One transaction, the one of this `number`, durable when this returns. `log_to` says up to which number the changes have the
+/// log; `kept` are lines of it that cannot be read.
 pub(super) fn commit<'a>(
     db: &Database,
     changes: impl IntoIterator<Item = &'a Change>,
     kept: &[Vec<u8>],
     log_to: u64,
+    number: u64,
 ) -> Result<(), redb::Error> {
     let write = db.begin_write()?;
     for change in changes {
@@ -135,8 +153,9 @@ pub(super) fn commit<'a>(
     for line in kept {
         write.open_table(LOG_KEPT)?.insert(checksum(line).as_str(), line.as_slice())?;
     }
-    let log_to = log_to.to_string();
-    write.open_table(definition(Table::Facts))?.insert(LOG_SEQ, log_to.as_bytes())?;
+    for (counter, value) in [(LOG_SEQ, log_to), (COMMITS, number)] {
+        write.open_table(definition(Table::Facts))?.insert(counter, value.to_string().as_bytes())?;
+    }
     Ok(write.commit()?)
 }
 

@@ -131,15 +131,21 @@ impl Log {
         Ok(seq)
     }
 
-    /// Empties the log if the database has all of it.
-    pub(super) fn committed(&mut self, seq: u64) {
+    /// Empties the log if the database has all of it; `false` if it is to be tried again.
+    pub(super) fn committed(&mut self, seq: u64) -> bool {
         if seq < self.last_seq || (self.len == 0 && !self.spoiled) {
-            return;
+            return true;
         }
         match self.file.set_len(0) {
-            Ok(()) => (self.len, self.spoiled) = (0, false),
-            // Tried again after the next transaction; its lines are passed over if they are read again.
-            Err(error) => tracing::warn!(%error, "log of the database not emptied"),
+            Ok(()) => {
+                (self.len, self.spoiled) = (0, false);
+                true
+            }
+            // Its lines are passed over if they are read again.
+            Err(error) => {
+                tracing::warn!(%error, "log of the database not emptied");
+                false
+            }
         }
     }
 }

@@ -312,3 +312,36 @@ async fn an_unread_record_goes_when_somebody_says_so() {
     drop(store);
     assert_eq!(Store::open(&path).expect("opens").unread(), []);
 }
+
+#[tokio::test]
+async fn a_flush_writes_what_is_pending_and_nothing_otherwise() {
+    let bed = Bed::new();
+    let store = bed.open();
+    store.put_sandbox(sandbox("one")).await.expect("put");
+    store.flush().await.expect("written");
+    assert_eq!((bed.log_len(), bed.written()), (0, vec!["one".to_owned()]));
+    bed.disk.full.store(true, Ordering::SeqCst);
+    store.flush().await.expect("nothing is to be written");
+    store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox("one") });
+    let refused = store.flush().await.expect_err("no room");
+    assert!(is_disk_full(&refused), "{refused:?}");
+}
+
+#[tokio::test]
+async fn transactions_are_counted_for_ever_and_no_two_have_one_number() {
+    let bed = Bed::new();
+    let store = bed.open();
+    assert_eq!(store.commits(), 0);
+    store.put_fact("a", &1).await.expect("put");
+    assert_eq!(store.commits(), 1);
+    bed.disk.flush_fails.store(true, Ordering::SeqCst);
+    store.put_fact("a", &2).await.expect("put at the second attempt");
+    assert_eq!(store.commits(), 3, "the first attempt may be on the disk");
+    drop(store);
+    let store = bed.open();
+    assert_eq!(store.commits(), 3);
+    store.count_on_from(70);
+    store.put_fact("a", &3).await.expect("put");
+    drop(store);
+    assert_eq!(bed.open().commits(), 71);
+}

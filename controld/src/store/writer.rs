@@ -5,6 +5,7 @@
 //! and forgotten; the others wait here, and it is tried again with the next change, or after [`RETRY`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,22 +24,24 @@ const LINGER: Duration = Duration::from_millis(100);
 /// After this a database that could not be written is tried again: nothing tells when a disk has room.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// A change on its way to the writer.
+type Reply = oneshot::Sender<Result<(), StoreError>>;
+
+/// What the writer is asked for.
 #[derive(Debug)]
-pub(super) struct Order {
-    pub(super) change: Change,
-    /// Its number in the log, if it is there.
-    pub(super) seq: Option<u64>,
-    pub(super) fate: Fate,
+pub(super) enum Order {
+    /// A change that somebody waits for; seen once it is durable, refused otherwise.
+    Durable { change: Change, reply: Reply },
+    /// A change that is seen already; kept until it can be written. `seq` is its number in the log, if it is there.
+    Kept { change: Change, seq: Option<u64> },
+    /// To write what is kept.
+    Flush { reply: Reply },
 }
 
-/// What becomes of a change that cannot be written, and when it is seen.
-#[derive(Debug)]
-pub(super) enum Fate {
-    /// Somebody waits for it; seen once it is durable, refused otherwise.
-    Durable(oneshot::Sender<Result<(), StoreError>>),
-    /// Seen already; kept until it can be written.
-    Kept,
+/// What somebody waits for.
+#[derive(Debug, Default)]
+struct Waiting {
+    changes: Vec<(Change, Reply)>,
+    flushes: Vec<Reply>,
 }
 
 /// The thread's own.
@@ -57,11 +60,11 @@ pub(super) struct Writer {
     doubtful: BTreeSet<Key>,
     /// Number of the last line of the log that is written or pending.
     log_to: u64,
-    /// When pending changes are written at the latest.
+    /// Number of the last transaction that was tried.
+    tried: u64,
+    /// When pending changes are written at the latest. `None` if nothing is pending and the log is empty.
     due: Option<Instant>,
 }
-
-type Waiting = (Change, oneshot::Sender<Result<(), StoreError>>);
 
 impl Writer {
     /// A writer of this database that has yet to write what the log had beyond it.
@@ -75,7 +78,7 @@ impl Writer {
         let Replay { changes, kept, log_to, empty_log } = replay;
         let pending = changes.into_iter().map(|change| (change.key.clone(), change)).collect();
         let due = (!empty_log).then(Instant::now);
-        Self { medium, db: Some(db), shared, inbox, pending, kept, doubtful: BTreeSet::new(), log_to, due }
+        Self { medium, db: Some(db), shared, inbox, pending, kept, doubtful: BTreeSet::new(), log_to, tried: 0, due }
     }
 
     /// Works until the last handle is gone, then writes what is left.
@@ -87,26 +90,32 @@ impl Writer {
             };
             let waiting = match first {
                 Ok(first) => self.take_in(first),
-                Err(RecvTimeoutError::Timeout) => Vec::new(),
+                Err(RecvTimeoutError::Timeout) => Waiting::default(),
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.write(Vec::new());
+                    if self.due.is_some() {
+                        self.write(Waiting::default());
+                    }
                     return;
                 }
             };
-            if !waiting.is_empty() || self.due.is_some_and(|due| due <= Instant::now()) {
+            let flush = !waiting.flushes.is_empty();
+            if !waiting.changes.is_empty() || self.due.is_some_and(|due| flush || due <= Instant::now()) {
                 self.write(waiting);
+            } else {
+                waiting.flushes.into_iter().for_each(|reply| answer(reply, Ok(())));
             }
         }
     }
 
     /// Takes all that has come; gives what somebody waits for.
-    fn take_in(&mut self, first: Order) -> Vec<Waiting> {
-        let mut waiting: Vec<Waiting> = Vec::new();
-        for Order { change, seq, fate } in std::iter::once(first).chain(self.inbox.try_iter()) {
-            self.log_to = self.log_to.max(seq.unwrap_or(0));
-            match fate {
-                Fate::Durable(reply) => waiting.push((change, reply)),
-                Fate::Kept => {
+    fn take_in(&mut self, first: Order) -> Waiting {
+        let mut waiting = Waiting::default();
+        for order in std::iter::once(first).chain(self.inbox.try_iter()) {
+            match order {
+                Order::Durable { change, reply } => waiting.changes.push((change, reply)),
+                Order::Flush { reply } => waiting.flushes.push(reply),
+                Order::Kept { change, seq } => {
+                    self.log_to = self.log_to.max(seq.unwrap_or(0));
                     self.due.get_or_insert_with(|| Instant::now() + LINGER);
                     self.pending.insert(change.key.clone(), change);
                 }
@@ -116,47 +125,51 @@ impl Writer {
     }
 
     /// Writes all that is pending and what is waited for, and answers.
-    fn write(&mut self, waiting: Vec<Waiting>) {
+    fn write(&mut self, waiting: Waiting) {
         // Once with the database as it is, once opened anew.
         let again = self.db.is_some();
-        let mut written = self.transact(&waiting);
+        let mut written = self.transact(&waiting.changes);
         if again && written.is_err() {
-            written = self.transact(&waiting);
+            written = self.transact(&waiting.changes);
         }
         match written {
             Ok(()) => {
-                self.due = None;
                 self.pending.clear();
                 self.kept.clear();
                 self.doubtful.clear();
-                self.shared.log().committed(self.log_to);
+                let emptied = self.shared.log().committed(self.log_to);
+                self.due = (!emptied).then(|| Instant::now() + RETRY);
                 self.trouble(None);
-                for (change, reply) in waiting {
+                for (change, reply) in waiting.changes {
                     self.shared.seen().take(&change);
-                    // A caller that is gone does not want its answer.
-                    let _ = reply.send(Ok(()));
+                    answer(reply, Ok(()));
                 }
+                waiting.flushes.into_iter().for_each(|reply| answer(reply, Ok(())));
             }
             Err(cause) => {
                 self.due = Some(Instant::now() + RETRY);
                 self.trouble(Some(cause.clone()));
-                for (change, reply) in waiting {
+                for (change, reply) in waiting.changes {
                     self.doubtful.insert(change.key);
-                    let _ = reply.send(Err(StoreError::Write(cause.clone())));
+                    answer(reply, Err(StoreError::Write(cause.clone())));
                 }
+                waiting.flushes.into_iter().for_each(|reply| answer(reply, Err(StoreError::Write(cause.clone()))));
             }
         }
     }
 
     /// One transaction; the database is closed if it fails.
-    fn transact(&mut self, waiting: &[Waiting]) -> Result<(), Arc<redb::Error>> {
+    fn transact(&mut self, waiting: &[(Change, Reply)]) -> Result<(), Arc<redb::Error>> {
         let db = match self.db.take() {
             Some(db) => db,
             None => self.open_again()?,
         };
         // In this order: what is waited for is younger.
         let changes = self.pending.values().chain(waiting.iter().map(|(change, _)| change));
-        database::commit(&db, changes, &self.kept, self.log_to)?;
+        // One that fails may be there all the same: no other has its number.
+        self.tried = self.tried.max(self.shared.commits.load(Ordering::SeqCst)) + 1;
+        database::commit(&db, changes, &self.kept, self.log_to, self.tried)?;
+        self.shared.commits.fetch_max(self.tried, Ordering::SeqCst);
         self.db = Some(db);
         Ok(())
     }
@@ -190,4 +203,9 @@ impl Writer {
             }
         }
     }
+}
+
+/// A caller that is gone does not want its answer.
+fn answer(reply: Reply, answer: Result<(), StoreError>) {
+    let _ = reply.send(answer);
 }

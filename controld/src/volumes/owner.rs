@@ -1,7 +1,7 @@
 //! What is written in a pod's folder: `owner.json`, whose it is, and `kept.json`, that nobody knows.
 //!
 //! ```json
-//! {"version":1,"instance":"<uuid>","epoch":12,"pod_uid":"...","namespace":"default","name":"web"}
+//! {"version":1,"instance":"<uuid>","epoch":12,"commits":345,"pod_uid":"...","namespace":"default","name":"web"}
 //! {"version":1,"since":1700000000,"why":"..."}
 //! ```
 
@@ -19,8 +19,12 @@ pub struct Owner {
     version: u32,
     /// The controld that made it.
     pub instance: Uuid,
-    /// In which of its lives; see [`crate::instance`].
+    /// The last of its lives that gave it to a container; see [`crate::instance`].
     pub epoch: u64,
+    /// Number of a transaction of the database that has the pod's sandbox: the last one when a container was given the folder.
+    /// 0 is what releases wrote that did not count.
+    #[serde(default)]
+    pub commits: u64,
     /// UID of the pod.
     pub pod_uid: String,
     /// Its namespace.
@@ -40,13 +44,14 @@ pub struct Kept {
 }
 
 impl Owner {
-    /// A pod as the owner of what this life of an instance makes.
+    /// A pod as the owner of what this life of an instance makes, once the database has `commits` transactions.
     #[must_use]
-    pub fn new(instance: Uuid, epoch: u64, pod_uid: &str, namespace: &str, name: &str) -> Self {
+    pub fn new(instance: Uuid, (epoch, commits): (u64, u64), pod_uid: &str, namespace: &str, name: &str) -> Self {
         Self {
             version: VERSION,
             instance,
             epoch,
+            commits,
             pod_uid: pod_uid.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),

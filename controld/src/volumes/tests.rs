@@ -13,7 +13,7 @@ fn volumes(dir: &Path) -> Volumes {
 }
 
 fn owner(pod_uid: &str) -> Owner {
-    Owner::new(ME, 3, pod_uid, "default", "web")
+    Owner::new(ME, (3, 0), pod_uid, "default", "web")
 }
 
 /// An image of the store, where files are named by their ids.
@@ -207,13 +207,15 @@ fn the_notes_of_each_release_are_read() {
     let first_release = folder("c");
     std::fs::write(first_release.join("root.json"), include_str!("fixtures/root.v1.json")).expect("written");
     std::fs::write(folder("d").join("kept.json"), include_str!("fixtures/kept.v1.json")).expect("written");
+    std::fs::write(folder("e").join("owner.json"), include_str!("fixtures/owner.v1.counted.json")).expect("written");
     folder(".hidden");
 
     let found = volumes.look().expect("listed");
-    assert_eq!(found.len(), 4);
+    assert_eq!(found.len(), 5);
     let id = "6f0c1b2e-3d4a-4b5c-8d6e-7f8091a2b3c4".parse().expect("uuid");
-    let wanted = Owner::new(id, 12, "0e5a9b7c-1111-4222-8333-944455566677", "default", "web");
-    assert_eq!(found[0].owner, Ok(Some(wanted)));
+    let wanted = |commits| Owner::new(id, (12, commits), "0e5a9b7c-1111-4222-8333-944455566677", "default", "web");
+    assert_eq!(found[0].owner, Ok(Some(wanted(0))));
+    assert_eq!(found[4].owner, Ok(Some(wanted(345))));
     assert!(found[1].owner.as_ref().is_err_and(|why| why.contains("version 2")), "{:?}", found[1].owner);
     assert_eq!(found[2].owner, Ok(None));
     assert_eq!(found[3].kept.as_ref().map(|kept| kept.since), Some(1_700_000_000));
@@ -226,6 +228,18 @@ fn the_notes_of_each_release_are_read() {
     }
     assert_eq!(std::fs::read(newer.join("owner.json")).expect("there"), include_bytes!("fixtures/owner.v2.json"));
     assert!(dir.path().join("volumes/c/owner.json").exists(), "it has a note now");
+}
+
+#[test]
+fn a_folder_tells_when_it_was_claimed_last() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    for now in [(3, 10), (3, 11), (4, 12)] {
+        let owner = Owner::new(ME, now, "uid-1", "default", "web");
+        let folder = volumes.claim(&owner).expect("claimed");
+        assert_eq!(volumes.inspect(folder).owner, Ok(Some(owner)));
+    }
+    assert_eq!(names(&dir.path().join("volumes")), ["uid-1"]);
 }
 
 #[test]
