@@ -30,7 +30,7 @@ use crate::hypervisor::HvEvent;
 use crate::model::{
     Container, ContainerConfig, ContainerId, ContainerState, Machine, RECORD_VERSION, Sandbox, SandboxState, now_nanos,
 };
-use crate::orphans::PodName;
+use crate::orphans::{self, PodName};
 use crate::seed::{self, SeedInput};
 use crate::volumes::{Base, VolumeError};
 
@@ -99,6 +99,7 @@ impl Containers {
             let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
             Error::because(kind, "the root disk cannot be made", cause)
         };
+        orphans::make_room(&self.parts, &sandbox).await?;
         // The folder first: what has no folder is nobody's. What is in it goes with the sandbox at the latest.
         let owner = self.parts.owner(&PodName::of(&sandbox)).await?;
         let volumes = self.parts.volumes.clone();

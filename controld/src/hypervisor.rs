@@ -11,7 +11,7 @@ mod link;
 mod log;
 mod meaning;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,6 +106,8 @@ pub struct Marked {
     pub pod_uid: String,
     /// Whether it is on.
     pub runs: bool,
+    /// Files of its disks, if they were asked for.
+    pub disks: Vec<PathBuf>,
 }
 
 /// Where a machine stands.
@@ -320,6 +322,20 @@ impl Hypervisor {
         self.call("list the machines", QUICK_DEADLINE, list).await
     }
 
+    /// Files of a machine's disks, not what they stand on; `None` if there is no such machine.
+    ///
+    /// # Errors
+    /// When libvirt does not answer.
+    pub async fn disks(&self, id: Uuid) -> Result<Option<Vec<PathBuf>>> {
+        let xml = move |connection: &Connection| match connection.look_up(id)?.map(|domain| domain.xml()).transpose() {
+            // Gone since it was looked up.
+            Err(error) if error.code == NO_DOMAIN => Ok(None),
+            xml => xml,
+        };
+        let xml = self.call("tell the machine's disks", QUICK_DEADLINE, xml).await?;
+        Ok(xml.map(|xml| meaning::disks_of(&xml)))
+    }
+
     /// Who libvirt runs QEMU as: its DAC base label, which passwd may contradict.
     ///
     /// # Errors
@@ -430,7 +446,7 @@ fn marked(domain: &Domain) -> Result<Option<(String, Marked)>, LibvirtError> {
     };
     let meaning::Mark { instance, sandbox, pod_uid } = mark;
     let runs = meaning::state_of(domain.state()?).phase == DomainPhase::On;
-    Ok(Some((instance, Marked { id: domain.id()?, name: domain.name()?, sandbox, pod_uid, runs })))
+    Ok(Some((instance, Marked { id: domain.id()?, name: domain.name()?, sandbox, pod_uid, runs, disks: Vec::new() })))
 }
 
 fn existing(connection: &Connection, id: Uuid) -> Result<Domain, LibvirtError> {

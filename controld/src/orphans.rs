@@ -3,7 +3,7 @@
 //! Records are written before what they are of, and go after it (see [`crate::instance`]). So a machine, a disk or a network
 //! of ours without a record means that records were lost, and whose it is, is not known. It may be a pod's that runs. It is
 //! listed in `Status` and by `virtletctl orphans`, and goes by `virtletctl forget`. If the lost records come back, what is on
-//! them is no orphan any more.
+//! them is no orphan any more. Until then a pod on record may have a machine that is not: see [`make_room`] and [`clear`].
 //!
 //! [`sweep`] looks at what is on the disk, at the start; [`look`] asks libvirt, after each connection; [`left_by_a_kill`]
 //! is asked when tapmanager lists its pods.
@@ -12,6 +12,7 @@ mod consoles;
 mod disks;
 mod forget;
 mod list;
+mod machines;
 mod networks;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use proto::tap::PodSummary;
 pub use self::disks::sweep;
 pub use self::forget::forget;
 pub use self::list::{list, look};
+pub use self::machines::{clear, keep_what_is_used, make_room};
 pub use self::networks::left_by_a_kill;
 use crate::hypervisor::Marked;
 
@@ -86,6 +88,8 @@ pub struct Orphans {
 #[derive(Debug, Default)]
 struct Seen {
     machines: Vec<Marked>,
+    /// libvirt has told them in this life.
+    looked: bool,
     networks: Vec<PodSummary>,
     /// All kinds, as of the last time that somebody looked.
     listed: Vec<Orphan>,

@@ -19,6 +19,7 @@ use crate::container::parts::Parts;
 use crate::error::{Chain, Error, Kind, Result};
 use crate::gate::Gates;
 use crate::model::{RECORD_VERSION, Sandbox, SandboxConfig, SandboxState, now_nanos};
+use crate::orphans;
 
 /// CRI's number of `NamespaceMode::NODE`.
 const NODE: i32 = 2;
@@ -115,6 +116,7 @@ impl Sandboxes {
         for container in self.parts.store.containers_of(id) {
             self.containers.stop(container.id, Duration::ZERO).await?;
         }
+        orphans::clear(&self.parts, id).await?;
         if sandbox.state != SandboxState::NotReady {
             // Also with a full disk: a pod that cannot be stopped would keep what fills it.
             self.parts.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
@@ -139,6 +141,7 @@ impl Sandboxes {
         let uid = &sandbox.config.uid;
         // The disks belong to the pod: another sandbox of it goes on with them.
         if !self.parts.store.sandboxes().iter().any(|other| other.id != *id && other.config.uid == *uid) {
+            orphans::keep_what_is_used(&self.parts, uid).await?;
             self.parts.drop_disks(uid).await?;
         }
         // Last: what is on no record is nobody's.

@@ -9,8 +9,9 @@ use proto::cri::ContainerState;
 use serde_json::Value;
 use tests::case::{Bed, Case};
 use tests::command::{TOOL_DEADLINE, command, finish};
+use tests::cri;
 use tests::libvirt::{only_qemu, running_domains};
-use tests::node::{CRI_SOCKET, Node, Vm};
+use tests::node::{CRI_SOCKET, Node, Vm, user_data};
 use tests::records;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
@@ -24,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "restart::a_lost_database_costs_no_machine_and_no_disk", deadline: DEADLINE, run: lost },
     Case { name: "restart::a_database_that_comes_back_costs_nothing", deadline: DEADLINE, run: put_back },
     Case { name: "restart::a_copy_of_the_same_life_costs_no_machine_and_no_disk", deadline: DEADLINE, run: same_life },
+    Case { name: "restart::a_machine_whose_pod_alone_is_on_record", deadline: DEADLINE, run: pod_alone },
     Case { name: "restart::records_of_another_release_cost_nothing", deadline: DEADLINE, run: another_release },
 ];
 
@@ -141,6 +143,46 @@ fn same_life(bed: &Bed) -> Result<()> {
         forget(bed, name)?;
     }
     ensure!(!Path::new(&disk(&late)).exists() && running_domains()?.is_empty(), "not forgotten");
+    Ok(())
+}
+
+/// A newer release wrote the container's record anew, but not the pod's. The machine keeps its disk and its network, until
+/// kubelet stops its sandbox.
+fn pod_alone(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let vm = node.boot_vm(bed, "half", "")?;
+    let qemu = only_qemu()?;
+    node.controld.terminate()?;
+    ensure!(records::set_versions_of(&["containers"], 2)? == 1, "not one container");
+    node.controld.start_again()?;
+    node.wait_ready()?;
+
+    // kubelet sees no container in the sandbox, and makes the next one.
+    let mut next = cri::container(&image, user_data(""));
+    next.metadata.get_or_insert_default().attempt = 1;
+    let refused = node.cri.create(&vm.sandbox, &next, &vm.pod);
+    let said = refused.err().context("a second machine in the sandbox")?.message().to_owned();
+    ensure!(said.contains(&format!("forget machine/{}", vm.container)), "{said}");
+    ensure!(only_qemu()? == qemu && Path::new(&disk(&vm)).exists(), "the machine or its disk is gone");
+
+    // Another sandbox of the same pod has a disk of its own, and goes without the first one's.
+    let mut pod = vm.pod.clone();
+    pod.metadata.get_or_insert_default().attempt = 1;
+    let second = node.start_pod(pod, &next)?;
+    second.wait_up()?;
+    vm.info().context("the guest beside its pod's new one")?;
+    node.remove_vm(&second, GRACE)?;
+    ensure!(only_qemu()? == qemu && Path::new(&disk(&vm)).exists(), "the machine or its disk went with another");
+    vm.info().context("the guest after its pod's new one")?;
+
+    node.cri.remove_sandbox(&vm.sandbox)?;
+    ensure!(running_domains()?.is_empty(), "the sandbox is stopped, and its machine runs");
+    ensure!(Path::new(&disk(&vm)).exists(), "disks of unknown owner have gone");
+    for name in [format!("disk/{}", uid(&vm)), format!("record/containers/{}", vm.container)] {
+        forget(bed, &name)?;
+    }
+    ensure!(!Path::new(&disk(&vm)).exists(), "not forgotten");
     Ok(())
 }
 

@@ -14,10 +14,18 @@ pub const DATABASE: &str = "/var/lib/virtlet/meta.redb";
 /// # Errors
 /// When controld has the database, or a record is none.
 pub fn set_versions(version: u32) -> Result<usize> {
+    set_versions_of(&["sandboxes", "containers"], version)
+}
+
+/// Gives all records of these tables another version; how many.
+///
+/// # Errors
+/// When controld has the database, or a record is none.
+pub fn set_versions_of(tables: &[&str], version: u32) -> Result<usize> {
     let db = Database::open(Path::new(DATABASE))?;
     let write = db.begin_write()?;
     let mut changed = 0;
-    for name in ["sandboxes", "containers"] {
+    for name in tables {
         let mut table = write.open_table(TableDefinition::<&str, &[u8]>::new(name))?;
         let records: Vec<(String, Vec<u8>)> = table
             .iter()?

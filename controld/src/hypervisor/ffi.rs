@@ -260,6 +260,12 @@ impl Domain {
         }
     }
 
+    /// Its description, as it is now.
+    pub(super) fn xml(&self) -> Result<String, LibvirtError> {
+        // SAFETY: the domain is owned.
+        owned_text(unsafe { sys::virDomainGetXMLDesc(self.0.as_ptr(), 0) })
+    }
+
     pub(super) fn start(&self) -> Result<(), LibvirtError> {
         // SAFETY: the domain is owned.
         done(unsafe { sys::virDomainCreateWithFlags(self.0.as_ptr(), 0) })

@@ -1,10 +1,11 @@
 //! What libvirt's numbers and texts mean to us. Pure.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use proto::tap::QemuUser;
 use quick_xml::Reader;
-use quick_xml::events::Event;
+use quick_xml::events::{BytesStart, Event};
 use uuid::Uuid;
 use virt_sys as sys;
 
@@ -127,6 +128,33 @@ pub(super) fn qemu_user_of(capabilities: &str) -> Option<QemuUser> {
     }
 }
 
+/// The files of a domain's disks: `<disk><source file='...'/></disk>`, without what is in their `<backingStore>`.
+pub(super) fn disks_of(domain: &str) -> Vec<PathBuf> {
+    let mut reader = Reader::from_str(domain);
+    let mut path: Vec<String> = Vec::new();
+    let mut disks = Vec::new();
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(start)) => {
+                disks.extend(source_of(&path, &start));
+                path.push(start.name().as_ref().to_owned());
+            }
+            Ok(Event::Empty(start)) => disks.extend(source_of(&path, &start)),
+            Ok(Event::End(_)) => drop(path.pop()),
+            Ok(Event::Eof) | Err(_) => return disks,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// The file that a `<source>` right in a `<disk>` names.
+fn source_of(path: &[String], element: &BytesStart<'_>) -> Option<PathBuf> {
+    let in_disk = path.last().is_some_and(|parent| parent == "disk");
+    let file =
+        (in_disk && element.name().as_ref() == "source").then(|| element.try_get_attribute("file").ok()?)??;
+    Some(PathBuf::from(quick_xml::escape::unescape(&file.value).ok()?.as_ref()))
+}
+
 /// What our metadata element says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -242,6 +270,16 @@ mod tests {
         for bad in ["", "<a>", "<capabilities/>", "<secmodel><model>dac</model><baselabel>a:b</baselabel></secmodel>"] {
             assert_eq!(qemu_user_of(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_machines_disks_are_the_files_that_it_writes() {
+        let xml = "<domain><devices><disk type='file'><driver name='qemu'/><source file='/v/a&amp;b/root.qcow2' index='2'>\
+                   <seclabel model='dac'/></source><backingStore type='file'><source file='/images/below'/></backingStore>\
+                   </disk><disk type='file'><source file='/run/seed.iso'/></disk><disk type='block'><source dev='/dev/sda'/>\
+                   </disk><serial><source file='/log'/></serial></devices></domain>";
+        assert_eq!(disks_of(xml), [PathBuf::from("/v/a&b/root.qcow2"), PathBuf::from("/run/seed.iso")]);
+        assert!(disks_of("junk").is_empty());
     }
 
     #[test]

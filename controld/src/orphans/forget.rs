@@ -94,8 +94,14 @@ mod tests {
     fn what_a_machine_of_unknown_owner_needs_does_not_go_before_it() {
         let id = Uuid::from_u128(7);
         let console = ContainerId::from(id).to_string();
-        let machine =
-            Marked { id, name: "virtlet-x".into(), sandbox: "s-1".into(), pod_uid: "uid-1".into(), runs: false };
+        let machine = Marked {
+            id,
+            name: "virtlet-x".into(),
+            sandbox: "s-1".into(),
+            pod_uid: "uid-1".into(),
+            runs: false,
+            disks: Vec::new(),
+        };
         for (kind, named, pod_uid, needed) in [
             (OrphanKind::Disk, "uid-1", "", true),
             (OrphanKind::Disk, "uid-1.1", "uid-1", true),

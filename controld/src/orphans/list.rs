@@ -18,16 +18,22 @@ pub async fn look(parts: &Parts) -> Result<()> {
     let ours = parts.hypervisor.list_ours(parts.instance.id()).await?;
     let mut machines = Vec::new();
     for machine in ours {
+        if parts.store.container(machine.id.into()).is_some() {
+            continue;
+        }
         // Its record goes last: one that went since the list was made has no machine any more.
-        if parts.store.container(machine.id.into()).is_none() && parts.hypervisor.state(machine.id).await?.is_some() {
-            machines.push(machine);
+        if let Some(disks) = parts.hypervisor.disks(machine.id).await? {
+            machines.push(Marked { disks, ..machine });
         }
     }
     let known: BTreeSet<_> = parts.orphans.seen().machines.iter().map(|machine| machine.id).collect();
     for machine in machines.iter().filter(|machine| !known.contains(&machine.id)) {
         tracing::error!(machine = machine.name, id = %machine.id, "machine of unknown owner is kept");
     }
-    parts.orphans.seen().machines = machines;
+    {
+        let mut seen = parts.orphans.seen();
+        (seen.machines, seen.looked) = (machines, true);
+    }
     refresh(parts);
     Ok(())
 }
