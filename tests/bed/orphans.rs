@@ -26,6 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "restart::a_database_that_comes_back_costs_nothing", deadline: DEADLINE, run: put_back },
     Case { name: "restart::a_copy_of_the_same_life_costs_no_machine_and_no_disk", deadline: DEADLINE, run: same_life },
     Case { name: "restart::a_machine_whose_pod_alone_is_on_record", deadline: DEADLINE, run: pod_alone },
+    Case { name: "restart::a_machine_whose_sandbox_is_on_no_record", deadline: DEADLINE, run: sandbox_lost },
     Case { name: "restart::records_of_another_release_cost_nothing", deadline: DEADLINE, run: another_release },
 ];
 
@@ -183,6 +184,38 @@ fn pod_alone(bed: &Bed) -> Result<()> {
         forget(bed, &name)?;
     }
     ensure!(!Path::new(&disk(&vm)).exists(), "not forgotten");
+    Ok(())
+}
+
+/// The pod's record cannot be read and is given up; the container's can. The network stays while the machine runs.
+fn sandbox_lost(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let vm = node.boot_vm(bed, "roofless", "")?;
+    node.controld.terminate()?;
+    ensure!(records::set_versions_of(&["sandboxes"], 2)? == 1, "not one pod");
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    let network = format!("network/{}", vm.sandbox);
+    let is_listed = || -> Result<Option<()>> { Ok(orphans(bed)?.contains(&network).then_some(())) };
+    wait_for("the network in the list", GRACE, is_listed)?;
+    forget(bed, &format!("record/sandboxes/{}", vm.sandbox))?;
+
+    // The next comparison with tapmanager knows of no record that is missing.
+    node.controld.terminate()?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    wait_for("the network in the list again", GRACE, is_listed)?;
+    vm.info().context("the guest whose pod is on no record")?;
+    let refused = virtletctl(bed, &["forget", &network])?;
+    ensure!(refused.code != Some(0) && refused.stderr.contains("in use by container"), "{}", refused.stderr);
+    vm.info().context("the guest whose network somebody wanted to forget")?;
+
+    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.remove(&vm.container)?;
+    while let Some(next) = orphans(bed)?.first() {
+        forget(bed, next)?;
+    }
+    ensure!(node.owners_known()?, "Status still has orphans");
     Ok(())
 }
 

@@ -66,6 +66,24 @@ fn settle(parts: &Parts) {
     }
 }
 
+/// Remembers that all networks of ours that are on no record now are kept, whatever becomes of the records.
+///
+/// # Errors
+/// When tapmanager does not say which there are, or it cannot be written.
+pub(super) async fn keep_all(parts: &Parts) -> Result<()> {
+    let known: BTreeSet<PodId> = parts.store.fact(FACT).unwrap_or_default();
+    let ours = Some(parts.instance.id().to_string());
+    let there =
+        parts.tap.pods(None).await?.into_iter().filter(|pod| {
+            pod.owner.as_ref().map(ToString::to_string) == ours && parts.store.sandbox(&pod.pod).is_none()
+        });
+    let Judged { remembered, .. } = judge(there.collect(), &known, true, false);
+    if remembered != known {
+        parts.store.put_fact(FACT, &remembered).await?;
+    }
+    Ok(())
+}
+
 /// One that was kept is gone.
 pub(super) async fn forgotten(parts: &Parts, pod: &PodId) -> Result<()> {
     parts.orphans.seen().networks.retain(|network| network.pod != *pod);
