@@ -1,7 +1,7 @@
 //! The way to `tapmanager`: its control socket and nothing else.
 //!
-//! Two sorts of requests go over connections that are kept: slow ones (a plugin may take minutes), of which so many are
-//! asked at a time and the others wait here, and quick ones, which never wait for a slow one. A third connection is
+//! Three sorts of requests go over connections that are kept: slow ones (a plugin may take minutes), of which so many are
+//! asked at a time and the others wait here; those of starts, which wait for their pods; and quick ones, which wait for neither. One more connection is
 //! [watched](watch): it says what state tapmanager is in without asking, and that it is gone as soon as it is.
 
 mod line;
@@ -25,6 +25,8 @@ use crate::error::{Error, Kind, Result};
 const SLOW: usize = 32;
 /// Quick requests at a time.
 const QUICK: usize = 8;
+/// Starts at a time: each waits for its pod's recovery, and no quick request is to wait for that.
+const STARTS: usize = 8;
 
 /// Calls to `tapmanager`. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -36,6 +38,7 @@ pub struct Tap {
 struct Shared {
     slow: Lines,
     quick: Lines,
+    starts: Lines,
     watch: Watch,
 }
 
@@ -47,6 +50,7 @@ impl Tap {
         let shared = Shared {
             slow: Lines::new(client.clone(), SLOW, deadline),
             quick: Lines::new(client.clone(), QUICK, deadline),
+            starts: Lines::new(client.clone(), STARTS, deadline),
             watch: Watch::new(client),
         };
         Self { shared: Arc::new(shared) }
@@ -57,6 +61,7 @@ impl Tap {
         let lines = || {
             self.shared.slow.close_idle();
             self.shared.quick.close_idle();
+            self.shared.starts.close_idle();
         };
         self.shared.watch.run(lines).await;
     }
@@ -100,7 +105,8 @@ impl Tap {
     /// When the pod has no network, or tapmanager does not answer.
     pub async fn arm(&self, pod: PodId, qemu: QemuUser) -> Result<Token> {
         let arm = Arm { pod, qemu: Some(qemu) };
-        match self.quick(Request::Arm(arm), "arm the pod's network for a start").await? {
+        let armed = self.shared.starts.ask(&Request::Arm(arm)).await;
+        match armed.map_err(|cause| failed("arm the pod's network for a start", cause))? {
             Reply::Armed { token } => Ok(token),
             _ => Err(wrong_reply()),
         }
