@@ -40,6 +40,9 @@ pub struct Sandbox {
     pub config: SandboxConfig,
     /// Its network, once it has one.
     pub net: Option<PodNet>,
+    /// Boot of the node that its network was made in; empty in records of releases that did not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot: String,
 }
 
 /// Where a sandbox stands.

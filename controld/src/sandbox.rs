@@ -14,6 +14,7 @@ use proto::tap::{Attach, NetworkAsk, OwnerId, PodId};
 use uuid::Uuid;
 
 use crate::annotations::PodAnnotations;
+use crate::boot::Boot;
 use crate::container::Containers;
 use crate::container::parts::Parts;
 use crate::error::{Chain, Error, Kind, Result};
@@ -38,6 +39,11 @@ impl Sandboxes {
     /// The service over these parts, before any call.
     #[must_use]
     pub fn new(parts: Arc<Parts>, containers: Containers, gates: Gates) -> Self {
+        for sandbox in parts.store.sandboxes().into_iter().filter(|sandbox| has_outlived_its_boot(sandbox, &parts.boot))
+        {
+            tracing::info!(pod = %sandbox.id, "the node was restarted, and the sandbox has no network any more");
+            parts.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
+        }
         let sandboxes = parts.store.sandboxes().into_iter();
         let half_made = sandboxes.filter(|sandbox| sandbox.state == SandboxState::Creating);
         let half_made = Arc::new(half_made.map(|sandbox| sandbox.id.clone()).collect());
@@ -82,6 +88,7 @@ impl Sandboxes {
             created_at: now_nanos(),
             config,
             net: None,
+            boot: self.parts.boot.id().to_owned(),
         };
         self.parts.store.put_sandbox(sandbox.clone()).await?;
         let made = async {
@@ -183,6 +190,12 @@ impl Sandboxes {
     }
 }
 
+/// Whether a sandbox is ready by a record of before the node was restarted: namespaces do not outlive that, whatever tapmanager
+/// has yet to take down of them.
+fn has_outlived_its_boot(sandbox: &Sandbox, boot: &Boot) -> bool {
+    sandbox.state == SandboxState::Ready && boot.is_after(&sandbox.boot)
+}
+
 fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations) -> Attach {
     let default =
         NetworkAsk { network: None, interface: None, mac: None, ips: Vec::new(), device_id: None, aliases: Vec::new() };
@@ -205,5 +218,26 @@ fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations) -
         sysctls: config.sysctls.clone(),
         cgroup: config.cgroup_parent.clone(),
         ..Attach::new(id.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_is_not_ready_after_the_node_was_restarted() {
+        let boot = Boot::of_test("this");
+        let sandbox = crate::cri::convert::tests::sandbox();
+        for (case, state, made_in, gone) in [
+            ("of an earlier boot", SandboxState::Ready, "other", true),
+            ("of this boot", SandboxState::Ready, "this", false),
+            ("of a release that did not say", SandboxState::Ready, "", false),
+            ("stopped before", SandboxState::NotReady, "other", false),
+            ("half made: it is undone", SandboxState::Creating, "other", false),
+        ] {
+            let sandbox = Sandbox { state, boot: made_in.into(), ..sandbox.clone() };
+            assert_eq!(has_outlived_its_boot(&sandbox, &boot), gone, "{case}");
+        }
     }
 }

@@ -15,6 +15,7 @@ fn sandbox(id: &str) -> Sandbox {
         version: RECORD_VERSION,
         id: id.parse().expect("pod id"),
         state: SandboxState::Ready,
+        boot: String::new(),
         created_at: 1,
         config: SandboxConfig {
             name: "vm".into(),

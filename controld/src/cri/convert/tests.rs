@@ -32,7 +32,7 @@ fn container_request() -> cri::ContainerConfig {
     }
 }
 
-fn sandbox() -> Sandbox {
+pub(crate) fn sandbox() -> Sandbox {
     let nic = serde_json::json!({
         "name": "eth0", "mac": "02:00:00:00:00:01", "mtu": 1500, "queues": 1,
         "addresses": ["10.1.0.2/24", "10.1.0.3/24", "fd00::2/64"], "routes": []
@@ -44,6 +44,7 @@ fn sandbox() -> Sandbox {
         version: RECORD_VERSION,
         id: "0123456789abcdef".parse().expect("id"),
         state: SandboxState::Ready,
+        boot: String::new(),
         created_at: 5,
         config: sandbox_config(sandbox_request()).expect("valid"),
         net: serde_json::from_value(net).expect("net"),

@@ -76,7 +76,8 @@ impl Node {
 
     async fn put(&self, state: SandboxState) {
         let config = SandboxConfig { name: "web".into(), ..SandboxConfig::default() };
-        let sandbox = Sandbox { version: RECORD_VERSION, id: id(), state, created_at: 1, config, net: None };
+        let sandbox =
+            Sandbox { version: RECORD_VERSION, id: id(), state, created_at: 1, config, net: None, boot: String::new() };
         self.sandboxes.parts.store.put_sandbox(sandbox).await.expect("put");
     }
 

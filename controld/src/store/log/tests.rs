@@ -9,6 +9,7 @@ fn sandbox(id: &str) -> Arc<Sandbox> {
         version: RECORD_VERSION,
         id: id.parse().expect("pod id"),
         state: SandboxState::Ready,
+        boot: String::new(),
         created_at: 1,
         config: SandboxConfig { name: "vm\nwith a line".into(), ..Default::default() },
         net: None,
