@@ -117,6 +117,8 @@ pub struct DomainState {
     pub phase: DomainPhase,
     /// Why it does not run although it is on.
     pub pause: Option<Pause>,
+    /// libvirt is still starting it: QEMU may not have opened its files yet.
+    pub coming_up: bool,
 }
 
 /// Whether a machine is on.

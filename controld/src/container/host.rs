@@ -50,6 +50,9 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// Ends the machine and makes libvirt forget it; fine if there is none. Its seed goes with it.
     fn clear(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
+    /// Removes the seed of a machine that has read it. Its start does that, if it comes to its end.
+    fn seed_is_read(&self, container: &Container) -> io::Result<()>;
+
     /// Makes the record durable and shows it.
     fn put(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
@@ -114,6 +117,10 @@ impl Host for Arc<Parts> {
             tracing::warn!(%error, "seed of a machine that is gone not removed; removing the container tries again");
         }
         Ok(())
+    }
+
+    fn seed_is_read(&self, container: &Container) -> io::Result<()> {
+        start::remove_seed(self, container)
     }
 
     async fn put(&self, container: &Container) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Tasks of containers on a node that is not there, with what goes wrong on a real one.
 
-mod fake;
+pub(super) mod fake;
 mod kubelet;
 mod model;
 mod pause;
@@ -187,6 +187,56 @@ async fn a_start_that_waits_for_its_turn_is_given_up_by_a_stop() {
     node.stop(id, GRACE).await.expect("stopped");
     assert_eq!((node.state(id), node.domain(id)), (ContainerState::Exited, None));
     starting.await.expect("answered").expect_err("given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_container_that_was_never_started_starts_once_libvirt_is_back() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.libvirt(false);
+    let node = node.restart();
+    node.actors().hear(&HvEvent::Resync);
+    // It could not be compared with libvirt, so that is due again while it is being started.
+    node.pass(6).await;
+    node.libvirt(true);
+    node.no_turns(true);
+    let starting = node.starting(id);
+    node.pass(60).await;
+    node.no_turns(false);
+    starting.await.expect("answered").expect("started");
+    assert_eq!((node.state(id), node.domain(id)), (ContainerState::Running, Some(Domain::On)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_console_that_could_not_be_followed_is_tried_again() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.start(id).await.expect("started");
+    let node = node.restart();
+    node.no_console(3);
+    node.pass(1).await;
+    assert!(!node.is_followed(id), "the test is of a console that cannot be followed");
+    node.pass(20).await;
+    assert!(node.is_followed(id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_that_a_killed_start_left_goes_once_the_machine_has_read_it() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    let starting = node.starting(id);
+    while node.domain(id) != Some(Domain::On) {
+        tokio::task::yield_now().await;
+    }
+    // Killed between libvirt's answer and the removal of the seed.
+    let node = node.restart();
+    node.coming_up(id, true);
+    node.pass(10).await;
+    assert_eq!((node.state(id), node.has_seed(id)), (ContainerState::Running, true), "QEMU has yet to open it");
+    node.coming_up(id, false);
+    node.pass(60).await;
+    assert_eq!((node.state(id), node.has_seed(id)), (ContainerState::Running, false));
+    starting.abort();
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,7 +54,12 @@ pub(super) fn is_pause(event: RawEvent) -> bool {
 
 /// Where a machine stands.
 pub(super) fn state_of(raw: RawState) -> DomainState {
-    DomainState { phase: phase_of(raw), pause: pause_of(raw) }
+    DomainState { phase: phase_of(raw), pause: pause_of(raw), coming_up: is_coming_up(raw) }
+}
+
+fn is_coming_up(raw: RawState) -> bool {
+    let (state, reason) = (u32::try_from(raw.state), u32::try_from(raw.reason));
+    (state, reason) == (Ok(sys::VIR_DOMAIN_PAUSED), Ok(sys::VIR_DOMAIN_PAUSED_STARTING_UP))
 }
 
 fn pause_of(raw: RawState) -> Option<Pause> {
@@ -245,6 +250,8 @@ mod tests {
         assert_eq!(pause(3, 8), None, "shutting down");
         assert_eq!(pause(1, 5), None, "running");
         assert_eq!(pause(5, 5), None, "off");
+        let coming_up = |state, reason| state_of(RawState { state, reason }).coming_up;
+        assert!(coming_up(3, 11) && !coming_up(3, 1) && !coming_up(1, 11));
         let event = |event, detail| is_pause(RawEvent { id: Uuid::nil(), event, detail });
         assert!(event(3, 2) && event(3, 0));
         assert!(!event(4, 0), "resumed");

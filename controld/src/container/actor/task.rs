@@ -36,6 +36,8 @@ pub(super) struct Task<H: Host> {
     give_up: Option<Instant>,
     /// Whether the record shows what the database could not be told yet.
     unwritten: bool,
+    /// A start of an earlier controld may have left its seed beside the machine.
+    seed_left: bool,
     again: Again,
     lookout: Lookout,
 }
@@ -52,6 +54,7 @@ struct Starting<C> {
 impl<H: Host> Task<H> {
     pub(super) fn new(host: H, container: Container, heard: Arc<Heard>) -> Self {
         let life = Life::on_record(container.state);
+        let seed_left = matches!(life.state(), ContainerState::Uncertain | ContainerState::Running);
         let mut task = Self {
             host,
             container,
@@ -62,6 +65,7 @@ impl<H: Host> Task<H> {
             stopping: None,
             give_up: None,
             unwritten: false,
+            seed_left,
             again: Again::default(),
             lookout: Lookout::default(),
         };
@@ -189,7 +193,9 @@ impl<H: Host> Task<H> {
 
     fn next_wake(&self) -> Option<Instant> {
         let stopping = self.stopping.as_ref().map(|(stopping, _)| stopping.next());
-        [stopping, self.give_up, self.again.at(), self.lookout.at()].into_iter().flatten().min()
+        // What is due is done after the start: see `settle`.
+        let again = if self.starting.is_some() { None } else { self.again.at() };
+        [stopping, self.give_up, again, self.lookout.at()].into_iter().flatten().min()
     }
 
     async fn on_time(&mut self) {
@@ -259,11 +265,29 @@ impl<H: Host> Task<H> {
             Ok(seen) => {
                 let done = self.happens(Event::Seen(seen.map(|seen| seen.phase))).await;
                 self.paused(seen.and_then(|seen| seen.pause));
+                if self.seed_left && self.life.state() == ContainerState::Running {
+                    self.remove_seed(seen.is_some_and(|seen| seen.coming_up));
+                }
                 done
             }
             Err(error) => {
                 self.again.failed(Instant::now());
                 Err(error)
+            }
+        }
+    }
+
+    /// Removes the seed that a start of an earlier controld has left.
+    fn remove_seed(&mut self, is_coming_up: bool) {
+        if is_coming_up {
+            self.again.failed(Instant::now());
+            return;
+        }
+        match self.host.seed_is_read(&self.container) {
+            Ok(()) => self.seed_left = false,
+            Err(error) => {
+                tracing::warn!(%error, "seed of a running machine not removed; trying again");
+                self.again.failed(Instant::now());
             }
         }
     }
@@ -357,7 +381,10 @@ impl<H: Host> Task<H> {
         }
         match self.host.follow(&self.container).await {
             Ok(console) => self.console = console,
-            Err(error) => tracing::error!(%error, "console not followed"),
+            Err(error) => {
+                tracing::error!(%error, "console not followed; trying again");
+                self.again.failed(Instant::now());
+            }
         }
     }
 
@@ -468,4 +495,25 @@ async fn outcome<C>(starting: &mut Option<Starting<C>>) -> Result<Result<Option<
 /// An error once more, for another caller.
 fn same(error: &Error) -> Error {
     Error::new(error.kind(), Chain(error).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::tests::container;
+    use crate::container::tests::fake::FakeHost;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_under_way_is_not_woken_for_what_has_to_wait_for_its_end() {
+        let mut task = Task::new(FakeHost::new(), container("vm", 0), Arc::default());
+        task.again.failed(Instant::now());
+        let due = task.next_wake();
+        assert!(due.is_some());
+        let start = tokio::spawn(std::future::pending());
+        let unwanted = CancellationToken::new();
+        task.starting = Some(Starting { task: start, unwanted, starts: Vec::new(), stops: Vec::new() });
+        assert_eq!(task.next_wake(), None);
+        task.starting = None;
+        assert_eq!(task.next_wake(), due, "it is done after the start");
+    }
 }

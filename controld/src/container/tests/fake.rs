@@ -58,6 +58,14 @@ struct World {
     /// Free bytes of the volumes' file system, of a thousand.
     free: u64,
     defined: BTreeSet<ContainerId>,
+    /// Seeds that are there.
+    seeds: BTreeSet<ContainerId>,
+    /// Machines that libvirt is still starting.
+    coming_up: BTreeSet<ContainerId>,
+    /// Consoles that are copied in this life.
+    followed: BTreeSet<ContainerId>,
+    /// So many more consoles cannot be followed.
+    no_console: u32,
     faults: VecDeque<Fault>,
     libvirt_down: bool,
     /// So many more writes fit.
@@ -72,7 +80,7 @@ struct World {
 
 /// controld's view of it. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct FakeHost {
+pub(in crate::container) struct FakeHost {
     world: Arc<Mutex<World>>,
     generation: u32,
 }
@@ -128,6 +136,11 @@ impl World {
 // === impl FakeHost ===
 
 impl FakeHost {
+    pub(in crate::container) fn new() -> Self {
+        let world = World { sandbox_ready: true, free: 1000, ..World::default() };
+        Self { world: Arc::new(Mutex::new(world)), generation: 0 }
+    }
+
     fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().expect("no test thread has panicked")
     }
@@ -190,6 +203,8 @@ impl Host for FakeHost {
 
     async fn start(&self, container: &Container, unwanted: &CancellationToken) -> Result<Option<()>> {
         let id = container.id;
+        self.alive().await;
+        self.world().seeds.insert(id);
         let define = move |world: &mut World| {
             world.defined.insert(id);
             if !world.domains.contains_key(&id) {
@@ -211,6 +226,11 @@ impl Host for FakeHost {
             None => Err(Error::new(Kind::NotFound, "no such machine")),
         };
         self.libvirt(start).await?;
+        tokio::task::yield_now().await;
+        self.alive().await;
+        let mut world = self.world();
+        world.seeds.remove(&id);
+        world.followed.insert(id);
         Ok(Some(()))
     }
 
@@ -218,8 +238,12 @@ impl Host for FakeHost {
         let id = container.id;
         self.libvirt(move |world| {
             Ok(world.domains.get(&id).map(|domain| match domain {
-                Domain::On => DomainState { phase: DomainPhase::On, pause: world.paused.get(&id).copied() },
-                Domain::Off(ending) => DomainState { phase: DomainPhase::Off(*ending), pause: None },
+                Domain::On => DomainState {
+                    phase: DomainPhase::On,
+                    pause: world.paused.get(&id).copied(),
+                    coming_up: world.coming_up.contains(&id),
+                },
+                Domain::Off(ending) => DomainState { phase: DomainPhase::Off(*ending), pause: None, coming_up: false },
             }))
         })
         .await
@@ -263,9 +287,15 @@ impl Host for FakeHost {
             if world.domains.contains_key(&id) {
                 world.set(id, None);
             }
+            world.seeds.remove(&id);
             Ok(())
         })
         .await
+    }
+
+    fn seed_is_read(&self, container: &Container) -> std::io::Result<()> {
+        self.world().seeds.remove(&container.id);
+        Ok(())
     }
 
     async fn put(&self, container: &Container) -> Result<()> {
@@ -296,7 +326,13 @@ impl Host for FakeHost {
         .await
     }
 
-    async fn follow(&self, _container: &Container) -> std::io::Result<Option<()>> {
+    async fn follow(&self, container: &Container) -> std::io::Result<Option<()>> {
+        let mut world = self.world();
+        if world.no_console > 0 {
+            world.no_console -= 1;
+            return Err(std::io::ErrorKind::PermissionDenied.into());
+        }
+        world.followed.insert(container.id);
         Ok(Some(()))
     }
 
@@ -320,8 +356,7 @@ impl Host for FakeHost {
 
 impl Node {
     pub(super) fn new() -> Self {
-        let world = World { sandbox_ready: true, free: 1000, ..World::default() };
-        Self { host: FakeHost { world: Arc::new(Mutex::new(world)), generation: 0 }, gate: Arc::default() }
+        Self { host: FakeHost::new(), gate: Arc::default() }
     }
 
     /// controld is killed and started again.
@@ -329,6 +364,7 @@ impl Node {
         let mut world = self.host.world();
         world.generation += 1;
         world.actors = Actors::default();
+        world.followed.clear();
         world.shown = world.disk.clone();
         let host = FakeHost { world: self.host.world.clone(), generation: world.generation };
         let (actors, records) = (world.actors.clone(), world.disk.clone());
@@ -370,6 +406,21 @@ impl Node {
 
     pub(super) fn full_after_puts(&self, puts: u32) {
         self.host.world().room = Some(puts);
+    }
+
+    /// So many attempts to follow a console fail.
+    pub(super) fn no_console(&self, attempts: u32) {
+        self.host.world().no_console = attempts;
+    }
+
+    /// libvirt is still starting the machine, or not any more. It tells of neither.
+    pub(super) fn coming_up(&self, id: ContainerId, so: bool) {
+        let mut world = self.host.world();
+        if so {
+            world.coming_up.insert(id)
+        } else {
+            world.coming_up.remove(&id)
+        };
     }
 
     pub(super) fn no_turns(&self, none: bool) {
@@ -468,6 +519,14 @@ impl Node {
             world.generation > 0 && !world.shown.contains_key(id) && *domain == Domain::Off(Ending::Unseen)
         };
         world.domains.iter().filter(|(id, domain)| !strange(id, domain)).map(|(id, domain)| (*id, *domain)).collect()
+    }
+
+    pub(super) fn has_seed(&self, id: ContainerId) -> bool {
+        self.host.world().seeds.contains(&id)
+    }
+
+    pub(super) fn is_followed(&self, id: ContainerId) -> bool {
+        self.host.world().followed.contains(&id)
     }
 
     pub(super) fn was_defined(&self, id: ContainerId) -> bool {
