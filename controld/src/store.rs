@@ -93,6 +93,9 @@ pub struct Unread {
     pub key: String,
     /// What is wrong with it.
     pub problem: String,
+    /// The line of the log that says it and cannot be read, by its checksum; it hides the record.
+    #[serde(skip)]
+    line: Option<String>,
 }
 
 /// The database cannot be written for now. Tried again by itself.
@@ -149,8 +152,8 @@ impl Store {
     fn open_on(medium: impl Medium, log: &Path) -> Result<Self, StoreError> {
         // The lock first: the database has one of its own, but gives it up when it is opened again after a failure.
         let (mut log, found) = Log::open(log)?;
-        let Opened { db, mut seen, has_log_to, commits } = database::read(&medium)?;
-        let replay = replay::replay(&mut seen, found, has_log_to)?;
+        let Opened { db, mut seen, has_log_to, commits, kept } = database::read(&medium)?;
+        let replay = replay::replay(&mut seen, kept, found, has_log_to)?;
         log.go_on_from(has_log_to);
         let shared = Arc::new(Shared {
             log: Mutex::new(log),
@@ -171,17 +174,23 @@ impl Store {
         self.seen().unread.clone()
     }
 
-    /// Removes a record that cannot be read, for good.
+    /// Removes a record that cannot be read, for good, and all lines of the log that hide it.
     ///
     /// # Errors
     /// When that could not be made durable; then it is still there.
     pub async fn forget_unread(&self, unread: &Unread) -> Result<(), StoreError> {
         let Some(table) = Table::named(unread.table) else { return Ok(()) };
-        let (reply, answer) = oneshot::channel();
-        let change = Change::removal(table.key(unread.key.clone()));
-        self.order(Order::Durable { change, reply });
-        answer.await.unwrap_or(Err(StoreError::Closed))?;
-        self.seen().unread.retain(|other| other != unread);
+        let is_same = |other: &Unread| (other.table, &other.key) == (unread.table, &unread.key);
+        let lines: Vec<_> =
+            self.seen().unread.iter().filter(|other| is_same(other)).filter_map(|u| u.line.clone()).collect();
+        // What hides the record goes after it: it must not be seen again if only half of this is done.
+        let record = std::iter::once(table.key(unread.key.clone()));
+        for key in record.chain(lines.into_iter().map(|line| Table::LogKept.key(line))) {
+            let (reply, answer) = oneshot::channel();
+            self.order(Order::Durable { change: Change::removal(key), reply });
+            answer.await.unwrap_or(Err(StoreError::Closed))?;
+        }
+        self.seen().unread.retain(|other| !is_same(other));
         Ok(())
     }
 

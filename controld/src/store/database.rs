@@ -65,6 +65,8 @@ pub(super) struct Opened {
     pub(super) has_log_to: u64,
     /// Number of its last transaction; 0 if only releases that did not count have written it.
     pub(super) commits: u64,
+    /// Lines of the log that earlier starts could not read, by their checksums.
+    pub(super) kept: BTreeMap<String, Vec<u8>>,
 }
 
 /// Opens the database and reads it whole.
@@ -95,14 +97,11 @@ pub(super) fn read(medium: &impl Medium) -> Result<Opened, StoreError> {
             }
         };
         if let Some(problem) = problem {
-            seen.unread.push(Unread { table: key.table.name(), key: key.name, problem });
+            seen.unread.push(Unread { table: key.table.name(), key: key.name, problem, line: None });
         }
     }
-    for name in rows(&begin(&db).map_err(failed)?, LOG_KEPT).map_err(failed)?.into_keys() {
-        let problem = "a line of the log that an earlier start could not read".into();
-        seen.unread.push(Unread { table: "log_kept", key: name, problem });
-    }
-    Ok(Opened { db, seen, has_log_to, commits })
+    let kept = rows(&begin(&db).map_err(failed)?, LOG_KEPT).map_err(failed)?;
+    Ok(Opened { db, seen, has_log_to, commits, kept })
 }
 
 /// All records and facts as they are.
@@ -142,6 +141,10 @@ pub(super) fn commit<'a>(
     number: u64,
 ) -> Result<(), redb::Error> {
     let write = db.begin_write()?;
+    // First: a change may be that one of them goes.
+    for line in kept {
+        write.open_table(LOG_KEPT)?.insert(checksum(line).as_str(), line.as_slice())?;
+    }
     for change in changes {
         let mut table = write.open_table(definition(change.key.table))?;
         let name = change.key.name.as_str();
@@ -149,9 +152,6 @@ pub(super) fn commit<'a>(
             Some(value) => drop(table.insert(name, value.as_slice())?),
             None => drop(table.remove(name)?),
         }
-    }
-    for line in kept {
-        write.open_table(LOG_KEPT)?.insert(checksum(line).as_str(), line.as_slice())?;
     }
     for (counter, value) in [(LOG_SEQ, log_to), (COMMITS, number)] {
         write.open_table(definition(Table::Facts))?.insert(counter, value.to_string().as_bytes())?;

@@ -83,6 +83,12 @@ struct Incoming {
     record: Option<Value>,
 }
 
+/// What a line is about, whatever else it says.
+#[derive(Deserialize)]
+struct Subject {
+    sandbox: PodId,
+}
+
 // === impl Log ===
 
 impl Log {
@@ -182,6 +188,12 @@ fn parse(bytes: &[u8]) -> Found {
     found
 }
 
+/// A line that an earlier start could not read.
+pub(super) fn parse_kept(bytes: Vec<u8>) -> Result<Line, UnreadLine> {
+    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    parse_line(line).map_err(|(sandbox, problem)| UnreadLine { bytes, sandbox, problem })
+}
+
 fn parse_line(line: &[u8]) -> Result<Line, (Option<PodId>, String)> {
     let mut parts = line.splitn(3, |byte| *byte == b' ');
     let (Some(version), Some(sum), Some(json)) = (parts.next(), parts.next(), parts.next()) else {
@@ -192,7 +204,9 @@ fn parse_line(line: &[u8]) -> Result<Line, (Option<PodId>, String)> {
     }
     if version != VERSION.as_bytes() {
         let version = String::from_utf8_lossy(version);
-        return Err((None, format!("line of version `{version}`, not {VERSION}")));
+        // If it still says there which sandbox it is about, what is known of that is older.
+        let sandbox = serde_json::from_slice::<Subject>(json).ok().map(|subject| subject.sandbox);
+        return Err((sandbox, format!("line of version `{version}`, not {VERSION}")));
     }
     let line: Incoming = serde_json::from_slice(json).map_err(|error| (None, error.to_string()))?;
     let record = line.record.map(parse_record).transpose();

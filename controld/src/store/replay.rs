@@ -1,7 +1,11 @@
 //! What the log has beyond the database when both are opened.
 
+use std::collections::BTreeMap;
+
+use proto::tap::PodId;
+
 use super::change::{Change, Table};
-use super::log::{Found, Line, UnreadLine, checksum};
+use super::log::{self, Found, Line, UnreadLine, checksum};
 use super::{Seen, StoreError, Unread};
 
 /// What is to go from the log into the database.
@@ -16,33 +20,76 @@ pub(super) struct Replay {
     pub(super) empty_log: bool,
 }
 
-/// Shows what the log has beyond its line `has_log_to`, which is the last one that the database has.
-pub(super) fn replay(seen: &mut Seen, found: Found, has_log_to: u64) -> Result<Replay, StoreError> {
+/// Shows what the log has beyond its line `has_log_to`, which is the last one that the database has, and what `kept`, lines that
+/// earlier starts could not read, say to this one.
+pub(super) fn replay(
+    seen: &mut Seen,
+    kept: BTreeMap<String, Vec<u8>>,
+    found: Found,
+    has_log_to: u64,
+) -> Result<Replay, StoreError> {
     if found.torn {
         tracing::warn!("last line of the database's log was cut off; it had been answered to nobody");
     }
-    let empty_log = found == Found::default();
+    let empty_log = found == Found::default() && kept.is_empty();
     let mut replay = Replay { log_to: has_log_to, empty_log, ..Replay::default() };
-    for UnreadLine { bytes, sandbox, problem } in found.unread {
-        // Whatever the database has of that sandbox is older.
-        if let Some(id) = sandbox {
-            seen.sandboxes.remove(&id);
-            seen.unread.push(Unread { table: Table::Sandboxes.name(), key: id.to_string(), problem });
-        } else {
-            seen.unread.push(Unread { table: "log_kept", key: checksum(&bytes), problem });
+    let mut readable = Vec::new();
+    for (name, bytes) in kept {
+        match log::parse_kept(bytes) {
+            Ok(line) => readable.push((name, line)),
+            Err(UnreadLine { sandbox, problem, .. }) => hide(seen, sandbox, name, problem),
         }
+    }
+    for UnreadLine { bytes, sandbox, problem } in found.unread {
+        hide(seen, sandbox, checksum(&bytes), problem);
         replay.kept.push(bytes);
     }
-    for Line { seq, sandbox, record } in found.lines {
+    readable.sort_by_key(|(_, line)| line.seq);
+    for (name, line) in readable {
+        replay.log_to = replay.log_to.max(line.seq);
+        let change = line.into_change()?;
+        if seen.not_ours(&change.key).is_some() {
+            let problem = "a line of the log that is beside one that cannot be read".to_owned();
+            seen.unread.push(Unread {
+                table: change.key.table.name(),
+                key: change.key.name,
+                problem,
+                line: Some(name),
+            });
+            continue;
+        }
+        seen.take(&change);
+        replay.changes.extend([change, Change::removal(Table::LogKept.key(name))]);
+    }
+    for line in found.lines {
+        let seq = line.seq;
         replay.log_to = replay.log_to.max(seq);
-        let change = match record {
-            Some(record) => Change::sandbox(record)?,
-            None => Change::no_sandbox(sandbox),
-        };
+        let change = line.into_change()?;
         if seq > has_log_to && seen.not_ours(&change.key).is_none() {
             seen.take(&change);
             replay.changes.push(change);
         }
     }
     Ok(replay)
+}
+
+/// Shows that the line of this name cannot be read. Whatever the database has of its sandbox is older, and not shown.
+fn hide(seen: &mut Seen, sandbox: Option<PodId>, name: String, problem: String) {
+    let unread = match sandbox {
+        Some(id) => {
+            seen.sandboxes.remove(&id);
+            Unread { table: Table::Sandboxes.name(), key: id.to_string(), problem, line: Some(name) }
+        }
+        None => Unread { table: Table::LogKept.name(), key: name, problem, line: None },
+    };
+    seen.unread.push(unread);
+}
+
+impl Line {
+    fn into_change(self) -> Result<Change, StoreError> {
+        match self.record {
+            Some(record) => Change::sandbox(record),
+            None => Ok(Change::no_sandbox(self.sandbox)),
+        }
+    }
 }

@@ -346,3 +346,85 @@ async fn transactions_are_counted_for_ever_and_no_two_have_one_number() {
     drop(store);
     assert_eq!(bed.open().commits(), 71);
 }
+
+/// A line of the log that makes `sandbox`, or removes it.
+fn line(sandbox: &str, record: Option<Sandbox>) -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("log");
+    let (mut log, _) = Log::open(&path).expect("opens");
+    // Beyond all that a test has written.
+    log.go_on_from(1000);
+    let change = match record {
+        Some(record) => Change::sandbox(Arc::new(record)).expect("encoded"),
+        None => Change::no_sandbox(id(sandbox)),
+    };
+    log.append(&change).expect("appended");
+    std::fs::read(path).expect("read")
+}
+
+/// The same line as a newer release might write it.
+fn newer(line: &[u8]) -> Vec<u8> {
+    [b"2", &line[1..]].concat()
+}
+
+fn names(store: &Store) -> Vec<String> {
+    store.unread().iter().map(Unread::name).collect()
+}
+
+#[tokio::test]
+async fn a_line_that_cannot_be_read_hides_its_sandbox_until_it_is_forgotten() {
+    let bed = Bed::new();
+    let store = bed.open();
+    store.put_sandbox(sandbox("one")).await.expect("put");
+    store.put_sandbox(sandbox("two")).await.expect("put");
+    drop(store);
+    std::fs::write(bed.log(), newer(&line("one", None))).expect("written");
+    for start in 1..=3 {
+        let store = bed.open();
+        store.flush().await.expect("written");
+        assert_eq!((ids(&store), names(&store)), (vec!["two".into()], vec!["sandboxes/one".into()]), "start {start}");
+        assert!(matches!(store.put_sandbox(sandbox("one")).await, Err(StoreError::Unread(_))));
+    }
+    let store = bed.open();
+    let unread = store.unread().pop().expect("one");
+    store.forget_unread(&unread).await.expect("removed");
+    assert_eq!((ids(&store), names(&store)), (vec!["two".into()], vec![]));
+    drop(store);
+    let store = bed.open();
+    assert_eq!(
+        (ids(&store), names(&store)),
+        (vec!["two".into()], vec![]),
+        "neither the line nor the stale record is back"
+    );
+}
+
+#[tokio::test]
+async fn lines_that_another_release_kept_are_taken_up_by_the_one_that_reads_them() {
+    let bed = Bed::new();
+    let store = bed.open();
+    store.put_sandbox(sandbox("gone")).await.expect("put");
+    store.put_sandbox(sandbox("stopped")).await.expect("put");
+    drop(store);
+    {
+        let db = bed.disk.open().expect("opens");
+        let write = db.begin_write().expect("begun");
+        let stopped = Sandbox { state: SandboxState::NotReady, ..sandbox("stopped") };
+        for line in [line("gone", None), line("stopped", Some(stopped)), line("new", Some(sandbox("new")))] {
+            let table: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("log_kept");
+            let name = log::checksum(&line);
+            write.open_table(table).expect("table").insert(name.as_str(), line.as_slice()).expect("put");
+        }
+        write.commit().expect("committed");
+    }
+    for start in 1..=2 {
+        let store = bed.open();
+        assert_eq!((ids(&store), names(&store)), (vec!["new".into(), "stopped".into()], vec![]), "start {start}");
+        assert_eq!(store.sandbox(&id("stopped")).expect("there").state, SandboxState::NotReady);
+        if start == 1 {
+            // What came later holds.
+            store.remove_sandbox(&id("new")).expect("removed");
+            store.put_sandbox(sandbox("new")).await.expect("put");
+        }
+    }
+    assert_eq!(bed.written(), ["new", "stopped"]);
+}
