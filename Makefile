@@ -16,8 +16,13 @@ GNU := x86_64-unknown-linux-gnu
 DENY_VERSION := 0.20.2
 TYPOS_VERSION := 1.52.0
 
-# Two clones may share one target directory: nobody replaces a program between its build and its copy.
-locked = mkdir -p $(VIRTLET_CACHE); exec 8>$(VIRTLET_CACHE)/build.lock; flock 8;
+# Two clones may share one target directory. cargo tells our crates apart by their place in the workspace, so it takes what
+# another clone built for this one's if that is newer: the sources of a clone that comes in turn are newer still.
+own = [ "$$(cat $(CARGO_TARGET_DIR)/.clone 2>/dev/null)" = '$(CURDIR)' ] || { mkdir -p $(CARGO_TARGET_DIR); \
+	find $(CURDIR) -path $(CURDIR)/target -prune -o \( -name '*.rs' -o -name '*.proto' \) -exec touch {} +; \
+	echo '$(CURDIR)' >$(CARGO_TARGET_DIR)/.clone; };
+# And nobody replaces a program between its build and its copy.
+locked = mkdir -p $(VIRTLET_CACHE); exec 8>$(VIRTLET_CACHE)/build.lock; flock 8; $(own)
 # $(call bed,WORDS): the test bed's program, with guests and peers
 bed = guests=$$(tests/guests/build.sh $(GUESTS)); peers=$$(tests/peers/build.sh $(PEERS)); \
 	VIRTLET_GUESTS=$$guests VIRTLET_PEERS=$$peers VIRTLET_DIST=$(CURDIR)/$(DIST) $(BED) $(1)
@@ -72,7 +77,7 @@ fuzz: host ## runs every fuzz target for TIME=60 seconds; TARGETS='dhcp4 spdy' i
 	@fuzz/run.sh target/fuzz/fuzz $(TIME) target/fuzz/out $(TARGETS)
 
 test-unit: host ## unit tests
-	@peers=$$(tests/peers/build.sh cni); set -x; VIRTLET_PEERS=$$peers $(CARGO) test --locked --workspace
+	@$(own) peers=$$(tests/peers/build.sh cni); set -x; VIRTLET_PEERS=$$peers $(CARGO) test --locked --workspace
 
 test-net test-image test-mapping: GUESTS := tiny
 test-image: PEERS := python
@@ -105,6 +110,7 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 
 lint: host $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) $(TOOLS)/bin/typos-$(TYPOS_VERSION) ## format, clippy, lean shim, licences, spelling
 	$(CARGO) fmt --all --check
+	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@! $(CARGO) tree --locked -p vmwrapper -e normal --prefix none | grep -E '^(tokio|tonic|prost)' || { echo 'vmwrapper is not lean: see the crates above' >&2; exit 1; }
 	@! $(CARGO) tree --locked -i aws-lc-rs 2>/dev/null || { echo 'TLS is ring here, not aws-lc-rs' >&2; exit 1; }
