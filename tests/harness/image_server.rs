@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 use crate::peers::ADDRESS;
 
@@ -52,6 +54,8 @@ pub enum Fault {
     Encoded,
     /// As of HTTP/1.0: no length, and the end is the end of the connection.
     Undelimited,
+    /// Lets in only this user with this password.
+    Login(&'static str, &'static str),
     /// Hangs up half-way the first time; then this is how it takes a wish for the rest.
     Resumes(Rest),
 }
@@ -102,6 +106,8 @@ struct Request {
     until: Option<u64>,
     /// What the client has, by its tag.
     known: Option<String>,
+    /// How it logs in.
+    login: Option<String>,
 }
 
 impl ImageServer {
@@ -159,6 +165,14 @@ fn answer(stream: &TcpStream, files: &Mutex<Files>) -> Result<()> {
     match offer.fault {
         Fault::None => good(stream, &request, &mut file, length, &tag),
         Fault::Resumes(rest) => resumes(stream, &request, &mut file, length, &tag, (rest, first)),
+        Fault::Login(user, password) => {
+            let wanted = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+            if request.login.as_ref() == Some(&wanted) {
+                return good(stream, &request, &mut file, length, &tag);
+            }
+            let realm = ("WWW-Authenticate", "Basic realm=\"images\"");
+            head(stream, "401 No", &[realm, ("Content-Length", "0")])
+        }
         Fault::Status(code) => head(stream, &format!("{code} No"), &[("Content-Length", "0")]),
         Fault::AnnounceMore(more) => whole(stream, &mut file, length + more, u64::MAX),
         Fault::AnnounceFewer(fewer) => whole(stream, &mut file, length.saturating_sub(fewer), u64::MAX),
@@ -340,7 +354,7 @@ impl Request {
         let (method, target) = (words.next().context("no method")?, words.next().context("no target")?);
         let (target, left) = target.split_once('?').map_or((target, None), |(path, left)| (path, left.parse().ok()));
         let (method, target) = (method.to_owned(), target.to_owned());
-        let mut request = Self { method, target, left, from: None, until: None, known: None };
+        let mut request = Self { method, target, left, from: None, until: None, known: None, login: None };
         loop {
             let line = lines.next().context("request without end")??;
             let Some((name, value)) = line.split_once(": ") else { return Ok(request) };
@@ -349,6 +363,8 @@ impl Request {
                 (request.from, request.until) = (from.parse().ok(), until.parse().ok());
             } else if name.eq_ignore_ascii_case("if-none-match") {
                 request.known = Some(value.to_owned());
+            } else if name.eq_ignore_ascii_case("authorization") {
+                request.login = Some(value.to_owned());
             }
         }
     }

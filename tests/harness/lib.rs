@@ -5,6 +5,7 @@
 //! or two whole runs stand side by side, and nothing of the machine is touched. Nothing here sleeps: a wait is
 //! [`wait::wait_for`], with a name and a deadline. Nothing is retried.
 
+pub mod canary;
 pub mod capture;
 pub mod case;
 pub mod cell;
@@ -24,6 +25,7 @@ pub mod image_node;
 pub mod image_server;
 pub mod kubelet;
 pub mod libvirt;
+pub mod modes;
 pub mod net_node;
 pub mod netns;
 pub mod node;
