@@ -2,7 +2,8 @@
 
 #![expect(unsafe_code, reason = "fork(2)")]
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
 
 use nix::unistd::{ForkResult, fork as fork_now, setsid};
 
@@ -24,9 +25,12 @@ pub(crate) fn fork() -> io::Result<Forked> {
     }
 }
 
-/// Leaves the parent's session, so that a terminal's signals reach only the daemon, and takes a name of its own.
+/// Leaves the parent's session, so that a terminal's signals reach only the daemon, takes a name of its own, and gives up what the
+/// daemon's unit asks of the OOM killer for it: what is started from here inherits that, and is to go before the daemon.
 pub(crate) fn stand_apart() {
     // Neither can fail in a process that was just forked.
     let _ = setsid();
     let _ = nix::sys::prctl::set_name(c"tap-spawner");
+    // Without /proc nothing else works either, and says so.
+    let _ = OpenOptions::new().write(true).open("/proc/self/oom_score_adj").and_then(|mut score| score.write_all(b"0"));
 }

@@ -37,6 +37,11 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "net::a_storm_on_the_hand_off_socket_stops_no_machine", deadline: DEADLINE, run: storm },
     Case { name: "net::pods_that_wait_for_a_plugin_leave_the_node_ready", deadline: DEADLINE, run: waiting },
     Case { name: "net::a_dead_spawner_ends_the_daemon_and_costs_no_pod", deadline: DEADLINE, run: dead_spawner },
+    Case {
+        name: "net::plugins_are_killed_before_the_daemon_when_memory_runs_out",
+        deadline: DEADLINE,
+        run: out_of_memory,
+    },
 ];
 
 /// A QEMU that is taken over connects as often as it can, and keeps what it gets.
@@ -128,10 +133,7 @@ fn dead_spawner(bed: &Bed) -> Result<()> {
     let net = node.attach(&one)?;
     let guest = Guest::start(bed, &node, &one, net.nics.first().context("no NIC")?, "one")?;
     guest.udhcpc()?;
-    let daemon = node.tapmanager.pid()?;
-    let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children"))?;
-    let spawner: i32 = children.trim().parse().with_context(|| format!("not one child: `{children}`"))?;
-    kill(Pid::from_raw(spawner), Signal::SIGKILL)?;
+    kill(spawner(&node)?, Signal::SIGKILL)?;
     let code = node.tapmanager.ended(SOON)?;
     ensure!(code == Some(70), "ended with {code:?}");
     let log = node.tapmanager.log()?;
@@ -141,5 +143,23 @@ fn dead_spawner(bed: &Bed) -> Result<()> {
     node.wait_ready()?;
     ensure!(node.attach(&one)? == net, "the restarted daemon says something else of the pod");
     node.attach(&two).context("with a new spawner")?;
+    Ok(())
+}
+
+/// The other process of tapmanager.
+fn spawner(node: &NetNode) -> Result<Pid> {
+    let daemon = node.tapmanager.pid()?;
+    let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children"))?;
+    let spawner = children.trim().parse().with_context(|| format!("not one child: `{children}`"))?;
+    Ok(Pid::from_raw(spawner))
+}
+
+fn out_of_memory(bed: &Bed) -> Result<()> {
+    // Inherited, as from systemd with `OOMScoreAdjust=`: any other number than 0 shows it.
+    fs::write("/proc/self/oom_score_adj", "300")?;
+    let node = NetNode::start(bed, &Network::BRIDGE.conflist().to_string(), &cni::debian_plugins())?;
+    let score = |pid: Pid| -> Result<String> { Ok(fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?) };
+    ensure!(score(Pid::from_raw(node.tapmanager.pid()?.try_into()?))?.trim() == "300", "not the daemon's any more");
+    ensure!(score(spawner(&node)?)?.trim() == "0", "plugins inherit what the daemon is given");
     Ok(())
 }
