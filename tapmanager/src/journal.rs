@@ -13,7 +13,7 @@
 //!   each took the place of the one before. Notes of pods that one of them made go on as it knows them, so that it still
 //!   finds its pods if it comes back.
 //! - A file that does not parse, names another pod, or comes from a newer release is never touched: it is reported,
-//!   and its pod cannot be attached until somebody has looked at it.
+//!   and its pod cannot be attached until somebody has looked at it. So is a note that cannot be read.
 //! - The directory is read once; lists come from memory.
 //!
 //! All functions block on the disk: call them off the reactor.
@@ -156,7 +156,15 @@ enum UnreadableCause {
 impl Unreadable {
     /// The pod that it is about, by its name.
     pub(crate) fn pod(&self) -> Option<PodId> {
-        pod_of(self.path.file_name()?.to_str()?)
+        let name = self.path.file_name()?.to_str()?;
+        pod_of(name).or_else(|| pod_of_note(name))
+    }
+}
+
+impl UnreadableCause {
+    /// Whether it is that there is no such file.
+    fn is_absence(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
 
@@ -252,28 +260,35 @@ impl Journal {
         let mut loaded = Loaded::default();
         for path in self.paths()? {
             match read(&path) {
-                Ok(Found::Record(record)) => {
-                    let record = self.noted(record.pod()).unwrap_or(*record);
-                    loaded.records.insert(record.pod().clone(), record);
-                }
+                Ok(Found::Record(record)) => match self.noted(*record) {
+                    Ok(record) => drop(loaded.records.insert(record.pod().clone(), record)),
+                    Err(unreadable) => loaded.unreadable.push(unreadable),
+                },
                 Ok(Found::Aside) => {}
+                // Gone since it was listed.
+                Err(cause) if cause.is_absence() => {}
                 Err(cause) => loaded.unreadable.push(Unreadable { path, cause }),
             }
         }
         Ok(loaded)
     }
 
-    /// Reads the record of one pod; `None` if there is none that is understood.
-    pub(crate) fn read(&self, pod: &PodId) -> Option<Record> {
-        match read(&self.dir.join(file_name(pod))) {
-            Ok(Found::Record(record)) => Some(self.noted(pod).unwrap_or(*record)),
-            Ok(Found::Aside) | Err(_) => None,
+    /// Reads the record of one pod; `None` if there is none.
+    pub(crate) fn read(&self, pod: &PodId) -> Result<Option<Record>, Unreadable> {
+        let path = self.dir.join(file_name(pod));
+        match read(&path) {
+            Ok(Found::Record(record)) => self.noted(*record).map(Some),
+            Ok(Found::Aside) => Ok(None),
+            Err(cause) if cause.is_absence() => Ok(None),
+            Err(cause) => Err(Unreadable { path, cause }),
         }
     }
 
-    /// Whether there is a file of the pod, understood or not.
+    /// Whether there is a file of the pod, understood or not, or there may be one: only the kernel's word that there is none
+    /// counts as none.
     pub(crate) fn has(&self, pod: &PodId) -> bool {
-        fs::symlink_metadata(self.dir.join(file_name(pod))).is_ok()
+        let found = fs::symlink_metadata(self.dir.join(file_name(pod)));
+        !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     /// Removes what a crash in the middle of a write left: files that bear exactly the name that we give them, and
@@ -330,11 +345,20 @@ impl Journal {
         Ok(paths)
     }
 
-    fn noted(&self, pod: &PodId) -> Option<Record> {
-        let note = read_bounded(&self.dir.join(note_name(pod))).ok()?;
+    /// What was noted of the pod since `first`, its record, was written; `first` if nothing was, or nothing whole. A note that
+    /// cannot be read is not none: it may say that the pod stands.
+    fn noted(&self, first: Record) -> Result<Record, Unreadable> {
+        let pod = first.pod();
+        let path = self.dir.join(note_name(pod));
+        let note = match read_bounded(&path) {
+            Ok(note) => note,
+            Err(cause) if cause.is_absence() => return Ok(first),
+            Err(cause) => return Err(Unreadable { path, cause }),
+        };
         let last = || note.split(|byte| *byte == b'\n').rev().find_map(|line| understood(line, pod).ok());
         // As earlier releases have it: one record, on many lines.
-        understood(&note, pod).ok().or_else(last)
+        let noted = understood(&note, pod).ok().or_else(last);
+        Ok(noted.unwrap_or(first))
     }
 
     fn write(&self, record: &Record, name: &str, existing: Existing, keep: Keep) -> Result<(), JournalError> {

@@ -197,7 +197,7 @@ impl<W: World> Pods<W> {
         let (journal, of) = (self.shared.tools.journal.clone(), pod.clone());
         // What is only asked for now and then is not kept in memory.
         let record = off_reactor(move || journal.read(&of)).await;
-        let explanation = record.map_or_else(Vec::new, |record| explain::explain(&record));
+        let explanation = record.ok().flatten().map_or_else(Vec::new, |record| explain::explain(&record));
         Ok(PodDetail {
             summary: view.summary(pod),
             request: view.request.as_ref().clone(),

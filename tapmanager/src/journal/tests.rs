@@ -218,7 +218,8 @@ fn a_note_takes_the_place_of_its_record_as_long_as_it_is_whole() {
     dir.journal.note(&leaving).expect("note");
     assert_eq!(dir.names(), ["p1.json", "p1.note"]);
     assert_eq!(phase(), [PodPhase::Detaching]);
-    assert_eq!(dir.journal.read(leaving.pod()).map(|record| record.phase), Some(PodPhase::Detaching));
+    let read = dir.journal.read(leaving.pod()).expect("read");
+    assert_eq!(read.map(|record| record.phase), Some(PodPhase::Detaching));
     let note = fs::read(dir.path("p1.note")).expect("note");
     for cut in [0, 1, note.len() / 2, note.len() - 1] {
         dir.put("p1.note", &note[..cut]);
@@ -322,5 +323,45 @@ fn a_write_that_fails_leaves_the_old_file_and_no_other() {
     symlink("nowhere", dir.path("p1.note")).expect("link");
     let error = dir.journal.note(&attached("p1")).expect_err("in the way");
     assert!(error.to_string().contains("p1.note"), "{error}");
+    assert_eq!(dir.names(), ["p1.json", "p1.note"]);
+    fs::remove_file(dir.path("p1.note")).expect("removed");
     assert_eq!(dir.load().records.values().map(|record| record.phase).collect::<Vec<_>>(), [PodPhase::Attaching]);
+}
+
+#[test]
+fn a_note_that_cannot_be_read_is_not_taken_for_none() {
+    let dir = Dir::new();
+    let pod: PodId = "p1".parse().expect("id");
+    let too_long = usize::try_from(MAX_FILE).expect("fits") + 1;
+    let puts: [&dyn Fn(&Path); 3] =
+        [&|note| symlink("elsewhere", note).expect("link"), &|note| fs::create_dir(note).expect("dir"), &|note| {
+            fs::write(note, vec![b'\n'; too_long]).expect("written")
+        }];
+    dir.journal.create(&record("p1")).expect("intent");
+    for put in puts {
+        // The pod stands, and its first record alone says that it is half made.
+        dir.journal.note(&attached("p1")).expect("result");
+        fs::remove_file(dir.path("p1.note")).expect("removed");
+        put(&dir.path("p1.note"));
+        assert_eq!(dir.journal.sweep().expect("swept"), 0);
+        let Loaded { records, unreadable } = dir.load();
+        assert!(records.is_empty(), "{records:?}");
+        assert_eq!(unreadable.iter().map(Unreadable::pod).collect::<Vec<_>>(), [Some(pod.clone())]);
+        assert_eq!(dir.journal.read(&pod).expect_err("unreadable").path, dir.path("p1.note"));
+        assert_eq!(dir.names(), ["p1.json", "p1.note"]);
+        // By hand, as whoever looks after it.
+        let _ = fs::remove_dir(dir.path("p1.note"));
+        let _ = fs::remove_file(dir.path("p1.note"));
+    }
+    assert!(dir.journal.read(&"p2".parse().expect("id")).expect("none").is_none());
+}
+
+#[test]
+fn a_record_that_cannot_be_looked_at_is_there() {
+    let dir = Dir::new();
+    let pod: PodId = "p1".parse().expect("id");
+    assert!(!dir.journal.has(&pod));
+    dir.put("p1.note", "its record may stand");
+    let journal = Journal { dir: dir.path("p1.note") };
+    assert!(journal.has(&pod), "ENOTDIR is not ENOENT");
 }

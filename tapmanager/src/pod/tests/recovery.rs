@@ -141,6 +141,25 @@ async fn a_pod_whose_record_is_not_understood_is_listed_kept_and_forgotten_by_a_
 }
 
 #[tokio::test]
+async fn a_pod_whose_note_cannot_be_read_keeps_its_network() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    let note = house.dir.path().join("pods/p1.note");
+    let kept = std::fs::read(&note).expect("note");
+    std::fs::remove_file(&note).expect("removed");
+    std::os::unix::fs::symlink("elsewhere", &note).expect("link");
+    let house = house.restart().await;
+    assert_eq!((house.calls("del"), house.world.state().netns.len()), (0, 1));
+    let trouble = house.trouble("p1").expect("trouble");
+    assert!(trouble.contains("p1.note` is not understood and left alone"), "{trouble}");
+
+    std::fs::remove_file(&note).expect("removed");
+    std::fs::write(&note, kept).expect("brought back");
+    let house = house.restart().await;
+    house.assert_whole("p1");
+}
+
+#[tokio::test]
 async fn a_record_that_somebody_took_away_is_in_nobodys_way() {
     let house = House::new();
     let file = house.dir.path().join("pods/p1.json");
