@@ -42,7 +42,7 @@ use tracing::warn;
 
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
-use crate::spawner::Spawner;
+use crate::spawner::{Allowed, Spawner};
 
 pub use exercise::exercise;
 
@@ -91,6 +91,8 @@ pub(crate) struct Places {
 pub(crate) struct Cni {
     conf: Mutex<ConfWatch>,
     plugin_dirs: Vec<PathBuf>,
+    /// What the spawner starts.
+    allowed: Allowed,
     cache: Cache,
     instance: String,
     /// For one command to one plugin.
@@ -146,6 +148,7 @@ impl Cni {
     pub(crate) fn new(places: Places, deadline: Duration, spawner: Spawner) -> Self {
         Self {
             conf: Mutex::new(ConfWatch::new(places.conf_dir)),
+            allowed: Allowed::new(&places.plugin_dirs),
             plugin_dirs: places.plugin_dirs,
             cache: Cache::new(places.cache_dir),
             instance: places.instance,
@@ -174,11 +177,11 @@ impl Cni {
         conf.networks()?.named(name, conf.dir())
     }
 
-    /// Whether all plugins of the network are installed. Runs none of them.
+    /// Whether all plugins of the network are installed, in a way that they are started. Runs none of them.
     pub(crate) fn installed(&self, list: &NetworkList) -> Result<(), CniError> {
         for (place, kind) in list.kinds().enumerate() {
-            let found = plugin::find(kind, &self.plugin_dirs);
-            found.map_err(|cause| CniError::plugin(list, place, Command::Add, cause))?;
+            let installed = plugin::is_installed(kind, &self.plugin_dirs, &self.allowed);
+            installed.map_err(|cause| CniError::plugin(list, place, Command::Add, cause))?;
         }
         Ok(())
     }

@@ -46,8 +46,7 @@ use tracing::error;
 use crate::blocking::off_reactor;
 use crate::sys::fork::{self, Forked};
 use crate::sys::ready::Ready;
-use allowed::Allowed;
-pub(crate) use allowed::Denied;
+pub(crate) use allowed::{Allowed, Denied};
 use serve::{DENIED, ENDED, KILL, NOT_STARTED, OVER, serve};
 use turns::Turns;
 

@@ -58,7 +58,7 @@ pub(super) enum ExecError {
     Start(#[source] io::Error),
     /// The spawner does not start it.
     #[error("it was not started")]
-    Denied(#[source] io::Error),
+    Denied(#[source] Denied),
     /// Its pipes failed.
     #[error("failed to speak with it")]
     Pipe(#[source] io::Error),
@@ -116,11 +116,7 @@ pub(super) async fn run(spawner: &Spawner, call: Call<'_>) -> Result<Output, Exe
 }
 
 fn not_started(error: io::Error) -> ExecError {
-    if error.get_ref().is_some_and(|why| why.is::<Denied>()) {
-        ExecError::Denied(error)
-    } else {
-        ExecError::Start(error)
-    }
+    error.downcast().map_or_else(ExecError::Start, ExecError::Denied)
 }
 
 async fn feed_all(mut stdin: Sender, input: &[u8]) -> Result<(), ExecError> {

@@ -16,7 +16,7 @@ use super::conf::Plugin;
 use super::exec::{self, Call, ExecError, Gate, Output};
 use super::result::ResultError;
 use super::version::SpecVersion;
-use crate::spawner::Spawner;
+use crate::spawner::{Allowed, Spawner};
 
 /// Most characters kept of each text that a plugin wrote.
 const MAX_EXCERPT: usize = 1024;
@@ -149,6 +149,12 @@ pub(super) fn find(kind: &str, dirs: &[PathBuf]) -> Result<PathBuf, PluginError>
     found.ok_or_else(|| PluginError::Absent { dirs: dirs.to_vec() })
 }
 
+/// Whether there is the plugin, and it would be started.
+pub(super) fn is_installed(kind: &str, dirs: &[PathBuf], allowed: &Allowed) -> Result<(), PluginError> {
+    let denied = allowed.denies(&find(kind, dirs)?);
+    denied.map_or(Ok(()), |denied| Err(PluginError::Run(Run(ExecError::Denied(denied)))))
+}
+
 fn answer(command: Command, output: &Output) -> Result<Option<Value>, PluginError> {
     let parsed = serde_json::from_slice::<Value>(&output.stdout).ok();
     let reported = parsed.as_ref().and_then(report);
@@ -180,7 +186,7 @@ impl PluginError {
 
     /// Whether the plugin was not even started.
     pub(super) const fn is_not_begun(&self) -> bool {
-        matches!(self, Self::Absent { .. } | Self::Run(Run(ExecError::Start(_))))
+        matches!(self, Self::Absent { .. } | Self::Run(Run(ExecError::Start(_) | ExecError::Denied(_))))
     }
 
     /// Whether the deadline ended the plugin.

@@ -180,6 +180,20 @@ async fn a_missing_or_unusable_plugin_is_named() {
 }
 
 #[tokio::test]
+async fn a_plugin_that_others_may_write_is_not_begun_and_makes_the_network_not_ready() {
+    let node = Node::new();
+    node.plugin("one", OK);
+    let (cni, list) = (node.cni(LONG), node.network(chain("1.0.0", &["one"])));
+    cni.status(&list).await.expect("ready");
+    node.chmod("one", 0o757);
+    let error = cni.add(&list, &node.target(), None).await.expect_err("denied");
+    assert_eq!(error.begun(&list), 0);
+    let said = Chain(&cni.status(&list).await.expect_err("not ready")).to_string();
+    assert!(said.contains("plugin `one` of network `net`") && said.contains("it was not started: others"), "{said}");
+    assert!(!Path::new(&node.path("log")).exists(), "it was started");
+}
+
+#[tokio::test]
 async fn a_plugin_that_does_not_end_is_killed_with_its_children() {
     let node = Node::new();
     // The lock is held by the plugin and two children, one of which keeps the pipes and one of which does not.

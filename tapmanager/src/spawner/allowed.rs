@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Directories whose files are started.
 #[derive(Debug)]
-pub(super) struct Allowed {
+pub(crate) struct Allowed {
     dirs: Vec<PathBuf>,
 }
 
@@ -22,7 +22,10 @@ pub(super) struct Allowed {
 pub(crate) enum Denied {
     #[error("it is in none of the plugin directories that tapmanager was started with")]
     Place,
-    #[error("others than root may write it, or its directory; take that right away (chmod o-w, or g-w)")]
+    #[error(
+        "others than root and its owner may write it, the directory it is in, or the one it is linked from; \
+         take that right away (chmod o-w, or g-w)"
+    )]
     Writable,
     #[error("it was to be told other variables than PATH and those of CNI")]
     Environment,
@@ -61,30 +64,43 @@ impl Denied {
 
 impl Allowed {
     /// The files of these directories, which need not be there yet.
-    pub(super) fn new(dirs: &[PathBuf]) -> Self {
+    pub(crate) fn new(dirs: &[PathBuf]) -> Self {
         Self { dirs: dirs.to_vec() }
     }
 
-    /// Whether `program` is started with these variables. A link is followed: some distributions have all plugins in one
-    /// file.
-    pub(super) fn check(&self, program: &OsStr, env: &[(OsString, OsString)]) -> Result<(), Refusal> {
-        let path = Path::new(program);
-        let (Some(dir), Some(_name)) = (path.parent(), path.file_name()) else {
-            return Err(Refusal::Denied(Denied::Place));
-        };
-        // By their bytes: `..` and the like are in none that was configured.
-        if !self.dirs.iter().any(|allowed| allowed.as_os_str() == dir.as_os_str()) {
-            return Err(Refusal::Denied(Denied::Place));
+    /// Why `program` would not be started, as far as this can be seen from the daemon, which has fewer rights.
+    pub(crate) fn denies(&self, program: &Path) -> Option<Denied> {
+        match self.file(program) {
+            Err(Refusal::Denied(denied)) => Some(denied),
+            Ok(_) | Err(Refusal::Os(_)) => None,
         }
+    }
+
+    /// Whether `program` is started with these variables, and as which file.
+    pub(super) fn check(&self, program: &OsStr, env: &[(OsString, OsString)]) -> Result<PathBuf, Refusal> {
+        let file = self.file(Path::new(program))?;
         if !env.iter().all(|(name, _)| name == "PATH" || name.as_bytes().starts_with(b"CNI_")) {
             return Err(Refusal::Denied(Denied::Environment));
         }
-        for path in [dir, path] {
+        Ok(file)
+    }
+
+    /// The file that `path` leads to. A link is followed: some distributions have all plugins in one file.
+    fn file(&self, path: &Path) -> Result<PathBuf, Refusal> {
+        let (Some(dir), Some(_name)) = (path.parent(), path.file_name()) else {
+            return Err(Refusal::Denied(Denied::Place));
+        };
+        // Name by name: a slash more or less is the same directory, and `..` is in none that was configured.
+        if !self.dirs.iter().any(|allowed| allowed == dir) {
+            return Err(Refusal::Denied(Denied::Place));
+        }
+        let file = fs::canonicalize(path).map_err(Refusal::Os)?;
+        for path in [dir, file.parent().unwrap_or(dir), &file] {
             if is_open_to_others(&fs::metadata(path).map_err(Refusal::Os)?) {
                 return Err(Refusal::Denied(Denied::Writable));
             }
         }
-        Ok(())
+        Ok(file)
     }
 }
 
@@ -115,9 +131,9 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
     }
 
-    fn denied(outcome: Result<(), Refusal>) -> Option<Denied> {
+    fn denied(outcome: Result<PathBuf, Refusal>) -> Option<Denied> {
         match outcome {
-            Ok(()) => None,
+            Ok(_) => None,
             Err(Refusal::Denied(denied)) => Some(denied),
             Err(Refusal::Os(error)) => panic!("{error}"),
         }
@@ -138,6 +154,39 @@ mod tests {
         }
         let absent = allowed.check(dir.path().join("bin/absent").as_os_str(), &[]);
         assert!(matches!(absent, Err(Refusal::Os(error)) if error.kind() == io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn a_directory_is_known_however_many_slashes_it_is_written_with() {
+        let (dir, _) = bin();
+        let plugin = dir.path().join("bin/plugin");
+        let name = dir.path().to_str().expect("text");
+        for written in ["bin", "bin/", "bin//", "/bin", "bin/."] {
+            let allowed = Allowed::new(&[format!("{name}/{written}").into()]);
+            let configured = PathBuf::from(format!("{name}/{written}")).join("plugin");
+            assert_eq!(denied(allowed.check(configured.as_os_str(), &[])), None, "{written}");
+            assert_eq!(denied(allowed.check(plugin.as_os_str(), &[])), None, "{written}");
+        }
+    }
+
+    #[test]
+    fn what_a_link_leads_to_is_judged_and_is_what_is_started() {
+        let (dir, allowed) = bin();
+        let (link, far) = (dir.path().join("bin/link"), dir.path().join("far"));
+        fs::create_dir(&far).expect("far");
+        fs::write(far.join("all"), "").expect("file");
+        chmod(&far.join("all"), 0o755);
+        chmod(&far, 0o755);
+        symlink("../far/all", &link).expect("link");
+        let started = allowed.check(link.as_os_str(), &[]).expect("started");
+        assert_eq!(started, fs::canonicalize(far.join("all")).expect("there"));
+        for path in [&far, &far.join("all")] {
+            chmod(path, 0o757);
+            assert_eq!(denied(allowed.check(link.as_os_str(), &[])), Some(Denied::Writable), "{}", path.display());
+            assert_eq!(allowed.denies(&link), Some(Denied::Writable));
+            chmod(path, 0o755);
+        }
+        assert_eq!(allowed.denies(&link), None);
     }
 
     #[test]

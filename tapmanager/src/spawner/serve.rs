@@ -107,11 +107,11 @@ fn answer(packet: Packet, allowed: &Allowed, turns: &Turns) {
     let refused = |mut call, error: io::Error| {
         drop(say(&mut call, NOT_STARTED, error.raw_os_error().unwrap_or_default()));
     };
-    match allowed.check(&order.program, &order.env) {
-        Ok(()) => {}
+    let file = match allowed.check(&order.program, &order.env) {
+        Ok(file) => file,
         Err(Refusal::Denied(denied)) => return drop(say(&mut call, DENIED, denied.number())),
         Err(Refusal::Os(error)) => return refused(call, error),
-    }
+    };
     let _turn = match order.pod().map(|pod| turns.wait(pod)).transpose() {
         Ok(turn) => turn,
         Err(error) => return refused(call, error),
@@ -120,7 +120,9 @@ fn answer(packet: Packet, allowed: &Allowed, turns: &Turns) {
         return;
     }
     let deadline = order.pod().and_then(|_| Instant::now().checked_add(order.limit));
-    let started = Command::new(order.program)
+    let started = Command::new(file)
+        // One file that is many plugins goes by the name that it is called by.
+        .arg0(order.program)
         .env_clear()
         .envs(order.env)
         .current_dir("/")

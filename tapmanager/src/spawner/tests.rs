@@ -208,6 +208,20 @@ async fn the_end_of_the_server_is_noticed_at_once_and_not_before() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_many_plugins_goes_by_the_name_that_it_is_called_by() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let plugin = dir.path().join("env");
+    std::os::unix::fs::symlink(std::fs::canonicalize("/bin/busybox").expect("busybox"), &plugin).expect("link");
+    let spawner = in_process(&dir);
+    let (mut run, mut out, _feed) = shell(&spawner, &plugin).await;
+    assert!(ended(&mut run).await.expect("ran").success());
+    run.over().await.expect("told");
+    let mut text = String::new();
+    out.read_to_string(&mut text).expect("read");
+    assert_eq!(text, "CNI_COMMAND=ADD\nPATH=/usr/bin:/bin\n");
+}
+
+#[tokio::test]
 async fn a_program_of_elsewhere_is_not_started() {
     let dir = tempfile::tempdir().expect("tempdir");
     let spawner = in_process(&dir);
