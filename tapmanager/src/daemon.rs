@@ -29,7 +29,7 @@ use crate::handoff;
 use crate::instance::{InstanceError, InstanceId};
 use crate::journal::durable::DurableError;
 use crate::journal::{Journal, JournalError, Loaded};
-use crate::pod::{Kernel, NetnsNames, Occasion, Patience, Pods, Settings, Tools};
+use crate::pod::{Kernel, NetnsNames, Occasion, Patience, Pods, Settings, Tools, World};
 use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
 use crate::sys::netns::{self, NetnsError};
@@ -37,8 +37,11 @@ use access::QemuAccess;
 use service::{Control, HandOff, MAX_LASTING, Service};
 use startup::StateLock;
 
-/// How long going down waits for requests that are being worked on, and then for the pods. systemd kills after 90 s.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
+/// How long going down waits for requests that are being worked on. Plugins that run end without us, and what is half made
+/// then is taken up by the next start, without which no pod gets a network.
+const REQUESTS_END_WITHIN: Duration = Duration::from_secs(3);
+/// And after that for what goes on behind the answers.
+const PODS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// Root's clients keep their connections. There are more than requests that last.
 const CONTROL_LIMITS: Limits =
@@ -235,10 +238,10 @@ impl Daemon {
         for socket in &sockets {
             let _ = std::fs::remove_file(socket);
         }
-        if timeout(SHUTDOWN_GRACE, join_all(servers)).await.is_err() {
+        if timeout(REQUESTS_END_WITHIN, join_all(servers)).await.is_err() {
             warn!("requests were still being worked on");
         }
-        service.pods().close(SHUTDOWN_GRACE).await;
+        service.pods().close(PODS_END_WITHIN).await;
     }
 }
 
@@ -264,21 +267,30 @@ async fn watch_recovery(service: Arc<Service<Kernel>>, going_down: CancellationT
     }
 }
 
-/// Collects at the start and from time to time until the daemon goes down.
-async fn collect(service: Arc<Service<Kernel>>, every: Duration, going_down: CancellationToken) {
-    service.pods().collect(Occasion::Routine).await;
-    let Some(mut times) = from_time_to_time(every) else { return };
-    while going_down.run_until_cancelled(times.tick()).await.is_some() {
+/// Collects at the start and from time to time until the daemon goes down. What is cut off then is begun anew by the next
+/// daemon.
+async fn collect<W: World>(service: Arc<Service<W>>, every: Duration, going_down: CancellationToken) {
+    let work = async {
         service.pods().collect(Occasion::Routine).await;
-    }
+        let Some(mut times) = from_time_to_time(every) else { return };
+        loop {
+            times.tick().await;
+            service.pods().collect(Occasion::Routine).await;
+        }
+    };
+    going_down.run_until_cancelled(work).await;
 }
 
 /// Looks after the pods that stand from time to time until the daemon goes down.
 async fn look_after(service: Arc<Service<Kernel>>, every: Duration, going_down: CancellationToken) {
-    let Some(mut times) = from_time_to_time(every) else { return };
-    while going_down.run_until_cancelled(times.tick()).await.is_some() {
-        service.pods().look_after().await;
-    }
+    let work = async {
+        let Some(mut times) = from_time_to_time(every) else { return };
+        loop {
+            times.tick().await;
+            service.pods().look_after().await;
+        }
+    };
+    going_down.run_until_cancelled(work).await;
 }
 
 fn from_time_to_time(every: Duration) -> Option<Interval> {

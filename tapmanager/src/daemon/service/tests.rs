@@ -5,14 +5,19 @@ use std::time::Duration;
 
 use proto::tap::{Arm, Attach, List, MAX_MESSAGE, PodPhase, decode_reply, encode_request};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
+use super::super::collect;
 use super::*;
+use crate::cni::{Leftover, Writer};
 use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::pod::Tools;
 use crate::pod::tests::fake::Fake;
 use crate::pod::tests::{names, settings};
 
+/// For what needs no plugin.
+const SOON: Duration = Duration::from_secs(10);
 const QEMU: QemuUser = QemuUser { uid: 64055, gid: 993 };
 
 struct House {
@@ -224,4 +229,24 @@ async fn pods_that_wait_leave_room_for_what_the_node_is_judged_by() {
     house.world.open_gate_for(MAX_LASTING);
     assert!(waiting.await.iter().all(Result::is_ok));
     house.ask(Request::Detach { pod: pod() }).await.expect("room again");
+}
+
+#[tokio::test]
+async fn a_collection_that_hangs_does_not_hold_the_daemons_end_up() {
+    let house = House::new();
+    let pod: PodId = "stray".parse().expect("pod id");
+    let netns = "/run/netns/virtlet-0123abcd-stray".into();
+    let ifname = "eth0".parse().expect("name");
+    house.world.state().hanging.insert("del stray".to_owned());
+    house.world.state().leftovers = vec![Leftover { network: "net".into(), pod, ifname, netns, writer: Writer::Here }];
+    let going_down = CancellationToken::new();
+    let collecting = tokio::spawn(collect(house.handoff.0, Duration::ZERO, going_down.clone()));
+    let hangs = async {
+        while !house.world.state().log.iter().any(|line| line == "hangs del stray") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, hangs).await.expect("it hangs");
+    going_down.cancel();
+    tokio::time::timeout(SOON, collecting).await.expect("in time").expect("no panic");
 }
