@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use proto::tap::QemuUser;
 use tokio::net::UnixListener;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
@@ -95,6 +95,9 @@ pub enum DaemonError {
     /// Nothing starts CNI plugins any more.
     #[error("the process that starts CNI plugins has ended; start tapmanager again, which costs no pod anything")]
     Spawner,
+    /// Machines cannot fetch their descriptors.
+    #[error("the hand-off socket is not served; start tapmanager again, which costs no pod anything")]
+    HandOff(#[source] Option<std::io::Error>),
 }
 
 /// What is wrong with the state directory.
@@ -136,7 +139,7 @@ pub struct Daemon {
 /// Starts the daemon, tells systemd, and serves until `shutdown`.
 ///
 /// # Errors
-/// When it cannot start, or has lost its spawner; see [`DaemonError`]. What else fails later is logged and answered.
+/// When it cannot start, or has lost its spawner or its hand-off socket; see [`DaemonError`]. What else fails later is logged and answered.
 pub async fn run(
     config: Config,
     spawner: Spawner,
@@ -155,7 +158,7 @@ pub async fn run(
             }
         }
     };
-    daemon.serve(ending).await;
+    daemon.serve(ending).await?;
     if lost { Err(DaemonError::Spawner) } else { Ok(()) }
 }
 
@@ -218,19 +221,29 @@ impl Daemon {
     }
 
     /// Answers until `shutdown`, then finishes what is being worked on and closes the sockets.
-    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// When machines cannot fetch their descriptors, or cannot any more: nothing of this can be mended from within.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), DaemonError> {
         let Self { service, control, handoff, sockets, collect_every, _lock } = self;
         let going_down = CancellationToken::new();
         let control_edge = Arc::new(Control::new(Arc::clone(&service)));
+        let handoff = handoff::Server::start(handoff, HandOff(Arc::clone(&service)), HANDOFF_LIMITS);
+        let handoff = handoff.map_err(|cause| DaemonError::HandOff(Some(cause)))?;
         let servers = [
             tokio::spawn(rpc::serve(control, control_edge, CONTROL_LIMITS, going_down.clone())),
-            tokio::spawn(hand_off(handoff, HandOff(Arc::clone(&service)), going_down.clone())),
             tokio::spawn(watch_recovery(Arc::clone(&service), going_down.clone())),
             tokio::spawn(collect(Arc::clone(&service), collect_every, going_down.clone())),
             tokio::spawn(look_after(Arc::clone(&service), collect_every, going_down.clone())),
         ];
         info!("serving");
-        shutdown.await;
+        let outcome = tokio::select! {
+            () = shutdown => Ok(()),
+            () = handoff.ended() => {
+                error!("machines cannot fetch their descriptors any more, which is a bug");
+                Err(DaemonError::HandOff(None))
+            }
+        };
         info!("going down; pods stay as they are");
         tell_systemd(sd_notify::NotifyState::Stopping);
         going_down.cancel();
@@ -238,21 +251,11 @@ impl Daemon {
         for socket in &sockets {
             let _ = std::fs::remove_file(socket);
         }
-        if timeout(REQUESTS_END_WITHIN, join_all(servers)).await.is_err() {
+        if timeout(REQUESTS_END_WITHIN, join(handoff.stop(), join_all(servers))).await.is_err() {
             warn!("requests were still being worked on");
         }
         service.pods().close(PODS_END_WITHIN).await;
-    }
-}
-
-/// Serves the hand-off socket until the daemon goes down.
-async fn hand_off(listener: StdListener, desk: HandOff<Kernel>, going_down: CancellationToken) {
-    match handoff::Server::start(listener, desk, HANDOFF_LIMITS) {
-        Ok(server) => {
-            going_down.cancelled().await;
-            server.stop().await;
-        }
-        Err(error) => error!(%error, "machines cannot fetch their descriptors"),
+        outcome
     }
 }
 

@@ -142,6 +142,11 @@ impl Server {
         Ok(Self { stop, threads })
     }
 
+    /// Waits until no thread is left to wait for a peer. Before [`Self::stop`] that is a bug's doing.
+    pub(crate) async fn ended(&self) {
+        self.threads.wait().await;
+    }
+
     /// Tells all threads to end: at once if they wait for a peer, after the reply if they are at one. The socket closes with
     /// the last of them.
     pub(crate) async fn stop(self) {

@@ -17,16 +17,29 @@ use super::*;
 const DEADLINE: Duration = Duration::from_secs(20);
 const LIMITS: Limits = Limits { places: 3, of_a_process: 2, patience: Duration::from_secs(20) };
 
+/// Who comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comes {
+    Friend,
+    Stranger,
+    /// One that finds a bug.
+    Trouble,
+}
+
 /// Answers each packet with no NICs once the test lets it.
 struct Toy {
-    stranger: bool,
+    comes: Comes,
     begun: Mutex<Sender<()>>,
     go_on: Mutex<Receiver<()>>,
 }
 
 impl Desk for Toy {
     fn admit(&self, _: &Peer) -> Result<(), ErrorBody> {
-        if self.stranger { Err(refusal(ErrorCode::Denied, "not you")) } else { Ok(()) }
+        match self.comes {
+            Comes::Friend => Ok(()),
+            Comes::Stranger => Err(refusal(ErrorCode::Denied, "not you")),
+            Comes::Trouble => panic!("as the test wants"),
+        }
     }
 
     fn answer(&self, _: &[u8], _: usize) -> Served {
@@ -46,11 +59,11 @@ struct House {
 }
 
 impl House {
-    fn new(stranger: bool, limits: Limits) -> Self {
+    fn new(comes: Comes, limits: Limits) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
         let listener = crate::rpc::bind(&dir.path().join("s")).expect("binds");
         let ((begin, begun), (go_on, wait)) = (channel(), channel());
-        let toy = Toy { stranger, begun: Mutex::new(begin), go_on: Mutex::new(wait) };
+        let toy = Toy { comes, begun: Mutex::new(begin), go_on: Mutex::new(wait) };
         let server = Server::start(listener, toy, limits).expect("starts");
         Self { dir, server, begun, go_on }
     }
@@ -107,7 +120,7 @@ fn holds_connections_in_a_process_of_its_own() {
 
 #[tokio::test]
 async fn a_process_that_takes_all_it_can_leaves_room_for_others() {
-    let house = House::new(false, LIMITS);
+    let house = House::new(Comes::Friend, LIMITS);
     let path = house.dir.path().join("s");
     let (mut hog, said) = other_process(&path, 10);
     assert!(said.lines().map_while(Result::ok).any(|line| line.contains("held")), "the other process failed");
@@ -121,7 +134,7 @@ async fn a_process_that_takes_all_it_can_leaves_room_for_others() {
 
 #[tokio::test]
 async fn places_are_free_again_after_the_reply() {
-    let house = House::new(false, LIMITS);
+    let house = House::new(Comes::Friend, LIMITS);
     let held = [house.connect(), house.connect()];
     let refused = house.connect();
     assert_eq!(why(&refused), ErrorCode::Unavailable);
@@ -143,7 +156,7 @@ async fn places_are_free_again_after_the_reply() {
 
 #[tokio::test]
 async fn strangers_take_no_place_and_read_why() {
-    let house = House::new(true, LIMITS);
+    let house = House::new(Comes::Stranger, LIMITS);
     let silent: Vec<OwnedFd> = (0..100).map(|_| house.connect()).collect();
     assert!(silent.iter().all(|socket| why(socket) == ErrorCode::Denied));
     let client = Client::new(house.dir.path().join("s"), DEADLINE);
@@ -156,14 +169,14 @@ async fn strangers_take_no_place_and_read_why() {
 
 #[tokio::test]
 async fn who_says_nothing_is_closed() {
-    let house = House::new(false, Limits { patience: Duration::from_millis(20), ..LIMITS });
+    let house = House::new(Comes::Friend, Limits { patience: Duration::from_millis(20), ..LIMITS });
     assert!(matches!(recv(house.connect().as_fd()), Err(WireError::Closed)));
     house.server.stop().await;
 }
 
 #[tokio::test]
 async fn going_down_waits_for_replies_and_for_nobody_else() {
-    let house = House::new(false, LIMITS);
+    let house = House::new(Comes::Friend, LIMITS);
     let (silent, busy) = (house.connect(), house.connect());
     send(busy.as_fd(), b"x", &[]).expect("sent");
     house.begun();
@@ -175,4 +188,15 @@ async fn going_down_waits_for_replies_and_for_nobody_else() {
     house.go_on.send(()).expect("sent");
     recv(busy.as_fd()).expect("the reply");
     tokio::time::timeout(DEADLINE, stopped).await.expect("in time").expect("no panic");
+}
+
+#[tokio::test]
+async fn a_server_that_a_bug_has_ended_says_so() {
+    let house = House::new(Comes::Friend, LIMITS);
+    let mut ended = Box::pin(house.server.ended());
+    assert!(futures_util::poll!(&mut ended).is_pending());
+    drop(ended);
+    let house = House::new(Comes::Trouble, LIMITS);
+    let _peers: Vec<_> = (0..WAITING).map(|_| house.connect()).collect();
+    tokio::time::timeout(DEADLINE, house.server.ended()).await.expect("noticed");
 }

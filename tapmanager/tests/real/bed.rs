@@ -248,13 +248,13 @@ impl Bed {
 pub(super) struct InProcess {
     runtime: Runtime,
     stop: oneshot::Sender<()>,
-    served: tokio::task::JoinHandle<()>,
+    served: tokio::task::JoinHandle<Result<(), daemon::DaemonError>>,
 }
 
 impl InProcess {
     pub(super) fn stop(self) {
         self.stop.send(()).expect("still serving");
-        self.runtime.block_on(self.served).expect("no panic");
+        self.runtime.block_on(self.served).expect("no panic").expect("served to its end");
         self.runtime.shutdown_timeout(DEADLINE);
     }
 }
