@@ -36,6 +36,7 @@ use proto::tap::{
     Attach, CheckReport, DataPath, List, MAX_PAGE, MAX_STATS_PAGE, MAX_TROUBLE, PodDetail, PodId, PodNet, PodPage,
     PodPhase, PodStats, PodSummary, StatsPage,
 };
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug, warn};
@@ -164,14 +165,14 @@ impl<W: World> Pods<W> {
         request::check(&attach)?;
         let (reply, answer) = oneshot::channel();
         let pod = attach.pod.clone();
-        self.shared.tell(&pod, Command::Attach(Box::new(attach), reply))?;
+        self.shared.tell(&pod, Command::Attach(Box::new(attach), reply)).await?;
         answer.await.map_err(|_| PodError::Died { pod })?
     }
 
     /// Takes the pod's network away; fine if it has none.
     pub(crate) async fn detach(&self, pod: &PodId) -> Result<(), PodError> {
         let (reply, answer) = oneshot::channel();
-        self.shared.tell(pod, Command::Detach(reply))?;
+        self.shared.tell(pod, Command::Detach(reply)).await?;
         answer.await.map_err(|_| PodError::Died { pod: pod.clone() })?
     }
 
@@ -179,7 +180,7 @@ impl<W: World> Pods<W> {
     pub(crate) async fn take_up(&self, pod: &PodId) -> Result<Arc<PodNet>, PodError> {
         self.known(pod)?;
         let (reply, answer) = oneshot::channel();
-        self.shared.tell(pod, Command::Recover(reply))?;
+        self.shared.tell(pod, Command::Recover(reply)).await?;
         answer.await.map_err(|_| PodError::Died { pod: pod.clone() })?
     }
 
@@ -187,7 +188,7 @@ impl<W: World> Pods<W> {
     pub(crate) async fn check(&self, pod: &PodId) -> Result<CheckReport, PodError> {
         self.known(pod)?;
         let (reply, answer) = oneshot::channel();
-        self.shared.tell(pod, Command::Check(reply))?;
+        self.shared.tell(pod, Command::Check(reply)).await?;
         answer.await.map_err(|_| PodError::Died { pod: pod.clone() })?
     }
 
@@ -328,15 +329,45 @@ impl<W: World> Shared<W> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a command for the pod's actor, which is started if there is none.
-    fn tell(self: &Arc<Self>, pod: &PodId, command: Command) -> Result<(), PodError> {
+    /// Queues a command for the pod's actor, which is started if there is none. One that a bug has ended is started anew, from
+    /// what is on record of the pod.
+    async fn tell(self: &Arc<Self>, pod: &PodId, command: Command) -> Result<(), PodError> {
+        let refused = match self.queue(pod, command)? {
+            Err(TrySendError::Closed(command)) => {
+                self.revive(pod).await;
+                self.queue(pod, command)?
+            }
+            queued => queued,
+        };
+        refused.map_err(|refused| match refused {
+            TrySendError::Full(_) => PodError::Busy { pod: pod.clone() },
+            TrySendError::Closed(_) => PodError::Died { pod: pod.clone() },
+        })
+    }
+
+    fn queue(self: &Arc<Self>, pod: &PodId, command: Command) -> Result<Result<(), TrySendError<Command>>, PodError> {
         let mut guard = self.lock();
         let handles = guard.as_mut().ok_or(PodError::Closing)?;
         let handle = handles.entry(pod.clone()).or_insert_with(|| self.start(pod.clone(), None));
-        handle.commands.try_send(command).map_err(|refused| match refused {
-            mpsc::error::TrySendError::Full(_) => PodError::Busy { pod: pod.clone() },
-            mpsc::error::TrySendError::Closed(_) => PodError::Died { pod: pod.clone() },
-        })
+        Ok(handle.commands.try_send(command))
+    }
+
+    async fn revive(self: &Arc<Self>, pod: &PodId) {
+        let (journal, of) = (self.tools.journal.clone(), pod.clone());
+        let read = off_reactor(move || journal.read(&of)).await;
+        let mut guard = self.lock();
+        let Some(handles) = guard.as_mut() else { return };
+        if !handles.get(pod).is_some_and(|handle| handle.commands.is_closed()) {
+            // Somebody else has done it meanwhile.
+            return;
+        }
+        warn!(pod = pod.as_str(), "pod is taken up from its record, as its actor had ended by a bug");
+        let left = match read {
+            Ok(record) => record.map(Left::record),
+            Err(file) => Some(Left::unread(&self.tools.names, pod.clone(), &file)),
+        };
+        let handle = self.start(pod.clone(), left);
+        handles.insert(pod.clone(), handle);
     }
 
     /// Starts the actor of a pod: of a new one, or of one that an earlier life of the daemon left.

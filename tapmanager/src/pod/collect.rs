@@ -86,7 +86,7 @@ impl<W: World> Pods<W> {
     pub(crate) async fn look_after(&self) {
         let looked_after = self.in_phase(PodPhase::Attached).into_iter().map(|pod| async move {
             let (done, wait) = oneshot::channel();
-            match self.shared.tell(&pod, Command::LookAfter(done)) {
+            match self.shared.tell(&pod, Command::LookAfter(done)).await {
                 // An actor that died has said so itself.
                 Ok(()) => drop(wait.await),
                 Err(error) => debug!(pod = pod.as_str(), error = %Chain(&error), "pod is not looked after now"),
@@ -138,7 +138,7 @@ impl<W: World> Pods<W> {
             return late("others took so long that it was not gone about");
         };
         let (reply, mut answer) = oneshot::channel();
-        if let Err(error) = self.shared.tell(&pod, command(reply)) {
+        if let Err(error) = self.shared.tell(&pod, command(reply)).await {
             return Collected::kept(Chain(&error).to_string());
         }
         // An actor that died has said so itself.

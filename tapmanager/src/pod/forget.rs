@@ -23,7 +23,7 @@ impl<W: World> Pods<W> {
     pub(crate) async fn forget(&self, pod: &PodId) -> Result<CollectReport, PodError> {
         let leftovers = self.leftovers(|leftover| leftover.pod == *pod).await?;
         let (reply, answer) = oneshot::channel();
-        self.shared.tell(pod, Command::Forget { leftovers, reply })?;
+        self.shared.tell(pod, Command::Forget { leftovers, reply }).await?;
         Ok(answer.await.map_err(|_| PodError::Died { pod: pod.clone() })??.report())
     }
 

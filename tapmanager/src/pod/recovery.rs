@@ -26,7 +26,7 @@ use super::machine::{OnRestart, on_restart};
 use super::world::{Seen, World};
 use super::{NetnsNames, Pods, View};
 use crate::chain::Chain;
-use crate::journal::{Loaded, Unreadable};
+use crate::journal::{Loaded, Record, Unreadable};
 
 /// Pods that are looked at, and served again, at the same time: each takes a thread in its namespace for a moment.
 const LOOKED_AT_ONCE: usize = 8;
@@ -62,9 +62,9 @@ impl<W: World> Pods<W> {
         let Some(handles) = guard.as_mut() else { return };
         let unread = unreadable.iter().filter_map(|file| {
             let pod = file.pod()?;
-            Some((pod.clone(), Left::Unread(unread(&self.shared.tools.names, pod, file))))
+            Some((pod.clone(), Left::unread(&self.shared.tools.names, pod, file)))
         });
-        let left = records.into_iter().map(|(pod, record)| (pod, Left::Record(Box::new(Held::left(record)))));
+        let left = records.into_iter().map(|(pod, record)| (pod, Left::record(record)));
         for (pod, left) in left.chain(unread) {
             let handle = self.shared.start(pod.clone(), Some(left));
             handles.insert(pod, handle);
@@ -101,6 +101,14 @@ impl<W: World> Pods<W> {
 }
 
 impl Left {
+    pub(super) fn record(record: Record) -> Self {
+        Self::Record(Box::new(Held::left(record)))
+    }
+
+    pub(super) fn unread(names: &NetnsNames, pod: PodId, file: &Unreadable) -> Self {
+        Self::Unread(unread(names, pod, file))
+    }
+
     pub(super) fn view(&self) -> View {
         match self {
             Self::Record(held) => held.view(),

@@ -125,7 +125,7 @@ impl House {
         for pod in pods {
             // Does nothing for a pod that is gone, but after all that came before.
             let (done, wait) = oneshot::channel();
-            self.pods.shared.tell(&pod, Command::LookAfter(done)).expect("told");
+            self.pods.shared.tell(&pod, Command::LookAfter(done)).await.expect("told");
             wait.await.expect("no panic");
         }
     }

@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub(crate) leftovers: Vec<Leftover>,
     /// What hangs until it is freed: `del`, `look` or `gc`, and the pod or network.
     pub(crate) hanging: BTreeSet<String>,
+    /// Calls that panic, once.
+    pub(crate) panicking: BTreeSet<&'static str>,
     /// Servers that run, to be ended from outside.
     pub(crate) servers: Vec<CancellationToken>,
 }
@@ -145,6 +147,10 @@ impl Fake {
     fn verb_on(&self, verb: &'static str, line: String) -> Result<MutexGuard<'_, State>, WorldError> {
         let mut state = self.state();
         state.log.push(line);
+        if state.panicking.remove(verb) {
+            drop(state);
+            panic!("{verb} panics as the test wants");
+        }
         let Some(failure) = state.failing.get_mut(verb) else { return Ok(state) };
         if failure.after > 0 {
             failure.after -= 1;

@@ -177,3 +177,38 @@ async fn a_record_that_somebody_took_away_is_in_nobodys_way() {
     house.pods.detach(&id("p1")).await.expect("detached");
     house.assert_nothing_left().await;
 }
+
+#[tokio::test]
+async fn a_pod_whose_actor_a_bug_has_ended_is_taken_up_from_its_record() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.world.state().panicking.insert("check_join");
+    assert_eq!(house.pods.check(&id("p1")).await.expect_err("died").body().code, ErrorCode::Internal);
+    dead(&house, "p1").await;
+    assert_eq!(house.phase("p1"), Some(PodPhase::Attached), "as it was");
+    house.pods.check(&id("p1")).await.expect("taken up");
+    house.assert_whole("p1");
+    until("its servers are those of the new actor", || house.world.serving() == 1).await;
+
+    // Half way: what is on record says how it goes on.
+    for verb in ["add", "join"] {
+        house.world.state().panicking.insert(verb);
+        house.pods.attach(request("p2")).await.expect_err("died");
+        dead(&house, "p2").await;
+        house.pods.attach(request("p2")).await.expect("made anew");
+        house.assert_whole("p2");
+        house.world.state().panicking.insert("del");
+        house.pods.detach(&id("p2")).await.expect_err("died");
+        dead(&house, "p2").await;
+        house.pods.detach(&id("p2")).await.expect("finished");
+        house.settle().await;
+    }
+    house.pods.detach(&id("p1")).await.expect("detached");
+    house.assert_nothing_left().await;
+}
+
+/// Waits for the end of the pod's actor: whoever asked hears of it a moment before.
+async fn dead(house: &House, pod: &str) {
+    let handles = || house.pods.shared.lock();
+    until("its actor has ended", || handles().as_ref().is_some_and(|all| all[&id(pod)].commands.is_closed())).await;
+}
