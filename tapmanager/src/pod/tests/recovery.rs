@@ -212,3 +212,12 @@ async fn dead(house: &House, pod: &str) {
     let handles = || house.pods.shared.lock();
     until("its actor has ended", || handles().as_ref().is_some_and(|all| all[&id(pod)].commands.is_closed())).await;
 }
+
+#[tokio::test]
+async fn a_detach_of_a_pod_that_nobody_knows_starts_nothing() {
+    let house = House::new();
+    house.pods.detach(&id("p1")).await.expect("nothing to do");
+    assert_eq!((house.pods.shared.actors.len(), house.log()), (0, Vec::new()));
+    house.pods.close(GRACE).await;
+    assert!(matches!(house.pods.detach(&id("p1")).await, Err(PodError::Closing)));
+}
