@@ -30,7 +30,7 @@ use tracing::{debug, info, warn};
 use super::actor::{Collected, Command};
 use super::health::bounded;
 use super::names::Holder;
-use super::world::{Checked, OfNetwork, World};
+use super::world::{Checked, OfNetwork, Seen, World};
 use super::{Pods, WORKED_ON_AT_ONCE};
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
@@ -44,6 +44,9 @@ const COLLECT_WITHIN: Duration = Duration::from_secs(120);
 const GC_WITHIN: Duration = Duration::from_secs(15);
 /// Of what another daemon may still need.
 const UNKNOWN_OWNER: &str = "its owner is unknown";
+/// Of what nobody may know any more: a state directory that was lost takes the name of its daemon with it.
+const ANOTHER_OWNER: &str =
+    "its namespace is gone, and it is another tapmanager's; if no other runs on this node, forget the pod";
 /// Pods that are looked after at the same time. Nobody waits for it, and each takes a thread for a moment.
 const LOOKED_AFTER_AT_ONCE: usize = 2;
 
@@ -111,8 +114,9 @@ impl<W: World> Pods<W> {
         for leftover in leftovers.into_iter().filter(|leftover| self.view(&leftover.pod).is_none()) {
             match leftover.writer {
                 Writer::Here => pods.entry(leftover.pod.clone()).or_default().push(leftover),
-                // Its own daemon collects it.
-                Writer::Other => {}
+                // Its own daemon collects it, if there is one.
+                Writer::Other if matches!(tools.world.look(&leftover.netns).await, Ok(Seen::Netns)) => {}
+                Writer::Other => all.kept.push(format!("{}: {ANOTHER_OWNER}", of(&leftover))),
                 Writer::Unknown => all.kept.push(format!("{}: {UNKNOWN_OWNER}", of(&leftover))),
             }
         }

@@ -255,7 +255,7 @@ async fn what_the_result_cache_tells_of_is_given_back_if_no_record_does() {
     house.world.state().leftovers = vec![
         leftover("p1", Writer::Here),
         leftover("dropped", Writer::Here),
-        leftover("theirs", Writer::Other),
+        Leftover { netns: netns_of("p1"), ..leftover("theirs", Writer::Other) },
         leftover("old", Writer::Unknown),
     ];
     let report = house.pods.collect(Routine).await;
@@ -263,6 +263,26 @@ async fn what_the_result_cache_tells_of_is_given_back_if_no_record_does() {
     assert_eq!(report.kept, ["attachment `eth0` of pod `old` to network `net`: its owner is unknown"]);
     assert_eq!(house.calls("del_leftover"), 1);
     house.assert_whole("p1");
+}
+
+#[tokio::test]
+async fn what_a_lost_state_directory_leaves_is_told_and_can_be_forgotten() {
+    let house = House::new();
+    let lost = leftover("lost", Writer::Other);
+    house.world.state().leftovers = vec![lost.clone()];
+    house.world.state().netns.insert(lost.netns.clone());
+    let told = |report: proto::tap::CollectReport| {
+        report.kept.into_iter().filter(|line| line.starts_with("attachment")).count()
+    };
+    assert_eq!(told(house.pods.collect(Routine).await), 0, "its daemon may live");
+    house.world.state().netns.clear();
+    for _ in 0..2 {
+        let report = house.pods.collect(Asked).await;
+        assert!(report.kept[0].ends_with("if no other runs on this node, forget the pod"), "{report:?}");
+        assert_eq!(told(report), 1);
+    }
+    let report = house.pods.forget(&id("lost")).await.expect("forgotten");
+    assert_eq!(report.removed, ["attachment `eth0` of pod `lost` to network `net`"]);
 }
 
 #[tokio::test]
