@@ -336,7 +336,7 @@ impl Cni {
         target: &Target<'_>,
         dir: &Path,
     ) -> Result<Vec<Delegated>, CniError> {
-        if !list.kinds().any(|kind| multus::KINDS.contains(&kind)) {
+        if !list.is_multus() {
             return Ok(Vec::new());
         }
         let (dir, pod, main) = (dir.to_owned(), target.container_id.clone(), target.ifname.clone());

@@ -12,6 +12,9 @@ use serde_json::{Map, Value, json};
 
 use super::version::SpecVersion;
 
+/// File names of Multus: alone, and as the client of its daemon.
+const MULTUS: [&str; 2] = ["multus", "multus-shim"];
+
 /// Most bytes of a configuration file.
 const MAX_FILE: u64 = 1 << 20;
 /// Most plugins of one network: every one is a process of its own at each ADD.
@@ -99,6 +102,11 @@ impl NetworkList {
     /// File names of its plugins, in the order of ADD.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = &str> {
         self.plugins.iter().map(|plugin| plugin.kind.as_str())
+    }
+
+    /// Whether it has networks of its own for a pod, by delegates that are on no record.
+    pub(crate) fn is_multus(&self) -> bool {
+        self.kinds().any(|kind| MULTUS.contains(&kind))
     }
 
     /// Whether the network's author forbids CHECK.

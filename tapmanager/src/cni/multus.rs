@@ -21,8 +21,6 @@ use super::cache::{Cache, CacheError, Entry};
 use super::conf::dir::read_bounded;
 use super::result::{ResultError, ResultView};
 
-/// File names of the plugin: alone, and as the client of its daemon.
-pub(super) const KINDS: [&str; 2] = ["multus", "multus-shim"];
 /// Longest list of delegates: each carries its configuration twice.
 const MAX_LIST: u64 = 4 << 20;
 /// Most links that one pod is given.

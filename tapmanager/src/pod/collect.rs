@@ -7,7 +7,8 @@
 //!   namespace and goes after it, so records were lost then, and a machine may still run in it: it is told, and removed
 //!   only when somebody asks for a collection;
 //! - with `cni_gc`, what plugins keep of attachments that are not on record (CNI specification 1.1.0, section 2, "GC").
-//!   That word of CNI is about a whole network, whoever uses it, so it is for networks that are ours alone.
+//!   That word of CNI is about a whole network, whoever uses it, so it is for networks that are ours alone, and not for a
+//!   node on which Multus adds attachments that are on no record.
 //!
 //! What a daemon with another name made, or a release that wrote none, and what is about a file of the journal that is not
 //! understood, is told and kept: [`super::forget`] takes it away on a person's word.
@@ -194,6 +195,10 @@ impl<W: World> Pods<W> {
         if !loaded.unreadable.is_empty() {
             // Their attachments would be taken for nobody's.
             return Err("networks were not collected, because files of the journal are not understood".to_owned());
+        }
+        if loaded.records.values().flat_map(|record| &record.attachments).any(|one| one.network.is_multus()) {
+            // So would those of Multus' delegates, which are on no record of ours.
+            return Err("networks were not collected, because pods have networks through Multus".to_owned());
         }
         let mut networks: BTreeMap<String, OfNetwork> = BTreeMap::new();
         for network in tools.world.configured().await {

@@ -165,9 +165,10 @@ impl Fake {
     }
 }
 
-/// The network of this name, of two plugins of one kind.
+/// The network of this name, of two plugins of one kind, which is Multus' if that is its name.
 pub(crate) fn network(name: &str) -> NetworkList {
-    let plugins = serde_json::json!([{ "type": "plugin" }, { "type": "plugin" }]);
+    let kind = if name == "multus" { name } else { "plugin" };
+    let plugins = serde_json::json!([{ "type": kind }, { "type": kind }]);
     let list = serde_json::json!({ "name": name, "cniVersion": "1.0.0", "plugins": plugins });
     serde_json::from_value(list).expect("a network")
 }

@@ -206,6 +206,21 @@ async fn plugins_are_told_of_every_pod_on_record_and_only_where_the_node_wants_i
 }
 
 #[tokio::test]
+async fn no_plugin_is_told_while_multus_has_attachments_that_are_on_no_record() {
+    let house = House::set(Settings { cni_gc: true, ..settings() });
+    let mut one = request("p1");
+    one.networks = ["net", "multus"].map(several::ask).to_vec();
+    house.pods.attach(one).await.expect("attached");
+    let report = house.pods.collect(Asked).await;
+    assert_eq!(report.kept, ["networks were not collected, because pods have networks through Multus"]);
+    assert_eq!(house.calls("gc"), 0);
+    house.pods.detach(&id("p1")).await.expect("detached");
+    house.settle().await;
+    assert!(house.pods.collect(Asked).await.kept.is_empty());
+    assert_eq!(house.calls("gc"), 1);
+}
+
+#[tokio::test]
 async fn no_plugin_is_told_while_a_pod_is_being_added() {
     let settings = Settings { cni_gc: true, ..settings() };
     let dir = tempfile::tempdir().expect("tempdir");
