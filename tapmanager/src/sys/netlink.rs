@@ -13,8 +13,8 @@ use std::io;
 use std::os::fd::AsFd;
 
 use netlink_packet_core::{
-    ErrorMessage, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload, NlasIterator,
+    DoneMessage, ErrorMessage, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload, NlasIterator,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
@@ -120,7 +120,10 @@ impl Netlink {
                     NetlinkPayload::Error(error) => {
                         refusal(&error)?;
                     }
-                    NetlinkPayload::Done(_) => return Ok(steady.then_some(list)),
+                    NetlinkPayload::Done(done) => {
+                        completed(&done)?;
+                        return Ok(steady.then_some(list));
+                    }
                     _ => {}
                 }
             }
@@ -201,10 +204,18 @@ fn refusal(error: &ErrorMessage) -> Result<(), NetlinkError> {
     if code == 0 {
         return Ok(());
     }
-    let attributes = error.header.get(REQUEST_HEADER_LEN..).unwrap_or_default();
+    Err(refused(code, error.header.get(REQUEST_HEADER_LEN..).unwrap_or_default()))
+}
+
+/// A listing may fail when it is under way; the end of it says so.
+fn completed(done: &DoneMessage) -> Result<(), NetlinkError> {
+    if done.code < 0 { Err(refused(done.code, &done.extended_ack)) } else { Ok(()) }
+}
+
+fn refused(code: i32, attributes: &[u8]) -> NetlinkError {
     let text = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == ERROR_TEXT);
     let text = text.map(|text| String::from_utf8_lossy(text.value()).trim_end_matches('\0').to_owned());
-    Err(NetlinkError::Refused { errno: Errno::from_raw(code.wrapping_neg()), text: KernelText(text) })
+    NetlinkError::Refused { errno: Errno::from_raw(code.wrapping_neg()), text: KernelText(text) }
 }
 
 #[cfg(test)]

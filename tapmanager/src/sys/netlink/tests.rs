@@ -30,3 +30,15 @@ fn an_error_without_words_or_with_broken_ones_still_has_its_number() {
         assert_eq!(error.errno(), Some(Errno::EBUSY));
     }
 }
+
+#[test]
+fn a_listing_that_breaks_off_is_none() {
+    let done = |code: i32, extended_ack: &[u8]| {
+        let mut done = DoneMessage::default();
+        (done.code, done.extended_ack) = (code, extended_ack.to_vec());
+        completed(&done)
+    };
+    assert!(done(0, &[]).is_ok());
+    let error = done(-105, &[8, 0, 1, 0, b'n', b'o', b'!', 0]).expect_err("refused");
+    assert_eq!(error.to_string(), "kernel refused: No buffer space available (no!)");
+}
