@@ -150,20 +150,21 @@ fn attend(mut child: Child, call: &mut UnixStream, outputs: [File; 2], deadline:
     thread::scope(|scope| {
         let watch = call.try_clone().and_then(|mut call| {
             let (ended, end) = io::pipe()?;
-            scope.spawn(move || {
+            thread::Builder::new().spawn_scoped(scope, move || {
                 let _end = end; // which closes here
                 if let Some(status) = status_of(leader) {
                     let _ = say(&mut call, ENDED, status);
                 }
-            });
+            })?;
             Ok(ended)
         });
         let mut word = [0];
-        let has_ended = match (watch, call.read(&mut word), deadline) {
-            (Ok(_), Ok(1), _) => word == [OVER],
-            (Ok(ended), _, Some(deadline)) => let_end(&ended, outputs, deadline),
+        // Without a thread nobody would hear of its end.
+        let has_ended = watch.is_ok_and(|ended| match (call.read(&mut word), deadline) {
+            (Ok(1), _) => word == [OVER],
+            (_, Some(deadline)) => let_end(&ended, outputs, deadline),
             _ => false,
-        };
+        });
         if !has_ended {
             // Fails only if all of them are gone, which is what is wanted.
             let _ = killpg(leader, Signal::SIGKILL);

@@ -61,8 +61,22 @@ impl Spares {
             shelf.filling = true;
             let spares = Arc::clone(self);
             // On a thread that ends: it takes each new namespace for its own.
-            drop(aside(move || thread::scope(|scope| drop(scope.spawn(|| spares.fill(now)).join()))));
+            drop(aside(move || spares.fill_apart(now)));
         }
+    }
+
+    fn fill_apart(&self, now: Instant) {
+        thread::scope(|scope| {
+            let filled = match thread::Builder::new().spawn_scoped(scope, || self.fill(now)) {
+                Ok(filling) => filling.join().map_err(|_panic| "a bug ended it".to_owned()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = filled {
+                // The next that is taken begins anew.
+                warn!(error, "no namespaces were made ahead");
+                self.shelf().filling = false;
+            }
+        });
     }
 
     fn fill(&self, now: Instant) {
