@@ -1,8 +1,9 @@
 //! The way to `tapmanager`: its control socket and nothing else.
 //!
-//! Three sorts of requests go over connections that are kept: slow ones (a plugin may take minutes), of which so many are
-//! asked at a time and the others wait here; those of starts, which wait for their pods; and quick ones, which wait for neither. One more connection is
-//! [watched](watch): it says what state tapmanager is in without asking, and that it is gone as soon as it is.
+//! Each sort of requests has connections of its own, which are kept: so many are asked at a time, the others wait here, and no
+//! sort waits for another. A plugin may take minutes: pods whose networks hang while they are taken away keep none from
+//! being made, nor a machine from being started, nor anybody from knowing. One more connection is [watched](watch): it says
+//! what state tapmanager is in without asking, and that it is gone as soon as it is.
 
 mod line;
 mod lines;
@@ -21,12 +22,16 @@ pub use self::watch::State;
 use self::watch::Watch;
 use crate::error::{Error, Kind, Result};
 
-/// Slow requests at a time. tapmanager serves 64 connections, of others too.
-const SLOW: usize = 32;
-/// Quick requests at a time.
+/// Networks that are made, or mended, at a time. All together are less than tapmanager works on, as others ask it too.
+const MAKES: usize = 128;
+/// Networks that are taken away at a time.
+const ENDS: usize = 256;
+/// Machines that are started at a time: each may wait some seconds for a pod that is being recovered.
+const STARTS: usize = 32;
+/// Questions for counters at a time, for which tapmanager goes through its pods.
+const COUNTS: usize = 2;
+/// Other requests at a time, whose answers tapmanager has at hand.
 const QUICK: usize = 8;
-/// Starts at a time: each waits for its pod's recovery, and no quick request is to wait for that.
-const STARTS: usize = 8;
 
 /// Calls to `tapmanager`. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -36,9 +41,11 @@ pub struct Tap {
 
 #[derive(Debug)]
 struct Shared {
-    slow: Lines,
-    quick: Lines,
+    makes: Lines,
+    ends: Lines,
     starts: Lines,
+    counts: Lines,
+    quick: Lines,
     watch: Watch,
 }
 
@@ -47,10 +54,13 @@ impl Tap {
     #[must_use]
     pub fn new(path: std::path::PathBuf, deadline: Duration) -> Self {
         let client = Client::new(path, deadline);
+        let lines = |places| Lines::new(client.clone(), places, deadline);
         let shared = Shared {
-            slow: Lines::new(client.clone(), SLOW, deadline),
-            quick: Lines::new(client.clone(), QUICK, deadline),
-            starts: Lines::new(client.clone(), STARTS, deadline),
+            makes: lines(MAKES),
+            ends: lines(ENDS),
+            starts: lines(STARTS),
+            counts: lines(COUNTS),
+            quick: lines(QUICK),
             watch: Watch::new(client),
         };
         Self { shared: Arc::new(shared) }
@@ -58,12 +68,8 @@ impl Tap {
 
     /// Watches tapmanager, for ever.
     pub async fn keep_watch(self) {
-        let lines = || {
-            self.shared.slow.close_idle();
-            self.shared.quick.close_idle();
-            self.shared.starts.close_idle();
-        };
-        self.shared.watch.run(lines).await;
+        let Shared { makes, ends, starts, counts, quick, watch } = &*self.shared;
+        watch.run(|| [makes, ends, starts, counts, quick].into_iter().for_each(Lines::close_idle)).await;
     }
 
     /// What state tapmanager is in, as of a moment ago.
@@ -82,7 +88,7 @@ impl Tap {
     /// When tapmanager does not answer or refuses.
     pub async fn hello(&self, qemu: Option<QemuUser>) -> Result<ServerStatus> {
         let client = format!("controld {}", env!("CARGO_PKG_VERSION"));
-        match self.quick(Request::Hello(Hello { client, qemu }), "greet tapmanager").await? {
+        match self.ask(Request::Hello(Hello { client, qemu }), "greet tapmanager").await? {
             Reply::Status(status) => Ok(status),
             _ => Err(wrong_reply()),
         }
@@ -93,7 +99,7 @@ impl Tap {
     /// # Errors
     /// When that failed; then tapmanager has undone it.
     pub async fn attach(&self, attach: Attach) -> Result<PodNet> {
-        match self.slow(Request::Attach(attach), "set up the pod's network").await? {
+        match self.ask(Request::Attach(attach), "set up the pod's network").await? {
             Reply::Attached(net) => Ok(net),
             _ => Err(wrong_reply()),
         }
@@ -105,8 +111,7 @@ impl Tap {
     /// When the pod has no network, or tapmanager does not answer.
     pub async fn arm(&self, pod: PodId, qemu: QemuUser) -> Result<Token> {
         let arm = Arm { pod, qemu: Some(qemu) };
-        let armed = self.shared.starts.ask(&Request::Arm(arm)).await;
-        match armed.map_err(|cause| failed("arm the pod's network for a start", cause))? {
+        match self.ask(Request::Arm(arm), "arm the pod's network for a start").await? {
             Reply::Armed { token } => Ok(token),
             _ => Err(wrong_reply()),
         }
@@ -117,7 +122,7 @@ impl Tap {
     /// # Errors
     /// When that failed; it can be tried again.
     pub async fn detach(&self, pod: PodId) -> Result<()> {
-        match self.slow(Request::Detach { pod }, "take down the pod's network").await? {
+        match self.ask(Request::Detach { pod }, "take down the pod's network").await? {
             Reply::Detached => Ok(()),
             _ => Err(wrong_reply()),
         }
@@ -128,7 +133,7 @@ impl Tap {
     /// # Errors
     /// When it stays in trouble, or tapmanager does not answer.
     pub async fn recover(&self, pod: PodId) -> Result<PodNet> {
-        match self.slow(Request::Recover { pod }, "recover the pod's network").await? {
+        match self.ask(Request::Recover { pod }, "recover the pod's network").await? {
             Reply::Attached(net) => Ok(net),
             _ => Err(wrong_reply()),
         }
@@ -142,7 +147,7 @@ impl Tap {
         let mut all: Vec<PodStats> = Vec::new();
         loop {
             let list = page(all.last().map(|last| &last.pod), pod);
-            match self.quick(Request::Stats(list), "read the counters of tapmanager").await? {
+            match self.ask(Request::Stats(list), "read the counters of tapmanager").await? {
                 Reply::Stats(page) if goes_on(page.more, page.pods.len()) => all.extend(page.pods),
                 Reply::Stats(page) => {
                     all.extend(page.pods);
@@ -161,7 +166,7 @@ impl Tap {
         let mut all: Vec<PodSummary> = Vec::new();
         loop {
             let list = page(all.last().map(|last| &last.pod), pod);
-            match self.quick(Request::List(list), "list the pods of tapmanager").await? {
+            match self.ask(Request::List(list), "list the pods of tapmanager").await? {
                 Reply::Pods(page) if goes_on(page.more, page.pods.len()) => all.extend(page.pods),
                 Reply::Pods(page) => {
                     all.extend(page.pods);
@@ -172,12 +177,15 @@ impl Tap {
         }
     }
 
-    async fn slow(&self, request: Request, action: &'static str) -> Result<Reply> {
-        self.shared.slow.ask(&request).await.map_err(|cause| failed(action, cause))
-    }
-
-    async fn quick(&self, request: Request, action: &'static str) -> Result<Reply> {
-        self.shared.quick.ask(&request).await.map_err(|cause| failed(action, cause))
+    async fn ask(&self, request: Request, action: &'static str) -> Result<Reply> {
+        let lines = match request {
+            Request::Attach(_) | Request::Recover { .. } => &self.shared.makes,
+            Request::Detach { .. } => &self.shared.ends,
+            Request::Arm(_) => &self.shared.starts,
+            Request::Stats(_) => &self.shared.counts,
+            _ => &self.shared.quick,
+        };
+        lines.ask(&request).await.map_err(|cause| failed(action, cause))
     }
 }
 
