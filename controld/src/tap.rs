@@ -72,7 +72,8 @@ impl Tap {
         watch.run(|| [makes, ends, starts, counts, quick].into_iter().for_each(Lines::close_idle)).await;
     }
 
-    /// What state tapmanager is in, as of a moment ago.
+    /// What state tapmanager is in, as of a moment ago. One that was ready and is being started again counts as ready for a
+    /// while.
     pub async fn state(&self) -> State {
         self.shared.watch.state().await
     }

@@ -101,6 +101,8 @@ impl Node {
     /// # Errors
     /// When it ends, or does not get ready: the error has its last word.
     pub fn wait_ready(&mut self) -> Result<()> {
+        // controld's word about the network holds over a restart of tapmanager.
+        self.net.wait_ready()?;
         let mut said = String::new();
         wait_for("ready node", READY_DEADLINE, || {
             self.controld.still_runs()?;

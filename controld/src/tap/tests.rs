@@ -256,12 +256,9 @@ async fn the_end_of_tapmanager_is_known_without_asking_and_its_return_is_a_new_c
     assert!(fake.asked("status") <= asked + 1);
 
     drop(fake);
-    let seen = timeout(DEADLINE, async {
-        while !matches!(tap.state().await, State::Down(_)) {
-            tokio::task::yield_now().await;
-        }
-    });
-    seen.await.expect("in time");
+    let refused = tap.pods(None).await.expect_err("nobody is there");
+    assert_eq!(refused.kind(), Kind::Unavailable);
+    assert!(matches!(tap.state().await, State::Up(_)), "it is about to return");
     let _fake = Fake::start(&dir);
     let second = timeout(DEADLINE, tap.connected(first)).await.expect("in time");
     assert_ne!(first, second);
