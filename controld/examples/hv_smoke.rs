@@ -48,7 +48,8 @@ async fn main() -> anyhow::Result<()> {
 async fn run(hv: &Hypervisor, events: &mut broadcast::Receiver<HvEvent>, spec: &DomainSpec) -> anyhow::Result<()> {
     let begun = std::time::Instant::now();
     let wanted = CancellationToken::new();
-    hv.start(spec.id, Path::new("/var/log/libvirt/qemu/none.log"), &wanted).await?;
+    let turn = hv.start_turn(&wanted).await?;
+    hv.start(turn, spec.id, Path::new("/var/log/libvirt/qemu/none.log")).await?;
     println!("started in {} ms", begun.elapsed().as_millis());
     let state = hv.state(spec.id).await?;
     ensure!(state.is_some_and(|state| state.phase == DomainPhase::On), "started, yet {state:?}");

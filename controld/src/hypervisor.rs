@@ -10,20 +10,21 @@ mod ffi;
 mod link;
 mod log;
 mod meaning;
+mod start;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::tap::QemuUser;
 use tokio::sync::{Notify, broadcast, watch};
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use self::features::{Features, Version};
 pub use self::ffi::LibvirtError;
 use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
 use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
+pub use self::start::StartTurn;
 use crate::domain::METADATA_NAMESPACE;
 use crate::error::{Error, Kind, Result};
 use crate::model::Pause;
@@ -31,9 +32,8 @@ use crate::model::Pause;
 const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 const DEFINE_DEADLINE: Duration = Duration::from_secs(30);
 const DESTROY_DEADLINE: Duration = Duration::from_secs(30);
-/// How long a call waits for its turn behind others. Starts wait longer: after a restart of the node all pods come at once.
+/// How long a call waits for its turn behind others.
 const TURN_DEADLINE: Duration = Duration::from_secs(30);
-const START_TURN_DEADLINE: Duration = Duration::from_secs(600);
 /// How long a call waits for a connection that is being opened.
 const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
 /// Events that may wait for a slow listener; one that missed some is told to look at everything.
@@ -213,30 +213,6 @@ impl Hypervisor {
     /// When libvirt refuses the description, or does not answer.
     pub async fn define(&self, xml: String) -> Result<()> {
         self.call("define the machine", DEFINE_DEADLINE, move |connection| connection.define(&xml).map(drop)).await
-    }
-
-    /// Starts a machine, of which libvirt logs at `log`. While it waits for its turn, `unwanted` gives it up; the deadline of
-    /// starts begins with the turn.
-    ///
-    /// # Errors
-    /// When it does not start, or is not known to; if vmwrapper said why, that is the cause.
-    pub async fn start(&self, id: Uuid, log: &Path, unwanted: &CancellationToken) -> Result<()> {
-        let what = "start the machine";
-        let (deadline, log) = (self.shared.start_deadline, log.to_owned());
-        let start = move |connection: &Connection| {
-            existing(connection, id)?.start().map_err(|error| {
-                let silent = meaning::wrapper_line_of(&error.message).is_none() && error.message.contains("monitor");
-                match silent.then(|| log::wrapper_line(&log)).flatten() {
-                    Some(WrapperError { line, .. }) => LibvirtError { message: line, ..error },
-                    None => error,
-                }
-            })
-        };
-        let turn = self.turn(what, Lane::Starts, START_TURN_DEADLINE);
-        let (lines, turn) = unwanted.run_until_cancelled(turn).await.unwrap_or_else(|| {
-            Err(Error::new(Kind::State, "the machine was stopped before it was its turn to start"))
-        })?;
-        call(what, deadline, lines.run(turn, start)).await
     }
 
     /// Asks the guest to power off.

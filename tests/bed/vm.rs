@@ -7,12 +7,21 @@ mod full_disk;
 mod life;
 mod networks;
 mod secrets;
+mod stand_in;
+mod starts;
 
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [life::CASES, ends::CASES, failures::CASES, full_disk::CASES, cloud::CASES, networks::CASES, secrets::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    let tables: [&[Case]; 8] = [
+        life::CASES,
+        ends::CASES,
+        failures::CASES,
+        full_disk::CASES,
+        cloud::CASES,
+        networks::CASES,
+        secrets::CASES,
+        starts::CASES,
+    ];
+    tables.into_iter().flatten().copied()
 }

@@ -283,7 +283,7 @@ pub fn user_data(script: &str) -> HashMap<String, String> {
 #[must_use]
 pub fn config(bed: &Bed, more: &str) -> String {
     format!(
-        "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\n{more}\n[machine]\naccel = 'qemu'\npress_interval_s = 2\n\
+        "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\nmachine.accel = 'qemu'\nmachine.press_interval_s = 2\n{more}\n\
          [images]\nprotocol = 'http'\nstall_deadline_s = 3\n[images.network]\nallow_loopback = true\n[log]\nlevel = 'info,controld=debug,imagestore=debug,streaming=debug'\n",
         bed.vmwrapper().display()
     )

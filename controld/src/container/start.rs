@@ -1,8 +1,9 @@
 //! The start of a machine, step by step, and the way back.
 //!
-//! Order: console directory and log (so that nothing is lost from power-on) -> seed -> tapmanager is told who QEMU is and
-//! arms the pod -> define, with the token in the machine's environment -> libvirt starts it -> the seed is unlinked, QEMU
-//! has it open. A definition is made anew at every start, because the token is.
+//! Order: the turn to start a machine -> console directory and log (so that nothing is lost from power-on) -> seed ->
+//! tapmanager is told who QEMU is and arms the pod -> define, with the token in the machine's environment -> libvirt starts
+//! it -> the seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn
+//! comes first because it may be long in coming: the token lapses, and libvirt shows it to whoever may read from it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -34,6 +35,7 @@ pub(super) async fn machine(
     container: &Container,
     unwanted: &CancellationToken,
 ) -> Result<Option<Follower>> {
+    let turn = parts.hypervisor.start_turn(unwanted).await?;
     let sandbox = parts
         .store
         .sandbox(&container.sandbox)
@@ -79,7 +81,7 @@ pub(super) async fn machine(
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         parts.hypervisor.define(xml).await?;
         let log = parts.config.libvirt_log_dir.join(format!("{}.log", container.machine.domain));
-        parts.hypervisor.start(container.id.uuid(), &log, unwanted).await?;
+        parts.hypervisor.start(turn, container.id.uuid(), &log).await?;
         remove_file(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {

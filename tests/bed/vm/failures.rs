@@ -1,7 +1,6 @@
 //! What breaks on the way to a machine: a clear CRI error each, all undone, and the next try succeeds.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,10 +11,12 @@ use tests::command::sh;
 use tests::cri;
 use tests::image_server::Fault;
 use tests::libvirt::running_domains;
-use tests::node::{self, Node};
+use tests::node::Node;
 use tests::wait::wait_until;
 use tests::world::World;
 use tonic::{Code, Status};
+
+use super::stand_in;
 
 const DEADLINE: Duration = Duration::from_secs(240);
 const GRACE: Duration = Duration::from_secs(30);
@@ -32,31 +33,6 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_full_journal_disk_fails_the_sandbox", deadline: DEADLINE, run: full_journal },
     Case { name: "vm::a_full_database_disk_refuses_pods_and_heals", deadline: DEADLINE, run: full_database },
 ];
-
-/// A stand-in for vmwrapper that answers libvirt's probes like the real one and does `body` for a pod's machine.
-fn stand_in(bed: &Bed, body: &str) -> Result<()> {
-    let script = format!(
-        "#!/bin/sh\nreal={}\n[ -n \"$VIRTLET_TOKEN\" ] || exec \"$real\" \"$@\"\n{body}\n",
-        bed.vmwrapper().display()
-    );
-    let path = bed.dir.join("stand-in");
-    fs::write(&path, script)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    Ok(())
-}
-
-/// A node whose controld has the stand-in for vmwrapper, while tapmanager only trusts the real one.
-fn node_with_stand_in(bed: &Bed, body: &str) -> Result<Node> {
-    stand_in(bed, body)?;
-    let mut node = Node::start(bed)?;
-    let config = node::config(bed, "")
-        .replace(&bed.vmwrapper().display().to_string(), &bed.dir.join("stand-in").display().to_string());
-    node.controld.terminate()?;
-    fs::write("/etc/virtlet/controld.toml", config)?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
-    Ok(node)
-}
 
 /// Tries to start a machine; the error of StartContainer. Then everything is removed, and the world is as before.
 fn start_error(bed: &Bed, node: &Node, name: &str) -> Result<Status> {
@@ -76,20 +52,20 @@ fn start_error(bed: &Bed, node: &Node, name: &str) -> Result<Status> {
 }
 
 fn vmwrapper(bed: &Bed) -> Result<()> {
-    let node = node_with_stand_in(bed, "echo 'vmwrapper[70]: out of order: a test says so; wait' >&2\nexit 70")?;
+    let node = stand_in::node(bed, "echo 'vmwrapper[70]: out of order: a test says so; wait' >&2\nexit 70", "")?;
     let refused = start_error(bed, &node, "wrapper")?;
     ensure!(refused.message().contains("vmwrapper[70]: out of order"), "{refused}");
 
-    stand_in(bed, "kill -KILL $$")?;
+    stand_in::write(bed, "kill -KILL $$")?;
     start_error(bed, &node, "killed")?;
 
-    stand_in(bed, "exec \"$real\" \"$@\"")?;
+    stand_in::write(bed, "exec \"$real\" \"$@\"")?;
     let vm = node.boot_vm(bed, "sound", "").context("with vmwrapper put right")?;
     node.remove_vm(&vm, GRACE)
 }
 
 fn tokens(bed: &Bed) -> Result<()> {
-    let node = node_with_stand_in(bed, "exit 1")?;
+    let node = stand_in::node(bed, "exit 1", "")?;
     let cases = [
         ("missing", "unset VIRTLET_TOKEN; exec \"$real\" \"$@\"", "vmwrapper[78]"),
         ("foreign", "VIRTLET_TOKEN=0123456789abcdef0123456789abcdef exec \"$real\" \"$@\"", "vmwrapper[69]"),
@@ -97,7 +73,7 @@ fn tokens(bed: &Bed) -> Result<()> {
         ("used", "VIRTLET_EMULATOR=/bin/true \"$real\" -name x; exec \"$real\" \"$@\"", "vmwrapper[69]"),
     ];
     for (name, body, said) in cases {
-        stand_in(bed, body)?;
+        stand_in::write(bed, body)?;
         let refused = start_error(bed, &node, name).with_context(|| format!("{name} token"))?;
         ensure!(refused.message().contains(said), "{name}: {refused}");
         ensure!(!refused.message().contains("secret"), "{name}: the token is shown: {refused}");

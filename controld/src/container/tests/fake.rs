@@ -202,6 +202,10 @@ impl Host for FakeHost {
     type Console = ();
 
     async fn start(&self, container: &Container, unwanted: &CancellationToken) -> Result<Option<()>> {
+        let mut no_turns = self.world().no_turns.subscribe();
+        if unwanted.run_until_cancelled(no_turns.wait_for(|none| !none)).await.is_none() {
+            return Err(Error::new(Kind::State, "stopped before its turn"));
+        }
         let id = container.id;
         self.alive().await;
         self.world().seeds.insert(id);
@@ -213,10 +217,6 @@ impl Host for FakeHost {
             Ok(())
         };
         self.libvirt(define).await?;
-        let mut no_turns = self.world().no_turns.subscribe();
-        if unwanted.run_until_cancelled(no_turns.wait_for(|none| !none)).await.is_none() {
-            return Err(Error::new(Kind::State, "stopped before its turn"));
-        }
         let start = move |world: &mut World| match world.domains.get(&id) {
             Some(Domain::Off(_)) => {
                 world.set(id, Some(Domain::On));

@@ -1,0 +1,58 @@
+//! Starts of machines: the turn first, then the start. Libvirt takes a few at a time, and what a start is prepared with is good
+//! for a short time only, so it is prepared when it has its turn.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::ffi::{Connection, LibvirtError};
+use super::link::{Lane, Lines, Turn};
+use super::{Hypervisor, WrapperError, call, existing, log, meaning};
+use crate::error::{Error, Kind, Result};
+
+const WHAT: &str = "start the machine";
+/// Longer than other calls wait: after a restart of the node all pods come at once.
+const TURN_DEADLINE: Duration = Duration::from_secs(600);
+
+/// The right to start one machine. Others wait as long as it is held.
+#[derive(Debug)]
+pub struct StartTurn {
+    lines: Arc<Lines>,
+    turn: Turn,
+}
+
+impl Hypervisor {
+    /// Waits for the turn to start a machine; `unwanted` gives it up.
+    ///
+    /// # Errors
+    /// When it is given up, there is no connection, or too many starts take too long.
+    pub async fn start_turn(&self, unwanted: &CancellationToken) -> Result<StartTurn> {
+        let turn = unwanted.run_until_cancelled(self.turn(WHAT, Lane::Starts, TURN_DEADLINE)).await;
+        let (lines, turn) = turn.unwrap_or_else(|| {
+            Err(Error::new(Kind::State, "the machine was stopped before it was its turn to start"))
+        })?;
+        Ok(StartTurn { lines, turn })
+    }
+
+    /// Starts a machine, of which libvirt logs at `log`.
+    ///
+    /// # Errors
+    /// When it does not start, or is not known to; if vmwrapper said why, that is the cause.
+    pub async fn start(&self, turn: StartTurn, id: Uuid, log: &Path) -> Result<()> {
+        let log = log.to_owned();
+        let start = move |connection: &Connection| {
+            existing(connection, id)?.start().map_err(|error| {
+                let silent = meaning::wrapper_line_of(&error.message).is_none() && error.message.contains("monitor");
+                match silent.then(|| log::wrapper_line(&log)).flatten() {
+                    Some(WrapperError { line, .. }) => LibvirtError { message: line, ..error },
+                    None => error,
+                }
+            })
+        };
+        let StartTurn { lines, turn } = turn;
+        call(WHAT, self.shared.start_deadline, lines.run(turn, start)).await
+    }
+}

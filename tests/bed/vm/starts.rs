@@ -1,0 +1,104 @@
+//! Starts that take long.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use proto::cri::ContainerState;
+use tests::case::{Bed, Case};
+use tests::command::sh;
+use tests::cri;
+use tests::node::Node;
+use tests::wait::wait_until;
+
+use super::stand_in;
+
+const DEADLINE: Duration = Duration::from_secs(180);
+/// Until a start has come to vmwrapper.
+const START: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(30);
+/// How many machines libvirt is asked to start at a time.
+const TURNS: usize = 4;
+/// How long a token is good here, in seconds: enough for a start that does not wait.
+const TOKEN: u64 = 10;
+const METRICS: &str = "127.0.0.1:9464";
+
+pub(super) const CASES: &[Case] =
+    &[Case { name: "vm::a_start_gets_its_token_when_it_has_its_turn", deadline: DEADLINE, run: long_wait }];
+
+fn long_wait(bed: &Bed) -> Result<()> {
+    let (arrived, go) = (meeting_place(bed)?, bed.dir.join("go"));
+    let body = format!(
+        "touch {}/$$\nwhile [ ! -e {} ]; do sleep 0.1; done\nexec \"$real\" \"$@\"",
+        arrived.display(),
+        go.display()
+    );
+    let mut node = stand_in::node(bed, &body, &format!("metrics.address = '{METRICS}'"))?;
+    short_tokens(&mut node)?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let pods = (0..=TURNS).map(|n| {
+        let pod = node.pod(&format!("turn-{n}"))?;
+        let sandbox = node.cri.run_sandbox(&pod)?;
+        let container = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod)?;
+        Ok((sandbox, container))
+    });
+    let pods = pods.collect::<Result<Vec<_>>>()?;
+    let ((_, last), held) = pods.split_last().context("no pods")?;
+
+    std::thread::scope(|scope| {
+        let held: Vec<_> = held.iter().map(|(_, held)| scope.spawn(|| node.cri.start(held))).collect();
+        wait_until("starts that have come to vmwrapper", START, || {
+            fs::read_dir(&arrived).is_ok_and(|seen| seen.count() == TURNS)
+        })?;
+        let all_armed = Instant::now();
+        let waiting = scope.spawn(|| node.cri.start(last));
+        wait_until("one start more", START, || starting() == Some(TURNS + 1))?;
+        wait_until("end of the tokens' life", GRACE, || all_armed.elapsed() > Duration::from_secs(TOKEN + 1))?;
+        let seeds = fs::read_dir("/run/virtlet/seed")?.count();
+        fs::write(&go, "")?;
+        ensure!(seeds == TURNS, "{seeds} seeds lay there for {TURNS} machines");
+        for held in held {
+            let refused = joined(held).err().context("a token was good for longer than it may be")?;
+            ensure!(refused.message().contains("lapsed"), "{refused}");
+        }
+        joined(waiting).context("the start that waited")
+    })?;
+    ensure!(node.cri.state(last)? == ContainerState::ContainerRunning, "it does not run");
+    for (sandbox, container) in &pods {
+        node.cri.stop(container, Duration::ZERO)?;
+        node.cri.remove(container)?;
+        node.cri.remove_sandbox(sandbox)?;
+    }
+    Ok(())
+}
+
+/// A directory in which QEMU's user may leave a mark.
+fn meeting_place(bed: &Bed) -> Result<PathBuf> {
+    let dir = bed.dir.join("arrived");
+    fs::create_dir(&dir)?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777))?;
+    Ok(dir)
+}
+
+fn short_tokens(node: &mut Node) -> Result<()> {
+    node.net.tapmanager.terminate()?;
+    let mut config = OpenOptions::new().append(true).open("/etc/virtlet/tapmanager.toml")?;
+    writeln!(config, "arm_ttl_s = {TOKEN}")?;
+    node.net.tapmanager.start_again()?;
+    node.net.wait_ready()?;
+    node.wait_ready()
+}
+
+/// How many machines are being started, as the node's metrics say.
+fn starting() -> Option<usize> {
+    let page = sh(&format!("curl -sS --fail-with-body http://{METRICS}/metrics")).ok()?;
+    let figure = page.lines().find_map(|line| line.strip_prefix("virtlet_machines{state=\"starting\"} "))?;
+    figure.parse().ok()
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
