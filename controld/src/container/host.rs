@@ -23,7 +23,7 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// The copying of a machine's console.
     type Console: Send + 'static;
 
-    /// Starts the container's machine. While it waits for its turn, `unwanted` gives it up.
+    /// Starts the container's machine, until `unwanted` gives it up.
     ///
     /// An error does not say that there is no machine.
     fn start(

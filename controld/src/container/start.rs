@@ -27,7 +27,7 @@ use crate::volumes::make_dir;
 /// First PCI slot of `pcie.0` that vmwrapper's NICs take; the domain's own devices stay below.
 const FIRST_NIC_SLOT: usize = 0x10;
 
-/// Starts the machine and the copying of its console. A start that waits for its turn is given up when `unwanted` is cancelled.
+/// Starts the machine and the copying of its console, until `unwanted` is cancelled.
 ///
 /// What a failed start may have left is for the caller to clear away.
 pub(super) async fn machine(
@@ -81,7 +81,7 @@ pub(super) async fn machine(
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         parts.hypervisor.define(xml).await?;
         let log = parts.config.libvirt_log_dir.join(format!("{}.log", container.machine.domain));
-        parts.hypervisor.start(turn, container.id.uuid(), &log).await?;
+        parts.hypervisor.start(turn, container.id.uuid(), &log, unwanted).await?;
         remove_file(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {

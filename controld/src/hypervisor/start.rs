@@ -11,11 +11,13 @@ use uuid::Uuid;
 use super::ffi::{Connection, LibvirtError};
 use super::link::{Lane, Lines, Turn};
 use super::{Hypervisor, WrapperError, call, existing, log, meaning};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Chain, Error, Kind, Result};
 
 const WHAT: &str = "start the machine";
 /// Longer than other calls wait: after a restart of the node all pods come at once.
 const TURN_DEADLINE: Duration = Duration::from_secs(600);
+/// Between two tries to end a start that is not wanted any more.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The right to start one machine. Others wait as long as it is held.
 #[derive(Debug)]
@@ -37,11 +39,12 @@ impl Hypervisor {
         Ok(StartTurn { lines, turn })
     }
 
-    /// Starts a machine, of which libvirt logs at `log`.
+    /// Starts a machine, of which libvirt logs at `log`. If it is `unwanted` meanwhile, its process is killed, so that nobody
+    /// has to wait for what that waits for.
     ///
     /// # Errors
     /// When it does not start, or is not known to; if vmwrapper said why, that is the cause.
-    pub async fn start(&self, turn: StartTurn, id: Uuid, log: &Path) -> Result<()> {
+    pub async fn start(&self, turn: StartTurn, id: Uuid, log: &Path, unwanted: &CancellationToken) -> Result<()> {
         let log = log.to_owned();
         let start = move |connection: &Connection| {
             existing(connection, id)?.start().map_err(|error| {
@@ -53,6 +56,19 @@ impl Hypervisor {
             })
         };
         let StartTurn { lines, turn } = turn;
-        call(WHAT, self.shared.start_deadline, lines.run(turn, start)).await
+        let mut starting = std::pin::pin!(call(WHAT, self.shared.start_deadline, lines.run(turn, start)));
+        if let Some(started) = unwanted.run_until_cancelled(&mut starting).await {
+            return started;
+        }
+        loop {
+            if let Err(error) = self.destroy(id).await {
+                tracing::warn!(error = %Chain(&error), "unwanted start not ended; trying again");
+            }
+            // libvirt may not have come to the start yet: then there was nothing to destroy.
+            if let Ok(started) = tokio::time::timeout(AGAIN, &mut starting).await {
+                let what = "the machine was stopped while it was being started";
+                return started.map_err(|cause| Error::because(Kind::State, what, cause));
+            }
+        }
     }
 }

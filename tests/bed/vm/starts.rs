@@ -1,4 +1,4 @@
-//! Starts that take long.
+//! Starts that take long: in waiting for their turn, and in libvirt's own call.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -11,8 +11,10 @@ use proto::cri::ContainerState;
 use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::cri;
+use tests::libvirt::running_domains;
 use tests::node::Node;
 use tests::wait::wait_until;
+use tests::world::World;
 
 use super::stand_in;
 
@@ -26,8 +28,10 @@ const TURNS: usize = 4;
 const TOKEN: u64 = 10;
 const METRICS: &str = "127.0.0.1:9464";
 
-pub(super) const CASES: &[Case] =
-    &[Case { name: "vm::a_start_gets_its_token_when_it_has_its_turn", deadline: DEADLINE, run: long_wait }];
+pub(super) const CASES: &[Case] = &[
+    Case { name: "vm::a_start_gets_its_token_when_it_has_its_turn", deadline: DEADLINE, run: long_wait },
+    Case { name: "vm::a_stop_ends_a_start_that_hangs", deadline: DEADLINE, run: hanging_start },
+];
 
 fn long_wait(bed: &Bed) -> Result<()> {
     let (arrived, go) = (meeting_place(bed)?, bed.dir.join("go"));
@@ -73,6 +77,33 @@ fn long_wait(bed: &Bed) -> Result<()> {
         node.cri.remove_sandbox(sandbox)?;
     }
     Ok(())
+}
+
+fn hanging_start(bed: &Bed) -> Result<()> {
+    let arrived = meeting_place(bed)?;
+    let body = format!("touch {}/$$\nexec sleep 1000", arrived.display());
+    // Longer than the case.
+    let node = stand_in::node(bed, &body, "machine.start_deadline_s = 3600")?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let before = World::look()?;
+    let pod = node.pod("hangs")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let container = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod)?;
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| node.cri.start(&container));
+        wait_until("start that has come to vmwrapper", START, || {
+            fs::read_dir(&arrived).is_ok_and(|seen| seen.count() == 1)
+        })?;
+        node.cri.stop(&container, GRACE)?;
+        let refused = joined(starting).err().context("a machine of `sleep` was started")?;
+        ensure!(refused.message().contains("stopped while it was being started"), "{refused}");
+        anyhow::Ok(())
+    })?;
+    ensure!(node.cri.state(&container)? == ContainerState::ContainerExited, "stopped and not ended");
+    ensure!(running_domains()?.is_empty(), "a domain runs");
+    node.cri.remove(&container)?;
+    node.cri.remove_sandbox(&sandbox)?;
+    before.assert_same()
 }
 
 /// A directory in which QEMU's user may leave a mark.

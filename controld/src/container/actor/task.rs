@@ -45,7 +45,7 @@ pub(super) struct Task<H: Host> {
 /// A start under way, and who waits for it.
 struct Starting<C> {
     task: JoinHandle<Result<Option<C>>>,
-    /// Gives the start up while it waits for its turn.
+    /// Gives the start up.
     unwanted: CancellationToken,
     starts: Vec<Reply>,
     stops: Vec<(Duration, Reply)>,
