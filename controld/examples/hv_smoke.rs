@@ -103,6 +103,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
         bases: vec![Layer { path: base, format: "qcow2".into() }],
         seed: None,
         console_socket: dir.join("console.sock"),
+        agent_socket: dir.join("console.agent"),
         console_log: dir.join("console.log"),
         pvpanic_pci: true,
         smbios_uuid: Some(Uuid::new_v4()),

@@ -206,9 +206,10 @@ async fn look_for_orphans(parts: Arc<Parts>) {
 
 fn make_dirs(config: &Config) -> anyhow::Result<()> {
     for (dir, mode) in [
-        // QEMU's user passes through these to its disks and sockets.
+        // QEMU's user passes through most of these to its disks and to tapmanager.
         (config.run_dir.clone(), 0o755),
-        (config.run_dir.join("console"), 0o755),
+        // But all machines have that user: libvirt binds their sockets itself, and none reaches another's.
+        (config.run_dir.join("console"), 0o700),
         (config.run_dir.join("seed"), 0o711),
         (config.state_dir.clone(), STATE_MODE),
         (config.state_dir.join("console"), 0o711),

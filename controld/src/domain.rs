@@ -59,7 +59,9 @@ pub struct DomainSpec {
     pub seed: Option<PathBuf>,
     /// Socket of the serial port.
     pub console_socket: PathBuf,
-    /// Its append log.
+    /// Socket of the guest's agent. libvirt's own choice would be a directory that every machine may enter.
+    pub agent_socket: PathBuf,
+    /// Append log of the serial port.
     pub console_log: PathBuf,
     /// Whether libvirt knows the panic device of PCI; else it is on ISA.
     pub pvpanic_pci: bool,

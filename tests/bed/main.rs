@@ -73,6 +73,7 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         ["node-agent"] => runner::serve(&CASES)?,
         ["get", socket, token] => handoff::get(Path::new(socket), token)?,
         ["storm", socket] => handoff::storm(Path::new(socket))?,
+        [vm::sockets::CONNECT, socket] => vm::sockets::connect(Path::new(socket))?,
         [guest::FAKE_EMULATOR, ..] => guest::emulate(&args)?,
         [taken::GIVE_AWAY, ..] => taken::give_away(&args)?,
         _ => return Ok(runner::run(args, &CASES).exit_code()),

@@ -7,6 +7,7 @@ mod full_disk;
 mod life;
 mod networks;
 mod secrets;
+pub(crate) mod sockets;
 mod stand_in;
 mod starts;
 

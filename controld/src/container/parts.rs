@@ -71,6 +71,12 @@ impl Parts {
         hub::console_dir(&self.config).join(format!("{id}.sock"))
     }
 
+    /// The socket that the guest's agent is spoken to through, by libvirt.
+    #[must_use]
+    pub fn agent_socket(&self, id: crate::model::ContainerId) -> std::path::PathBuf {
+        hub::console_dir(&self.config).join(format!("{id}.agent"))
+    }
+
     /// A pod as the owner of what is made for it now. The database has its sandbox: it tells by the note if it is put back
     /// from a copy that has not (see [`crate::instance`]).
     ///

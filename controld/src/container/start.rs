@@ -71,6 +71,7 @@ pub(super) async fn machine(
             bases: container.machine.bases(),
             seed: Some(seed.clone()),
             console_socket: parts.console_socket(container.id),
+            agent_socket: parts.agent_socket(container.id),
             console_log: parts.console_dir(container).join("serial.log"),
             pvpanic_pci: parts.hypervisor.features().await?.pvpanic_pci,
             smbios_uuid: container.machine.smbios,
@@ -110,7 +111,7 @@ pub(super) async fn follow(parts: &Arc<Parts>, container: &Container) -> io::Res
 
 /// Removes what a container has on disk beside the pod's disks and its log.
 pub(super) async fn remove_files(parts: &Parts, container: &Container) -> io::Result<()> {
-    let files = [seed_path(parts, container), parts.console_socket(container.id)];
+    let files = [seed_path(parts, container), parts.console_socket(container.id), parts.agent_socket(container.id)];
     let console = parts.console_dir(container);
     blocking::run(move || {
         files.iter().try_for_each(|path| remove_file(path))?;

@@ -26,6 +26,7 @@ fn spec() -> DomainSpec {
         bases: vec![layer("00ff", "qcow2")],
         seed: Some("/run/virtlet/seed/x.iso".into()),
         console_socket: "/run/virtlet/console/x.sock".into(),
+        agent_socket: "/run/virtlet/console/x.agent".into(),
         console_log: "/var/lib/virtlet/console/x/serial.log".into(),
         pvpanic_pci: true,
         smbios_uuid: None,

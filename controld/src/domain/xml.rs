@@ -127,8 +127,9 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         doc.leaf("log", &[("file", log), ("append", "on")])?;
         doc.leaf("target", &[("type", "isa-serial"), ("port", "0")])
     })?;
+    let agent = path(&spec.agent_socket)?;
     doc.nest("channel", &[("type", "unix")], |doc| {
-        doc.leaf("source", &[("mode", "bind")])?;
+        doc.leaf("source", &[("mode", "bind"), ("path", agent)])?;
         doc.leaf("target", &[("type", "virtio"), ("name", "org.qemu.guest_agent.0")])?;
         doc.leaf("address", &[("type", "virtio-serial"), ("controller", "0"), ("bus", "0"), ("port", "1")])
     })?;

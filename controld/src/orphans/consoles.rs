@@ -44,10 +44,11 @@ fn remove_at(path: &Path) -> io::Result<()> {
     if std::fs::symlink_metadata(path)?.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
 }
 
-fn places(parts: &Parts) -> [(PathBuf, &'static str); 4] {
+fn places(parts: &Parts) -> [(PathBuf, &'static str); 5] {
     [
         (parts.config.state_dir.join("console"), ""),
         (parts.config.run_dir.join("console"), ".sock"),
+        (parts.config.run_dir.join("console"), ".agent"),
         (parts.config.run_dir.join("console"), ""),
         (parts.config.run_dir.join("seed"), ".iso"),
     ]

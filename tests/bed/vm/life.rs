@@ -17,6 +17,8 @@ use tests::net_node::{QEMU, latest_record};
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::world::World;
 
+use super::sockets;
+
 const DEADLINE: Duration = Duration::from_secs(240);
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -63,6 +65,7 @@ fn whole_life(bed: &Bed) -> Result<()> {
     vm.wait_log("tiny: ready", BOOT_DEADLINE)?;
     in_cri_format(&vm.log_text()?)?;
     qemu_is_not_root()?;
+    sockets::are_roots(bed)?;
     let network = Network { masquerade: true, ..Network::BRIDGE };
     checked_by_the_plugin(&vm.sandbox, &network)?;
 
