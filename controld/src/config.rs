@@ -103,8 +103,8 @@ pub struct MachineConfig {
     pub default_memory_mib: u64,
     /// Least guest memory, in MiB.
     pub min_memory_mib: u64,
-    /// Part of a container's memory limit that pays for QEMU itself rather than the guest, in MiB.
-    pub overhead_mib: u64,
+    /// What QEMU takes beside the guest's memory, in MiB; by formula if it is not set.
+    pub overhead_mib: Option<u64>,
     /// How long vmwrapper may wait for its descriptors, in seconds.
     pub handoff_deadline_s: u64,
     /// How long libvirt may take to start a machine, in seconds.
@@ -332,7 +332,7 @@ impl Default for MachineConfig {
             default_vcpus: 1,
             default_memory_mib: 1024,
             min_memory_mib: 64,
-            overhead_mib: 0,
+            overhead_mib: None,
             handoff_deadline_s: 10,
             start_deadline_s: 60,
             press_interval_s: 5,

@@ -80,7 +80,12 @@ impl Containers {
         let image = self.parts.images.find(&create.config.image, &sandbox.config.runtime_handler)?;
         let annotations = PodAnnotations::parse(&create.annotations)
             .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
-        let size = size::of(create.config.resources.as_ref(), annotations.vcpus, &self.parts.config.machine)?;
+        let wanted = size::Wanted {
+            resources: create.config.resources.as_ref(),
+            overhead: sandbox.config.memory_overhead.unwrap_or_default(),
+            vcpus: annotations.vcpus,
+        };
+        let size = size::of(wanted, self.parts.accel.get().await, &self.parts.config.machine)?;
         check_seed(&sandbox, &annotations)?;
 
         // Nobody else may have the disk from here on.

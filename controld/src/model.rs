@@ -94,6 +94,9 @@ pub struct SandboxConfig {
     /// The pod's CPU limit, rounded up; `None` without one.
     #[serde(default)]
     pub cpus: Option<u16>,
+    /// Memory that the pod has beside its containers' limits, in bytes; `None` without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_overhead: Option<u64>,
 }
 
 /// CRI's numbers of `NamespaceMode`, echoed.

@@ -22,6 +22,8 @@ use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
+/// `overhead.podFixed` of the bed's pods, in bytes: it pays for a QEMU that emulates, so a guest has all of its small limit.
+pub const POD_FIXED: i64 = 320 << 20;
 /// Like kubelet's `runtimeRequestTimeout`.
 const CALL_DEADLINE: Duration = Duration::from_secs(240);
 
@@ -201,6 +203,7 @@ pub fn spec(image: &str) -> ImageSpec {
 /// A pod as kubelet would describe it.
 #[must_use]
 pub fn pod(name: &str, log_directory: &Path) -> PodSandboxConfig {
+    let overhead = LinuxContainerResources { memory_limit_in_bytes: POD_FIXED, ..Default::default() };
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: name.into(),
@@ -218,7 +221,7 @@ pub fn pod(name: &str, log_directory: &Path) -> PodSandboxConfig {
             searches: vec!["default.svc.cluster.test".into()],
             options: vec!["ndots:5".into()],
         }),
-        linux: Some(LinuxPodSandboxConfig::default()),
+        linux: Some(LinuxPodSandboxConfig { overhead: Some(overhead), ..Default::default() }),
         ..Default::default()
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::case::Bed;
 use crate::command::sh;
+use crate::cri;
 use crate::daemon::Daemon;
 use crate::http;
 use crate::node::CRI_SOCKET;
@@ -145,6 +146,8 @@ pub fn manifest(name: &str, image: &str, annotations: &Value) -> Value {
         "spec": {
             "terminationGracePeriodSeconds": 20,
             "automountServiceAccountToken": false,
+            // As a RuntimeClass says it, and the API server then of each of its pods.
+            "overhead": {"memory": format!("{}", cri::POD_FIXED)},
             "containers": [{
                 "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent",
                 "resources": {"limits": {"memory": "160Mi", "cpu": "1"}},

@@ -1,5 +1,9 @@
 //! Resources of a container to the size of its machine. Pure.
+//!
+//! A memory limit is of QEMU with its guest in it, so the guest gets what QEMU leaves of it. What the pod may take beside its
+//! limits (RuntimeClass `overhead.podFixed`) pays for QEMU first.
 
+use crate::accel::Accelerator;
 use crate::config::MachineConfig;
 use crate::error::{Error, Kind, Result};
 use crate::model::Resources;
@@ -7,6 +11,26 @@ use crate::model::Resources;
 const MIB: u64 = 1 << 20;
 /// The page size that guest memory is a multiple of.
 const GRAIN: u64 = 2 * MIB;
+
+/// What QEMU takes for itself.
+const QEMU: u64 = 50 * MIB;
+/// More of it for each vCPU.
+const QEMU_VCPU: u64 = 8 * MIB;
+/// More of it for the guest's code as translated.
+const QEMU_EMULATION: u64 = 192 * MIB;
+/// More of it for the guest's memory, as that one's divisor: page tables and the like.
+const QEMU_GUEST: u64 = 512;
+
+/// What a machine is to have.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wanted<'a> {
+    /// The container's limits.
+    pub(super) resources: Option<&'a Resources>,
+    /// Memory that the pod has beside them, in bytes.
+    pub(super) overhead: u64,
+    /// Virtual CPUs by annotation.
+    pub(super) vcpus: Option<u16>,
+}
 
 /// Size of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,30 +41,66 @@ pub(super) struct Size {
     pub(super) memory: u64,
 }
 
-/// The size that `resources` ask for: vCPUs are the CPU limit rounded up unless an annotation says otherwise, memory is
-/// the memory limit less what QEMU itself needs.
-pub(super) fn of(resources: Option<&Resources>, annotated: Option<u16>, config: &MachineConfig) -> Result<Size> {
+/// The size of a machine: vCPUs are the CPU limit rounded up unless an annotation says otherwise, memory is the memory limit
+/// less what of QEMU's own the pod's overhead does not pay.
+pub(super) fn of(wanted: Wanted<'_>, accel: Accelerator, config: &MachineConfig) -> Result<Size> {
+    let resources = wanted.resources;
+    let vcpus = wanted.vcpus.or_else(|| resources.and_then(Resources::cpus)).unwrap_or(config.default_vcpus);
+    let vcpus = vcpus.clamp(1, 255);
     let limit = resources.and_then(|r| u64::try_from(r.memory_limit).ok()).filter(|limit| *limit > 0);
     let memory = match limit {
-        Some(limit) => {
-            let memory = limit.saturating_sub(config.overhead_mib * MIB) / GRAIN * GRAIN;
-            if memory < config.min_memory_mib * MIB {
-                let what = format!(
-                    "memory limit of {} MiB leaves {} MiB for the guest after {} MiB for QEMU (`machine.overhead_mib`), and \
-                     the least is {} MiB; raise the limit",
-                    limit / MIB,
-                    memory / MIB,
-                    config.overhead_mib,
-                    config.min_memory_mib
-                );
-                return Err(Error::new(Kind::Invalid, what));
-            }
-            memory
-        }
+        Some(limit) => guest_memory(limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?,
         None => config.default_memory_mib * MIB,
     };
-    let vcpus = annotated.or_else(|| resources.and_then(Resources::cpus)).unwrap_or(config.default_vcpus);
-    Ok(Size { vcpus: vcpus.clamp(1, 255), memory })
+    Ok(Size { vcpus, memory })
+}
+
+fn guest_memory(limit: u64, overhead: u64, qemu: &QemuPart, config: &MachineConfig) -> Result<u64> {
+    let memory = qemu.leaves(limit.saturating_add(overhead)).min(limit) / GRAIN * GRAIN;
+    if memory >= config.min_memory_mib * MIB {
+        return Ok(memory);
+    }
+    let what = format!(
+        "memory limit of {} MiB leaves {} MiB for the guest after {} MiB for QEMU, of which RuntimeClass `overhead.podFixed` \
+         pays {} MiB, and the least is {} MiB; raise the limit or `overhead.podFixed`, or set `machine.overhead_mib`",
+        limit / MIB,
+        memory / MIB,
+        qemu.beside(memory) / MIB,
+        overhead / MIB,
+        config.min_memory_mib
+    );
+    Err(Error::new(Kind::Invalid, what))
+}
+
+/// What QEMU takes beside its guest's memory.
+struct QemuPart {
+    fixed: u64,
+    /// Whether it grows with the guest's memory.
+    grows: bool,
+}
+
+impl QemuPart {
+    fn of(vcpus: u16, accel: Accelerator, config: &MachineConfig) -> Self {
+        if let Some(mib) = config.overhead_mib {
+            return Self { fixed: mib.saturating_mul(MIB), grows: false };
+        }
+        let emulation = match accel {
+            Accelerator::Kvm => 0,
+            Accelerator::Qemu => QEMU_EMULATION,
+        };
+        Self { fixed: QEMU + QEMU_VCPU * u64::from(vcpus) + emulation, grows: true }
+    }
+
+    /// The most memory that a guest may have of `all`.
+    fn leaves(&self, all: u64) -> u64 {
+        let rest = all.saturating_sub(self.fixed);
+        if self.grows { rest - rest.div_ceil(QEMU_GUEST + 1) } else { rest }
+    }
+
+    /// What comes on top of a guest of so much memory.
+    fn beside(&self, guest: u64) -> u64 {
+        self.fixed + if self.grows { guest / QEMU_GUEST } else { 0 }
+    }
 }
 
 #[cfg(test)]
@@ -53,9 +113,9 @@ mod tests {
 
     #[test]
     fn limits_become_vcpus_and_memory() {
-        let config = MachineConfig { overhead_mib: 50, ..MachineConfig::default() };
+        let config = MachineConfig { overhead_mib: Some(50), ..MachineConfig::default() };
         let mib = 1_i64 << 20;
-        for (quota, period, limit, annotated, vcpus, memory_mib) in [
+        for (quota, period, limit, vcpus_annotated, vcpus, memory_mib) in [
             (0, 0, 0, None, 1, 1024),
             (-1, 100_000, 0, None, 1, 1024),
             (100_000, 100_000, 562 * mib, None, 1, 512),
@@ -65,17 +125,76 @@ mod tests {
             (i64::MAX, 1, 0, None, 255, 1024),
             (0, 0, -5, Some(2), 2, 1024),
         ] {
-            let size = of(Some(&resources(quota, period, limit)), annotated, &config).expect("fits");
+            let resources = resources(quota, period, limit);
+            let wanted = Wanted { resources: Some(&resources), overhead: 0, vcpus: vcpus_annotated };
+            let size = of(wanted, Accelerator::Kvm, &config).expect("fits");
             assert_eq!((size.vcpus, size.memory / MIB), (vcpus, memory_mib), "{quota}/{period} {limit}");
         }
-        assert_eq!(of(None, None, &config).expect("fits"), Size { vcpus: 1, memory: 1024 * MIB });
+        let nothing = of(Wanted::default(), Accelerator::Kvm, &config).expect("fits");
+        assert_eq!(nothing, Size { vcpus: 1, memory: 1024 * MIB });
+    }
+
+    #[test]
+    fn what_qemu_takes_comes_from_the_pods_overhead_first_and_then_from_the_limit() {
+        use Accelerator::{Kvm, Qemu};
+        for (limit, overhead, vcpus, accel, set, memory_mib) in [
+            // 50 + 8 * vcpus + a 512th of the guest, and 192 under emulation.
+            (1024, 0, 1, Kvm, None, 964),
+            (1024, 0, 4, Kvm, None, 940),
+            (1024, 0, 1, Qemu, None, 772),
+            (1024, 40, 1, Kvm, None, 1004),
+            (1024, 60, 1, Kvm, None, 1024),
+            (1024, 59, 1, Kvm, None, 1022),
+            // More than QEMU takes is not for the guest.
+            (1024, 512, 1, Kvm, None, 1024),
+            // A number takes the formula's place.
+            (1024, 0, 4, Qemu, Some(0), 1024),
+            (1024, 30, 4, Qemu, Some(100), 954),
+        ] {
+            let config = MachineConfig { overhead_mib: set, ..MachineConfig::default() };
+            let resources = resources(0, 0, limit << 20);
+            let wanted = Wanted { resources: Some(&resources), overhead: overhead << 20, vcpus: Some(vcpus) };
+            let memory = of(wanted, accel, &config).expect("fits").memory;
+            assert_eq!(memory / MIB, memory_mib, "{limit} + {overhead}, {vcpus} vCPUs, {accel}, {set:?}");
+            let qemu = QemuPart::of(vcpus, accel, &config).beside(memory);
+            let all = resources.memory_limit.cast_unsigned() + wanted.overhead;
+            assert!(memory + qemu <= all, "{limit} + {overhead}: {memory} and {qemu} bytes");
+        }
     }
 
     #[test]
     fn too_little_memory_is_refused_with_the_arithmetic() {
-        let config = MachineConfig { overhead_mib: 80, ..MachineConfig::default() };
-        let error = of(Some(&resources(0, 0, 100 << 20)), None, &config).expect_err("too little");
-        assert_eq!(error.kind(), Kind::Invalid);
-        assert!(error.to_string().contains("of 100 MiB leaves 20 MiB for the guest after 80 MiB for QEMU"), "{error}");
+        for (set, overhead, wanted) in [
+            (
+                Some(80),
+                0,
+                "memory limit of 100 MiB leaves 20 MiB for the guest after 80 MiB for QEMU, of which RuntimeClass \
+                 `overhead.podFixed` pays 0 MiB, and the least is 64 MiB; raise the limit or `overhead.podFixed`, or set \
+                 `machine.overhead_mib`",
+            ),
+            (
+                None,
+                5,
+                "leaves 46 MiB for the guest after 58 MiB for QEMU, of which RuntimeClass `overhead.podFixed` pays 5",
+            ),
+        ] {
+            let config = MachineConfig { overhead_mib: set, ..MachineConfig::default() };
+            let resources = resources(0, 0, 100 << 20);
+            let asked = Wanted { resources: Some(&resources), overhead: overhead << 20, vcpus: None };
+            let error = of(asked, Accelerator::Kvm, &config).expect_err("too little");
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(error.to_string().contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_limit_is_too_large_to_reckon_with() {
+        let resources = resources(0, 0, i64::MAX);
+        for set in [None, Some(u64::MAX)] {
+            let config = MachineConfig { overhead_mib: set, ..MachineConfig::default() };
+            let wanted = Wanted { resources: Some(&resources), overhead: u64::MAX, vcpus: None };
+            // What matters is that it ends: with a size or with a refusal.
+            assert_eq!(of(wanted, Accelerator::Qemu, &config).is_ok(), set.is_none(), "{set:?}");
+        }
     }
 }

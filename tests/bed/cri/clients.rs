@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish};
+use tests::cri;
 use tests::http;
 use tests::image_server::Fault;
 use tests::libvirt::running_domains;
@@ -111,7 +112,7 @@ fn virtletctl(bed: &Bed) -> Result<()> {
         Ok(format!("{}{}", ended.stdout, ended.stderr))
     };
 
-    let said = ok(&["run", &image, "--name", "mine", "--memory", "160Mi", "--cpus", "1"])?;
+    let said = ok(&["run", &image, "--name", "mine", "--memory", "420Mi", "--cpus", "1"])?;
     let ip = said.split(|c: char| !(c.is_ascii_digit() || c == '.')).find(|word| word.starts_with("10.77.0."));
     let ip = ip.with_context(|| format!("no IP in: {said}"))?.parse()?;
     wait_until("HTTP answer", BOOT_DEADLINE, || {
@@ -137,7 +138,8 @@ fn configs(bed: &Bed, image: &str) -> Result<(String, String)> {
     fs::create_dir_all(&logs)?;
     let pod = json!({
         "metadata": {"name": "crictl", "uid": "crictl-uid-1", "namespace": "default", "attempt": 0},
-        "hostname": "crictl", "log_directory": logs, "linux": {},
+        "hostname": "crictl", "log_directory": logs,
+        "linux": {"overhead": {"memory_limit_in_bytes": cri::POD_FIXED}},
         "dns_config": {"servers": ["10.96.0.10"], "searches": ["cluster.test"]},
     });
     let container = json!({

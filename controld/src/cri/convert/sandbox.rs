@@ -58,6 +58,10 @@ pub fn sandbox_config(request: cri::RunPodSandboxRequest) -> Result<SandboxConfi
         sysctls: sorted(linux.sysctls),
         cgroup_parent: linux.cgroup_parent,
         cpus: linux.resources.map(super::resources).and_then(|resources| resources.cpus()),
+        memory_overhead: linux
+            .overhead
+            .and_then(|overhead| u64::try_from(overhead.memory_limit_in_bytes).ok())
+            .filter(|bytes| *bytes > 0),
     })
 }
 

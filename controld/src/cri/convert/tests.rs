@@ -136,12 +136,14 @@ fn pod_services_come_over() {
         cgroup_parent: "/kubepods/pod1".into(),
         sysctls: [("net.ipv4.ip_forward".to_owned(), "1".to_owned())].into(),
         resources: Some(cri::LinuxContainerResources { cpu_quota: 150_000, ..Default::default() }),
+        overhead: Some(cri::LinuxContainerResources { memory_limit_in_bytes: 128 << 20, ..Default::default() }),
         ..Default::default()
     });
     let config = sandbox_config(request).expect("valid");
     let ports: Vec<String> = config.host_ports.iter().map(|port| format!("{port:?}")).collect();
     insta::assert_snapshot!(ports.join("\n"));
     assert_eq!((config.cgroup_parent.as_str(), config.cpus), ("/kubepods/pod1", Some(2)));
+    assert_eq!(config.memory_overhead, Some(128 << 20));
     assert_eq!(config.sysctls.keys().collect::<Vec<_>>(), ["net.ipv4.ip_forward"]);
 }
 
