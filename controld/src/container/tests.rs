@@ -251,3 +251,18 @@ async fn nobody_waits_for_a_task_that_is_busy_to_tell_it_something() {
         node.actors().hear(&HvEvent::Lifecycle { id: id.uuid(), ending: None });
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_a_reboot_ended_says_so_however_late_libvirt_is_asked() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.start(id).await.expect("started");
+    let node = node.reboot("two");
+    node.pass(60).await;
+    assert_eq!(node.state(id), ContainerState::Running, "nobody could look yet");
+    // This one is not the first to see the new boot.
+    let node = node.restart();
+    node.libvirt(true);
+    node.pass(1).await;
+    assert_eq!((node.state(id), node.reason(id)), (ContainerState::Exited, Some(ExitReason::NodeRebooted)));
+}

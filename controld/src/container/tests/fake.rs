@@ -1,7 +1,7 @@
 //! A node with one pod: libvirt, database and controld's tasks, of which each may fail, hang or be killed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -83,6 +83,7 @@ struct World {
 pub(in crate::container) struct FakeHost {
     world: Arc<Mutex<World>>,
     generation: u32,
+    boot: Arc<Boot>,
 }
 
 /// The node, as its one controld and a client see it.
@@ -138,7 +139,8 @@ impl World {
 impl FakeHost {
     pub(in crate::container) fn new() -> Self {
         let world = World { sandbox_ready: true, free: 1000, ..World::default() };
-        Self { world: Arc::new(Mutex::new(world)), generation: 0 }
+        let boot = Arc::new(Boot::of_test("one"));
+        Self { world: Arc::new(Mutex::new(world)), generation: 0, boot }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -347,8 +349,7 @@ impl Host for FakeHost {
     }
 
     fn boot(&self) -> &Boot {
-        static BOOT: LazyLock<Boot> = LazyLock::new(|| Boot::of_test("this"));
-        &BOOT
+        &self.boot
     }
 }
 
@@ -361,12 +362,27 @@ impl Node {
 
     /// controld is killed and started again.
     pub(super) fn restart(&self) -> Self {
+        self.restart_in(self.host.boot.clone())
+    }
+
+    /// The node is, and libvirt is not there yet.
+    pub(super) fn reboot(&self, boot: &str) -> Self {
+        {
+            let mut world = self.host.world();
+            world.libvirt_down = true;
+            // Machines are defined on disk, and none of them has ended as libvirt would have seen.
+            world.domains.values_mut().for_each(|domain| *domain = Domain::Off(Ending::Unseen));
+        }
+        self.restart_in(Arc::new(Boot::of_test(boot)))
+    }
+
+    fn restart_in(&self, boot: Arc<Boot>) -> Self {
         let mut world = self.host.world();
         world.generation += 1;
         world.actors = Actors::default();
         world.followed.clear();
         world.shown = world.disk.clone();
-        let host = FakeHost { world: self.host.world.clone(), generation: world.generation };
+        let host = FakeHost { world: self.host.world.clone(), generation: world.generation, boot };
         let (actors, records) = (world.actors.clone(), world.disk.clone());
         let down = world.libvirt_down;
         drop(world);
