@@ -124,13 +124,16 @@ impl Sandboxes {
             self.containers.stop(container.id, Duration::ZERO).await?;
         }
         orphans::clear(&self.parts, id).await?;
-        if sandbox.state != SandboxState::NotReady {
+        let was_up = sandbox.state != SandboxState::NotReady;
+        if was_up {
             // Also with a full disk: a pod that cannot be stopped would keep what fills it.
             self.parts.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
         }
         // Also when it was stopped before: the network may have resisted then.
         self.parts.tap.detach(id.clone()).await?;
-        tracing::info!(pod = %id, "sandbox stopped");
+        if was_up {
+            tracing::info!(pod = %id, "sandbox stopped");
+        }
         Ok(())
     }
 
