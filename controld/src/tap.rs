@@ -145,18 +145,12 @@ impl Tap {
     /// # Errors
     /// When tapmanager does not answer.
     pub async fn stats(&self, pod: Option<&PodId>) -> Result<Vec<PodStats>> {
-        let mut all: Vec<PodStats> = Vec::new();
-        loop {
-            let list = page(all.last().map(|last| &last.pod), pod);
-            match self.ask(Request::Stats(list), "read the counters of tapmanager").await? {
-                Reply::Stats(page) if goes_on(page.more, page.pods.len()) => all.extend(page.pods),
-                Reply::Stats(page) => {
-                    all.extend(page.pods);
-                    return Ok(all);
-                }
-                _ => return Err(wrong_reply()),
-            }
-        }
+        let ask = |after| Request::Stats(page(after, pod));
+        let answer = |reply| match reply {
+            Reply::Stats(page) => Some((page.pods, page.more)),
+            _ => None,
+        };
+        self.pages("read the counters of tapmanager", ask, answer, |stats| &stats.pod).await
     }
 
     /// All pods that have a network, or had one and it is being taken away; or one.
@@ -164,16 +158,31 @@ impl Tap {
     /// # Errors
     /// When tapmanager does not answer.
     pub async fn pods(&self, pod: Option<&PodId>) -> Result<Vec<PodSummary>> {
-        let mut all: Vec<PodSummary> = Vec::new();
+        let ask = |after| Request::List(page(after, pod));
+        let answer = |reply| match reply {
+            Reply::Pods(page) => Some((page.pods, page.more)),
+            _ => None,
+        };
+        self.pages("list the pods of tapmanager", ask, answer, |summary| &summary.pod).await
+    }
+
+    /// What is on all pages. `answer` takes a page out of the reply, and whether there are more.
+    async fn pages<T>(
+        &self,
+        action: &'static str,
+        ask: impl Fn(Option<PodId>) -> Request,
+        answer: impl Fn(Reply) -> Option<(Vec<T>, bool)>,
+        pod_of: impl Fn(&T) -> &PodId,
+    ) -> Result<Vec<T>> {
+        let mut all = Vec::new();
         loop {
-            let list = page(all.last().map(|last| &last.pod), pod);
-            match self.ask(Request::List(list), "list the pods of tapmanager").await? {
-                Reply::Pods(page) if goes_on(page.more, page.pods.len()) => all.extend(page.pods),
-                Reply::Pods(page) => {
-                    all.extend(page.pods);
-                    return Ok(all);
-                }
-                _ => return Err(wrong_reply()),
+            let after = all.last().map(|last| pod_of(last).clone());
+            let (page, more) = answer(self.ask(ask(after), action).await?).ok_or_else(wrong_reply)?;
+            // An empty page that promises more would go on for ever.
+            let goes_on = more && !page.is_empty();
+            all.extend(page);
+            if !goes_on {
+                return Ok(all);
             }
         }
     }
@@ -190,13 +199,8 @@ impl Tap {
     }
 }
 
-fn page(after: Option<&PodId>, pod: Option<&PodId>) -> List {
-    List { after: after.cloned(), pod: pod.cloned(), owner: None }
-}
-
-/// An empty page that promises more would go on for ever.
-fn goes_on(more: bool, pods: usize) -> bool {
-    more && pods > 0
+fn page(after: Option<PodId>, pod: Option<&PodId>) -> List {
+    List { after, pod: pod.cloned(), owner: None }
 }
 
 fn failed(action: &'static str, cause: LineError) -> Error {
