@@ -91,7 +91,7 @@ impl Instance {
         let known = Known { instance: store.fact(INSTANCE), epoch: store.fact(EPOCH), commits: store.commits() };
         let (noted, unread) = match note::read::<Note>(&path, VERSION) {
             Ok(noted) => (noted, None),
-            Err(error @ NoteError::Io { .. }) => return Err(error),
+            Err(error @ NoteError::Io(_)) => return Err(error),
             Err(error) => (None, Some(Chain(&error).to_string())),
         };
         let made = Made::by(noted.as_ref().map(|noted| noted.instance).or(known.instance), owners);

@@ -24,6 +24,7 @@ pub mod daemon;
 mod dns;
 pub mod domain;
 pub mod error;
+mod file_error;
 mod gate;
 pub mod hypervisor;
 pub mod images;

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::file_error::FileError;
+
 /// More than any of them has, in bytes.
 const MAX_LEN: u64 = 64 << 10;
 
@@ -18,16 +20,8 @@ const MAX_LEN: u64 = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum NoteError {
     /// A file operation failed.
-    #[error("failed to {action} `{}`", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// The system's word.
-        #[source]
-        cause: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
     /// A newer release wrote it.
     #[error("`{}` has version {found}, and this release reads version {known}", path.display())]
     Newer {
@@ -60,12 +54,12 @@ struct VersionOnly {
 /// # Errors
 /// See [`NoteError`].
 pub fn read<T: DeserializeOwned>(path: &Path, known: u32) -> Result<Option<T>, NoteError> {
-    let failed = |cause| NoteError::Io { action: "read", path: path.to_owned(), cause };
+    let failed = |cause| FileError::of("read", path)(cause);
     let damaged = |cause| NoteError::Damaged { path: path.to_owned(), cause };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(absent) if absent.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(failed(cause)),
+        Err(cause) => return Err(failed(cause).into()),
     };
     let mut bytes = Vec::new();
     file.take(MAX_LEN).read_to_end(&mut bytes).map_err(failed)?;
@@ -93,7 +87,7 @@ pub fn write_unflushed<T: Serialize>(path: &Path, value: &T) -> Result<(), NoteE
 }
 
 fn put<T: Serialize>(path: &Path, value: &T, flushed: bool) -> Result<(), NoteError> {
-    let failed = |action| move |cause| NoteError::Io { action, path: path.to_owned(), cause };
+    let failed = |action| move |cause| FileError::of(action, path)(cause);
     let bytes = serde_json::to_vec(value).map_err(|cause| failed("describe")(cause.into()))?;
     let half = path.with_extension("new");
     let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half);
@@ -104,14 +98,14 @@ fn put<T: Serialize>(path: &Path, value: &T, flushed: bool) -> Result<(), NoteEr
     if let Err(cause) = written {
         // The error that matters is the first one.
         let _ = std::fs::remove_file(&half);
-        return Err(failed("write")(cause));
+        return Err(failed("write")(cause).into());
     }
     std::fs::rename(&half, path).map_err(failed("replace"))?;
     if !flushed {
         return Ok(());
     }
     let dir = path.parent().unwrap_or(Path::new("/"));
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("flush the directory of"))
+    Ok(File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("flush the directory of"))?)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Why a disk could not be made or removed.
 
-use std::io;
 use std::path::PathBuf;
 
 use super::MAX_FOLDERS;
 use super::root::CREATE_DEADLINE;
+use crate::file_error::FileError;
 use crate::note::NoteError;
 
 /// Why a disk could not be made or removed.
@@ -20,16 +20,8 @@ pub enum VolumeError {
         pod_uid: String,
     },
     /// A file operation failed.
-    #[error("failed to {action} `{}`", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// The system's word.
-        #[source]
-        cause: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
     /// A note of who owns a folder failed.
     #[error(transparent)]
     Note(#[from] NoteError),

@@ -5,6 +5,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::Path;
 
 use super::VolumeError;
+use crate::file_error::FileError;
 
 /// Makes a directory with exactly this mode, whatever the umask; fine if it is there.
 ///
@@ -61,5 +62,5 @@ pub(super) fn blocks(dir: &Path) -> u64 {
 }
 
 pub(super) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
-    move |cause| VolumeError::Io { action, path: path.to_owned(), cause }
+    move |cause| FileError::of(action, path)(cause).into()
 }
