@@ -1,7 +1,8 @@
 //! Who QEMU runs as, and with it who may use the hand-off socket. Called by the service at `Hello` and at each `Get`.
 //!
 //! The configuration's word holds if it says one; else what `controld` read from libvirt and told in its last `Hello`.
-//! That is kept in the state directory, so that after a restart machines can start before `controld` has spoken.
+//! That is kept in the state directory, so that after a restart machines can start before `controld` has spoken; where it
+//! cannot be kept, they start all the same.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use proto::tap::QemuUser;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::StateCause;
+use crate::chain::Chain;
 use crate::config::Config;
 use crate::journal::durable::{self, Existing, Keep};
 use crate::rpc::{SocketError, open_to_group};
@@ -26,18 +27,14 @@ pub(super) struct QemuAccess {
     /// The configuration said it, so nobody else can.
     pinned: bool,
     user: Mutex<Option<QemuUser>>,
-    /// Held while the user is changed, so that note, socket and memory agree in the end.
-    changing: Mutex<()>,
+    /// Whom the note names. Held while the user is changed, so that note, socket and memory agree in the end.
+    noted: Mutex<Option<QemuUser>>,
 }
 
 /// Why another user was not taken up.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AccessError {
-    #[error("failed to keep QEMU's user")]
-    Note(#[source] StateCause),
-    #[error("failed to open the hand-off socket to QEMU")]
-    Socket(#[source] SocketError),
-}
+#[error("failed to open the hand-off socket to QEMU")]
+pub(super) struct AccessError(#[source] SocketError);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,12 +48,13 @@ impl QemuAccess {
     /// As the configuration says, or the note of an earlier run.
     pub(super) fn load(config: &Config) -> Self {
         let pinned = config.qemu_user();
+        let noted = read(&config.state_dir.join(FILE));
         Self {
             state_dir: config.state_dir.clone(),
             socket: config.handoff_socket(),
             pinned: pinned.is_some(),
-            user: Mutex::new(pinned.or_else(|| read(&config.state_dir.join(FILE)))),
-            changing: Mutex::new(()),
+            user: Mutex::new(pinned.or(noted)),
+            noted: Mutex::new(noted),
         }
     }
 
@@ -72,22 +70,28 @@ impl QemuAccess {
 
     /// Takes up what `controld` says, and keeps it. Blocks on the disk.
     pub(super) fn adopt(&self, user: QemuUser) -> Result<(), AccessError> {
-        let _changing = lock(&self.changing);
+        let mut noted = lock(&self.noted);
         let before = self.user();
-        if before == Some(user) {
-            return Ok(());
-        }
         if self.pinned {
-            warn!(?user, configured = ?before, "controld names another QEMU user than the configuration, which holds");
+            if before != Some(user) {
+                warn!(?user, configured = ?before, "controld names another QEMU user than the configuration, which holds");
+            }
             return Ok(());
         }
-        let note = Note { version: VERSION, uid: user.uid, gid: user.gid };
-        let bytes = format!("{}\n", serde_json::json!(note));
-        let kept = durable::write(&self.state_dir, FILE, bytes.as_bytes(), Existing::Replace, Keep::ForGood);
-        kept.map_err(|error| AccessError::Note(error.into()))?;
-        open_to_group(&self.socket, user.gid).map_err(AccessError::Socket)?;
-        *lock(&self.user) = Some(user);
-        info!(uid = user.uid, gid = user.gid, "QEMU's user taken up");
+        if *noted != Some(user) {
+            let note = Note { version: VERSION, uid: user.uid, gid: user.gid };
+            let bytes = format!("{}\n", serde_json::json!(note));
+            match durable::write(&self.state_dir, FILE, bytes.as_bytes(), Existing::Replace, Keep::ForGood) {
+                Ok(()) => *noted = Some(user),
+                // It is tried again with the next word of controld's.
+                Err(error) => warn!(error = %Chain(&error), "QEMU's user cannot be kept for the next start"),
+            }
+        }
+        if before != Some(user) {
+            open_to_group(&self.socket, user.gid).map_err(AccessError)?;
+            *lock(&self.user) = Some(user);
+            info!(uid = user.uid, gid = user.gid, "QEMU's user taken up");
+        }
         Ok(())
     }
 }
@@ -165,12 +169,16 @@ mod tests {
         assert_eq!(QemuAccess::load(&config).user(), Some(USER));
     }
 
+    /// As with a full disk: the machines of the node start.
     #[test]
-    fn a_user_that_cannot_be_kept_is_not_taken_up() {
+    fn a_user_that_cannot_be_kept_is_taken_up_and_kept_later() {
         let (_dir, mut config) = config();
         config.state_dir.push("missing");
         let access = QemuAccess::load(&config);
-        assert!(matches!(access.adopt(USER), Err(AccessError::Note(_))));
-        assert_eq!(access.user(), None);
+        access.adopt(USER).expect("taken up");
+        assert_eq!((access.user(), QemuAccess::load(&config).user()), (Some(USER), None));
+        std::fs::create_dir(&config.state_dir).expect("made");
+        access.adopt(USER).expect("as before");
+        assert_eq!(QemuAccess::load(&config).user(), Some(USER));
     }
 }
