@@ -9,9 +9,9 @@
 //! - A peer that says nothing for [`Limits::patience`] is closed.
 //!
 //! [`WAITING`] threads wait for peers. One that takes a peer ends with the connection: by then it may be in the pod's
-//! network namespace, from which there is no way back. It starts its successor after the reply, but before it serves if it
-//! was the last to wait. A hand-off therefore waits for no other thread, neither a reactor nor a worker, which on a busy
-//! node is most of what it would cost.
+//! network namespace, from which there is no way back, and so would be every thread that it starts. Its successor is started by
+//! a thread that serves nobody, after the reply; if it was the last to wait it does so itself, before it serves. A hand-off
+//! therefore waits for no other thread, neither a reactor nor a worker, which on a busy node is most of what it would cost.
 
 mod places;
 mod quiet;
@@ -20,6 +20,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -85,6 +86,8 @@ struct Stop {
     told: AtomicBool,
     /// For those that wait for something else than a peer.
     event: EventFd,
+    /// Wakes the thread that has threads waiting. It ends when this goes.
+    keeper: Sender<()>,
 }
 
 /// What its threads share.
@@ -126,7 +129,8 @@ impl Server {
         // Of threads that block in accept(2) a peer wakes one; all that poll would wake.
         listener.set_nonblocking(false)?;
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        let stop = Arc::new(Stop { listener, told: AtomicBool::new(false), event });
+        let (keeper, wanted) = channel();
+        let stop = Arc::new(Stop { listener, told: AtomicBool::new(false), event, keeper });
         let threads = TaskTracker::new();
         let shared = Arc::new(Shared {
             desk,
@@ -139,6 +143,16 @@ impl Server {
         });
         threads.close();
         shared.have_waiting(WAITING)?;
+        // It keeps nothing of the server alive.
+        let kept = Arc::downgrade(&shared);
+        thread::Builder::new().name("handoff-keeper".to_owned()).spawn(move || {
+            for () in wanted {
+                let Some(shared) = kept.upgrade().filter(|shared| !shared.stop.is_told()) else { return };
+                if let Err(error) = shared.have_waiting(WAITING) {
+                    debug!(%error, "one thread less waits for hand-offs");
+                }
+            }
+        })?;
         Ok(Self { stop, threads })
     }
 
@@ -165,6 +179,13 @@ impl Stop {
         let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
         // A counter that is never read is never full.
         let _ = self.event.write(1);
+        self.want_threads();
+    }
+
+    /// Has the keeper look whether enough threads wait.
+    fn want_threads(&self) {
+        // A keeper that is gone has nothing to keep.
+        let _ = self.keeper.send(());
     }
 
     fn is_told(&self) -> bool {
@@ -202,11 +223,7 @@ impl<D: Desk> Shared<D> {
             match self.have_waiting(1) {
                 Ok(()) => {
                     self.serve(&socket, &peer);
-                    drop((socket, peer, _place));
-                    if let Err(error) = self.have_waiting(WAITING) {
-                        debug!(%error, "one thread less waits for hand-offs");
-                    }
-                    return;
+                    return self.stop.want_threads();
                 }
                 Err(error) => {
                     warn!(%error, "no thread for a hand-off");

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::TimeVal;
 use proto::tap::{Client, ClientError, HandoffReply, Token, decode_reply, encode_reply};
@@ -24,6 +25,8 @@ enum Comes {
     Stranger,
     /// One that finds a bug.
     Trouble,
+    /// Whose answer takes its thread into another namespace.
+    Machine,
 }
 
 /// Answers each packet with no NICs once the test lets it.
@@ -36,13 +39,16 @@ struct Toy {
 impl Desk for Toy {
     fn admit(&self, _: &Peer) -> Result<(), ErrorBody> {
         match self.comes {
-            Comes::Friend => Ok(()),
+            Comes::Friend | Comes::Machine => Ok(()),
             Comes::Stranger => Err(refusal(ErrorCode::Denied, "not you")),
             Comes::Trouble => panic!("as the test wants"),
         }
     }
 
     fn answer(&self, _: &[u8], _: usize) -> Served {
+        if self.comes == Comes::Machine {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a namespace; the test needs root");
+        }
         self.begun.lock().expect("lock").send(()).expect("the test waits");
         self.go_on.lock().expect("lock").recv_timeout(DEADLINE).expect("told to go on");
         let nothing = HandoffReply::Nics(proto::tap::Handoff { nics: vec![] });
@@ -96,6 +102,37 @@ fn other_process(path: &Path, connections: usize) -> (Child, BufReader<ChildStdo
         .expect("runs");
     let said = BufReader::new(child.stdout.take().expect("stdout"));
     (child, said)
+}
+
+/// The namespaces of threads that wait for peers, or serve one.
+fn namespaces_of_threads() -> std::collections::BTreeSet<std::path::PathBuf> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("tasks").map(|task| task.expect("task").path());
+    let name = |task: &Path| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+    let ours = tasks.filter(|task| name(task).trim() == "handoff");
+    // Some end while they are looked at.
+    ours.filter_map(|task| std::fs::read_link(task.join("ns/net")).ok()).collect()
+}
+
+/// A thread that waits in a pod's namespace would keep it alive.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_thread_waits_in_the_namespace_of_a_pod() {
+    let house = House::new(Comes::Machine, LIMITS);
+    for _ in 0..4 {
+        let socket = house.connect();
+        send(socket.as_fd(), b"get", &[]).expect("asks");
+        house.begun();
+        house.go_on.send(()).expect("goes on");
+        assert!(recv(socket.as_fd()).is_ok(), "no reply");
+    }
+    let own = std::fs::read_link("/proc/self/ns/net").expect("own namespace");
+    let at_home = async {
+        while namespaces_of_threads() != [own.clone()].into() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let at_home = tokio::time::timeout(DEADLINE, at_home).await;
+    assert!(at_home.is_ok(), "threads in {:?}, and home is {own:?}", namespaces_of_threads());
+    house.server.stop().await;
 }
 
 #[test]
