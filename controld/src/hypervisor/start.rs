@@ -45,6 +45,10 @@ impl Hypervisor {
     /// # Errors
     /// When it does not start, or is not known to; if vmwrapper said why, that is the cause.
     pub async fn start(&self, turn: StartTurn, id: Uuid, log: &Path, unwanted: &CancellationToken) -> Result<()> {
+        // While it was being prepared.
+        if unwanted.is_cancelled() {
+            return Err(Error::new(Kind::State, "the machine was stopped before it was started"));
+        }
         let log = log.to_owned();
         let start = move |connection: &Connection| {
             existing(connection, id)?.start().map_err(|error| {
