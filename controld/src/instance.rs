@@ -34,6 +34,9 @@ const PUT_BACK: &str = "the database is older than disks of pods: a copy was put
 pub struct Instance {
     path: PathBuf,
     note: Note,
+    /// What things carry. Of a start that could not be noted they carry the number of the one before: a larger one than the
+    /// database's would look like a copy that was put back.
+    carried: u64,
     /// Why records may be missing.
     doubt: Option<String>,
     /// The file can be written: what is there is ours, or nothing.
@@ -98,12 +101,14 @@ impl Instance {
         let (note, doubt) = next(noted, known, made);
         // Whatever database there is, what it comes to have from now on is younger than all that was made.
         store.count_on_from(made.commits);
-        let mut begun = Self { path, note, writable: unread.is_none(), doubt: unread.or(doubt.map(str::to_owned)) };
+        let (carried, writable) = (note.epoch, unread.is_none());
+        let mut begun = Self { path, note, carried, writable, doubt: unread.or(doubt.map(str::to_owned)) };
         // A full disk is no reason to stay away from machines that run. The next start finds what this one found.
         if let Err(error) = begun.write(store).await {
             let why = Chain(&error).to_string();
             tracing::error!(error = why, "this start is not noted; nothing that is on no record is removed");
             begun.doubt.get_or_insert(format!("this start could not be noted: {why}"));
+            begun.carried = known.epoch.unwrap_or(0);
         }
         Ok(begun)
     }
@@ -127,7 +132,7 @@ impl Instance {
     /// The number of this start, which things carry too.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.note.epoch
+        self.carried
     }
 
     /// Why records may be missing; `None` if they are all there as far as can be told from here.
@@ -148,7 +153,7 @@ impl Instance {
     #[cfg(test)]
     pub(crate) fn of_test(id: Uuid, records_since: u64, epoch: u64, doubt: Option<&str>) -> Self {
         let note = Note { version: VERSION, instance: id, epoch, records_since, settled: true };
-        Self { path: PathBuf::new(), note, doubt: doubt.map(str::to_owned), writable: false }
+        Self { path: PathBuf::new(), note, carried: epoch, doubt: doubt.map(str::to_owned), writable: false }
     }
 
     /// Notes that all that is without a record has been marked as such, so that the next start need not doubt.

@@ -117,6 +117,19 @@ async fn what_an_earlier_life_made_is_trusted_until_records_are_lost_and_never_a
 
 /// A fixture of each released form, which stays readable.
 #[tokio::test]
+async fn what_a_start_makes_that_could_not_be_noted_carries_the_one_before() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let first = begin(dir.path(), "db").await;
+    // Where the file would be written.
+    std::fs::create_dir(dir.path().join("instance.new")).expect("made");
+    let second = begin(dir.path(), "db").await;
+    assert!(second.doubt().is_some(), "nothing says so");
+    assert_eq!(second.epoch(), first.epoch());
+    std::fs::remove_dir(dir.path().join("instance.new")).expect("removed");
+    assert_eq!(begin(dir.path(), "db").await.doubt(), None);
+}
+
+#[tokio::test]
 async fn the_file_of_each_release_is_read() {
     let dir = tempfile::tempdir().expect("tempdir");
     std::fs::write(dir.path().join("instance"), include_str!("fixtures/instance.v1.json")).expect("written");
