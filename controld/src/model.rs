@@ -284,6 +284,17 @@ pub enum ContainerState {
     Exited,
 }
 
+impl ContainerState {
+    /// Whether there may be a machine of it that runs.
+    #[must_use]
+    pub const fn may_run(self) -> bool {
+        match self {
+            Self::Starting | Self::Running | Self::Uncertain => true,
+            Self::Created | Self::Exited => false,
+        }
+    }
+}
+
 /// How a container ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {

@@ -6,7 +6,7 @@ use super::{Orphan, OrphanKind, consoles, list, networks};
 use crate::container::parts::Parts;
 use crate::error::{Error, Kind, Result};
 use crate::hypervisor::Marked;
-use crate::model::{ContainerId, ContainerState};
+use crate::model::ContainerId;
 
 /// Removes an orphan for good. It may be done again.
 ///
@@ -37,14 +37,6 @@ pub async fn forget(parts: &Parts, kind: OrphanKind, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether a container in this state may have a machine that runs.
-fn may_run(state: ContainerState) -> bool {
-    match state {
-        ContainerState::Starting | ContainerState::Running | ContainerState::Uncertain => true,
-        ContainerState::Created | ContainerState::Exited => false,
-    }
-}
-
 /// Whether a machine needs a thing of another kind.
 fn uses(machine: &Marked, orphan: &Orphan) -> bool {
     match orphan.kind {
@@ -73,7 +65,7 @@ async fn disk(parts: &Parts, name: &str) -> Result<()> {
 async fn network(parts: &Parts, id: &str) -> Result<()> {
     let pod: PodId = id.parse().map_err(|_none| absent(OrphanKind::Network, id))?;
     // Its sandbox alone may be on no record.
-    if let Some(container) = parts.store.containers_of(&pod).iter().find(|container| may_run(container.state)) {
+    if let Some(container) = parts.store.containers_of(&pod).iter().find(|container| container.state.may_run()) {
         let what = format!("network `{id}` is in use by container `{}`; stop that first", container.id);
         return Err(Error::new(Kind::State, what));
     }

@@ -11,7 +11,7 @@ use proto::tap::{PodId, PodPhase, PodSummary};
 
 use super::Sandboxes;
 use crate::error::{Chain, Kind, Result};
-use crate::model::{ContainerState, Sandbox, SandboxState};
+use crate::model::{Sandbox, SandboxState};
 use crate::orphans;
 
 /// Differences that are settled at a time.
@@ -116,8 +116,8 @@ impl Sandboxes {
     /// the word of a tapmanager that may have lost its records.
     fn lost_unless_it_runs(&self, sandbox: &Sandbox) {
         let of_pod = self.parts.store.containers_of(&sandbox.id);
-        let runs = of_pod.iter().any(|c| matches!(c.state, ContainerState::Starting | ContainerState::Running));
-        if runs && sandbox.net.as_ref().is_some_and(|net| net.netns.exists()) {
+        let may_run = of_pod.iter().any(|container| container.state.may_run());
+        if may_run && sandbox.net.as_ref().is_some_and(|net| net.netns.exists()) {
             let what = "tapmanager does not keep the network of a machine that runs; both are left as they are";
             tracing::error!(pod = %sandbox.id, "{what}");
             return;
