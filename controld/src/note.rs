@@ -87,7 +87,7 @@ pub fn write_unflushed<T: Serialize>(path: &Path, value: &T) -> Result<(), NoteE
 }
 
 fn put<T: Serialize>(path: &Path, value: &T, flushed: bool) -> Result<(), NoteError> {
-    let failed = |action| move |cause| FileError::of(action, path)(cause);
+    let failed = |action| FileError::of(action, path);
     let bytes = serde_json::to_vec(value).map_err(|cause| failed("describe")(cause.into()))?;
     let half = path.with_extension("new");
     let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half);
