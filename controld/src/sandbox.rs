@@ -5,6 +5,7 @@
 //! that kubelet sees it and stops it again.
 
 mod agree;
+mod settling;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use proto::tap::{Attach, NetworkAsk, OwnerId, PodId};
 use uuid::Uuid;
 
+pub use self::settling::Settling;
 use crate::annotations::PodAnnotations;
 use crate::boot::Boot;
 use crate::container::Containers;

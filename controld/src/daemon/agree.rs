@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::Chain;
-use crate::sandbox::Sandboxes;
+use crate::sandbox::{Sandboxes, Settling};
 use crate::tap::Tap;
 
 /// When a tapmanager that did not answer, or did not know yet, is asked again.
@@ -22,21 +22,26 @@ struct Wait {
 
 /// Compares for ever.
 pub(super) async fn with_tapmanager(sandboxes: Sandboxes, tap: Tap) {
-    let mut agreed = 0;
+    let (mut agreed, mut compared) = (0, 0);
+    let mut settling = Settling::default();
     let mut waiting: Option<Wait> = None;
     loop {
         let connection = tap.connected(agreed).await;
-        match sandboxes.agree().await {
+        if connection != compared {
+            settling.begin_anew();
+            compared = connection;
+        }
+        match sandboxes.agree(&mut settling).await {
             Ok(recovering) if recovering.is_empty() => (agreed, waiting) = (connection, None),
             Ok(recovering) => {
                 let waiting = waiting.get_or_insert_with(|| {
-                    tracing::info!(pods = ?recovering, "waiting for tapmanager to recover pods");
+                    tracing::info!(pods = ?recovering, "waiting for pods at tapmanager");
                     Wait { since: Instant::now(), told: false }
                 });
                 let (pause, tell) = waiting.next(Instant::now());
                 if tell {
                     let seconds = RECOVERED.as_secs();
-                    tracing::error!(pods = ?recovering, "pods not recovered by tapmanager within {seconds} s; asking on");
+                    tracing::error!(pods = ?recovering, "pods not settled with tapmanager within {seconds} s; asking on");
                 }
                 tokio::time::sleep(pause).await;
             }

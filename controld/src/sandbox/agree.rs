@@ -1,21 +1,18 @@
 //! Two books are kept of the pods' networks, ours and tapmanager's. They are compared both ways at the start and after each
 //! new connection to tapmanager, which may have been restarted, or be another one.
 //!
-//! Each difference is settled under the gate of its sandbox, from what both books say then: a call may have been in flight.
+//! Each difference is settled by a task of its own under the gate of its sandbox, from what both books say then: a call may
+//! have been in flight.
 //! What is not certain is left as it is. Pods of other owners are none of our business.
 
 use std::collections::BTreeMap;
 
-use futures_util::stream::{self, StreamExt as _};
 use proto::tap::{PodId, PodPhase, PodSummary};
 
-use super::Sandboxes;
+use super::{Sandboxes, Settling};
 use crate::error::{Chain, Kind, Result};
 use crate::model::{Sandbox, SandboxState};
 use crate::orphans;
-
-/// Differences that are settled at a time.
-const AT_A_TIME: usize = 16;
 
 /// What tapmanager's word means for a sandbox that is ready by our book.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,13 +37,22 @@ enum Difference {
     Network(PodId),
 }
 
+impl Difference {
+    fn pod(&self) -> &PodId {
+        match self {
+            Self::Sandbox(pod) | Self::Network(pod) => pod,
+        }
+    }
+}
+
 impl Sandboxes {
-    /// Compares, and settles what differs. Gives the pods of which tapmanager does not know yet how they stand, so that it is
-    /// to be asked again.
+    /// Compares, and begins to settle what differs. Gives the pods that are not settled yet, or of which tapmanager does not
+    /// know yet how they stand, so that it is to be asked again.
     ///
     /// # Errors
-    /// When tapmanager does not answer. It can be done again.
-    pub async fn agree(&self) -> Result<Vec<PodId>> {
+    /// When tapmanager does not answer, or has not answered one that was being settled. It can be done again.
+    pub async fn agree(&self, settling: &mut Settling) -> Result<Vec<PodId>> {
+        settling.collect()?;
         let theirs = self.parts.tap.pods(None).await?;
         let theirs: BTreeMap<PodId, PodSummary> = theirs.into_iter().map(|pod| (pod.pod.clone(), pod)).collect();
         let on_record = self.parts.store.sandboxes();
@@ -63,10 +69,12 @@ impl Sandboxes {
             .map(|sandbox| Difference::Sandbox(sandbox.id.clone()))
             .chain(networks.map(|pod| Difference::Network(pod.pod)))
             .collect();
-        let settled = stream::iter(differences).map(|difference| self.settle(difference));
-        let settled: Vec<Result<()>> = settled.buffer_unordered(AT_A_TIME).collect().await;
-        settled.into_iter().collect::<Result<()>>()?;
-        Ok(theirs.values().filter(ours).filter(|pod| pod.recovering).map(|pod| pod.pod.clone()).collect())
+        for difference in differences {
+            let (sandboxes, pod) = (self.clone(), difference.pod().clone());
+            settling.settle(&pod, async move { sandboxes.settle(difference).await });
+        }
+        let recovering = theirs.values().filter(ours).filter(|pod| pod.recovering).map(|pod| &pod.pod);
+        Ok(recovering.chain(settling.under_way()).cloned().collect())
     }
 
     async fn settle(&self, difference: Difference) -> Result<()> {

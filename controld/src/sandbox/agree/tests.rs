@@ -81,6 +81,11 @@ impl Node {
         self.sandboxes.parts.store.put_sandbox(sandbox).await.expect("put");
     }
 
+    /// Compares until all is settled.
+    async fn agree(&self) {
+        agreed(&self.sandboxes).await;
+    }
+
     fn state(&self) -> Option<SandboxState> {
         self.sandboxes.parts.store.sandbox(&id()).map(|sandbox| sandbox.state)
     }
@@ -89,12 +94,19 @@ impl Node {
     async fn agree_behind_a_call(&self, end: impl AsyncFnOnce()) {
         let call = self.gates.enter(id().as_str()).await;
         let sandboxes = self.sandboxes.clone();
-        let comparison = tokio::spawn(async move { sandboxes.agree().await });
+        let comparison = tokio::spawn(async move { agreed(&sandboxes).await });
         until("a comparison at the gate", || comparison.is_finished() || self.gates.is_waited_for(id().as_str())).await;
         assert!(!comparison.is_finished(), "it did not wait for the call");
         end().await;
         drop(call);
-        comparison.await.expect("no panic").expect("agreed");
+        comparison.await.expect("no panic");
+    }
+}
+
+async fn agreed(sandboxes: &Sandboxes) {
+    let mut settling = Settling::default();
+    while !sandboxes.agree(&mut settling).await.expect("compared").is_empty() {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -106,7 +118,7 @@ fn id() -> PodId {
 async fn a_sandbox_whose_network_is_lost_is_not_ready() {
     let node = Node::start().await;
     node.put(SandboxState::Ready).await;
-    node.sandboxes.agree().await.expect("agreed");
+    node.agree().await;
     assert_eq!(node.state(), Some(SandboxState::NotReady));
 }
 
@@ -138,7 +150,7 @@ async fn a_network_whose_sandbox_comes_by_a_call_in_flight_is_not_taken_down() {
 async fn a_network_that_nobody_has_is_taken_down() {
     let node = Node::start().await;
     node.book.lock().expect("lock").push(node.attached());
-    node.sandboxes.agree().await.expect("agreed");
+    node.agree().await;
     assert_eq!(node.fake.asked("detach"), 1);
 }
 
@@ -146,6 +158,6 @@ async fn a_network_that_nobody_has_is_taken_down() {
 async fn what_a_call_in_flight_has_begun_is_not_undone() {
     let node = Node::start().await;
     node.put(SandboxState::Creating).await;
-    node.sandboxes.agree().await.expect("agreed");
+    node.agree().await;
     assert_eq!((node.state(), node.fake.asked("detach")), (Some(SandboxState::Creating), 0));
 }
