@@ -201,6 +201,11 @@ impl Cache {
         self.results().join(file_name(key))
     }
 
+    /// Where an entry is written before it is put in place. No network's name begins so, hence no entry's.
+    fn temporary(&self, key: &Key) -> PathBuf {
+        self.results().join(format!(".{}.tmp", file_name(key)))
+    }
+
     /// Puts the entry in place.
     pub(super) fn write(&self, entry: &Entry) -> Result<(), CacheError> {
         let results = self.results();
@@ -211,8 +216,7 @@ impl Cache {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&results);
         made.map_err(failed("make", &results))?;
         let path = self.file(&entry.key());
-        // No network's name begins so, hence no entry's.
-        let temp = results.join(format!(".{}.tmp", file_name(&entry.key())));
+        let temp = self.temporary(&entry.key());
         let text = serde_json::to_vec(entry).map_err(|cause| failed("write", &temp)(cause.into()))?;
         let file = OpenOptions::new()
             .write(true)
@@ -238,15 +242,17 @@ impl Cache {
         Ok(Some(entry))
     }
 
-    /// Removes the entry; fine if there is none.
+    /// Removes the entry, and what a crash has left of writing it; fine if there is none.
     pub(super) fn remove(&self, key: &Key) -> Result<(), CacheError> {
-        let path = self.file(key);
-        match fs::remove_file(&path) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                Err(CacheError::Io { action: "remove", path, cause })
+        for path in [self.temporary(key), self.file(key)] {
+            match fs::remove_file(&path) {
+                Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                    return Err(CacheError::Io { action: "remove", path, cause });
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// The sound entries whose file name `wanted` takes, in the order of the names, and those that are not sound.

@@ -84,10 +84,14 @@ fn an_entry_of_another_runtime_is_read_and_known_not_to_be_ours() {
 }
 
 #[test]
-fn a_temporary_file_left_by_a_crash_is_in_nobodys_way() {
+fn a_temporary_file_left_by_a_crash_is_in_nobodys_way_and_goes_with_the_entry() {
     let bed = Bed::new();
+    let temporary = bed.file().with_file_name(".net-0123456789abcdef-eth0.tmp");
     bed.cache.write(&entry()).unwrap();
-    fs::rename(bed.file(), bed.file().with_file_name(".net-0123456789abcdef-eth0.tmp")).unwrap();
+    fs::rename(bed.file(), &temporary).unwrap();
+    bed.cache.remove(&key()).unwrap();
+    assert!(!temporary.exists());
+    fs::write(&temporary, "half").unwrap();
     assert_eq!(bed.cache.read(&key()).unwrap(), None);
     bed.cache.write(&entry()).unwrap();
     assert_eq!(bed.cache.select(|name| name.starts_with("net-")).unwrap().len(), 1);
