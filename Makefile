@@ -90,7 +90,7 @@ test-net test-node test-vm test-restart test-soak test-cri test-kubelet test-ima
 
 soak: GUESTS := tiny
 soak: PEERS := cni
-soak: bed ## a thousand pods, 16 at a time, while each daemon is killed again and again; some twenty minutes
+soak: bed ## a thousand pods, 16 at a time, while each daemon is killed again and again; some five minutes
 	@$(call bed,soak)
 
 # By an optimised bed: its client's time is in what it measures.

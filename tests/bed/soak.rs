@@ -28,7 +28,7 @@ use tests::world::World;
 pub(crate) const CASES: &[Case] = &[Case {
     name: "soak::a_hundred_pods_come_and_go_while_daemons_are_killed",
     deadline: Duration::from_secs(600),
-    run: |bed| soak(bed, 100),
+    run: |bed| soak(bed, 100).map(drop),
 }];
 
 const THOUSAND_DEADLINE: Duration = Duration::from_secs(3600);
@@ -47,7 +47,7 @@ const LABEL: (&str, &str) = ("virtlet.cloud/bed", "soak");
 /// `bed soak`: the long run, in view.
 ///
 /// # Errors
-/// When something is left, or was disturbed.
+/// When something is left, or a machine that stood by was disturbed.
 pub(crate) fn in_view() -> Result<()> {
     runner::in_view(&["soak-inside"], THOUSAND_DEADLINE)
 }
@@ -57,10 +57,15 @@ pub(crate) fn in_view() -> Result<()> {
 /// # Errors
 /// See [`in_view`].
 pub(crate) fn inside(dir: &Path) -> Result<()> {
-    runner::inside(dir, |bed| soak(bed, 1000))
+    runner::inside(dir, |bed| {
+        let kills = soak(bed, 1000)?;
+        println!("1,000 pods came and went, daemons were killed {kills} times, and nothing is left");
+        Ok(())
+    })
 }
 
-fn soak(bed: &Bed, pods: usize) -> Result<()> {
+/// How often a daemon was killed.
+fn soak(bed: &Bed, pods: usize) -> Result<usize> {
     let mut node = Node::start(bed)?;
     let image = node.pull(bed, "tiny.qcow2")?;
     let before = World::look()?;
@@ -72,7 +77,7 @@ fn soak(bed: &Bed, pods: usize) -> Result<()> {
 
     let container = cri::container(&image, [].into());
     let logs = bed.dir.join("podlogs");
-    churn(&mut node, pods, &container, &logs)?;
+    let kills = churn(&mut node, pods, &container, &logs)?;
 
     node.wait_ready()?;
     wait_for("end of all pods that came and went", SETTLE_DEADLINE, || {
@@ -95,11 +100,12 @@ fn soak(bed: &Bed, pods: usize) -> Result<()> {
     sh("find /sys/fs/cgroup -depth -type d -path */machine/qemu-* -exec rmdir {} +")?;
     // Daemons are new processes, and libvirtd writes its status files anew.
     let libvirts = ["file /run/libvirt/qemu/channel/", "file /var/lib/libvirt/qemu/domain-", "process "];
-    before.assert_same_but(|thing| thing == "link cni0" || libvirts.iter().any(|own| thing.starts_with(own)))
+    before.assert_same_but(|thing| thing == "link cni0" || libvirts.iter().any(|own| thing.starts_with(own)))?;
+    Ok(kills)
 }
 
-/// All lives of all pods, and the kills meanwhile.
-fn churn(node: &mut Node, pods: usize, container: &ContainerConfig, logs: &Path) -> Result<()> {
+/// All lives of all pods, and the kills meanwhile; how many there were.
+fn churn(node: &mut Node, pods: usize, container: &ContainerConfig, logs: &Path) -> Result<usize> {
     let Node { libvirt, net, controld, cri, .. } = node;
     let (calls, lanes) = (AtomicUsize::new(0), AtomicUsize::new(AT_A_TIME));
     let mut daemons =
@@ -123,7 +129,7 @@ fn churn(node: &mut Node, pods: usize, container: &ContainerConfig, logs: &Path)
         lived.collect::<Result<Vec<()>>>()?;
         let killed = killed?;
         ensure!(killed >= pods / CALLS_BETWEEN_KILLS.1, "only {killed} kills among {pods} pods");
-        Ok(())
+        Ok(killed)
     })
 }
 
