@@ -5,6 +5,7 @@
 //! has a machine looks at it. Calls run off the reactor, a few at a time; one that outlives its deadline is left to end
 //! by itself.
 
+mod cut_start;
 mod features;
 mod ffi;
 mod link;
@@ -12,7 +13,7 @@ mod log;
 mod meaning;
 mod start;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -411,9 +412,30 @@ async fn call<T>(
 }
 
 fn destroyed(domain: &Domain) -> Result<(), LibvirtError> {
+    not_cut_off(domain)?;
     match domain.destroy() {
         Err(error) if !matches!(error.code, OPERATION_INVALID | NO_DOMAIN) => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// That libvirt does not wait for a start that its own death has cut off.
+fn not_cut_off(domain: &Domain) -> Result<(), LibvirtError> {
+    if !domain.state().is_ok_and(|raw| meaning::state_of(raw).coming_up) {
+        return Ok(());
+    }
+    let name = domain.name()?;
+    let told = |message| Err(LibvirtError { code: OPERATION_INVALID, message });
+    match cut_start::is_cut(Path::new(cut_start::STATUS_DIR), &name) {
+        Ok(false) => Ok(()),
+        Ok(true) => told(format!(
+            "libvirtd died while it started `{name}`, and the one that runs now waits for ever for that start; restart \
+             libvirtd (machines run on)"
+        )),
+        Err(error) => {
+            tracing::warn!(machine = name, %error, "status that libvirt keeps of a machine not read");
+            Ok(())
+        }
     }
 }
 

@@ -33,13 +33,19 @@ pub(super) struct Task<H: Host> {
     starting: Option<Starting<H::Console>>,
     stopping: Option<(Stopping, Vec<Reply>)>,
     /// When waiting for the plug to have come out is given up.
-    give_up: Option<Instant>,
+    give_up: Option<GiveUp>,
     /// Whether the record shows what the database could not be told yet.
     unwritten: bool,
     /// A start of an earlier controld may have left its seed beside the machine.
     seed_left: bool,
     again: Again,
     lookout: Lookout,
+}
+
+/// When those who wait for the machine's end are told that it does not end, and why it has not ended yet.
+struct GiveUp {
+    at: Instant,
+    cause: Option<String>,
 }
 
 /// A start under way, and who waits for it.
@@ -195,7 +201,10 @@ impl<H: Host> Task<H> {
         let stopping = self.stopping.as_ref().map(|(stopping, _)| stopping.next());
         // What is due is done after the start: see `settle`.
         let again = if self.starting.is_some() { None } else { self.again.at() };
-        [stopping, self.give_up, again, self.lookout.at()].into_iter().flatten().min()
+        [stopping, self.give_up.as_ref().map(|give_up| give_up.at), again, self.lookout.at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     async fn on_time(&mut self) {
@@ -206,8 +215,9 @@ impl<H: Host> Task<H> {
         if self.lookout.at().is_some_and(|at| now >= at) {
             self.look_for_room(now).await;
         }
-        if self.give_up.is_some_and(|give_up| now >= give_up) {
-            let what = format!("libvirt did not end the machine within {} s", DESTROY_DEADLINE.as_secs());
+        if let Some(GiveUp { cause, .. }) = self.give_up.as_ref().filter(|give_up| now >= give_up.at) {
+            let cause = cause.as_ref().map_or_else(String::new, |cause| format!(": {cause}"));
+            let what = format!("libvirt did not end the machine within {} s{cause}", DESTROY_DEADLINE.as_secs());
             self.answer_stops(|| Err(Error::new(Kind::Deadline, what.clone())));
             return;
         }
@@ -220,12 +230,15 @@ impl<H: Host> Task<H> {
                 }
             }
             Some(Due::Destroy) => {
-                self.give_up.get_or_insert(now + DESTROY_DEADLINE);
+                let give_up = self.give_up.get_or_insert(GiveUp { at: now + DESTROY_DEADLINE, cause: None });
                 tracing::info!("machine did not power off in time; destroying it");
                 match self.host.destroy(&self.container).await {
                     // The event says when and how; if it was lost with a connection, the state does.
                     Ok(()) => self.settle().await,
-                    Err(error) => tracing::warn!(error = %Chain(&error), "machine not destroyed; trying again"),
+                    Err(error) => {
+                        tracing::warn!(error = %Chain(&error), "machine not destroyed; trying again");
+                        give_up.cause = Some(Chain(&error).to_string());
+                    }
                 }
             }
         }
