@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::convert::ForeignFormat;
-use crate::inspect::DiskFormat;
+use crate::inspect::{DiskFormat, LARGEST_DISK, LARGEST_FILE};
 use crate::name::ImageRef;
 use crate::net::NetConfig;
 use crate::provider::{Platform, ProviderConfig};
@@ -130,11 +130,11 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            artifact: 64 << 30,
+            artifact: LARGEST_FILE,
             unpacked: 256 << 30,
             ratio: 200,
             ratio_from: 1 << 30,
-            virtual_size: 2 << 40,
+            virtual_size: LARGEST_DISK,
             downloads: 3,
             granted_for: Duration::from_secs(3600),
             partial_ttl: Duration::from_secs(24 * 3600),

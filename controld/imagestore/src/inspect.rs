@@ -28,6 +28,7 @@ mod tests;
 pub use exercise::exercise;
 pub use parent::{Parent, ParentRef};
 pub use path::{InspectError, InspectOptions, inspect_path};
+pub(crate) use path::{LARGEST_DISK, LARGEST_FILE};
 pub use qcow2::{Compression, Qcow2Error};
 pub use refusal::Refusal;
 

@@ -8,15 +8,27 @@ use std::path::Path;
 use nix::libc::O_NONBLOCK;
 
 use super::{DiskFormat, Expected, Policy, Refusal, Summary, examine};
-use crate::config::Limits;
+
+/// Largest file that a store takes unless it is told otherwise, in bytes.
+pub(crate) const LARGEST_FILE: u64 = 64 << 30;
+/// Largest disk that an image may describe unless a store is told otherwise, in bytes.
+pub(crate) const LARGEST_DISK: u64 = 2 << 40;
 
 /// How a file is judged.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct InspectOptions {
     /// What it is said to be; qcow2 if nothing is said.
     pub format: Option<DiskFormat>,
-    /// Limits of the store.
-    pub limits: Limits,
+    /// Largest file, in bytes; default 64 GiB.
+    pub max_length: u64,
+    /// Largest disk that it may describe, in bytes; default 2 TiB.
+    pub max_virtual_size: u64,
+}
+
+impl Default for InspectOptions {
+    fn default() -> Self {
+        Self { format: None, max_length: LARGEST_FILE, max_virtual_size: LARGEST_DISK }
+    }
 }
 
 /// Why a file is not taken, or could not be judged.
@@ -41,7 +53,7 @@ pub enum InspectError {
 /// # Errors
 /// [`InspectError::Refused`] if a store would not take the file as it is; others if that cannot be found out.
 pub fn inspect_path(path: impl AsRef<Path>, options: InspectOptions) -> Result<Summary, InspectError> {
-    let InspectOptions { format, limits } = options;
+    let InspectOptions { format, max_length, max_virtual_size } = options;
     // A FIFO without a writer must not hold us.
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).map_err(InspectError::Open)?;
     let metadata = file.metadata().map_err(InspectError::Open)?;
@@ -49,10 +61,10 @@ pub fn inspect_path(path: impl AsRef<Path>, options: InspectOptions) -> Result<S
         return Err(InspectError::NotAFile);
     }
     let length = metadata.len();
-    if length > limits.artifact {
-        return Err(Refusal::FileTooLarge { length, limit: limits.artifact }.into());
+    if length > max_length {
+        return Err(Refusal::FileTooLarge { length, limit: max_length }.into());
     }
-    let policy = Policy { allow_raw: format == Some(DiskFormat::Raw), max_virtual_size: limits.virtual_size };
+    let policy = Policy { allow_raw: format == Some(DiskFormat::Raw), max_virtual_size };
     let expected = Expected { policy, declared: Some(format.unwrap_or(DiskFormat::Qcow2)), layered: true };
     Ok(examine(&file, length, expected).map_err(InspectError::Read)??)
 }
