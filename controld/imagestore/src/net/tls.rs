@@ -14,8 +14,22 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::CertificateSpec;
 use super::der::facts;
+
+/// A certificate or several, and the key that may belong to them; all in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CertificateSpec {
+    /// Certificates; a key may stand among them.
+    pub cert: String,
+    /// The key.
+    pub key: Option<String>,
+}
+
+impl fmt::Debug for CertificateSpec {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("CertificateSpec(...)")
+    }
+}
 
 /// Why certificates cannot be used. Shows nothing of them.
 #[derive(Debug, thiserror::Error)]

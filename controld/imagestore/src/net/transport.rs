@@ -8,22 +8,7 @@ use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use sha2::{Digest as _, Sha256};
 
 use super::proxy::{Proxy, ProxyError};
-use super::tls::{CertificateError, Identity};
-
-/// A certificate or several, and the key that may belong to them; all in PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub struct CertificateSpec {
-    /// Certificates; a key may stand among them.
-    pub cert: String,
-    /// The key.
-    pub key: Option<String>,
-}
-
-impl fmt::Debug for CertificateSpec {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("CertificateSpec(...)")
-    }
-}
+use super::tls::{CertificateError, CertificateSpec, Identity};
 
 /// A profile as it is written down. The default is how everybody is spoken to.
 #[derive(Clone, PartialEq, Eq, Default)]
