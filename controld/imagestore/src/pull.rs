@@ -43,20 +43,21 @@ mod job;
 mod land;
 mod lanes;
 mod layers;
+mod login;
 mod origin;
 mod progress;
 mod source;
 
-pub use error::{DownloadError, PullError};
+pub use error::{DownloadError, LayerError, PullError};
 use find::Found;
 pub(crate) use flight::Flights;
 use grant::{Age, Claim};
 use hosts::Hosts;
 use job::Job;
 use land::Landed;
-pub use layers::LayerError;
+use login::fingerprint;
 pub(crate) use origin::sought;
-use origin::{fingerprint, origin, place, promise_of, site};
+use origin::{origin, place, promise_of, site};
 use progress::Meter;
 pub use progress::{Phase, Progress};
 

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::origin::login;
+use super::login::login;
 use super::{Order, Translated};
 use crate::declared::Declared;
 use crate::name::Digest;

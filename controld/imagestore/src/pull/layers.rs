@@ -17,94 +17,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio::task::JoinError;
 
 use super::find::Found;
-use super::{Order, Puller, off_reactor, promise_of, sought};
+use super::{LayerError, Order, Progress, Puller, off_reactor, promise_of, sought};
 use crate::config::Layers;
-use crate::error::ErrorKind;
-use crate::inspect::{DiskFormat, ParentRef};
-use crate::name::{Digest, ImageId};
+use crate::inspect::ParentRef;
+use crate::name::Digest;
 use crate::provider::{Choice, Promise, Provider, ProviderError};
-use crate::pull::{DownloadError, Progress};
-use crate::shelf::{DiskError, Hold, Key, MAX_CHAIN, Misfit, Parent};
-
-/// Why what an image stands on is not below it.
-#[derive(Debug, thiserror::Error)]
-pub enum LayerError {
-    /// Nobody allowed it.
-    #[error(
-        "image stands on `{named}`, which is not allowed; set `images.layered`, or pull it by `virtletctl image pull`"
-    )]
-    NotAllowed {
-        /// What it stands on.
-        named: String,
-    },
-    /// Nobody has it.
-    #[error(
-        "image stands on `{named}`, which neither the store nor a provider has; pull that first, or use `--no-recursive`"
-    )]
-    Missing {
-        /// What is missing.
-        named: String,
-    },
-    /// Images that stand on themselves.
-    #[error("image stands on itself, by way of `{named}`")]
-    Cycle {
-        /// Where it begins anew.
-        named: String,
-    },
-    /// Too many.
-    #[error("image stands on more than {} others", MAX_CHAIN - 1)]
-    Depth,
-    /// It is not what the image takes it for.
-    #[error("image says that `{named}` is {declared}, but it is {found}")]
-    Format {
-        /// What it stands on.
-        named: String,
-        /// What it says.
-        declared: DiskFormat,
-        /// What is true.
-        found: DiskFormat,
-    },
-    /// Two sources do not mean the same.
-    #[error("image stands on `{id}` here already, and its source now gives another `{named}`; remove the image first")]
-    Differs {
-        /// What it stands on.
-        named: String,
-        /// Which that is here.
-        id: ImageId,
-    },
-    /// It could not be pulled.
-    #[error("failed to pull `{named}`, on which the image stands, from `{url}`")]
-    Pull {
-        /// What it stands on.
-        named: String,
-        /// Where from, without credentials.
-        url: String,
-        /// Why.
-        #[source]
-        cause: Arc<DownloadError>,
-    },
-    /// A provider failed.
-    #[error("failed to find `{named}`, on which the image stands")]
-    Find {
-        /// What it stands on.
-        named: String,
-        /// Why.
-        #[source]
-        cause: ProviderError,
-    },
-    /// It went as soon as it was there.
-    #[error("image was removed while what it stands on was pulled")]
-    Gone,
-    /// The store.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// A thread panicked.
-    #[error("a thread of the pull ended early")]
-    Lost(#[from] JoinError),
-}
+use crate::shelf::{Hold, Key, MAX_CHAIN, Misfit, Parent};
 
 /// An image of a chain.
 struct Layer {
@@ -306,21 +226,6 @@ impl Puller {
             }
         }
         Ok(None)
-    }
-}
-
-impl LayerError {
-    pub(super) fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NotAllowed { .. } | Self::Cycle { .. } | Self::Depth | Self::Format { .. } | Self::Differs { .. } => {
-                ErrorKind::Refused
-            }
-            Self::Missing { .. } => ErrorKind::Incomplete,
-            Self::Pull { cause, .. } => cause.kind(),
-            Self::Find { cause, .. } => cause.kind(),
-            Self::Disk(error) => error.kind(),
-            Self::Gone | Self::Lost(_) => ErrorKind::Internal,
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where an image comes from, in the words of records: places, promises, logins.
+//! Where an image comes from, in the words of records: places and promises.
 
 use sha2::{Digest as _, Sha256};
 
@@ -6,8 +6,7 @@ use super::Order;
 use super::find::Found;
 use crate::convert::ForeignFormat;
 use crate::name::{Digest, hex};
-use crate::net::Auth;
-use crate::provider::{Choice, Covers, Promise, Source, Want};
+use crate::provider::{Choice, Covers, Promise, Source};
 use crate::shelf::{Cover, Origin, Sought};
 
 /// Identity of a place where bytes are, and of what they are converted from. Its parts may be secret.
@@ -26,20 +25,6 @@ pub(super) fn site(found: &Found) -> String {
         Source::File(_) => &image.key,
     };
     hex(&Sha256::digest(format!("site {}\n{site}{foreign}", provider.id())))
-}
-
-/// Tells logins apart without telling them.
-pub(super) fn fingerprint(want: &Want) -> String {
-    let Some(auth) = &want.auth else { return String::new() };
-    hex(&Sha256::digest(login(auth, &want.auth_server)))
-}
-
-/// A login as a text, which is as secret. `server` is the one that it is for.
-pub(super) fn login(auth: &Auth, server: &str) -> String {
-    match auth {
-        Auth::Basic { user, password } => format!("basic {}:{user}:{password} {server}", user.len()),
-        Auth::Bearer(token) => format!("bearer {token} {server}"),
-    }
 }
 
 /// What a digest in a name or a rule demands: these bytes, as they are kept.
