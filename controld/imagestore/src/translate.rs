@@ -24,6 +24,7 @@ mod exercise;
 mod file;
 mod mappings;
 mod platform;
+mod problem;
 mod profile;
 mod source;
 mod table;
@@ -31,14 +32,11 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-pub use dir::DirError;
 pub(crate) use dir::RuleDir;
 pub use exercise::exercise;
-pub use file::{FileError, RuleError};
 pub use mappings::Mappings;
-pub use source::{Notice, Origin, OriginKind, Problem};
+pub use problem::{DirError, FileError, Notice, Origin, OriginKind, Problem, RuleError};
 pub(crate) use source::{RuleSet, RuleSource};
-pub(crate) use table::RuleConfig;
 use table::RuleTable;
 pub use template::TemplateError;
 use template::{Missing, url_of};
@@ -271,9 +269,10 @@ impl Translator {
         if !same {
             if !self.config.regexps {
                 let off = |sets: &[Arc<RuleSet>]| sets.iter().flat_map(|set| set.regexps_off()).collect::<Vec<_>>();
-                source::report(&off(&last.sets), &off(&sets));
+                problem::report(&off(&last.sets), &off(&sets));
             }
-            *last = Last { table: Arc::new(RuleTable::new(&sets)), sets };
+            let configs = sets.iter().flat_map(|set| set.configs.iter().cloned());
+            *last = Last { table: Arc::new(RuleTable::new(configs)), sets };
         }
         Ok(last.table.clone())
     }

@@ -13,23 +13,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::fcntl::OFlag;
 
 use super::file;
-use super::source::{Origin, Problem, RuleSet, RuleSource, report};
+use super::problem::{DirError, Origin, Problem, report};
+use super::source::{RuleSet, RuleSource};
 
 /// Largest file that is read.
 const MAX_FILE: u64 = 1 << 20;
 /// What changed less than this ago may change again without showing it.
 const CLOCK_STEP: Duration = Duration::from_millis(100);
-
-/// The directory cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("failed to read directory `{}`", path.display())]
-pub struct DirError {
-    /// The directory.
-    pub path: PathBuf,
-    /// Why.
-    #[source]
-    pub cause: io::Error,
-}
 
 /// The directory, and the rules as they were last read.
 pub(crate) struct RuleDir {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::source::Origin;
+use super::problem::{OneLine, Origin};
 use super::table::{Pattern, RuleTable};
 use super::{Mappings, Protocol, RuleSource, TranslateConfig, Translator, Wanted, file};
 use crate::name::ImageName;
@@ -29,7 +29,7 @@ pub fn exercise(bytes: &[u8]) {
     let for_all = config.handlers.is_none();
     let mappings = Mappings::default();
     for problem in mappings.put("fuzz", text) {
-        drop(super::source::OneLine(&problem).to_string());
+        drop(OneLine(&problem).to_string());
     }
     let platforms =
         [Platform::linux("amd64"), Platform::linux("arm64"), Platform { os: "windows".into(), ..Platform::default() }];
@@ -43,7 +43,7 @@ pub fn exercise(bytes: &[u8]) {
         },
         vec![Arc::new(mappings.clone())],
     );
-    let table = RuleTable::new(&[mappings.current().expect("no file is read")]);
+    let table = RuleTable::new(mappings.current().expect("no file is read").configs.iter().cloned());
     for name in own.iter().map(String::as_str).chain(NAMES) {
         let Ok(image) = name.parse::<ImageName>() else { continue };
         for platform in &platforms {
@@ -59,7 +59,7 @@ pub fn exercise(bytes: &[u8]) {
                         "{shown}"
                     );
                 }
-                Err(error) => drop(super::source::OneLine(&error).to_string()),
+                Err(error) => drop(OneLine(&error).to_string()),
             }
         }
     }

@@ -25,88 +25,20 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::platform;
+use super::problem::{FileError, MAX_RULES, Notice, Origin, Problem, RuleError, on_one_line};
 use super::profile::{NoProfile, ProfileDoc, Profiles};
-use super::source::{Notice, Origin, Problem, on_one_line};
 use super::table::{Pattern, Rejected, Rule, RuleConfig, Target};
-use super::template::{Template, TemplateError};
+use super::template::Template;
 use crate::declared::Declared;
-use crate::name::{Digest, ImageName, NameError, printable};
+use crate::name::{Digest, ImageName, printable};
 use crate::net::Transport;
 
-/// Most rules of one configuration.
-const MAX_RULES: usize = 10_000;
 /// Longest regexp, in bytes.
 const MAX_REGEXP: usize = 4096;
 /// Largest regexp once it is compiled, in bytes.
 const REGEXP_SIZE: usize = 256 * 1024;
 /// Memory that a regexp may use to match faster, in bytes.
 const REGEXP_CACHE: usize = 256 * 1024;
-
-/// Why a configuration is left out.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// No YAML, or keys that a configuration of rules does not have.
-    #[error("not a translation file: {reason}")]
-    Syntax {
-        /// The parser's words, on one line.
-        reason: String,
-    },
-    /// Too long a list.
-    #[error("{count} rules; at most {MAX_RULES} are allowed")]
-    TooMany {
-        /// How many.
-        count: usize,
-    },
-}
-
-/// Why one rule is left out.
-#[derive(Debug, thiserror::Error)]
-pub enum RuleError {
-    /// Nothing to match.
-    #[error("it has neither `name` nor `regexp`")]
-    NoName,
-    /// Nowhere to go.
-    #[error("it has no `url`")]
-    NoUrl,
-    /// A URL that cannot be used.
-    #[error("its `url` cannot be used")]
-    Url(#[source] TemplateError),
-    /// A regexp that is none, or too large.
-    #[error("its `regexp` cannot be used: {reason}")]
-    Regexp {
-        /// The parser's words, on one line.
-        reason: String,
-    },
-    /// A profile that its configuration does not have.
-    #[error("transport profile `{transport}` is not defined in the same file")]
-    NoTransport {
-        /// The profile's name.
-        transport: String,
-    },
-    /// A profile that cannot be used.
-    #[error("its transport profile `{transport}` cannot be used")]
-    BadTransport {
-        /// The profile's name.
-        transport: String,
-    },
-    /// A digest that is none.
-    #[error("its `digest` cannot be used")]
-    Digest(#[source] NameError),
-    /// A key of `platforms` that is none.
-    #[error(
-        "`{platform}` is no platform; write `os/architecture`, `os/architecture/variant` or either with `:version`"
-    )]
-    Platform {
-        /// The key.
-        platform: String,
-    },
-    /// A format that nobody knows.
-    #[error("format `{format}` is not known; there are {}", Declared::ALL.map(|known| known.to_string()).join(", "))]
-    Format {
-        /// The format.
-        format: String,
-    },
-}
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]

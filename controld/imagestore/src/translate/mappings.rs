@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::source::{Origin, Problem, RuleSet, RuleSource, report};
-use super::{DirError, RuleConfig, file};
+use super::file;
+use super::problem::{DirError, Origin, Problem, report};
+use super::source::{RuleSet, RuleSource};
+use super::table::RuleConfig;
 
 /// The rules that were pushed. Clones share them.
 #[derive(Clone, Default)]

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use regex::bytes::{Captures, Regex};
 
-use super::file::RuleError;
-use super::source::{Origin, RuleSet, on_one_line};
+use super::problem::{Origin, RuleError, on_one_line};
 use super::template::Template;
 use super::{Wanted, platform};
 use crate::declared::Declared;
@@ -84,8 +83,8 @@ pub(super) struct RuleTable {
 }
 
 impl RuleTable {
-    pub(super) fn new<'a>(sets: impl IntoIterator<Item = &'a Arc<RuleSet>>) -> Self {
-        let mut configs: Vec<_> = sets.into_iter().flat_map(|set| set.configs.iter().cloned()).collect();
+    pub(super) fn new(configs: impl IntoIterator<Item = Arc<RuleConfig>>) -> Self {
+        let mut configs: Vec<_> = configs.into_iter().collect();
         configs.sort_by(|a, b| {
             let length = |config: &RuleConfig| config.prefix.len();
             (a.origin.kind.cmp(&b.origin.kind))

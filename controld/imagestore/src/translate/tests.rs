@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::source::{OneLine, RuleSource};
+use super::problem::OneLine;
+use super::source::RuleSource;
 use super::*;
 use crate::declared::Declared;
 use crate::inspect::DiskFormat;
