@@ -11,16 +11,15 @@ mod actor;
 mod adding;
 mod attach;
 mod collect;
+mod command;
 mod detach;
 mod error;
 mod explain;
 mod forget;
-mod health;
 mod kernel;
 mod machine;
 mod names;
 mod recovery;
-mod remains;
 mod request;
 mod sysctl;
 mod world;
@@ -47,13 +46,13 @@ use crate::cni::Ready;
 use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::net::Opened;
-use actor::{Actor, Command};
-pub(crate) use collect::Occasion;
+use actor::{Actor, Left, Turns};
+use command::Command;
+pub(crate) use command::Occasion;
 pub(crate) use error::PodError;
 pub(crate) use kernel::Kernel;
 pub(crate) use machine::Patience;
 pub(crate) use names::NetnsNames;
-use recovery::Left;
 pub(crate) use world::World;
 
 /// Commands that may wait for one pod. `controld` asks one thing at a time; more is a client gone wild.
@@ -72,7 +71,7 @@ pub(crate) struct Tools<W> {
     settings: Settings,
     faults: Arc<Faults>,
     adding: adding::Adding,
-    turns: recovery::Turns,
+    turns: Turns,
 }
 
 /// What the configuration says.
@@ -138,16 +137,7 @@ impl<W> Tools<W> {
         settings: Settings,
         faults: Arc<Faults>,
     ) -> Self {
-        Self {
-            world,
-            journal,
-            names,
-            boot,
-            settings,
-            faults,
-            adding: adding::Adding::default(),
-            turns: recovery::Turns::new(),
-        }
+        Self { world, journal, names, boot, settings, faults, adding: adding::Adding::default(), turns: Turns::new() }
     }
 }
 
@@ -207,7 +197,7 @@ impl<W: World> Pods<W> {
             summary: view.summary(pod),
             request: view.request.as_ref().clone(),
             net: view.net.map(|net| net.as_ref().clone()),
-            explanation: health::bounded(explanation),
+            explanation: command::bounded(explanation),
         })
     }
 

@@ -5,6 +5,7 @@
 //! tells plugins which attachments there are, and is about the whole network, whoever uses it: the caller decides whether
 //! it is for networks like this one at all.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use proto::tap::{IfName, PodId};
@@ -25,6 +26,13 @@ pub(crate) struct Leftover {
     /// File of its namespace.
     pub(crate) netns: PathBuf,
     pub(crate) writer: Writer,
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { network, pod, ifname, .. } = self;
+        write!(f, "attachment `{ifname}` of pod `{}` to network `{network}`", pod.as_str())
+    }
 }
 
 /// Who wrote an entry.

@@ -1,61 +1,35 @@
 //! The owner of one pod: takes commands one after the other, keeps record, servers and view in step.
 //!
 //! Started by [`super::Pods`]. What may follow what is decided in [`super::machine`]; how it is done is in
-//! [`super::attach`] and [`super::detach`]; taking a pod up after a restart is [`super::recovery`]'s, looking after one
-//! that stands [`super::health`]'s. Errors are logged
-//! here, once, and returned to whoever asked, if they are still there.
+//! [`super::attach`] and [`super::detach`]; taking a pod up after a restart is [`recovery`]'s, looking after one that
+//! stands [`health`]'s. Errors are logged here, once, and returned to whoever asked, if they are still there.
+
+mod collect;
+mod forget;
+mod health;
+mod recovery;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use proto::tap::{Attach, CheckReport, PodId, PodNet, PodPhase};
+use proto::tap::{Attach, PodId, PodNet, PodPhase};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::{error, info};
 
 use super::attach::Progress;
-use super::collect::Occasion;
+use super::command::Command;
 use super::error::{AttachError, DetachError, PodError, StepError, Undone};
 use super::machine::{AfterFailure, NETNS_GONE, OnAttach, after_failure, on_attach};
-use super::recovery::Left;
 use super::world::{Serving, World};
 use super::{Shared, View};
 use crate::blocking::operation;
 use crate::chain::Chain;
-use crate::cni::Leftover;
 use crate::journal::Record;
+pub(super) use recovery::{Left, Turns};
 
 /// The trouble of a pod whose server ended by itself.
 const SERVER_ENDED: &str = "a server of its guest has ended, which is a bug; recover the pod";
-
-/// What can be asked of a pod. The larger parts are boxed, because queues are made of these.
-#[derive(Debug)]
-pub(super) enum Command {
-    Attach(Box<Attach>, oneshot::Sender<Result<Arc<PodNet>, PodError>>),
-    Detach(oneshot::Sender<Result<(), PodError>>),
-    Recover(oneshot::Sender<Result<Arc<PodNet>, PodError>>),
-    Check(oneshot::Sender<Result<CheckReport, PodError>>),
-    /// Look after the pod if it stands.
-    LookAfter(oneshot::Sender<()>),
-    /// Take away what is overdue, or belongs to no pod.
-    Collect {
-        leftovers: Vec<Leftover>,
-        occasion: Occasion,
-        reply: oneshot::Sender<Collected>,
-    },
-    /// Take away what is left of the pod without knowing all of it.
-    Forget {
-        leftovers: Vec<Leftover>,
-        reply: oneshot::Sender<Result<Collected, PodError>>,
-    },
-}
-
-/// What a collection did about one pod: lines for people.
-#[derive(Debug, Default)]
-pub(super) struct Collected {
-    pub(super) removed: Vec<String>,
-    pub(super) kept: Vec<String>,
-}
 
 #[derive(Debug)]
 pub(super) struct Actor<W> {
@@ -93,13 +67,6 @@ enum Event {
     Retry,
     ServerEnded,
     Closing,
-}
-
-impl Command {
-    /// Whether it is worth a thread of its own.
-    const fn is_operation(&self) -> bool {
-        matches!(self, Self::Attach(..) | Self::Detach(..))
-    }
 }
 
 impl<W: World> Actor<W> {

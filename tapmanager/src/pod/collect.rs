@@ -28,8 +28,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
-use super::actor::{Collected, Command};
-use super::health::bounded;
+use super::command::{Collected, Command, Occasion};
 use super::names::Holder;
 use super::world::{Checked, OfNetwork, Seen, World};
 use super::{Pods, WORKED_ON_AT_ONCE};
@@ -50,15 +49,6 @@ const ANOTHER_OWNER: &str =
     "its namespace is gone, and it is another tapmanager's; if no other runs on this node, forget the pod";
 /// Pods that are looked after at the same time. Nobody waits for it, and each takes a thread for a moment.
 const LOOKED_AFTER_AT_ONCE: usize = 2;
-
-/// Why a collection is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Occasion {
-    /// The start of the daemon, or it is time again.
-    Routine,
-    /// Somebody asked for it.
-    Asked,
-}
 
 impl<W: World> Pods<W> {
     /// Takes away what belongs to no pod, and tells what was taken away and what was not.
@@ -117,8 +107,8 @@ impl<W: World> Pods<W> {
                 Writer::Here => pods.entry(leftover.pod.clone()).or_default().push(leftover),
                 // Its own daemon collects it, if there is one.
                 Writer::Other if matches!(tools.world.look(&leftover.netns).await, Ok(Seen::Netns)) => {}
-                Writer::Other => all.kept.push(format!("{}: {ANOTHER_OWNER}", of(&leftover))),
-                Writer::Unknown => all.kept.push(format!("{}: {UNKNOWN_OWNER}", of(&leftover))),
+                Writer::Other => all.kept.push(format!("{leftover}: {ANOTHER_OWNER}")),
+                Writer::Unknown => all.kept.push(format!("{leftover}: {UNKNOWN_OWNER}")),
             }
         }
         let on_record = self.namespaces_on_record();
@@ -232,30 +222,5 @@ impl<W: World> Pods<W> {
                 handle.view.borrow().as_ref().is_some_and(|view| view.phase == phase && !view.recovering)
             });
         there.map(|(pod, _)| pod.clone()).collect()
-    }
-}
-
-/// What an entry of the result cache is about, for people.
-pub(super) fn of(leftover: &Leftover) -> String {
-    let Leftover { network, pod, ifname, .. } = leftover;
-    format!("attachment `{ifname}` of pod `{}` to network `{network}`", pod.as_str())
-}
-
-impl Collected {
-    pub(super) fn kept(line: String) -> Self {
-        Self { removed: Vec::new(), kept: vec![line] }
-    }
-
-    pub(super) fn removed(line: String) -> Self {
-        Self { removed: vec![line], kept: Vec::new() }
-    }
-
-    pub(super) fn add(&mut self, other: Self) {
-        self.removed.extend(other.removed);
-        self.kept.extend(other.kept);
-    }
-
-    pub(super) fn report(self) -> CollectReport {
-        CollectReport { removed: bounded(self.removed), kept: bounded(self.kept) }
     }
 }

@@ -211,8 +211,8 @@ async fn a_pod_is_explained_from_its_record() {
 
 #[test]
 fn reports_fit_into_a_packet() {
-    let lines = || super::super::health::bounded(vec!["\u{1}\"ü".repeat(300); 1000]);
+    let lines = || super::super::command::bounded(vec!["\u{1}\"ü".repeat(300); 1000]);
     let report = CheckReport { findings: lines(), checked: lines() };
-    assert_eq!(report.findings.len(), super::super::health::MAX_LINES + 1);
+    assert_eq!(report.findings.len(), super::super::command::MAX_LINES + 1);
     proto::tap::encode_reply(Ok(&proto::tap::Reply::Checked(report)), 0).expect("fits");
 }

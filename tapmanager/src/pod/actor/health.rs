@@ -1,6 +1,6 @@
 //! Looking after a pod that stands: comparing it with what it was given, and taking it up again when it is in trouble.
 //!
-//! Part of the pod's [`super::actor`], so that nothing of the pod changes meanwhile. A pod whose guest is cut off or not
+//! Part of the pod's actor ([`super`]), so that nothing of the pod changes meanwhile. A pod whose guest is cut off or not
 //! guarded, or whose servers do not run, is in trouble, which lists show and which keeps descriptors from being handed
 //! out; a check that finds it well ends the trouble. What plugins say at CHECK, and addresses and routes that a link
 //! lost, are reported, but are no trouble: the guest's way to its link stands.
@@ -13,16 +13,12 @@ use std::sync::Arc;
 use proto::tap::{CheckReport, PodNet, PodPhase};
 use tracing::{error, info, warn};
 
-use super::actor::Actor;
-use super::error::PodError;
-use super::machine::NETNS_GONE;
-use super::shortened;
-use super::world::{Checked, Seen, World, WorldError};
+use super::Actor;
 use crate::chain::Chain;
-
-/// Most lines of a report, and most bytes of a line: two reports fit into a packet, and one beside the largest request.
-pub(super) const MAX_LINES: usize = 128;
-pub(super) const MAX_LINE: usize = 400;
+use crate::pod::command::bounded;
+use crate::pod::error::PodError;
+use crate::pod::machine::NETNS_GONE;
+use crate::pod::world::{Checked, Seen, World, WorldError};
 
 impl<W: World> Actor<W> {
     /// Compares the pod with what it was given.
@@ -177,17 +173,4 @@ impl<W: World> Actor<W> {
         held.show(&self.publish);
         Ok(net)
     }
-}
-
-/// At most [`MAX_LINES`] lines, each of at most [`MAX_LINE`] bytes of JSON.
-pub(super) fn bounded(mut lines: Vec<String>) -> Vec<String> {
-    let more = lines.len().saturating_sub(MAX_LINES);
-    lines.truncate(MAX_LINES);
-    for line in &mut lines {
-        *line = shortened(line, MAX_LINE);
-    }
-    if more > 0 {
-        lines.push(format!("and {more} more"));
-    }
-    lines
 }

@@ -1,14 +1,14 @@
-//! What a collection does about one pod. Part of its [`super::actor`], so nothing else happens to the pod meanwhile.
+//! What a collection does about one pod. Part of its actor ([`super`]), so nothing else happens to the pod meanwhile.
 
 use proto::tap::PodPhase;
 
-use super::actor::{Actor, Collected};
-use super::collect::{Occasion, of};
-use super::machine::{AfterFailure, is_hopeless};
-use super::world::{Seen, World};
+use super::Actor;
 use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::cni::Leftover;
+use crate::pod::command::{Collected, Occasion};
+use crate::pod::machine::{AfterFailure, is_hopeless};
+use crate::pod::world::{Seen, World};
 
 impl<W: World> Actor<W> {
     /// Does what is to be done about this pod.
@@ -55,8 +55,8 @@ impl<W: World> Actor<W> {
         let mut all = Collected::default();
         for leftover in leftovers {
             match self.shared.tools.world.del_leftover(leftover).await {
-                Ok(()) => all.removed.push(of(leftover)),
-                Err(error) => all.kept.push(format!("{}: {}", of(leftover), Chain(&error))),
+                Ok(()) => all.removed.push(leftover.to_string()),
+                Err(error) => all.kept.push(format!("{leftover}: {}", Chain(&error))),
             }
         }
         all
