@@ -8,8 +8,13 @@ use ipnetwork::IpNetwork;
 use proto::tap::{self, DataPath, HostPort, MacAddr, NetworkAsk, PodId};
 
 use super::error::ToolError;
-use super::{guest, ports};
+use super::ports;
 use crate::config::{Config, DEFAULT_FILE};
+
+/// Kernel of the guest if the command line names none.
+pub(super) const KERNEL: &str = "/usr/lib/virtlet/guest/vmlinuz";
+/// Initial RAM disk of the guest if the command line names none.
+pub(super) const INITRD: &str = "/usr/lib/virtlet/guest/initrd";
 
 /// The tools.
 #[derive(Debug, Subcommand)]
@@ -135,8 +140,8 @@ pub struct Attach {
     #[arg(long)]
     pub shell: bool,
     /// Kernel and initial RAM disk of the guest
-    #[arg(long, value_name = "KERNEL,INITRD", requires = "shell", conflicts_with = "disk", value_parser = guest::pair,
-        help = format!("Kernel and initial RAM disk of the guest [default: {},{}]", guest::KERNEL, guest::INITRD))]
+    #[arg(long, value_name = "KERNEL,INITRD", requires = "shell", conflicts_with = "disk", value_parser = pair,
+        help = format!("Kernel and initial RAM disk of the guest [default: {},{}]", KERNEL, INITRD))]
     pub guest: Option<(PathBuf, PathBuf)>,
     /// Disk image of the guest, raw or qcow2; nothing is written to it
     #[arg(long, value_name = "IMAGE", requires = "shell")]
@@ -203,6 +208,14 @@ impl Attach {
 fn host_name(id: &str) -> String {
     let fits = id.len() <= 63 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if fits && !id.ends_with('-') { id.to_ascii_lowercase() } else { String::new() }
+}
+
+/// Parses `KERNEL,INITRD`.
+fn pair(text: &str) -> Result<(PathBuf, PathBuf), &'static str> {
+    match text.split_once(',') {
+        Some((kernel, initrd)) if !kernel.is_empty() && !initrd.is_empty() => Ok((kernel.into(), initrd.into())),
+        _ => Err("is not KERNEL,INITRD"),
+    }
 }
 
 fn data_path() -> impl clap::builder::TypedValueParser<Value = DataPath> {

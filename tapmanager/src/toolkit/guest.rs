@@ -16,17 +16,13 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::cli::Attach;
+use super::cli::{Attach, INITRD, KERNEL};
 use super::console::{Script, Step};
 use super::error::ToolError;
 use super::node::Node;
 use super::{off_reactor, qemu_user};
 use crate::config::Config;
 
-/// Kernel of the guest if the command line names none.
-pub(super) const KERNEL: &str = "/usr/lib/virtlet/guest/vmlinuz";
-/// Initial RAM disk of the guest if the command line names none.
-pub(super) const INITRD: &str = "/usr/lib/virtlet/guest/initrd";
 /// For a kernel of ours; a disk says its own. Mitigations cost seconds of an emulated start.
 const KERNEL_WORDS: &str = "console=ttyS0 quiet mitigations=off random.trust_cpu=on panic=-1";
 const QEMU: &str = "qemu-system-x86_64";
@@ -65,14 +61,6 @@ impl Images {
             }
         }
         Ok(Self { qemu, boot })
-    }
-}
-
-/// Parses `KERNEL,INITRD`.
-pub(super) fn pair(text: &str) -> Result<(PathBuf, PathBuf), &'static str> {
-    match text.split_once(',') {
-        Some((kernel, initrd)) if !kernel.is_empty() && !initrd.is_empty() => Ok((kernel.into(), initrd.into())),
-        _ => Err("is not KERNEL,INITRD"),
     }
 }
 

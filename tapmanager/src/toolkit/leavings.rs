@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -15,8 +16,14 @@ use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid};
 
 use super::error::ToolError;
-use super::private::{NETNS_DIR, PREFIX, STATE_DIR, io_at};
 use super::tell;
+
+/// Where its namespaces are.
+pub(super) const NETNS_DIR: &str = "netns";
+/// Where its journal is.
+pub(super) const STATE_DIR: &str = "state";
+/// What its directory's name begins with; the process id of the tool follows.
+pub(super) const PREFIX: &str = "tapmanager-";
 
 /// Removes the directories below `base` whose tool and daemon are gone and whose journal is empty.
 pub(super) fn sweep(base: &Path) {
@@ -57,6 +64,10 @@ fn is_locked(state_dir: &Path) -> bool {
 
 fn has_no_record(state_dir: &Path) -> bool {
     fs::read_dir(state_dir.join("pods")).is_ok_and(|mut records| records.next().is_none())
+}
+
+pub(super) fn io_at(action: &'static str, path: &Path, cause: io::Error) -> ToolError {
+    ToolError::Dir { action, path: path.to_owned(), cause }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::error::ToolError;
-use super::leavings::{remove, sweep};
+use super::leavings::{NETNS_DIR, PREFIX, STATE_DIR, io_at, remove, sweep};
 use super::text::printable;
 use crate::cni::{ConfError, read_network};
 use crate::config::Config;
@@ -33,13 +33,6 @@ const STOP_DEADLINE: Duration = Duration::from_secs(70);
 const LOG_TAIL: usize = 10;
 /// Where `vmwrapper` is looked for beside the configured place: with this program.
 const VMWRAPPER: &str = "vmwrapper";
-
-/// Where its namespaces are.
-pub(super) const NETNS_DIR: &str = "netns";
-/// Where its journal is.
-pub(super) const STATE_DIR: &str = "state";
-/// What its directory's name begins with; the process id of the tool follows.
-pub(super) const PREFIX: &str = "tapmanager-";
 
 /// A private daemon that listens.
 #[derive(Debug)]
@@ -210,10 +203,6 @@ fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<String> = text.lines().map(printable).collect();
     lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
-}
-
-pub(super) fn io_at(action: &'static str, path: &Path, cause: io::Error) -> ToolError {
-    ToolError::Dir { action, path: path.to_owned(), cause }
 }
 
 #[cfg(test)]
