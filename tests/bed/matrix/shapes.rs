@@ -10,14 +10,7 @@ use tests::guest::Guest;
 use tests::traffic::forwarded;
 use tests::view::Bound;
 
-use super::wires::Wiring;
-
-/// The far end, and the gateway of every shape.
-pub(super) const FAR4: &str = "10.77.0.1";
-pub(super) const FAR6: &str = "fd00:77::1";
-/// The same station's address in a network that the routes lead to through the gateway.
-pub(super) const BEYOND4: &str = "10.99.3.4";
-pub(super) const BEYOND6: &str = "fd00:99::4";
+use super::wires::{BEYOND4, BEYOND6, FAR4, FAR6, Wiring};
 
 const ALL: &[Family] = &[Family::V4, Family::V6, Family::Dual];
 const DUAL: &[Family] = &[Family::Dual];

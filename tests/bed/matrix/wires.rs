@@ -10,7 +10,12 @@ use tests::daemon::Daemon;
 use tests::netns;
 use tests::wait::wait_until;
 
-use super::shapes::{BEYOND4, BEYOND6, FAR4, FAR6};
+/// The far end, and the gateway of every shape.
+pub(super) const FAR4: &str = "10.77.0.1";
+pub(super) const FAR6: &str = "fd00:77::1";
+/// The same station's address in a network that the routes lead to through the gateway.
+pub(super) const BEYOND4: &str = "10.99.3.4";
+pub(super) const BEYOND6: &str = "fd00:99::4";
 
 /// How the node is wired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
