@@ -1,0 +1,100 @@
+//! `arrows.toml`: which crate may depend on which, which folder may not use which, and where generated types may be.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::tree::Tree;
+use crate::uses::{Target, Use};
+use crate::workspace::Workspace;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rules {
+    /// What each crate may depend on: `proto/tap` is `proto` with no feature but `tap`, `*` is every crate.
+    crates: BTreeMap<String, Vec<String>>,
+    /// Modules that may not use other modules.
+    #[serde(default)]
+    forbidden: Vec<Forbidden>,
+    /// Paths that only some modules may name.
+    #[serde(default)]
+    only: Vec<Only>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Forbidden {
+    from: Vec<String>,
+    to: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Only {
+    path: String,
+    within: Vec<String>,
+}
+
+impl Rules {
+    /// Dependencies between crates that are not allowed.
+    pub(crate) fn crates(&self, workspace: &Workspace) -> Vec<String> {
+        let mut faults = Vec::new();
+        for package in &workspace.packages {
+            let manifest = package.manifest.strip_prefix(&workspace.root).unwrap_or(&package.manifest).display();
+            let Some(allowed) = self.crates.get(&package.name) else {
+                faults.push(format!("{manifest}: no rule for the crate `{}`", package.name));
+                continue;
+            };
+            for dependency in &package.dependencies {
+                let name = &dependency.name;
+                let features: Vec<String> = dependency.features.iter().map(|one| format!("{name}/{one}")).collect();
+                let features_allowed = !features.is_empty() && features.iter().all(|feature| allowed.contains(feature));
+                if !allowed.contains(name) && !features_allowed && !allowed.iter().any(|one| one == "*") {
+                    let asked = if features.is_empty() { name.clone() } else { features.join("`, `") };
+                    faults.push(format!("{manifest}: `{}` may not depend on `{asked}`", package.name));
+                }
+            }
+        }
+        faults
+    }
+
+    /// Modules that rules name and that there are not: a rule that forbids nothing is a mistake.
+    pub(crate) fn unknown_modules(&self, trees: &[Tree]) -> Vec<String> {
+        let named = self.forbidden.iter().flat_map(|rule| rule.from.iter().chain(&rule.to));
+        let named = named.chain(self.only.iter().flat_map(|rule| &rule.within));
+        let known = |name: &String| trees.iter().any(|tree| tree.modules.keys().any(|path| tree.shown(path) == *name));
+        named.filter(|name| !known(name)).map(|name| format!("a rule names `{name}`, which is no module")).collect()
+    }
+
+    /// Uses of a crate that are not allowed.
+    pub(crate) fn uses(&self, tree: &Tree, uses: &[Use<'_>]) -> Vec<String> {
+        let mut faults = Vec::new();
+        for one in uses {
+            let from = tree.shown(one.from);
+            let (to, defined) = match &one.target {
+                Target::Module(path, defined) => (tree.shown(path), format!(", from {defined}")),
+                Target::Elsewhere(path) => (path.join("::"), String::new()),
+            };
+            let broken = self.forbidden.iter().find_map(|rule| {
+                Some((holding(&rule.from, &from)?, holding(&rule.to, &to)?)).filter(|(from, to)| from != to)
+            });
+            if let Some((from, to)) = broken {
+                faults.push(format!("{}: `{from}` may not use `{to}`: names `{}`{defined}", one.place, one.what));
+            }
+            for rule in self.only.iter().filter(|rule| is_in(&to, &rule.path) && holding(&rule.within, &from).is_none())
+            {
+                faults.push(format!("{}: `{from}` may not name `{}`: names `{}`", one.place, rule.path, one.what));
+            }
+        }
+        faults
+    }
+}
+
+/// The room of `rooms` that the module `path` is in.
+fn holding<'a>(rooms: &'a [String], path: &str) -> Option<&'a str> {
+    rooms.iter().map(String::as_str).find(|room| is_in(path, room))
+}
+
+fn is_in(path: &str, room: &str) -> bool {
+    path.strip_prefix(room).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
