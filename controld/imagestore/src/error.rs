@@ -1,4 +1,5 @@
-//! Classes of failures, for whoever must map them to an outcome of its own (a gRPC code, an exit code).
+//! Classes of failures, which callers map to outcomes of their own (a gRPC code, an exit code), and how errors
+//! show texts and times.
 
 use std::io;
 use std::time::Duration;
@@ -53,4 +54,14 @@ pub(crate) fn of_io(error: &io::Error) -> ErrorKind {
 /// A deadline as errors show it.
 pub(crate) fn in_seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
+}
+
+/// A text from outside as an error may show it: no control characters, not endless.
+pub(crate) fn printable(text: &str) -> String {
+    const SHOWN: usize = 300;
+    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push_str("...");
+    }
+    shown
 }

@@ -26,8 +26,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::decode::{Compression, Decompressor, Keeper};
+use crate::digest::Algorithm;
 use crate::inspect::{HEAD, Refusal};
-use crate::name::Algorithm;
 use crate::provider::{HashAlg, Promise, Unpack};
 use crate::shelf::{Part, Received};
 

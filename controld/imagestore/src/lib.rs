@@ -8,7 +8,8 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | `name` | the grammar of names, digests and ids |
+//! | `name` | the grammar of names |
+//! | `digest` | digests, and ids of images |
 //! | `translate` | rules from names to URLs |
 //! | [`provider`] | where images are: a seam, and one module for each kind of source behind it |
 //! | [`net`] | HTTP(S) for all of them |
@@ -26,6 +27,7 @@ mod config;
 mod convert;
 mod declared;
 mod decode;
+mod digest;
 mod error;
 mod inspect;
 mod intake;
@@ -49,6 +51,7 @@ pub use decode::confine as confine_decoder;
 #[doc(hidden)]
 pub use decode::exercise as exercise_decoder;
 pub use decode::{DecodeError, run_apart as run_decoder};
+pub use digest::{Algorithm, Digest, DigestError, ImageId};
 pub use error::ErrorKind;
 #[doc(hidden)]
 pub use inspect::exercise as exercise_inspection;
@@ -57,7 +60,7 @@ pub use inspect::{
     Refusal, Summary, inspect_path,
 };
 pub use intake::IntakeError;
-pub use name::{Algorithm, Digest, ImageId, ImageName, ImageRef, NameError, Query, Version};
+pub use name::{ImageName, ImageRef, NameError, Query, Version};
 pub use net::{FetchError, NetConfig, Timeouts};
 pub use provider::LocatorError;
 pub use pull::{DownloadError, LayerError, Phase, Progress, PullError};

@@ -16,12 +16,11 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-mod digest;
+use crate::digest::{Algorithm, Digest, DigestError, ImageId};
+use crate::error::printable;
+
 #[cfg(test)]
 mod tests;
-
-pub use digest::{Algorithm, Digest, ImageId};
-pub(crate) use digest::{hex, is_hex};
 
 /// Longest name (domain and path), in bytes.
 const MAX_NAME: usize = 255;
@@ -71,11 +70,8 @@ pub enum NameError {
         tag: String,
     },
     /// The digest.
-    #[error("digest `{digest}` must be `sha256:` and 64, or `sha512:` and 128 lower-case hex characters")]
-    Digest {
-        /// The digest.
-        digest: String,
-    },
+    #[error(transparent)]
+    Digest(#[from] DigestError),
 }
 
 /// Domain and path of an image, without tag and digest.
@@ -238,16 +234,6 @@ impl fmt::Debug for ImageRef {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "`{self}`")
     }
-}
-
-/// A text from outside as an error may show it: no control characters, not endless.
-pub(crate) fn printable(text: &str) -> String {
-    const SHOWN: usize = 300;
-    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN).is_some() {
-        shown.push_str("...");
-    }
-    shown
 }
 
 fn looks_like_domain(first: &str) -> bool {

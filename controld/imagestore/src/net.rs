@@ -17,7 +17,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, Heade
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
-use crate::name::printable;
+use crate::error::printable;
 
 mod address;
 mod answer;

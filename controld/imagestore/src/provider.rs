@@ -36,7 +36,8 @@ use futures_util::future::BoxFuture;
 use url::Url;
 
 use crate::declared::Declared;
-use crate::name::{Version, printable};
+use crate::error::printable;
+use crate::name::Version;
 use crate::net::{self, Ask, Auth, Opened};
 
 mod config;

@@ -46,8 +46,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::digest::ImageId;
 use crate::inspect::DiskFormat;
-use crate::name::ImageId;
 
 mod collect;
 mod details;

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Deserialize;
 
 use crate::declared::Declared;
-use crate::name::{Digest, ImageName};
+use crate::digest::Digest;
+use crate::name::ImageName;
 use crate::net::Transport;
 use crate::provider::{Locator, LocatorError, Platform};
 

@@ -20,7 +20,7 @@ use seccompiler::{
 };
 
 use super::{Compression, DecodeError, Decoder};
-use crate::name::printable;
+use crate::error::printable;
 
 /// The program's first word.
 pub(super) const SUBCOMMAND: &str = "decompress";

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::DiskFormat;
-use crate::name::Digest;
+use crate::digest::Digest;
 
 /// Longest name or version.
 const MAX_PART: usize = 128;

@@ -8,7 +8,7 @@ use sha2::digest::{Digest as _, DynDigest};
 use sha2::{Sha256, Sha512};
 
 use super::IntakeError;
-use crate::name::{Algorithm, Digest, hex};
+use crate::digest::{Algorithm, Digest, hex};
 use crate::provider::{Covers, HashAlg, ImageHash, Promise};
 
 /// Where in the pass bytes are hashed.

@@ -6,8 +6,8 @@ use sha2::{Digest as _, Sha256, Sha512};
 
 use super::*;
 use crate::decode::tests::compress;
+use crate::digest::{Digest, hex};
 use crate::error::ErrorKind;
-use crate::name::{Digest, hex};
 use crate::provider::{Covers, ImageHash};
 use crate::shelf::{Disk, DiskError, Partials, Resumable};
 

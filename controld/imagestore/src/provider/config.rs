@@ -21,7 +21,7 @@ use super::{
     ProxyUrl, Registry, Simplestreams, SimplestreamsConfig, SourceUrl, VirtBuilder, VirtBuilderConfig,
 };
 use crate::decode::Decompressor;
-use crate::name::printable;
+use crate::error::printable;
 use crate::net::{CertificateSpec, Client, Transport, TransportError, TransportSpec};
 
 mod repos;

@@ -24,7 +24,7 @@ use url::Url;
 use super::{
     Caps, HashAlg, ImageHash, ImageMetadata, Locator, Platform, Provider, ProviderError, RemoteImage, Want, mirror,
 };
-use crate::name::printable;
+use crate::error::printable;
 use crate::net::{Ask, Client, FetchError, Opened, Request, Small, Transport};
 
 mod exercise;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::name::{Algorithm, Digest, is_hex, printable};
+use crate::digest::{Algorithm, Digest, is_hex};
+use crate::error::printable;
 
 /// Hash algorithms that sources use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

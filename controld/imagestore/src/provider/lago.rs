@@ -24,8 +24,7 @@ use super::{
     Caps, Dropped, ImageMetadata, LocalFiles, Locator, Platform, Provider, ProviderError, RemoteImage, Revision,
     Source, SourceUrl, Want,
 };
-use crate::error::ErrorKind;
-use crate::name::printable;
+use crate::error::{ErrorKind, printable};
 use crate::net::{Ask, Client, FetchError, Opened, Request, Transport, Validators};
 
 mod exercise;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use url::Url;
 
-use crate::name::printable;
+use crate::error::printable;
 use crate::net::{Transport, redacted};
 
 /// Schemes that rules may use. Whether a provider for each is configured is found out at the pull.

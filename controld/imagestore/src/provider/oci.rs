@@ -22,7 +22,7 @@ use url::Url;
 
 use super::{Caps, ImageHash, Locator, Platform, Provider, ProviderError, RemoteImage, Source, Want};
 use crate::decode::Decompressor;
-use crate::name::printable;
+use crate::error::printable;
 use crate::net::{Ask, Auth, Client, Opened, Transport};
 
 mod challenge;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{ImageMetadata, Locator, Platform, Provider, ProviderError, RemoteImage, ReposError, Want};
-use crate::name::printable;
+use crate::error::printable;
 
 /// Providers in the order in which they are asked.
 #[derive(Debug, Default)]

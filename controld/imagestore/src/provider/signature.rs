@@ -20,7 +20,7 @@ use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{Packet, PacketParser, Signature, SignatureType, SubpacketData};
 
 use super::ProviderError;
-use crate::name::printable;
+use crate::error::printable;
 
 mod keys;
 mod text;

@@ -30,7 +30,7 @@ use super::{
     SourceUrl, Want, timestamp,
 };
 use crate::declared::Declared;
-use crate::name::printable;
+use crate::error::printable;
 use crate::net::{self, Ask, Client, Opened, Request, Transport, Validators};
 
 mod exercise;

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::convert::ForeignFormat;
 use crate::declared::Declared;
-use crate::name::printable;
+use crate::error::printable;
 use crate::net::{Ask, Client, Opened, Request, Transport, Validators, redacted};
 
 mod exercise;

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use crate::decode::Compression;
+use crate::digest::ImageId;
 use crate::inspect;
 use crate::intake::{Intake, OutputLimits, Plan};
-use crate::name::ImageId;
 use crate::net::{Artifact, Ask, FetchError, Opened, Validators};
 use crate::shelf::{Part, PartialFile, Partials, Received, Resumable, free, reserve};
 

@@ -6,7 +6,7 @@ use super::grant::Way;
 use super::{DownloadError, Order, PullError, Puller};
 use crate::convert::ForeignFormat;
 use crate::declared::Declared;
-use crate::name::Digest;
+use crate::digest::Digest;
 use crate::provider::{Choice, ProviderError};
 use crate::translate::{TranslateError, Translated, Wanted};
 

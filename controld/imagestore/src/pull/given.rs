@@ -6,7 +6,8 @@ use super::grant::{Age, Claim, Way};
 use super::origin::{promise_of, sought};
 use super::{Order, PullError, Puller, off_reactor};
 use crate::declared::Declared;
-use crate::name::{Digest, Version};
+use crate::digest::Digest;
+use crate::name::Version;
 use crate::shelf::{Image, Origin};
 
 impl Puller {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::login::login;
 use super::{Order, Translated};
 use crate::declared::Declared;
-use crate::name::Digest;
+use crate::digest::Digest;
 use crate::provider::{Registry, Want};
 use crate::shelf::{Grant, now};
 use crate::translate::TranslateError;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::convert::ForeignFormat;
+use crate::digest::ImageId;
 use crate::inspect::Expected;
-use crate::name::ImageId;
 use crate::net::{Resume, Validators};
 use crate::provider::{Promise, Provider, RemoteImage};
 use crate::shelf::{Part, PartialFile};

@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use super::find::Found;
 use super::{LayerError, Order, Progress, Puller, off_reactor, promise_of, sought};
 use crate::config::Layers;
+use crate::digest::Digest;
 use crate::inspect::ParentRef;
-use crate::name::Digest;
 use crate::provider::{Choice, Promise, Provider, ProviderError};
 use crate::shelf::{Hold, Key, MAX_CHAIN, Misfit, Parent};
 

@@ -2,7 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::name::hex;
+use crate::digest::hex;
 use crate::net::Auth;
 use crate::provider::Want;
 

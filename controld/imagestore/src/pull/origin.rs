@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 use super::Order;
 use super::find::Found;
 use crate::convert::ForeignFormat;
-use crate::name::{Digest, hex};
+use crate::digest::{Digest, hex};
 use crate::provider::{Choice, Covers, Promise, Source};
 use crate::shelf::{Cover, Origin, Sought};
 

@@ -15,7 +15,7 @@ use super::index::Entry;
 use super::links::{link_name, record_name};
 use super::record::{ImageRecord, parse};
 use super::{DiskError, Handler, Key, Partials, Shelf, Step, allocated, free, meta_name, reserve};
-use crate::name::ImageId;
+use crate::digest::ImageId;
 
 /// Start of the names of images on their way out.
 pub(super) const RETIRED: &str = ".gc-";

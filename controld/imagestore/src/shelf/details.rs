@@ -1,7 +1,7 @@
 //! All that is known of an image, for people.
 
 use super::{Handler, Image, Shelf};
-use crate::name::ImageId;
+use crate::digest::ImageId;
 
 /// All that is known of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]

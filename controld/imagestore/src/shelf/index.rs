@@ -10,8 +10,9 @@ use std::sync::Arc;
 use super::PINNED;
 use super::key::{Handler, Key};
 use super::record::{ImageRecord, RefRecord};
+use crate::digest::ImageId;
 use crate::inspect::DiskFormat;
-use crate::name::{ImageId, ImageRef};
+use crate::name::ImageRef;
 
 mod lookup;
 

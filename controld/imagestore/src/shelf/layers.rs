@@ -9,8 +9,9 @@ use std::sync::Arc;
 use super::index::{Index, MAX_CHAIN};
 use super::record::{ImageRecord, Parent, RefRecord, VERSION, encode};
 use super::{DiskError, Hold, Key, Origin, Shelf, Sought, Step, meta_name};
+use crate::digest::ImageId;
 use crate::inspect::{DiskFormat, ParentRef};
-use crate::name::{ImageId, ImageRef};
+use crate::name::ImageRef;
 
 /// Why an image cannot stand on another.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::record::{LeaseRecord, VERSION, encode};
 use super::{DiskError, MAX_HOLDER, PINNED, Shelf};
-use crate::name::ImageId;
+use crate::digest::ImageId;
 
 /// Keeps an image while work is under way that will need it.
 #[derive(Debug)]

@@ -6,7 +6,8 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::name::{Algorithm, Digest, ImageId, ImageRef};
+use crate::digest::{Algorithm, Digest, ImageId};
+use crate::name::ImageRef;
 
 /// Longest name that is kept as it is; `.json` must still fit behind it.
 const MAX_PLAIN: usize = 240;

@@ -18,7 +18,7 @@ use nix::sys::statvfs::fstatvfs;
 use super::disk::{Disk, DiskError, errno_of, unique};
 use super::partial::{PartialFile, PartialRecord};
 use super::sum;
-use crate::name::Digest;
+use crate::digest::Digest;
 
 /// Start of the names of part files.
 pub(crate) const PREFIX: &str = "part_";

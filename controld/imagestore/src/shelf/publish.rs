@@ -10,8 +10,8 @@ use super::{
     Alias, DiskError, Hold, Image, Key, Origin, Parent, Received, Shelf, Sought, Step, allocated, is_regular,
     meta_name, now, obstructed,
 };
+use crate::digest::ImageId;
 use crate::inspect::{DiskFormat, ImageInfo};
-use crate::name::ImageId;
 
 /// What is known of bytes that are to be stored.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::grant::Grant;
 use crate::convert::ForeignFormat;
+use crate::digest::{Digest, ImageId};
 use crate::inspect::DiskFormat;
-use crate::name::{Digest, ImageId};
 
 #[cfg(test)]
 mod tests;

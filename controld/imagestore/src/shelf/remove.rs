@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::index::Index;
 use super::{DiskError, Handler, Key, Shelf};
-use crate::name::ImageId;
+use crate::digest::ImageId;
 
 /// A name under a runtime handler.
 #[derive(Debug, Clone, PartialEq, Eq)]

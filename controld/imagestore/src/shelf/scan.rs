@@ -14,7 +14,8 @@ use super::links::{id_of_target, image_of, record_name};
 use super::part::PREFIX as PART_PREFIX;
 use super::record::{ImageRecord, LeaseRecord, RefRecord, parse};
 use super::{Key, Known, Origin, PINNED, allocated, meta_name};
-use crate::name::{ImageId, ImageRef};
+use crate::digest::ImageId;
+use crate::name::ImageRef;
 
 /// Something that a start came across.
 #[derive(Debug, Clone, PartialEq, Eq)]

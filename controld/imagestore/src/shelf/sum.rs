@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::name::{Algorithm, Digest};
+use crate::digest::{Algorithm, Digest};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;

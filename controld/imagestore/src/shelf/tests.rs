@@ -10,9 +10,10 @@ use nix::sys::stat::Mode;
 use sha2::{Digest as _, Sha256};
 
 use super::*;
+use crate::digest::{Algorithm, Digest};
 use crate::error::ErrorKind;
 use crate::inspect::{DiskFormat, ImageInfo};
-use crate::name::{Algorithm, Digest, ImageRef};
+use crate::name::ImageRef;
 
 mod handlers;
 mod layers;

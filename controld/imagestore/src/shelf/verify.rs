@@ -14,7 +14,7 @@ use super::disk::errno_of;
 use super::record::{VERSION, encode};
 use super::sum;
 use super::{DiskError, Key, Shelf, Step, meta_name, now};
-use crate::name::{Digest, ImageId};
+use crate::digest::{Digest, ImageId};
 
 /// What became of an image's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Why the store did not do what it was asked.
 
-use crate::error::ErrorKind;
-use crate::name::{ImageId, NameError, is_hex, printable};
+use crate::digest::{ImageId, is_hex};
+use crate::error::{ErrorKind, printable};
+use crate::name::NameError;
 use crate::provider::ProviderError;
 use crate::shelf::{DiskError, MAX_HOLDER, MIN_PREFIX};
 use crate::translate::DirError;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::StoreError;
 use crate::config::HandlerConfig;
-use crate::name::{ImageRef, printable};
+use crate::error::printable;
+use crate::name::ImageRef;
 use crate::provider::Registry;
 use crate::shelf::{Handler, Known};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Store, StoreError};
 use crate::declared::Declared;
-use crate::name::ImageId;
+use crate::digest::ImageId;
 use crate::provider::{Caps, Dropped, ImageHash, ImageMetadata, Provider, ProviderError};
 use crate::pull::sought;
 use crate::shelf::{Details, GcOptions, GcReport, Image, Verified};

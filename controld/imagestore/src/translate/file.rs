@@ -30,7 +30,9 @@ use super::profile::{NoProfile, ProfileDoc, Profiles};
 use super::table::{Pattern, Rejected, Rule, RuleConfig, Target};
 use super::template::Template;
 use crate::declared::Declared;
-use crate::name::{Digest, ImageName, printable};
+use crate::digest::Digest;
+use crate::error::printable;
+use crate::name::ImageName;
 use crate::net::Transport;
 
 /// Longest regexp, in bytes.

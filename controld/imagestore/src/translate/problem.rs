@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::template::TemplateError;
 use crate::declared::Declared;
-use crate::name::{NameError, printable};
+use crate::digest::DigestError;
+use crate::error::printable;
 use crate::net::TransportError;
 
 /// Most rules of one configuration.
@@ -212,7 +213,7 @@ pub enum RuleError {
     },
     /// A digest that is none.
     #[error("its `digest` cannot be used")]
-    Digest(#[source] NameError),
+    Digest(#[source] DigestError),
     /// A key of `platforms` that is none.
     #[error(
         "`{platform}` is no platform; write `os/architecture`, `os/architecture/variant` or either with `:version`"

@@ -13,7 +13,7 @@ use super::problem::{Origin, RuleError, on_one_line};
 use super::template::Template;
 use super::{Wanted, platform};
 use crate::declared::Declared;
-use crate::name::Digest;
+use crate::digest::Digest;
 use crate::net::Transport;
 use crate::provider::Platform;
 

@@ -14,7 +14,7 @@ use regex::bytes::{Captures, Regex};
 use url::Url;
 
 use super::Protocol;
-use crate::name::printable;
+use crate::error::printable;
 use crate::provider::{Locator, LocatorError, Platform};
 
 /// Why a URL of a rule cannot be used.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Kind, ProviderConfig, TransportConfig, is_id};
-use crate::name::printable;
+use crate::error::printable;
 use crate::provider::virt_builder::{Repo, RepoFormat, RepoProxy, read_repos};
 use crate::provider::{
     Provider, ProviderError, ProxyUrl, ReposError, SimplestreamsConfig, SourceUrl, VirtBuilderConfig,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::super::timestamp;
-use crate::name::printable;
+use crate::error::printable;
 
 /// Why there is no token, or none that leads to images.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use url::Url;
 
 use super::super::{Covers, HashAlg, HashError, ImageHash, ImageMetadata, Platform, Promise, Revision, timestamp};
 use crate::declared::Declared;
-use crate::name::printable;
+use crate::error::printable;
 
 /// Why a record or a list cannot be used.
 #[derive(Debug, thiserror::Error)]

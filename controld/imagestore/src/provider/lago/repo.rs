@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::mirror::stays_below;
 use super::super::{Covers, HashAlg, HashError, ImageHash, ImageMetadata, Platform, Promise};
-use crate::name::printable;
+use crate::error::printable;
 
 /// Why a document, or an image of it, cannot be used.
 #[derive(Debug, thiserror::Error)]

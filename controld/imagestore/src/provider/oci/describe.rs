@@ -8,7 +8,7 @@ use super::documents::Chosen;
 use super::manifest::{self, Config, Content, Manifest};
 use super::reference::Reference;
 use super::session::Session;
-use crate::name::printable;
+use crate::error::printable;
 use crate::provider::{
     Covers, ImageHash, ImageMetadata, Promise, ProviderError, Registered, RemoteImage, Unpack, Want, timestamp,
 };

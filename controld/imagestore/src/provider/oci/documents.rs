@@ -11,7 +11,7 @@ use super::manifest::{self, Descriptor, Document, Manifest, ManifestError};
 use super::reference::{self, Reference, Version};
 use super::session::Session;
 use super::{Oci, layers, select};
-use crate::name::printable;
+use crate::error::printable;
 use crate::net::Small;
 use crate::provider::{ImageHash, Platform, ProviderError};
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-use crate::name::printable;
+use crate::error::printable;
 use crate::provider::Unpack;
 
 mod tar;

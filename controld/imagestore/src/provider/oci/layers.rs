@@ -16,7 +16,7 @@ use super::manifest::{Descriptor, Manifest};
 use super::session::Session;
 use super::{Oci, ProviderError};
 use crate::decode::{Compression, DecodeError, Decompressor, Keeper, Leash};
-use crate::name::printable;
+use crate::error::printable;
 
 /// Largest layer that is looked through, as it is hosted.
 const SMALL: u64 = 16 * 1024 * 1024;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256, Sha512};
 
 use super::reference::strong;
-use crate::name::printable;
+use crate::error::printable;
 use crate::provider::{HashAlg, ImageHash, Platform};
 
 /// Layers of an image.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use url::Url;
 
-use crate::name::{Version as Asked, printable};
+use crate::error::printable;
+use crate::name::Version as Asked;
 use crate::provider::{HashAlg, ImageHash};
 
 /// The registry that container tools mean by `docker.io`, and the name that it has on the network.

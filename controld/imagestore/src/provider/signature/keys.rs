@@ -83,7 +83,7 @@ impl KeyRing {
     pub fn pinned(self, fingerprint: &str) -> Result<Self, KeyError> {
         let wanted: String = fingerprint.chars().filter(|c| *c != ' ').collect::<String>().to_ascii_uppercase();
         if !matches!(wanted.len(), 40 | 64) || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(KeyError::Fingerprint { text: crate::name::printable(fingerprint) });
+            return Err(KeyError::Fingerprint { text: crate::error::printable(fingerprint) });
         }
         let has = self.fingerprints();
         let keys: Vec<_> = self.keys.into_iter().filter(|key| hex(key) == wanted).collect();

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::super::mirror::stays_below;
 use super::super::{HashAlg, HashError, ImageHash, Platform, timestamp};
+use crate::error::printable;
 use crate::inspect::DiskFormat;
-use crate::name::printable;
 
 /// Why a document or an item of it cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::name::printable;
+use crate::error::printable;
 
 mod entry;
 #[cfg(test)]

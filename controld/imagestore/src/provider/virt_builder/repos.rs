@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
-use crate::name::printable;
+use crate::error::printable;
 use crate::provider::ProviderError;
 
 /// Largest file.

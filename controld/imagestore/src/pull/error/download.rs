@@ -7,10 +7,10 @@ use tokio::task::JoinError;
 
 use crate::convert::{ConvertError, ForeignFormat};
 use crate::declared::Declared;
+use crate::digest::ImageId;
 use crate::error::{ErrorKind, of_io};
 use crate::inspect::{DiskFormat, Refusal};
 use crate::intake::IntakeError;
-use crate::name::ImageId;
 use crate::net::FetchError;
 use crate::provider::ProviderError;
 use crate::shelf::{DiskError, MAX_CHAIN};

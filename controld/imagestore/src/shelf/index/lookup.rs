@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Bound, Entry, Image, Index};
-use crate::name::{Digest, ImageId, ImageRef, Query, Version, is_hex};
+use crate::digest::{Digest, ImageId, is_hex};
+use crate::name::{ImageRef, Query, Version};
 use crate::shelf::PINNED;
 use crate::shelf::key::{Handler, Key};
 use crate::shelf::record::{Cover, Origin, RefRecord, Sought};

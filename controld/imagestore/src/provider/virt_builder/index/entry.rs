@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Section;
-use crate::name::printable;
+use crate::error::printable;
 use crate::provider::mirror::stays_below;
 use crate::provider::{HashAlg, ImageHash, Platform};
 

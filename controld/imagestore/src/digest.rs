@@ -5,7 +5,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{NameError, printable};
+use crate::error::printable;
+
+/// A text is not a digest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("digest `{digest}` must be `sha256:` and 64, or `sha512:` and 128 lower-case hex characters")]
+pub struct DigestError {
+    /// The text.
+    pub digest: String,
+}
 
 /// Hash algorithms that a digest may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +39,7 @@ pub struct ImageId(String);
 
 impl Algorithm {
     /// The algorithm of that name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
             "sha256" => Some(Self::Sha256),
             "sha512" => Some(Self::Sha512),
@@ -80,14 +88,14 @@ impl Digest {
 }
 
 impl FromStr for Digest {
-    type Err = NameError;
+    type Err = DigestError;
 
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, DigestError> {
         let parsed = text.split_once(':').and_then(|(name, hex)| {
             let algorithm = Algorithm::named(name)?;
             (hex.len() == algorithm.hex_length() && is_hex(hex)).then(|| Self { algorithm, hex: hex.to_owned() })
         });
-        parsed.ok_or_else(|| NameError::Digest { digest: printable(text) })
+        parsed.ok_or_else(|| DigestError { digest: printable(text) })
     }
 }
 
@@ -106,19 +114,19 @@ impl ImageId {
 }
 
 impl FromStr for ImageId {
-    type Err = NameError;
+    type Err = DigestError;
 
     /// Reads `sha256:<hex>`.
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, DigestError> {
         let digest: Digest = text.parse()?;
-        digest.to_id().ok_or_else(|| NameError::Digest { digest: printable(text) })
+        digest.to_id().ok_or_else(|| DigestError { digest: printable(text) })
     }
 }
 
 impl TryFrom<String> for Digest {
-    type Error = NameError;
+    type Error = DigestError;
 
-    fn try_from(text: String) -> Result<Self, NameError> {
+    fn try_from(text: String) -> Result<Self, DigestError> {
         text.parse()
     }
 }
@@ -130,9 +138,9 @@ impl From<Digest> for String {
 }
 
 impl TryFrom<String> for ImageId {
-    type Error = NameError;
+    type Error = DigestError;
 
-    fn try_from(text: String) -> Result<Self, NameError> {
+    fn try_from(text: String) -> Result<Self, DigestError> {
         text.parse()
     }
 }
