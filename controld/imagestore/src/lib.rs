@@ -1,77 +1,67 @@
-//! The image store of `controld`: VM images by name, downloaded once, verified, kept by content.
+//! The image store of `controld`: downloads VM images by name, once, verifies them, and keeps them by their digest.
 //!
-//! `controld` asks for an image by the name in a pod; the [`Store`] walks it through the rooms of this crate:
+//! Three storeys. Each knows those below it, and none above it:
 //!
 //! ```text
-//! name -> translate -> provider (net) -> intake (hash, write) -> inspect -> shelf (publish, bind)
+//! storage   where images lie: Store, pull, ingest, content
+//!    |
+//! sources   where they come from: names, translation rules, providers, HTTP
+//!    |
+//! formats   what they are: inspection, decompression, conversion
+//!    |
+//! digest, error
 //! ```
 //!
-//! | module | what it knows |
-//! |---|---|
-//! | `name` | the grammar of names |
-//! | `digest` | digests, and ids of images |
-//! | `translate` | rules from names to URLs |
-//! | [`provider`] | where images are: a seam, and one module for each kind of source behind it |
-//! | [`net`] | HTTP(S) for all of them |
-//! | `intake` | one pass over the bytes: hashes, part file, bounded memory |
-//! | `declared` | what a rule or a source says that an image is |
-//! | `inspect` | whether a file is an image that may be used |
-//! | `convert` | images of other formats, made qcow2 in a sandbox |
-//! | `shelf` | the directories, what is in them, names and leases |
-//! | `pull` | one download for all who ask for the same name, step by step |
-//! | `store` | the front of it all, as callers have it |
+//! `controld` calls [`Store::pull`] with the name in a pod, and `storage::pull` takes the steps:
 //!
-//! Knows no CRI type, no libvirt and no configuration file: [`Config`] is given.
+//! 1. `sources::name`, `sources::translate`: reads the name, and looks for a rule that gives it a URL.
+//! 2. [`provider`]: asks the source what it has under that name, and which digests it promises.
+//! 3. [`net`], `storage::ingest`: downloads the image; decompresses, hashes and writes it in the same pass.
+//! 4. `formats::inspect`: decides whether it is a disk image that may be used.
+//! 5. `storage::content`: publishes the file under its digest, and gives it the name.
+//!
+//! Knows no CRI type, no libvirt and no configuration file: the caller makes the [`Config`].
 
-mod config;
-mod convert;
-mod declared;
-mod decode;
 mod digest;
 mod error;
-mod inspect;
-mod intake;
-mod name;
-pub mod net;
-pub mod provider;
-mod pull;
-mod shelf;
-mod store;
+mod formats;
+mod sources;
+mod storage;
 #[cfg(test)]
 mod threats;
-mod translate;
 
-pub use config::{Config, HandlerConfig, Layers, Limits, Offline};
-#[doc(hidden)]
-pub use convert::exercise as exercise_conversion;
-pub use convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
-pub use declared::Declared;
-#[doc(hidden)]
-pub use decode::confine as confine_decoder;
-#[doc(hidden)]
-pub use decode::exercise as exercise_decoder;
-pub use decode::{DecodeError, run_apart as run_decoder};
 pub use digest::{Algorithm, Digest, DigestError, ImageId};
 pub use error::ErrorKind;
 #[doc(hidden)]
-pub use inspect::exercise as exercise_inspection;
-pub use inspect::{
+pub use formats::convert::exercise as exercise_conversion;
+pub use formats::convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
+pub use formats::declared::Declared;
+#[doc(hidden)]
+pub use formats::decode::confine as confine_decoder;
+#[doc(hidden)]
+pub use formats::decode::exercise as exercise_decoder;
+pub use formats::decode::{DecodeError, run_apart as run_decoder};
+#[doc(hidden)]
+pub use formats::inspect::exercise as exercise_inspection;
+pub use formats::inspect::{
     Compression, DiskFormat, ImageInfo, InspectError, InspectOptions, Parent, ParentRef, Qcow2Error, Qcow2Summary,
     Refusal, Summary, inspect_path,
 };
-pub use intake::IntakeError;
-pub use name::{ImageName, ImageRef, NameError, Query, Version};
-pub use net::{FetchError, NetConfig, Timeouts};
-pub use provider::LocatorError;
-pub use pull::{DownloadError, LayerError, Phase, Progress, PullError};
-pub use shelf::{
-    Binding, Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Keepers, Layer, MIN_PREFIX, Name,
-    Removed, Verdict, Verified,
-};
-pub use store::{Found, ProviderInfo, PullRequest, Store, StoreError};
+pub use sources::name::{ImageName, ImageRef, NameError, Query, Version};
+pub use sources::net::{FetchError, NetConfig, Timeouts};
+pub use sources::provider::LocatorError;
 #[doc(hidden)]
-pub use translate::exercise as exercise_translation;
-pub use translate::{
+pub use sources::translate::exercise as exercise_translation;
+pub use sources::translate::{
     DirError, FileError, Mappings, Notice, Origin, OriginKind, Problem, Protocol, RuleError, TemplateError,
     TranslateError,
 };
+pub use sources::{net, provider};
+pub use storage::config::{Config, HandlerConfig, Layers, Limits, Offline};
+pub use storage::content::{
+    Binding, Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Keepers, Layer, MIN_PREFIX, Name,
+    Removed, Verdict, Verified,
+};
+pub use storage::ingest::IntakeError;
+pub use storage::pull::{DownloadError, LayerError, Phase, Progress, PullError};
+pub use storage::store::{Found, ProviderInfo, PullRequest, Store, StoreError};

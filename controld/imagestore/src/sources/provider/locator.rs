@@ -1,0 +1,86 @@
+//! What a translation rule made of a name: a URL, how to speak to it, and which rule it was.
+
+use std::fmt;
+use std::sync::Arc;
+
+use url::Url;
+
+use crate::error::printable;
+use crate::sources::net::{Transport, redacted};
+
+/// Schemes that rules may use. Whether a provider for each is configured is found out at the pull.
+const SCHEMES: [&str; 9] =
+    ["https", "http", "file", "oci", "docker", "glance+http", "glance+https", "virt-builder", "simplestreams"];
+
+/// Why a text cannot be fetched from.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LocatorError {
+    /// No URL.
+    #[error("not a URL")]
+    Syntax(#[source] url::ParseError),
+    /// Some other scheme.
+    #[error("scheme `{scheme}` is not supported; use one of {}", SCHEMES.join(", "))]
+    Scheme {
+        /// The scheme.
+        scheme: String,
+    },
+}
+
+/// Where an image is, and who said so. Shown without credentials and without the query, which may hold some.
+#[derive(Clone)]
+pub struct Locator {
+    url: Url,
+    by: String,
+    transport: Arc<Transport>,
+}
+
+impl Locator {
+    /// A place, as the rule `by` says.
+    #[must_use]
+    pub fn new(url: Url, by: String, transport: Arc<Transport>) -> Self {
+        Self { url, by, transport }
+    }
+
+    pub(crate) fn parse_url(text: &str) -> Result<Url, LocatorError> {
+        let url = Url::parse(text).map_err(LocatorError::Syntax)?;
+        match url.scheme() {
+            scheme if SCHEMES.contains(&scheme) => Ok(url),
+            scheme => Err(LocatorError::Scheme { scheme: printable(scheme) }),
+        }
+    }
+
+    /// The URL, with whatever secrets it has.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The rule that made it.
+    #[must_use]
+    pub fn by(&self) -> &str {
+        &self.by
+    }
+
+    /// Tells places and ways to speak to them apart. Holds whatever secrets the URL has.
+    pub(crate) fn identity(&self) -> String {
+        format!("{} {}", self.url, self.transport.digest())
+    }
+
+    /// How to speak to it.
+    #[must_use]
+    pub fn transport(&self) -> &Arc<Transport> {
+        &self.transport
+    }
+}
+
+impl fmt::Display for Locator {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&redacted(&self.url))
+    }
+}
+
+impl fmt::Debug for Locator {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "`{self}` by {}", self.by)
+    }
+}

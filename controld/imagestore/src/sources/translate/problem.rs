@@ -1,0 +1,260 @@
+//! What can be wrong with translation rules: with a directory, a configuration or one rule of it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::template::TemplateError;
+use crate::digest::DigestError;
+use crate::error::printable;
+use crate::formats::declared::Declared;
+use crate::sources::net::TransportError;
+
+/// Most rules of one configuration.
+pub(super) const MAX_RULES: usize = 10_000;
+
+/// What kind of thing a configuration is. The lesser is asked first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OriginKind {
+    /// Pushed to the store, as a cluster's objects are.
+    Mapping,
+    /// A file.
+    File,
+}
+
+/// Where a configuration is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// What it is.
+    pub kind: OriginKind,
+    /// Its name among those of its kind.
+    pub name: String,
+}
+
+impl Origin {
+    pub(crate) fn file(name: &str) -> Self {
+        Self { kind: OriginKind::File, name: name.to_owned() }
+    }
+
+    pub(crate) fn mapping(name: &str) -> Self {
+        Self { kind: OriginKind::Mapping, name: name.to_owned() }
+    }
+
+    /// What it may be called: a file also without its extension.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let stem = self.name.rsplit_once('.').map(|(stem, _)| stem).filter(|_| self.kind == OriginKind::File);
+        std::iter::once(self.name.as_str()).chain(stem)
+    }
+
+    pub(crate) fn short(&self) -> String {
+        match self.kind {
+            OriginKind::Mapping => format!("mapping `{}`", printable(&self.name)),
+            OriginKind::File => format!("`{}`", printable(&self.name)),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            OriginKind::Mapping => write!(out, "mapping `{}`", printable(&self.name)),
+            OriginKind::File => write!(out, "translation file `{}`", printable(&self.name)),
+        }
+    }
+}
+
+/// What is wrong with one configuration or a part of it. The rest is in use.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Problem {
+    /// The configuration is left out.
+    #[error("{origin} is not used")]
+    File {
+        /// Which.
+        origin: Origin,
+        /// Why.
+        #[source]
+        cause: Arc<FileError>,
+    },
+    /// The file cannot be read.
+    #[error("{origin} is not readable")]
+    Unreadable {
+        /// Which.
+        origin: Origin,
+        /// Why.
+        #[source]
+        cause: Arc<io::Error>,
+    },
+    /// One rule is left out.
+    #[error("rule {place} of {origin} is not used")]
+    Rule {
+        /// Of which configuration.
+        origin: Origin,
+        /// Place in it, from 1.
+        place: usize,
+        /// Why.
+        #[source]
+        cause: Arc<RuleError>,
+    },
+    /// A transport profile cannot be used, and no rule that names it.
+    #[error("transport profile `{transport}` of {origin} is not used")]
+    Transport {
+        /// Of which configuration.
+        origin: Origin,
+        /// The profile.
+        transport: String,
+        /// Why.
+        #[source]
+        cause: Arc<TransportError>,
+    },
+    /// One rule is in use, and may not do what was meant.
+    #[error("rule {place} of {origin} {what}")]
+    Notice {
+        /// Of which configuration.
+        origin: Origin,
+        /// Place in it, from 1.
+        place: usize,
+        /// What it is about.
+        what: Notice,
+    },
+    /// Rules by regexp, with which nothing is done.
+    #[error("{count} rules by `regexp` of {origin} are not used: they are off; see `images.regexp_translations`")]
+    RegexpsOff {
+        /// Of which configuration.
+        origin: Origin,
+        /// How many.
+        count: usize,
+    },
+}
+
+/// What may not be meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// A regexp that matches in the middle of a name.
+    Unanchored {
+        /// The regexp.
+        regexp: String,
+    },
+    /// A fixed name that is no image name.
+    Unreachable {
+        /// The name, with the prefix.
+        name: String,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unanchored { regexp } => {
+                write!(out, "matches anywhere in a name: write `^(?:{regexp})$` for a whole one")
+            }
+            Self::Unreachable { name } => write!(out, "is never asked for: `{name}` is no image name"),
+        }
+    }
+}
+
+/// The directory cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to read directory `{}`", path.display())]
+pub struct DirError {
+    /// The directory.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub cause: io::Error,
+}
+
+/// Why a configuration is left out.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// No YAML, or keys that a configuration of rules does not have.
+    #[error("not a translation file: {reason}")]
+    Syntax {
+        /// The parser's words, on one line.
+        reason: String,
+    },
+    /// Too long a list.
+    #[error("{count} rules; at most {MAX_RULES} are allowed")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+}
+
+/// Why one rule is left out.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleError {
+    /// Nothing to match.
+    #[error("it has neither `name` nor `regexp`")]
+    NoName,
+    /// Nowhere to go.
+    #[error("it has no `url`")]
+    NoUrl,
+    /// A URL that cannot be used.
+    #[error("its `url` cannot be used")]
+    Url(#[source] TemplateError),
+    /// A regexp that is none, or too large.
+    #[error("its `regexp` cannot be used: {reason}")]
+    Regexp {
+        /// The parser's words, on one line.
+        reason: String,
+    },
+    /// A profile that its configuration does not have.
+    #[error("transport profile `{transport}` is not defined in the same file")]
+    NoTransport {
+        /// The profile's name.
+        transport: String,
+    },
+    /// A profile that cannot be used.
+    #[error("its transport profile `{transport}` cannot be used")]
+    BadTransport {
+        /// The profile's name.
+        transport: String,
+    },
+    /// A digest that is none.
+    #[error("its `digest` cannot be used")]
+    Digest(#[source] DigestError),
+    /// A key of `platforms` that is none.
+    #[error(
+        "`{platform}` is no platform; write `os/architecture`, `os/architecture/variant` or either with `:version`"
+    )]
+    Platform {
+        /// The key.
+        platform: String,
+    },
+    /// A format that nobody knows.
+    #[error("format `{format}` is not known; there are {}", Declared::ALL.map(|known| known.to_string()).join(", "))]
+    Format {
+        /// The format.
+        format: String,
+    },
+}
+
+/// An error and its causes on one line.
+pub(crate) struct OneLine<'a>(pub(crate) &'a dyn std::error::Error);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(out, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// A pattern as messages show it: with its backslashes as they are.
+pub(super) fn on_one_line(pattern: &str) -> String {
+    const SHOWN: usize = 300;
+    pattern.chars().take(SHOWN).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Tells the log what is new among the problems.
+pub(super) fn report(before: &[Problem], now: &[Problem]) {
+    let known: Vec<String> = before.iter().map(|problem| OneLine(problem).to_string()).collect();
+    for problem in now.iter().map(|problem| OneLine(problem).to_string()).filter(|problem| !known.contains(problem)) {
+        tracing::warn!(problem, "in the translation rules");
+    }
+}

@@ -1,0 +1,189 @@
+//! All rules together, and which of them is for a name.
+//!
+//! First every fixed name of every configuration is tried, then every regexp. Within each pass: configurations that
+//! were pushed before files, then the longer prefix, then the configuration's name by bytes, then the place in it. So
+//! nothing depends on the order of reading.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use regex::bytes::{Captures, Regex};
+
+use super::problem::{Origin, RuleError, on_one_line};
+use super::template::Template;
+use super::{Wanted, platform};
+use crate::digest::Digest;
+use crate::formats::declared::Declared;
+use crate::sources::net::Transport;
+use crate::sources::provider::Platform;
+
+/// What a rule matches.
+#[derive(Debug, Clone)]
+pub(super) enum Pattern {
+    Name(String),
+    Regexp(Regex),
+}
+
+/// Where a rule leads.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) url: Template,
+    pub(super) digest: Option<Digest>,
+}
+
+/// One rule.
+#[derive(Debug, Clone)]
+pub(super) struct Rule {
+    /// Place in its configuration, from 1.
+    pub(super) place: usize,
+    pub(super) pattern: Pattern,
+    /// If there are `platforms`, for the default platform alone.
+    pub(super) url: Option<Target>,
+    pub(super) platforms: Vec<(Platform, Target)>,
+    pub(super) transport: Arc<Transport>,
+    /// Format that the image is declared to have.
+    pub(super) format: Option<Declared>,
+}
+
+/// One configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct RuleConfig {
+    pub(super) origin: Origin,
+    /// Without the slash at its end; empty for none.
+    pub(super) prefix: String,
+    /// Runtime handlers that it is for, if not for all.
+    pub(super) handlers: Option<BTreeSet<String>>,
+    /// In the configuration's order, as the next.
+    pub(super) fixed: Vec<Rule>,
+    pub(super) regexps: Vec<Rule>,
+    /// Those that cannot be used.
+    pub(super) rejected: Vec<Rejected>,
+}
+
+/// A rule that cannot be used, though it is known for which names it was meant.
+#[derive(Debug, Clone)]
+pub(super) struct Rejected {
+    pub(super) place: usize,
+    pub(super) pattern: Pattern,
+    pub(super) cause: Arc<RuleError>,
+}
+
+/// The rule that is for a name.
+pub(super) struct Found<'a> {
+    config: &'a RuleConfig,
+    rule: &'a Rule,
+    /// What the groups of its regexp matched.
+    pub(super) groups: Option<Captures<'a>>,
+}
+
+/// All rules, in the order in which they are asked.
+#[derive(Debug, Default)]
+pub(super) struct RuleTable {
+    configs: Vec<Arc<RuleConfig>>,
+}
+
+impl RuleTable {
+    pub(super) fn new(configs: impl IntoIterator<Item = Arc<RuleConfig>>) -> Self {
+        let mut configs: Vec<_> = configs.into_iter().collect();
+        configs.sort_by(|a, b| {
+            let length = |config: &RuleConfig| config.prefix.len();
+            (a.origin.kind.cmp(&b.origin.kind))
+                .then_with(|| length(b).cmp(&length(a)))
+                .then_with(|| a.origin.name.cmp(&b.origin.name))
+        });
+        Self { configs }
+    }
+
+    /// The rule for `name`, which is without strip-prefix, tag and digest.
+    pub(super) fn find<'a>(&'a self, name: &'a str, wanted: &Wanted<'_>, regexps: bool) -> Option<Found<'a>> {
+        let asked = || self.configs.iter().filter(|config| config.is_for(wanted));
+        let fixed = asked().find_map(|config| {
+            let rest = config.rest(name)?;
+            let rule = config.fixed.iter().find(|rule| matches!(&rule.pattern, Pattern::Name(name) if name == rest))?;
+            Some(Found { config, rule, groups: None })
+        });
+        if fixed.is_some() || !regexps {
+            return fixed;
+        }
+        asked().find_map(|config| {
+            let rest = config.rest(name)?;
+            config.regexps.iter().find_map(|rule| match &rule.pattern {
+                Pattern::Regexp(regexp) => {
+                    let groups = regexp.captures(rest.as_bytes())?;
+                    Some(Found { config, rule, groups: Some(groups) })
+                }
+                Pattern::Name(_) => None,
+            })
+        })
+    }
+
+    /// The rule that would be for `name` if it could be used, as messages name it, and why it cannot.
+    pub(super) fn rejected(&self, name: &str, wanted: &Wanted<'_>, regexps: bool) -> Option<(String, Arc<RuleError>)> {
+        let meant = |rest: &str, pattern: &Pattern| match pattern {
+            Pattern::Name(name) => name == rest,
+            Pattern::Regexp(regexp) => regexps && regexp.is_match(rest.as_bytes()),
+        };
+        self.configs.iter().filter(|config| config.is_for(wanted)).find_map(|config| {
+            let rest = config.rest(name)?;
+            let rule = config.rejected.iter().find(|rule| meant(rest, &rule.pattern))?;
+            Some((config.by(rule.place, rule.pattern.text()), rule.cause.clone()))
+        })
+    }
+}
+
+impl RuleConfig {
+    fn is_for(&self, wanted: &Wanted<'_>) -> bool {
+        self.handlers.as_ref().is_none_or(|handlers| handlers.contains(wanted.handler))
+            && wanted.configs.is_none_or(|configs| self.origin.names().any(|name| configs.contains(name)))
+    }
+
+    /// What is left of a name for the rules of this configuration.
+    fn rest<'a>(&self, name: &'a str) -> Option<&'a str> {
+        match self.prefix.as_str() {
+            "" => Some(name),
+            prefix => name.strip_prefix(prefix)?.strip_prefix('/'),
+        }
+    }
+
+    /// One of its rules as messages name it.
+    fn by(&self, place: usize, pattern: &str) -> String {
+        format!("rule {place} (`{}`) of {}", on_one_line(pattern), self.origin.short())
+    }
+}
+
+impl Pattern {
+    /// As it is written.
+    fn text(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::Regexp(regexp) => regexp.as_str(),
+        }
+    }
+}
+
+impl<'a> Found<'a> {
+    /// The rule as messages name it.
+    pub(super) fn by(&self) -> String {
+        self.config.by(self.rule.place, self.rule.pattern.text())
+    }
+
+    pub(super) fn transport(&self) -> &'a Arc<Transport> {
+        &self.rule.transport
+    }
+
+    pub(super) fn format(&self) -> Option<Declared> {
+        self.rule.format
+    }
+
+    /// Where it leads for this platform.
+    pub(super) fn target(&self, wanted: &Platform, default: &Platform) -> Option<&'a Target> {
+        let rule = self.rule;
+        let by_default = || rule.url.as_ref().filter(|_| rule.platforms.is_empty() || wanted == default);
+        platform::best(wanted, &rule.platforms).or_else(by_default)
+    }
+
+    /// The platforms that it names.
+    pub(super) fn platforms(&self) -> Vec<String> {
+        self.rule.platforms.iter().map(|(platform, _)| platform.to_string()).collect()
+    }
+}

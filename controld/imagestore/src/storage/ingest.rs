@@ -1,0 +1,239 @@
+//! Takes in the bytes of one image in one pass: decompressed, taken out of an archive, hashed, judged, written and
+//! compared with every promise, with bounded memory.
+//!
+//! The receiver fills blocks of 1 MiB; threads hand them on, and they come back to be filled again. There are
+//! [`BLOCKS`] of them in all, so a slow disk holds the receiver back and memory never grows:
+//!
+//! ```text
+//! push() --> [hash] --> [write] --+                    as it comes
+//!    ^------ free blocks ---------+
+//!
+//! push() --> [hash, decompress, unpack] --> [hash] --> [write] --+     compressed, or in an archive
+//!    ^------ free blocks -+    ^------------- free blocks -------+
+//! ```
+//!
+//! The first block is the beginning that the inspector judges ([`HEAD`]), so junk ends the pass there. What fails in a
+//! thread goes down the line as a step, and comes out of [`Intake::finish`] or whatever is called before it.
+//!
+//! Dropping an [`Intake`] before [`Intake::finish`] ends the threads, and the process that decompresses. The last of them keeps the part if it is one that
+//! can be gone on with, and removes it otherwise. What fails for any other reason is never kept.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::digest::Algorithm;
+use crate::formats::decode::{Compression, Decompressor, Keeper};
+use crate::formats::inspect::{HEAD, Refusal};
+use crate::sources::provider::{HashAlg, Promise, Unpack};
+use crate::storage::content::{Part, Received};
+
+mod block;
+mod error;
+mod stage;
+mod sums;
+#[cfg(test)]
+pub(crate) mod tests;
+mod unpack;
+
+pub(crate) use block::Block;
+pub use error::IntakeError;
+use stage::{GiveBack, Hashing, Inlet, Step, hash};
+use sums::{Hashers, Place, Shape, Sums};
+use unpack::Opening;
+
+/// Blocks in flight: 16 MiB, half of them on each way where there are two. More would only leave the caches.
+const BLOCKS: usize = 16;
+/// How long the disk may take for one block, or for all that it has not written when an image is at its end.
+const BLOCK_DEADLINE: Duration = Duration::from_secs(60);
+const FLUSH_DEADLINE: Duration = Duration::from_secs(600);
+
+/// Bounds on what comes out of a compressed image.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutputLimits {
+    /// Most bytes.
+    pub(crate) bytes: u64,
+    /// Most bytes that are not zero for each one that came, once there are `ratio_from` of them.
+    pub(crate) ratio: u64,
+    pub(crate) ratio_from: u64,
+}
+
+/// Judges the beginning of the content, and says whether that is all there is.
+pub(crate) type Judge = Box<dyn FnOnce(&[u8], bool) -> Result<(), Refusal> + Send>;
+
+/// What to make of the bytes.
+pub(crate) struct Plan {
+    pub(crate) compression: Option<Compression>,
+    pub(crate) decompressor: Decompressor,
+    pub(crate) unpack: Option<Arc<dyn Unpack>>,
+    pub(crate) promises: Vec<Promise>,
+    pub(crate) limits: OutputLimits,
+    pub(crate) judge: Judge,
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    free: mpsc::Receiver<Block>,
+    full: mpsc::Sender<Step>,
+    outcome: oneshot::Receiver<Result<Received, IntakeError>>,
+    block_deadline: Duration,
+    /// Of the process that decompresses, if there is one.
+    _keeper: Keeper,
+}
+
+impl Intake {
+    /// Starts the threads. Bytes that `part` has already are those before the first that is pushed.
+    pub(crate) fn start(part: Part, plan: Plan) -> Result<Self, IntakeError> {
+        let Plan { compression, decompressor, unpack, promises, limits, judge } = plan;
+        let keeper = Keeper::default();
+        let shape = Shape { compressed: compression.is_some(), archived: unpack.is_some() };
+        let opened_first = shape.compressed || shape.archived;
+        let blocks = if opened_first { BLOCKS / 2 } else { BLOCKS };
+        let (free_tx, free) = mpsc::channel(blocks);
+        let (full, first) = mpsc::channel(blocks + 1);
+        let (outcome_tx, outcome) = oneshot::channel();
+        for _ in 1..blocks {
+            // The channel has room for all of them.
+            let _ = free_tx.try_send(Block::new());
+        }
+        // Nobody needs it any more at the end.
+        let to_receiver: GiveBack = Box::new(move |block| drop(free_tx.try_send(block)));
+        let mut inlet = Inlet::Receiver(first);
+        let mut give_back = to_receiver;
+        if opened_first {
+            let (spare_tx, spare) = sync_channel(blocks);
+            for _ in 0..blocks {
+                let _ = spare_tx.try_send(Block::new());
+            }
+            let opening = Opening {
+                compression,
+                decompressor,
+                leash: keeper.leash(),
+                unpack,
+                hosted: Hashers::new(shape.needed(&promises, Place::Hosted)),
+                archive: Hashers::new(shape.needed(&promises, Place::Archive)),
+                limits,
+                spare,
+            };
+            let (outlet, opened) = sync_channel(blocks + 1);
+            let given = std::mem::replace(&mut give_back, Box::new(move |block| drop(spare_tx.try_send(block))));
+            let from = std::mem::replace(&mut inlet, Inlet::Thread(opened));
+            spawn("image-open", move || unpack::open(opening, from, given, &outlet))?;
+        }
+        // The one that the content is stored under last; others before it, each with a core of its own if there is one.
+        let mut judge = Some(judge);
+        let needed = shape.needed(&promises, Place::Content);
+        let stages = needed.into_iter().map(|alg| (alg == HashAlg::Sha256, alg));
+        let mut stages: Vec<_> = stages.collect();
+        stages.sort_unstable();
+        for (_, alg) in stages {
+            let (outlet, hashed) = sync_channel(blocks + 1);
+            let hashing = Hashing {
+                hashers: Hashers::new([alg]),
+                judge: judge.take(),
+                before: part.reader().map_err(|cause| IntakeError::of_write(&part, cause))?,
+            };
+            let from = std::mem::replace(&mut inlet, Inlet::Thread(hashed));
+            spawn("image-hash", move || hash(hashing, from, &outlet))?;
+        }
+        spawn("image-write", move || {
+            // Nobody waits any more if the pull was given up.
+            let _ = outcome_tx.send(write(part, inlet, &give_back, |sums| sums.verify(&promises, shape)));
+        })?;
+        // Much may come out of one block.
+        let block_deadline = if shape.compressed { FLUSH_DEADLINE } else { BLOCK_DEADLINE };
+        Ok(Self { free, full, outcome, block_deadline, _keeper: keeper })
+    }
+
+    /// An empty block, waiting while the disk is behind.
+    pub(crate) async fn room(&mut self) -> Result<Block, IntakeError> {
+        match timeout(self.block_deadline, self.free.recv()).await {
+            Ok(Some(block)) => Ok(block),
+            // The threads are gone.
+            Ok(None) => Err(self.reason().await),
+            Err(_) => Err(IntakeError::Slow { what: "take a block", deadline: self.block_deadline }),
+        }
+    }
+
+    /// Takes the next bytes: all but the last block must be full.
+    pub(crate) async fn push(&mut self, block: Block) -> Result<(), IntakeError> {
+        // There is room for all blocks, so this fails only if the threads are gone.
+        match self.full.try_send(Step::Block(block)) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.reason().await),
+        }
+    }
+
+    /// There are no more bytes: waits until all are hashed, compared and on the disk.
+    pub(crate) async fn finish(mut self) -> Result<Received, IntakeError> {
+        // If the threads are gone, the outcome says why.
+        let _ = self.full.try_send(Step::End(Sums::default()));
+        self.outcome(FLUSH_DEADLINE).await
+    }
+
+    /// An empty block that only takes what the inspector judges first: what every pass begins with.
+    pub(crate) fn first_block() -> Block {
+        Block::new().limited(HEAD)
+    }
+
+    /// Waits for the threads to fail.
+    pub(crate) async fn failure(&mut self) -> IntakeError {
+        match (&mut self.outcome).await {
+            Ok(Err(error)) => error,
+            Ok(Ok(_)) | Err(_) => IntakeError::Lost,
+        }
+    }
+
+    /// Why the threads are gone.
+    async fn reason(&mut self) -> IntakeError {
+        match timeout(BLOCK_DEADLINE, self.failure()).await {
+            Ok(error) => error,
+            Err(_) => IntakeError::Lost,
+        }
+    }
+
+    async fn outcome(&mut self, deadline: Duration) -> Result<Received, IntakeError> {
+        match timeout(deadline, &mut self.outcome).await {
+            Ok(outcome) => outcome.unwrap_or(Err(IntakeError::Lost)),
+            Err(_) => Err(IntakeError::Slow { what: "write the rest and sync", deadline }),
+        }
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), IntakeError> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(IntakeError::Thread)
+}
+
+/// Body of the write thread. Ends with the part whole, kept or removed.
+fn write(
+    mut part: Part,
+    mut steps: Inlet,
+    give_back: &GiveBack,
+    verify: impl FnOnce(&Sums) -> Result<(), IntakeError>,
+) -> Result<Received, IntakeError> {
+    while let Some(step) = steps.next() {
+        match step {
+            Step::Block(mut block) => {
+                let fresh = block.bytes().len() as u64;
+                part.append(block.padded(), fresh).map_err(|cause| IntakeError::of_write(&part, cause))?;
+                block.clear();
+                give_back(block);
+            }
+            Step::Failed(error) => return Err(error),
+            Step::End(sums) => {
+                verify(&sums)?;
+                part.complete().map_err(|cause| IntakeError::of_write(&part, cause))?;
+                let sha256 = sums.content(Algorithm::Sha256).ok_or(IntakeError::Lost)?;
+                let sha512 = sums.content(Algorithm::Sha512);
+                return Ok(Received { length: part.offset(), part, sha256, sha512 });
+            }
+        }
+    }
+    // The other end closed without an end: the pull was given up.
+    part.keep();
+    Err(IntakeError::Lost)
+}

@@ -1,0 +1,46 @@
+//! Images of a format that is not kept, made qcow2 once they are here whole and as they were promised.
+//!
+//! Only what the operator allows is converted, and only if a rule or a provider declares the format: nothing is guessed.
+//! The bytes that came go when the converted ones are there; the promises were about the former, the image's id is of the
+//! latter.
+
+use std::sync::Arc;
+
+use crate::formats::convert::ForeignFormat;
+use crate::formats::declared::Declared;
+use crate::storage::content::{Part, Received, reserve};
+
+use super::error::DownloadError;
+use super::{Puller, off_reactor};
+
+impl Puller {
+    /// Whether an image that is declared so may be taken; `by_digest` if the bytes that are kept must have one.
+    pub(super) fn check_declared(&self, declared: Option<Declared>, by_digest: bool) -> Result<(), DownloadError> {
+        let Some(Declared::Foreign(format)) = declared else { return Ok(()) };
+        if !self.programs.convert.contains(&format) {
+            return Err(DownloadError::NotConverted { format });
+        }
+        if by_digest { Err(DownloadError::ConvertedDigest { format }) } else { Ok(()) }
+    }
+
+    /// The qcow2 image of what came.
+    pub(super) async fn converted(
+        self: &Arc<Self>,
+        format: ForeignFormat,
+        received: Received,
+    ) -> Result<Received, DownloadError> {
+        let this = self.clone();
+        let made = off_reactor(move || {
+            let disk = this.shelf.disk();
+            Part::create(disk, reserve(disk, this.limits.reserve))
+        });
+        let mut part = made.await??;
+        let path = part.path().display().to_string();
+        let failed = |cause| DownloadError::Converted { path: path.clone(), cause };
+        let output = part.lend().map_err(failed)?;
+        self.programs.converter.convert(format, received.part.file(), output).await?;
+        let adopted =
+            off_reactor(move || part.adopt().map(|(length, sha256)| Received { part, length, sha256, sha512: None }));
+        adopted.await?.map_err(failed)
+    }
+}

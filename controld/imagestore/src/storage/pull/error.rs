@@ -1,0 +1,150 @@
+//! Why an image was not pulled.
+
+use std::sync::Arc;
+
+use tokio::task::JoinError;
+
+use crate::error::ErrorKind;
+use crate::sources::name::{ImageRef, NameError};
+use crate::sources::provider::ProviderError;
+use crate::sources::translate::TranslateError;
+use crate::storage::content::DiskError;
+
+mod download;
+
+pub use download::{DownloadError, LayerError};
+
+/// Why an image was not pulled.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// The name is none.
+    #[error("`{name}` is no image name")]
+    Name {
+        /// The caller's text.
+        name: String,
+        /// Why not.
+        #[source]
+        cause: NameError,
+    },
+    /// An id or a bare digest says where nothing is.
+    #[error(
+        "image `{digest}` is not here for this login, and an id does not say where it could be asked for; use its name"
+    )]
+    OnlyDigest {
+        /// The digest.
+        digest: String,
+    },
+    /// The name has no URL.
+    #[error("failed to translate image `{image}`")]
+    Translate {
+        /// The image.
+        image: ImageRef,
+        /// Why.
+        #[source]
+        cause: Box<TranslateError>,
+    },
+    /// The providers that were asked for the name.
+    #[error("failed to look up image `{image}`")]
+    Find {
+        /// The image.
+        image: ImageRef,
+        /// Why.
+        #[source]
+        cause: Box<ProviderError>,
+    },
+    /// The download failed.
+    #[error("failed to pull image `{image}` from `{url}` ({by})")]
+    Download {
+        /// The image.
+        image: ImageRef,
+        /// Where from, without credentials.
+        url: Box<str>,
+        /// The rule that said so.
+        by: Box<str>,
+        /// Why. Shared with whoever waited for the same download.
+        #[source]
+        cause: Arc<DownloadError>,
+    },
+    /// The store failed.
+    #[error("failed to store image `{image}`")]
+    Store {
+        /// The image.
+        image: ImageRef,
+        /// Why.
+        #[source]
+        cause: DiskError,
+    },
+    /// There is no such handler.
+    #[error("unknown runtime handler `{handler}`; this node has {}", known.join(", "))]
+    Handler {
+        /// The caller's text.
+        handler: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// Not here, and nobody may be asked.
+    #[error(
+        "image `{image}` is not in the store for this login, and the store is offline; turn `offline` off, or pull it elsewhere"
+    )]
+    Offline {
+        /// The image.
+        image: ImageRef,
+    },
+    /// A thread or task panicked.
+    #[error("pull of image `{image}` ended early")]
+    Lost {
+        /// The image.
+        image: ImageRef,
+        /// How, if that is known.
+        #[source]
+        cause: Option<JoinError>,
+    },
+}
+
+impl PullError {
+    /// The class of the failure.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Name { .. } | Self::Handler { .. } => ErrorKind::InvalidName,
+            Self::Offline { .. } => ErrorKind::Server,
+            Self::OnlyDigest { .. } => ErrorKind::NotFound,
+            Self::Translate { cause, .. } => match **cause {
+                TranslateError::Untranslated { .. } | TranslateError::Platform { .. } => ErrorKind::NotFound,
+                TranslateError::Property { .. } | TranslateError::Url { .. } | TranslateError::Rejected { .. } => {
+                    ErrorKind::InvalidName
+                }
+                TranslateError::Rules(_) => ErrorKind::Internal,
+            },
+            Self::Find { cause, .. } => cause.kind(),
+            Self::Download { cause, .. } => cause.kind(),
+            Self::Store { cause, .. } => cause.kind(),
+            Self::Lost { .. } => ErrorKind::Internal,
+        }
+    }
+
+    /// Whether the source could not be asked, as opposed to having said no or something that is not to be believed.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        let cause = match self {
+            Self::Find { cause, .. } => return cause.is_unreachable(),
+            Self::Download { cause, .. } => cause,
+            _ => return false,
+        };
+        match &**cause {
+            DownloadError::Fetch(error) => error.is_unreachable(),
+            DownloadError::Provider(error) => error.is_unreachable(),
+            _ => false,
+        }
+    }
+
+    /// How many bytes must be free for another attempt, if it failed for want of room. 0 if that is not known.
+    pub(crate) fn wants_room(&self) -> Option<u64> {
+        let Self::Download { cause, .. } = self else { return None };
+        match &**cause {
+            DownloadError::NoSpace { needed, .. } => Some(*needed),
+            DownloadError::Intake(_) | DownloadError::Disk(_) if cause.kind() == ErrorKind::Exhausted => Some(0),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a pull gives without its source being asked: what that gave already, to whoever asks now ([`super::grant`]).
+
+use std::sync::Arc;
+
+use super::grant::{Age, Claim, Way};
+use super::origin::{promise_of, sought};
+use super::{Order, PullError, Puller, off_reactor};
+use crate::digest::Digest;
+use crate::formats::declared::Declared;
+use crate::sources::name::Version;
+use crate::storage::content::{Image, Origin};
+
+impl Puller {
+    /// What an order gives without anybody being asked: what its source once gave to the same login.
+    pub(crate) async fn pull_offline(self: Arc<Self>, order: Order) -> Result<Image, PullError> {
+        let known = self.had(&order, Age::Any).await?;
+        // These bytes are never old.
+        let stale = order.key.image.digest().is_none();
+        let image = order.key.image;
+        known.map(|known| Image { stale, ..known }).ok_or(PullError::Offline { image })
+    }
+
+    /// The image of an order if its source gave it to the same login lately.
+    pub(crate) async fn pull_granted(self: Arc<Self>, order: Order) -> Result<Option<Image>, PullError> {
+        if order.force {
+            return Ok(None);
+        }
+        self.had(&order, Age::Within(self.limits.granted_for)).await
+    }
+
+    async fn had(self: &Arc<Self>, order: &Order, age: Age) -> Result<Option<Image>, PullError> {
+        let lost = |cause| PullError::Lost { image: order.key.image.clone(), cause: Some(cause) };
+        let (way, claim) = {
+            let (this, order) = (self.clone(), order.clone());
+            off_reactor(move || this.way(&order)).await.map_err(lost)??
+        };
+        self.granted(order, way.demanded(), &claim, age).await
+    }
+
+    /// The image of an order, if what is here was given to the one who asks, and is what they may have by now.
+    pub(super) async fn granted(
+        self: &Arc<Self>,
+        order: &Order,
+        (declared, digest): (Option<Declared>, Option<Digest>),
+        claim: &Arc<Claim>,
+        age: Age,
+    ) -> Result<Option<Image>, PullError> {
+        let image = order.key.image.clone();
+        let (this, order, claim) = (self.clone(), order.clone(), claim.clone());
+        let found = off_reactor(move || {
+            let counts = |origin: &Origin| claim.is_granted(origin.granted.as_deref(), age);
+            let Some((id, origin)) = this.shelf.had(&order.key, counts) else { return Ok(None) };
+            // Whatever is wrong with it is told by the pull that follows.
+            let demanded = digest.map(|digest| sought(&promise_of(&digest), declared.and_then(Declared::foreign)));
+            let is_other = demanded.is_some_and(|demanded| this.shelf.promised(&[demanded], "").as_ref() != Some(&id));
+            if is_other || this.check_format(&order, declared, &id).is_err() {
+                return Ok(None);
+            }
+            this.shelf.adopt(&order.key, &id, origin)
+        });
+        match found.await {
+            Ok(found) => found.map_err(|cause| PullError::Store { image, cause }),
+            Err(cause) => Err(PullError::Lost { image, cause: Some(cause) }),
+        }
+    }
+
+    /// How a name leads to its source, and what the one who asks can show there. Reads files.
+    pub(super) fn way(&self, order: &Order) -> Result<(Way, Arc<Claim>), PullError> {
+        let image = &order.key.image;
+        let untranslated = |cause| PullError::Translate { image: image.clone(), cause: Box::new(cause) };
+        let way = match self.by_rule(order).map_err(untranslated)? {
+            Some(rule) => Way::Rule(rule),
+            None => {
+                let name = self.translator.stripped(image.name().as_str());
+                let name = match image.version() {
+                    Version::Tag(tag) if tag != "latest" => format!("{name}:{tag}"),
+                    _ => name.to_owned(),
+                };
+                Way::Name { name, default: self.translator.by_default(image.name()) }
+            }
+        };
+        let claim = Arc::new(Claim::of(order, &way, &self.registry));
+        Ok((way, claim))
+    }
+}

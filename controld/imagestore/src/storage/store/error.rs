@@ -1,0 +1,138 @@
+//! Why the store did not do what it was asked.
+
+use crate::digest::{ImageId, is_hex};
+use crate::error::{ErrorKind, printable};
+use crate::sources::name::NameError;
+use crate::sources::provider::ProviderError;
+use crate::sources::translate::DirError;
+use crate::storage::content::{DiskError, MAX_HOLDER, MIN_PREFIX};
+
+/// Why the store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No image name.
+    #[error("`{name}` is no image name")]
+    Name {
+        /// The caller's text.
+        name: String,
+        /// Why not.
+        #[source]
+        cause: NameError,
+    },
+    /// There is no such handler.
+    #[error("unknown runtime handler `{handler}`; this node has {}", known.join(", "))]
+    Handler {
+        /// The caller's text.
+        handler: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// A name in the configuration that no handler can have.
+    #[error("`{handler}` cannot be the name of a runtime handler: it must be a DNS label")]
+    HandlerName {
+        /// The name.
+        handler: String,
+    },
+    /// A provider in a handler's configuration that is none.
+    #[error("runtime handler `{handler}` names provider `{provider}` in `providers`; there are {}", known.join(", "))]
+    HandlerProvider {
+        /// The handler.
+        handler: String,
+        /// The provider's id.
+        provider: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// No name of a holder.
+    #[error("holder `{holder}` must be 1 to {MAX_HOLDER} letters, digits, `_`, `.` or `-`, and not begin with `.`")]
+    Holder {
+        /// The caller's text.
+        holder: String,
+    },
+    /// The image is not here.
+    #[error("image `{id}` is not in the store")]
+    NotFound {
+        /// Its id.
+        id: ImageId,
+    },
+    /// No image is meant by that.
+    #[error("image `{name}` is not on this node; pull it first")]
+    Absent {
+        /// The caller's text.
+        name: String,
+    },
+    /// No image is meant by that, and it is too short for the beginning of an id.
+    #[error("image `{name}` is not on this node; of an id, write {MIN_PREFIX} characters or more")]
+    Short {
+        /// The caller's text.
+        name: String,
+    },
+    /// The image is here, but for machines of another kind.
+    #[error("image `{name}` is not here for runtime handler `{handler}`, only pulled for handler {}", pulled_for.join(", "))]
+    OtherHandler {
+        /// The caller's text.
+        name: String,
+        /// The handler.
+        handler: String,
+        /// Those that it was pulled for.
+        pulled_for: Vec<String>,
+    },
+    /// A layer whose parent is not here.
+    #[error("image `{id}` stands on `{missing}`, which is not in the store; pull it without `--no-recursive`")]
+    Incomplete {
+        /// The layer.
+        id: ImageId,
+        /// What is missing, as its child names it.
+        missing: String,
+    },
+    /// A provider.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// The translation rules cannot be read at all.
+    #[error("translation rules not readable")]
+    Rules(#[from] DirError),
+    /// What a provider has seen is still known.
+    #[error("failed to remove what was seen of provider `{provider}`")]
+    Forget {
+        /// The provider.
+        provider: String,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The disk.
+    #[error("image store failed")]
+    Disk(#[from] DiskError),
+    /// A thread panicked.
+    #[error("work of the image store ended early")]
+    Lost(#[source] tokio::task::JoinError),
+}
+
+impl StoreError {
+    /// No image is meant by a caller's text.
+    #[must_use]
+    pub fn absent(text: &str) -> Self {
+        let (name, hex) = (printable(text), text.strip_prefix("sha256:").unwrap_or(text));
+        if is_hex(hex) && hex.len() < MIN_PREFIX { Self::Short { name } } else { Self::Absent { name } }
+    }
+
+    /// The class of the failure.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Name { .. }
+            | Self::Handler { .. }
+            | Self::HandlerName { .. }
+            | Self::HandlerProvider { .. }
+            | Self::Holder { .. } => ErrorKind::InvalidName,
+            Self::NotFound { .. } | Self::Absent { .. } | Self::Short { .. } | Self::OtherHandler { .. } => {
+                ErrorKind::NotFound
+            }
+            Self::Incomplete { .. } => ErrorKind::Incomplete,
+            Self::Provider(error) => error.kind(),
+            Self::Disk(error) => error.kind(),
+            Self::Forget { cause, .. } => crate::error::of_io(cause),
+            Self::Rules(_) | Self::Lost(_) => ErrorKind::Internal,
+        }
+    }
+}
