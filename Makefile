@@ -49,7 +49,7 @@ host:
 
 build: host ## release binaries into target/dist
 	@$(locked) \
-	$(CARGO) build --locked --release -p tapmanager -p controld; \
+	$(CARGO) build --locked --release -p tapmanager -p controld -p virtletctl; \
 	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper; \
 	install -D -t $(DIST) $(CARGO_TARGET_DIR)/release/{tapmanager,controld,virtletctl} $(CARGO_TARGET_DIR)/$(GNU)/shim/vmwrapper
 	@ls -l $(DIST)

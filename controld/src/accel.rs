@@ -99,7 +99,7 @@ pub async fn decide(question: &Question) -> Verdict {
     match probe::reaches_init(question, &kernel, "kvm").await {
         Ok(()) => kvm(format!("kernel `{}` reached its init under KVM", kernel.display())),
         Err(error) => {
-            let why = crate::error::Chain(&error);
+            let why = common::Chain(&error);
             emulated(true, format!("KVM did not work: {why}; if it cannot here, set machine.accel to qemu"))
         }
     }

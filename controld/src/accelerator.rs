@@ -9,9 +9,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use common::Chain;
+
 use crate::accel::{self, Fingerprint, ProbeKey, Question, Verdict};
 use crate::config::{Accel, Config};
-use crate::error::Chain;
 use crate::store::Store;
 
 /// When a probe that failed is tried again first; a busy boot takes minutes.

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Chain;
 use imagestore::StoreError;
 use proto::images::image_admin_server::ImageAdmin;
 use proto::images::*;
@@ -15,9 +16,8 @@ use tokio::time::interval;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use crate::container::parts::Parts;
 use crate::cri::status;
-use crate::error::{Chain, Error, Kind};
+use crate::error::{Error, Kind};
 use crate::images::{Images, store_failed};
 
 mod convert;
@@ -42,8 +42,8 @@ pub struct AdminCalls {
 impl AdminCalls {
     /// Calls to the image store.
     #[must_use]
-    pub fn new(parts: &Arc<Parts>) -> Self {
-        Self { images: parts.images.clone() }
+    pub fn new(images: Images) -> Self {
+        Self { images }
     }
 
     fn store(&self) -> &imagestore::Store {

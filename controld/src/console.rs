@@ -15,4 +15,3 @@ pub mod crilog;
 pub mod follow;
 pub mod hub;
 pub mod position;
-pub mod watch;

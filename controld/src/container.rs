@@ -17,18 +17,20 @@ mod stopping;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Chain;
+use common::KeyedMutex;
+use common::now_nanos;
+use common::off_reactor;
 use proto::tap::PodId;
 
 use self::actors::Actors;
 use self::admission::Admission;
 use self::parts::Parts;
 use crate::annotations::PodAnnotations;
-use crate::blocking;
-use crate::error::{Chain, Error, Kind, Result, is_disk_full};
-use crate::gate::Gates;
+use crate::error::{Error, Kind, Result, is_disk_full};
 use crate::hypervisor::HvEvent;
 use crate::model::{
-    Container, ContainerConfig, ContainerId, ContainerState, Machine, RECORD_VERSION, Sandbox, SandboxState, now_nanos,
+    Container, ContainerConfig, ContainerId, ContainerState, Machine, RECORD_VERSION, Sandbox, SandboxState,
 };
 use crate::orphans::{self, PodName};
 use crate::seed::{self, SeedInput};
@@ -38,7 +40,7 @@ use crate::volumes::{Base, VolumeError};
 #[derive(Debug, Clone)]
 pub struct Containers {
     parts: Arc<Parts>,
-    gates: Gates,
+    mutex: KeyedMutex,
     actors: Actors,
 }
 
@@ -56,12 +58,12 @@ pub struct Create {
 impl Containers {
     /// The service over these parts, with an actor for every container on record.
     #[must_use]
-    pub fn new(parts: Arc<Parts>, gates: Gates) -> Self {
+    pub fn new(parts: Arc<Parts>, mutex: KeyedMutex) -> Self {
         let actors = Actors::default();
         for container in parts.store.containers() {
             actors.add(parts.clone(), &container);
         }
-        Self { parts, gates, actors }
+        Self { parts, mutex, actors }
     }
 
     /// Makes a container. Repeating it for one that was not started gives the same id; earlier attempts that were never up
@@ -70,7 +72,7 @@ impl Containers {
     /// # Errors
     /// When the request is wrong, the pod has a container already, or a disk could not be made; nothing is left then.
     pub async fn create(&self, create: Create) -> Result<ContainerId> {
-        let _pass = self.gates.enter(create.sandbox.as_str()).await;
+        let _pass = self.mutex.lock(create.sandbox.as_str()).await;
         let sandbox = self.ready_sandbox(&create.sandbox)?;
         let replaced = match admission::judge(&self.parts.store.containers_of(&create.sandbox), &create.config)? {
             Admission::Same(id) => return Ok(id),
@@ -108,7 +110,7 @@ impl Containers {
         // The folder first: what has no folder is nobody's. What is in it goes with the sandbox at the latest.
         let owner = self.parts.owner(&PodName::of(&sandbox)).await?;
         let volumes = self.parts.volumes.clone();
-        let folder = blocking::run(move || volumes.claim(&owner)).await.map_err(no_disk)?;
+        let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
         self.parts.images.lease(&image.id, folder.name()).await?;
         let qemu = self.parts.qemu_user().await?;
         let root_size = annotations.root_volume_size.unwrap_or(0);

@@ -13,6 +13,9 @@ use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Chain;
+use common::KeyedMutex;
+use common::watch::Watcher;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
@@ -22,12 +25,9 @@ use crate::admin;
 use crate::boot::Boot;
 use crate::config::{Config, LogConfig, LogFormat};
 use crate::console::hub::Hub;
-use crate::console::watch::Watcher;
 use crate::container::Containers;
 use crate::container::parts::Parts;
 use crate::cri;
-use crate::error::Chain;
-use crate::gate::Gates;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
 use crate::instance::Instance;
@@ -107,9 +107,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         None => None,
     };
     orphans::sweep(&parts).await;
-    let gates = Gates::default();
-    let containers = Containers::new(parts.clone(), gates.clone());
-    let sandboxes = Sandboxes::new(parts.clone(), containers.clone(), gates);
+    let mutex = KeyedMutex::default();
+    let containers = Containers::new(parts.clone(), mutex.clone());
+    let sandboxes = Sandboxes::new(parts.clone(), containers.clone(), mutex);
 
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(parts.clone(), containers.clone(), events));
@@ -129,7 +129,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         listener,
         runtime,
         cri::image::ImageCalls::new(parts.clone()),
-        (admin::AdminCalls::new(&parts), admin::orphans::OrphanCalls::new(parts.clone())),
+        (admin::AdminCalls::new(parts.images.clone()), admin::orphans::OrphanCalls::new(parts.clone())),
         async {
             shutdown.await;
             images.stop_pulls();

@@ -49,10 +49,6 @@ pub struct Error {
 /// Shorthand of this crate's services.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Prints an error and all its causes in one line.
-#[derive(Debug)]
-pub struct Chain<'a>(pub &'a (dyn StdError + 'static));
-
 // === impl Error ===
 
 impl Error {
@@ -99,25 +95,6 @@ impl From<StoreError> for Error {
     }
 }
 
-// === impl Chain ===
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut said = self.0.to_string();
-        let mut next = self.0.source();
-        while let Some(cause) = next {
-            let text = cause.to_string();
-            // Other people's errors often have their cause in their text already.
-            if !said.ends_with(&text) {
-                said.push_str(": ");
-                said.push_str(&text);
-            }
-            next = cause.source();
-        }
-        f.write_str(&said)
-    }
-}
-
 /// Whether a full disk or quota is at the bottom of an error.
 #[must_use]
 pub fn is_disk_full(error: &(dyn StdError + 'static)) -> bool {
@@ -139,16 +116,6 @@ pub fn is_disk_full(error: &(dyn StdError + 'static)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_chain_names_every_cause_once() {
-        let bottom = std::io::Error::from_raw_os_error(libc::EBUSY);
-        let error = Error::because(Kind::Internal, "failed to make pod `x`", bottom);
-        assert_eq!(Chain(&error).to_string(), "failed to make pod `x`: Device or resource busy (os error 16)");
-        let bottom = std::io::Error::from_raw_os_error(libc::EBUSY);
-        let repeats = Error::because(Kind::Internal, "failed: Device or resource busy (os error 16)", bottom);
-        assert_eq!(Chain(&repeats).to_string(), "failed: Device or resource busy (os error 16)");
-    }
 
     #[test]
     fn a_full_disk_is_found_under_the_database() {

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::pause::Pause;
 use proto::tap::QemuUser;
 use tokio::sync::{Notify, broadcast, watch};
 use uuid::Uuid;
@@ -28,7 +29,6 @@ use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
 pub use self::start::StartTurn;
 use crate::domain::METADATA_NAMESPACE;
 use crate::error::{Error, Kind, Result};
-use crate::model::Pause;
 
 const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 const DEFINE_DEADLINE: Duration = Duration::from_secs(30);

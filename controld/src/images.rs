@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Chain;
 use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError};
-
 use tokio_util::sync::CancellationToken;
 
 use self::end::End;
@@ -18,7 +18,7 @@ pub use self::pulls::PullCounts;
 use self::pulls::Pulls;
 use crate::config::Config;
 use crate::config::images::HandlerConfig;
-use crate::error::{Chain, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::model::Layer;
 
 /// Most problems of translation rules that a status shows.
@@ -62,7 +62,9 @@ impl Images {
         Store::check(&for_store(config)).map_err(|cause| store_failed("settings of images cannot be used", cause))
     }
 
-    pub(crate) fn of(store: Store, mappings: Mappings) -> Self {
+    /// An opened store with its translations.
+    #[must_use]
+    pub fn of(store: Store, mappings: Mappings) -> Self {
         let pulls = Arc::new(Pulls::new(&store.handler_names()));
         Self { store, mappings, pulls, closing: CancellationToken::new() }
     }

@@ -15,11 +15,11 @@
 
 use std::path::{Path, PathBuf};
 
+use common::Chain;
+use common::small_file::{self, SmallFileError};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::error::Chain;
-use crate::note::{self, NoteError};
 use crate::store::{Store, StoreError};
 use crate::volumes::Owner;
 
@@ -78,7 +78,7 @@ enum InstanceError {
     Store(#[from] StoreError),
     /// The file failed.
     #[error(transparent)]
-    Note(#[from] NoteError),
+    Note(#[from] SmallFileError),
 }
 
 // === impl Instance ===
@@ -89,12 +89,12 @@ impl Instance {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub async fn begin(dir: &Path, store: &Store, owners: &[Owner]) -> Result<Self, NoteError> {
+    pub async fn begin(dir: &Path, store: &Store, owners: &[Owner]) -> Result<Self, SmallFileError> {
         let path = dir.join("instance");
         let known = Known { instance: store.fact(INSTANCE), epoch: store.fact(EPOCH), commits: store.commits() };
-        let (noted, unread) = match note::read::<Note>(&path, VERSION) {
+        let (noted, unread) = match small_file::read::<Note>(&path, VERSION) {
             Ok(noted) => (noted, None),
-            Err(error @ NoteError::Io(_)) => return Err(error),
+            Err(error @ SmallFileError::Io(_)) => return Err(error),
             Err(error) => (None, Some(Chain(&error).to_string())),
         };
         let made = Made::by(noted.as_ref().map(|noted| noted.instance).or(known.instance), owners);
@@ -118,7 +118,7 @@ impl Instance {
         store.put_fact(INSTANCE, &self.note.instance).await?;
         store.put_fact(EPOCH, &self.note.epoch).await?;
         if self.writable {
-            note::write(&self.path, &self.note)?;
+            small_file::write(&self.path, &self.note)?;
         }
         Ok(())
     }
@@ -160,11 +160,11 @@ impl Instance {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn settle(&self) -> Result<(), NoteError> {
+    pub fn settle(&self) -> Result<(), SmallFileError> {
         if self.note.settled || !self.writable {
             return Ok(());
         }
-        note::write(&self.path, &Note { settled: true, ..self.note.clone() })
+        small_file::write(&self.path, &Note { settled: true, ..self.note.clone() })
     }
 }
 

@@ -6,33 +6,27 @@
 //! A container is one virtual machine and has one actor, `container::actor`, that owns its state and hears its events.
 //! [`console`] carries the serial console to the pod's log and to attached clients.
 //!
-//! Layers, one way only: edge (`main`, [`cri`], [`ctl`]) -> service ([`daemon`], [`sandbox`], [`container`]) -> pure core
+//! Layers, one way only: edge (`main`, [`cri`]) -> service ([`daemon`], [`sandbox`], [`container`]) -> pure core
 //! ([`model`], [`domain`], [`annotations`], [`seed`]) -> [`store`] and what reaches outside.
 
 pub mod accel;
 pub mod accelerator;
 pub mod admin;
 pub mod annotations;
-mod blocking;
 pub mod boot;
 pub mod config;
 pub mod console;
 pub mod container;
 pub mod cri;
-pub mod ctl;
 pub mod daemon;
-mod dns;
 pub mod domain;
 pub mod error;
-mod file_error;
-mod gate;
 pub mod hypervisor;
 pub mod images;
 pub mod instance;
 pub mod mapping;
 pub mod metrics;
 pub mod model;
-pub mod note;
 pub mod orphans;
 pub mod sandbox;
 pub mod seed;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use common::Chain;
 use controld::config::Config;
 use controld::daemon;
-use controld::error::Chain;
 use controld::images::Images;
 
 /// Runs Kubernetes pods as virtual machines: the CRI endpoint for kubelet.

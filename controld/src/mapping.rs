@@ -25,9 +25,10 @@ pub mod crd;
 #[cfg(test)]
 mod tests;
 
-use crate::config::ImagesConfig;
-use crate::error::Chain;
+use common::Chain;
 use crd::VirtletImageMapping;
+
+use crate::config::ImagesConfig;
 
 /// How long the daemon's start waits for the rules.
 const FIRST_LIST: Duration = Duration::from_secs(5);

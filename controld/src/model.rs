@@ -3,19 +3,16 @@
 //! Generated CRI types are turned into these at [`crate::cri`] and never come further. What CRI wants echoed back
 //! verbatim (labels, annotations, mounts, namespace options) is kept as it came.
 
-mod pause;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use common::now_nanos;
+use proto::pause::Pause;
 use proto::tap::{Dns, HostPort, PodId, PodNet};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-
-pub use self::pause::Pause;
 
 /// Version of both records on disk.
 pub const RECORD_VERSION: u32 = 1;
@@ -444,11 +441,4 @@ impl Exit {
     pub fn now(reason: ExitReason, message: impl Into<String>) -> Self {
         Self { code: reason.code(), reason, message: message.into(), finished_at: now_nanos() }
     }
-}
-
-/// Nanoseconds since the epoch.
-#[must_use]
-pub fn now_nanos() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Chain;
+use common::KeyedMutex;
+use common::now_nanos;
 use proto::tap::{Attach, NetworkAsk, OwnerId, PodId};
 use uuid::Uuid;
 
@@ -19,9 +22,8 @@ use crate::annotations::PodAnnotations;
 use crate::boot::Boot;
 use crate::container::Containers;
 use crate::container::parts::Parts;
-use crate::error::{Chain, Error, Kind, Result};
-use crate::gate::Gates;
-use crate::model::{RECORD_VERSION, Sandbox, SandboxConfig, SandboxState, now_nanos};
+use crate::error::{Error, Kind, Result};
+use crate::model::{RECORD_VERSION, Sandbox, SandboxConfig, SandboxState};
 use crate::orphans;
 
 /// CRI's number of `NamespaceMode::NODE`.
@@ -32,7 +34,7 @@ const NODE: i32 = 2;
 pub struct Sandboxes {
     parts: Arc<Parts>,
     containers: Containers,
-    gates: Gates,
+    mutex: KeyedMutex,
     /// What an earlier life of this daemon had begun.
     half_made: Arc<BTreeSet<PodId>>,
 }
@@ -40,7 +42,7 @@ pub struct Sandboxes {
 impl Sandboxes {
     /// The service over these parts, before any call.
     #[must_use]
-    pub fn new(parts: Arc<Parts>, containers: Containers, gates: Gates) -> Self {
+    pub fn new(parts: Arc<Parts>, containers: Containers, mutex: KeyedMutex) -> Self {
         for sandbox in parts.store.sandboxes().into_iter().filter(|sandbox| has_outlived_its_boot(sandbox, &parts.boot))
         {
             tracing::info!(pod = %sandbox.id, "the node was restarted, and the sandbox has no network any more");
@@ -49,7 +51,7 @@ impl Sandboxes {
         let sandboxes = parts.store.sandboxes().into_iter();
         let half_made = sandboxes.filter(|sandbox| sandbox.state == SandboxState::Creating);
         let half_made = Arc::new(half_made.map(|sandbox| sandbox.id.clone()).collect());
-        Self { parts, containers, gates, half_made }
+        Self { parts, containers, mutex, half_made }
     }
 
     /// Makes a sandbox. Repeating it for the same pod and attempt gives the same id while it is ready.
@@ -62,7 +64,7 @@ impl Sandboxes {
         let annotations = PodAnnotations::parse(&config.annotations)
             .map_err(|problems| Error::because(Kind::Invalid, "the pod cannot become a machine", problems))?;
         let (namespace, name, uid, attempt) = config.key();
-        let _pass = self.gates.enter(format!("{namespace}/{name}/{uid}/{attempt}")).await;
+        let _pass = self.mutex.lock(format!("{namespace}/{name}/{uid}/{attempt}")).await;
         if let Some(same) = self.parts.store.sandboxes().into_iter().find(|other| other.key() == config.key()) {
             return match same.state {
                 SandboxState::Ready if same.config == config => Ok(same.id.clone()),
@@ -81,7 +83,7 @@ impl Sandboxes {
             .parse()
             .map_err(|cause| Error::because(Kind::Internal, "no sandbox id made", cause))?;
         // Whoever finds the record, or the network, waits until it is known what becomes of them.
-        let _made = self.gates.enter(id.as_str()).await;
+        let _made = self.mutex.lock(id.as_str()).await;
         let attach = Attach { owner: self.owner(), ..attach_of(&id, &config, &annotations) };
         let mut sandbox = Sandbox {
             version: RECORD_VERSION,
@@ -116,7 +118,7 @@ impl Sandboxes {
     /// # Errors
     /// When the machine or the network would not go; it can be tried again.
     pub async fn stop(&self, id: &PodId) -> Result<()> {
-        let _pass = self.gates.enter(id.as_str()).await;
+        let _pass = self.mutex.lock(id.as_str()).await;
         self.stop_inside(id).await
     }
 
@@ -144,7 +146,7 @@ impl Sandboxes {
     /// # Errors
     /// When a part would not go; it can be tried again.
     pub async fn remove(&self, id: &PodId) -> Result<()> {
-        let _pass = self.gates.enter(id.as_str()).await;
+        let _pass = self.mutex.lock(id.as_str()).await;
         let Some(sandbox) = self.parts.store.sandbox(id) else { return Ok(()) };
         self.stop_inside(id).await?;
         for container in self.parts.store.containers_of(id) {

@@ -13,11 +13,11 @@ mod network;
 
 use std::fmt;
 
+use common::dns::MAX_LABEL;
 use proto::tap::PodNet;
 use serde_json::{Map, Value};
 
 use crate::annotations::{PodAnnotations, SshKey};
-use crate::dns::MAX_LABEL;
 
 /// Longest user-data, in bytes.
 pub const MAX_USER_DATA: usize = 2 << 20;

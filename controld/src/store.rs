@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
+use common::Chain;
 use proto::tap::PodId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,7 +34,6 @@ use self::change::{Change, Key, Table};
 use self::database::{File, Medium, Opened};
 use self::log::Log;
 use self::writer::{Order, Writer};
-use crate::error::Chain;
 use crate::model::{Container, ContainerId, Sandbox};
 
 /// Why a record was not written or not read.

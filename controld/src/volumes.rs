@@ -14,14 +14,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use common::Chain;
+use common::off_reactor;
+use common::small_file::{self, SmallFileError};
+
 pub use self::error::VolumeError;
 pub use self::files::make_dir;
 use self::files::{blocks, io_error, remove_dir, remove_file};
 pub use self::owner::{Kept, Owner};
 pub use self::root::{Base, Root};
-use crate::blocking;
-use crate::error::Chain;
-use crate::note::{self, NoteError};
 
 /// More folders of one pod than anybody has left behind.
 const MAX_FOLDERS: usize = 100;
@@ -78,11 +79,11 @@ impl Volumes {
     /// When it cannot be made.
     pub fn claim(&self, owner: &Owner) -> Result<Folder, VolumeError> {
         if let Some(folder) = self.of_pod(&owner.pod_uid)?.into_iter().next() {
-            match note::read::<Owner>(&folder.path.join(OWNER), owner::VERSION) {
+            match small_file::read::<Owner>(&folder.path.join(OWNER), owner::VERSION) {
                 Ok(_) => self.stamp(&folder, owner)?,
-                Err(error @ NoteError::Io { .. }) => return Err(error.into()),
+                Err(error @ SmallFileError::Io { .. }) => return Err(error.into()),
                 // A newer release's, or damaged: it stays as it is.
-                Err(NoteError::Newer { .. } | NoteError::Damaged { .. }) => {}
+                Err(SmallFileError::Newer { .. } | SmallFileError::Damaged { .. }) => {}
             }
             return Ok(folder);
         }
@@ -104,7 +105,7 @@ impl Volumes {
     /// # Errors
     /// When that cannot be written.
     pub fn stamp(&self, folder: &Folder, owner: &Owner) -> Result<(), VolumeError> {
-        Ok(note::write(&folder.path.join(OWNER), owner)?)
+        Ok(small_file::write(&folder.path.join(OWNER), owner)?)
     }
 
     /// The folders of a pod that are not kept: one, or none; more only if what was kept has been given back.
@@ -114,7 +115,7 @@ impl Volumes {
     pub fn of_pod(&self, pod_uid: &str) -> Result<Vec<Folder>, VolumeError> {
         let mut folders = Vec::new();
         for folder in self.candidates(pod_uid)?.filter(|folder| folder.path.exists()) {
-            let is_ours = match note::read::<Owner>(&folder.path.join(OWNER), owner::VERSION) {
+            let is_ours = match small_file::read::<Owner>(&folder.path.join(OWNER), owner::VERSION) {
                 Ok(Some(owner)) => owner.pod_uid == pod_uid,
                 // Of the first release, or of a later one. It is its pod's, or it would be kept.
                 Ok(None) | Err(_) => folder.name == pod_uid,
@@ -150,9 +151,9 @@ impl Volumes {
     /// What is written in a folder.
     #[must_use]
     pub fn inspect(&self, folder: Folder) -> Found {
-        let owner = note::read::<Owner>(&folder.path.join(OWNER), owner::VERSION);
+        let owner = small_file::read::<Owner>(&folder.path.join(OWNER), owner::VERSION);
         let owner = owner.map_err(|error| Chain(&error).to_string());
-        let kept = match note::read::<Kept>(&folder.path.join(KEPT), owner::VERSION) {
+        let kept = match small_file::read::<Kept>(&folder.path.join(KEPT), owner::VERSION) {
             Ok(kept) => kept,
             // Marked all the same.
             Err(error) => Some(Kept::new(Chain(&error).to_string())),
@@ -167,7 +168,7 @@ impl Volumes {
     pub fn keep(&self, folder: &Folder, kept: Kept) -> Result<(), VolumeError> {
         self.kept().insert(folder.name.clone(), kept.clone());
         let path = folder.path.join(KEPT);
-        if path.exists() { Ok(()) } else { Ok(note::write(&path, &kept)?) }
+        if path.exists() { Ok(()) } else { Ok(small_file::write(&path, &kept)?) }
     }
 
     /// Takes the mark of [`Volumes::keep`] away: its owner is on record again.
@@ -192,7 +193,7 @@ impl Volumes {
     pub async fn empty(&self, folder: &Folder) -> Result<(), VolumeError> {
         let path = folder.path.clone();
         // Freeing gigabytes takes a file system its time.
-        blocking::run(move || remove_dir(&path, |name| name != OWNER && name != KEPT)).await
+        off_reactor(move || remove_dir(&path, |name| name != OWNER && name != KEPT)).await
     }
 
     /// Removes a folder that was emptied. Fine if there is none.
@@ -201,7 +202,7 @@ impl Volumes {
     /// When it stays.
     pub async fn remove(&self, folder: &Folder) -> Result<(), VolumeError> {
         let path = folder.path.clone();
-        blocking::run(move || remove_dir(&path, |_| true)).await?;
+        off_reactor(move || remove_dir(&path, |_| true)).await?;
         self.kept().remove(&folder.name);
         Ok(())
     }

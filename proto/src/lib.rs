@@ -3,6 +3,7 @@
 //! - [`cri`]: the Kubernetes Container Runtime Interface v1, spoken by kubelet to `controld` (feature `cri`).
 //! - [`images`]: looking after a node's images, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`orphans`]: things on a node that are on no record, spoken by `virtletctl` to `controld` (feature `cri`).
+//! - [`pause`]: why a machine that is on does not run, as `controld` tells it in CRI (feature `cri`).
 //! - [`tap`]: the tap protocol, spoken by `controld` and `vmwrapper` to `tapmanager` (feature `tap`).
 //!
 //! A leaf: no I/O policy, no knowledge of any daemon. Both features are off by default, so that `vmwrapper`
@@ -14,5 +15,7 @@ pub mod cri;
 pub mod images;
 #[cfg(feature = "cri")]
 pub mod orphans;
+#[cfg(feature = "cri")]
+pub mod pause;
 #[cfg(feature = "tap")]
 pub mod tap;

@@ -25,7 +25,7 @@ fn rows() -> Vec<(usize, Vec<&'static str>)> {
 fn places(of: &str) -> [PathBuf; 2] {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let of = match of {
-        "imagestore" => workspace.join("controld/imagestore"),
+        "imagestore" | "virtletctl" => workspace.join("controld").join(of),
         of => workspace.join(of),
     };
     [of.join("src"), of.join("tests")]

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use common::dns;
 use imagestore::net::{EnvProxies, NetPolicy};
 use imagestore::provider::{Platform, ProviderConfig};
 use imagestore::{DiskFormat, ForeignFormat, ImageRef, Limits, Offline, Protocol};
 use serde::Deserialize;
 
 use super::ConfigError;
-use crate::dns;
 
 /// Largest size that a setting may have: a PiB.
 const MOST_GIB: u64 = 1 << 20;

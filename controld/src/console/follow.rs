@@ -10,11 +10,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use common::watch::{Watch, Watcher};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use self::copy::Copy;
-use super::watch::{Watch, Watcher};
 
 /// When a log that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(5);

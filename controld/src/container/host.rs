@@ -5,13 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::off_reactor;
 use nix::sys::statvfs::statvfs;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
 use super::pause::Room;
 use super::start;
-use crate::blocking;
 use crate::boot::Boot;
 use crate::console::follow::Follower;
 use crate::error::{Error, Kind, Result};
@@ -95,7 +95,7 @@ impl Host for Arc<Parts> {
 
     async fn room(&self, container: &Container) -> io::Result<Room> {
         let root = container.machine.root.clone();
-        blocking::run(move || {
+        off_reactor(move || {
             let stat = statvfs(&root)?;
             let unit = stat.fragment_size();
             Ok(Room { size: stat.blocks() * unit, available: stat.blocks_available() * unit })

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use common::watch::Watcher;
 use proto::tap::QemuUser;
 
 use crate::accelerator::Accelerator;
 use crate::boot::Boot;
 use crate::config::Config;
 use crate::console::hub::{self, Hub};
-use crate::console::watch::Watcher;
 use crate::error::{Error, Kind, Result};
 use crate::hypervisor::Hypervisor;
 use crate::images::Images;

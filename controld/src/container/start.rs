@@ -11,12 +11,12 @@ use std::os::unix::fs::{OpenOptionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use common::off_reactor;
 use proto::tap::{PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
 use crate::annotations::PodAnnotations;
-use crate::blocking;
 use crate::console::follow::Follower;
 use crate::domain::{self, DomainSpec, WrapperEnv};
 use crate::error::{Error, Kind, Result, is_disk_full};
@@ -106,14 +106,14 @@ pub(super) async fn follow(parts: &Arc<Parts>, container: &Container) -> io::Res
     let Some(sandbox) = parts.store.sandbox(&container.sandbox) else { return Ok(None) };
     let Some(log) = container.log_path(&sandbox.config) else { return Ok(None) };
     let (watcher, dir) = (parts.watcher.clone(), parts.console_dir(container));
-    blocking::run(move || Follower::start(&watcher, &dir, log)).await.map(Some)
+    off_reactor(move || Follower::start(&watcher, &dir, log)).await.map(Some)
 }
 
 /// Removes what a container has on disk beside the pod's disks and its log.
 pub(super) async fn remove_files(parts: &Parts, container: &Container) -> io::Result<()> {
     let files = [seed_path(parts, container), parts.console_socket(container.id), parts.agent_socket(container.id)];
     let console = parts.console_dir(container);
-    blocking::run(move || {
+    off_reactor(move || {
         files.iter().try_for_each(|path| remove_file(path))?;
         match std::fs::remove_dir_all(console) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -133,7 +133,7 @@ async fn write_seed(
     let annotations = PodAnnotations::parse(&container.machine_annotations)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
     let path = seed_path(parts, container);
-    blocking::run(move || {
+    off_reactor(move || {
         let input = SeedInput {
             pod_name: &sandbox.config.name,
             namespace: &sandbox.config.namespace,

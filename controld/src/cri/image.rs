@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use common::now_nanos;
 use imagestore::net::Auth;
 use imagestore::{Image as Stored, PullRequest};
 use proto::cri::image_service_server::ImageService;
@@ -15,7 +16,6 @@ use tonic::{Request, Response, Status};
 use super::{finish, status};
 use crate::container::parts::Parts;
 use crate::error::{Error, Kind, Result as Answer};
-use crate::model::now_nanos;
 
 #[cfg(test)]
 mod tests;

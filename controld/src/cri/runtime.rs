@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Chain;
 use proto::cri::runtime_service_server::RuntimeService;
 use proto::cri::*;
+use proto::pause::Pause;
 use proto::tap::{PodId, PodStats};
 use tonic::{Request, Response, Status};
 
@@ -13,8 +15,8 @@ use super::{convert, find, finish, status};
 use crate::config::CgroupDriver;
 use crate::container::parts::Parts;
 use crate::container::{Containers, Create};
-use crate::error::{Chain, Error, Kind, Result};
-use crate::model::{ContainerId, ContainerState, Pause};
+use crate::error::{Error, Kind, Result};
+use crate::model::{ContainerId, ContainerState};
 use crate::orphans::Orphan;
 use crate::sandbox::Sandboxes;
 use crate::tap::State;

@@ -1,8 +1,9 @@
 //! What gRPC says of each failure (the codes that kubelet and crictl expect).
 
+use common::Chain;
 use tonic::{Code, Status};
 
-use crate::error::{Chain, Error, Kind};
+use crate::error::{Error, Kind};
 
 /// The status of a failure: its code, and the whole chain of causes as its text.
 #[must_use]

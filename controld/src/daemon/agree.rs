@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::Chain;
+use common::Chain;
+
 use crate::sandbox::{Sandboxes, Settling};
 use crate::tap::Tap;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use proto::pause::Pause;
 use proto::tap::QemuUser;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -12,7 +13,6 @@ use virt_sys as sys;
 use super::Ending;
 use super::ffi::{RawEvent, RawState};
 use super::{DomainPhase, DomainState, WrapperError};
-use crate::model::Pause;
 
 /// Finds in lifecycle events how machines end.
 #[derive(Debug, Default)]

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Chain;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::ffi::{Connection, LibvirtError};
 use super::link::{Lane, Lines, Turn};
 use super::{Hypervisor, WrapperError, call, existing, log, meaning};
-use crate::error::{Chain, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 
 const WHAT: &str = "start the machine";
 /// Longer than other calls wait: after a restart of the node all pods come at once.

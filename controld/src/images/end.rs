@@ -1,9 +1,10 @@
 //! One line in the log for each pull's end, whatever the end is: what was pulled, why nothing was, or that nobody waited any
 //! more. Several who wait for one download have a line each.
 
+use common::Chain;
 use imagestore::Image;
 
-use crate::error::{Chain, Result};
+use crate::error::Result;
 
 /// A pull whose end was not told yet.
 pub(super) struct End<'a> {

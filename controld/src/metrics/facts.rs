@@ -9,11 +9,12 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
+use proto::pause::Pause;
 
 use super::Sources;
 use crate::accel;
 use crate::images::PullCounts;
-use crate::model::{Container, ContainerState, Pause, SandboxState};
+use crate::model::{Container, ContainerState, SandboxState};
 
 // Suffixes come by themselves: units, `_total` of counters, `_info`.
 const BUILD: &str = "virtlet_build";

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use common::Chain;
+
 use super::{PodName, list};
 use crate::container::parts::Parts;
-use crate::error::{Chain, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::instance::Instance;
 use crate::model::Sandbox;
 use crate::volumes::{Found, Kept, Owner, VolumeError};

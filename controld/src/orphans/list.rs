@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use common::Chain;
+
 use super::{Orphan, OrphanKind, PodName, consoles};
 use crate::container::parts::Parts;
-use crate::error::{Chain, Result};
+use crate::error::Result;
 use crate::hypervisor::Marked;
 use crate::volumes::Folder;
 

@@ -7,11 +7,12 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
+use common::Chain;
 use proto::tap::{PodId, PodSummary};
 
 use super::list;
 use crate::container::parts::Parts;
-use crate::error::{Chain, Result};
+use crate::error::Result;
 
 /// Ids of networks that are kept.
 const FACT: &str = "kept_networks";

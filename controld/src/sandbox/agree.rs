@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use common::Chain;
 use proto::tap::{PodId, PodPhase, PodSummary};
 
 use super::{Sandboxes, Settling};
-use crate::error::{Chain, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::model::{Sandbox, SandboxState};
 use crate::orphans;
 
@@ -88,7 +89,7 @@ impl Sandboxes {
     }
 
     async fn settle_sandbox(&self, id: &PodId) -> Result<()> {
-        let _pass = self.gates.enter(id.as_str()).await;
+        let _pass = self.mutex.lock(id.as_str()).await;
         let Some(sandbox) = self.parts.store.sandbox(id) else { return Ok(()) };
         match sandbox.state {
             // Others are in the hands of a call.
@@ -140,7 +141,7 @@ impl Sandboxes {
 
     /// Takes down a network that no sandbox has.
     async fn take_down(&self, id: &PodId) {
-        let _pass = self.gates.enter(id.as_str()).await;
+        let _pass = self.mutex.lock(id.as_str()).await;
         if self.parts.store.sandbox(id).is_some() {
             return;
         }

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use common::Chain;
 use redb::Database;
 use tokio::sync::oneshot;
 
@@ -17,7 +18,6 @@ use super::change::{Change, Key};
 use super::database::{self, Medium};
 use super::replay::Replay;
 use super::{Shared, StoreError, Trouble};
-use crate::error::Chain;
 
 /// How long changes that nobody waits for wait for others, to share one flush with them.
 const LINGER: Duration = Duration::from_millis(100);

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use common::Chain;
 use nix::sys::socket::{
     AddressFamily, Backlog, Shutdown as Both, SockFlag, SockType, UnixAddr, bind, listen, shutdown, socket,
 };
@@ -16,7 +17,6 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::*;
-use crate::error::Chain;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use common::FileError;
+use common::small_file::SmallFileError;
+
 use super::MAX_FOLDERS;
 use super::root::CREATE_DEADLINE;
-use crate::file_error::FileError;
-use crate::note::NoteError;
 
 /// Why a disk could not be made or removed.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +25,7 @@ pub enum VolumeError {
     Io(#[from] FileError),
     /// A note of who owns a folder failed.
     #[error(transparent)]
-    Note(#[from] NoteError),
+    Note(#[from] SmallFileError),
     /// `qemu-img` refused.
     #[error("qemu-img could not make overlay `{}`: {said}", path.display())]
     QemuImg {

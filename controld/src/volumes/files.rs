@@ -4,8 +4,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
+use common::FileError;
+
 use super::VolumeError;
-use crate::file_error::FileError;
 
 /// Makes a directory with exactly this mode, whatever the umask; fine if it is there.
 ///

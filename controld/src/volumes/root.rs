@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use common::off_reactor;
+use common::small_file;
 use proto::tap::QemuUser;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use super::files::{io_error, remove_file, set_mode};
 use super::{Folder, VolumeError, Volumes};
-use crate::{blocking, note};
 
 /// Making an overlay writes a few clusters; longer means the disk hangs.
 pub(super) const CREATE_DEADLINE: Duration = Duration::from_secs(30);
@@ -118,7 +119,7 @@ impl Root {
     /// When that stays; the next Create removes it.
     pub async fn keep(self) -> Result<(), VolumeError> {
         match self.made {
-            Made::Another => blocking::run(move || remove_file(&self.files.old)).await,
+            Made::Another => off_reactor(move || remove_file(&self.files.old)).await,
             Made::Nothing | Made::Overlay => Ok(()),
         }
     }
@@ -193,7 +194,7 @@ impl Files {
             // Earlier releases let everybody read it.
             return set_mode(path, 0o600);
         }
-        Ok(note::write_unflushed(path, base)?)
+        Ok(small_file::write_unflushed(path, base)?)
     }
 }
 

@@ -4,6 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Chain;
+use common::now_nanos;
+use proto::pause::Pause;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
@@ -16,9 +19,9 @@ use crate::container::host::Host;
 use crate::container::machine::{Act, End, Event, Life};
 use crate::container::pause::Lookout;
 use crate::container::stopping::{Due, Stopping};
-use crate::error::{Chain, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::hypervisor::Ending;
-use crate::model::{Container, ContainerState, Exit, Pause, now_nanos};
+use crate::model::{Container, ContainerState, Exit};
 
 /// A stop that has not ended this long after the plug was pulled has failed.
 const DESTROY_DEADLINE: Duration = Duration::from_secs(30);

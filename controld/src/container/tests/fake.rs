@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use proto::pause::Pause;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,7 @@ use crate::container::host::Host;
 use crate::container::pause::Room;
 use crate::error::{Error, Kind, Result};
 use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
-use crate::model::{Container, ContainerId, ContainerState, ExitReason, Pause};
+use crate::model::{Container, ContainerId, ContainerState, ExitReason};
 
 /// When a call that was given up has its effect all the same.
 pub(super) const LATE: Duration = Duration::from_secs(45);

@@ -1,9 +1,11 @@
 //! Machines that are on and do not run.
 
+use proto::pause::Pause;
+
 use super::GRACE;
 use super::fake::{Fault, Node};
 use crate::hypervisor::Ending;
-use crate::model::{ContainerId, ContainerState, Pause};
+use crate::model::{ContainerId, ContainerState};
 
 async fn running() -> (Node, ContainerId) {
     let node = Node::new();

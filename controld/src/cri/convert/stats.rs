@@ -1,10 +1,11 @@
 //! Counters of sandboxes.
 
+use common::now_nanos;
 use proto::cri;
 use proto::tap::{NicStats, PodStats};
 
 use super::{sandbox, selects, unsorted};
-use crate::model::{Sandbox, SandboxState, now_nanos};
+use crate::model::{Sandbox, SandboxState};
 
 /// A sandbox's counters. `stats` is what tapmanager counted, if the sandbox has a network.
 #[must_use]

@@ -1,8 +1,9 @@
 use proto::cri;
+use proto::pause::Pause;
 
 use super::*;
 use crate::model::{
-    Container, ContainerState, Exit, ExitReason, Machine, Pause, RECORD_VERSION, Sandbox, SandboxConfig, SandboxState,
+    Container, ContainerState, Exit, ExitReason, Machine, RECORD_VERSION, Sandbox, SandboxConfig, SandboxState,
 };
 
 /// A change that makes a request wrong, and what the refusal must say.

@@ -1,12 +1,12 @@
 use std::sync::{Arc, Mutex};
 
+use common::KeyedMutex;
 use proto::tap::{PodPage, Reply, Request};
 use tempfile::TempDir;
 
 use super::*;
 use crate::container::Containers;
 use crate::container::parts::tests::parts;
-use crate::gate::Gates;
 use crate::model::{RECORD_VERSION, SandboxConfig};
 use crate::tap::tests::{Fake, until};
 
@@ -44,7 +44,7 @@ struct Node {
     _dir: TempDir,
     fake: Fake,
     book: Arc<Mutex<Vec<PodSummary>>>,
-    gates: Gates,
+    mutex: KeyedMutex,
     sandboxes: Sandboxes,
 }
 
@@ -64,10 +64,10 @@ impl Node {
         });
         let mut parts = parts(dir.path()).await;
         parts.tap = fake.tap();
-        let (parts, gates) = (Arc::new(parts), Gates::default());
-        let containers = Containers::new(parts.clone(), gates.clone());
-        let sandboxes = Sandboxes::new(parts, containers, gates.clone());
-        Self { _dir: dir, fake, book, gates, sandboxes }
+        let (parts, mutex) = (Arc::new(parts), KeyedMutex::default());
+        let containers = Containers::new(parts.clone(), mutex.clone());
+        let sandboxes = Sandboxes::new(parts, containers, mutex.clone());
+        Self { _dir: dir, fake, book, mutex, sandboxes }
     }
 
     fn attached(&self) -> PodSummary {
@@ -92,10 +92,10 @@ impl Node {
 
     /// Compares while a call holds the sandbox; `end` is what the call does when the comparison has come to wait for it.
     async fn agree_behind_a_call(&self, end: impl AsyncFnOnce()) {
-        let call = self.gates.enter(id().as_str()).await;
+        let call = self.mutex.lock(id().as_str()).await;
         let sandboxes = self.sandboxes.clone();
         let comparison = tokio::spawn(async move { agreed(&sandboxes).await });
-        until("a comparison at the gate", || comparison.is_finished() || self.gates.is_waited_for(id().as_str())).await;
+        until("a comparison at the gate", || comparison.is_finished() || self.mutex.is_contended(id().as_str())).await;
         assert!(!comparison.is_finished(), "it did not wait for the call");
         end().await;
         drop(call);

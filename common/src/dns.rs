@@ -1,0 +1,12 @@
+//! What names of Kubernetes objects and of hosts have in common: DNS labels (RFC 1123, 2.1, by way of RFC 1035, 2.3.4).
+
+/// Longest label.
+pub const MAX_LABEL: usize = 63;
+
+/// Whether a text is a label as Kubernetes takes it: 1 to 63 lower-case letters, digits or hyphens, no hyphen at either
+/// end.
+#[must_use]
+pub fn is_label(text: &str) -> bool {
+    let plain = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    (1..=MAX_LABEL).contains(&text.len()) && plain && !text.starts_with('-') && !text.ends_with('-')
+}

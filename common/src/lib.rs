@@ -1,0 +1,24 @@
+//! What several programs of virtlet-rs need and no crate has. A leaf: it knows none of them.
+//!
+//! - [`chain`]: prints an error with its causes.
+//! - [`clock`]: the time of the day, as records and CRI have it.
+//! - [`dns`]: DNS labels, of which names of Kubernetes objects consist.
+//! - [`file_error`], [`small_file`]: small versioned JSON files that are replaced as a whole.
+//! - [`keyed_mutex`]: one change at a time for each object.
+//! - [`off_reactor`]: work that blocks, kept off the threads that serve everybody.
+//! - [`watch`]: one inotify descriptor for all directories that are watched.
+
+pub mod chain;
+pub mod clock;
+pub mod dns;
+pub mod file_error;
+pub mod keyed_mutex;
+pub mod off_reactor;
+pub mod small_file;
+pub mod watch;
+
+pub use self::chain::Chain;
+pub use self::clock::now_nanos;
+pub use self::file_error::FileError;
+pub use self::keyed_mutex::KeyedMutex;
+pub use self::off_reactor::off_reactor;

@@ -1,0 +1,424 @@
+//! What virtletctl could not do, and what the user can do about it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::Chain;
+use imagestore::InspectError;
+use streaming::client::{AttachError, EndError};
+use tonic::{Code, Status};
+
+use super::text::shown;
+
+/// Exit codes of the commands of `image`.
+const USAGE: u8 = 2;
+const NOT_FOUND: u8 = 3;
+const INTEGRITY: u8 = 4;
+const NETWORK: u8 = 5;
+const NO_SPACE: u8 = 6;
+const UNSAFE: u8 = 7;
+
+/// A command, or a part of it, that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CtlError {
+    /// controld's socket does not take us.
+    #[error("failed to connect to controld at `{}`", socket.display())]
+    Connect {
+        /// The socket.
+        socket: PathBuf,
+        /// The system's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// controld refused, or failed.
+    #[error("failed to {action}")]
+    Call {
+        /// What was asked for.
+        action: String,
+        /// Its answer.
+        #[source]
+        cause: Refusal,
+    },
+    /// The same, of a command of `image`, whose exit code says why.
+    #[error("failed to {action}")]
+    Image {
+        /// What was asked for.
+        action: String,
+        /// Its answer.
+        #[source]
+        cause: Refusal,
+    },
+    /// controld did not answer in time.
+    #[error("failed to {action}: no answer within {} s", deadline.as_secs())]
+    Deadline {
+        /// What was asked for.
+        action: String,
+        /// How long that may take.
+        deadline: Duration,
+    },
+    /// An answer that lacks what it must have.
+    #[error("failed to {action}: the answer has no {lacks}")]
+    Answer {
+        /// What was asked for.
+        action: String,
+        /// What is not there.
+        lacks: &'static str,
+    },
+    /// No pod of that name or id.
+    #[error("no pod or container `{0}`")]
+    NoPod(String),
+    /// More than one pod, or container, of that name or id.
+    #[error("`{text}` is more than one: {}", found.join(", "))]
+    Ambiguous {
+        /// What was written.
+        text: String,
+        /// What it may mean.
+        found: Vec<String>,
+    },
+    /// A pod of that name is there already.
+    #[error("pod `{namespace}/{name}` is there already")]
+    PodExists {
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+    },
+    /// The pod has no machine.
+    #[error("pod `{0}` has no container")]
+    NoContainer(String),
+    /// No such image on this node.
+    #[error("no image `{0}` on this node")]
+    NoImage(String),
+    /// No such image, and too little of an id.
+    #[error("no image `{0}` on this node")]
+    ShortId(String),
+    /// An image that is only pinned.
+    #[error("image `{0}` has no name to remove")]
+    NoName(String),
+    /// More than one image whose id begins so.
+    #[error("`{text}` is more than one image: {}", found.join(", "))]
+    AmbiguousImage {
+        /// What was written.
+        text: String,
+        /// What it may mean.
+        found: Vec<String>,
+    },
+    /// Images that are not what they were.
+    #[error("{bad} of {all} images are corrupt or missing")]
+    BadImages {
+        /// How many of them are.
+        bad: u64,
+        /// Of how many.
+        all: u64,
+    },
+    /// A provider's sources could not be asked.
+    #[error("provider `{provider}` not refreshed: {why}")]
+    NotRefreshed {
+        /// The provider.
+        provider: String,
+        /// controld's text.
+        why: String,
+    },
+    /// The container writes no log.
+    #[error("pod `{0}` has no log: it was made without a log directory")]
+    NoLog(String),
+    /// Both an option and an annotation say the same thing.
+    #[error("annotation `{key}` is given twice, also by {option}")]
+    Twice {
+        /// The annotation.
+        key: String,
+        /// The option.
+        option: &'static str,
+    },
+    /// A file of the command line is too long.
+    #[error("`{}` is over {limit} bytes", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// What it may be.
+        limit: u64,
+    },
+    /// A file of the command line has nothing in it.
+    #[error("`{}` is empty", .0.display())]
+    Empty(PathBuf),
+    /// A path that CRI cannot carry.
+    #[error("path `{}` is not UTF-8", .0.display())]
+    NotUtf8(PathBuf),
+    /// A file or directory failed.
+    #[error("failed to {action} `{}`", path.display())]
+    File {
+        /// What was done.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// A file that no store would take as an image.
+    #[error("`{}` would not be taken", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: imagestore::Refusal,
+    },
+    /// A layer, which no store takes unless it is told to.
+    #[error("`{}` would not be taken: it stands on `{named}`", path.display())]
+    Layered {
+        /// The file.
+        path: PathBuf,
+        /// What it stands on.
+        named: String,
+    },
+    /// A file that could not be looked into.
+    #[error("failed to inspect `{}`", path.display())]
+    Inspect {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: InspectError,
+    },
+    /// What could be a file or an image, and there is neither the one nor anybody to ask for the other.
+    #[error("no file `{}`, and nobody to ask for an image of that name", path.display())]
+    NoFile {
+        /// What was written.
+        path: PathBuf,
+        /// Why nobody can be asked.
+        #[source]
+        cause: Box<CtlError>,
+    },
+    /// The result cannot be printed.
+    #[error("failed to print")]
+    Output(#[from] io::Error),
+    /// The terminal, or a signal, cannot be had.
+    #[error("failed to {action}")]
+    Terminal {
+        /// What was done.
+        action: &'static str,
+        /// The system's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// The console cannot be attached to.
+    #[error("failed to attach to the console")]
+    Attach(#[from] AttachError),
+    /// The console's session failed.
+    #[error("session with the console failed")]
+    Session(#[from] EndError),
+    /// The user wants no more of it.
+    #[error("interrupted")]
+    Interrupted,
+    /// Something failed, and what was made before could not be removed.
+    #[error("{}; and `{pod}` could not be removed again: {}", Chain(&**first), Chain(&**undo))]
+    LeftBehind {
+        /// What is left.
+        pod: String,
+        /// Why it should go.
+        first: Box<CtlError>,
+        /// Why it did not.
+        undo: Box<CtlError>,
+    },
+}
+
+/// What a server says when it does not do what it was asked.
+#[derive(Debug)]
+pub struct Refusal(pub Status);
+
+/// An error as one line for the user: what, why, and what to do about it.
+#[derive(Debug)]
+pub struct Line<'a>(pub &'a CtlError);
+
+// === impl CtlError ===
+
+impl CtlError {
+    /// The code of controld's answer, if there was one.
+    #[must_use]
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Call { cause, .. } | Self::Image { cause, .. } => Some(cause.0.code()),
+            _ => None,
+        }
+    }
+
+    /// Whether the reader of our output went away, as `head` does: no failure of ours.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Why no store would take a file, if that is what this says.
+    pub(super) fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Refused { cause, .. } => Some(Chain(cause).to_string()),
+            Self::Layered { named, .. } => Some(format!("it stands on `{named}`")),
+            _ => None,
+        }
+    }
+
+    /// As an error of one of the commands of `image`.
+    #[must_use]
+    pub(super) fn of_images(self) -> Self {
+        match self {
+            Self::Call { action, cause } => Self::Image { action, cause },
+            other => other,
+        }
+    }
+
+    /// What the process ends with: one of `sysexits.h`, or of those of the commands of `image`, where somebody may want
+    /// to tell; else 1.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            // EX_DATAERR, EX_NOINPUT, EX_IOERR
+            Self::Refused { .. } | Self::Layered { .. } => 65,
+            Self::Inspect { cause: InspectError::Open(_) | InspectError::NotAFile, .. } => 66,
+            Self::Inspect { .. } | Self::Output(_) => 74,
+            Self::Image { cause, .. } => cause.exit_code(),
+            Self::NoImage(_) | Self::ShortId(_) | Self::NoName(_) => NOT_FOUND,
+            Self::AmbiguousImage { .. } => USAGE,
+            Self::BadImages { .. } => INTEGRITY,
+            Self::NotRefreshed { .. } => NETWORK,
+            _ => 1,
+        }
+    }
+
+    /// What to do about it, if that is not in the text already.
+    fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Connect { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
+                Some("are you root? the socket is for root only")
+            }
+            Self::Connect { .. } => Some("is controld running? --socket says where"),
+            Self::Call { cause, .. } | Self::Image { cause, .. } if cause.is_lost_connection() => {
+                Some("is controld running?")
+            }
+            // Without a word of its own, the call is unknown there.
+            Self::Call { cause, .. } | Self::Image { cause, .. }
+                if cause.0.code() == Code::Unimplemented && cause.0.message().is_empty() =>
+            {
+                Some("is that the socket of a controld of this version?")
+            }
+            Self::Deadline { .. } => Some("see controld's log; `virtletctl ps -a` shows what became of it"),
+            Self::Answer { .. } => Some("is that the socket of a controld of this version?"),
+            Self::NoPod(_) => Some("`virtletctl ps -a` lists all"),
+            Self::Ambiguous { .. } => Some("write NAMESPACE/NAME, or more of an id"),
+            Self::AmbiguousImage { .. } => Some("write more of the id"),
+            Self::BadImages { .. } => Some("they are put aside, and `virtletctl image pull` brings them again"),
+            Self::PodExists { .. } => Some("choose another --name, or remove it first"),
+            Self::NoContainer(_) => Some("`virtletctl rm` removes it"),
+            Self::NoImage(_) => Some("`virtletctl image ls` lists all"),
+            Self::ShortId(_) => Some("of an id, write 8 characters or more"),
+            Self::NoName(_) => Some("it is pinned, and goes with `virtletctl image unpin`"),
+            Self::NoFile { cause, .. } => cause.advice(),
+            Self::Refused { cause: imagestore::Refusal::NotQcow2 { .. }, .. } => {
+                Some("if it is a raw disk, say so with --format raw")
+            }
+            Self::Refused {
+                cause: imagestore::Refusal::Compressed { by: "gzip" | "xz" | "zstd" | "bzip2" }, ..
+            } => Some("for this command only: a pull unpacks it, and judges what is in it"),
+            Self::Layered { .. } => Some(
+                "flatten it with `qemu-img convert`, or have layers taken by `images.layered` or \
+                 `virtletctl image pull`, as --layered assumes",
+            ),
+            Self::Twice { .. } => Some("leave one of them out"),
+            Self::LeftBehind { .. } => Some("remove it with `virtletctl rm`"),
+            _ => None,
+        }
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// What a command of `image` ends with.
+    fn exit_code(&self) -> u8 {
+        let message = self.0.message();
+        match self.0.code() {
+            // What is lost is controld, not a source.
+            _ if self.is_lost_connection() => 1,
+            Code::InvalidArgument => USAGE,
+            Code::NotFound => NOT_FOUND,
+            Code::DataLoss => INTEGRITY,
+            Code::FailedPrecondition if message.starts_with("DigestMismatch") => INTEGRITY,
+            Code::Unknown if message.starts_with("SignatureValidationFailed") => INTEGRITY,
+            Code::Unknown if message.starts_with("RegistryUnavailable") => NETWORK,
+            Code::FailedPrecondition if message.starts_with("UnusableSource") => INTEGRITY,
+            Code::FailedPrecondition if message.starts_with("UnsafeImage") => UNSAFE,
+            Code::Unavailable | Code::DeadlineExceeded => NETWORK,
+            Code::ResourceExhausted => NO_SPACE,
+            _ => 1,
+        }
+    }
+
+    /// Whether nobody answered at all.
+    fn is_lost_connection(&self) -> bool {
+        self.0.source().is_some_and(|cause| cause.is::<tonic::transport::Error>())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_lost_connection() {
+            f.write_str("the connection was lost")
+        } else if self.0.message().is_empty() {
+            write!(f, "{}", self.0.code())
+        } else {
+            f.write_str(self.0.message())
+        }
+    }
+}
+
+impl StdError for Refusal {}
+
+// === impl Line ===
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shown(&Chain(self.0).to_string()))?;
+        match self.0.advice() {
+            Some(advice) => write!(f, "; {advice}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_why_and_what_to_do() {
+        let call = |status| CtlError::Call { action: "pull image `x`".into(), cause: Refusal(status) };
+        let lines: Vec<String> = [
+            CtlError::Connect { socket: "/run/x.sock".into(), cause: io::ErrorKind::NotFound.into() },
+            CtlError::Connect { socket: "/run/x.sock".into(), cause: io::ErrorKind::PermissionDenied.into() },
+            call(Status::not_found("gone\n\u{1b}[31m")),
+            call(Status::new(Code::Internal, "")),
+            call(Status::unimplemented("")),
+            CtlError::Ambiguous { text: "a".into(), found: vec!["b".into(), "c\u{1b}".into()] },
+            CtlError::LeftBehind {
+                pod: "web".into(),
+                first: Box::new(call(Status::internal("no"))),
+                undo: Box::new(CtlError::Deadline { action: "stop".into(), deadline: Duration::from_secs(3) }),
+            },
+        ]
+        .iter()
+        .map(|error| Line(error).to_string())
+        .collect();
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        failed to connect to controld at `/run/x.sock`: entity not found; is controld running? --socket says where
+        failed to connect to controld at `/run/x.sock`: permission denied; are you root? the socket is for root only
+        failed to pull image `x`: gone\n\u{1b}[31m
+        failed to pull image `x`: Internal error
+        failed to pull image `x`: Operation is not implemented or not supported; is that the socket of a controld of this version?
+        `a` is more than one: b, c\u{1b}; write NAMESPACE/NAME, or more of an id
+        failed to pull image `x`: no; and `web` could not be removed again: failed to stop: no answer within 3 s; remove it with `virtletctl rm`
+        ");
+    }
+}

@@ -1,0 +1,85 @@
+//! Names that a command line gives or lacks.
+
+use common::dns::{MAX_LABEL, is_label};
+
+/// Characters of a random suffix.
+const SUFFIX: usize = 5;
+/// What image files end with, and pods' names need not.
+const EXTENSIONS: [&str; 4] = [".qcow2", ".img", ".raw", ".qcow"];
+
+/// An argument that must not be empty.
+pub(super) fn non_empty(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("must not be empty".into()) } else { Ok(text.to_owned()) }
+}
+
+/// A DNS label, as names and namespaces of pods are.
+pub(super) fn label(text: &str) -> Result<String, String> {
+    if !is_label(text) {
+        return Err("must be 1 to 63 lower-case letters, digits or hyphens, and not begin or end with a hyphen".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// `KEY=VALUE`.
+pub(super) fn annotation(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("must be KEY=VALUE".into()),
+    }
+}
+
+/// A pod's name of its image's file name and some of the characters of `random`.
+pub(super) fn of_image(image: &str, random: &str) -> String {
+    let named = image.split_once('@').map_or(image, |(named, _digest)| named);
+    let file = named.rsplit('/').next().unwrap_or_default();
+    // A port would be in the part before the last slash.
+    let file = file.split_once(':').map_or(file, |(file, _tag)| file).to_ascii_lowercase();
+    let stem = EXTENSIONS.iter().find_map(|extension| file.strip_suffix(extension)).unwrap_or(&file);
+    let mut label = String::new();
+    for c in stem.chars() {
+        if c.is_ascii_alphanumeric() {
+            label.push(c);
+        } else if !label.is_empty() && !label.ends_with('-') {
+            label.push('-');
+        }
+    }
+    label.truncate(MAX_LABEL - SUFFIX - 1);
+    let label = label.trim_end_matches('-');
+    let label = if label.is_empty() { "vm" } else { label };
+    let suffix: String = random.chars().filter(char::is_ascii_hexdigit).take(SUFFIX).collect();
+    format!("{label}-{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_gives_its_pod_a_label() {
+        for (image, wanted) in [
+            ("images.example.com:8080/a/Debian_12.5-cloud.qcow2", "debian-12-5-cloud-01234"),
+            ("x/tiny.qcow2:latest", "tiny-01234"),
+            ("tiny@sha256:00", "tiny-01234"),
+            ("x/..img", "vm-01234"),
+            ("", "vm-01234"),
+            ("x/\u{1b}[2J\u{e9}", "2j-01234"),
+        ] {
+            let name = of_image(image, "0123-4567");
+            assert_eq!(name, wanted, "{image}");
+            assert_eq!(label(&name), Ok(name.clone()));
+        }
+        let long = of_image(&format!("x/{}-y", "a".repeat(56)), "01234567");
+        assert_eq!(label(&long), Ok(long.clone()), "no two hyphens at the cut, and not too long");
+    }
+
+    #[test]
+    fn labels_and_annotations_are_checked() {
+        for bad in ["", "-a", "a-", "A", "a.b", "a/b", "..", &"a".repeat(64)] {
+            assert!(label(bad).is_err(), "{bad}");
+        }
+        assert!(label(&"a".repeat(63)).is_ok());
+        assert_eq!(annotation("a=b=c"), Ok(("a".into(), "b=c".into())));
+        assert_eq!(annotation("a="), Ok(("a".into(), String::new())));
+        assert!(annotation("a").is_err() && annotation("=b").is_err());
+    }
+}

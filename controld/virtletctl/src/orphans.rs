@@ -1,0 +1,105 @@
+//! `orphans` and `forget`: what is on the node and on no record.
+
+use std::io::Write;
+
+use common::now_nanos;
+use proto::orphans::{Kind, Orphan};
+use serde_json::{Value, json};
+
+use super::cli;
+use super::client::Client;
+use super::error::CtlError;
+use super::text::{age, harmless, moment, shown, size, table};
+
+/// The kinds, as the command line and tables have them.
+const KINDS: [(&str, Kind); 6] = [
+    ("machine", Kind::Machine),
+    ("disk", Kind::Disk),
+    ("network", Kind::Network),
+    ("console", Kind::Console),
+    ("lease", Kind::Lease),
+    ("record", Kind::Record),
+];
+
+/// Prints them.
+pub(super) async fn list(client: &Client, wanted: &cli::Orphans, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
+    let orphans = client.orphans().await?;
+    let text = if wanted.json {
+        harmless(&format!("{:#}\n", orphans.iter().map(as_json).collect::<Value>()))
+    } else {
+        let now = now_nanos();
+        let rows: Vec<_> = orphans.iter().map(|orphan| row(orphan, now)).collect();
+        table(["KIND/ID", "STATE", "POD", "SIZE", "KNOWN FOR", "WHY IT IS KEPT"], &rows)
+    };
+    Ok(out.write_all(text.as_bytes())?)
+}
+
+/// Removes some, one after the other, and prints those that are gone.
+pub(super) async fn forget(
+    client: &Client,
+    wanted: cli::Forget,
+    out: &mut (dyn Write + Send),
+) -> Result<(), Vec<CtlError>> {
+    let mut failed = Vec::new();
+    for Thing { kind, id } in wanted.things {
+        let name = format!("{}/{id}", name_of(kind));
+        match client.forget(kind, &id, &name).await.and_then(|()| Ok(writeln!(out, "{}", shown(&name))?)) {
+            Ok(()) => {}
+            Err(error) => failed.push(error),
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed) }
+}
+
+/// What is named by `KIND/ID`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thing {
+    kind: Kind,
+    id: String,
+}
+
+/// Reads a `KIND/ID`.
+pub(super) fn thing(text: &str) -> Result<Thing, String> {
+    let kinds = || KINDS.map(|(name, _)| name).join(", ");
+    let (kind, id) = text.split_once('/').ok_or_else(|| format!("write KIND/ID; the kinds are {}", kinds()))?;
+    let known = KINDS.iter().find(|(name, _)| *name == kind);
+    let (_, kind) = known.ok_or_else(|| format!("no kind `{kind}`; the kinds are {}", kinds()))?;
+    if id.is_empty() {
+        return Err("write an id after the slash, as `virtletctl orphans` shows it".into());
+    }
+    Ok(Thing { kind: *kind, id: id.to_owned() })
+}
+
+fn name_of(kind: Kind) -> &'static str {
+    KINDS.iter().find(|(_, known)| *known == kind).map_or("unknown", |(name, _)| name)
+}
+
+fn row(orphan: &Orphan, now: i64) -> [String; 6] {
+    let pod = if orphan.pod_name.is_empty() {
+        orphan.pod_uid.clone()
+    } else {
+        format!("{}/{}", orphan.pod_namespace, orphan.pod_name)
+    };
+    let since = i64::try_from(orphan.since).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
+    [
+        format!("{}/{}", name_of(orphan.kind()), orphan.id),
+        state(orphan).unwrap_or_default().into(),
+        pod,
+        if orphan.bytes == 0 { String::new() } else { size(orphan.bytes) },
+        if since == 0 { String::new() } else { age(since, now) },
+        orphan.why.clone(),
+    ]
+}
+
+/// Of a machine.
+fn state(orphan: &Orphan) -> Option<&'static str> {
+    (orphan.kind() == Kind::Machine).then_some(if orphan.runs { "running" } else { "off" })
+}
+
+fn as_json(orphan: &Orphan) -> Value {
+    json!({
+        "kind": name_of(orphan.kind()), "id": orphan.id, "state": state(orphan), "podUid": orphan.pod_uid,
+        "podNamespace": orphan.pod_namespace, "podName": orphan.pod_name, "since": moment(orphan.since),
+        "bytes": orphan.bytes, "why": orphan.why,
+    })
+}

@@ -1,0 +1,157 @@
+//! `ps`: pods with their machines, one row for each container and each pod that has none.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use common::now_nanos;
+use futures_util::future::join_all;
+use proto::cri::{Container, ContainerState, PodSandbox, PodSandboxState};
+use proto::pause::Pause;
+use serde_json::json;
+use tonic::Code;
+
+use super::cli;
+use super::client::Client;
+use super::error::CtlError;
+use super::find::Node;
+use super::text::{age, short, table};
+
+const RUNNING: &str = "Running";
+
+/// A row, with its ids in full.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    namespace: String,
+    state: &'static str,
+    ip: String,
+    image: String,
+    created: i64,
+    pod: String,
+    container: String,
+}
+
+pub(super) async fn run(client: &Client, wanted: &cli::Ps, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
+    let node = Node::read(client).await?;
+    let ready = node.sandboxes.iter().filter(|sandbox| sandbox.state() == PodSandboxState::SandboxReady);
+    let ips = join_all(ready.map(async |sandbox| (sandbox.id.clone(), client.pod_ip(&sandbox.id).await))).await;
+    let mut known = BTreeMap::new();
+    for (id, ip) in ips {
+        match ip {
+            Ok(ip) => {
+                known.insert(id, ip);
+            }
+            // Removed since it was listed.
+            Err(error) if error.code() == Some(Code::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut rows = rows(&node, &known);
+    rows.retain(|row| wanted.all || row.state == RUNNING);
+    join_all(rows.iter_mut().filter(|row| row.state == RUNNING).map(|row| tell_paused(client, row)))
+        .await
+        .into_iter()
+        .collect::<Result<(), _>>()?;
+    rows.sort_by(|a, b| (&a.namespace, &a.name, b.created).cmp(&(&b.namespace, &b.name, a.created)));
+    let text = if wanted.json { as_json(&rows) } else { as_table(&rows, now_nanos()) };
+    Ok(out.write_all(text.as_bytes())?)
+}
+
+/// A list does not say whether a machine that runs is paused; its status does.
+async fn tell_paused(client: &Client, row: &mut Row) -> Result<(), CtlError> {
+    match client.container(&row.container).await {
+        Ok(status) => {
+            let known = [Pause::DiskFull, Pause::ByHand].into_iter().find(|pause| pause.as_str() == status.reason);
+            row.state = known.map_or(RUNNING, Pause::as_str);
+            Ok(())
+        }
+        // Removed since it was listed.
+        Err(error) if error.code() == Some(Code::NotFound) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn rows(node: &Node, ips: &BTreeMap<String, String>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for sandbox in &node.sandboxes {
+        let before = rows.len();
+        rows.extend(node.containers_of(sandbox).map(|container| row(sandbox, Some(container), ips)));
+        if rows.len() == before {
+            rows.push(row(sandbox, None, ips));
+        }
+    }
+    rows
+}
+
+fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<String, String>) -> Row {
+    let pod = sandbox.metadata.clone().unwrap_or_default();
+    let image = container.and_then(|container| container.image.clone()).unwrap_or_default();
+    Row {
+        name: pod.name,
+        namespace: pod.namespace,
+        state: match container {
+            Some(container) => container_state(container.state()),
+            None => sandbox_state(sandbox.state()),
+        },
+        ip: ips.get(&sandbox.id).cloned().unwrap_or_default(),
+        image: image.image,
+        created: container.map_or(sandbox.created_at, |container| container.created_at),
+        pod: sandbox.id.clone(),
+        container: container.map(|container| container.id.clone()).unwrap_or_default(),
+    }
+}
+
+fn container_state(state: ContainerState) -> &'static str {
+    match state {
+        ContainerState::ContainerCreated => "Created",
+        ContainerState::ContainerRunning => RUNNING,
+        ContainerState::ContainerExited => "Exited",
+        ContainerState::ContainerUnknown => "Unknown",
+    }
+}
+
+/// Of a pod without a container.
+fn sandbox_state(state: PodSandboxState) -> &'static str {
+    match state {
+        PodSandboxState::SandboxReady => "Empty",
+        PodSandboxState::SandboxNotready => "Stopped",
+    }
+}
+
+fn as_table(rows: &[Row], now: i64) -> String {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let Row { name, namespace, state, ip, image, created, pod, container } = row;
+            let ids = (short(pod), short(container));
+            [
+                name.clone(),
+                namespace.clone(),
+                (*state).into(),
+                ip.clone(),
+                image.clone(),
+                age(*created, now),
+                ids.0,
+                ids.1,
+            ]
+        })
+        .collect();
+    table(["NAME", "NAMESPACE", "STATE", "IP", "IMAGE", "AGE", "POD-ID", "CONTAINER-ID"], &rows)
+}
+
+fn as_json(rows: &[Row]) -> String {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let Row { name, namespace, state, ip, image, created, pod, container } = row;
+            let since = Duration::from_nanos(u64::try_from(*created).unwrap_or_default());
+            let created = humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since).to_string();
+            json!({
+                "name": name, "namespace": namespace, "state": state, "ip": ip, "image": image, "createdAt": created,
+                "podId": pod, "containerId": container,
+            })
+        })
+        .collect();
+    format!("{:#}\n", serde_json::Value::from(rows))
+}

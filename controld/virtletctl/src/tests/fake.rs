@@ -1,0 +1,255 @@
+//! A controld that remembers what it was asked, and fails where it is told to.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use proto::cri::image_service_server::{ImageService, ImageServiceServer};
+use proto::cri::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+use proto::cri::*;
+use proto::images as admin_api;
+use proto::images::image_admin_server::ImageAdminServer;
+use proto::orphans::Orphan;
+use proto::orphans::orphans_server::OrphansServer;
+use tempfile::TempDir;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+mod admin;
+mod orphans;
+
+pub(super) use self::admin::Canned;
+
+/// How old all is: long enough that a slow test shows the same.
+const AGE_NANOS: i64 = 90 * 60 * 1_000_000_000 + 30_000_000_000;
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// What is to happen; becomes a server by [`serve`].
+#[derive(Default)]
+pub(super) struct Fake {
+    failures: HashMap<&'static str, Status>,
+    interrupts: HashMap<&'static str, CancellationToken>,
+    images: Vec<admin_api::Image>,
+    pulls: Vec<admin_api::PullWithProgressRequest>,
+    /// What the service for images answers.
+    pub(super) canned: Canned,
+    orphans: Vec<Orphan>,
+    pods: Vec<(PodSandbox, PodSandboxConfig)>,
+    machines: Vec<(Container, ContainerConfig)>,
+    calls: Vec<String>,
+    last_words: Option<(PathBuf, &'static str)>,
+    reason: String,
+}
+
+/// The server's other end, for the test.
+#[derive(Clone)]
+pub(super) struct Handle(Arc<Mutex<Fake>>);
+
+/// Serves until the test's runtime ends.
+pub(super) fn serve(fake: Fake) -> (TempDir, Handle, PathBuf) {
+    let dir = tempfile::tempdir().expect("directory");
+    let socket = dir.path().join("cri.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).expect("socket");
+    let handle = Handle(Arc::new(Mutex::new(fake)));
+    let server = tonic::transport::Server::builder()
+        .add_service(RuntimeServiceServer::new(handle.clone()))
+        .add_service(ImageServiceServer::new(handle.clone()))
+        .add_service(ImageAdminServer::new(handle.clone()))
+        .add_service(OrphansServer::new(handle.clone()));
+    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    (dir, handle, socket)
+}
+
+impl Fake {
+    pub(super) fn having(orphans: Vec<Orphan>) -> Self {
+        Self { orphans, ..Self::default() }
+    }
+
+    pub(super) fn failing(call: &'static str, status: Status) -> Self {
+        let mut fake = Self::default();
+        fake.fail(call, status);
+        fake
+    }
+
+    pub(super) fn fail(&mut self, call: &'static str, status: Status) {
+        self.failures.insert(call, status);
+    }
+
+    pub(super) fn interrupt_at(&mut self, call: &'static str, interrupt: CancellationToken) {
+        self.interrupts.insert(call, interrupt);
+    }
+}
+
+impl Handle {
+    fn state(&self) -> MutexGuard<'_, Fake> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the first pod was to be.
+    pub(super) fn made(&self) -> (PodSandboxConfig, ContainerConfig) {
+        let state = self.state();
+        (state.pods[0].1.clone(), state.machines[0].1.clone())
+    }
+
+    /// Why all machines are in the state that they are in.
+    pub(super) fn give_reason(&self, reason: &str) {
+        self.state().reason = reason.to_owned();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.state().pods.is_empty() && self.state().machines.is_empty()
+    }
+
+    /// Calls that change something, and `PodSandboxStatus`.
+    pub(super) fn calls(&self) -> Vec<String> {
+        self.state().calls.clone()
+    }
+
+    pub(super) fn forget_calls(&self) {
+        self.state().calls.clear();
+    }
+
+    /// At the second question for a machine's status from now, it writes this and has ended.
+    pub(super) fn end_machines_after_writing(&self, log: &Path, words: &'static str) {
+        self.state().last_words = Some((log.to_owned(), words));
+    }
+
+    fn called<T>(&self, call: &'static str, detail: &str, then: impl FnOnce(&mut Fake) -> T) -> Answer<T> {
+        let mut state = self.state();
+        state.calls.push(format!("{call} {detail}").trim_end().to_owned());
+        if let Some(interrupt) = state.interrupts.get(call) {
+            interrupt.cancel();
+        }
+        match state.failures.get(call) {
+            Some(status) => Err(status.clone()),
+            None => Ok(Response::new(then(&mut state))),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl RuntimeService for Handle {
+    async fn run_pod_sandbox(&self, request: Request<RunPodSandboxRequest>) -> Answer<RunPodSandboxResponse> {
+        let config = request.into_inner().config.expect("config");
+        self.called("RunPodSandbox", "", |state| {
+            let id = format!("5a{:030}", state.pods.len() + 1);
+            let pod = PodSandbox {
+                id: id.clone(),
+                metadata: config.metadata.clone(),
+                labels: config.labels.clone(),
+                created_at: common::now_nanos() - AGE_NANOS,
+                ..Default::default()
+            };
+            state.pods.push((pod, config));
+            RunPodSandboxResponse { pod_sandbox_id: id }
+        })
+    }
+
+    async fn stop_pod_sandbox(&self, _: Request<StopPodSandboxRequest>) -> Answer<StopPodSandboxResponse> {
+        self.called("StopPodSandbox", "", |_| StopPodSandboxResponse {})
+    }
+
+    async fn remove_pod_sandbox(&self, request: Request<RemovePodSandboxRequest>) -> Answer<RemovePodSandboxResponse> {
+        let id = request.into_inner().pod_sandbox_id;
+        self.called("RemovePodSandbox", "", |state| {
+            state.pods.retain(|(pod, _)| pod.id != id);
+            state.machines.retain(|(machine, _)| machine.pod_sandbox_id != id);
+            RemovePodSandboxResponse {}
+        })
+    }
+
+    async fn pod_sandbox_status(&self, _: Request<PodSandboxStatusRequest>) -> Answer<PodSandboxStatusResponse> {
+        self.called("PodSandboxStatus", "", |_| {
+            let network = PodSandboxNetworkStatus { ip: "10.1.0.1".into(), additional_ips: Vec::new() };
+            let status = PodSandboxStatus { network: Some(network), ..Default::default() };
+            PodSandboxStatusResponse { status: Some(status), ..Default::default() }
+        })
+    }
+
+    async fn list_pod_sandbox(&self, _: Request<ListPodSandboxRequest>) -> Answer<ListPodSandboxResponse> {
+        let items = self.state().pods.iter().map(|(pod, _)| pod.clone()).collect();
+        Ok(Response::new(ListPodSandboxResponse { items }))
+    }
+
+    async fn create_container(&self, request: Request<CreateContainerRequest>) -> Answer<CreateContainerResponse> {
+        let request = request.into_inner();
+        let config = request.config.expect("config");
+        self.called("CreateContainer", "", |state| {
+            let id = format!("c0{:030}", state.machines.len() + 1);
+            let machine = Container {
+                id: id.clone(),
+                pod_sandbox_id: request.pod_sandbox_id,
+                metadata: config.metadata.clone(),
+                image: config.image.clone(),
+                created_at: common::now_nanos() - AGE_NANOS,
+                ..Default::default()
+            };
+            state.machines.push((machine, config));
+            CreateContainerResponse { container_id: id }
+        })
+    }
+
+    async fn start_container(&self, request: Request<StartContainerRequest>) -> Answer<StartContainerResponse> {
+        let id = request.into_inner().container_id;
+        self.called("StartContainer", "", |state| {
+            let machine = state.machines.iter_mut().find(|(machine, _)| machine.id == id).expect("made");
+            machine.0.set_state(ContainerState::ContainerRunning);
+            StartContainerResponse {}
+        })
+    }
+
+    async fn stop_container(&self, request: Request<StopContainerRequest>) -> Answer<StopContainerResponse> {
+        self.called("StopContainer", &request.into_inner().timeout.to_string(), |_| StopContainerResponse {})
+    }
+
+    async fn remove_container(&self, request: Request<RemoveContainerRequest>) -> Answer<RemoveContainerResponse> {
+        let id = request.into_inner().container_id;
+        self.called("RemoveContainer", "", |state| {
+            state.machines.retain(|(machine, _)| machine.id != id);
+            RemoveContainerResponse {}
+        })
+    }
+
+    async fn list_containers(&self, _: Request<ListContainersRequest>) -> Answer<ListContainersResponse> {
+        let containers = self.state().machines.iter().map(|(machine, _)| machine.clone()).collect();
+        Ok(Response::new(ListContainersResponse { containers }))
+    }
+
+    async fn container_status(&self, request: Request<ContainerStatusRequest>) -> Answer<ContainerStatusResponse> {
+        let id = request.into_inner().container_id;
+        let mut state = self.state();
+        let (machine, config) = state.machines.iter().find(|(machine, _)| machine.id == id).expect("made");
+        let dir = &state.pods.iter().find(|(pod, _)| pod.id == machine.pod_sandbox_id).expect("made").1.log_directory;
+        let log_path = format!("{dir}/{}", config.log_path);
+        let mut status =
+            ContainerStatus { state: machine.state, reason: state.reason.clone(), log_path, ..Default::default() };
+        // The first question is for the path.
+        match state.last_words.take() {
+            Some((log, words)) if words.is_empty() => {
+                status.set_state(ContainerState::ContainerExited);
+                state.last_words = Some((log, words));
+            }
+            Some((log, words)) => {
+                let mut file = std::fs::OpenOptions::new().append(true).open(&log).expect("log");
+                file.write_all(words.as_bytes()).expect("written");
+                state.last_words = Some((log, ""));
+            }
+            None => {}
+        }
+        Ok(Response::new(ContainerStatusResponse { status: Some(status), ..Default::default() }))
+    }
+}
+
+#[tonic::async_trait]
+impl ImageService for Handle {
+    async fn image_status(&self, request: Request<ImageStatusRequest>) -> Answer<ImageStatusResponse> {
+        let name = request.into_inner().image.unwrap_or_default().image;
+        let state = self.state();
+        let found = state.images.iter().find(|image| admin::is_meant(image, &name));
+        let image = found.map(|image| Image { id: image.id.clone(), ..Default::default() });
+        Ok(Response::new(ImageStatusResponse { image, ..Default::default() }))
+    }
+}

@@ -1,0 +1,131 @@
+//! The commands of `image` against the daemon's own service over a real store, which is asked for a file of the node.
+
+use std::path::PathBuf;
+
+use controld::admin::AdminCalls;
+use controld::images::Images;
+use proto::images::image_admin_server::ImageAdminServer;
+use tokio_stream::wrappers::UnixListenerStream;
+
+use super::images::image;
+use super::*;
+
+/// The daemon's calls to a store below `root`, where an image lies for pulling; a handler `arm` beside the default one.
+fn calls(root: &Path) -> AdminCalls {
+    let images = root.join("node");
+    std::fs::create_dir_all(&images).expect("made");
+    std::fs::create_dir_all(root.join("rules")).expect("made");
+    std::fs::write(images.join("disk.raw"), vec![7; 4096]).expect("written");
+    let rule = format!("translations: [{{name: disk, url: 'file://{}'}}]", images.join("disk.raw").display());
+    std::fs::write(root.join("rules/a.yaml"), rule).expect("written");
+    let mut config = imagestore::Config::new(root.join("images"));
+    config.allow_raw = true;
+    config.allow_untranslated = false;
+    config.local_roots = vec![images];
+    config.translations_dir = Some(root.join("rules"));
+    let platform = imagestore::provider::Platform::linux("arm64");
+    config.handlers.insert("arm".into(), imagestore::HandlerConfig { platform, ..Default::default() });
+    let mappings = config.mappings.clone();
+    AdminCalls::new(Images::of(imagestore::Store::open(config).expect("opened"), mappings))
+}
+
+/// Serves until the test's runtime ends.
+fn serve(root: &Path) -> PathBuf {
+    let socket = root.join("cri.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).expect("socket");
+    let server = tonic::transport::Server::builder().add_service(ImageAdminServer::new(calls(root)));
+    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    socket
+}
+
+#[tokio::test]
+async fn an_image_goes_through_all_that_can_be_done_with_it() {
+    let root = tempfile::tempdir().expect("a directory");
+    let socket = serve(root.path());
+    let (out, errors, _) = image(&socket, &["pull", "disk"]).await;
+    assert_eq!(errors, [""; 0]);
+    let id = out.trim_end();
+    let hex = id.strip_prefix("sha256:").expect("an id");
+    let shown = async || {
+        let (listed, ..) = image(&socket, &["ls", "--json"]).await;
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+        listed[0].clone()
+    };
+    let listed = shown().await;
+    assert_eq!((&listed["id"], &listed["runtimeHandler"]), (&id.into(), &"virtlet".into()));
+    assert_eq!((&listed["format"], &listed["pinned"]), (&"raw".into(), &false.into()));
+
+    for what in ["disk", id, &hex[..13]] {
+        let (lines, errors, code) = image(&socket, &["inspect", what]).await;
+        assert_eq!((errors, code), (vec![], 0), "{what}");
+        assert!(
+            lines.starts_with(&format!("id             {id}\nruntime        virtlet\nformat         raw\n")),
+            "{lines}"
+        );
+        assert_eq!(image(&socket, &["pin", what]).await, (out.clone(), vec![], 0));
+        assert_eq!(shown().await["pinned"], true);
+        assert_eq!(image(&socket, &["unpin", what]).await, (out.clone(), vec![], 0));
+        assert_eq!(shown().await["pinned"], false);
+        assert_eq!(image(&socket, &["verify", what]).await, (format!("{id} sound\n"), vec![], 0));
+    }
+    assert_eq!(image(&socket, &["inspect", "disk", "--handler", "arm"]).await.2, 3);
+    assert_eq!(image(&socket, &["inspect", "disk", "--handler", "none"]).await.2, 2);
+    assert_eq!(image(&socket, &["verify", "other"]).await.2, 3);
+    assert_eq!(image(&socket, &["gc", "--orphan-handlers", "--partials", "--quarantine"]).await.2, 0);
+    assert_eq!(shown().await["id"], id, "what has a name stays");
+
+    let path = root.path().join("images/data").join(hex);
+    let mut permissions = path.metadata().expect("there").permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o600);
+    std::fs::set_permissions(&path, permissions).expect("writable");
+    std::fs::write(&path, vec![8; 4096]).expect("written");
+    let (out, errors, code) = image(&socket, &["verify", "--all"]).await;
+    assert!(out.starts_with(&format!("{id} corrupt; is sha256:")), "{out}");
+    assert_eq!((errors.len(), code), (1, 4), "{errors:?}");
+    assert_eq!(image(&socket, &["inspect", "disk"]).await.2, 3, "it is put aside");
+    assert_eq!(image(&socket, &["pull", "disk", "--progress", "json"]).await.0, format!("{id}\n"), "and comes again");
+    assert_eq!(image(&socket, &["verify"]).await.2, 0);
+
+    assert_eq!(image(&socket, &["pin", "disk"]).await.2, 0);
+    let kept = format!("disk:latest of virtlet removed\n{id} kept; pinned\n");
+    assert_eq!(image(&socket, &["rm", "disk"]).await, (kept, vec![], 0));
+    let listed = shown().await;
+    assert_eq!((&listed["id"], &listed["pinned"]), (&id.into(), &true.into()));
+    assert_eq!((&listed["repoTags"], &listed["repoDigests"]), (&serde_json::json!([]), &serde_json::json!([])));
+    assert_eq!(image(&socket, &["ls", "--json", "--handler", "virtlet"]).await.0, "[]\n", "it is nobody's");
+    assert_eq!(image(&socket, &["inspect", &hex[..8]]).await.2, 0);
+    assert_eq!(image(&socket, &["rm", hex]).await.2, 3, "there is no name to take");
+    for command in ["rm", "inspect", "pin", "unpin", "verify"] {
+        let (_, errors, code) = image(&socket, &[command, &hex[..7]]).await;
+        assert_eq!(code, 3);
+        assert!(errors[0].ends_with("on this node; of an id, write 8 characters or more"), "{command}: {errors:?}");
+    }
+    assert_eq!(image(&socket, &["unpin", &hex[..8]]).await.2, 0);
+    assert_eq!(image(&socket, &["ls", "--json"]).await.0, "[]\n");
+    assert_eq!(image(&socket, &["pull", "disk", "--progress", "none"]).await.2, 0);
+    let gone = format!("disk:latest of virtlet removed\n{id} removed\n");
+    assert_eq!(image(&socket, &["rm", &hex[..8]]).await, (gone, vec![], 0));
+}
+
+#[tokio::test]
+async fn what_the_store_refuses_has_its_exit_code() {
+    let root = tempfile::tempdir().expect("a directory");
+    let socket = serve(root.path());
+    std::fs::write(root.path().join("node/disk.raw"), b"KDMV and no more").expect("written");
+    for (args, wanted) in [
+        (&["pull", "disk"][..], 7),
+        (&["pull", "unknown"], 3),
+        (&["pull", "No/Name"], 2),
+        (&["pull", "disk", "--handler", "none"], 2),
+        (&["ls", "--handler", "none"], 2),
+        (&["providers", "refresh", "none"], 2),
+        (&["pin", "disk"], 3),
+        (&["pull", "https://h.example/x"], 2),
+    ] {
+        let (out, errors, code) = image(&socket, args).await;
+        assert_eq!((out.as_str(), code), ("", wanted), "{args:?}: {errors:?}");
+    }
+    assert_eq!(image(&socket, &["providers"]).await.0.lines().count(), 3, "http and file");
+    assert_eq!(image(&socket, &["providers", "clear-cache"]).await.2, 0);
+    assert_eq!(image(&socket, &["search", "x"]).await.2, 0);
+}

@@ -1,0 +1,33 @@
+//! Why a machine that is on does not run: the reason that `controld` gives in CRI, and its clients know.
+
+/// Why a machine is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// The guest wrote to its disk and the node's file system had no room. It goes on when there is room again.
+    DiskFull,
+    /// Somebody paused it at libvirt, who alone ends that.
+    ByHand,
+}
+
+impl Pause {
+    /// One word for programs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DiskFull => "PausedDiskFull",
+            Self::ByHand => "Paused",
+        }
+    }
+
+    /// A sentence for people.
+    #[must_use]
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::DiskFull => {
+                "the guest is paused: the node's file system had no room for what it wrote to its disk; \
+                 it goes on when there is room again"
+            }
+            Self::ByHand => "the guest was paused at libvirt; `virsh resume` lets it go on",
+        }
+    }
+}
