@@ -13,10 +13,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use controld::accel::Accelerator;
-use controld::domain::{self, DomainSpec, WrapperEnv};
 use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor, Way};
+use controld::model::Accelerator;
 use controld::model::Layer;
+use controld::model::domain::{self, DomainSpec, WrapperEnv};
 use proto::tap::{QemuUser, Token};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;

@@ -6,6 +6,7 @@
 mod actor;
 mod actors;
 mod admission;
+pub mod console;
 mod host;
 mod machine;
 pub mod parts;
@@ -26,14 +27,16 @@ use proto::tap::PodId;
 use self::actors::Actors;
 use self::admission::Admission;
 use self::parts::Parts;
-use crate::annotations::PodAnnotations;
-use crate::error::{Error, Kind, Result, is_disk_full};
 use crate::hypervisor::HvEvent;
+use crate::model::PodName;
+use crate::model::annotations::PodAnnotations;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::seed::{self, SeedInput};
 use crate::model::{
     Container, ContainerConfig, ContainerId, ContainerState, Machine, RECORD_VERSION, Sandbox, SandboxState,
 };
-use crate::orphans::{self, PodName};
-use crate::seed::{self, SeedInput};
+use crate::orphans::{self};
+use crate::store::is_disk_full;
 use crate::volumes::{Base, VolumeError};
 
 /// The service. Clones share it.
@@ -126,7 +129,7 @@ impl Containers {
                 image_id: image.id.to_string(),
                 image_handler: image.handler.clone(),
                 machine: Machine {
-                    domain: crate::domain::name(id.uuid(), &create.config.name),
+                    domain: crate::model::domain::name(id.uuid(), &create.config.name),
                     vcpus: size.vcpus,
                     memory: size.memory,
                     root: root.path().to_owned(),

@@ -7,6 +7,7 @@
 
 mod agree;
 mod memory;
+pub mod metrics;
 
 use std::future::Future;
 use std::io::IsTerminal as _;
@@ -20,22 +21,20 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 
-use crate::accelerator::Accelerator;
-use crate::admin;
-use crate::boot::Boot;
+use crate::api::{self, admin, cri};
 use crate::config::{Config, LogConfig, LogFormat};
-use crate::console::hub::Hub;
 use crate::container::Containers;
+use crate::container::console::hub::Hub;
 use crate::container::parts::Parts;
-use crate::cri;
+use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
-use crate::instance::Instance;
-use crate::mapping;
-use crate::metrics;
+use crate::images::mapping;
 use crate::orphans;
+use crate::orphans::instance::Instance;
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
+use crate::store::boot::Boot;
 use crate::tap::Tap;
 use crate::volumes::{Volumes, make_dir};
 
@@ -86,7 +85,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     let hub = Hub::bind(&config).await?;
     let (hypervisor, events) =
         Hypervisor::connect(&config.libvirt_uri, Duration::from_secs(config.machine.start_deadline_s));
-    let accel = Accelerator::new(&config, store.clone());
+    let accel = AcceleratorChoice::new(&config, store.clone());
     accel.refresh_wrapper(&config).await;
     let parts = Arc::new(Parts {
         tap: Tap::new(config.tap_socket(), Duration::from_secs(config.tap_deadline_s)),
@@ -119,13 +118,13 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     tasks.spawn(async move {
         prober.accel.keep_trying().await;
     });
-    let listener = cri::socket::open(&parts.config.cri_socket())?;
+    let listener = api::socket::open(&parts.config.cri_socket())?;
     tracing::info!(socket = %parts.config.cri_socket().display(), "serving");
     // Only with systemd is there somebody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let runtime = cri::runtime::Runtime::new(parts.clone(), sandboxes, containers);
     let images = parts.images.clone();
-    let served = cri::serve(
+    let served = api::serve(
         listener,
         runtime,
         cri::image::ImageCalls::new(parts.clone()),

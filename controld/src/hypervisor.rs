@@ -5,6 +5,8 @@
 //! has a machine looks at it. Calls run off the reactor, a few at a time; one that outlives its deadline is left to end
 //! by itself.
 
+pub mod accel;
+pub mod accelerator;
 mod cut_start;
 mod features;
 mod ffi;
@@ -27,8 +29,8 @@ pub use self::ffi::LibvirtError;
 use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
 use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
 pub use self::start::StartTurn;
-use crate::domain::METADATA_NAMESPACE;
-use crate::error::{Error, Kind, Result};
+use crate::model::domain::METADATA_NAMESPACE;
+use crate::model::error::{Error, Kind, Result};
 
 const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 const DEFINE_DEADLINE: Duration = Duration::from_secs(30);

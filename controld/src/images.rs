@@ -1,6 +1,7 @@
 //! The image store as this crate's services want it: their errors, configuration turned into the store's, pulls counted.
 
 mod end;
+pub mod mapping;
 mod pulls;
 #[cfg(test)]
 mod tests;
@@ -18,8 +19,8 @@ pub use self::pulls::PullCounts;
 use self::pulls::Pulls;
 use crate::config::Config;
 use crate::config::images::HandlerConfig;
-use crate::error::{Error, Kind, Result};
 use crate::model::Layer;
+use crate::model::error::{Error, Kind, Result};
 
 /// Most problems of translation rules that a status shows.
 const MAX_PROBLEMS: usize = 32;

@@ -65,7 +65,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Crd => {
             #[expect(clippy::print_stdout, reason = "this is the command's output")]
             {
-                print!("{}", controld::mapping::crd::definition()?);
+                print!("{}", controld::images::mapping::crd::definition()?);
             }
         }
         Command::DumpState => {

@@ -1,7 +1,12 @@
 //! What a pod and a container are, in this crate's own words: the records of the database and of memory.
 //!
-//! Generated CRI types are turned into these at [`crate::cri`] and never come further. What CRI wants echoed back
+//! Generated CRI types are turned into these at [`crate::api::cri`] and never come further. What CRI wants echoed back
 //! verbatim (labels, annotations, mounts, namespace options) is kept as it came.
+
+pub mod annotations;
+pub mod domain;
+pub mod error;
+pub mod seed;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -440,5 +445,44 @@ impl Exit {
     #[must_use]
     pub fn now(reason: ExitReason, message: impl Into<String>) -> Self {
         Self { code: reason.code(), reason, message: message.into(), finished_at: now_nanos() }
+    }
+}
+
+/// What runs a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accelerator {
+    /// The host's CPU.
+    Kvm,
+    /// QEMU's own (TCG).
+    Qemu,
+}
+
+/// A pod, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodName {
+    /// UID; may be empty.
+    pub uid: String,
+    /// Namespace; may be empty.
+    pub namespace: String,
+    /// Name; may be empty.
+    pub name: String,
+}
+
+impl fmt::Display for Accelerator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "kvm",
+            Self::Qemu => "qemu",
+        })
+    }
+}
+
+impl PodName {
+    /// The pod of a sandbox.
+    #[must_use]
+    pub fn of(sandbox: &Sandbox) -> Self {
+        let config = &sandbox.config;
+        Self { uid: config.uid.clone(), namespace: config.namespace.clone(), name: config.name.clone() }
     }
 }

@@ -1,6 +1,6 @@
 //! What carries our mark and is on no record: kept, told, and removed when a person says so.
 //!
-//! Records are written before what they are of, and go after it (see [`crate::instance`]). So a machine, a disk or a network
+//! Records are written before what they are of, and go after it (see [`crate::orphans::instance`]). So a machine, a disk or a network
 //! of ours without a record means that records were lost, and whose it is, is not known. It may be a pod's that runs. It is
 //! listed in `Status` and by `virtletctl orphans`, and goes by `virtletctl forget`. If the lost records come back, what is on
 //! them is no orphan any more. Until then a pod on record may have a machine that is not: see [`make_room`] and [`clear`].
@@ -11,6 +11,7 @@
 mod consoles;
 mod disks;
 mod forget;
+pub mod instance;
 mod list;
 mod machines;
 mod networks;
@@ -29,6 +30,7 @@ pub use self::list::{list, look};
 pub use self::machines::{clear, keep_what_is_used, make_room};
 pub use self::networks::left_by_a_kill;
 use crate::hypervisor::Marked;
+use crate::model::PodName;
 
 /// What kind of thing it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,17 +66,6 @@ pub struct Orphan {
     pub bytes: u64,
     /// A machine that runs.
     pub runs: bool,
-}
-
-/// A pod, as far as it is known.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PodName {
-    /// UID; may be empty.
-    pub uid: String,
-    /// Namespace; may be empty.
-    pub namespace: String,
-    /// Name; may be empty.
-    pub name: String,
 }
 
 /// What was seen last.

@@ -18,13 +18,13 @@ use proto::tap::{Attach, NetworkAsk, OwnerId, PodId};
 use uuid::Uuid;
 
 pub use self::settling::Settling;
-use crate::annotations::PodAnnotations;
-use crate::boot::Boot;
 use crate::container::Containers;
 use crate::container::parts::Parts;
-use crate::error::{Error, Kind, Result};
+use crate::model::annotations::PodAnnotations;
+use crate::model::error::{Error, Kind, Result};
 use crate::model::{RECORD_VERSION, Sandbox, SandboxConfig, SandboxState};
 use crate::orphans;
+use crate::store::boot::Boot;
 
 /// CRI's number of `NamespaceMode::NODE`.
 const NODE: i32 = 2;
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_sandbox_is_not_ready_after_the_node_was_restarted() {
         let boot = Boot::of_test("this");
-        let sandbox = crate::cri::convert::tests::sandbox();
+        let sandbox = crate::api::cri::convert::tests::sandbox();
         for (case, state, made_in, gone) in [
             ("of an earlier boot", SandboxState::Ready, "other", true),
             ("of this boot", SandboxState::Ready, "this", false),

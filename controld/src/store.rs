@@ -10,8 +10,10 @@
 //! A record that does not parse is left where it is, reported ([`Store::unread`]), neither shown nor changed nor deleted: it
 //! may be a newer release's.
 
+pub mod boot;
 mod change;
 mod database;
+mod failure;
 mod log;
 mod replay;
 mod writer;
@@ -32,6 +34,7 @@ use tokio::sync::oneshot;
 
 use self::change::{Change, Key, Table};
 use self::database::{File, Medium, Opened};
+pub use self::failure::is_disk_full;
 use self::log::Log;
 use self::writer::{Order, Writer};
 use crate::model::{Container, ContainerId, Sandbox};

@@ -20,7 +20,7 @@ use proto::tap::{
 use self::lines::{LineError, Lines};
 pub use self::watch::State;
 use self::watch::Watch;
-use crate::error::{Error, Kind, Result};
+use crate::model::error::{Error, Kind, Result};
 
 /// Networks that are made, or mended, at a time. All together are less than tapmanager works on, as others ask it too.
 const MAKES: usize = 128;

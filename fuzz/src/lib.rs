@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use controld::annotations::PodAnnotations;
-use controld::seed::{SeedInput, assemble};
+use controld::model::annotations::PodAnnotations;
+use controld::model::seed::{SeedInput, assemble};
 use imagestore::provider::exercise;
 use imagestore::{ImageRef, Query};
 use proto::tap::{PodNet, Reply, Request, decode_reply, decode_request, encode_reply, encode_request};

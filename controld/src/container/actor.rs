@@ -17,9 +17,9 @@ use tokio::sync::{mpsc, oneshot};
 use self::heard::Heard;
 use self::task::Task;
 use super::host::Host;
-use crate::error::{Error, Kind, Result};
 use crate::hypervisor::HvEvent;
 use crate::model::Container;
+use crate::model::error::{Error, Kind, Result};
 
 /// Way to a container's task. Clones share it.
 #[derive(Debug, Clone)]

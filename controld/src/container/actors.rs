@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::actor::Actor;
 use super::host::Host;
-use crate::error::{Error, Kind, Result};
 use crate::hypervisor::HvEvent;
+use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerId};
 
 /// Removed containers that are remembered: more than are removed while a call to libvirt can be under way.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Kind, Result};
+use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerConfig, ContainerId, ContainerState};
 
 /// What becomes of a request for a container.

@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 use super::parts::Parts;
 use super::pause::Room;
 use super::start;
-use crate::boot::Boot;
-use crate::console::follow::Follower;
-use crate::error::{Error, Kind, Result};
+use crate::container::console::follow::Follower;
 use crate::hypervisor::{DomainState, Way};
 use crate::model::Container;
+use crate::model::error::{Error, Kind, Result};
+use crate::store::boot::Boot;
 
 /// The node, as the task of a container needs it. Each call ends by a deadline of its own.
 pub(super) trait Host: Clone + Send + Sync + 'static {

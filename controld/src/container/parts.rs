@@ -5,17 +5,18 @@ use std::sync::Arc;
 use common::watch::Watcher;
 use proto::tap::QemuUser;
 
-use crate::accelerator::Accelerator;
-use crate::boot::Boot;
 use crate::config::Config;
-use crate::console::hub::{self, Hub};
-use crate::error::{Error, Kind, Result};
+use crate::container::console::hub::{self, Hub};
 use crate::hypervisor::Hypervisor;
+use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
-use crate::instance::Instance;
 use crate::model::Container;
-use crate::orphans::{Orphans, PodName};
+use crate::model::PodName;
+use crate::model::error::{Error, Kind, Result};
+use crate::orphans::Orphans;
+use crate::orphans::instance::Instance;
 use crate::store::Store;
+use crate::store::boot::Boot;
 use crate::tap::Tap;
 use crate::volumes::{Folder, Owner, VolumeError, Volumes};
 
@@ -38,8 +39,8 @@ pub struct Parts {
     pub watcher: Watcher,
     /// Attached clients.
     pub hub: Hub,
-    /// Accelerator of new machines.
-    pub accel: Accelerator,
+    /// AcceleratorChoice of new machines.
+    pub accel: AcceleratorChoice,
     /// Marks what this state directory's controld makes, so that another's is left alone.
     pub instance: Instance,
     /// What is on no record.
@@ -78,7 +79,7 @@ impl Parts {
     }
 
     /// A pod as the owner of what is made for it now. The database has its sandbox: it tells by the note if it is put back
-    /// from a copy that has not (see [`crate::instance`]).
+    /// from a copy that has not (see [`crate::orphans::instance`]).
     ///
     /// # Errors
     /// When the database cannot be written.
@@ -140,7 +141,7 @@ pub(crate) mod tests {
             volumes: Volumes::open(config.state_dir.join("volumes")).expect("opened"),
             watcher: Watcher::start().expect("inotify"),
             hub: Hub::bind(&config).await.expect("bound"),
-            accel: Accelerator::new(&config, store.clone()),
+            accel: AcceleratorChoice::new(&config, store.clone()),
             instance: Instance::begin(&config.state_dir, &store, &[]).await.expect("begun"),
             orphans: Arc::default(),
             boot: Boot::of_node(&store).await.expect("known"),

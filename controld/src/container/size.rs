@@ -3,10 +3,10 @@
 //! A memory limit is of QEMU with its guest in it, so the guest gets what QEMU leaves of it. What the pod may take beside its
 //! limits (RuntimeClass `overhead.podFixed`) pays for QEMU first.
 
-use crate::accel::Accelerator;
 use crate::config::MachineConfig;
-use crate::error::{Error, Kind, Result};
+use crate::model::Accelerator;
 use crate::model::Resources;
+use crate::model::error::{Error, Kind, Result};
 
 const MIB: u64 = 1 << 20;
 /// The page size that guest memory is a multiple of.

@@ -16,12 +16,13 @@ use proto::tap::{PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
-use crate::annotations::PodAnnotations;
-use crate::console::follow::Follower;
-use crate::domain::{self, DomainSpec, WrapperEnv};
-use crate::error::{Error, Kind, Result, is_disk_full};
+use crate::container::console::follow::Follower;
+use crate::model::annotations::PodAnnotations;
+use crate::model::domain::{self, DomainSpec, WrapperEnv};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::seed::{self, SeedInput};
 use crate::model::{Container, Sandbox};
-use crate::seed::{self, SeedInput};
+use crate::store::is_disk_full;
 use crate::volumes::make_dir;
 
 /// First PCI slot of `pcie.0` that vmwrapper's NICs take; the domain's own devices stay below.

@@ -8,8 +8,8 @@ mod pause;
 use std::time::Duration;
 
 use self::fake::{Domain, Fault, Node};
-use crate::error::Kind;
 use crate::hypervisor::{Ending, HvEvent};
+use crate::model::error::Kind;
 use crate::model::{Container, ContainerConfig, ContainerId, ContainerState, ExitReason, Machine, RECORD_VERSION};
 
 const GRACE: Duration = Duration::from_secs(10);

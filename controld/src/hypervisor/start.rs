@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::ffi::{Connection, LibvirtError};
 use super::link::{Lane, Lines, Turn};
 use super::{Hypervisor, WrapperError, call, existing, log, meaning};
-use crate::error::{Error, Kind, Result};
+use crate::model::error::{Error, Kind, Result};
 
 const WHAT: &str = "start the machine";
 /// Longer than other calls wait: after a restart of the node all pods come at once.

@@ -4,7 +4,7 @@
 use common::Chain;
 use imagestore::Image;
 
-use crate::error::Result;
+use crate::model::error::Result;
 
 /// A pull whose end was not told yet.
 pub(super) struct End<'a> {
@@ -49,7 +49,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::error::{Error, Kind};
+    use crate::model::error::{Error, Kind};
 
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);

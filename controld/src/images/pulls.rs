@@ -1,6 +1,6 @@
 //! What pulls there were, by handler, since the daemon began.
 //!
-//! [`super::Images::pull`] has each pull counted; the figures are read by [`crate::metrics`]. Only handlers that there are
+//! [`super::Images::pull`] has each pull counted; the figures are read by [`crate::daemon::metrics`]. Only handlers that there are
 //! have figures, so what clients send makes no new ones: a pull for another handler is refused by the store, and counts
 //! nowhere. What is begun is ended exactly once: a pull that is dropped was abandoned.
 

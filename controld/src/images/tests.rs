@@ -166,11 +166,11 @@ async fn kubelet_knows_why_a_registry_could_not_be_asked() {
     let images = Images::of(Store::open(wanted).expect("opened"), mappings);
     // Nobody listens at that port.
     let error = images.pull("127.0.0.1:1/image".into()).await.expect_err("nobody there");
-    let status = crate::cri::status::of(&error);
+    let status = crate::api::status::of(&error);
     assert_eq!(status.code(), tonic::Code::Unknown);
     assert!(status.message().starts_with("RegistryUnavailable: image not pulled"), "{}", status.message());
     let error = images.pull("169.254.169.254/image".into()).await.expect_err("not asked");
-    assert_eq!(crate::cri::status::of(&error).code(), tonic::Code::PermissionDenied);
+    assert_eq!(crate::api::status::of(&error).code(), tonic::Code::PermissionDenied);
 }
 
 #[test]

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use common::Chain;
 
-use super::{PodName, list};
+use super::list;
 use crate::container::parts::Parts;
-use crate::error::{Error, Kind, Result};
-use crate::instance::Instance;
-use crate::model::Sandbox;
-use crate::volumes::{Found, Kept, Owner, VolumeError};
+use crate::model::PodName;
+use crate::model::error::{Error, Kind, Result};
+use crate::orphans::instance::Instance;
+use crate::volumes::{Found, Kept, VolumeError};
 
 /// What the records say.
 #[derive(Debug)]
@@ -122,21 +122,6 @@ impl OnRecord {
             pods: parts.store.sandboxes().iter().map(|sandbox| PodName::of(sandbox)).collect(),
             unread: !parts.store.unread().is_empty(),
         }
-    }
-}
-
-impl PodName {
-    /// The pod of a sandbox.
-    #[must_use]
-    pub fn of(sandbox: &Sandbox) -> Self {
-        let config = &sandbox.config;
-        Self { uid: config.uid.clone(), namespace: config.namespace.clone(), name: config.name.clone() }
-    }
-}
-
-impl From<&Owner> for PodName {
-    fn from(owner: &Owner) -> Self {
-        Self { uid: owner.pod_uid.clone(), namespace: owner.namespace.clone(), name: owner.name.clone() }
     }
 }
 

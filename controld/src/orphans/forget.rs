@@ -4,9 +4,9 @@ use proto::tap::PodId;
 
 use super::{Orphan, OrphanKind, consoles, list, networks};
 use crate::container::parts::Parts;
-use crate::error::{Error, Kind, Result};
 use crate::hypervisor::Marked;
 use crate::model::ContainerId;
+use crate::model::error::{Error, Kind, Result};
 
 /// Removes an orphan for good. It may be done again.
 ///

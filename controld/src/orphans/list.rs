@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use common::Chain;
 
-use super::{Orphan, OrphanKind, PodName, consoles};
+use super::{Orphan, OrphanKind, consoles};
 use crate::container::parts::Parts;
-use crate::error::Result;
 use crate::hypervisor::Marked;
+use crate::model::PodName;
+use crate::model::error::Result;
 use crate::volumes::Folder;
 
 const LOST: &str = "it is on no record: records were lost";

@@ -5,8 +5,8 @@ use proto::tap::PodId;
 
 use super::list;
 use crate::container::parts::Parts;
-use crate::error::{Error, Kind, Result};
 use crate::hypervisor::Marked;
+use crate::model::error::{Error, Kind, Result};
 use crate::model::{ContainerId, Sandbox};
 use crate::volumes::{Kept, VolumeError};
 

@@ -12,7 +12,7 @@ use proto::tap::{PodId, PodSummary};
 
 use super::list;
 use crate::container::parts::Parts;
-use crate::error::Result;
+use crate::model::error::Result;
 
 /// Ids of networks that are kept.
 const FACT: &str = "kept_networks";

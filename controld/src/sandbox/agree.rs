@@ -11,7 +11,7 @@ use common::Chain;
 use proto::tap::{PodId, PodPhase, PodSummary};
 
 use super::{Sandboxes, Settling};
-use crate::error::{Kind, Result};
+use crate::model::error::{Kind, Result};
 use crate::model::{Sandbox, SandboxState};
 use crate::orphans;
 

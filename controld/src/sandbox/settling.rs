@@ -8,7 +8,7 @@ use proto::tap::PodId;
 use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinSet};
 
-use crate::error::{Error, Kind, Result};
+use crate::model::error::{Error, Kind, Result};
 
 /// Differences that are settled at a time.
 const AT_A_TIME: usize = 16;

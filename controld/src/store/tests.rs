@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use tempfile::TempDir;
 
 use self::flaky::Flaky;
+use super::is_disk_full;
 use super::*;
-use crate::error::is_disk_full;
 use crate::model::{ContainerState, RECORD_VERSION, SandboxConfig, SandboxState};
 
 fn sandbox(id: &str) -> Sandbox {
@@ -209,14 +209,14 @@ async fn a_durable_change_takes_earlier_logged_ones_with_it() {
 async fn a_full_disk_refuses_what_is_new_and_lets_go_of_what_goes() {
     let bed = Bed::new();
     let store = bed.open();
-    let mut container = crate::cri::convert::tests::container();
+    let mut container = crate::api::cri::convert::tests::container();
     container.state = ContainerState::Running;
     store.put_container(container.clone()).await.expect("put");
     store.put_sandbox(sandbox("old")).await.expect("put");
     store.put_fact("settled", &1).await.expect("put");
 
     bed.disk.full.store(true, Ordering::SeqCst);
-    let refused = store.put_container(crate::cri::convert::tests::container()).await.expect_err("no room");
+    let refused = store.put_container(crate::api::cri::convert::tests::container()).await.expect_err("no room");
     assert!(is_disk_full(&refused), "{refused:?}");
     let trouble = store.trouble().expect("told");
     assert!(is_disk_full(&StoreError::Write(trouble.cause)));
@@ -271,7 +271,7 @@ async fn one_io_error_is_gone_with_the_next_change() {
 async fn a_refused_change_is_not_there_later_even_if_the_disk_took_it() {
     let bed = Bed::new();
     let store = bed.open();
-    let refused = crate::cri::convert::tests::container();
+    let refused = crate::api::cri::convert::tests::container();
     store.put_fact("a", &1).await.expect("put");
     // The record is written, the flush fails, and then the disk is full when it is tried again.
     let (flush_fails, full) = (bed.disk.flush_fails.clone(), bed.disk.full.clone());

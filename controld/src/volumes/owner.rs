@@ -10,6 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::model::PodName;
+
 /// Version of both files.
 pub(super) const VERSION: u32 = 1;
 
@@ -19,7 +21,7 @@ pub struct Owner {
     version: u32,
     /// The controld that made it.
     pub instance: Uuid,
-    /// The last of its lives that gave it to a container; see [`crate::instance`].
+    /// The last of its lives that gave it to a container; see [`crate::orphans::instance`].
     pub epoch: u64,
     /// Number of a transaction of the database that has the pod's sandbox: the last one when a container was given the folder.
     /// 0 is what releases wrote that did not count.
@@ -65,5 +67,11 @@ impl Kept {
     pub fn new(why: String) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Self { version: VERSION, since, why }
+    }
+}
+
+impl From<&Owner> for PodName {
+    fn from(owner: &Owner) -> Self {
+        Self { uid: owner.pod_uid.clone(), namespace: owner.namespace.clone(), name: owner.name.clone() }
     }
 }

@@ -1,6 +1,6 @@
 //! The root overlay of a pod: `root.qcow2`, and `root.json` beside it with what it stands on.
 //!
-//! The image below is never written: the overlay names it with its format, and it stays root's (see [`crate::domain`]).
+//! The image below is never written: the overlay names it with its format, and it stays root's (see [`crate::model::domain`]).
 //! Which image that is, is told by its id. Where the image lies may change: QEMU is told each file of the chain, and does
 //! not look at the name in the overlay. An overlay for another image is made first and then put in the place of the old one,
 //! which is there until the Create that wanted it has succeeded.

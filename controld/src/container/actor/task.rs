@@ -19,8 +19,8 @@ use crate::container::host::Host;
 use crate::container::machine::{Act, End, Event, Life};
 use crate::container::pause::Lookout;
 use crate::container::stopping::{Due, Stopping};
-use crate::error::{Error, Kind, Result};
 use crate::hypervisor::Ending;
+use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerState, Exit};
 
 /// A stop that has not ended this long after the plug was pulled has failed.

@@ -10,14 +10,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::container;
-use crate::boot::Boot;
 use crate::container::actors::Actors;
 use crate::container::admission::{self, Admission};
 use crate::container::host::Host;
 use crate::container::pause::Room;
-use crate::error::{Error, Kind, Result};
 use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
+use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerId, ContainerState, ExitReason};
+use crate::store::boot::Boot;
 
 /// When a call that was given up has its effect all the same.
 pub(super) const LATE: Duration = Duration::from_secs(45);

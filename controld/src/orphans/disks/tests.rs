@@ -3,6 +3,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 use super::*;
+use crate::volumes::Owner;
 use crate::volumes::{Folder, Volumes};
 
 const ME: Uuid = Uuid::from_u128(1);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use controld::admin::AdminCalls;
+use controld::api::admin::AdminCalls;
 use controld::images::Images;
 use proto::images::image_admin_server::ImageAdminServer;
 use tokio_stream::wrappers::UnixListenerStream;

@@ -1,0 +1,62 @@
+//! The edge: who calls controld, on one unix socket. kubelet speaks CRI ([`cri`]); `virtletctl` speaks CRI too, and calls of our
+//! own for images and for what is on no record ([`admin`]).
+//!
+//! [`socket`] makes the socket, [`serve`] serves it, [`drain`] lets calls that are under way end, and [`status`] gives each
+//! failure its gRPC code.
+
+pub mod admin;
+pub mod cri;
+mod drain;
+pub mod socket;
+pub mod status;
+
+use std::future::Future;
+use std::time::Duration;
+
+use proto::cri::image_service_server::ImageServiceServer;
+use proto::cri::runtime_service_server::RuntimeServiceServer;
+use proto::images::image_admin_server::ImageAdminServer;
+use proto::orphans::orphans_server::OrphansServer;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+
+use self::admin::AdminCalls;
+use self::admin::orphans::OrphanCalls;
+use self::cri::image::ImageCalls;
+use self::cri::runtime::Runtime;
+
+/// Largest message in either direction, as kubelet's client has it.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// The CRI server failed.
+#[derive(Debug, thiserror::Error)]
+#[error("CRI server failed")]
+pub struct ServeError(#[from] tonic::transport::Error);
+
+/// Serves CRI's services, and our own beside them, until `shutdown`; calls under way then have `deadline` to end.
+///
+/// # Errors
+/// When the transport fails.
+pub async fn serve(
+    listener: UnixListener,
+    runtime: Runtime,
+    images: ImageCalls,
+    admin: (AdminCalls, OrphanCalls),
+    shutdown: impl Future<Output = ()>,
+    deadline: Duration,
+) -> Result<(), ServeError> {
+    let runtime = RuntimeServiceServer::new(runtime)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE);
+    let images =
+        ImageServiceServer::new(images).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
+    let stop = CancellationToken::new();
+    let server = tonic::transport::Server::builder()
+        .add_service(runtime)
+        .add_service(images)
+        .add_service(ImageAdminServer::new(admin.0).max_encoding_message_size(MAX_MESSAGE))
+        .add_service(OrphansServer::new(admin.1).max_encoding_message_size(MAX_MESSAGE))
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.clone().cancelled_owned());
+    Ok(drain::serve_until(server, stop, shutdown, deadline).await?)
+}

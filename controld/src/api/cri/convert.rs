@@ -1,0 +1,48 @@
+//! CRI's generated types to this crate's model and back. They come no further than this.
+//!
+//! What a machine cannot do is refused here, before anything is made.
+
+mod container;
+mod sandbox;
+mod stats;
+
+use std::collections::{BTreeMap, HashMap};
+
+pub use container::{container_config, container_entry, container_status, matches_container};
+pub use sandbox::{matches_sandbox, sandbox_config, sandbox_entry, sandbox_status};
+pub use stats::{matches_stats, sandbox_stats};
+
+use crate::model::Resources;
+use crate::model::error::{Error, Kind};
+
+fn invalid(what: impl Into<String>) -> Error {
+    Error::new(Kind::Invalid, what)
+}
+
+fn sorted(map: HashMap<String, String>) -> BTreeMap<String, String> {
+    map.into_iter().collect()
+}
+
+fn unsorted(map: &BTreeMap<String, String>) -> HashMap<String, String> {
+    map.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn resources(resources: proto::cri::LinuxContainerResources) -> Resources {
+    Resources {
+        cpu_period: resources.cpu_period,
+        cpu_quota: resources.cpu_quota,
+        cpu_shares: resources.cpu_shares,
+        memory_limit: resources.memory_limit_in_bytes,
+        oom_score_adj: resources.oom_score_adj,
+        cpuset_cpus: resources.cpuset_cpus,
+        cpuset_mems: resources.cpuset_mems,
+    }
+}
+
+/// Whether `labels` has all that `selector` wants.
+fn selects(selector: &HashMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,363 @@
+//! RuntimeService. Calls that are not here answer Unimplemented.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::Chain;
+use proto::cri::runtime_service_server::RuntimeService;
+use proto::cri::*;
+use proto::pause::Pause;
+use proto::tap::{PodId, PodStats};
+use tonic::{Request, Response, Status};
+
+use super::{convert, find};
+use crate::api::status::{self, finish};
+use crate::config::CgroupDriver;
+use crate::container::parts::Parts;
+use crate::container::{Containers, Create};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::{ContainerId, ContainerState};
+use crate::orphans::Orphan;
+use crate::sandbox::Sandboxes;
+use crate::tap::State;
+
+/// The longest a stop may ask for: a grace in seconds that no clock overflows with.
+const MAX_GRACE_S: i64 = 7 * 24 * 3600;
+
+/// The service behind the calls. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    parts: Arc<Parts>,
+    sandboxes: Sandboxes,
+    containers: Containers,
+}
+
+impl Runtime {
+    /// Calls to these services.
+    #[must_use]
+    pub fn new(parts: Arc<Parts>, sandboxes: Sandboxes, containers: Containers) -> Self {
+        Self { parts, sandboxes, containers }
+    }
+
+    fn sandbox_id(&self, text: &str) -> Result<PodId> {
+        let all = self.parts.store.sandboxes();
+        find::by_prefix("sandbox", text, all.iter().map(|sandbox| (sandbox.id.to_string(), sandbox.id.clone())))
+    }
+
+    fn container_id(&self, text: &str) -> Result<ContainerId> {
+        let all = self.parts.store.containers();
+        find::by_prefix("container", text, all.iter().map(|container| (container.id.to_string(), container.id)))
+    }
+
+    async fn conditions(&self) -> Vec<RuntimeCondition> {
+        let condition = |kind: &str, failed: Option<(&str, String)>| RuntimeCondition {
+            r#type: kind.to_owned(),
+            status: failed.is_none(),
+            reason: failed.as_ref().map(|(reason, _)| (*reason).to_owned()).unwrap_or_default(),
+            message: failed.map(|(_, message)| message).unwrap_or_default(),
+        };
+        let runtime = self.parts.hypervisor.ready().err().map(|error| ("LibvirtNotReady", Chain(&error).to_string()));
+        let network = match self.parts.tap.state().await {
+            State::Up(status) if status.ready => None,
+            State::Up(status) => Some(("NetworkNotReady", status.reason)),
+            State::Down(error) => Some(("TapmanagerNotReady", Chain(&error).to_string())),
+            State::Unknown => Some(("TapmanagerNotReady", "tapmanager has not answered yet".into())),
+        };
+        // One of its own: kubelet leaves all pods alone while RuntimeReady is false, and what runs is to go on.
+        let store = self.parts.store.trouble().map(|trouble| {
+            let since = humantime::format_rfc3339_seconds(trouble.since);
+            ("DatabaseNotWritable", format!("since {since}: {}", Chain(&trouble.cause)))
+        });
+        // Beside kubelet's two, for people.
+        let orphans = self.parts.orphans.trouble().map(|trouble| ("UnknownOwner", trouble));
+        let emulated = self.parts.accel.trouble().map(|trouble| ("Emulated", trouble));
+        vec![
+            condition("RuntimeReady", runtime),
+            condition("NetworkReady", network),
+            condition("StoreWritable", store),
+            condition("OwnersKnown", orphans),
+            condition("KvmUsable", emulated),
+        ]
+    }
+}
+
+/// A thing of unknown owner, for people.
+fn orphan(orphan: &Orphan) -> serde_json::Value {
+    let Orphan { kind, id, pod, why, .. } = orphan;
+    serde_json::json!({ "kind": kind.as_str(), "id": id, "namespace": pod.namespace, "name": pod.name, "why": why })
+}
+
+/// What is absent is as good as stopped or removed.
+fn or_absent<T>(found: Result<T>) -> Result<Option<T>, Status> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(status::of(&error)),
+    }
+}
+
+fn answer<T>(result: Result<T>) -> Result<T, Status> {
+    result.map_err(|error| status::of(&error))
+}
+
+#[tonic::async_trait]
+impl RuntimeService for Runtime {
+    async fn version(&self, _request: Request<VersionRequest>) -> Result<Response<VersionResponse>, Status> {
+        Ok(Response::new(VersionResponse {
+            version: "0.1.0".into(),
+            runtime_name: "virtlet".into(),
+            runtime_version: env!("CARGO_PKG_VERSION").into(),
+            runtime_api_version: "v1".into(),
+        }))
+    }
+
+    async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        let mut info = HashMap::new();
+        if request.into_inner().verbose {
+            let facts = serde_json::json!({
+                "accelerator": self.parts.accel.shown(),
+                "emulator": self.parts.config.emulator,
+                "vmwrapper": self.parts.config.vmwrapper,
+                "instance": self.parts.instance.id(),
+                "recordsInDoubt": self.parts.instance.doubt(),
+                "orphans": self.parts.orphans.last_seen().iter().map(orphan).collect::<Vec<_>>(),
+                "libvirt": self.parts.hypervisor.version().map(|version| version.to_string()),
+                "imagesPerHandler": self.parts.images.per_other_handler(),
+                "imageRuleProblems": self.parts.images.rule_problems().await,
+            });
+            info.insert("virtlet".into(), facts.to_string());
+        }
+        let handlers = std::iter::once(String::new()).chain(self.parts.config.handlers());
+        let runtime_handlers =
+            handlers.map(|name| RuntimeHandler { name, features: Some(RuntimeHandlerFeatures::default()) }).collect();
+        Ok(Response::new(StatusResponse {
+            status: Some(RuntimeStatus { conditions: self.conditions().await }),
+            info,
+            runtime_handlers,
+            features: Some(RuntimeFeatures::default()),
+        }))
+    }
+
+    async fn runtime_config(
+        &self,
+        _request: Request<RuntimeConfigRequest>,
+    ) -> Result<Response<RuntimeConfigResponse>, Status> {
+        let driver = match self.parts.config.cgroup_driver {
+            CgroupDriver::Systemd => proto::cri::CgroupDriver::Systemd,
+            CgroupDriver::Cgroupfs => proto::cri::CgroupDriver::Cgroupfs,
+        };
+        let linux = Some(LinuxRuntimeConfiguration { cgroup_driver: driver.into() });
+        Ok(Response::new(RuntimeConfigResponse { linux }))
+    }
+
+    async fn update_runtime_config(
+        &self,
+        _request: Request<UpdateRuntimeConfigRequest>,
+    ) -> Result<Response<UpdateRuntimeConfigResponse>, Status> {
+        // The pod CIDR is the CNI plugins' affair; an error here would stall kubelet.
+        Ok(Response::new(UpdateRuntimeConfigResponse {}))
+    }
+
+    async fn run_pod_sandbox(
+        &self,
+        request: Request<RunPodSandboxRequest>,
+    ) -> Result<Response<RunPodSandboxResponse>, Status> {
+        let config = answer(convert::sandbox_config(request.into_inner()))?;
+        let sandboxes = self.sandboxes.clone();
+        let id = finish(async move { sandboxes.run(config).await }).await?;
+        Ok(Response::new(RunPodSandboxResponse { pod_sandbox_id: id.to_string() }))
+    }
+
+    async fn stop_pod_sandbox(
+        &self,
+        request: Request<StopPodSandboxRequest>,
+    ) -> Result<Response<StopPodSandboxResponse>, Status> {
+        if let Some(id) = or_absent(self.sandbox_id(&request.into_inner().pod_sandbox_id))? {
+            let sandboxes = self.sandboxes.clone();
+            finish(async move { sandboxes.stop(&id).await }).await?;
+        }
+        Ok(Response::new(StopPodSandboxResponse {}))
+    }
+
+    async fn remove_pod_sandbox(
+        &self,
+        request: Request<RemovePodSandboxRequest>,
+    ) -> Result<Response<RemovePodSandboxResponse>, Status> {
+        if let Some(id) = or_absent(self.sandbox_id(&request.into_inner().pod_sandbox_id))? {
+            let sandboxes = self.sandboxes.clone();
+            finish(async move { sandboxes.remove(&id).await }).await?;
+        }
+        Ok(Response::new(RemovePodSandboxResponse {}))
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        request: Request<PodSandboxStatusRequest>,
+    ) -> Result<Response<PodSandboxStatusResponse>, Status> {
+        let request = request.into_inner();
+        let id = answer(self.sandbox_id(&request.pod_sandbox_id))?;
+        let sandbox = self.parts.store.sandbox(&id).ok_or_else(|| Status::not_found(format!("no sandbox `{id}`")))?;
+        let mut info = HashMap::new();
+        if request.verbose {
+            let facts = serde_json::json!({ "net": sandbox.net, "runtimeHandler": sandbox.config.runtime_handler });
+            info.insert("info".into(), facts.to_string());
+        }
+        Ok(Response::new(PodSandboxStatusResponse {
+            status: Some(convert::sandbox_status(&sandbox)),
+            info,
+            ..Default::default()
+        }))
+    }
+
+    async fn list_pod_sandbox(
+        &self,
+        request: Request<ListPodSandboxRequest>,
+    ) -> Result<Response<ListPodSandboxResponse>, Status> {
+        let filter = request.into_inner().filter;
+        let all = self.parts.store.sandboxes();
+        let shown = all.iter().filter(|sandbox| convert::matches_sandbox(filter.as_ref(), sandbox));
+        let items = shown.map(|sandbox| convert::sandbox_entry(sandbox)).collect();
+        Ok(Response::new(ListPodSandboxResponse { items }))
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        request: Request<PodSandboxStatsRequest>,
+    ) -> Result<Response<PodSandboxStatsResponse>, Status> {
+        let id = answer(self.sandbox_id(&request.into_inner().pod_sandbox_id))?;
+        let sandbox = self.parts.store.sandbox(&id).ok_or_else(|| Status::not_found(format!("no sandbox `{id}`")))?;
+        let counters = answer(self.parts.tap.stats(Some(&id)).await)?;
+        let stats = convert::sandbox_stats(&sandbox, counters.iter().find(|stats| stats.pod == id));
+        Ok(Response::new(PodSandboxStatsResponse { stats: Some(stats) }))
+    }
+
+    async fn list_pod_sandbox_stats(
+        &self,
+        request: Request<ListPodSandboxStatsRequest>,
+    ) -> Result<Response<ListPodSandboxStatsResponse>, Status> {
+        let filter = request.into_inner().filter;
+        let counters = answer(self.parts.tap.stats(None).await)?;
+        let counters: HashMap<PodId, PodStats> = counters.into_iter().map(|stats| (stats.pod.clone(), stats)).collect();
+        let all = self.parts.store.sandboxes();
+        let shown = all.iter().filter(|sandbox| convert::matches_stats(filter.as_ref(), sandbox));
+        let stats = shown.map(|sandbox| convert::sandbox_stats(sandbox, counters.get(&sandbox.id))).collect();
+        Ok(Response::new(ListPodSandboxStatsResponse { stats }))
+    }
+
+    async fn create_container(
+        &self,
+        request: Request<CreateContainerRequest>,
+    ) -> Result<Response<CreateContainerResponse>, Status> {
+        let request = request.into_inner();
+        let sandbox = answer(self.sandbox_id(&request.pod_sandbox_id))?;
+        let config = request.config.ok_or_else(|| Status::invalid_argument("request has no container config"))?;
+        // kubelet builds these from the pod as it is now; the sandbox may be older.
+        let annotations = request.sandbox_config.map(|config| config.annotations.into_iter().collect());
+        let annotations = annotations.unwrap_or_else(|| {
+            self.parts.store.sandbox(&sandbox).map(|sandbox| sandbox.config.annotations.clone()).unwrap_or_default()
+        });
+        let create = Create { sandbox, config: answer(convert::container_config(config))?, annotations };
+        let containers = self.containers.clone();
+        let id = finish(async move { containers.create(create).await }).await?;
+        Ok(Response::new(CreateContainerResponse { container_id: id.to_string() }))
+    }
+
+    async fn start_container(
+        &self,
+        request: Request<StartContainerRequest>,
+    ) -> Result<Response<StartContainerResponse>, Status> {
+        let id = answer(self.container_id(&request.into_inner().container_id))?;
+        let containers = self.containers.clone();
+        finish(async move { containers.start(id).await }).await?;
+        Ok(Response::new(StartContainerResponse {}))
+    }
+
+    async fn stop_container(
+        &self,
+        request: Request<StopContainerRequest>,
+    ) -> Result<Response<StopContainerResponse>, Status> {
+        let request = request.into_inner();
+        if let Some(id) = or_absent(self.container_id(&request.container_id))? {
+            let seconds = request.timeout.clamp(0, MAX_GRACE_S);
+            let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+            let containers = self.containers.clone();
+            finish(async move { containers.stop(id, grace).await }).await?;
+        }
+        Ok(Response::new(StopContainerResponse {}))
+    }
+
+    async fn remove_container(
+        &self,
+        request: Request<RemoveContainerRequest>,
+    ) -> Result<Response<RemoveContainerResponse>, Status> {
+        if let Some(id) = or_absent(self.container_id(&request.into_inner().container_id))? {
+            let containers = self.containers.clone();
+            finish(async move { containers.remove(id).await }).await?;
+        }
+        Ok(Response::new(RemoveContainerResponse {}))
+    }
+
+    async fn list_containers(
+        &self,
+        request: Request<ListContainersRequest>,
+    ) -> Result<Response<ListContainersResponse>, Status> {
+        let filter = request.into_inner().filter;
+        let all = self.parts.store.containers();
+        let shown = all.iter().filter(|container| convert::matches_container(filter.as_ref(), container));
+        let default_handler = &self.parts.config.images.default_handler;
+        let containers = shown.map(|container| convert::container_entry(container, default_handler)).collect();
+        Ok(Response::new(ListContainersResponse { containers }))
+    }
+
+    async fn container_status(
+        &self,
+        request: Request<ContainerStatusRequest>,
+    ) -> Result<Response<ContainerStatusResponse>, Status> {
+        let request = request.into_inner();
+        let id = answer(self.container_id(&request.container_id))?;
+        let container = answer(self.containers.get(id))?;
+        let sandbox = self.parts.store.sandbox(&container.sandbox);
+        let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
+        let digest = self.parts.images.repo_digest(&container.image_id, &container.image_handler);
+        let mut info = HashMap::new();
+        if request.verbose {
+            let facts = serde_json::json!({
+                "sandboxID": container.sandbox,
+                "runtimeType": "virtlet",
+                "machine": container.machine,
+                "paused": container.pause.map(Pause::as_str),
+            });
+            info.insert("info".into(), facts.to_string());
+        }
+        let status = convert::container_status(
+            &container,
+            &sandbox,
+            digest.as_deref(),
+            &self.parts.config.images.default_handler,
+        );
+        Ok(Response::new(ContainerStatusResponse { status: Some(status), info }))
+    }
+
+    async fn reopen_container_log(
+        &self,
+        request: Request<ReopenContainerLogRequest>,
+    ) -> Result<Response<ReopenContainerLogResponse>, Status> {
+        let id = answer(self.container_id(&request.into_inner().container_id))?;
+        let containers = self.containers.clone();
+        finish(async move { containers.reopen_log(id).await }).await?;
+        Ok(Response::new(ReopenContainerLogResponse {}))
+    }
+
+    async fn attach(&self, request: Request<AttachRequest>) -> Result<Response<AttachResponse>, Status> {
+        let request = request.into_inner();
+        let id = answer(self.container_id(&request.container_id))?;
+        let container = answer(self.containers.get(id))?;
+        if container.state != ContainerState::Running {
+            let error = Error::new(Kind::State, format!("container `{id}` does not run, so it has no console"));
+            return Err(status::of(&error));
+        }
+        let url = answer(self.parts.hub.attach_url(id, &request, container.config.stdin_once))?;
+        Ok(Response::new(AttachResponse { url }))
+    }
+}

@@ -1,0 +1,201 @@
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::copy::CHUNK;
+use super::*;
+use crate::container::console::crilog;
+
+struct Bed {
+    dir: tempfile::TempDir,
+}
+
+impl Bed {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("tempdir") }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path("pod.log")
+    }
+
+    fn print(&self, text: &str) {
+        let mut file = OpenOptions::new().append(true).create(true).open(self.path("serial.log")).expect("open");
+        file.write_all(text.as_bytes()).expect("write");
+    }
+
+    /// As virtlogd does: every predecessor moves up, then the newest.
+    fn rotate(&self) {
+        for n in (0..3).rev() {
+            let _ = std::fs::rename(self.path(&format!("serial.log.{n}")), self.path(&format!("serial.log.{}", n + 1)));
+        }
+        std::fs::rename(self.path("serial.log"), self.path("serial.log.0")).expect("rotate");
+        let _ = std::fs::remove_file(self.path("serial.log.3"));
+    }
+
+    fn copy(&self) -> Copy {
+        Copy::open(self.dir.path(), self.log()).expect("open")
+    }
+
+    fn contents(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.log()).expect("log");
+        text.lines().map(|line| line.splitn(4, ' ').skip(2).collect::<Vec<_>>().join(" ")).collect()
+    }
+}
+
+#[test]
+fn what_was_printed_before_and_between_is_copied_once() {
+    let bed = Bed::new();
+    bed.print("1\r\n2\r\n");
+    let mut copy = bed.copy();
+    copy.advance(false).expect("copies");
+    bed.print("3\r\nlog");
+    copy.advance(false).expect("copies");
+    drop(copy);
+    bed.print("in\r\n");
+    let mut copy = bed.copy();
+    copy.advance(true).expect("copies");
+    assert_eq!(bed.contents(), ["F 1", "F 2", "F 3", "F login"]);
+}
+
+#[test]
+fn a_kill_between_log_and_position_repeats_nothing() {
+    let bed = Bed::new();
+    for n in 0..100 {
+        bed.print(&format!("line {n}\r\n"));
+    }
+    let mut copy = bed.copy();
+    let position = copy.position;
+    copy.advance(false).expect("copies");
+    // As if killed after the lines were written and before the position was.
+    position.write(&copy.position_file).expect("writes");
+    drop(copy);
+    bed.print("after\r\n");
+    bed.copy().advance(true).expect("copies");
+    let wanted: Vec<String> = (0..100).map(|n| format!("F line {n}")).chain(["F after".to_owned()]).collect();
+    assert_eq!(bed.contents(), wanted);
+}
+
+#[test]
+fn rotation_by_virtlogd_loses_nothing() {
+    let bed = Bed::new();
+    let mut copy = bed.copy();
+    bed.print("1\n2\nha");
+    copy.advance(false).expect("copies");
+    bed.print("lf\n");
+    bed.rotate();
+    bed.print("3\nqua");
+    bed.rotate();
+    bed.print("rter\n4\n");
+    copy.advance(false).expect("copies");
+    drop(copy);
+    bed.print("5\nun");
+    bed.rotate();
+    bed.print("til\n6\n");
+    bed.copy().advance(true).expect("copies");
+    assert_eq!(bed.contents(), ["F 1", "F 2", "F half", "F 3", "F quarter", "F 4", "F 5", "F until", "F 6"]);
+}
+
+#[test]
+fn an_unfinished_line_across_a_rotation_and_a_restart_is_whole() {
+    let bed = Bed::new();
+    bed.print("1\nun");
+    let mut copy = bed.copy();
+    copy.advance(false).expect("copies");
+    bed.rotate();
+    bed.print("fin");
+    copy.advance(false).expect("copies");
+    copy.reopen().expect("reopens");
+    drop(copy);
+    bed.print("ished\n");
+    bed.copy().advance(true).expect("copies");
+    assert_eq!(bed.contents(), ["F 1", "F unfinished"]);
+}
+
+#[test]
+fn a_position_in_a_dropped_file_goes_on_with_the_oldest() {
+    let bed = Bed::new();
+    bed.print("1\n");
+    bed.copy().advance(false).expect("copies");
+    for n in 2..8 {
+        bed.rotate();
+        bed.print(&format!("{n}\n"));
+    }
+    bed.copy().advance(true).expect("copies");
+    assert_eq!(bed.contents(), ["F 1", "F 4", "F 5", "F 6", "F 7"], "four files are kept");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_costs_a_chunk_of_memory_and_no_line() {
+    let bed = Bed::new();
+    std::os::unix::fs::symlink("/dev/full", bed.log()).expect("symlink");
+    let mut copy = bed.copy();
+    let mut printed = 0;
+    let mut print = |bytes: usize| {
+        let first = printed;
+        let mut text = String::new();
+        while text.len() < bytes {
+            text += &format!("line {printed:0500}\r\n");
+            printed += 1;
+        }
+        bed.print(&text);
+        first
+    };
+    // 20 MiB as they come, over ten files; the oldest that is kept begins with the sixth.
+    let mut oldest_kept = 0;
+    for file in 0..10 {
+        for part in 0..16 {
+            let first = print(128 * 1024);
+            if (file, part) == (6, 0) {
+                oldest_kept = first;
+            }
+            let error = copy.advance(false).expect_err("there is no room");
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            assert!(copy.pending.len() <= CHUNK + crilog::MAX_CONTENT, "{} bytes in memory", copy.pending.len());
+        }
+        if file < 9 {
+            bed.rotate();
+        }
+    }
+    // There is room again.
+    std::fs::remove_file(bed.log()).expect("removes");
+    copy.reopen().expect("reopens");
+    copy.advance(true).expect("copies");
+    assert!(copy.pending.is_empty());
+    let copied = bed.contents();
+    let (kept, rest): (Vec<_>, Vec<_>) = copied
+        .iter()
+        .map(|line| line["F line ".len()..].parse::<usize>().expect("a number"))
+        .partition(|n| *n >= oldest_kept);
+    assert_eq!(kept, (oldest_kept..printed).collect::<Vec<_>>(), "all that virtlogd still has, once");
+    assert_eq!(rest, (0..rest.len()).collect::<Vec<_>>(), "and of the file that was being read all");
+}
+
+#[test]
+fn reopening_goes_on_in_a_new_file() {
+    let bed = Bed::new();
+    bed.print("1\n");
+    let mut copy = bed.copy();
+    copy.advance(false).expect("copies");
+    std::fs::rename(bed.log(), bed.path("pod.log.old")).expect("rename");
+    copy.reopen().expect("reopens");
+    bed.print("2\n");
+    copy.advance(false).expect("copies");
+    assert_eq!(bed.contents(), ["F 2"]);
+    assert_eq!(std::fs::metadata(bed.log()).expect("log").permissions().mode() & 0o777, 0o640);
+}
+
+#[tokio::test]
+async fn a_follower_copies_as_it_comes_and_the_rest_at_the_end() {
+    let bed = Bed::new();
+    let watcher = Watcher::start().expect("inotify");
+    let follower = Follower::start(&watcher, bed.dir.path(), bed.log()).expect("starts");
+    assert!(bed.log().exists(), "the log is there before the machine is");
+    bed.print("1\n2\nprompt> ");
+    follower.finish(true).await;
+    assert_eq!(bed.contents(), ["F 1", "F 2", "P prompt> "]);
+}

@@ -1,0 +1,155 @@
+//! Consoles that clients are attached to: the streaming server's backend.
+//!
+//! `Attach` of CRI asks for a URL; the client that comes to it joins the console's [`line`], which is opened for the first
+//! client and let go by the last. A session ends with the machine, with the client, or, for a container that wants it
+//! so, with the client's input.
+
+mod line;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use streaming::{AttachRequest, AttachSession, Backend, Input, Output, Server, SessionError, UrlError};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Mutex, broadcast, mpsc};
+
+use self::line::{Ends, Line, LineError};
+use crate::config::Config;
+use crate::model::ContainerId;
+use crate::model::error::{Error, Kind, Result};
+
+/// Bytes of input that are taken at once.
+const INPUT_CHUNK: usize = 4096;
+
+/// The hub.
+#[derive(Debug)]
+pub struct Hub {
+    server: Server,
+}
+
+#[derive(Debug)]
+struct Consoles {
+    dir: PathBuf,
+    lines: Mutex<HashMap<String, Line>>,
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// Starts the streaming server.
+    ///
+    /// # Errors
+    /// When its address cannot be had.
+    pub async fn bind(config: &Config) -> Result<Self> {
+        let consoles = Consoles { dir: console_dir(config), lines: Mutex::default() };
+        let wanted = streaming::Config::at(config.streaming.address);
+        let server = Server::bind(wanted, Arc::new(consoles)).await.map_err(|cause| {
+            Error::because(Kind::Unavailable, "streaming server not started; see `streaming.address`", cause)
+        })?;
+        tracing::info!(address = %server.address(), "streaming server listens");
+        Ok(Self { server })
+    }
+
+    /// The URL at which one client may attach to a console, soon and once.
+    ///
+    /// # Errors
+    /// When the request makes no sense, or too many wait already.
+    pub fn attach_url(&self, id: ContainerId, request: &proto::cri::AttachRequest, stdin_once: bool) -> Result<String> {
+        let wanted = AttachRequest {
+            container_id: id.to_string(),
+            stdin: request.stdin,
+            stdout: request.stdout,
+            stderr: request.stderr,
+            tty: request.tty,
+            stdin_once,
+        };
+        self.server.attach_url(wanted).map_err(|cause| {
+            let kind = match &cause {
+                UrlError::TooMany(_) => Kind::Exhausted,
+                UrlError::NoContainer | UrlError::NoStream | UrlError::TtyWithStderr => Kind::Invalid,
+            };
+            Error::because(kind, "no URL to attach at", cause)
+        })
+    }
+}
+
+/// Directory of the consoles' sockets.
+#[must_use]
+pub fn console_dir(config: &Config) -> PathBuf {
+    config.run_dir.join("console")
+}
+
+// === impl Consoles ===
+
+impl Consoles {
+    async fn join(&self, id: &str) -> Result<Ends, LineError> {
+        let mut lines = self.lines.lock().await;
+        if let Some(ends) = lines.get(id).and_then(Line::join) {
+            return Ok(ends);
+        }
+        // Lines that nobody uses any more are only forgotten here, where one is added: there are never more of them than
+        // machines had clients at a time.
+        lines.retain(|_, line| line.is_shared());
+        let (line, ends) = Line::open(&self.dir.join(format!("{id}.sock"))).await?;
+        lines.insert(id.to_owned(), line);
+        Ok(ends)
+    }
+}
+
+impl Backend for Consoles {
+    fn attach<'a>(&'a self, id: &'a str, session: AttachSession) -> BoxFuture<'a, Result<(), SessionError>> {
+        async move {
+            let Ends { output, input } = self.join(id).await?;
+            let shown = show(output, session.stdout);
+            let typed = async {
+                match session.stdin {
+                    Some(stdin) => type_in(stdin, input).await,
+                    None => std::future::pending().await,
+                }
+                if !session.stdin_once {
+                    // The rest of the output is still wanted.
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = shown => {}
+                () = typed => {}
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Copies output to a client until the machine ends or the client does not take it any more.
+async fn show(mut output: broadcast::Receiver<Bytes>, stdout: Option<Output>) {
+    let mut stdout = stdout;
+    loop {
+        match output.recv().await {
+            Ok(bytes) => {
+                let Some(stdout) = &mut stdout else { continue };
+                if stdout.write_all(&bytes).await.is_err() || stdout.flush().await.is_err() {
+                    return;
+                }
+            }
+            Err(RecvError::Lagged(chunks)) => tracing::debug!(chunks, "a client did not keep up with its console"),
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+/// Copies a client's input to the guest until either ends.
+async fn type_in(mut stdin: Input, guest: mpsc::Sender<Bytes>) {
+    let mut buffer = vec![0; INPUT_CHUNK];
+    while let Ok(read @ 1..) = stdin.read(&mut buffer).await {
+        let keys = Bytes::copy_from_slice(buffer.get(..read).unwrap_or_default());
+        if guest.send(keys).await.is_err() {
+            return;
+        }
+    }
+}

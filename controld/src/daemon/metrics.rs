@@ -1,0 +1,73 @@
+//! Metrics for Prometheus: figures of the image store and of what runs, in OpenMetrics' text, by HTTP.
+//!
+//! [`start`] is called by [`crate::daemon`] if `metrics.address` is set. Nothing is kept here: each scrape reads what the
+//! image store and the records have in memory, off the reactor and without the disk ([`facts`]), so no figure can be out
+//! of date. [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of the
+//! configuration and of this crate's own states, so their number is bounded.
+
+mod facts;
+mod server;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+use self::facts::Facts;
+use self::server::Limits;
+pub use self::server::{BindError, Server};
+use crate::container::parts::Parts;
+use crate::hypervisor::accelerator::AcceleratorChoice;
+use crate::images::Images;
+use crate::orphans::Orphans;
+use crate::store::Store;
+
+/// Where the figures come from.
+#[derive(Debug)]
+struct Sources {
+    images: Images,
+    records: Store,
+    accel: AcceleratorChoice,
+    orphans: Arc<Orphans>,
+}
+
+/// Serves the metrics at `address` until what this returns is dropped.
+///
+/// # Errors
+/// When the address cannot be had.
+pub async fn start(address: SocketAddr, parts: &Parts) -> Result<Server, BindError> {
+    let sources = Sources {
+        images: parts.images.clone(),
+        records: parts.store.clone(),
+        accel: parts.accel.clone(),
+        orphans: parts.orphans.clone(),
+    };
+    let registry = registry(sources);
+    let server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;
+    tracing::info!(address = %server.address(), "metrics served");
+    Ok(server)
+}
+
+fn registry(collector: impl Collector) -> Registry {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(collector));
+    registry
+}
+
+fn text(registry: &Registry) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    encode(&mut text, registry)?;
+    Ok(text)
+}
+
+impl Collector for Sources {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        Facts::of(self).encode(encoder)
+    }
+}
+
+#[cfg(test)]
+mod tests;

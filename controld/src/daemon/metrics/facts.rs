@@ -1,0 +1,215 @@
+//! What a scrape tells: read from memory ([`Facts::of`]), then written out.
+//!
+//! Names and labels are others' interface: dashboards and alerts hold on to them. They stand here and nowhere else.
+
+use std::collections::BTreeMap;
+use std::fmt::Error;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use proto::pause::Pause;
+
+use super::Sources;
+use crate::images::PullCounts;
+use crate::model::Accelerator;
+use crate::model::{Container, ContainerState, SandboxState};
+
+// Suffixes come by themselves: units, `_total` of counters, `_info`.
+const BUILD: &str = "virtlet_build";
+const IMAGES: &str = "virtlet_images";
+const STORE: &str = "virtlet_image_store";
+const STORE_UNUSED: &str = "virtlet_image_store_unused";
+const PULLS_STARTED: &str = "virtlet_image_pulls_started";
+const PULLS_ENDED: &str = "virtlet_image_pulls_ended";
+const PULLED: &str = "virtlet_image_pulls_downloaded";
+const SANDBOXES: &str = "virtlet_sandboxes";
+const MACHINES: &str = "virtlet_machines";
+const ACCELERATOR: &str = "virtlet_accelerator";
+const EMULATED: &str = "virtlet_emulated_unwanted";
+const PAUSED: &str = "virtlet_machines_paused";
+const ORPHANS: &str = "virtlet_orphans";
+
+const ACCELERATOR_NAME: &str = "accelerator";
+const HANDLER: &str = "handler";
+const KIND: &str = "kind";
+const REASON: &str = "reason";
+const OUTCOME: &str = "outcome";
+const STATE: &str = "state";
+const VERSION: &str = "version";
+
+/// What a scrape tells.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) version: &'static str,
+    /// By handler.
+    pub(super) images: BTreeMap<String, u64>,
+    pub(super) pulls: Vec<(String, PullCounts)>,
+    pub(super) store_bytes: u64,
+    pub(super) unused_bytes: u64,
+    /// By state, of all states.
+    pub(super) sandboxes: BTreeMap<&'static str, u64>,
+    pub(super) machines: BTreeMap<&'static str, u64>,
+    /// 1 for that of new machines.
+    pub(super) accelerators: BTreeMap<&'static str, u64>,
+    /// They are emulated although KVM may work.
+    pub(super) emulated_unwanted: bool,
+    /// By reason, of all reasons.
+    pub(super) paused: BTreeMap<&'static str, u64>,
+    /// By kind, of all kinds.
+    pub(super) orphans: BTreeMap<&'static str, u64>,
+}
+
+impl Facts {
+    /// Looks at memory alone.
+    pub(super) fn of(sources: &Sources) -> Self {
+        let Sources { images, records, accel, orphans } = sources;
+        let verdict = accel.known();
+        let containers = records.containers();
+        let mut unused = images.sizes();
+        let store_bytes = unused.values().sum();
+        for file in containers.iter().flat_map(|container| files(container)) {
+            unused.remove(&file);
+        }
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            images: images.per_handler(),
+            pulls: images.pull_counts(),
+            store_bytes,
+            unused_bytes: unused.values().sum(),
+            sandboxes: tally(
+                ["creating", "ready", "not_ready"],
+                records.sandboxes().iter().map(|sandbox| match sandbox.state {
+                    SandboxState::Creating => "creating",
+                    SandboxState::Ready => "ready",
+                    SandboxState::NotReady => "not_ready",
+                }),
+            ),
+            machines: tally(
+                ["created", "starting", "running", "uncertain", "exited"],
+                containers.iter().map(|container| match container.state {
+                    ContainerState::Created => "created",
+                    ContainerState::Starting => "starting",
+                    ContainerState::Running => "running",
+                    ContainerState::Uncertain => "uncertain",
+                    ContainerState::Exited => "exited",
+                }),
+            ),
+            accelerators: tally(
+                ["kvm", "qemu"],
+                verdict.iter().map(|verdict| match verdict.accelerator {
+                    Accelerator::Kvm => "kvm",
+                    Accelerator::Qemu => "qemu",
+                }),
+            ),
+            emulated_unwanted: verdict.is_some_and(|verdict| verdict.kvm_may_work),
+            paused: tally(
+                ["disk_full", "by_hand"],
+                containers.iter().filter_map(|container| container.pause).map(|pause| match pause {
+                    Pause::DiskFull => "disk_full",
+                    Pause::ByHand => "by_hand",
+                }),
+            ),
+            orphans: orphans.counts(),
+        }
+    }
+}
+
+/// Names of the image files that a container's disk stands on.
+fn files(container: &Container) -> impl Iterator<Item = String> {
+    let bases = container.machine.bases().into_iter();
+    bases.filter_map(|layer| Some(layer.path.file_name()?.to_str()?.to_owned()))
+}
+
+/// How many there are of each state, also of those that nothing is in.
+fn tally<const N: usize>(
+    states: [&'static str; N],
+    found: impl Iterator<Item = &'static str>,
+) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::from(states.map(|state| (state, 0)));
+    found.for_each(|state| *counts.entry(state).or_default() += 1);
+    counts
+}
+
+impl Collector for Facts {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let mut page = Page(encoder);
+        page.info(BUILD, "Version of controld", [(VERSION, self.version)])?;
+        let images = self.images.iter().map(|(handler, count)| ([(HANDLER, handler)], *count));
+        page.gauges(IMAGES, "Images by the runtime handler that they were pulled for", images)?;
+        page.bytes(STORE, "Bytes on the disk of all images, without downloads under way", self.store_bytes)?;
+        let help = "Bytes on the disk of images that no container's disk stands on";
+        page.bytes(STORE_UNUSED, help, self.unused_bytes)?;
+        let pulls = &self.pulls;
+        let started = pulls.iter().map(|(handler, counts)| ([(HANDLER, handler)], counts.started));
+        page.counters(PULLS_STARTED, "Requests to pull an image", None, started)?;
+        let ended = pulls.iter().flat_map(|(handler, counts)| {
+            let outcome = |outcome, count| ([(HANDLER, handler.as_str()), (OUTCOME, outcome)], count);
+            [
+                outcome("changed", counts.changed),
+                outcome("unchanged", counts.unchanged),
+                outcome("failed", counts.failed),
+                outcome("abandoned", counts.abandoned),
+            ]
+        });
+        let help = "Requests to pull an image that came to an end. Changed: the name means another image than before, \
+                    or did not mean any. Abandoned: whoever asked is gone";
+        page.counters(PULLS_ENDED, help, None, ended)?;
+        let bytes = pulls.iter().map(|(handler, counts)| ([(HANDLER, handler)], counts.bytes));
+        let help = "Bytes that pulls downloaded, with those of an earlier attempt that a download went on with";
+        page.counters(PULLED, help, Some(&Unit::Bytes), bytes)?;
+        let sandboxes = self.sandboxes.iter().map(|(state, count)| ([(STATE, *state)], *count));
+        page.gauges(SANDBOXES, "Pod sandboxes by state", sandboxes)?;
+        let machines = self.machines.iter().map(|(state, count)| ([(STATE, *state)], *count));
+        page.gauges(MACHINES, "Machines by the state of their containers", machines)?;
+        let accelerators = self.accelerators.iter().map(|(name, is_it)| ([(ACCELERATOR_NAME, *name)], *is_it));
+        page.gauges(ACCELERATOR, "1 for the accelerator of new machines, once it is known", accelerators)?;
+        let help = "1 if new machines are emulated, and slow, although KVM is wanted and there is a device for it";
+        page.gauge(EMULATED, help, self.emulated_unwanted.into())?;
+        let paused = self.paused.iter().map(|(reason, count)| ([(REASON, *reason)], *count));
+        page.gauges(PAUSED, "Running machines whose guests are paused", paused)?;
+        let orphans = self.orphans.iter().map(|(kind, count)| ([(KIND, *kind)], *count));
+        page.gauges(ORPHANS, "Things of ours whose owner is not known, which are kept", orphans)
+    }
+}
+
+/// The text under way.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn info(&mut self, name: &str, help: &str, labels: impl EncodeLabelSet) -> Result<(), Error> {
+        self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
+    }
+
+    fn bytes(&mut self, name: &str, help: &str, bytes: u64) -> Result<(), Error> {
+        self.0.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?.encode_gauge(&bytes)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+        self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    fn gauges<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        mut samples: impl Iterator<Item = (L, u64)>,
+    ) -> Result<(), Error> {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        samples.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+    }
+
+    fn counters<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        mut samples: impl Iterator<Item = (L, u64)>,
+    ) -> Result<(), Error> {
+        let mut family = self.0.encode_descriptor(name, help, unit, MetricType::Counter)?;
+        samples.try_for_each(|(labels, value)| {
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! Every annotation that this program knows, and what becomes of it.
+
+/// `VirtletVCPUCount`.
+pub(super) const VCPU_COUNT: &str = "VirtletVCPUCount";
+/// `VirtletRootVolumeSize`.
+pub(super) const ROOT_VOLUME_SIZE: &str = "VirtletRootVolumeSize";
+/// `VirtletSystemUUID`.
+pub(super) const SYSTEM_UUID: &str = "VirtletSystemUUID";
+/// `VirtletCloudInitMetaData`.
+pub(super) const META_DATA: &str = "VirtletCloudInitMetaData";
+/// `VirtletCloudInitUserData`.
+pub(super) const USER_DATA: &str = "VirtletCloudInitUserData";
+/// `VirtletCloudInitUserDataScript`.
+pub(super) const SCRIPT: &str = "VirtletCloudInitUserDataScript";
+/// `VirtletSSHKeys`.
+pub(super) const SSH_KEYS: &str = "VirtletSSHKeys";
+/// `VirtletForceDHCPNetworkConfig`.
+pub(super) const FORCE_DHCP: &str = "VirtletForceDHCPNetworkConfig";
+/// How the guest comes by its addresses.
+pub(super) const NETWORK_CONFIG: &str = "virtlet.cloud/network-config";
+/// Networks beside the default one.
+pub(super) const NETWORKS: &str = "virtlet.cloud/networks";
+/// How links and taps are joined.
+pub(super) const DATA_PATH: &str = "virtlet.cloud/data-path";
+/// Whether the guest is held to its own addresses.
+pub(super) const ANTI_SPOOF: &str = "virtlet.cloud/anti-spoof";
+
+/// Before the kebab-case names.
+const DOMAIN: &str = "virtlet.cloud/";
+/// Before Virtlet's own names.
+const VIRTLET: &str = "Virtlet";
+
+/// What becomes of a known annotation.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Use {
+    /// It has a parser of its own.
+    Read,
+    /// It chooses between things of which only some are built. The values that are, and those that are to come.
+    Choice { supported: &'static [&'static str], later: &'static [&'static str] },
+    /// `true` or `false`, and both do what this program does anyway.
+    Switch,
+    /// `true` asks for something that is not built yet.
+    SwitchLater,
+    /// Not built yet.
+    Later,
+    /// In Virtlet's proposals, not in Virtlet.
+    Never,
+}
+
+/// All keys by their canonical names.
+pub(super) const KNOWN: &[(&str, Use)] = &[
+    (VCPU_COUNT, Use::Read),
+    ("VirtletDiskDriver", Use::Choice { supported: &["virtio"], later: &["scsi", "sata"] }),
+    ("VirtletCPUModel", Use::Later),
+    ("VirtletLibvirtCPUSetting", Use::Later),
+    (ROOT_VOLUME_SIZE, Use::Read),
+    (SYSTEM_UUID, Use::Read),
+    ("VirtletCloudInitImageType", Use::Choice { supported: &["nocloud"], later: &["configdrive", "none", "ignition"] }),
+    (META_DATA, Use::Read),
+    (USER_DATA, Use::Read),
+    // With no data source there is nothing to overwrite.
+    ("VirtletCloudInitUserDataOverwrite", Use::Switch),
+    (SCRIPT, Use::Read),
+    ("VirtletCloudInitUserDataSource", Use::Later),
+    ("VirtletCloudInitUserDataSourceKey", Use::Later),
+    ("VirtletCloudInitUserDataSourceEncoding", Use::Later),
+    (SSH_KEYS, Use::Read),
+    ("VirtletSSHKeySource", Use::Later),
+    ("VirtletFilesFromDataSource", Use::Later),
+    ("VirtletChown9pfsMounts", Use::SwitchLater),
+    (FORCE_DHCP, Use::Read),
+    ("VirtletVMIdentitySet", Use::Never),
+    ("VirtletVMIdentityName", Use::Never),
+    ("VirtletKeepVMEnvVars", Use::Never),
+    (NETWORK_CONFIG, Use::Read),
+    ("virtlet.cloud/config-delivery", Use::Choice { supported: &["none"], later: &["share", "seed"] }),
+    ("virtlet.cloud/emptydir-disks", Use::Later),
+    ("virtlet.cloud/root-lifetime", Use::Choice { supported: &["pod"], later: &["container"] }),
+    ("virtlet.cloud/root-device", Use::Choice { supported: &["image"], later: &["as-is"] }),
+    (NETWORKS, Use::Read),
+    (DATA_PATH, Use::Read),
+    (ANTI_SPOOF, Use::Read),
+    ("virtlet.cloud/max-vcpus", Use::Later),
+    ("virtlet.cloud/max-memory", Use::Later),
+];
+
+/// Whether a key claims to be one of ours.
+pub(super) fn is_ours(key: &str) -> bool {
+    key.starts_with(VIRTLET) || key.starts_with(DOMAIN)
+}
+
+/// The other name of a key that has one.
+pub(super) fn alias(canonical: &str) -> Option<String> {
+    canonical.strip_prefix(VIRTLET).map(|name| format!("{DOMAIN}{}", kebab(name)))
+}
+
+/// The known name, in the unknown one's own style, that takes the fewest edits.
+pub(super) fn nearest(unknown: &str) -> String {
+    // Long enough for every known name, short enough that a hostile one costs nothing.
+    let unknown: String = unknown.chars().take(super::MAX_SHOWN).collect();
+    let names = KNOWN.iter().flat_map(|(name, _)| [Some((*name).to_owned()), alias(name)]).flatten();
+    let same_style = |name: &String| name.starts_with(DOMAIN) == unknown.starts_with(DOMAIN);
+    names.filter(same_style).min_by_key(|name| distance(&unknown, name)).unwrap_or_default()
+}
+
+/// `CloudInitUserData` to `cloud-init-user-data`, `VCPUCount` to `vcpu-count`.
+fn kebab(name: &str) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    let mut kebab = String::new();
+    for (at, letter) in letters.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|at| letters.get(at));
+        let after = letters.get(at + 1);
+        // A word starts at a capital after a small letter, and at the last capital of a row.
+        let starts_word = letter.is_ascii_uppercase()
+            && before.is_some_and(|before| !before.is_ascii_uppercase() || after.is_some_and(char::is_ascii_lowercase));
+        if starts_word {
+            kebab.push('-');
+        }
+        kebab.push(letter.to_ascii_lowercase());
+    }
+    kebab
+}
+
+/// Levenshtein's distance, letter case aside.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.to_lowercase().chars().enumerate() {
+        let mut next = vec![i + 1];
+        let mut last = i + 1;
+        for ((y, up), diagonal) in b.iter().zip(row.iter().skip(1)).zip(&row) {
+            last = (last + 1).min(up + 1).min(diagonal + usize::from(x != *y));
+            next.push(last);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aliases_are_mechanical() {
+        let aliases: Vec<String> = KNOWN.iter().filter_map(|(name, _)| alias(name)).collect();
+        insta::assert_snapshot!(aliases.join("\n"), @"
+        virtlet.cloud/vcpu-count
+        virtlet.cloud/disk-driver
+        virtlet.cloud/cpu-model
+        virtlet.cloud/libvirt-cpu-setting
+        virtlet.cloud/root-volume-size
+        virtlet.cloud/system-uuid
+        virtlet.cloud/cloud-init-image-type
+        virtlet.cloud/cloud-init-meta-data
+        virtlet.cloud/cloud-init-user-data
+        virtlet.cloud/cloud-init-user-data-overwrite
+        virtlet.cloud/cloud-init-user-data-script
+        virtlet.cloud/cloud-init-user-data-source
+        virtlet.cloud/cloud-init-user-data-source-key
+        virtlet.cloud/cloud-init-user-data-source-encoding
+        virtlet.cloud/ssh-keys
+        virtlet.cloud/ssh-key-source
+        virtlet.cloud/files-from-data-source
+        virtlet.cloud/chown9pfs-mounts
+        virtlet.cloud/force-dhcp-network-config
+        virtlet.cloud/vm-identity-set
+        virtlet.cloud/vm-identity-name
+        virtlet.cloud/keep-vm-env-vars
+        ");
+    }
+
+    #[test]
+    fn every_key_is_documented() {
+        let document = include_str!("../../../../docs/annotations.md");
+        let missing: Vec<&str> =
+            KNOWN.iter().map(|(name, _)| *name).filter(|name| !document.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "not in docs/annotations.md: {missing:?}");
+    }
+
+    #[test]
+    fn every_documented_example_is_taken() {
+        let document = include_str!("../../../../docs/annotations.md");
+        let blocks = document.split("\n```yaml\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+        let examples: Vec<&str> = blocks.filter(|block| !block.starts_with("spec:")).collect();
+        assert!(examples.len() > 5, "examples are found");
+        for example in examples {
+            let all = serde_saphyr::from_str(example).expect("a map of strings");
+            super::super::PodAnnotations::parse(&all).expect(example);
+        }
+    }
+
+    #[test]
+    fn the_nearest_name_is_of_the_same_style() {
+        for (unknown, known) in [
+            ("VirtletVCPUcount", VCPU_COUNT),
+            ("VirtletSSHKey", SSH_KEYS),
+            ("VirtletCloudInitUserdataScript", SCRIPT),
+            ("virtlet.cloud/ssh-key", "virtlet.cloud/ssh-keys"),
+            ("virtlet.cloud/VCPUCount", "virtlet.cloud/vcpu-count"),
+            ("Virtlet", SSH_KEYS),
+        ] {
+            assert_eq!(nearest(unknown), known, "{unknown}");
+        }
+        assert!(!nearest(&format!("Virtlet{}", "x".repeat(1 << 20))).is_empty());
+    }
+}

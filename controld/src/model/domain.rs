@@ -1,0 +1,104 @@
+//! A machine's description for libvirt. Pure: [`DomainSpec`] in, XML out.
+//!
+//! What matters beyond the obvious (each was seen to go wrong otherwise):
+//! - Every device has an explicit PCI address. `pcie.0` slots 0x10 to 0x1e are left to the NICs that vmwrapper adds; libvirt
+//!   knows nothing of those, and there is no `<interface>`.
+//! - The chain below the overlay is spelled out and ended, with formats, so nothing is probed; and nothing of it is
+//!   relabelled, or libvirt would give the shared image to QEMU's user.
+//! - The serial port is a socket with an append log beside it, so output is kept from power-on, whoever listens.
+
+mod xml;
+
+use std::path::PathBuf;
+
+use proto::tap::Token;
+use uuid::Uuid;
+
+pub use self::xml::{DomainError, xml};
+use crate::model::{Accelerator, Layer};
+
+/// XML namespace of our metadata element. Only machines that have it are ours.
+pub const METADATA_NAMESPACE: &str = "https://virtlet.cloud/xml/machine/1";
+
+/// Namespace of the UUIDs that are made of pod UIDs; the one that Virtlet has always used.
+const POD_NAMESPACE: Uuid = Uuid::from_u128(0x67b7_fb47_7735_4b64_86d2_6d06_2d12_1966);
+
+/// Longest part of a container's name in a machine's name: libvirt makes socket paths of it.
+const MAX_NAME: usize = 24;
+
+/// A machine.
+#[derive(Debug, Clone)]
+pub struct DomainSpec {
+    /// libvirt's UUID of it, which is the container's id.
+    pub id: Uuid,
+    /// libvirt's name of it, see [`name`].
+    pub name: String,
+    /// Id of the pod sandbox.
+    pub sandbox: String,
+    /// UID of the pod.
+    pub pod_uid: String,
+    /// Mark of the controld that made it.
+    pub instance: Uuid,
+    /// KVM or emulation.
+    pub accel: Accelerator,
+    /// Virtual CPUs.
+    pub vcpus: u16,
+    /// Guest memory in bytes.
+    pub memory: u64,
+    /// What libvirt runs.
+    pub vmwrapper: PathBuf,
+    /// What vmwrapper is told.
+    pub env: WrapperEnv,
+    /// Root disk: a qcow2 overlay that QEMU's user may write.
+    pub root: PathBuf,
+    /// The image below it, and those below that, from the top down. QEMU is told each of them with its format, and
+    /// follows no name that is written in one.
+    pub bases: Vec<Layer>,
+    /// cloud-init seed, an ISO image.
+    pub seed: Option<PathBuf>,
+    /// Socket of the serial port.
+    pub console_socket: PathBuf,
+    /// Socket of the guest's agent. libvirt's own choice would be a directory that every machine may enter.
+    pub agent_socket: PathBuf,
+    /// Append log of the serial port.
+    pub console_log: PathBuf,
+    /// Whether libvirt knows the panic device of PCI; else it is on ISA.
+    pub pvpanic_pci: bool,
+    /// SMBIOS UUID, if the pod wants one of its own; see [`DomainSpec::smbios_uuid`].
+    pub smbios_uuid: Option<Uuid>,
+}
+
+/// What vmwrapper is told, by its environment.
+#[derive(Debug, Clone)]
+pub struct WrapperEnv {
+    /// tapmanager's hand-off socket.
+    pub handoff: PathBuf,
+    /// The one-shot token of this start.
+    pub token: Token,
+    /// The real emulator.
+    pub emulator: PathBuf,
+    /// PCI slots on `pcie.0` of the NICs.
+    pub nic_slots: Vec<usize>,
+    /// How long vmwrapper may wait, in milliseconds.
+    pub deadline_ms: u64,
+}
+
+impl DomainSpec {
+    /// The UUID that the guest's firmware shows: the pod's, so that a restarted container is the same machine to its guest.
+    #[must_use]
+    pub fn smbios_uuid(&self) -> Uuid {
+        self.smbios_uuid.unwrap_or_else(|| Uuid::new_v5(&POD_NAMESPACE, self.pod_uid.as_bytes()))
+    }
+}
+
+/// libvirt's name of a container's machine: unique by the id, readable by the container's name.
+#[must_use]
+pub fn name(id: Uuid, container: &str) -> String {
+    let id = id.as_simple().to_string();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '-' };
+    let container: String = container.chars().take(MAX_NAME).map(plain).collect();
+    format!("virtlet-{}-{container}", id.get(..13).unwrap_or(&id))
+}
+
+#[cfg(test)]
+mod tests;

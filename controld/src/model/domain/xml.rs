@@ -1,0 +1,290 @@
+//! The XML itself.
+
+use std::io;
+use std::path::Path;
+
+use quick_xml::Writer;
+use quick_xml::events::{BytesStart, BytesText, Event};
+
+use super::{DomainSpec, METADATA_NAMESPACE};
+use crate::model::Accelerator;
+use crate::model::Layer;
+
+const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
+
+/// Root ports on `pcie.0`, one per disk: a virtio disk behind one can be unplugged. Slots up to 0x0b are for more of them
+/// (eight to a slot), so that no device ever moves for a guest that gets another disk.
+const ROOT_PORT_SLOTS: [u8; 2] = [0x01, 0x02];
+const SERIAL_SLOT: u8 = 0x0c;
+const RNG_SLOT: u8 = 0x0d;
+const BALLOON_SLOT: u8 = 0x0e;
+const PANIC_SLOT: u8 = 0x0f;
+/// Where the q35 chipset has its own SATA controller.
+const SATA_SLOT: u8 = 0x1f;
+
+/// Why a machine cannot be described.
+#[derive(Debug, thiserror::Error)]
+pub enum DomainError {
+    /// A text that XML cannot hold.
+    #[error("{what} has a character that XML cannot hold")]
+    Character {
+        /// Of what.
+        what: &'static str,
+    },
+    /// A path that is no text.
+    #[error("path `{0}` is not UTF-8")]
+    Path(String),
+    /// The writer failed.
+    #[error("failed to write XML")]
+    Write(#[from] io::Error),
+}
+
+/// The description of a machine.
+///
+/// # Errors
+/// When a name or path does not fit into XML.
+pub fn xml(spec: &DomainSpec) -> Result<String, DomainError> {
+    let mut doc = Doc { writer: Writer::new_with_indent(Vec::new(), b' ', 2) };
+    let kind = match spec.accel {
+        Accelerator::Kvm => "kvm",
+        Accelerator::Qemu => "qemu",
+    };
+    doc.nest("domain", &[("type", kind), ("xmlns:qemu", QEMU_NAMESPACE)], |doc| {
+        identity(doc, spec)?;
+        machine(doc, spec)?;
+        doc.nest("devices", &[], |doc| devices(doc, spec))?;
+        commandline(doc, spec)
+    })?;
+    // Only ever given `&str`.
+    Ok(String::from_utf8_lossy(&doc.writer.into_inner()).into_owned())
+}
+
+fn identity(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    doc.text("name", &[], &spec.name)?;
+    doc.text("uuid", &[], &spec.id.to_string())?;
+    doc.nest("metadata", &[], |doc| {
+        let instance = spec.instance.to_string();
+        doc.leaf(
+            "virtlet:machine",
+            &[
+                ("xmlns:virtlet", METADATA_NAMESPACE),
+                ("instance", &instance),
+                ("sandbox", &spec.sandbox),
+                ("pod-uid", &spec.pod_uid),
+            ],
+        )
+    })
+}
+
+fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    doc.text("memory", &[("unit", "KiB")], &(spec.memory / 1024).to_string())?;
+    doc.text("vcpu", &[("placement", "static")], &spec.vcpus.to_string())?;
+    doc.nest("sysinfo", &[("type", "smbios")], |doc| {
+        doc.nest("system", &[], |doc| {
+            doc.text("entry", &[("name", "manufacturer")], "virtlet")?;
+            doc.text("entry", &[("name", "product")], "VM pod")?;
+            doc.text("entry", &[("name", "serial")], &spec.pod_uid)
+        })
+    })?;
+    doc.nest("os", &[], |doc| {
+        doc.text("type", &[("arch", "x86_64"), ("machine", "q35")], "hvm")?;
+        doc.leaf("smbios", &[("mode", "sysinfo")])
+    })?;
+    doc.nest("features", &[], |doc| {
+        doc.leaf("acpi", &[])?;
+        doc.leaf("apic", &[])
+    })?;
+    let cpu: &[_] = match spec.accel {
+        Accelerator::Kvm => &[("mode", "host-passthrough"), ("check", "none"), ("migratable", "off")],
+        Accelerator::Qemu => &[("mode", "maximum"), ("check", "none")],
+    };
+    let cores = spec.vcpus.to_string();
+    doc.nest("cpu", cpu, |doc| doc.leaf("topology", &[("sockets", "1"), ("cores", &cores), ("threads", "1")]))?;
+    doc.nest("clock", &[("offset", "utc")], |doc| {
+        doc.leaf("timer", &[("name", "rtc"), ("tickpolicy", "catchup")])?;
+        doc.leaf("timer", &[("name", "hpet"), ("present", "no")])
+    })?;
+    doc.text("on_poweroff", &[], "destroy")?;
+    doc.text("on_reboot", &[], "restart")?;
+    doc.text("on_crash", &[], "destroy")?;
+    doc.nest("pm", &[], |doc| {
+        doc.leaf("suspend-to-mem", &[("enabled", "no")])?;
+        doc.leaf("suspend-to-disk", &[("enabled", "no")])
+    })
+}
+
+fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    doc.text("emulator", &[], path(&spec.vmwrapper)?)?;
+    controllers(doc)?;
+    root_disk(doc, spec)?;
+    if let Some(seed) = &spec.seed {
+        seed_disk(doc, path(seed)?)?;
+    }
+    let socket = path(&spec.console_socket)?;
+    let log = path(&spec.console_log)?;
+    doc.nest("serial", &[("type", "unix")], |doc| {
+        doc.leaf("source", &[("mode", "bind"), ("path", socket)])?;
+        doc.leaf("log", &[("file", log), ("append", "on")])?;
+        doc.leaf("target", &[("type", "isa-serial"), ("port", "0")])
+    })?;
+    let agent = path(&spec.agent_socket)?;
+    doc.nest("channel", &[("type", "unix")], |doc| {
+        doc.leaf("source", &[("mode", "bind"), ("path", agent)])?;
+        doc.leaf("target", &[("type", "virtio"), ("name", "org.qemu.guest_agent.0")])?;
+        doc.leaf("address", &[("type", "virtio-serial"), ("controller", "0"), ("bus", "0"), ("port", "1")])
+    })?;
+    doc.nest("rng", &[("model", "virtio")], |doc| {
+        doc.text("backend", &[("model", "random")], "/dev/urandom")?;
+        doc.pci(0, RNG_SLOT)
+    })?;
+    // Gives memory that the guest has freed back to the node.
+    let balloon = [("model", "virtio"), ("autodeflate", "on"), ("freePageReporting", "on")];
+    doc.nest("memballoon", &balloon, |doc| {
+        doc.leaf("stats", &[("period", "10")])?;
+        doc.pci(0, BALLOON_SLOT)
+    })?;
+    if spec.pvpanic_pci {
+        doc.nest("panic", &[("model", "pvpanic")], |doc| doc.pci(0, PANIC_SLOT))
+    } else {
+        doc.leaf("panic", &[("model", "isa")])
+    }
+}
+
+fn controllers(doc: &mut Doc) -> Result<(), DomainError> {
+    doc.leaf("controller", &[("type", "usb"), ("index", "0"), ("model", "none")])?;
+    doc.leaf("controller", &[("type", "pci"), ("index", "0"), ("model", "pcie-root")])?;
+    for (bus, slot) in (1_u8..).zip(ROOT_PORT_SLOTS) {
+        let index = bus.to_string();
+        let port = format!("{:#x}", slot << 3);
+        doc.nest("controller", &[("type", "pci"), ("index", &index), ("model", "pcie-root-port")], |doc| {
+            doc.leaf("target", &[("chassis", &index), ("port", &port)])?;
+            doc.pci(0, slot)
+        })?;
+    }
+    doc.nest("controller", &[("type", "virtio-serial"), ("index", "0")], |doc| doc.pci(0, SERIAL_SLOT))?;
+    doc.nest("controller", &[("type", "sata"), ("index", "0")], |doc| doc.pci_function(0, SATA_SLOT, 2))
+}
+
+fn root_disk(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    let overlay = path(&spec.root)?;
+    doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
+        // A write without room pauses the guest, see `container::pause`; other errors are the guest's to hear, as of a disk.
+        let errors = [("error_policy", "enospace"), ("rerror_policy", "report")];
+        let driver = [("name", "qemu"), ("type", "qcow2"), errors[0], errors[1], ("discard", "unmap")];
+        doc.leaf("driver", &driver)?;
+        doc.unlabelled_source(overlay)?;
+        chain(doc, &spec.bases)?;
+        doc.leaf("target", &[("dev", "vda"), ("bus", "virtio")])?;
+        doc.text("serial", &[], "root")?;
+        doc.leaf("boot", &[("order", "1")])?;
+        doc.pci(1, 0)
+    })
+}
+
+/// The images below a disk, each within the one above it. The end is said too: without it libvirt would look into the
+/// last one.
+fn chain(doc: &mut Doc, bases: &[Layer]) -> Result<(), DomainError> {
+    let Some((base, below)) = bases.split_first() else { return doc.leaf("backingStore", &[]) };
+    let file = path(&base.path)?;
+    doc.nest("backingStore", &[("type", "file")], |doc| {
+        doc.leaf("format", &[("type", &base.format)])?;
+        doc.unlabelled_source(file)?;
+        chain(doc, below)
+    })
+}
+
+fn seed_disk(doc: &mut Doc, seed: &str) -> Result<(), DomainError> {
+    doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
+        doc.leaf("driver", &[("name", "qemu"), ("type", "raw")])?;
+        doc.unlabelled_source(seed)?;
+        doc.leaf("target", &[("dev", "vdb"), ("bus", "virtio")])?;
+        doc.leaf("readonly", &[])?;
+        doc.text("serial", &[], "seed")?;
+        doc.pci(2, 0)
+    })
+}
+
+fn commandline(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    let env = &spec.env;
+    let slots: Vec<String> = env.nic_slots.iter().map(|slot| format!("{slot:#x}")).collect();
+    let (slots, deadline) = (slots.join(","), env.deadline_ms.to_string());
+    let variables = [
+        ("VIRTLET_HANDOFF", path(&env.handoff)?),
+        ("VIRTLET_TOKEN", env.token.as_str()),
+        ("VIRTLET_EMULATOR", path(&env.emulator)?),
+        ("VIRTLET_NICS", &slots),
+        ("VIRTLET_DEADLINE_MS", &deadline),
+    ];
+    doc.nest("qemu:commandline", &[], |doc| {
+        // libvirt refuses an SMBIOS UUID that is not the domain's; QEMU takes the last one that it is given.
+        doc.leaf("qemu:arg", &[("value", "-smbios")])?;
+        doc.leaf("qemu:arg", &[("value", &format!("type=1,uuid={}", spec.smbios_uuid()))])?;
+        for (name, value) in variables {
+            doc.leaf("qemu:env", &[("name", name), ("value", value)])?;
+        }
+        Ok(())
+    })
+}
+
+/// The document in the making. Every text goes through here and is looked at.
+struct Doc {
+    writer: Writer<Vec<u8>>,
+}
+
+impl Doc {
+    fn nest(
+        &mut self,
+        name: &'static str,
+        attributes: &[(&'static str, &str)],
+        inside: impl FnOnce(&mut Self) -> Result<(), DomainError>,
+    ) -> Result<(), DomainError> {
+        let start = element(name, attributes)?;
+        let end = start.to_end().into_owned();
+        self.writer.write_event(Event::Start(start.borrow()))?;
+        inside(self)?;
+        Ok(self.writer.write_event(Event::End(end))?)
+    }
+
+    fn leaf(&mut self, name: &'static str, attributes: &[(&'static str, &str)]) -> Result<(), DomainError> {
+        Ok(self.writer.write_event(Event::Empty(element(name, attributes)?))?)
+    }
+
+    fn text(&mut self, name: &'static str, attributes: &[(&'static str, &str)], text: &str) -> Result<(), DomainError> {
+        check(name, text)?;
+        self.nest(name, attributes, |doc| Ok(doc.writer.write_event(Event::Text(BytesText::new(text)))?))
+    }
+
+    /// A file that stays whose it is.
+    fn unlabelled_source(&mut self, file: &str) -> Result<(), DomainError> {
+        self.nest("source", &[("file", file)], |doc| doc.leaf("seclabel", &[("model", "dac"), ("relabel", "no")]))
+    }
+
+    fn pci(&mut self, bus: u8, slot: u8) -> Result<(), DomainError> {
+        self.pci_function(bus, slot, 0)
+    }
+
+    fn pci_function(&mut self, bus: u8, slot: u8, function: u8) -> Result<(), DomainError> {
+        let (bus, slot, function) = (format!("{bus:#04x}"), format!("{slot:#04x}"), format!("{function:#x}"));
+        let address = [("type", "pci"), ("domain", "0x0000"), ("bus", &bus), ("slot", &slot), ("function", &function)];
+        self.leaf("address", &address)
+    }
+}
+
+fn element<'a>(name: &'static str, attributes: &[(&'static str, &'a str)]) -> Result<BytesStart<'a>, DomainError> {
+    let mut element = BytesStart::new(name);
+    for (key, value) in attributes {
+        check(key, value)?;
+        element.push_attribute((*key, *value));
+    }
+    Ok(element)
+}
+
+/// XML 1.0, production `Char`; the writer escapes what is special but passes what is forbidden.
+fn check(what: &'static str, text: &str) -> Result<(), DomainError> {
+    let allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..);
+    if text.chars().all(allowed) { Ok(()) } else { Err(DomainError::Character { what }) }
+}
+
+fn path(path: &Path) -> Result<&str, DomainError> {
+    path.to_str().ok_or_else(|| DomainError::Path(path.display().to_string()))
+}
