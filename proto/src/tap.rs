@@ -39,9 +39,10 @@ pub use client::{Client, ClientError};
 pub use codec::{CodecError, decode_reply, decode_request, encode_reply, encode_request};
 pub use ident::{IdentError, IfName, MacAddr, OwnerId, PodId, Token};
 pub use message::{
-    Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, Dns, ErrorBody, ErrorCode, Forget, Handoff,
-    HandoffNic, HandoffReply, HandoffRequest, Hello, HostPort, List, NetworkAsk, Nic, NicStats, PodDetail, PodNet,
-    PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser, Reply, Request, Route, ServerStatus, StatsPage,
+    Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, DataPathError, Dns, ErrorBody, ErrorCode, Forget,
+    Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, HostPort, List, NetworkAsk, Nic, NicStats, PodDetail,
+    PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser, Reply, Request, Route, ServerStatus,
+    StatsPage,
 };
 pub use wire::{Packet, WireError, recv, send};
 

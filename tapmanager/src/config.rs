@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proto::tap::{DataPath, QemuUser};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Where the configuration is looked for when the command line names no file.
 pub const DEFAULT_FILE: &str = "/etc/virtlet/tapmanager.toml";
@@ -48,7 +49,8 @@ pub struct Config {
     /// Lease time that DHCP offers, in seconds. Default 86400.
     #[serde(rename = "dhcp_lease_s", with = "seconds")]
     pub dhcp_lease: Duration,
-    /// How links and taps are joined where a pod does not say: `tc`, `ebpf`, `bridge` or `macvtap`. Default `tc`.
+    /// How links and taps are joined where a pod does not say: `tc`, `bridge` or `macvtap`. Default `tc`.
+    #[serde(deserialize_with = "data_path")]
     pub data_path: DataPath,
     /// Whether guests are held to their own MAC and IP addresses where a pod does not say. Default true.
     pub anti_spoof: bool,
@@ -312,6 +314,11 @@ impl LogLevel {
 
 fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|&byte| byte == b'\n').count() + 1
+}
+
+/// By its name, as everywhere where one is asked for.
+fn data_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DataPath, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
 /// Whole seconds in the file, a duration in the program.

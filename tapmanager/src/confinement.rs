@@ -127,7 +127,6 @@ const ALLOWED: &[libc::c_long] = &[
     // Networks and namespaces. Which file system `fsopen` opens is said by a string, where no filter looks, and a macvtap
     // needs two: a sysfs of its pod and a tmpfs. They are mounted nowhere, for `move_mount` and `open_tree` are not here;
     // `mount`, which namespaces are kept by, is.
-    libc::SYS_bpf,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
     libc::SYS_fsopen,

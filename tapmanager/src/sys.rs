@@ -7,7 +7,6 @@
 pub(crate) mod bpf;
 pub(crate) mod bridge;
 mod detached;
-pub(crate) mod ebpf;
 pub(crate) mod fork;
 pub(crate) mod link;
 pub(crate) mod macvtap;

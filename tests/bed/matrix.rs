@@ -31,8 +31,6 @@ use wires::{Wires, Wiring};
 
 /// A case of the node tier takes 5 to 10 times as long.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// The data paths that there are. The first is the default.
-const PATHS: &[DataPath] = &[DataPath::Tc, DataPath::Ebpf, DataPath::Bridge, DataPath::Macvtap];
 /// The shape that is tried in every combination of the rest.
 const WHOLE: &str = "bridge";
 
@@ -56,11 +54,11 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     let mut rows = Vec::new();
     for shape in SHAPES {
         for family in shape.families.iter().copied() {
-            for path in PATHS.iter().copied() {
+            for path in DataPath::ALL {
                 for new_plugins in [false, true] {
                     let set = if new_plugins { "new" } else { "debian" };
                     let tier = if shape.kernel == Kernel::Own { "net::" } else { emulated::TIER };
-                    let name = format!("{tier}matrix_{}_{}_{}_{set}", shape.name, family.word(), word(path));
+                    let name = format!("{tier}matrix_{}_{}_{}_{set}", shape.name, family.word(), path.name());
                     if counts(shape, family, path, new_plugins) {
                         rows.push(Row { name, shape, family, path, new_plugins });
                     }
@@ -86,15 +84,6 @@ fn counts(shape: &Shape, family: Family, path: DataPath, new_plugins: bool) -> b
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
     ROWS.iter().map(|row| Case { name: &row.name, deadline: DEADLINE, run })
-}
-
-const fn word(path: DataPath) -> &'static str {
-    match path {
-        DataPath::Tc => "tc",
-        DataPath::Ebpf => "ebpf",
-        DataPath::Bridge => "bridge",
-        DataPath::Macvtap => "macvtap",
-    }
 }
 
 fn run(bed: &Bed) -> Result<()> {

@@ -18,7 +18,7 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use proto::tap::{Bandwidth, DataPath, NetworkAsk};
+use proto::tap::{Bandwidth, DataPath, DataPathError, NetworkAsk};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -102,6 +102,8 @@ enum Problem {
     Later,
     #[error("{} is not supported yet; supported: {}", quoted(value), supported.join(", "))]
     ValueLater { value: String, supported: &'static [&'static str] },
+    #[error("{} is no longer supported; use {instead}", quoted(value))]
+    Removed { value: &'static str, instead: &'static str },
     #[error("{} is not one of {}", quoted(value), all.join(", "))]
     NotOneOf { value: String, all: Vec<&'static str> },
     #[error("{} is not true or false", quoted(.0))]
@@ -191,13 +193,10 @@ fn root_volume_size(text: &str) -> Result<u64, Problem> {
 }
 
 fn data_path(text: &str) -> Result<DataPath, Problem> {
-    match text {
-        "tc" => Ok(DataPath::Tc),
-        "ebpf" => Ok(DataPath::Ebpf),
-        "bridge" => Ok(DataPath::Bridge),
-        "macvtap" => Ok(DataPath::Macvtap),
-        _ => Err(Problem::NotOneOf { value: text.to_owned(), all: vec!["tc", "ebpf", "bridge", "macvtap"] }),
-    }
+    text.parse().map_err(|error| match error {
+        DataPathError::Removed(name) => Problem::Removed { value: name, instead: DataPath::Tc.name() },
+        DataPathError::Unknown(value) => Problem::NotOneOf { value, all: DataPath::ALL.map(DataPath::name).to_vec() },
+    })
 }
 
 /// Virtlet's switch and our key say one thing; the switch turned off says nothing.

@@ -7,7 +7,9 @@ use super::{MacAddr, PodId, Token};
 mod pod;
 mod report;
 
-pub use pod::{Attach, Bandwidth, DataPath, Dns, HostPort, NetworkAsk, Nic, PodNet, PortProtocol, Route};
+pub use pod::{
+    Attach, Bandwidth, DataPath, DataPathError, Dns, HostPort, NetworkAsk, Nic, PodNet, PortProtocol, Route,
+};
 pub use report::{
     CheckReport, CollectReport, List, NicStats, PodDetail, PodPage, PodPhase, PodStats, PodSummary, ServerStatus,
     StatsPage,

@@ -107,6 +107,7 @@ fn refusals_name_the_key_and_the_line() {
         "arm_ttl_s = 1.5",
         "dhcp_lease_s = 4294967295",
         "data_path = \"ovs\"",
+        "data_path = \"ebpf\"",
         "max_queues = 0",
         "max_queues = 9",
         "netns_pool = 65",

@@ -12,7 +12,6 @@ use proto::tap::{IfName, MacAddr};
 use super::filter::Guard;
 use super::plan::Step;
 use crate::faults::{Faults, InjectedFault};
-use crate::sys::ebpf::EbpfError;
 use crate::sys::netlink::NetlinkError;
 use crate::sys::tap::TapError;
 use crate::sys::tc::{Hook, Toward};
@@ -43,8 +42,6 @@ pub(crate) trait Links {
     fn remove_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Puts a guard in place of the one that stands there, if any.
     fn put_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError>;
-    /// The same, with the redirect behind it as one program.
-    fn put_program(&mut self, from: &IfName, to: &IfName, guard: &Guard) -> Result<(), StepError>;
     /// Adds a guard that drops all that comes in.
     fn deafen(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Puts a redirect in place of the one that stands there, if any.
@@ -78,9 +75,6 @@ pub(crate) enum StepError {
     /// The kernel's answer.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// The program of the data path `ebpf`.
-    #[error(transparent)]
-    Ebpf(#[from] EbpfError),
     /// Somebody else filters there.
     #[error("link `{link}` has an ingress qdisc already; a CNI plugin filters there, which excludes a virtual machine")]
     QdiscTaken {
@@ -162,7 +156,6 @@ fn perform<K: Makes + Links + Listeners>(
         Step::CreateMacvtap { tap, link } => kernel.create_macvtap(tap, link),
         Step::AddClsact { link } => kernel.add_clsact(link),
         Step::AddGuard { link, hook, guard } => kernel.put_guard(link, *hook, guard),
-        Step::AddProgram { from, to, guard } => kernel.put_program(from, to, guard),
         Step::Deafen { link } => kernel.deafen(link),
         Step::AddRedirect { from, to, toward } => kernel.put_redirect(from, to, *toward),
         Step::Enslave { link, bridge } => kernel.enslave(link, bridge),
@@ -189,7 +182,6 @@ fn undo<K: Makes + Links>(kernel: &mut K, step: &Step) -> Result<(), StepError> 
         Step::Unqueue { .. }
         | Step::ShapeTap { .. }
         | Step::AddGuard { .. }
-        | Step::AddProgram { .. }
         | Step::Deafen { .. }
         | Step::AddRedirect { .. }
         | Step::Pin { .. }

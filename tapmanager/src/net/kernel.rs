@@ -16,7 +16,7 @@ use super::observe::Observed;
 use crate::sys::bpf::Program;
 use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::tc::{Hook, Toward};
-use crate::sys::{bridge, ebpf, link, macvtap, tap, tc};
+use crate::sys::{bridge, link, macvtap, tap, tc};
 
 /// The kernel as seen from inside a pod's namespace.
 #[derive(Debug)]
@@ -111,13 +111,6 @@ impl Links for Kernel<'_> {
     fn put_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError> {
         let index = self.index(link)?;
         Ok(tc::put_guard(&mut self.netlink, index, hook, &guard.program())?)
-    }
-
-    fn put_program(&mut self, from: &IfName, to: &IfName, guard: &Guard) -> Result<(), StepError> {
-        let (from, to) = (self.index(from)?, self.index(to)?);
-        let guard = guard.program();
-        let program = ebpf::load(&guard, to)?;
-        Ok(tc::put_ebpf(&mut self.netlink, from, &program, &guard, to)?)
     }
 
     fn deafen(&mut self, link: &IfName) -> Result<(), StepError> {

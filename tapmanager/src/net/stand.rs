@@ -186,9 +186,6 @@ impl Standing {
                 kind(tap) == Some("macvtap") && lower.is_some() && lower == self.index(link)
             }
             Step::AddGuard { link, hook, guard } => self.guard(link, *hook) == Some(Mark::of(&guard.program())),
-            Step::AddProgram { from, to, guard } => {
-                self.guard(from, Hook::Ingress) == Some(Mark::of(&guard.program())) && self.leads(from, to)
-            }
             Step::Deafen { link } => self.guard(link, Hook::Ingress) == Some(Mark::of(&Program::always(tc::DROP))),
             Step::AddRedirect { from, to, .. } => self.leads(from, to),
             Step::Enslave { link, bridge } => {
@@ -218,11 +215,6 @@ impl Standing {
             Step::AddGuard { link, hook, .. } if there(&link) => Some(match self.guard(&link, hook) {
                 Some(_) => Finding::OtherGuard { link },
                 None => Finding::Unguarded { link },
-            }),
-            Step::AddProgram { from, to, .. } if there(&from) => Some(match self.guard(&from, Hook::Ingress) {
-                None => Finding::Unguarded { link: from },
-                Some(_) if !self.leads(&from, &to) => Finding::NotJoined { from, to },
-                Some(_) => Finding::OtherGuard { link: from },
             }),
             Step::Deafen { link } if there(&link) => Some(Finding::Unguarded { link }),
             Step::AddRedirect { from, to, .. } | Step::Enslave { link: from, bridge: to } if there(&from) => {
@@ -273,9 +265,7 @@ impl Standing {
 fn filters(step: &Step) -> Option<(&IfName, Hook)> {
     match step {
         Step::AddGuard { link, hook, .. } => Some((link, *hook)),
-        Step::Deafen { link } | Step::AddProgram { from: link, .. } | Step::AddRedirect { from: link, .. } => {
-            Some((link, Hook::Ingress))
-        }
+        Step::Deafen { link } | Step::AddRedirect { from: link, .. } => Some((link, Hook::Ingress)),
         _ => None,
     }
 }
@@ -290,7 +280,6 @@ const fn subject(step: &Step) -> &IfName {
         | Step::CreateMacvtap { tap: link, .. }
         | Step::AddClsact { link }
         | Step::AddGuard { link, .. }
-        | Step::AddProgram { from: link, .. }
         | Step::Deafen { link }
         | Step::AddRedirect { from: link, .. }
         | Step::Enslave { link, .. }

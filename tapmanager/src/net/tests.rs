@@ -236,21 +236,18 @@ fn two_links_are_two_nics_with_their_own_taps() {
 #[test]
 fn a_link_that_moves_to_another_namespace_leaves_our_filters_behind() {
     apart(async || {
-        for data_path in [DataPath::Tc, DataPath::Ebpf] {
-            let bed = Bed::new();
-            let wish = Wish { data_path, ..wish() };
-            let joined = join(&bed.pod, &[bed.reported()], &wish, &Arc::new(Faults::none())).await.expect("joined");
-            assert!(bed.ours("eth0").any());
-            // As a plugin's DEL gives a device back to the node.
-            let other = Netns::create(Path::new("/run/netns/node")).expect("created");
-            bed.pod.inside(|| ip("link set eth0 netns node")).expect("entered");
-            let node = Bed { pod: other, far: bed.far };
-            assert!(!node.ours("eth0").any(), "{data_path:?}");
-            joined.ports.into_iter().flatten().for_each(close);
-            ip("link del host0");
-            for name in ["pod", "node"] {
-                Netns::remove(&Path::new("/run/netns").join(name)).expect("removed");
-            }
+        let bed = Bed::new();
+        let joined = bed.join().await.expect("joined");
+        assert!(bed.ours("eth0").any());
+        // As a plugin's DEL gives a device back to the node.
+        let other = Netns::create(Path::new("/run/netns/node")).expect("created");
+        bed.pod.inside(|| ip("link set eth0 netns node")).expect("entered");
+        let node = Bed { pod: other, far: bed.far };
+        assert!(!node.ours("eth0").any());
+        joined.ports.into_iter().flatten().for_each(close);
+        ip("link del host0");
+        for name in ["pod", "node"] {
+            Netns::remove(&Path::new("/run/netns").join(name)).expect("removed");
         }
     });
 }

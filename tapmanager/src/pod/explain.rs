@@ -58,7 +58,9 @@ fn of_nic(nic: &Nic, record: &Record) -> Vec<String> {
     let name = &nic.name;
     let how = match nic.data_path {
         DataPath::Tc => "clsact redirects between link and tap, classic BPF filters",
-        DataPath::Ebpf => "clsact with one eBPF program on link and tap: filters and redirects",
+        DataPath::Ebpf => {
+            "eBPF on link and tap, by an earlier release: it is neither checked nor repaired; its next pod is given `tc`"
+        }
         DataPath::Bridge => "a bridge in the pod's namespace",
         DataPath::Macvtap => "a macvtap on the link",
     };

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use proto::tap::{Attach, Bandwidth, Dns, HostPort, IfName, NetworkAsk};
+use proto::tap::{Attach, Bandwidth, DataPath, Dns, HostPort, IfName, NetworkAsk};
 
 use super::sysctl;
 
@@ -49,7 +49,7 @@ pub(super) fn check(attach: &Attach) -> Result<(), BadAttach> {
         hostname,
         dns,
         networks,
-        data_path: _,
+        data_path,
         queues,
         anti_spoof: _,
         host_ports,
@@ -68,6 +68,8 @@ pub(super) fn check(attach: &Attach) -> Result<(), BadAttach> {
     dns.as_ref().map_or(Ok(()), check_dns)?;
     networks.iter().try_for_each(check_network)?;
     interfaces(networks)?;
+    let offered = data_path.is_none_or(|path| DataPath::ALL.contains(&path));
+    require(offered, "data_path", "is `ebpf`, which is no longer supported; use `tc`")?;
     let enough = queues.is_none_or(|queues| (1..=MAX_QUEUES).contains(&queues));
     require(enough, "queues", "is not between 1 and 256")?;
     check_host_ports(host_ports)?;

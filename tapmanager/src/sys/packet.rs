@@ -75,7 +75,7 @@ impl AsFd for PacketSocket {
     }
 }
 
-fn attach_filter(socket: &OwnedFd, filter: &Program) -> io::Result<()> {
+pub(super) fn attach_filter(socket: &OwnedFd, filter: &Program) -> io::Result<()> {
     let mut code: Vec<libc::sock_filter> =
         filter.instructions().iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
     let len = u16::try_from(code.len()).map_err(|_| Errno::E2BIG)?;

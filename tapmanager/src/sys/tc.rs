@@ -9,7 +9,6 @@
 //! netlink-packet-route has no types for are of `linux/pkt_cls.h`.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
 
 use netlink_packet_core::{
     DefaultNla, Emitable, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Nla, NlaBuffer, NlasIterator, Parseable,
@@ -38,9 +37,6 @@ const GUARD_PRIORITY: u16 = 1;
 const REDIRECT_PRIORITY: u16 = 10;
 /// A class is demanded of a filter that is not direct-action; nothing reads it.
 const CLASS: TcHandle = TcHandle { major: 1, minor: 1 };
-
-/// Between the two parts of a program's name.
-const NAME_DIVIDER: &str = " to ";
 
 /// `TCA_STATS_PKT64`: packets, where they are more than the basic counters hold.
 const STATS_PACKETS: u16 = 8;
@@ -165,25 +161,6 @@ pub(crate) fn put_redirect(netlink: &mut Netlink, link: u32, to: u32, toward: To
     put_filter(netlink, link, Hook::Ingress, REDIRECT_PRIORITY, options)
 }
 
-/// Puts `program`, which is `guard` and a redirect out of `to` in one, on what comes in on a link; in one step in place of
-/// one that stands there.
-pub(crate) fn put_ebpf(
-    netlink: &mut Netlink,
-    link: u32,
-    program: &OwnedFd,
-    guard: &Program,
-    to: u32,
-) -> Result<(), NetlinkError> {
-    // The kernel lists a program by its tag only, so the name that it keeps says what is in it.
-    let name = format!("{:016x}{NAME_DIVIDER}{to}", Mark::of(guard).0);
-    let options = vec![
-        TcOption::Bpf(TcFilterBpfOption::ProgFd(program.as_raw_fd().cast_unsigned())),
-        TcOption::Bpf(TcFilterBpfOption::ProgName(name)),
-        TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)),
-    ];
-    put_filter(netlink, link, Hook::Ingress, GUARD_PRIORITY, options)
-}
-
 /// What of ours stands at a hook of a link; nothing if the link is gone.
 pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours, NetlinkError> {
     let mut found = Ours::default();
@@ -197,12 +174,11 @@ pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours,
             }
             continue;
         }
-        if let Some((guard, to)) = program_of(&filter) {
-            (found.guard, found.redirect_to) = (Some(guard), Some(to));
-        } else if let Some(to) = redirect_target(&filter) {
+        if let Some(to) = redirect_target(&filter) {
             found.redirect_to = Some(to);
         } else {
-            found.guard = attribute(&filter, BPF_OPS).map(|code| Mark::of_code(&code));
+            // The eBPF program of an earlier release has no classic code, and is a guard of ours all the same.
+            found.guard = Some(Mark::of_code(&attribute(&filter, BPF_OPS).unwrap_or_default()));
         }
     }
     Ok(found)
@@ -295,16 +271,6 @@ fn code(program: &Program) -> Vec<u8> {
         bytes.extend(instruction.k.to_ne_bytes());
     }
     bytes
-}
-
-/// The guard and the target of a filter by [`add_ebpf`], as its name says.
-fn program_of(filter: &TcMessage) -> Option<(Mark, u32)> {
-    let name = options_of(filter).find_map(|option| match option {
-        TcOption::Bpf(TcFilterBpfOption::ProgName(name)) => Some(name),
-        _ => None,
-    })?;
-    let (mark, to) = name.split_once(NAME_DIVIDER)?;
-    Some((Mark(u64::from_str_radix(mark, 16).ok()?), to.parse().ok()?))
 }
 
 fn dropped(message: &TcMessage) -> u64 {

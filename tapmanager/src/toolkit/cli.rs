@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use ipnetwork::IpNetwork;
 use proto::tap::{self, DataPath, HostPort, MacAddr, NetworkAsk, PodId};
@@ -219,10 +219,8 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), &'static str> {
 }
 
 fn data_path() -> impl clap::builder::TypedValueParser<Value = DataPath> {
-    PossibleValuesParser::new(["tc", "ebpf", "bridge", "macvtap"]).map(|name| match name.as_str() {
-        "ebpf" => DataPath::Ebpf,
-        "bridge" => DataPath::Bridge,
-        "macvtap" => DataPath::Macvtap,
-        _ => DataPath::Tc,
-    })
+    let shown = DataPath::ALL.map(|path| PossibleValue::new(path.name()));
+    // What is gone is refused with advice.
+    let gone = PossibleValue::new(DataPath::Ebpf.name()).hide(true);
+    PossibleValuesParser::new(shown.into_iter().chain([gone])).try_map(|name| name.parse::<DataPath>())
 }

@@ -281,3 +281,14 @@ fn what_does_not_go_together_is_refused() {
     }
     parse(["tapmanager", "attach", "--shell", "--guest", "k,i", "--no-kvm"]).expect("goes together");
 }
+
+#[test]
+fn the_data_path_that_is_gone_is_refused_with_advice_and_not_shown() {
+    let error = parse(["tapmanager", "attach", "--data-path", "ebpf"]).expect_err("refused").to_string();
+    assert!(error.contains("data path `ebpf` is no longer supported; use `tc`"), "{error}");
+    let error = parse(["tapmanager", "attach", "--data-path", "ovs"]).expect_err("refused").to_string();
+    assert!(error.contains("[possible values: tc, bridge, macvtap]"), "{error}");
+    for path in DataPath::ALL {
+        parse(["tapmanager", "attach", "--data-path", path.name()]).expect("taken");
+    }
+}

@@ -3,9 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use proto::tap::{
-    CheckReport, CollectReport, DataPath, Nic, PodDetail, PodId, PodNet, PodPhase, PodSummary, ServerStatus,
-};
+use proto::tap::{CheckReport, CollectReport, Nic, PodDetail, PodId, PodNet, PodPhase, PodSummary, ServerStatus};
 
 pub(super) fn net(pod: &PodId, net: &PodNet) -> String {
     let mut text = format!("pod {}: namespace {}\n", pod.as_str(), net.netns.display());
@@ -32,7 +30,7 @@ fn of_nic(nic: &Nic) -> String {
         &mut text,
         &format!(
             "nic {name}: network {network}, mac {mac}, mtu {mtu}, {queues} queue{plural}, joined by {}",
-            path(*data_path)
+            data_path.name()
         ),
     );
     for address in addresses {
@@ -134,16 +132,6 @@ pub(super) fn detached(pods: &[PodId]) -> String {
         line(&mut text, &format!("pod {}: detached", pod.as_str()));
         text
     })
-}
-
-/// As the command line and the configuration call it.
-const fn path(path: DataPath) -> &'static str {
-    match path {
-        DataPath::Tc => "tc",
-        DataPath::Ebpf => "ebpf",
-        DataPath::Bridge => "bridge",
-        DataPath::Macvtap => "macvtap",
-    }
 }
 
 const fn phase(phase: PodPhase) -> &'static str {

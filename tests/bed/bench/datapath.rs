@@ -38,7 +38,7 @@ use super::report::{Pair, Row};
 use super::timed;
 
 const ROUNDS: usize = 9;
-const PATHS: [DataPath; 4] = [DataPath::Bridge, DataPath::Tc, DataPath::Ebpf, DataPath::Macvtap];
+const PATHS: [DataPath; 3] = [DataPath::Bridge, DataPath::Tc, DataPath::Macvtap];
 /// Samples of a round, of which the least counts: whatever else runs on the machine only adds to it.
 const SAMPLES: usize = 21;
 const TCP_SAMPLES: usize = 9;
@@ -96,7 +96,7 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
         subject.end(node)?;
     }
     peer.end()?;
-    let (bridge, tc, ebpf, macvtap) = (DataPath::Bridge, DataPath::Tc, DataPath::Ebpf, DataPath::Macvtap);
+    let [bridge, tc, macvtap] = PATHS;
     let row = |name, unit, target, of: fn(&Costs) -> f64, ours, baseline| {
         let at = |path| PATHS.iter().position(|at| *at == path);
         let cost = |round: &Vec<Costs>, path| at(path).and_then(|at| round.get(at)).map_or(0.0, of);
@@ -109,16 +109,12 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let tcp_in: fn(&Costs) -> f64 = |costs| costs.tcp_in;
     Ok(vec![
         row("small frame from the guest: tc / bridge", "ns", Some(1.0), frame_out, tc, bridge),
-        row("(small frame from the guest: eBPF / tc)", "ns", None, frame_out, ebpf, tc),
         row("(small frame from the guest: macvtap / tc)", "ns", None, frame_out, macvtap, tc),
         row("small frame to the guest: tc / bridge", "ns", Some(1.0), frame_in, tc, bridge),
-        row("(small frame to the guest: eBPF / tc)", "ns", None, frame_in, ebpf, tc),
         row("(small frame to the guest: macvtap / tc)", "ns", None, frame_in, macvtap, tc),
         row("MiB of TCP from the guest: tc / bridge", "us", Some(1.1), tcp_out, tc, bridge),
-        row("(MiB of TCP from the guest: eBPF / tc)", "us", None, tcp_out, ebpf, tc),
         row("(MiB of TCP from the guest: macvtap / tc)", "us", None, tcp_out, macvtap, tc),
         row("MiB of TCP to the guest: tc / bridge", "us", Some(1.1), tcp_in, tc, bridge),
-        row("(MiB of TCP to the guest: eBPF / tc)", "us", None, tcp_in, ebpf, tc),
         row("(MiB of TCP to the guest: macvtap / tc)", "us", None, tcp_in, macvtap, tc),
     ])
 }

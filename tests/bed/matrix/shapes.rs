@@ -95,8 +95,8 @@ const ROUTED: Shape = Shape {
     wiring: Wiring::Routed,
     in_debian: false,
     verdict: |path| match path {
-        DataPath::Tc | DataPath::Ebpf | DataPath::Bridge => Verdict::Works,
         DataPath::Macvtap => Verdict::Refused("is a permanent neighbour, which the guest of a macvtap cannot be told"),
+        _ => Verdict::Works,
     },
     ..PLAIN
 };
@@ -234,8 +234,8 @@ pub(super) const SHAPES: &[Shape] = &[
         debian_loses_routes: true,
         bound: Bound::ToLink,
         verdict: |path| match path {
-            DataPath::Tc | DataPath::Ebpf => Verdict::Works,
             DataPath::Bridge | DataPath::Macvtap => Verdict::Refused("is a member of another link, such as a VRF"),
+            _ => Verdict::Works,
         },
         ..EMULATED
     },
@@ -330,7 +330,7 @@ fn routes(family: Family) -> Value {
 fn on_macvlan(path: DataPath) -> Verdict {
     match path {
         DataPath::Macvtap => Verdict::Refused("it is itself a macvlan, and one cannot lie on another"),
-        DataPath::Tc | DataPath::Ebpf | DataPath::Bridge => Verdict::Works,
+        _ => Verdict::Works,
     }
 }
 

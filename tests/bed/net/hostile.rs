@@ -43,11 +43,6 @@ const REFILL: Duration = Duration::from_millis(25);
 pub(super) const CASES: &[Case] = &[
     Case { name: "net::hostile::nobody_sees_forgeries_on_tc", deadline: DEADLINE, run: |bed| held(bed, DataPath::Tc) },
     Case {
-        name: "net::hostile::nobody_sees_forgeries_on_ebpf",
-        deadline: DEADLINE,
-        run: |bed| held(bed, DataPath::Ebpf),
-    },
-    Case {
         name: "net::hostile::nobody_sees_forgeries_on_a_bridge",
         deadline: DEADLINE,
         run: |bed| held(bed, DataPath::Bridge),
@@ -191,7 +186,7 @@ fn held(bed: &Bed, data_path: DataPath) -> Result<()> {
 
 /// The same frames of guests that are not held: those that only lie about who sends them cross, the others do not.
 fn free(bed: &Bed) -> Result<()> {
-    for data_path in [DataPath::Tc, DataPath::Ebpf, DataPath::Bridge, DataPath::Macvtap] {
+    for data_path in DataPath::ALL {
         let scene = Scene::set(bed, data_path, Some(false))?;
         let at_port = Capture::start(None, &scene.port)?;
         let attacks = scene.attacks();
@@ -254,7 +249,6 @@ fn stands_as(net: &PodNet) -> Result<DataPath> {
         (links.contains(" macvtap "), DataPath::Macvtap),
         (links.contains("bridge_slave"), DataPath::Bridge),
         (filters.contains("mirred"), DataPath::Tc),
-        (filters.contains("direct-action"), DataPath::Ebpf),
     ];
     signs.into_iter().find_map(|(there, data_path)| there.then_some(data_path)).context("not joined at all")
 }

@@ -129,6 +129,8 @@ fn each_rule_has_its_text() {
         &[("VirtletKeepVMEnvVars", "true")],
         &[("VirtletForceDHCPNetworkConfig", "true"), ("virtlet.cloud/network-config", "static")],
         &[("virtlet.cloud/network-config", "bond")],
+        &[("virtlet.cloud/data-path", "ebpf")],
+        &[("virtlet.cloud/data-path", "ovs")],
         &[("virtlet.cloud/config-delivery", "share")],
         &[("virtlet.cloud/emptydir-disks", "v=1Gi")],
         &[("virtlet.cloud/root-lifetime", "container")],

@@ -43,7 +43,7 @@ fn requests() -> Vec<Request> {
                 device_id: Some("0000:01:10.0".into()),
                 aliases: vec!["db".into()],
             }],
-            data_path: Some(DataPath::Ebpf),
+            data_path: Some(DataPath::Bridge),
             queues: Some(4),
             anti_spoof: Some(false),
             host_ports: vec![HostPort {

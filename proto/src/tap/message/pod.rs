@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
@@ -109,12 +110,53 @@ pub enum DataPath {
     /// clsact on both: classic BPF filters, then mirred redirect.
     #[default]
     Tc,
-    /// clsact on both: one eBPF program filters, counts and redirects.
+    /// Of pods that an earlier release attached, as their records and answers have it. A request that names it is refused.
     Ebpf,
     /// A bridge in the pod's namespace.
     Bridge,
     /// A macvtap on the link. Its guest cannot be sent DHCP, and is addressed by cloud-init.
     Macvtap,
+}
+
+/// Why a name is no data path that can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DataPathError {
+    /// An earlier release had it.
+    #[error("data path `{0}` is no longer supported; use `tc`")]
+    Removed(&'static str),
+    /// No release has it.
+    #[error("`{0}` is no data path; use `tc`, `bridge` or `macvtap`")]
+    Unknown(String),
+}
+
+impl DataPath {
+    /// Those that can be asked for, the default first.
+    pub const ALL: [Self; 3] = [Self::Tc, Self::Bridge, Self::Macvtap];
+
+    /// As configurations, annotations and packets call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tc => "tc",
+            Self::Ebpf => "ebpf",
+            Self::Bridge => "bridge",
+            Self::Macvtap => "macvtap",
+        }
+    }
+}
+
+impl FromStr for DataPath {
+    type Err = DataPathError;
+
+    /// One that can be asked for, by its name.
+    fn from_str(name: &str) -> Result<Self, DataPathError> {
+        const REMOVED: &str = DataPath::Ebpf.name();
+        let offered = Self::ALL.into_iter().find(|path| path.name() == name);
+        offered.ok_or_else(|| match name {
+            REMOVED => DataPathError::Removed(REMOVED),
+            _ => DataPathError::Unknown(name.to_owned()),
+        })
+    }
 }
 
 /// A port of the node that leads to the pod.

@@ -21,7 +21,8 @@ fn all_steps_are_done_in_order() {
             "guard tap0 Ingress",
             "redirect tap0 eth0 Wire",
             "clsact eth0",
-            "program eth0 tap0",
+            "guard eth0 Ingress",
+            "redirect eth0 tap0 Wire",
             "raise eth0",
             "raise tap0",
             "listen tap0",
@@ -65,11 +66,11 @@ fn a_failure_injected_after_any_step_undoes_that_step_too() {
 
 #[test]
 fn what_cannot_be_undone_is_said_and_the_rest_is_undone() {
-    let mut kernel = Fake { fails_at: Some(9), keeps: Some("clsact eth0"), ..Fake::default() };
+    let mut kernel = Fake { fails_at: Some(10), keeps: Some("clsact eth0"), ..Fake::default() };
     let error = apply(&mut kernel, &plan(), &Faults::none()).expect_err("a step fails");
     assert_eq!(
         error.to_string(),
-        "network setup stopped at step 9 of 24, to bring up `eth0`; could not undo: add the clsact qdisc to `eth0` \
+        "network setup stopped at step 10 of 25, to bring up `eth0`; could not undo: add the clsact qdisc to `eth0` \
          (link `eth0` is gone)"
     );
     assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("tap `tap9` is in use; another QEMU holds it"));
@@ -78,7 +79,7 @@ fn what_cannot_be_undone_is_said_and_the_rest_is_undone() {
 
 #[test]
 fn listeners_are_closed_before_their_taps_go() {
-    let mut kernel = Fake { fails_at: Some(12), ..Fake::default() };
+    let mut kernel = Fake { fails_at: Some(13), ..Fake::default() };
     apply(&mut kernel, &plan(), &Faults::none()).expect_err("a step fails");
     let log = kernel.log.borrow();
     let place = |what: &str| log.iter().position(|entry| entry == what).expect("in the log");
@@ -174,10 +175,6 @@ impl Links for Fake {
         self.step(format!("guard {link} {hook:?}"), None)
     }
 
-    fn put_program(&mut self, from: &IfName, to: &IfName, _: &Guard) -> Result<(), StepError> {
-        self.step(format!("program {from} {to}"), None)
-    }
-
     fn deafen(&mut self, link: &IfName) -> Result<(), StepError> {
         self.step(format!("deafen {link}"), None)
     }
@@ -231,7 +228,8 @@ fn plan() -> Vec<Step> {
         Step::AddGuard { link: tap0.clone(), hook: Hook::Ingress, guard: guard.clone() },
         Step::AddRedirect { from: tap0.clone(), to: eth0.clone(), toward: Toward::Wire },
         Step::AddClsact { link: eth0.clone() },
-        Step::AddProgram { from: eth0.clone(), to: tap0.clone(), guard: guard.clone() },
+        Step::AddGuard { link: eth0.clone(), hook: Hook::Ingress, guard: guard.clone() },
+        Step::AddRedirect { from: eth0.clone(), to: tap0.clone(), toward: Toward::Wire },
         Step::Raise { link: eth0 },
         Step::Raise { link: tap0.clone() },
         Step::Listen { tap: tap0, link: name("eth0") },

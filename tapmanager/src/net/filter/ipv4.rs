@@ -18,7 +18,7 @@ pub(super) fn judge(asm: &mut Assembler, rules: &Rules<'_>, exits: Exits) {
     asm.unless(Test::AtLeast(IPV4_MIN_WORDS), exits.drop);
     if let Some(identity) = rules.identity {
         if identity.ipv4.is_empty() {
-            // What follows would never be reached, which the verifier of eBPF refuses.
+            // What follows would never be reached.
             return asm.jump(exits.drop);
         }
         let own = asm.label();

@@ -5,7 +5,6 @@
 //! | data path | from the guest | to the guest | what keeps the namespace's stack deaf |
 //! |---|---|---|---|
 //! | `tc` | tap ingress: guard, redirect out of the link | link ingress: guard, redirect out of the tap | the redirects |
-//! | `ebpf` | tap ingress: one program does both | link ingress: one program does both | the programs |
 //! | `bridge` | tap ingress: guard, then the bridge | link ingress: guard, then the bridge | the bridge takes all; its own ingress drops all |
 //! | `macvtap` | macvtap egress: guard, then the link | link ingress: guard, redirect into the macvtap | the redirect |
 
@@ -73,15 +72,6 @@ pub(crate) enum Step {
         /// What is dropped.
         guard: Guard,
     },
-    /// Do both on one link by one program.
-    AddProgram {
-        /// From here.
-        from: IfName,
-        /// Out of there.
-        to: IfName,
-        /// What is dropped.
-        guard: Guard,
-    },
     /// Drop all that the namespace's stack would hear of a link.
     Deafen {
         /// The link.
@@ -138,6 +128,10 @@ pub(crate) fn steps(nic: &Nic, place: usize, link_up: bool, guards: &Guards) -> 
     let (link, tap, bridge) = (|| nic.name.clone(), || tap_name(place), || bridge_name(place));
     let Guards { from_guest, to_guest } = guards.clone();
     let mut steps = Vec::new();
+    if nic.data_path == DataPath::Ebpf {
+        // What an earlier release made is left as it is, until the pod is detached.
+        return steps;
+    }
     if nic.data_path == DataPath::Macvtap {
         steps.push(Step::CreateMacvtap { tap: tap(), link: link() });
     } else {
@@ -154,12 +148,7 @@ pub(crate) fn steps(nic: &Nic, place: usize, link_up: bool, guards: &Guards) -> 
             steps.extend(filtered(link(), Hook::Ingress, to_guest));
             steps.push(Step::AddRedirect { from: link(), to: tap(), toward: Toward::Wire });
         }
-        DataPath::Ebpf => {
-            steps.push(Step::AddClsact { link: tap() });
-            steps.push(Step::AddProgram { from: tap(), to: link(), guard: from_guest });
-            steps.push(Step::AddClsact { link: link() });
-            steps.push(Step::AddProgram { from: link(), to: tap(), guard: to_guest });
-        }
+        DataPath::Ebpf => {}
         DataPath::Bridge => {
             steps.extend(filtered(tap(), Hook::Ingress, from_guest));
             steps.extend(filtered(link(), Hook::Ingress, to_guest));
@@ -240,7 +229,6 @@ impl Step {
             Self::CreateMacvtap { .. } => "macvtap created",
             Self::AddClsact { .. } => "clsact added",
             Self::AddGuard { .. } => "guard added",
-            Self::AddProgram { .. } => "program added",
             Self::Deafen { .. } => "stack deafened",
             Self::AddRedirect { .. } => "redirect added",
             Self::Enslave { .. } => "port added",
@@ -267,7 +255,6 @@ impl fmt::Display for Step {
             Self::AddGuard { link, guard: Guard::ToHeld(mac) | Guard::ToFree(mac, _), .. } => {
                 write!(f, "filter what `{link}` gets for `{mac}`")
             }
-            Self::AddProgram { from, to, .. } => write!(f, "filter `{from}` and redirect it to `{to}`"),
             Self::Deafen { link } => write!(f, "keep what `{link}` hears from the namespace's stack"),
             Self::AddRedirect { from, to, .. } => write!(f, "redirect from `{from}` to `{to}`"),
             Self::Enslave { link, bridge } => write!(f, "make `{link}` a port of `{bridge}`"),

@@ -5,7 +5,7 @@ use ipnetwork::IpNetwork;
 use super::*;
 use crate::sys::link::{Address, Hop, KernelRoute, MAIN_TABLE};
 
-const PATHS: [DataPath; 4] = [DataPath::Tc, DataPath::Ebpf, DataPath::Bridge, DataPath::Macvtap];
+const PATHS: [DataPath; 3] = DataPath::ALL;
 
 fn name(text: &str) -> IfName {
     text.parse().expect("a name")
@@ -83,11 +83,6 @@ impl Standing {
             Step::AddGuard { link, hook, guard } => self.filter(link, *hook).guard = Some(Mark::of(&guard.program())),
             Step::Deafen { link } => {
                 self.filter(link, Hook::Ingress).guard = Some(Mark::of(&Program::always(tc::DROP)));
-            }
-            Step::AddProgram { from, to, guard } => {
-                let to = self.index(to);
-                *self.filter(from, Hook::Ingress) =
-                    Ours { guard: Some(Mark::of(&guard.program())), redirect_to: to, foreign: None };
             }
             Step::AddRedirect { from, to, .. } => self.filter(from, Hook::Ingress).redirect_to = self.index(to),
             Step::Enslave { link, bridge } => self.change(link).controller = self.index(bridge),
@@ -189,8 +184,7 @@ fn a_guard_of_another_release_is_no_break_and_is_made_anew() {
         assert_eq!(standing.findings(&nics), [other("tap0"), other("eth0")], "{path:?}");
         assert!(!standing.findings(&nics).iter().any(Finding::is_break));
         let done: Vec<_> = standing.repairs(&nics).expect("ours").iter().map(Step::done).collect();
-        let put = if path == DataPath::Ebpf { "program added" } else { "guard added" };
-        assert_eq!(done, [put, put], "one step for each: {path:?}");
+        assert_eq!(done, ["guard added", "guard added"], "one step for each: {path:?}");
         assert_eq!(standing.repaired(&nics).findings(&nics), [], "{path:?}");
     }
 }
@@ -262,4 +256,12 @@ fn what_the_plugins_made_is_told_and_not_made_again() {
     assert_eq!(found(routes), (vec![Finding::RoutesChanged { link: eth0() }], false));
     let mtu = |standing: &mut Standing| standing.change(&name("eth0")).mtu = 1400;
     assert_eq!(found(mtu), (vec![Finding::MtuChanged { link: eth0(), was: 1450, is: 1400 }], false));
+}
+
+#[test]
+fn a_join_by_ebpf_of_an_earlier_release_is_left_as_it_is() {
+    let nics = [guarded(DataPath::Ebpf)];
+    let standing = bare();
+    assert_eq!(standing.findings(&nics), []);
+    assert_eq!(standing.repairs(&nics), Ok(vec![]));
 }

@@ -4,7 +4,7 @@ use proto::tap::DataPath;
 
 use super::*;
 
-const PATHS: [DataPath; 4] = [DataPath::Tc, DataPath::Ebpf, DataPath::Bridge, DataPath::Macvtap];
+const PATHS: [DataPath; 3] = DataPath::ALL;
 
 fn by(data_path: DataPath) -> Wish {
     Wish { data_path, queues: 2, anti_spoof: true }

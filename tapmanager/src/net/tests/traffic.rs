@@ -13,7 +13,7 @@ use super::stack::Stack;
 use super::*;
 use crate::net::filter::tests::{OTHER, ethernet_to, ipv6, ipv6_from};
 
-const PATHS: [DataPath; 4] = [DataPath::Tc, DataPath::Ebpf, DataPath::Bridge, DataPath::Macvtap];
+const PATHS: [DataPath; 3] = DataPath::ALL;
 /// How often the guards are replaced under a connection.
 const REPLACED: usize = 40;
 /// For all of it, on a machine that has other things to do.

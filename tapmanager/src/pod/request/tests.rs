@@ -128,3 +128,12 @@ fn what_a_pod_asks_of_its_networks_is_checked_by_name() {
     good.cgroup = "/kubepods.slice/pod1".into();
     assert_eq!(check(&good), Ok(()));
 }
+
+#[test]
+fn the_data_path_that_is_gone_is_refused_with_advice() {
+    for path in DataPath::ALL {
+        assert_eq!(check(&Attach { data_path: Some(path), ..request() }), Ok(()));
+    }
+    let error = check(&Attach { data_path: Some(DataPath::Ebpf), ..request() }).expect_err("refused");
+    assert_eq!(error.to_string(), "`data_path` of the request is `ebpf`, which is no longer supported; use `tc`");
+}

@@ -152,12 +152,12 @@ async fn resolvers_are_kubelets_or_those_of_the_first_network_that_says_any() {
 
 #[tokio::test]
 async fn choices_are_the_pods_within_the_nodes_limit_or_the_nodes() {
-    let house = House::set(Settings { data_path: DataPath::Ebpf, anti_spoof: true, max_queues: 4, ..settings() });
+    let house = House::set(Settings { data_path: DataPath::Macvtap, anti_spoof: true, max_queues: 4, ..settings() });
     house.pods.attach(request("p1")).await.expect("attached");
     let mut asks = request("p2");
     (asks.data_path, asks.queues, asks.anti_spoof) = (Some(DataPath::Bridge), Some(16), Some(false));
     house.pods.attach(asks).await.expect("attached");
     let records = house.records();
-    assert_eq!(records[&id("p1")].choices, Choices { data_path: DataPath::Ebpf, queues: 1, anti_spoof: true });
+    assert_eq!(records[&id("p1")].choices, Choices { data_path: DataPath::Macvtap, queues: 1, anti_spoof: true });
     assert_eq!(records[&id("p2")].choices, Choices { data_path: DataPath::Bridge, queues: 4, anti_spoof: false });
 }

@@ -1,4 +1,5 @@
 use super::interpreter::{Input, run};
+use super::trial::Trial;
 use super::*;
 
 fn decide(build: impl FnOnce(&mut Assembler), frame: &[u8]) -> u32 {
@@ -98,4 +99,71 @@ fn a_program_longer_than_the_kernel_takes_is_refused() {
         asm.give(0);
         assert_eq!(asm.finish().is_ok(), fits, "{steps}");
     }
+}
+
+#[test]
+fn every_instruction_of_the_assembler_means_the_same_to_the_kernel() {
+    let frame: Vec<u8> = (0..64).collect();
+    let build = |asm: &mut Assembler| {
+        let (no, far) = (asm.label(), asm.label());
+        asm.op(Op::VlanTagged);
+        asm.unless(Test::Is(0), no);
+        asm.op(Op::Byte(63));
+        asm.unless(Test::Is(63), no);
+        asm.op(Op::Half(2));
+        asm.unless(Test::Is(0x0203), no);
+        asm.op(Op::Word(60));
+        asm.unless(Test::AtLeast(0x3c3d_3e3f), no);
+        asm.when(Test::AtLeast(0x3c3d_3e40), no);
+        asm.op(Op::XIpv4HeaderLength(5));
+        asm.op(Op::WordAtX(0));
+        asm.op(Op::And(0x00ff_ff00));
+        asm.unless(Test::Is(0x0015_1600), no);
+        asm.op(Op::HalfAtX(2));
+        asm.unless(Test::Is(0x1617), no);
+        asm.op(Op::ByteAtX(1));
+        asm.unless(Test::Is(21), no);
+        asm.op(Op::Length);
+        asm.unless(Test::AtLeastX, no);
+        asm.op(Op::SubX);
+        asm.unless(Test::Is(44), no);
+        asm.op(Op::Store(3));
+        asm.op(Op::Add(1));
+        asm.op(Op::ShiftLeft(2));
+        asm.op(Op::XIsA);
+        asm.op(Op::Recall(3));
+        asm.op(Op::ShiftRight(1));
+        asm.unless(Test::Is(22), no);
+        asm.op(Op::AIs(45));
+        asm.op(Op::AddX);
+        asm.unless(Test::Is(45 + 45 * 4), no);
+        asm.when(Test::AnyBit(0x100), no);
+        asm.when(Test::AnyBit(1), far);
+        (0..300).for_each(|_| asm.op(Op::XIs(9)));
+        asm.jump(no);
+        asm.bind(far);
+        asm.op(Op::XIs(46));
+        asm.op(Op::AIs(45));
+        asm.when(Test::AtLeastX, no);
+        asm.give(u32::MAX);
+        asm.bind(no);
+        asm.give(2);
+    };
+    let mut asm = Assembler::default();
+    build(&mut asm);
+    let program = asm.finish().expect("a sound program");
+    let kernel = Trial::of(&program).expect("the kernel takes it");
+    let says = |frame: &[u8]| {
+        let given = run(&program, Input { frame, vlan_tagged: false });
+        assert_eq!(kernel.run(frame), frame.len().min(given as usize), "the kernel, and the interpreter of the tests");
+        given
+    };
+    assert_eq!(says(&frame), u32::MAX);
+    // Every byte that the program compares counts, and a load beyond the end gives 0.
+    for at in [2, 3, 5, 21, 22, 23, 60, 61, 62, 63] {
+        let mut other = frame.clone();
+        other[at] ^= 1;
+        assert_eq!(says(&other), 2, "byte {at}");
+    }
+    assert_eq!(says(&frame[..63]), 0);
 }

@@ -45,7 +45,7 @@ fn told(addresses: &[&str], routes: &[(&str, &str)]) -> String {
 fn who_asks_and_who_is_told() {
     for (data_path, wish, asks) in [
         (DataPath::Tc, NetworkConfig::Auto, true),
-        (DataPath::Ebpf, NetworkConfig::Dhcp, true),
+        (DataPath::Tc, NetworkConfig::Dhcp, true),
         (DataPath::Bridge, NetworkConfig::Auto, true),
         (DataPath::Bridge, NetworkConfig::Static, false),
         (DataPath::Macvtap, NetworkConfig::Auto, false),
