@@ -35,7 +35,6 @@ use crate::model::seed::{self, SeedInput};
 use crate::model::{
     Container, ContainerConfig, ContainerId, ContainerState, Machine, RECORD_VERSION, Sandbox, SandboxState,
 };
-use crate::orphans::{self};
 use crate::store::is_disk_full;
 use crate::volumes::{Base, VolumeError};
 
@@ -109,9 +108,9 @@ impl Containers {
             let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
             Error::because(kind, "the root disk cannot be made", cause)
         };
-        orphans::make_room(&self.parts, &sandbox).await?;
+        self.parts.orphans.make_room(&sandbox).await?;
         // The folder first: what has no folder is nobody's. What is in it goes with the sandbox at the latest.
-        let owner = self.parts.owner(&PodName::of(&sandbox)).await?;
+        let owner = self.parts.orphans.owner(&PodName::of(&sandbox)).await?;
         let volumes = self.parts.volumes.clone();
         let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
         self.parts.images.lease(&image.id, folder.name()).await?;

@@ -30,9 +30,9 @@ use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
 use crate::images::mapping;
-use crate::orphans;
+use crate::orphans::Orphans;
 use crate::orphans::instance::Instance;
-use crate::sandbox::Sandboxes;
+use crate::sandbox::{Sandboxes, Uses};
 use crate::store::Store;
 use crate::store::boot::Boot;
 use crate::tap::Tap;
@@ -75,7 +75,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     }
     let volumes = Volumes::open(config.state_dir.join("volumes"))?;
     let owners: Vec<_> = volumes.look()?.into_iter().filter_map(|found| found.owner.ok().flatten()).collect();
-    let instance = Instance::begin(&config.state_dir, &store, &owners).await?;
+    let instance = Arc::new(Instance::begin(&config.state_dir, &store, &owners).await?);
     if let Some(doubt) = instance.doubt() {
         tracing::error!(doubt, "records may be missing; nothing that is on no record is removed");
     }
@@ -87,8 +87,11 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         Hypervisor::connect(&config.libvirt_uri, Duration::from_secs(config.machine.start_deadline_s));
     let accel = AcceleratorChoice::new(&config, store.clone());
     accel.refresh_wrapper(&config).await;
+    let tap = Tap::new(config.tap_socket(), Duration::from_secs(config.tap_deadline_s));
+    let ways = (store.clone(), hypervisor.clone(), tap.clone());
+    let orphans = Orphans::new(&config, ways, (images.clone(), volumes.clone()), instance.clone());
     let parts = Arc::new(Parts {
-        tap: Tap::new(config.tap_socket(), Duration::from_secs(config.tap_deadline_s)),
+        tap,
         store,
         hypervisor,
         images,
@@ -97,7 +100,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         hub,
         accel,
         instance,
-        orphans: Arc::default(),
+        orphans,
         boot,
         config,
     });
@@ -105,10 +108,18 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         Some(address) => Some(metrics::start(address, &parts).await?),
         None => None,
     };
-    orphans::sweep(&parts).await;
+    parts.orphans.sweep().await;
     let mutex = KeyedMutex::default();
     let containers = Containers::new(parts.clone(), mutex.clone());
-    let sandboxes = Sandboxes::new(parts.clone(), containers.clone(), mutex);
+    let uses = Uses {
+        store: parts.store.clone(),
+        tap: parts.tap.clone(),
+        orphans: parts.orphans.clone(),
+        boot: parts.boot.clone(),
+        instance: parts.instance.id(),
+        handlers: parts.config.handlers(),
+    };
+    let sandboxes = Sandboxes::new(uses, containers.clone(), mutex);
 
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(parts.clone(), containers.clone(), events));
@@ -127,8 +138,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     let served = api::serve(
         listener,
         runtime,
-        cri::image::ImageCalls::new(parts.clone()),
-        (admin::AdminCalls::new(parts.images.clone()), admin::orphans::OrphanCalls::new(parts.clone())),
+        cri::image::ImageCalls::new(parts.images.clone()),
+        (admin::AdminCalls::new(parts.images.clone()), admin::orphans::OrphanCalls::new(parts.orphans.clone())),
         async {
             shutdown.await;
             images.stop_pulls();
@@ -198,7 +209,7 @@ async fn greet(parts: Arc<Parts>) {
 
 /// Machines that are on no record are nobody's to remove; somebody is to know of them.
 async fn look_for_orphans(parts: Arc<Parts>) {
-    if let Err(error) = orphans::look(&parts).await {
+    if let Err(error) = parts.orphans.look().await {
         tracing::warn!(error = %Chain(&error), "machines not listed; the next connection tries again");
     }
 }

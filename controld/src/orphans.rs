@@ -3,10 +3,11 @@
 //! Records are written before what they are of, and go after it (see [`crate::orphans::instance`]). So a machine, a disk or a network
 //! of ours without a record means that records were lost, and whose it is, is not known. It may be a pod's that runs. It is
 //! listed in `Status` and by `virtletctl orphans`, and goes by `virtletctl forget`. If the lost records come back, what is on
-//! them is no orphan any more. Until then a pod on record may have a machine that is not: see [`make_room`] and [`clear`].
+//! them is no orphan any more. Until then a pod on record may have a machine that is not: see
+//! [`Orphans::make_room`] and [`Orphans::clear`].
 //!
-//! [`sweep`] looks at what is on the disk, at the start; [`look`] asks libvirt, after each connection; [`left_by_a_kill`]
-//! is asked when tapmanager lists its pods.
+//! [`Orphans::sweep`] looks at what is on the disk, at the start; [`Orphans::look`] asks libvirt, after each connection;
+//! [`Orphans::left_by_a_kill`] is asked when tapmanager lists its pods.
 
 mod consoles;
 mod disks;
@@ -15,22 +16,25 @@ pub mod instance;
 mod list;
 mod machines;
 mod networks;
+mod owned;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proto::tap::PodSummary;
 
-pub use self::disks::sweep;
-pub use self::forget::forget;
-pub use self::list::{list, look};
-pub use self::machines::{clear, keep_what_is_used, make_room};
-pub use self::networks::left_by_a_kill;
-use crate::hypervisor::Marked;
+use self::instance::Instance;
+use crate::config::Config;
+use crate::hypervisor::{Hypervisor, Marked};
+use crate::images::Images;
 use crate::model::PodName;
+use crate::store::Store;
+use crate::tap::Tap;
+use crate::volumes::Volumes;
 
 /// What kind of thing it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,9 +72,23 @@ pub struct Orphan {
     pub runs: bool,
 }
 
+/// The service, and what it uses. Clones share what was seen.
+#[derive(Debug, Clone)]
+pub struct Orphans {
+    store: Store,
+    hypervisor: Hypervisor,
+    tap: Tap,
+    images: Images,
+    volumes: Volumes,
+    instance: Arc<Instance>,
+    state_dir: PathBuf,
+    run_dir: PathBuf,
+    known: Arc<Known>,
+}
+
 /// What was seen last.
 #[derive(Debug, Default)]
-pub struct Orphans {
+pub struct Known {
     seen: Mutex<Seen>,
     /// The disks have all been looked at.
     swept: AtomicBool,
@@ -89,6 +107,32 @@ struct Seen {
 // === impl Orphans ===
 
 impl Orphans {
+    /// The service over a node that has these.
+    #[must_use]
+    pub fn new(
+        config: &Config,
+        (store, hypervisor, tap): (Store, Hypervisor, Tap),
+        (images, volumes): (Images, Volumes),
+        instance: Arc<Instance>,
+    ) -> Self {
+        let (state_dir, run_dir) = (config.state_dir.clone(), config.run_dir.clone());
+        Self { store, hypervisor, tap, images, volumes, instance, state_dir, run_dir, known: Arc::default() }
+    }
+
+    /// What was seen last.
+    #[must_use]
+    pub fn known(&self) -> &Arc<Known> {
+        &self.known
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.known.seen()
+    }
+}
+
+// === impl Known ===
+
+impl Known {
     /// What there was when somebody looked last.
     #[must_use]
     pub fn last_seen(&self) -> Vec<Orphan> {
@@ -166,7 +210,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_counted() {
-        let orphans = Orphans::default();
+        let orphans = Known::default();
         assert_eq!(orphans.counts().values().sum::<u64>(), 0);
         let listed = [OrphanKind::Disk, OrphanKind::Machine, OrphanKind::Disk];
         orphans.seen().listed = listed.map(|kind| Orphan::new(kind, "a".into())).into();

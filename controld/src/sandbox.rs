@@ -19,20 +19,38 @@ use uuid::Uuid;
 
 pub use self::settling::Settling;
 use crate::container::Containers;
-use crate::container::parts::Parts;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{RECORD_VERSION, Sandbox, SandboxConfig, SandboxState};
-use crate::orphans;
+use crate::orphans::Orphans;
+use crate::store::Store;
 use crate::store::boot::Boot;
+use crate::tap::Tap;
 
 /// CRI's number of `NamespaceMode::NODE`.
 const NODE: i32 = 2;
 
+/// What sandboxes use of the node.
+#[derive(Debug, Clone)]
+pub struct Uses {
+    /// Records.
+    pub store: Store,
+    /// The pods' networks.
+    pub tap: Tap,
+    /// What is on no record, and whose disks are.
+    pub orphans: Orphans,
+    /// The boot of the node that we are in.
+    pub boot: Boot,
+    /// This controld's mark.
+    pub instance: Uuid,
+    /// Runtime handlers that a pod may name.
+    pub handlers: BTreeSet<String>,
+}
+
 /// The service. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Sandboxes {
-    parts: Arc<Parts>,
+    uses: Uses,
     containers: Containers,
     mutex: KeyedMutex,
     /// What an earlier life of this daemon had begun.
@@ -40,18 +58,17 @@ pub struct Sandboxes {
 }
 
 impl Sandboxes {
-    /// The service over these parts, before any call.
+    /// The service over these, before any call.
     #[must_use]
-    pub fn new(parts: Arc<Parts>, containers: Containers, mutex: KeyedMutex) -> Self {
-        for sandbox in parts.store.sandboxes().into_iter().filter(|sandbox| has_outlived_its_boot(sandbox, &parts.boot))
-        {
+    pub fn new(uses: Uses, containers: Containers, mutex: KeyedMutex) -> Self {
+        for sandbox in uses.store.sandboxes().into_iter().filter(|sandbox| has_outlived_its_boot(sandbox, &uses.boot)) {
             tracing::info!(pod = %sandbox.id, "the node was restarted, and the sandbox has no network any more");
-            parts.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
+            uses.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
         }
-        let sandboxes = parts.store.sandboxes().into_iter();
+        let sandboxes = uses.store.sandboxes().into_iter();
         let half_made = sandboxes.filter(|sandbox| sandbox.state == SandboxState::Creating);
         let half_made = Arc::new(half_made.map(|sandbox| sandbox.id.clone()).collect());
-        Self { parts, containers, mutex, half_made }
+        Self { uses, containers, mutex, half_made }
     }
 
     /// Makes a sandbox. Repeating it for the same pod and attempt gives the same id while it is ready.
@@ -65,7 +82,7 @@ impl Sandboxes {
             .map_err(|problems| Error::because(Kind::Invalid, "the pod cannot become a machine", problems))?;
         let (namespace, name, uid, attempt) = config.key();
         let _pass = self.mutex.lock(format!("{namespace}/{name}/{uid}/{attempt}")).await;
-        if let Some(same) = self.parts.store.sandboxes().into_iter().find(|other| other.key() == config.key()) {
+        if let Some(same) = self.uses.store.sandboxes().into_iter().find(|other| other.key() == config.key()) {
             return match same.state {
                 SandboxState::Ready if same.config == config => Ok(same.id.clone()),
                 _ => {
@@ -92,13 +109,13 @@ impl Sandboxes {
             created_at: now_nanos(),
             config,
             net: None,
-            boot: self.parts.boot.id().to_owned(),
+            boot: self.uses.boot.id().to_owned(),
         };
-        self.parts.store.put_sandbox(sandbox.clone()).await?;
+        self.uses.store.put_sandbox(sandbox.clone()).await?;
         let made = async {
-            sandbox.net = Some(self.parts.tap.attach(attach).await?);
+            sandbox.net = Some(self.uses.tap.attach(attach).await?);
             sandbox.state = SandboxState::Ready;
-            Ok(self.parts.store.put_sandbox(sandbox).await?)
+            Ok(self.uses.store.put_sandbox(sandbox).await?)
         };
         match made.await {
             Ok(_) => {
@@ -123,18 +140,18 @@ impl Sandboxes {
     }
 
     async fn stop_inside(&self, id: &PodId) -> Result<()> {
-        let Some(sandbox) = self.parts.store.sandbox(id) else { return Ok(()) };
-        for container in self.parts.store.containers_of(id) {
+        let Some(sandbox) = self.uses.store.sandbox(id) else { return Ok(()) };
+        for container in self.uses.store.containers_of(id) {
             self.containers.stop(container.id, Duration::ZERO).await?;
         }
-        orphans::clear(&self.parts, id).await?;
+        self.uses.orphans.clear(id).await?;
         let was_up = sandbox.state != SandboxState::NotReady;
         if was_up {
             // Also with a full disk: a pod that cannot be stopped would keep what fills it.
-            self.parts.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
+            self.uses.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
         }
         // Also when it was stopped before: the network may have resisted then.
-        self.parts.tap.detach(id.clone()).await?;
+        self.uses.tap.detach(id.clone()).await?;
         if was_up {
             tracing::info!(pod = %id, "sandbox stopped");
         }
@@ -147,19 +164,19 @@ impl Sandboxes {
     /// When a part would not go; it can be tried again.
     pub async fn remove(&self, id: &PodId) -> Result<()> {
         let _pass = self.mutex.lock(id.as_str()).await;
-        let Some(sandbox) = self.parts.store.sandbox(id) else { return Ok(()) };
+        let Some(sandbox) = self.uses.store.sandbox(id) else { return Ok(()) };
         self.stop_inside(id).await?;
-        for container in self.parts.store.containers_of(id) {
+        for container in self.uses.store.containers_of(id) {
             self.containers.remove(container.id).await?;
         }
         let uid = &sandbox.config.uid;
         // The disks belong to the pod: another sandbox of it goes on with them.
-        if !self.parts.store.sandboxes().iter().any(|other| other.id != *id && other.config.uid == *uid) {
-            orphans::keep_what_is_used(&self.parts, uid).await?;
-            self.parts.drop_disks(uid).await?;
+        if !self.uses.store.sandboxes().iter().any(|other| other.id != *id && other.config.uid == *uid) {
+            self.uses.orphans.keep_what_is_used(uid).await?;
+            self.uses.orphans.drop_disks(uid).await?;
         }
         // Last: what is on no record is nobody's.
-        self.parts.store.remove_sandbox(id)?;
+        self.uses.store.remove_sandbox(id)?;
         tracing::info!(pod = %id, "sandbox removed");
         Ok(())
     }
@@ -167,26 +184,26 @@ impl Sandboxes {
     /// Takes back a sandbox that did not become ready. One that resists stays on record as not ready.
     async fn undo(&self, id: &PodId) {
         let undone = async {
-            self.parts.tap.detach(id.clone()).await?;
-            Ok::<(), Error>(self.parts.store.remove_sandbox(id)?)
+            self.uses.tap.detach(id.clone()).await?;
+            Ok::<(), Error>(self.uses.store.remove_sandbox(id)?)
         };
         let Err(error) = undone.await else { return };
         tracing::error!(pod = %id, error = %Chain(&error), "half-made sandbox not undone; stop it to try again");
-        if let Some(sandbox) = self.parts.store.sandbox(id) {
-            self.parts.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
+        if let Some(sandbox) = self.uses.store.sandbox(id) {
+            self.uses.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
         }
     }
 
     /// Our name at tapmanager.
     fn owner(&self) -> Option<OwnerId> {
-        self.parts.instance.id().to_string().parse().ok()
+        self.uses.instance.to_string().parse().ok()
     }
 
     fn check(&self, config: &SandboxConfig) -> Result<()> {
-        let handlers = self.parts.config.handlers();
+        let handlers = &self.uses.handlers;
         let handler = &config.runtime_handler;
         if !handler.is_empty() && !handlers.contains(handler) {
-            let known = handlers.into_iter().collect::<Vec<_>>().join(", ");
+            let known = handlers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             let what = format!("unknown runtime handler `{handler}`; this node has {known}");
             return Err(Error::new(Kind::Invalid, what));
         }

@@ -11,14 +11,13 @@ use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
 use crate::model::Container;
-use crate::model::PodName;
-use crate::model::error::{Error, Kind, Result};
+use crate::model::error::Result;
 use crate::orphans::Orphans;
 use crate::orphans::instance::Instance;
 use crate::store::Store;
 use crate::store::boot::Boot;
 use crate::tap::Tap;
-use crate::volumes::{Folder, Owner, VolumeError, Volumes};
+use crate::volumes::Volumes;
 
 /// The parts.
 #[derive(Debug)]
@@ -42,9 +41,9 @@ pub struct Parts {
     /// AcceleratorChoice of new machines.
     pub accel: AcceleratorChoice,
     /// Marks what this state directory's controld makes, so that another's is left alone.
-    pub instance: Instance,
-    /// What is on no record.
-    pub orphans: Arc<Orphans>,
+    pub instance: Arc<Instance>,
+    /// What is on no record, and whose disks are.
+    pub orphans: Orphans,
     /// The boot of the node that we are in.
     pub boot: Boot,
 }
@@ -77,44 +76,6 @@ impl Parts {
     pub fn agent_socket(&self, id: crate::model::ContainerId) -> std::path::PathBuf {
         hub::console_dir(&self.config).join(format!("{id}.agent"))
     }
-
-    /// A pod as the owner of what is made for it now. The database has its sandbox: it tells by the note if it is put back
-    /// from a copy that has not (see [`crate::orphans::instance`]).
-    ///
-    /// # Errors
-    /// When the database cannot be written.
-    pub async fn owner(&self, pod: &PodName) -> Result<Owner> {
-        self.store.flush().await?;
-        let now = (self.instance.epoch(), self.store.commits());
-        Ok(Owner::new(self.instance.id(), now, &pod.uid, &pod.namespace, &pod.name))
-    }
-
-    /// Removes the disks of a pod, and gives up its hold on images. It may be done again.
-    ///
-    /// # Errors
-    /// When something of it stays.
-    pub async fn drop_disks(&self, pod_uid: &str) -> Result<()> {
-        let folders = self.volumes.of_pod(pod_uid).map_err(|cause| not_removed(pod_uid, cause))?;
-        for folder in folders {
-            self.drop_folder(&folder).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes a folder of disks, and gives up its hold on images. It may be done again.
-    ///
-    /// # Errors
-    /// When something of it stays.
-    pub async fn drop_folder(&self, folder: &Folder) -> Result<()> {
-        // The folder itself goes last: it says whose the rest is.
-        self.volumes.empty(folder).await.map_err(|cause| not_removed(folder.name(), cause))?;
-        self.images.release(folder.name()).await?;
-        self.volumes.remove(folder).await.map_err(|cause| not_removed(folder.name(), cause))
-    }
-}
-
-fn not_removed(folder: &str, cause: VolumeError) -> Error {
-    Error::because(Kind::Internal, format!("disks of pod `{folder}` not removed"), cause)
 }
 
 #[cfg(test)]
@@ -134,16 +95,22 @@ pub(crate) mod tests {
         }
         let store = Store::open(&config.state_dir.join("meta.redb")).expect("opened");
         let (hypervisor, _events) = Hypervisor::connect(&config.libvirt_uri, Duration::from_secs(1));
+        let tap = Tap::new(config.tap_socket(), Duration::from_secs(30));
+        let images = Images::open(&config).expect("opened");
+        let volumes = Volumes::open(config.state_dir.join("volumes")).expect("opened");
+        let instance = Arc::new(Instance::begin(&config.state_dir, &store, &[]).await.expect("begun"));
+        let ways = (store.clone(), hypervisor.clone(), tap.clone());
+        let orphans = Orphans::new(&config, ways, (images.clone(), volumes.clone()), instance.clone());
         Parts {
-            tap: Tap::new(config.tap_socket(), Duration::from_secs(30)),
+            tap,
             hypervisor,
-            images: Images::open(&config).expect("opened"),
-            volumes: Volumes::open(config.state_dir.join("volumes")).expect("opened"),
+            images,
+            volumes,
             watcher: Watcher::start().expect("inotify"),
             hub: Hub::bind(&config).await.expect("bound"),
             accel: AcceleratorChoice::new(&config, store.clone()),
-            instance: Instance::begin(&config.state_dir, &store, &[]).await.expect("begun"),
-            orphans: Arc::default(),
+            instance,
+            orphans,
             boot: Boot::of_node(&store).await.expect("known"),
             store,
             config,

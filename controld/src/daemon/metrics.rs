@@ -22,7 +22,7 @@ pub use self::server::{BindError, Server};
 use crate::container::parts::Parts;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
-use crate::orphans::Orphans;
+use crate::orphans::Known;
 use crate::store::Store;
 
 /// Where the figures come from.
@@ -31,7 +31,7 @@ struct Sources {
     images: Images,
     records: Store,
     accel: AcceleratorChoice,
-    orphans: Arc<Orphans>,
+    orphans: Arc<Known>,
 }
 
 /// Serves the metrics at `address` until what this returns is dropped.
@@ -43,7 +43,7 @@ pub async fn start(address: SocketAddr, parts: &Parts) -> Result<Server, BindErr
         images: parts.images.clone(),
         records: parts.store.clone(),
         accel: parts.accel.clone(),
-        orphans: parts.orphans.clone(),
+        orphans: parts.orphans.known().clone(),
     };
     let registry = registry(sources);
     let server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;

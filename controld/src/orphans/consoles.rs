@@ -4,52 +4,56 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::container::parts::Parts;
+use super::Orphans;
 use crate::model::ContainerId;
 
-/// Ids of containers that are on no record and have left something.
-pub(super) fn left(parts: &Parts) -> BTreeSet<ContainerId> {
-    let mut ids = BTreeSet::new();
-    for (dir, suffix) in places(parts) {
-        let Ok(entries) = std::fs::read_dir(dir) else { continue };
-        for entry in entries.filter_map(Result::ok) {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            ids.extend(name.strip_suffix(suffix).and_then(|id| id.parse::<ContainerId>().ok()));
+impl Orphans {
+    /// Ids of containers that are on no record and have left something.
+    pub(super) fn left_consoles(&self) -> BTreeSet<ContainerId> {
+        let mut ids = BTreeSet::new();
+        for (dir, suffix) in self.console_places() {
+            let Ok(entries) = std::fs::read_dir(dir) else { continue };
+            for entry in entries.filter_map(Result::ok) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                ids.extend(name.strip_suffix(suffix).and_then(|id| id.parse::<ContainerId>().ok()));
+            }
         }
+        ids.retain(|id| self.store.container(*id).is_none());
+        ids
     }
-    ids.retain(|id| parts.store.container(*id).is_none());
-    ids
-}
 
-/// What the log takes of the disk, in bytes.
-pub(super) fn bytes(parts: &Parts, id: ContainerId) -> u64 {
-    let dir = parts.config.state_dir.join("console").join(id.to_string());
-    let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
-    entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
-}
+    /// What the log takes of the disk, in bytes.
+    pub(super) fn console_bytes(&self, id: ContainerId) -> u64 {
+        let dir = self.state_dir.join("console").join(id.to_string());
+        let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
+    }
 
-/// Removes all of it. Fine if there is nothing.
-pub(super) fn remove(parts: &Parts, id: ContainerId) -> io::Result<()> {
-    for (dir, suffix) in places(parts) {
-        let path = dir.join(format!("{id}{suffix}"));
-        match remove_at(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+    /// Removes all of it. Fine if there is nothing.
+    pub(super) fn remove_console(&self, id: ContainerId) -> io::Result<()> {
+        for (dir, suffix) in self.console_places() {
+            let path = dir.join(format!("{id}{suffix}"));
+            match remove_at(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn remove_at(path: &Path) -> io::Result<()> {
     if std::fs::symlink_metadata(path)?.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
 }
 
-fn places(parts: &Parts) -> [(PathBuf, &'static str); 5] {
-    [
-        (parts.config.state_dir.join("console"), ""),
-        (parts.config.run_dir.join("console"), ".sock"),
-        (parts.config.run_dir.join("console"), ".agent"),
-        (parts.config.run_dir.join("console"), ""),
-        (parts.config.run_dir.join("seed"), ".iso"),
-    ]
+impl Orphans {
+    fn console_places(&self) -> [(PathBuf, &'static str); 5] {
+        [
+            (self.state_dir.join("console"), ""),
+            (self.run_dir.join("console"), ".sock"),
+            (self.run_dir.join("console"), ".agent"),
+            (self.run_dir.join("console"), ""),
+            (self.run_dir.join("seed"), ".iso"),
+        ]
+    }
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use common::Chain;
 
-use super::list;
-use crate::container::parts::Parts;
+use super::Orphans;
 use crate::model::PodName;
 use crate::model::error::{Error, Kind, Result};
 use crate::orphans::instance::Instance;
+use crate::store::Store;
 use crate::volumes::{Found, Kept, VolumeError};
 
 /// What the records say.
@@ -34,52 +34,54 @@ enum Fate {
     Left,
 }
 
-/// Looks at all folders, before anything new is made.
-pub async fn sweep(parts: &Parts) {
-    let found = match parts.volumes.look() {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::error!(error = %Chain(&error), "disks of pods not listed; none is removed");
-            return;
+impl Orphans {
+    /// Looks at all folders, before anything new is made.
+    pub async fn sweep(&self) {
+        let found = match self.volumes.look() {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(error = %Chain(&error), "disks of pods not listed; none is removed");
+                return;
+            }
+        };
+        let records = OnRecord::of(&self.store);
+        let mut done = true;
+        for found in found {
+            let folder = found.folder.clone();
+            if let Err(error) = self.settle_folder(&records, found).await {
+                tracing::error!(folder = folder.name(), error = %Chain(&error), "folder of a pod's disks not put in order");
+                done = false;
+            }
         }
-    };
-    let records = OnRecord::of(parts);
-    let mut done = true;
-    for found in found {
-        let folder = found.folder.clone();
-        if let Err(error) = settle(parts, &records, found).await {
-            tracing::error!(folder = folder.name(), error = %Chain(&error), "folder of a pod's disks not put in order");
-            done = false;
-        }
+        self.known.swept.store(done, Ordering::Relaxed);
+        self.refresh();
     }
-    parts.orphans.swept.store(done, Ordering::Relaxed);
-    list::refresh(parts);
-}
 
-async fn settle(parts: &Parts, records: &OnRecord, found: Found) -> Result<()> {
-    let failed = |cause: VolumeError| Error::because(Kind::Internal, "its notes cannot be written", cause);
-    let folder = &found.folder;
-    match fate(&found, records, &parts.instance) {
-        Fate::Of(pod) => {
-            if found.kept.is_some() {
-                tracing::info!(folder = folder.name(), pod = pod.name, "its pod is on record again");
-                parts.volumes.give_back(folder).map_err(failed)?;
+    async fn settle_folder(&self, records: &OnRecord, found: Found) -> Result<()> {
+        let failed = |cause: VolumeError| Error::because(Kind::Internal, "its notes cannot be written", cause);
+        let folder = &found.folder;
+        match fate(&found, records, &self.instance) {
+            Fate::Of(pod) => {
+                if found.kept.is_some() {
+                    tracing::info!(folder = folder.name(), pod = pod.name, "its pod is on record again");
+                    self.volumes.give_back(folder).map_err(failed)?;
+                }
+                if found.owner == Ok(None) {
+                    self.volumes.stamp(folder, &self.owner(&pod).await?).map_err(failed)?;
+                }
+                Ok(())
             }
-            if found.owner == Ok(None) {
-                parts.volumes.stamp(folder, &parts.owner(&pod).await?).map_err(failed)?;
+            Fate::Kept(why) => {
+                let kept = found.kept.unwrap_or_else(|| {
+                    tracing::error!(folder = folder.name(), why, "disks of unknown owner are kept");
+                    Kept::new(why)
+                });
+                self.volumes.keep(folder, kept).map_err(failed)
             }
-            Ok(())
-        }
-        Fate::Kept(why) => {
-            let kept = found.kept.unwrap_or_else(|| {
-                tracing::error!(folder = folder.name(), why, "disks of unknown owner are kept");
-                Kept::new(why)
-            });
-            parts.volumes.keep(folder, kept).map_err(failed)
-        }
-        Fate::Left => {
-            tracing::warn!(folder = folder.name(), "removing disks of a pod that is gone");
-            parts.drop_folder(folder).await
+            Fate::Left => {
+                tracing::warn!(folder = folder.name(), "removing disks of a pod that is gone");
+                self.drop_folder(folder).await
+            }
         }
     }
 }
@@ -116,11 +118,11 @@ fn fate(found: &Found, records: &OnRecord, instance: &Instance) -> Fate {
 }
 
 impl OnRecord {
-    fn of(parts: &Parts) -> Self {
+    fn of(store: &Store) -> Self {
         Self {
-            roots: parts.store.containers().iter().map(|container| container.machine.root.clone()).collect(),
-            pods: parts.store.sandboxes().iter().map(|sandbox| PodName::of(sandbox)).collect(),
-            unread: !parts.store.unread().is_empty(),
+            roots: store.containers().iter().map(|container| container.machine.root.clone()).collect(),
+            pods: store.sandboxes().iter().map(|sandbox| PodName::of(sandbox)).collect(),
+            unread: !store.unread().is_empty(),
         }
     }
 }

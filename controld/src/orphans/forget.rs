@@ -2,39 +2,41 @@
 
 use proto::tap::PodId;
 
-use super::{Orphan, OrphanKind, consoles, list, networks};
-use crate::container::parts::Parts;
+use super::{Orphan, OrphanKind, Orphans};
 use crate::hypervisor::Marked;
 use crate::model::ContainerId;
 use crate::model::error::{Error, Kind, Result};
 
-/// Removes an orphan for good. It may be done again.
-///
-/// # Errors
-/// When there is none of that kind and id, when it is in use, or when something of it stays.
-pub async fn forget(parts: &Parts, kind: OrphanKind, id: &str) -> Result<()> {
-    // As it is now: meanwhile it may have gone, or its owner may be back. Without libvirt nobody knows what is in use.
-    super::look(parts).await?;
-    let orphans = parts.orphans.last_seen();
-    let orphan =
-        orphans.iter().find(|orphan| orphan.kind == kind && orphan.id == id).ok_or_else(|| absent(kind, id))?;
-    let user = parts.orphans.seen().machines.iter().find(|machine| uses(machine, orphan)).map(|machine| machine.id);
-    if let Some(machine) = user {
-        let machine = ContainerId::from(machine);
-        let what = format!("{kind} `{id}` is in use by a machine of unknown owner; forget `machine/{machine}` first");
-        return Err(Error::new(Kind::State, what));
+impl Orphans {
+    /// Removes an orphan for good. It may be done again.
+    ///
+    /// # Errors
+    /// When there is none of that kind and id, when it is in use, or when something of it stays.
+    pub async fn forget(&self, kind: OrphanKind, id: &str) -> Result<()> {
+        // As it is now: meanwhile it may have gone, or its owner may be back. Without libvirt nobody knows what is in use.
+        self.look().await?;
+        let orphans = self.known.last_seen();
+        let orphan =
+            orphans.iter().find(|orphan| orphan.kind == kind && orphan.id == id).ok_or_else(|| absent(kind, id))?;
+        let user = self.seen().machines.iter().find(|machine| uses(machine, orphan)).map(|machine| machine.id);
+        if let Some(machine) = user {
+            let machine = ContainerId::from(machine);
+            let what =
+                format!("{kind} `{id}` is in use by a machine of unknown owner; forget `machine/{machine}` first");
+            return Err(Error::new(Kind::State, what));
+        }
+        match kind {
+            OrphanKind::Machine => self.forget_machine(id).await?,
+            OrphanKind::Disk => self.forget_disk(id).await?,
+            OrphanKind::Network => self.forget_network(id).await?,
+            OrphanKind::Console => self.forget_console(id)?,
+            OrphanKind::Lease => self.images.release(id).await?,
+            OrphanKind::Record => self.forget_record(id).await?,
+        }
+        tracing::warn!(%kind, id, pod = orphan.pod.name, "removed, as somebody asked for");
+        self.refresh();
+        Ok(())
     }
-    match kind {
-        OrphanKind::Machine => machine(parts, id).await?,
-        OrphanKind::Disk => disk(parts, id).await?,
-        OrphanKind::Network => network(parts, id).await?,
-        OrphanKind::Console => console(parts, id)?,
-        OrphanKind::Lease => parts.images.release(id).await?,
-        OrphanKind::Record => record(parts, id).await?,
-    }
-    tracing::warn!(%kind, id, pod = orphan.pod.name, "removed, as somebody asked for");
-    list::refresh(parts);
-    Ok(())
 }
 
 /// Whether a machine needs a thing of another kind.
@@ -48,43 +50,46 @@ fn uses(machine: &Marked, orphan: &Orphan) -> bool {
     }
 }
 
-async fn machine(parts: &Parts, id: &str) -> Result<()> {
-    let id: ContainerId = id.parse().map_err(|_none| absent(OrphanKind::Machine, id))?;
-    parts.hypervisor.clear(id.uuid()).await?;
-    parts.orphans.seen().machines.retain(|machine| machine.id != id.uuid());
-    consoles::remove(parts, id)
-        .map_err(|cause| Error::because(Kind::Internal, "the machine is gone, but not the files of its console", cause))
-}
-
-async fn disk(parts: &Parts, name: &str) -> Result<()> {
-    let kept = parts.volumes.kept_folders().into_iter().find(|(folder, _)| folder.name() == name);
-    let (folder, _) = kept.ok_or_else(|| absent(OrphanKind::Disk, name))?;
-    parts.drop_folder(&folder).await
-}
-
-async fn network(parts: &Parts, id: &str) -> Result<()> {
-    let pod: PodId = id.parse().map_err(|_none| absent(OrphanKind::Network, id))?;
-    // Its sandbox alone may be on no record.
-    if let Some(container) = parts.store.containers_of(&pod).iter().find(|container| container.state.may_run()) {
-        let what = format!("network `{id}` is in use by container `{}`; stop that first", container.id);
-        return Err(Error::new(Kind::State, what));
+impl Orphans {
+    async fn forget_machine(&self, id: &str) -> Result<()> {
+        let id: ContainerId = id.parse().map_err(|_none| absent(OrphanKind::Machine, id))?;
+        self.hypervisor.clear(id.uuid()).await?;
+        self.seen().machines.retain(|machine| machine.id != id.uuid());
+        self.remove_console(id).map_err(|cause| {
+            Error::because(Kind::Internal, "the machine is gone, but not the files of its console", cause)
+        })
     }
-    parts.tap.detach(pod.clone()).await?;
-    networks::forgotten(parts, &pod).await
-}
 
-fn console(parts: &Parts, id: &str) -> Result<()> {
-    let container: ContainerId = id.parse().map_err(|_none| absent(OrphanKind::Console, id))?;
-    consoles::remove(parts, container)
-        .map_err(|cause| Error::because(Kind::Internal, format!("console `{id}` not removed"), cause))
-}
+    async fn forget_disk(&self, name: &str) -> Result<()> {
+        let kept = self.volumes.kept_folders().into_iter().find(|(folder, _)| folder.name() == name);
+        let (folder, _) = kept.ok_or_else(|| absent(OrphanKind::Disk, name))?;
+        self.drop_folder(&folder).await
+    }
 
-async fn record(parts: &Parts, name: &str) -> Result<()> {
-    let record = parts.store.unread().into_iter().find(|record| record.name() == name);
-    let record = record.ok_or_else(|| absent(OrphanKind::Record, name))?;
-    // Once no record is unread any more, a network without one would be a kill's. This one's is not.
-    networks::keep_all(parts).await?;
-    Ok(parts.store.forget_unread(&record).await?)
+    async fn forget_network(&self, id: &str) -> Result<()> {
+        let pod: PodId = id.parse().map_err(|_none| absent(OrphanKind::Network, id))?;
+        // Its sandbox alone may be on no record.
+        if let Some(container) = self.store.containers_of(&pod).iter().find(|container| container.state.may_run()) {
+            let what = format!("network `{id}` is in use by container `{}`; stop that first", container.id);
+            return Err(Error::new(Kind::State, what));
+        }
+        self.tap.detach(pod.clone()).await?;
+        self.network_forgotten(&pod).await
+    }
+
+    fn forget_console(&self, id: &str) -> Result<()> {
+        let container: ContainerId = id.parse().map_err(|_none| absent(OrphanKind::Console, id))?;
+        self.remove_console(container)
+            .map_err(|cause| Error::because(Kind::Internal, format!("console `{id}` not removed"), cause))
+    }
+
+    async fn forget_record(&self, name: &str) -> Result<()> {
+        let record = self.store.unread().into_iter().find(|record| record.name() == name);
+        let record = record.ok_or_else(|| absent(OrphanKind::Record, name))?;
+        // Once no record is unread any more, a network without one would be a kill's. This one's is not.
+        self.keep_all_networks().await?;
+        Ok(self.store.forget_unread(&record).await?)
+    }
 }
 
 fn absent(kind: OrphanKind, id: &str) -> Error {

@@ -10,34 +10,35 @@ use std::sync::atomic::Ordering;
 use common::Chain;
 use proto::tap::{PodId, PodSummary};
 
-use super::list;
-use crate::container::parts::Parts;
+use super::Orphans;
 use crate::model::error::Result;
 
 /// Ids of networks that are kept.
 const FACT: &str = "kept_networks";
 
-/// Of networks of ours that are on no record, those that a kill has left. The others are kept: also all of them, if it cannot
-/// be remembered which.
-pub async fn left_by_a_kill(parts: &Parts, unrecorded: Vec<PodSummary>) -> Vec<PodSummary> {
-    let known: BTreeSet<PodId> = parts.store.fact(FACT).unwrap_or_default();
-    let in_doubt = parts.instance.doubt().is_some();
-    let Judged { mut kept, mut left, remembered: now } =
-        judge(unrecorded, &known, in_doubt, !parts.store.unread().is_empty());
-    for network in kept.iter().filter(|network| !known.contains(&network.pod)) {
-        tracing::error!(pod = %network.pod, name = network.name, "network of unknown owner is kept");
-    }
-    let remembered = if now == known { Ok(()) } else { parts.store.put_fact(FACT, &now).await };
-    match remembered {
-        Ok(()) => settle(parts),
-        Err(error) => {
-            tracing::error!(error = %Chain(&error), "kept networks not remembered; none is taken down");
-            kept.append(&mut left);
+impl Orphans {
+    /// Of networks of ours that are on no record, those that a kill has left. The others are kept: also all of them, if it cannot
+    /// be remembered which.
+    pub async fn left_by_a_kill(&self, unrecorded: Vec<PodSummary>) -> Vec<PodSummary> {
+        let known: BTreeSet<PodId> = self.store.fact(FACT).unwrap_or_default();
+        let in_doubt = self.instance.doubt().is_some();
+        let Judged { mut kept, mut left, remembered: now } =
+            judge(unrecorded, &known, in_doubt, !self.store.unread().is_empty());
+        for network in kept.iter().filter(|network| !known.contains(&network.pod)) {
+            tracing::error!(pod = %network.pod, name = network.name, "network of unknown owner is kept");
         }
+        let remembered = if now == known { Ok(()) } else { self.store.put_fact(FACT, &now).await };
+        match remembered {
+            Ok(()) => self.settle_doubt(),
+            Err(error) => {
+                tracing::error!(error = %Chain(&error), "kept networks not remembered; none is taken down");
+                kept.append(&mut left);
+            }
+        }
+        self.seen().networks = kept;
+        self.refresh();
+        left
     }
-    parts.orphans.seen().networks = kept;
-    list::refresh(parts);
-    left
 }
 
 /// What is to become of them.
@@ -59,40 +60,41 @@ fn judge(unrecorded: Vec<PodSummary>, known: &BTreeSet<PodId>, in_doubt: bool, u
     Judged { kept, left, remembered }
 }
 
-fn settle(parts: &Parts) {
-    if parts.orphans.swept.load(Ordering::Relaxed)
-        && let Err(error) = parts.instance.settle()
-    {
-        tracing::warn!(error = %Chain(&error), "the next start is in doubt of the records again");
+impl Orphans {
+    fn settle_doubt(&self) {
+        if self.known.swept.load(Ordering::Relaxed)
+            && let Err(error) = self.instance.settle()
+        {
+            tracing::warn!(error = %Chain(&error), "the next start is in doubt of the records again");
+        }
     }
-}
 
-/// Remembers that all networks of ours that are on no record now are kept, whatever becomes of the records.
-///
-/// # Errors
-/// When tapmanager does not say which there are, or it cannot be written.
-pub(super) async fn keep_all(parts: &Parts) -> Result<()> {
-    let known: BTreeSet<PodId> = parts.store.fact(FACT).unwrap_or_default();
-    let ours = Some(parts.instance.id().to_string());
-    let there =
-        parts.tap.pods(None).await?.into_iter().filter(|pod| {
-            pod.owner.as_ref().map(ToString::to_string) == ours && parts.store.sandbox(&pod.pod).is_none()
+    /// Remembers that all networks of ours that are on no record now are kept, whatever becomes of the records.
+    ///
+    /// # Errors
+    /// When tapmanager does not say which there are, or it cannot be written.
+    pub(super) async fn keep_all_networks(&self) -> Result<()> {
+        let known: BTreeSet<PodId> = self.store.fact(FACT).unwrap_or_default();
+        let ours = Some(self.instance.id().to_string());
+        let there = self.tap.pods(None).await?.into_iter().filter(|pod| {
+            pod.owner.as_ref().map(ToString::to_string) == ours && self.store.sandbox(&pod.pod).is_none()
         });
-    let Judged { remembered, .. } = judge(there.collect(), &known, true, false);
-    if remembered != known {
-        parts.store.put_fact(FACT, &remembered).await?;
+        let Judged { remembered, .. } = judge(there.collect(), &known, true, false);
+        if remembered != known {
+            self.store.put_fact(FACT, &remembered).await?;
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// One that was kept is gone.
-pub(super) async fn forgotten(parts: &Parts, pod: &PodId) -> Result<()> {
-    parts.orphans.seen().networks.retain(|network| network.pod != *pod);
-    let mut known: BTreeSet<PodId> = parts.store.fact(FACT).unwrap_or_default();
-    if known.remove(pod) {
-        parts.store.put_fact(FACT, &known).await?;
+    /// One that was kept is gone.
+    pub(super) async fn network_forgotten(&self, pod: &PodId) -> Result<()> {
+        self.seen().networks.retain(|network| network.pod != *pod);
+        let mut known: BTreeSet<PodId> = self.store.fact(FACT).unwrap_or_default();
+        if known.remove(pod) {
+            self.store.put_fact(FACT, &known).await?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use proto::tap::{PodId, PodPhase, PodSummary};
 use super::{Sandboxes, Settling};
 use crate::model::error::{Kind, Result};
 use crate::model::{Sandbox, SandboxState};
-use crate::orphans;
 
 /// What tapmanager's word means for a sandbox that is ready by our book.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,17 +53,17 @@ impl Sandboxes {
     /// When tapmanager does not answer, or has not answered one that was being settled. It can be done again.
     pub async fn agree(&self, settling: &mut Settling) -> Result<Vec<PodId>> {
         settling.collect()?;
-        let theirs = self.parts.tap.pods(None).await?;
+        let theirs = self.uses.tap.pods(None).await?;
         let theirs: BTreeMap<PodId, PodSummary> = theirs.into_iter().map(|pod| (pod.pod.clone(), pod)).collect();
-        let on_record = self.parts.store.sandboxes();
+        let on_record = self.uses.store.sandboxes();
         let sandboxes = on_record.iter().filter(|sandbox| match sandbox.state {
             SandboxState::Creating => self.half_made.contains(&sandbox.id),
             SandboxState::Ready => !matches!(word(theirs.get(&sandbox.id)), Word::Stands | Word::Waits),
             SandboxState::NotReady => false,
         });
         let ours = |pod: &&PodSummary| self.is_ours(pod);
-        let unrecorded = theirs.values().filter(ours).filter(|pod| self.parts.store.sandbox(&pod.pod).is_none());
-        let left = orphans::left_by_a_kill(&self.parts, unrecorded.cloned().collect()).await;
+        let unrecorded = theirs.values().filter(ours).filter(|pod| self.uses.store.sandbox(&pod.pod).is_none());
+        let left = self.uses.orphans.left_by_a_kill(unrecorded.cloned().collect()).await;
         let networks = left.into_iter().filter(|pod| !pod.recovering);
         let differences: Vec<Difference> = sandboxes
             .map(|sandbox| Difference::Sandbox(sandbox.id.clone()))
@@ -90,13 +89,13 @@ impl Sandboxes {
 
     async fn settle_sandbox(&self, id: &PodId) -> Result<()> {
         let _pass = self.mutex.lock(id.as_str()).await;
-        let Some(sandbox) = self.parts.store.sandbox(id) else { return Ok(()) };
+        let Some(sandbox) = self.uses.store.sandbox(id) else { return Ok(()) };
         match sandbox.state {
             // Others are in the hands of a call.
             SandboxState::Creating if self.half_made.contains(id) => self.undo(id).await,
             SandboxState::Creating | SandboxState::NotReady => {}
             SandboxState::Ready => {
-                let now = self.parts.tap.pods(Some(id)).await?;
+                let now = self.uses.tap.pods(Some(id)).await?;
                 match word(now.first()) {
                     Word::Stands | Word::Waits => {}
                     Word::Ends => self.lost(&sandbox),
@@ -110,7 +109,7 @@ impl Sandboxes {
 
     /// Has tapmanager take up a network that is in trouble.
     async fn recover(&self, sandbox: &Sandbox, trouble: &str) -> Result<()> {
-        match self.parts.tap.recover(sandbox.id.clone()).await {
+        match self.uses.tap.recover(sandbox.id.clone()).await {
             Ok(_net) => tracing::info!(pod = %sandbox.id, trouble, "network recovered"),
             Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::Deadline) => return Err(error),
             Err(error) => {
@@ -124,7 +123,7 @@ impl Sandboxes {
     /// kubelet ends what is in a sandbox that is not ready. A machine that runs in a namespace that stands is not ended on
     /// the word of a tapmanager that may have lost its records.
     fn lost_unless_it_runs(&self, sandbox: &Sandbox) {
-        let of_pod = self.parts.store.containers_of(&sandbox.id);
+        let of_pod = self.uses.store.containers_of(&sandbox.id);
         let may_run = of_pod.iter().any(|container| container.state.may_run());
         if may_run && sandbox.net.as_ref().is_some_and(|net| net.netns.exists()) {
             let what = "tapmanager does not keep the network of a machine that runs; both are left as they are";
@@ -136,17 +135,17 @@ impl Sandboxes {
 
     fn lost(&self, sandbox: &Sandbox) {
         tracing::warn!(pod = %sandbox.id, "sandbox has lost its network");
-        self.parts.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.clone() });
+        self.uses.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.clone() });
     }
 
     /// Takes down a network that no sandbox has.
     async fn take_down(&self, id: &PodId) {
         let _pass = self.mutex.lock(id.as_str()).await;
-        if self.parts.store.sandbox(id).is_some() {
+        if self.uses.store.sandbox(id).is_some() {
             return;
         }
         tracing::warn!(pod = %id, "taking down a network of ours that no sandbox has");
-        if let Err(error) = self.parts.tap.detach(id.clone()).await {
+        if let Err(error) = self.uses.tap.detach(id.clone()).await {
             // tapmanager tries again by itself, and we after the next connection.
             tracing::error!(pod = %id, error = %Chain(&error), "network that no sandbox has not taken down");
         }
@@ -154,7 +153,7 @@ impl Sandboxes {
 
     fn is_ours(&self, pod: &PodSummary) -> bool {
         // The first releases told no owner.
-        (pod.owner.is_some() && pod.owner == self.owner()) || self.parts.store.sandbox(&pod.pod).is_some()
+        (pod.owner.is_some() && pod.owner == self.owner()) || self.uses.store.sandbox(&pod.pod).is_some()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::store::{Store, StoreError};
 const FACT: &str = "boot_id";
 
 /// The boot.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Boot {
     /// The kernel's id of it.
     id: String,

@@ -1,35 +1,32 @@
 //! The service for what is on no record, called by `virtletctl orphans` and `virtletctl forget`.
 
-use std::sync::Arc;
-
 use proto::orphans as wire;
 use proto::orphans::orphans_server::Orphans;
 use tonic::{Request, Response, Status};
 
 use crate::api::status;
 use crate::api::status::finish;
-use crate::container::parts::Parts;
 use crate::model::error::{Error, Kind};
 use crate::orphans::{self, Orphan, OrphanKind};
 
 /// The service behind the calls.
 #[derive(Debug, Clone)]
 pub struct OrphanCalls {
-    parts: Arc<Parts>,
+    orphans: orphans::Orphans,
 }
 
 impl OrphanCalls {
-    /// Calls about these parts.
+    /// Calls to the service.
     #[must_use]
-    pub fn new(parts: Arc<Parts>) -> Self {
-        Self { parts }
+    pub fn new(orphans: orphans::Orphans) -> Self {
+        Self { orphans }
     }
 }
 
 #[tonic::async_trait]
 impl Orphans for OrphanCalls {
     async fn list(&self, _request: Request<wire::ListRequest>) -> Result<Response<wire::ListResponse>, Status> {
-        let orphans = orphans::list(&self.parts).await;
+        let orphans = self.orphans.list().await;
         Ok(Response::new(wire::ListResponse { orphans: orphans.into_iter().map(shown).collect() }))
     }
 
@@ -37,8 +34,8 @@ impl Orphans for OrphanCalls {
         let request = request.into_inner();
         let kind = known(request.kind())
             .ok_or_else(|| status::of(&Error::new(Kind::Invalid, "a thing of unknown owner has a kind")))?;
-        let parts = self.parts.clone();
-        finish(async move { orphans::forget(&parts, kind, &request.id).await }).await?;
+        let orphans = self.orphans.clone();
+        finish(async move { orphans.forget(kind, &request.id).await }).await?;
         Ok(Response::new(wire::ForgetResponse {}))
     }
 }

@@ -14,7 +14,7 @@ use proto::cri::*;
 use tonic::{Request, Response, Status};
 
 use crate::api::status::{self, finish};
-use crate::container::parts::Parts;
+use crate::images::Images;
 use crate::model::error::{Error, Kind, Result as Answer};
 
 #[cfg(test)]
@@ -26,14 +26,14 @@ pub const HANDLER_ANNOTATION: &str = "virtlet.cloud/image-runtime-handler";
 /// The service behind the calls.
 #[derive(Debug, Clone)]
 pub struct ImageCalls {
-    parts: Arc<Parts>,
+    images: Images,
 }
 
 impl ImageCalls {
     /// Calls to the image store.
     #[must_use]
-    pub fn new(parts: Arc<Parts>) -> Self {
-        Self { parts }
+    pub fn new(images: Images) -> Self {
+        Self { images }
     }
 }
 
@@ -64,9 +64,8 @@ impl ImageService for ImageCalls {
         let auth_server = auth.server_address.clone();
         let auth = answer(credentials(auth))?;
         // Not spawned: a pull that nobody waits for any more is to stop, and leaves nothing half made.
-        let image = answer(
-            self.parts.images.pull(PullRequest { name, handler, auth, auth_server, ..PullRequest::default() }).await,
-        )?;
+        let image =
+            answer(self.images.pull(PullRequest { name, handler, auth, auth_server, ..PullRequest::default() }).await)?;
         Ok(Response::new(PullImageResponse { image_ref: image.id.to_string() }))
     }
 
@@ -76,11 +75,11 @@ impl ImageService for ImageCalls {
     ) -> Result<Response<ImageStatusResponse>, Status> {
         let request = request.into_inner();
         let (name, handler) = asked(request.image);
-        let image = answer(self.parts.images.look_up(&name, &handler))?;
+        let image = answer(self.images.look_up(&name, &handler))?;
         let mut info = HashMap::new();
         if request.verbose {
             // How far a pull is: CRI has no call for it.
-            if let Some(progress) = self.parts.images.progress(&name, &handler) {
+            if let Some(progress) = self.images.progress(&name, &handler) {
                 info.insert("pull".into(), progress);
             }
             if let Some(image) = &image {
@@ -99,7 +98,7 @@ impl ImageService for ImageCalls {
 
     async fn list_images(&self, request: Request<ListImagesRequest>) -> Result<Response<ListImagesResponse>, Status> {
         let (name, handler) = asked(request.into_inner().filter.and_then(|filter| filter.image));
-        let images = answer(self.parts.images.list(&name, &handler))?;
+        let images = answer(self.images.list(&name, &handler))?;
         Ok(Response::new(ListImagesResponse {
             images: images.into_iter().map(Arc::unwrap_or_clone).map(shown).collect(),
         }))
@@ -110,8 +109,8 @@ impl ImageService for ImageCalls {
         request: Request<RemoveImageRequest>,
     ) -> Result<Response<RemoveImageResponse>, Status> {
         let (name, handler) = asked(request.into_inner().image);
-        let parts = self.parts.clone();
-        finish(async move { parts.images.remove(&name, &handler).await }).await?;
+        let images = self.images.clone();
+        finish(async move { images.remove(&name, &handler).await }).await?;
         Ok(Response::new(RemoveImageResponse {}))
     }
 
@@ -119,7 +118,7 @@ impl ImageService for ImageCalls {
         &self,
         _request: Request<ImageFsInfoRequest>,
     ) -> Result<Response<ImageFsInfoResponse>, Status> {
-        let usage = answer(self.parts.images.usage().await)?;
+        let usage = answer(self.images.usage().await)?;
         let filesystem = FilesystemUsage {
             timestamp: now_nanos(),
             fs_id: Some(FilesystemIdentifier { mountpoint: usage.mountpoint.display().to_string() }),

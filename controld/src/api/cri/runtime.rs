@@ -70,7 +70,7 @@ impl Runtime {
             ("DatabaseNotWritable", format!("since {since}: {}", Chain(&trouble.cause)))
         });
         // Beside kubelet's two, for people.
-        let orphans = self.parts.orphans.trouble().map(|trouble| ("UnknownOwner", trouble));
+        let orphans = self.parts.orphans.known().trouble().map(|trouble| ("UnknownOwner", trouble));
         let emulated = self.parts.accel.trouble().map(|trouble| ("Emulated", trouble));
         vec![
             condition("RuntimeReady", runtime),
@@ -121,7 +121,7 @@ impl RuntimeService for Runtime {
                 "vmwrapper": self.parts.config.vmwrapper,
                 "instance": self.parts.instance.id(),
                 "recordsInDoubt": self.parts.instance.doubt(),
-                "orphans": self.parts.orphans.last_seen().iter().map(orphan).collect::<Vec<_>>(),
+                "orphans": self.parts.orphans.known().last_seen().iter().map(orphan).collect::<Vec<_>>(),
                 "libvirt": self.parts.hypervisor.version().map(|version| version.to_string()),
                 "imagesPerHandler": self.parts.images.per_other_handler(),
                 "imageRuleProblems": self.parts.images.rule_problems().await,

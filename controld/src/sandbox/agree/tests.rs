@@ -4,6 +4,7 @@ use common::KeyedMutex;
 use proto::tap::{PodPage, Reply, Request};
 use tempfile::TempDir;
 
+use super::super::Uses;
 use super::*;
 use crate::container::Containers;
 use crate::container::parts::tests::parts;
@@ -66,7 +67,15 @@ impl Node {
         parts.tap = fake.tap();
         let (parts, mutex) = (Arc::new(parts), KeyedMutex::default());
         let containers = Containers::new(parts.clone(), mutex.clone());
-        let sandboxes = Sandboxes::new(parts, containers, mutex.clone());
+        let uses = Uses {
+            store: parts.store.clone(),
+            tap: parts.tap.clone(),
+            orphans: parts.orphans.clone(),
+            boot: parts.boot.clone(),
+            instance: parts.instance.id(),
+            handlers: parts.config.handlers(),
+        };
+        let sandboxes = Sandboxes::new(uses, containers, mutex.clone());
         Self { _dir: dir, fake, book, mutex, sandboxes }
     }
 
@@ -78,7 +87,7 @@ impl Node {
         let config = SandboxConfig { name: "web".into(), ..SandboxConfig::default() };
         let sandbox =
             Sandbox { version: RECORD_VERSION, id: id(), state, created_at: 1, config, net: None, boot: String::new() };
-        self.sandboxes.parts.store.put_sandbox(sandbox).await.expect("put");
+        self.sandboxes.uses.store.put_sandbox(sandbox).await.expect("put");
     }
 
     /// Compares until all is settled.
@@ -87,7 +96,7 @@ impl Node {
     }
 
     fn state(&self) -> Option<SandboxState> {
-        self.sandboxes.parts.store.sandbox(&id()).map(|sandbox| sandbox.state)
+        self.sandboxes.uses.store.sandbox(&id()).map(|sandbox| sandbox.state)
     }
 
     /// Compares while a call holds the sandbox; `end` is what the call does when the comparison has come to wait for it.
@@ -134,7 +143,7 @@ async fn a_network_that_came_back_by_a_call_in_flight_is_not_lost() {
 async fn a_sandbox_that_a_call_in_flight_removes_does_not_come_back() {
     let node = Node::start().await;
     node.put(SandboxState::Ready).await;
-    node.agree_behind_a_call(async || node.sandboxes.parts.store.remove_sandbox(&id()).expect("removed")).await;
+    node.agree_behind_a_call(async || node.sandboxes.uses.store.remove_sandbox(&id()).expect("removed")).await;
     assert_eq!(node.state(), None);
 }
 

@@ -1,0 +1,46 @@
+//! Whose disks are: what is made for a pod carries its name, and goes with it.
+
+use super::Orphans;
+use crate::model::PodName;
+use crate::model::error::{Error, Kind, Result};
+use crate::volumes::{Folder, Owner, VolumeError};
+
+impl Orphans {
+    /// A pod as the owner of what is made for it now. The database has its sandbox: it tells by the note if it is put back
+    /// from a copy that has not (see [`super::instance`]).
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub async fn owner(&self, pod: &PodName) -> Result<Owner> {
+        self.store.flush().await?;
+        let now = (self.instance.epoch(), self.store.commits());
+        Ok(Owner::new(self.instance.id(), now, &pod.uid, &pod.namespace, &pod.name))
+    }
+
+    /// Removes the disks of a pod, and gives up its hold on images. It may be done again.
+    ///
+    /// # Errors
+    /// When something of it stays.
+    pub async fn drop_disks(&self, pod_uid: &str) -> Result<()> {
+        let folders = self.volumes.of_pod(pod_uid).map_err(|cause| not_removed(pod_uid, cause))?;
+        for folder in folders {
+            self.drop_folder(&folder).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a folder of disks, and gives up its hold on images. It may be done again.
+    ///
+    /// # Errors
+    /// When something of it stays.
+    pub async fn drop_folder(&self, folder: &Folder) -> Result<()> {
+        // The folder itself goes last: it says whose the rest is.
+        self.volumes.empty(folder).await.map_err(|cause| not_removed(folder.name(), cause))?;
+        self.images.release(folder.name()).await?;
+        self.volumes.remove(folder).await.map_err(|cause| not_removed(folder.name(), cause))
+    }
+}
+
+fn not_removed(folder: &str, cause: VolumeError) -> Error {
+    Error::because(Kind::Internal, format!("disks of pod `{folder}` not removed"), cause)
+}
