@@ -62,6 +62,6 @@ pub use storage::content::{
     Binding, Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Keepers, Layer, MIN_PREFIX, Name,
     Removed, Verdict, Verified,
 };
-pub use storage::ingest::IntakeError;
+pub use storage::ingest::IngestError;
 pub use storage::pull::{DownloadError, LayerError, Phase, Progress, PullError};
 pub use storage::store::{Found, ProviderInfo, PullRequest, Store, StoreError};

@@ -117,7 +117,7 @@ pub(crate) enum Step {
 /// Called behind each step.
 pub(crate) type Hook = Box<dyn Fn(Step) -> Result<(), DiskError> + Send + Sync>;
 
-pub(crate) struct Shelf {
+pub(crate) struct ContentStore {
     disk: Arc<Disk>,
     changing: Mutex<()>,
     index: RwLock<Index>,
@@ -150,7 +150,7 @@ pub struct Layer {
     pub format: DiskFormat,
 }
 
-impl Shelf {
+impl ContentStore {
     /// Takes what is on the disk, and sweeps what a crash left there.
     pub(crate) fn open(disk: Disk, known: Known, keep: Keep, after: Hook) -> Result<Self, DiskError> {
         let scan::Loaded { index, findings, leases_known } = scan::load(&disk, known)?;
@@ -266,9 +266,9 @@ impl Shelf {
     }
 }
 
-impl std::fmt::Debug for Shelf {
+impl std::fmt::Debug for ContentStore {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Shelf").field("root", &self.disk.root.path()).finish_non_exhaustive()
+        out.debug_struct("ContentStore").field("root", &self.disk.root.path()).finish_non_exhaustive()
     }
 }
 

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! The first block is the beginning that the inspector judges ([`HEAD`]), so junk ends the pass there. What fails in a
-//! thread goes down the line as a step, and comes out of [`Intake::finish`] or whatever is called before it.
+//! thread goes down the line as a step, and comes out of [`Ingest::finish`] or whatever is called before it.
 //!
-//! Dropping an [`Intake`] before [`Intake::finish`] ends the threads, and the process that decompresses. The last of them keeps the part if it is one that
+//! Dropping an [`Ingest`] before [`Ingest::finish`] ends the threads, and the process that decompresses. The last of them keeps the part if it is one that
 //! can be gone on with, and removes it otherwise. What fails for any other reason is never kept.
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) mod tests;
 mod unpack;
 
 pub(crate) use block::Block;
-pub use error::IntakeError;
+pub use error::IngestError;
 use stage::{GiveBack, Hashing, Inlet, Step, hash};
 use sums::{Hashers, Place, Shape, Sums};
 use unpack::Opening;
@@ -76,18 +76,18 @@ pub(crate) struct Plan {
 
 /// The receiving end.
 #[derive(Debug)]
-pub(crate) struct Intake {
+pub(crate) struct Ingest {
     free: mpsc::Receiver<Block>,
     full: mpsc::Sender<Step>,
-    outcome: oneshot::Receiver<Result<Received, IntakeError>>,
+    outcome: oneshot::Receiver<Result<Received, IngestError>>,
     block_deadline: Duration,
     /// Of the process that decompresses, if there is one.
     _keeper: Keeper,
 }
 
-impl Intake {
+impl Ingest {
     /// Starts the threads. Bytes that `part` has already are those before the first that is pushed.
-    pub(crate) fn start(part: Part, plan: Plan) -> Result<Self, IntakeError> {
+    pub(crate) fn start(part: Part, plan: Plan) -> Result<Self, IngestError> {
         let Plan { compression, decompressor, unpack, promises, limits, judge } = plan;
         let keeper = Keeper::default();
         let shape = Shape { compressed: compression.is_some(), archived: unpack.is_some() };
@@ -135,7 +135,7 @@ impl Intake {
             let hashing = Hashing {
                 hashers: Hashers::new([alg]),
                 judge: judge.take(),
-                before: part.reader().map_err(|cause| IntakeError::of_write(&part, cause))?,
+                before: part.reader().map_err(|cause| IngestError::of_write(&part, cause))?,
             };
             let from = std::mem::replace(&mut inlet, Inlet::Thread(hashed));
             spawn("image-hash", move || hash(hashing, from, &outlet))?;
@@ -150,17 +150,17 @@ impl Intake {
     }
 
     /// An empty block, waiting while the disk is behind.
-    pub(crate) async fn room(&mut self) -> Result<Block, IntakeError> {
+    pub(crate) async fn room(&mut self) -> Result<Block, IngestError> {
         match timeout(self.block_deadline, self.free.recv()).await {
             Ok(Some(block)) => Ok(block),
             // The threads are gone.
             Ok(None) => Err(self.reason().await),
-            Err(_) => Err(IntakeError::Slow { what: "take a block", deadline: self.block_deadline }),
+            Err(_) => Err(IngestError::Slow { what: "take a block", deadline: self.block_deadline }),
         }
     }
 
     /// Takes the next bytes: all but the last block must be full.
-    pub(crate) async fn push(&mut self, block: Block) -> Result<(), IntakeError> {
+    pub(crate) async fn push(&mut self, block: Block) -> Result<(), IngestError> {
         // There is room for all blocks, so this fails only if the threads are gone.
         match self.full.try_send(Step::Block(block)) {
             Ok(()) => Ok(()),
@@ -169,7 +169,7 @@ impl Intake {
     }
 
     /// There are no more bytes: waits until all are hashed, compared and on the disk.
-    pub(crate) async fn finish(mut self) -> Result<Received, IntakeError> {
+    pub(crate) async fn finish(mut self) -> Result<Received, IngestError> {
         // If the threads are gone, the outcome says why.
         let _ = self.full.try_send(Step::End(Sums::default()));
         self.outcome(FLUSH_DEADLINE).await
@@ -181,31 +181,31 @@ impl Intake {
     }
 
     /// Waits for the threads to fail.
-    pub(crate) async fn failure(&mut self) -> IntakeError {
+    pub(crate) async fn failure(&mut self) -> IngestError {
         match (&mut self.outcome).await {
             Ok(Err(error)) => error,
-            Ok(Ok(_)) | Err(_) => IntakeError::Lost,
+            Ok(Ok(_)) | Err(_) => IngestError::Lost,
         }
     }
 
     /// Why the threads are gone.
-    async fn reason(&mut self) -> IntakeError {
+    async fn reason(&mut self) -> IngestError {
         match timeout(BLOCK_DEADLINE, self.failure()).await {
             Ok(error) => error,
-            Err(_) => IntakeError::Lost,
+            Err(_) => IngestError::Lost,
         }
     }
 
-    async fn outcome(&mut self, deadline: Duration) -> Result<Received, IntakeError> {
+    async fn outcome(&mut self, deadline: Duration) -> Result<Received, IngestError> {
         match timeout(deadline, &mut self.outcome).await {
-            Ok(outcome) => outcome.unwrap_or(Err(IntakeError::Lost)),
-            Err(_) => Err(IntakeError::Slow { what: "write the rest and sync", deadline }),
+            Ok(outcome) => outcome.unwrap_or(Err(IngestError::Lost)),
+            Err(_) => Err(IngestError::Slow { what: "write the rest and sync", deadline }),
         }
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), IntakeError> {
-    std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(IntakeError::Thread)
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), IngestError> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(IngestError::Thread)
 }
 
 /// Body of the write thread. Ends with the part whole, kept or removed.
@@ -213,21 +213,21 @@ fn write(
     mut part: Part,
     mut steps: Inlet,
     give_back: &GiveBack,
-    verify: impl FnOnce(&Sums) -> Result<(), IntakeError>,
-) -> Result<Received, IntakeError> {
+    verify: impl FnOnce(&Sums) -> Result<(), IngestError>,
+) -> Result<Received, IngestError> {
     while let Some(step) = steps.next() {
         match step {
             Step::Block(mut block) => {
                 let fresh = block.bytes().len() as u64;
-                part.append(block.padded(), fresh).map_err(|cause| IntakeError::of_write(&part, cause))?;
+                part.append(block.padded(), fresh).map_err(|cause| IngestError::of_write(&part, cause))?;
                 block.clear();
                 give_back(block);
             }
             Step::Failed(error) => return Err(error),
             Step::End(sums) => {
                 verify(&sums)?;
-                part.complete().map_err(|cause| IntakeError::of_write(&part, cause))?;
-                let sha256 = sums.content(Algorithm::Sha256).ok_or(IntakeError::Lost)?;
+                part.complete().map_err(|cause| IngestError::of_write(&part, cause))?;
+                let sha256 = sums.content(Algorithm::Sha256).ok_or(IngestError::Lost)?;
                 let sha512 = sums.content(Algorithm::Sha512);
                 return Ok(Received { length: part.offset(), part, sha256, sha512 });
             }
@@ -235,5 +235,5 @@ fn write(
     }
     // The other end closed without an end: the pull was given up.
     part.keep();
-    Err(IntakeError::Lost)
+    Err(IngestError::Lost)
 }

@@ -5,14 +5,14 @@
 //!                                                            | no
 //!                                                         provider -> what is here already?
 //!                                                                     | no
-//!                              bind under the name <- flight of the artifact: download, judge, shelf
+//!                              bind under the name <- flight of the artifact: download, judge, keep
 //! ```
 //!
 //! A layer has its name once all that it stands on is below it ([`layers`]). The flight of an artifact waits for no other,
 //! so pulls of images that stand on each other never wait in a circle.
 //!
 //! Runs as the task of a flight and may be dropped at any await: the connection closes, the part file goes, or stays to
-//! be gone on with. Only what changes the shelf cannot be cut in half, as it runs on a thread of its own.
+//! be gone on with. Only what changes the content store cannot be cut in half, as it runs on a thread of its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::sources::net::{Ask, Validators};
 use crate::sources::provider::{Choice, Promise, Registry, Want};
 use crate::sources::translate::{Translated, Translator};
 use crate::storage::config::{Layers, Limits};
-use crate::storage::content::{DiskError, Hold, Image, Key, Origin, Shelf};
+use crate::storage::content::{ContentStore, DiskError, Hold, Image, Key, Origin};
 
 mod converted;
 mod download;
@@ -108,10 +108,10 @@ pub(crate) struct Programs {
     pub(crate) converter: Converter,
 }
 
-/// Puts image files on the shelf and names to them.
+/// Puts image files into the content store, and names to them.
 #[derive(Debug)]
 pub(crate) struct Puller {
-    shelf: Arc<Shelf>,
+    content: Arc<ContentStore>,
     translator: Translator,
     registry: Registry,
     policy: Policy,
@@ -124,7 +124,7 @@ pub(crate) struct Puller {
 
 impl Puller {
     pub(crate) fn new(
-        shelf: Arc<Shelf>,
+        content: Arc<ContentStore>,
         translator: Translator,
         registry: Registry,
         policy: Policy,
@@ -133,7 +133,7 @@ impl Puller {
     ) -> Self {
         let slots = Semaphore::new(limits.downloads.clamp(1, Semaphore::MAX_PERMITS));
         Self {
-            shelf,
+            content,
             translator,
             registry,
             policy,
@@ -183,7 +183,7 @@ impl Puller {
         self.fetch(&order, &found, &claim, &progress).await.map_err(failed)
     }
 
-    /// Has the image of an order on the shelf and under its name.
+    /// Has the image of an order in the content store and under its name.
     async fn fetch(
         self: &Arc<Self>,
         order: &Order,
@@ -212,7 +212,7 @@ impl Puller {
         Ok(bound)
     }
 
-    /// Has the bytes of an image on the shelf, whatever they stand on.
+    /// Has the bytes of an image in the content store, whatever they stand on.
     async fn obtain(
         self: &Arc<Self>,
         order: &Order,
@@ -285,9 +285,9 @@ impl Puller {
     ) -> Result<Option<(ImageId, Validators)>, DownloadError> {
         let this = self.clone();
         let known = off_reactor(move || {
-            let Some((id, Origin { etag, last_modified, .. })) = this.shelf.known_at(is_it) else { return Ok(None) };
+            let Some((id, Origin { etag, last_modified, .. })) = this.content.known_at(is_it) else { return Ok(None) };
             // Without a sound file, to hear that it did not change is of no use.
-            Ok::<_, DiskError>(this.shelf.hold_sound(&id)?.map(|_| (id, Validators { etag, last_modified })))
+            Ok::<_, DiskError>(this.content.hold_sound(&id)?.map(|_| (id, Validators { etag, last_modified })))
         });
         Ok(known.await??.filter(|(_, validators)| !validators.is_empty()))
     }
@@ -300,7 +300,7 @@ impl Puller {
     ) -> Result<Option<Hold>, DownloadError> {
         let sought: Vec<_> = promises.iter().map(|promise| sought(promise, foreign)).collect();
         let (this, provider) = (self.clone(), provider.to_owned());
-        Ok(off_reactor(move || this.shelf.hold_promised(&sought, &provider)).await??)
+        Ok(off_reactor(move || this.content.hold_promised(&sought, &provider)).await??)
     }
 
     /// Gives the image of a download the name that was asked for.
@@ -315,14 +315,14 @@ impl Puller {
         let (this, order, claim) = (self.clone(), order.clone(), claim.clone());
         off_reactor(move || {
             this.check_format(&order, declared, hold.id())?;
-            let before = this.shelf.remembered(&order.key).filter(|(image, _)| image.id == *hold.id());
+            let before = this.content.remembered(&order.key).filter(|(image, _)| image.id == *hold.id());
             let is_bound = before.is_some();
             let granted = before.and_then(|(_, before)| before.granted).unwrap_or_default();
             let granted = Some(claim.granted(granted, this.limits.granted_for));
             let origin = Origin { granted, ..origin };
             let bound = match is_bound {
-                true => this.shelf.confirm(&order.key, origin)?,
-                false => this.shelf.reuse(&order.key, hold.id(), origin)?,
+                true => this.content.confirm(&order.key, origin)?,
+                false => this.content.reuse(&order.key, hold.id(), origin)?,
             };
             bound.ok_or(DownloadError::Gone)
         })
@@ -332,7 +332,7 @@ impl Puller {
     /// Whether the handler takes images of its format, and whether it is the one that was declared: what was here
     /// already may have come under another name.
     fn check_format(&self, order: &Order, declared: Option<Declared>, id: &ImageId) -> Result<(), DownloadError> {
-        let Some(format) = self.shelf.format(id) else { return Ok(()) };
+        let Some(format) = self.content.format(id) else { return Ok(()) };
         if let Some(Declared::Kept(declared)) = declared
             && declared != format
         {

@@ -1,6 +1,6 @@
 //! The store as callers have it: pulls, questions, leases, upkeep.
 //!
-//! Names and handlers are checked here; what lies on the disk is the [`Shelf`]'s, and a pull the [`Puller`]'s.
+//! Names and handlers are checked here; what lies on the disk is the [`ContentStore`]'s, and a pull the [`Puller`]'s.
 //!
 //! An image is known by its name and the runtime handler that it is for. Where a caller names no handler:
 //!
@@ -25,7 +25,7 @@ use crate::sources::provider::{Means, ProviderError, Registry, ReposError, Want}
 use crate::sources::translate::{Problem, RuleDir, RuleSource, TranslateConfig, Translator};
 use crate::storage::config::{Config, HandlerConfig, Layers, Offline};
 use crate::storage::content::{
-    self, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Removed, Shelf, is_holder, usage,
+    self, ContentStore, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Removed, is_holder, usage,
 };
 use crate::storage::pull::{Flights, Order, Programs, Progress, PullError, Puller, Ticket};
 
@@ -73,7 +73,7 @@ impl From<&str> for PullRequest {
 /// The image store. Clones are the same store.
 #[derive(Debug, Clone)]
 pub struct Store {
-    shelf: Arc<Shelf>,
+    content: Arc<ContentStore>,
     puller: Arc<Puller>,
     flights: Arc<Flights<Ticket, Result<Image, Arc<PullError>>>>,
     handlers: Arc<Handlers>,
@@ -107,8 +107,12 @@ impl Store {
         let limits = config.limits;
         let keep =
             Keep { partial_ttl: limits.partial_ttl, partial_quota: limits.partial_quota, reserve: limits.reserve };
-        let shelf =
-            Arc::new(Shelf::open(Disk::open(&config.root)?, handlers.known(config.pinned.clone()), keep, after)?);
+        let content = Arc::new(ContentStore::open(
+            Disk::open(&config.root)?,
+            handlers.known(config.pinned.clone()),
+            keep,
+            after,
+        )?);
         let decompressor = Decompressor::new(config.decoder.clone());
         let registry = registry(&config, &decompressor, Some(config.root.join("providers")))?;
         handlers.check_providers(&registry)?;
@@ -116,11 +120,11 @@ impl Store {
         let convert_limits = ConvertLimits { virtual_size: limits.virtual_size, ..ConvertLimits::default() };
         let converter = Converter::new(config.qemu_img, convert_limits);
         let programs = Programs { decompressor, convert: config.convert, converter };
-        let puller = Puller::new(shelf.clone(), translator, registry, policy, limits, programs);
+        let puller = Puller::new(content.clone(), translator, registry, policy, limits, programs);
         let handlers = Arc::new(handlers);
         let layers = if config.layered { Layers::Pull } else { Layers::Refuse };
         let (puller, offline) = (Arc::new(puller), config.offline);
-        Ok(Self { shelf, puller, flights: Arc::default(), handlers, offline, layers })
+        Ok(Self { content, puller, flights: Arc::default(), handlers, offline, layers })
     }
 
     /// Pulls an image for a handler. Its source is asked each time, unless the name has a digest that the source gave to
@@ -150,8 +154,8 @@ impl Store {
         }
         let again = order.clone();
         let flight = self.flights.join(&order.ticket(), |progress| {
-            let (puller, shelf) = (self.puller.clone(), self.shelf.clone());
-            async move { pull_with_room(&puller, &shelf, order, progress).await.map_err(Arc::new) }
+            let (puller, content) = (self.puller.clone(), self.content.clone());
+            async move { pull_with_room(&puller, &content, order, progress).await.map_err(Arc::new) }
         });
         let outcome = flight.outcome().await;
         let outcome = outcome.unwrap_or_else(|| Err(Arc::new(PullError::Lost { image, cause: None })));
@@ -178,7 +182,7 @@ impl Store {
         config: &HandlerConfig,
         request: PullRequest,
     ) -> Result<Image, Arc<PullError>> {
-        for key in self.shelf.names_of(digest, handler) {
+        for key in self.content.names_of(digest, handler) {
             let order = order(key, self.handlers.name_of(handler), config, request.clone(), self.layers);
             let known = match request.offline.unwrap_or(self.offline) {
                 Offline::Always => self.puller.clone().pull_offline(order).await.ok(),
@@ -212,7 +216,7 @@ impl Store {
     /// # Errors
     /// If there is no such handler.
     pub fn get(&self, name: &str, handler: &str) -> Result<Option<Image>, StoreError> {
-        Ok(self.shelf.get(name, self.handler(handler)?))
+        Ok(self.content.get(name, self.handler(handler)?))
     }
 
     /// The image that a machine of a handler can be made of. Pulls that name no handler serve those for handlers whose
@@ -222,13 +226,13 @@ impl Store {
     /// If it is not here, here for other handlers only, or stands on something that is missing.
     pub fn usable(&self, name: &str, handler: &str) -> Result<Image, StoreError> {
         let own = self.handler(handler)?;
-        let found = self.shelf.get(name, own).or_else(|| {
+        let found = self.content.get(name, own).or_else(|| {
             let default = Handler::default();
-            self.handlers.is_like_default(own).then(|| self.shelf.get(name, &default)).flatten()
+            self.handlers.is_like_default(own).then(|| self.content.get(name, &default)).flatten()
         });
         let Some(image) = found else {
             let name = printable(name);
-            return Err(match self.shelf.handlers_of(&name) {
+            return Err(match self.content.handlers_of(&name) {
                 others if others.is_empty() => StoreError::absent(&name),
                 pulled_for => StoreError::OtherHandler { name, handler: self.handlers.name_of(own), pulled_for },
             });
@@ -244,7 +248,7 @@ impl Store {
     /// # Errors
     /// If one is missing.
     pub fn below(&self, image: &Image) -> Result<Vec<Layer>, StoreError> {
-        self.shelf.below(&image.id).map_err(|missing| StoreError::Incomplete { id: image.id.clone(), missing })
+        self.content.below(&image.id).map_err(|missing| StoreError::Incomplete { id: image.id.clone(), missing })
     }
 
     /// All images that have a name, by id and handler; those of one handler, if one is named.
@@ -253,7 +257,7 @@ impl Store {
     /// If there is no such handler.
     pub fn list(&self, handler: &str) -> Result<Vec<Arc<Image>>, StoreError> {
         let only = if handler.is_empty() { None } else { Some(self.handler(handler)?) };
-        Ok(self.shelf.list(only))
+        Ok(self.content.list(only))
     }
 
     /// What `name` means under each handler, or the one that is named.
@@ -262,7 +266,7 @@ impl Store {
     /// If there is no such handler.
     pub fn named(&self, name: &str, handler: &str) -> Result<Vec<Arc<Image>>, StoreError> {
         let handlers = if handler.is_empty() { self.handlers.all() } else { vec![self.handler(handler)?] };
-        Ok(handlers.into_iter().filter_map(|handler| self.shelf.get(name, handler)).map(Arc::new).collect())
+        Ok(handlers.into_iter().filter_map(|handler| self.content.get(name, handler)).map(Arc::new).collect())
     }
 
     /// Takes all names that are a handler's from the image that `name` means there (as in [`Store::get`]), or those of
@@ -278,7 +282,7 @@ impl Store {
             return Err(StoreError::Name { name: printable(name), cause });
         }
         let name = name.to_owned();
-        self.change(move |shelf| shelf.remove(&name, only.as_ref())).await
+        self.change(move |content| content.remove(&name, only.as_ref())).await
     }
 
     /// Keeps an image's file until `holder` releases it, also over a restart. A holder may have several.
@@ -290,7 +294,7 @@ impl Store {
             return Err(StoreError::Holder { holder: printable(holder) });
         }
         let (wanted, holder) = (id.clone(), holder.to_owned());
-        match self.change(move |shelf| shelf.lease(&wanted, &holder)).await? {
+        match self.change(move |content| content.lease(&wanted, &holder)).await? {
             true => Ok(()),
             false => Err(StoreError::NotFound { id: id.clone() }),
         }
@@ -302,13 +306,13 @@ impl Store {
     /// If the disk fails.
     pub async fn release(&self, holder: &str) -> Result<(), StoreError> {
         let holder = holder.to_owned();
-        self.change(move |shelf| shelf.release(&holder)).await
+        self.change(move |content| content.release(&holder)).await
     }
 
     /// Who has leases, for comparing with who still should after a restart.
     #[must_use]
     pub fn holders(&self) -> Vec<String> {
-        self.shelf.holders()
+        self.content.holders()
     }
 
     /// Lets the members of a group open the files of images whose names they know, and no other user any more: the
@@ -317,7 +321,7 @@ impl Store {
     /// # Errors
     /// If the disk fails, or the group cannot be given.
     pub async fn serve_to(&self, gid: u32) -> Result<(), StoreError> {
-        self.change(move |shelf| shelf.disk().data.serve_to(gid)).await
+        self.change(move |content| content.disk().data.serve_to(gid)).await
     }
 
     /// What the images take of their file system.
@@ -325,13 +329,13 @@ impl Store {
     /// # Errors
     /// If the disk fails.
     pub async fn usage(&self) -> Result<FsUsage, StoreError> {
-        self.change(|shelf| usage(shelf.disk())).await
+        self.change(|content| usage(content.disk())).await
     }
 
     /// What the start came across: leftovers that it removed, and strange things that it left alone.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
-        self.shelf.findings()
+        self.content.findings()
     }
 
     /// The handlers' own names, the default one's first.
@@ -371,10 +375,10 @@ impl Store {
     /// Works on the disk, off the reactor; once begun, it is done even if the caller goes.
     async fn change<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Arc<Shelf>) -> Result<T, DiskError> + Send + 'static,
+        work: impl FnOnce(&Arc<ContentStore>) -> Result<T, DiskError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let shelf = self.shelf.clone();
-        let done = tokio::task::spawn_blocking(move || work(&shelf)).await;
+        let content = self.content.clone();
+        let done = tokio::task::spawn_blocking(move || work(&content)).await;
         Ok(done.map_err(StoreError::Lost)??)
     }
 }
@@ -427,15 +431,15 @@ fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest
 /// Pulls. If the disk is full, makes room once and tries again.
 async fn pull_with_room(
     puller: &Arc<Puller>,
-    shelf: &Arc<Shelf>,
+    content: &Arc<ContentStore>,
     order: Order,
     progress: watch::Sender<Progress>,
 ) -> Result<Image, PullError> {
     let first = puller.clone().pull(order.clone(), progress.clone()).await;
     let Err(error) = &first else { return first };
     let Some(needed) = error.wants_room() else { return first };
-    let shelf = shelf.clone();
-    match tokio::task::spawn_blocking(move || shelf.make_room(needed)).await {
+    let content = content.clone();
+    match tokio::task::spawn_blocking(move || content.make_room(needed)).await {
         Ok(Ok(true)) => puller.clone().pull(order, progress).await,
         Ok(Ok(false)) => first,
         Ok(Err(cause)) => {

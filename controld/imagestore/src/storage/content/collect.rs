@@ -2,7 +2,7 @@
 //!
 //! Images go in two steps: out of memory and renamed to `data/.gc-<hex>` in one, unlinked in the other. Between the two
 //! a pull that wants these very bytes takes them back. A file is unlinked while it is open, and closed without the lock:
-//! nobody waits while [`Shelf::gc`] gives the blocks of a large file back.
+//! nobody waits while [`ContentStore::gc`] gives the blocks of a large file back.
 //!
 //! Nothing is removed for want of a lease while there is a lease that cannot be read. What is live never goes, however
 //! little room is left.
@@ -14,7 +14,7 @@ use super::disk::{is_regular, is_sound};
 use super::index::Entry;
 use super::links::{link_name, record_name};
 use super::record::{ImageRecord, parse};
-use super::{DiskError, Handler, Key, Partials, Shelf, Step, allocated, free, meta_name, reserve};
+use super::{ContentStore, DiskError, Handler, Key, Partials, Step, allocated, free, meta_name, reserve};
 use crate::digest::ImageId;
 
 /// Start of the names of images on their way out.
@@ -71,7 +71,7 @@ impl GcReport {
     }
 }
 
-impl Shelf {
+impl ContentStore {
     /// Takes names away, for whoever has the lock of changes.
     pub(super) fn unbind(&self, names: &[Key]) -> Result<(), DiskError> {
         let handlers: BTreeSet<&Handler> = names.iter().map(|key| &key.handler).collect();

@@ -1,6 +1,6 @@
 //! All that is known of an image, for people.
 
-use super::{Handler, Image, Shelf};
+use super::{ContentStore, Handler, Image};
 use crate::digest::ImageId;
 
 /// All that is known of an image.
@@ -45,7 +45,7 @@ pub struct Name {
     pub pulled_at: u64,
 }
 
-impl Shelf {
+impl ContentStore {
     /// All that is known of what a text means under a handler, or as the id of an image that is only pinned.
     pub(crate) fn details(&self, text: &str, handler: &Handler) -> Option<Details> {
         let index = self.read();

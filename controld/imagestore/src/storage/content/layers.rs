@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::index::{Index, MAX_CHAIN};
 use super::record::{ImageRecord, Parent, RefRecord, VERSION, encode};
-use super::{DiskError, Hold, Key, Origin, Shelf, Sought, Step, meta_name};
+use super::{ContentStore, DiskError, Hold, Key, Origin, Sought, Step, meta_name};
 use crate::digest::ImageId;
 use crate::formats::inspect::{DiskFormat, ParentRef};
 use crate::sources::name::ImageRef;
@@ -26,7 +26,7 @@ pub(crate) enum Misfit {
     Gone,
 }
 
-impl Shelf {
+impl ContentStore {
     /// What an image says that it stands on.
     pub(crate) fn parent(&self, id: &ImageId) -> Option<Parent> {
         self.read().images.get(id)?.record.parent.clone()

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::record::{LeaseRecord, VERSION, encode};
-use super::{DiskError, MAX_HOLDER, PINNED, Shelf};
+use super::{ContentStore, DiskError, MAX_HOLDER, PINNED};
 use crate::digest::ImageId;
 
 /// Keeps an image while work is under way that will need it.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    shelf: Arc<Shelf>,
+    content: Arc<ContentStore>,
     id: ImageId,
 }
 
-impl Shelf {
+impl ContentStore {
     /// Who has leases.
     pub(crate) fn holders(&self) -> Vec<String> {
         self.read().leases.keys().filter(|holder| *holder != PINNED).cloned().collect()
@@ -90,7 +90,7 @@ impl Shelf {
 
     pub(super) fn hold_locked(self: &Arc<Self>, id: &ImageId) -> Hold {
         *self.write().holds.entry(id.clone()).or_default() += 1;
-        Hold { shelf: self.clone(), id: id.clone() }
+        Hold { content: self.clone(), id: id.clone() }
     }
 }
 
@@ -102,8 +102,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let _changing = self.shelf.lock();
-        let mut index = self.shelf.write();
+        let _changing = self.content.lock();
+        let mut index = self.content.write();
         if let Some(count) = index.holds.get_mut(&self.id) {
             *count -= 1;
             if *count == 0 {
@@ -112,7 +112,7 @@ impl Drop for Hold {
         }
         drop(index);
         // What cannot be removed now is removed when somebody collects, or at the next start.
-        if let Err(error) = self.shelf.drop_unused(&self.id) {
+        if let Err(error) = self.content.drop_unused(&self.id) {
             tracing::warn!(%error, image = %self.id, "image that nobody needs left behind");
         }
     }

@@ -1,4 +1,4 @@
-//! Putting bytes on the shelf and giving them names. Pulls are the callers.
+//! Putting bytes into the content store and giving them names. Pulls are the callers.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::index::{Bound, Entry};
 use super::links::{link_name, record_name, target};
 use super::record::{ImageRecord, RefRecord, VERSION, encode};
 use super::{
-    Alias, DiskError, Hold, Image, Key, Origin, Parent, Received, Shelf, Sought, Step, allocated, is_regular,
+    Alias, ContentStore, DiskError, Hold, Image, Key, Origin, Parent, Received, Sought, Step, allocated, is_regular,
     meta_name, now, obstructed,
 };
 use crate::digest::ImageId;
@@ -29,8 +29,8 @@ impl From<ImageInfo> for Facts {
     }
 }
 
-impl Shelf {
-    /// Puts received bytes on the shelf under no name yet, held. If nobody names them, they go with the hold.
+impl ContentStore {
+    /// Puts received bytes into the content store under no name yet, held. If nobody names them, they go with the hold.
     pub(crate) fn keep(self: &Arc<Self>, received: Received, facts: Facts) -> Result<Hold, DiskError> {
         let id = id_of(self, &received)?;
         let there = self.is_trusted(&id)?;
@@ -210,7 +210,7 @@ impl Shelf {
         self.read().image(id, &key.handler, self.disk.data.path()).ok_or_else(gone)
     }
 
-    /// Takes back what [`Shelf::place`] put there. What cannot be removed is swept at the next start.
+    /// Takes back what [`ContentStore::place`] put there. What cannot be removed is swept at the next start.
     fn discard(&self, id: &ImageId) {
         self.write().images.remove(id);
         for removed in [self.disk.data.remove(id.hex()), self.disk.meta.remove(&meta_name(id))] {
@@ -222,8 +222,8 @@ impl Shelf {
 }
 
 /// Received bytes are named by their SHA-256.
-fn id_of(shelf: &Shelf, received: &Received) -> Result<ImageId, DiskError> {
-    received.sha256.to_id().ok_or_else(|| obstructed(&shelf.disk.data, "part"))
+fn id_of(content: &ContentStore, received: &Received) -> Result<ImageId, DiskError> {
+    received.sha256.to_id().ok_or_else(|| obstructed(&content.disk.data, "part"))
 }
 
 /// Digests of the stored bytes that were computed as they came.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::index::Index;
-use super::{DiskError, Handler, Key, Shelf};
+use super::{ContentStore, DiskError, Handler, Key};
 use crate::digest::ImageId;
 
 /// A name under a runtime handler.
@@ -43,7 +43,7 @@ pub struct Keepers {
     pub unknown: bool,
 }
 
-impl Shelf {
+impl ContentStore {
     /// Takes names from the images that `text` means: all names of all handlers, or those of one handler. A file stays
     /// while something needs it.
     pub(crate) fn remove(&self, text: &str, handler: Option<&Handler>) -> Result<Vec<Removed>, DiskError> {

@@ -27,12 +27,14 @@ const STEPS: [Step; 6] = [Step::Data, Step::Meta, Step::Ref, Step::Link, Step::R
 const DIE_AT: &str = "IMAGESTORE_TEST_DIE_AT";
 const DIE_IN: &str = "IMAGESTORE_TEST_DIE_IN";
 
-fn open(root: &Path) -> Arc<Shelf> {
+fn open(root: &Path) -> Arc<ContentStore> {
     open_with(root, Box::new(|_| Ok(())))
 }
 
-fn open_with(root: &Path, after: Hook) -> Arc<Shelf> {
-    Arc::new(Shelf::open(Disk::open(&root.join("images")).expect("opened"), known(), KEEP, after).expect("scanned"))
+fn open_with(root: &Path, after: Hook) -> Arc<ContentStore> {
+    Arc::new(
+        ContentStore::open(Disk::open(&root.join("images")).expect("opened"), known(), KEEP, after).expect("scanned"),
+    )
 }
 
 /// A default handler, and one whose guests are of another kind.
@@ -47,19 +49,19 @@ fn key(handler: &str, name: &str) -> Key {
     Key { handler, image: name.parse().expect("a name") }
 }
 
-fn get(shelf: &Shelf, name: &str) -> Option<Image> {
-    shelf.get(name, &Handler::default())
+fn get(store: &ContentStore, name: &str) -> Option<Image> {
+    store.get(name, &Handler::default())
 }
 
-fn receive(shelf: &Shelf, bytes: &[u8]) -> Received {
+fn receive(store: &ContentStore, bytes: &[u8]) -> Received {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    runtime.block_on(crate::storage::ingest::tests::take_in_plain(shelf.disk(), bytes))
+    runtime.block_on(crate::storage::ingest::tests::take_in_plain(store.disk(), bytes))
 }
 
-fn publish(shelf: &Arc<Shelf>, name: &str, bytes: &[u8]) -> Result<Image, DiskError> {
+fn publish(store: &Arc<ContentStore>, name: &str, bytes: &[u8]) -> Result<Image, DiskError> {
     let origin = Origin { source: Some("https://example.com/x".into()), ..Origin::default() };
-    let hold = shelf.keep(receive(shelf, bytes), INFO.into())?;
-    Ok(shelf.reuse(&key("", name), hold.id(), origin)?.expect("held"))
+    let hold = store.keep(receive(store, bytes), INFO.into())?;
+    Ok(store.reuse(&key("", name), hold.id(), origin)?.expect("held"))
 }
 
 fn id_of(bytes: &[u8]) -> ImageId {
@@ -88,11 +90,11 @@ fn tree(root: &Path) -> BTreeMap<String, String> {
 }
 
 /// The store holds exactly these names with these bytes, and not a file more.
-fn assert_holds(root: &Path, shelf: &Shelf, expected: &[(&str, &[u8])]) {
+fn assert_holds(root: &Path, store: &ContentStore, expected: &[(&str, &[u8])]) {
     let mut files: Vec<String> = vec!["lock".into()];
     for (name, bytes) in expected {
         let id = id_of(bytes);
-        let image = get(shelf, name).unwrap_or_else(|| panic!("{name} is there"));
+        let image = get(store, name).unwrap_or_else(|| panic!("{name} is there"));
         assert_eq!(image.id, id);
         assert_eq!(fs::read(&image.path).expect("read"), *bytes);
         assert_eq!(fs::metadata(&image.path).expect("there").mode() & 0o7777, 0o444);
@@ -105,7 +107,7 @@ fn assert_holds(root: &Path, shelf: &Shelf, expected: &[(&str, &[u8])]) {
     assert_eq!(tree(root).into_keys().collect::<Vec<_>>(), files);
     let ids: std::collections::BTreeSet<_> = expected.iter().map(|(_, bytes)| id_of(bytes)).collect();
     assert_eq!(
-        shelf.list(None).iter().map(|image| image.id.clone()).collect::<Vec<_>>(),
+        store.list(None).iter().map(|image| image.id.clone()).collect::<Vec<_>>(),
         ids.into_iter().collect::<Vec<_>>()
     );
 }
@@ -119,27 +121,27 @@ fn a_kill_behind_any_step_leaves_a_consistent_store() {
     for before in [&[][..], &[("img", &b"old"[..]), ("other", b"other")][..]] {
         for step in ["Part", "Data", "Meta", "Ref", "Link", "Retired", "Displaced"] {
             let root = tempfile::tempdir().expect("a directory");
-            let shelf = open(root.path());
+            let store = open(root.path());
             for (name, bytes) in before {
-                publish(&shelf, name, bytes).expect("published");
+                publish(&store, name, bytes).expect("published");
             }
-            drop(shelf);
+            drop(store);
             let killed =
                 rerun("storage::content::tests::a_kill_behind_any_step_leaves_a_consistent_store", step, root.path());
             // A name that had nothing before displaces nothing.
             assert_eq!(killed, !matches!(step, "Retired" | "Displaced") || !before.is_empty(), "{step}");
 
-            let shelf = open(root.path());
+            let store = open(root.path());
             let committed = matches!(step, "Link" | "Retired" | "Displaced");
             let mut expected: Vec<_> = before.to_vec();
             if committed {
                 expected.retain(|(name, _)| *name != "img");
                 expected.push(("img", b"new"));
             }
-            assert_holds(root.path(), &shelf, &expected);
+            assert_holds(root.path(), &store, &expected);
             // And it goes on from there.
-            publish(&shelf, "img", b"new").expect("published");
-            assert_eq!(get(&shelf, "img").expect("there").id, id_of(b"new"));
+            publish(&store, "img", b"new").expect("published");
+            assert_eq!(get(&store, "img").expect("there").id, id_of(b"new"));
         }
     }
 }
@@ -153,13 +155,13 @@ fn die_behind(step: &str, root: &Path) {
         }
         Ok(())
     };
-    let shelf = open_with(root, Box::new(hook));
-    let received = receive(&shelf, b"new");
+    let store = open_with(root, Box::new(hook));
+    let received = receive(&store, b"new");
     if part {
         std::process::abort();
     }
-    let hold = shelf.keep(received, INFO.into()).expect("stored");
-    shelf.reuse(&key("", "img"), hold.id(), Origin::default()).expect("published");
+    let hold = store.keep(received, INFO.into()).expect("stored");
+    store.reuse(&key("", "img"), hold.id(), Origin::default()).expect("published");
 }
 
 /// Runs one test of this binary by itself. Returns whether it was killed; if not, it passed.
@@ -185,13 +187,13 @@ fn a_failure_behind_any_step_is_undone_or_complete() {
                     false => Ok(()),
                 }
             };
-            let shelf = open_with(root.path(), Box::new(hook));
+            let store = open_with(root.path(), Box::new(hook));
             if let Some(bytes) = before {
-                publish(&shelf, "img", bytes).expect("published");
+                publish(&store, "img", bytes).expect("published");
             }
             let files = tree(root.path()).into_keys().collect::<Vec<_>>();
             armed.store(true, std::sync::atomic::Ordering::Relaxed);
-            let result = publish(&shelf, "img", b"new");
+            let result = publish(&store, "img", b"new");
             armed.store(false, std::sync::atomic::Ordering::Relaxed);
             if matches!(step, Step::Retired | Step::Displaced) && before.is_none() {
                 assert!(result.is_ok());
@@ -200,12 +202,12 @@ fn a_failure_behind_any_step_is_undone_or_complete() {
             assert_eq!(result.expect_err("it failed").kind(), ErrorKind::Exhausted);
             if matches!(step, Step::Data | Step::Meta | Step::Ref) {
                 assert_eq!(tree(root.path()).into_keys().collect::<Vec<_>>(), files, "{step:?}");
-                assert_eq!(get(&shelf, "img").map(|image| image.id), before.map(id_of), "{step:?}");
+                assert_eq!(get(&store, "img").map(|image| image.id), before.map(id_of), "{step:?}");
             } else {
-                assert_eq!(get(&shelf, "img").map(|image| image.id), Some(id_of(b"new")), "{step:?}");
+                assert_eq!(get(&store, "img").map(|image| image.id), Some(id_of(b"new")), "{step:?}");
             }
-            publish(&shelf, "img", b"new").expect("published");
-            drop(shelf);
+            publish(&store, "img", b"new").expect("published");
+            drop(store);
             assert_holds(root.path(), &open(root.path()), &[("img", b"new")]);
         }
     }
@@ -214,9 +216,9 @@ fn a_failure_behind_any_step_is_undone_or_complete() {
 #[test]
 fn what_was_planted_is_neither_followed_nor_touched() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    publish(&shelf, "good", b"good").expect("published");
-    drop(shelf);
+    let store = open(root.path());
+    publish(&store, "good", b"good").expect("published");
+    drop(store);
     let images = root.path().join("images");
     let secret = root.path().join("secret");
     fs::write(&secret, "secret").expect("written");
@@ -254,20 +256,20 @@ fn what_was_planted_is_neither_followed_nor_touched() {
         names
     };
     let before = names();
-    let shelf = open(root.path());
+    let store = open(root.path());
     assert_eq!(names(), before, "nothing of it was touched");
-    assert!(shelf.findings().iter().all(|finding| !finding.removed));
-    assert_eq!(shelf.findings().len(), 16, "{:#?}", shelf.findings());
-    assert_eq!(shelf.list(None).len(), 1);
+    assert!(store.findings().iter().all(|finding| !finding.removed));
+    assert_eq!(store.findings().len(), 16, "{:#?}", store.findings());
+    assert_eq!(store.list(None).len(), 1);
     for name in ["evil", "evil:up", "evil:data", "planted:a", "planted:b", "planted:c", "planted:d", "file", "dir"] {
-        assert_eq!(get(&shelf, name), None, "{name}");
+        assert_eq!(get(&store, name), None, "{name}");
     }
     assert_eq!(fs::read_to_string(&secret).expect("read"), "secret");
 
     // In the way of an image that comes by its right name.
     let wanted = id_of(b"wanted");
     symlink(&secret, data(wanted.hex())).expect("linked");
-    assert!(matches!(publish(&shelf, "wanted", b"wanted"), Err(DiskError::Obstructed { .. })));
+    assert!(matches!(publish(&store, "wanted", b"wanted"), Err(DiskError::Obstructed { .. })));
     assert!(fs::symlink_metadata(data(wanted.hex())).expect("still there").is_symlink());
     assert_eq!(fs::read_to_string(&secret).expect("read"), "secret");
 }
@@ -275,38 +277,38 @@ fn what_was_planted_is_neither_followed_nor_touched() {
 #[test]
 fn an_image_that_lost_its_record_is_replaced_by_the_next_pull() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let image = publish(&shelf, "img", b"good").expect("published");
-    drop(shelf);
+    let store = open(root.path());
+    let image = publish(&store, "img", b"good").expect("published");
+    drop(store);
     fs::set_permissions(&image.path, fs::Permissions::from_mode(0o644)).expect("set");
     fs::write(&image.path, "rotten").expect("written");
-    let shelf = open(root.path());
-    assert_eq!(get(&shelf, "img"), None, "of another size than recorded");
+    let store = open(root.path());
+    assert_eq!(get(&store, "img"), None, "of another size than recorded");
     assert!(image.path.exists(), "left for whoever wants to look");
-    publish(&shelf, "img", b"good").expect("published");
-    assert_holds(root.path(), &shelf, &[("img", b"good")]);
+    publish(&store, "img", b"good").expect("published");
+    assert_holds(root.path(), &store, &[("img", b"good")]);
 }
 
 #[test]
 fn an_image_that_lost_its_file_is_pulled_again_with_all_its_names() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let image = publish(&shelf, "img", b"good").expect("published");
-    publish(&shelf, "other", b"good").expect("published");
+    let store = open(root.path());
+    let image = publish(&store, "img", b"good").expect("published");
+    publish(&store, "other", b"good").expect("published");
     fs::remove_file(&image.path).expect("removed");
     let by_digest = key("", &format!("img@{}", image.id));
-    assert_eq!(shelf.adopt(&by_digest, &image.id, Origin::default()).expect("looked"), None);
-    publish(&shelf, "img", b"good").expect("published");
-    assert_holds(root.path(), &shelf, &[("img", b"good"), ("other", b"good")]);
+    assert_eq!(store.adopt(&by_digest, &image.id, Origin::default()).expect("looked"), None);
+    publish(&store, "img", b"good").expect("published");
+    assert_holds(root.path(), &store, &[("img", b"good"), ("other", b"good")]);
 }
 
 #[test]
 fn dangling_links_and_leftovers_are_swept() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    publish(&shelf, "good", b"good").expect("published");
-    let gone = publish(&shelf, "gone", b"gone").expect("published");
-    drop(shelf);
+    let store = open(root.path());
+    publish(&store, "good", b"good").expect("published");
+    let gone = publish(&store, "gone", b"gone").expect("published");
+    drop(store);
     fs::remove_file(gone.path).expect("removed");
     let images = root.path().join("images");
     fs::write(images.join("data/part_1-1"), "half").expect("written");
@@ -314,87 +316,87 @@ fn dangling_links_and_leftovers_are_swept() {
     fs::write(images.join("refs/_default/.tmp-1-1"), "half").expect("written");
     fs::write(images.join("leases/.tmp-1-1"), "half").expect("written");
     symlink("../data/x", images.join("links/.tmp-1-1")).expect("linked");
-    let shelf = open(root.path());
-    assert_holds(root.path(), &shelf, &[("good", b"good")]);
-    assert!(shelf.findings().iter().all(|finding| finding.removed));
-    drop(shelf);
+    let store = open(root.path());
+    assert_holds(root.path(), &store, &[("good", b"good")]);
+    assert!(store.findings().iter().all(|finding| finding.removed));
+    drop(store);
     assert!(open(root.path()).findings().is_empty(), "swept once and for all");
 }
 
 #[test]
 fn leases_keep_the_file_over_removal_and_restart() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let image = publish(&shelf, "img", b"one").expect("published");
-    assert!(shelf.lease(&image.id, "pod-1").expect("leased"));
-    assert!(shelf.lease(&image.id, "pod-1").expect("leased again"));
-    assert!(shelf.lease(&image.id, "pod-2").expect("leased"));
-    shelf.remove("img", None).expect("removed");
-    assert_eq!(get(&shelf, "img"), None);
-    assert_eq!(get(&shelf, &image.id.to_string()), None);
-    assert!(shelf.list(None).is_empty());
+    let store = open(root.path());
+    let image = publish(&store, "img", b"one").expect("published");
+    assert!(store.lease(&image.id, "pod-1").expect("leased"));
+    assert!(store.lease(&image.id, "pod-1").expect("leased again"));
+    assert!(store.lease(&image.id, "pod-2").expect("leased"));
+    store.remove("img", None).expect("removed");
+    assert_eq!(get(&store, "img"), None);
+    assert_eq!(get(&store, &image.id.to_string()), None);
+    assert!(store.list(None).is_empty());
     assert!(image.path.exists());
-    drop(shelf);
+    drop(store);
 
-    let shelf = open(root.path());
-    assert!(shelf.findings().is_empty(), "{:?}", shelf.findings());
-    assert_eq!(shelf.holders(), ["pod-1", "pod-2"]);
-    shelf.release("pod-1").expect("released");
+    let store = open(root.path());
+    assert!(store.findings().is_empty(), "{:?}", store.findings());
+    assert_eq!(store.holders(), ["pod-1", "pod-2"]);
+    store.release("pod-1").expect("released");
     assert!(image.path.exists());
     // The same bytes come back while they are leased: nothing is written twice.
     let inode = fs::metadata(&image.path).expect("there").ino();
-    publish(&shelf, "again", b"one").expect("published");
+    publish(&store, "again", b"one").expect("published");
     assert_eq!(fs::metadata(&image.path).expect("there").ino(), inode);
-    shelf.release("pod-2").expect("released");
+    store.release("pod-2").expect("released");
     assert!(image.path.exists(), "it has a name again");
-    shelf.release("pod-2").expect("released twice");
-    shelf.remove("again", None).expect("removed");
-    assert_holds(root.path(), &shelf, &[]);
-    assert!(!shelf.lease(&image.id, "pod-3").expect("no failure"), "it is gone");
+    store.release("pod-2").expect("released twice");
+    store.remove("again", None).expect("removed");
+    assert_holds(root.path(), &store, &[]);
+    assert!(!store.lease(&image.id, "pod-3").expect("no failure"), "it is gone");
 }
 
 #[test]
 fn nothing_is_swept_while_a_lease_cannot_be_read() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let image = publish(&shelf, "img", b"one").expect("published");
-    shelf.lease(&image.id, "pod").expect("leased");
-    shelf.remove("img", None).expect("removed");
-    drop(shelf);
+    let store = open(root.path());
+    let image = publish(&store, "img", b"one").expect("published");
+    store.lease(&image.id, "pod").expect("leased");
+    store.remove("img", None).expect("removed");
+    drop(store);
     let lease = root.path().join("images/leases/pod.json");
     let sound = fs::read(&lease).expect("read");
     fs::write(&lease, "{").expect("written");
     drop(open(root.path()));
     assert!(image.path.exists());
     fs::write(&lease, sound).expect("written");
-    let shelf = open(root.path());
-    shelf.release("pod").expect("released");
-    assert_holds(root.path(), &shelf, &[]);
+    let store = open(root.path());
+    store.release("pod").expect("released");
+    assert_holds(root.path(), &store, &[]);
 }
 
 #[test]
 fn a_displaced_image_goes_unless_it_is_leased() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let one = publish(&shelf, "img", b"one").expect("published");
-    shelf.lease(&one.id, "pod").expect("leased");
-    publish(&shelf, "img", b"two").expect("published");
-    assert!(one.path.exists() && get(&shelf, &one.id.to_string()).is_none());
-    publish(&shelf, "img", b"three").expect("published");
-    shelf.release("pod").expect("released");
-    assert_holds(root.path(), &shelf, &[("img", b"three")]);
+    let store = open(root.path());
+    let one = publish(&store, "img", b"one").expect("published");
+    store.lease(&one.id, "pod").expect("leased");
+    publish(&store, "img", b"two").expect("published");
+    assert!(one.path.exists() && get(&store, &one.id.to_string()).is_none());
+    publish(&store, "img", b"three").expect("published");
+    store.release("pod").expect("released");
+    assert_holds(root.path(), &store, &[("img", b"three")]);
 }
 
 #[test]
 fn every_way_of_asking_gives_the_same_image() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
+    let store = open(root.path());
     let hex = id_of(b"one").hex().to_owned();
-    publish(&shelf, "example.com/a", b"one").expect("published");
-    publish(&shelf, "example.com/a:v2", b"one").expect("published");
-    publish(&shelf, &format!("b@sha256:{hex}"), b"one").expect("published");
-    publish(&shelf, "other", b"two").expect("published");
-    let image = get(&shelf, "example.com/a").expect("there");
+    publish(&store, "example.com/a", b"one").expect("published");
+    publish(&store, "example.com/a:v2", b"one").expect("published");
+    publish(&store, &format!("b@sha256:{hex}"), b"one").expect("published");
+    publish(&store, "other", b"two").expect("published");
+    let image = get(&store, "example.com/a").expect("there");
     assert_eq!(image.repo_tags, ["example.com/a:latest", "example.com/a:v2"]);
     assert_eq!(image.repo_digests, [format!("b@sha256:{hex}"), format!("example.com/a@sha256:{hex}")]);
     assert!(image.size > 0);
@@ -409,7 +411,7 @@ fn every_way_of_asking_gives_the_same_image() {
         &format!("example.com/a:v7@sha256:{hex}"),
         &format!("b@sha256:{hex}"),
     ] {
-        assert_eq!(get(&shelf, name).as_ref(), Some(&image), "{name}");
+        assert_eq!(get(&store, name).as_ref(), Some(&image), "{name}");
     }
     for name in [
         "example.com/a:v3",
@@ -424,12 +426,12 @@ fn every_way_of_asking_gives_the_same_image() {
         &format!("sha512:{}", "0".repeat(128)),
         &"0".repeat(64),
     ] {
-        assert_eq!(get(&shelf, name), None, "{name}");
+        assert_eq!(get(&store, name), None, "{name}");
     }
     // By one tag, all names of the image go.
-    shelf.remove("example.com/a:v2", None).expect("removed");
-    assert_holds(root.path(), &shelf, &[("other", b"two")]);
-    shelf.remove("example.com/a:v2", None).expect("removed again");
+    store.remove("example.com/a:v2", None).expect("removed");
+    assert_holds(root.path(), &store, &[("other", b"two")]);
+    store.remove("example.com/a:v2", None).expect("removed again");
 }
 
 #[test]
@@ -437,9 +439,9 @@ fn a_name_too_long_for_a_file_survives_a_restart() {
     let root = tempfile::tempdir().expect("a directory");
     let name = format!("example.com/{}:{}", "a/".repeat(120).trim_end_matches('/'), "t".repeat(128));
     publish(&open(root.path()), &name, b"one").expect("published");
-    let shelf = open(root.path());
-    assert_eq!(get(&shelf, &name).expect("there").repo_tags, [name]);
-    assert!(shelf.findings().is_empty());
+    let store = open(root.path());
+    assert_eq!(get(&store, &name).expect("there").repo_tags, [name]);
+    assert!(store.findings().is_empty());
 }
 
 #[test]
@@ -477,9 +479,9 @@ fn the_directories_must_be_ours_alone() {
 #[test]
 fn a_promise_more_than_is_known_of_an_image_is_not_kept_by_it() {
     let dir = tempfile::tempdir().expect("a directory");
-    let shelf = open(dir.path());
+    let store = open(dir.path());
     let (one, two) =
-        (publish(&shelf, "a", b"one").expect("published"), publish(&shelf, "b", b"two").expect("published"));
+        (publish(&store, "a", b"one").expect("published"), publish(&store, "b", b"two").expect("published"));
     let sought = |hash: &str| Sought { hash: hash.to_owned(), covers: Cover::Content, foreign: None };
     let (first, second) = (sought(&one.id.to_string()), sought(&two.id.to_string()));
     let unknown = sought(&format!("sha512:{}", "ab".repeat(64)));
@@ -493,6 +495,6 @@ fn a_promise_more_than_is_known_of_an_image_is_not_kept_by_it() {
         (vec![first.clone(), unknown.clone()], None),
         (vec![unknown, first], None),
     ] {
-        assert_eq!(shelf.promised(&all, "any").as_ref(), expected, "{all:?}");
+        assert_eq!(store.promised(&all, "any").as_ref(), expected, "{all:?}");
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::disk::errno_of;
 use super::record::{VERSION, encode};
 use super::sum;
-use super::{DiskError, Key, Shelf, Step, meta_name, now};
+use super::{ContentStore, DiskError, Key, Step, meta_name, now};
 use crate::digest::{Digest, ImageId};
 
 /// What became of an image's bytes.
@@ -57,7 +57,7 @@ struct QuarantineRecord {
     found_at: u64,
 }
 
-impl Shelf {
+impl ContentStore {
     /// All images, or those that a text means under whatever handler, for verifying one after the other.
     pub(crate) fn stored(&self, text: Option<&str>) -> Vec<ImageId> {
         let index = self.read();

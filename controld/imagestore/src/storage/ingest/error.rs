@@ -11,7 +11,7 @@ use crate::storage::content::{DiskError, Part};
 
 /// Why bytes could not be taken in.
 #[derive(Debug, thiserror::Error)]
-pub enum IntakeError {
+pub enum IngestError {
     /// Writing failed.
     #[error("failed to write the image to `{path}`")]
     Write {
@@ -67,11 +67,11 @@ pub enum IntakeError {
         deadline: Duration,
     },
     /// A thread ended without a word.
-    #[error("a thread of the intake ended early")]
+    #[error("a thread of the ingest ended early")]
     Lost,
 }
 
-impl IntakeError {
+impl IngestError {
     /// The class of the failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

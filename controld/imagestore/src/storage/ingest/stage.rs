@@ -4,7 +4,7 @@ use std::sync::mpsc::SyncSender;
 
 use tokio::sync::mpsc;
 
-use super::{Block, Hashers, IntakeError, Judge, Place, Sums};
+use super::{Block, Hashers, IngestError, Judge, Place, Sums};
 use crate::formats::inspect::HEAD;
 use crate::storage::content::Reader;
 
@@ -14,7 +14,7 @@ pub(super) enum Step {
     Block(Block),
     /// All is well so far, and this is the end. Each thread adds its hashes.
     End(Sums),
-    Failed(IntakeError),
+    Failed(IngestError),
 }
 
 /// Takes a block that may be filled again.
@@ -44,7 +44,7 @@ pub(super) struct Hashing {
 }
 
 impl Hashing {
-    fn take(&mut self, bytes: &[u8]) -> Result<(), IntakeError> {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), IngestError> {
         if let Some(judge) = self.judge.take() {
             judge(&bytes[..bytes.len().min(HEAD)], bytes.len() < HEAD)?;
         }
@@ -52,7 +52,7 @@ impl Hashing {
         Ok(())
     }
 
-    fn catch_up(&mut self) -> Result<(), IntakeError> {
+    fn catch_up(&mut self) -> Result<(), IngestError> {
         // Its file goes with it: one that is removed gives its room back when nobody has it open.
         let Some(before) = self.before.take() else { return Ok(()) };
         let mut block = Block::new();

@@ -7,7 +7,7 @@ use sha1::Sha1;
 use sha2::digest::{Digest as _, DynDigest};
 use sha2::{Sha256, Sha512};
 
-use super::IntakeError;
+use super::IngestError;
 use crate::digest::{Algorithm, Digest, hex};
 use crate::sources::provider::{Covers, HashAlg, ImageHash, Promise};
 
@@ -78,13 +78,13 @@ pub(super) struct Sums(BTreeMap<(Place, HashAlg), Vec<u8>>);
 
 impl Sums {
     /// Compares every promise. Nothing is published that did not come through here.
-    pub(super) fn verify(&self, promises: &[Promise], shape: Shape) -> Result<(), IntakeError> {
+    pub(super) fn verify(&self, promises: &[Promise], shape: Shape) -> Result<(), IngestError> {
         for Promise { hash, covers } in promises {
             // Without a hash there is nothing to compare, and what was not compared is not what was promised.
-            let got = self.raw(shape.place(*covers), hash.alg()).ok_or(IntakeError::Lost)?;
+            let got = self.raw(shape.place(*covers), hash.alg()).ok_or(IngestError::Lost)?;
             if hex(got) != hash.hex() {
-                let got = ImageHash::new(hash.alg(), &hex(got)).map_err(|_| IntakeError::Lost)?;
-                return Err(IntakeError::Mismatch { wanted: hash.clone(), covers: *covers, got });
+                let got = ImageHash::new(hash.alg(), &hex(got)).map_err(|_| IngestError::Lost)?;
+                return Err(IngestError::Mismatch { wanted: hash.clone(), covers: *covers, got });
             }
         }
         Ok(())

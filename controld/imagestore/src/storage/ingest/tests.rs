@@ -39,27 +39,27 @@ fn plan(compression: Option<Compression>) -> Plan {
 }
 
 /// Blocks as the receiver fills them.
-async fn push_all(intake: &mut Intake, bytes: &[u8], first: bool) -> Result<(), IntakeError> {
+async fn push_all(ingest: &mut Ingest, bytes: &[u8], first: bool) -> Result<(), IngestError> {
     let mut rest = bytes;
-    let mut first = first.then(Intake::first_block);
+    let mut first = first.then(Ingest::first_block);
     while !rest.is_empty() {
         let mut block = match first.take() {
             Some(first) => first,
-            None => intake.room().await?,
+            None => ingest.room().await?,
         };
         let count = block.room().len().min(rest.len());
         block.room()[..count].copy_from_slice(&rest[..count]);
         block.advance(count);
         rest = &rest[count..];
-        intake.push(block).await?;
+        ingest.push(block).await?;
     }
     Ok(())
 }
 
-async fn take_in(disk: &Arc<Disk>, bytes: &[u8], plan: Plan) -> Result<Received, IntakeError> {
-    let mut intake = Intake::start(part(disk), plan)?;
-    push_all(&mut intake, bytes, true).await?;
-    intake.finish().await
+async fn take_in(disk: &Arc<Disk>, bytes: &[u8], plan: Plan) -> Result<Received, IngestError> {
+    let mut ingest = Ingest::start(part(disk), plan)?;
+    push_all(&mut ingest, bytes, true).await?;
+    ingest.finish().await
 }
 
 /// Bytes as they come, of which nothing is asked.
@@ -205,9 +205,9 @@ async fn an_archive_is_read_to_its_end_and_told_if_it_is_none() {
     let whole = compress(Compression::Gzip, &enveloped(&content));
     // The disk is whole long before the stream is.
     let error = take_in(&disk, &whole[..whole.len() - 3], with(Some(Compression::Gzip))).await.expect_err("cut off");
-    assert!(matches!(error, IntakeError::Decode(_)), "{error:?}");
+    assert!(matches!(error, IngestError::Decode(_)), "{error:?}");
     let error = take_in(&disk, &content, with(None)).await.expect_err("no archive");
-    assert!(matches!(error, IntakeError::Unpack(_)) && error.kind() == ErrorKind::Refused, "{error:?}");
+    assert!(matches!(error, IngestError::Unpack(_)) && error.kind() == ErrorKind::Refused, "{error:?}");
     assert_eq!(disk.data.names().expect("listed"), [""; 0]);
 }
 
@@ -227,14 +227,14 @@ async fn junk_is_refused_while_the_rest_is_still_coming() {
         // What cannot be compressed, so that the beginning is not the whole of it.
         let junk: Vec<u8> = (0..2_000_000_u32).flat_map(|at| Sha256::digest(at.to_le_bytes())[..1].to_vec()).collect();
         let hosted = by.map_or(junk.clone(), |by| compress(by, &junk));
-        let mut intake = Intake::start(part(&disk), plan).expect("started");
+        let mut ingest = Ingest::start(part(&disk), plan).expect("started");
         let half = &hosted[..hosted.len() / 2 + HEAD];
-        let error = match push_all(&mut intake, half, true).await {
+        let error = match push_all(&mut ingest, half, true).await {
             Err(error) => error,
             // No end was pushed: the outcome comes by itself.
-            Ok(()) => intake.outcome(FLUSH_DEADLINE).await.expect_err("refused"),
+            Ok(()) => ingest.outcome(FLUSH_DEADLINE).await.expect_err("refused"),
         };
-        assert!(matches!(error, IntakeError::Refused(Refusal::Empty)), "{by:?}: {error:?}");
+        assert!(matches!(error, IngestError::Refused(Refusal::Empty)), "{by:?}: {error:?}");
     }
     assert_eq!(disk.data.names().expect("listed"), [""; 0]);
 }
@@ -251,9 +251,9 @@ async fn what_grows_too_much_is_given_up() {
         let bomb = compress(by, &pattern);
         let bounded = |limits| Plan { limits, ..plan(Some(by)) };
         let error = take_in(&disk, &bomb, bounded(limits(large, 1 << 20))).await.expect_err("a bomb");
-        assert!(matches!(error, IntakeError::Bomb { ratio: 20 }) && error.kind() == ErrorKind::Refused, "{error:?}");
+        assert!(matches!(error, IngestError::Bomb { ratio: 20 }) && error.kind() == ErrorKind::Refused, "{error:?}");
         let error = take_in(&disk, &bomb, bounded(limits(large - 1, large))).await.expect_err("too large");
-        assert!(matches!(error, IntakeError::TooLarge { .. }) && error.kind() == ErrorKind::Exhausted, "{error:?}");
+        assert!(matches!(error, IngestError::TooLarge { .. }) && error.kind() == ErrorKind::Exhausted, "{error:?}");
         // Below the floor, and holes, may grow.
         take_in(&disk, &bomb, bounded(limits(large, large))).await.expect("small");
         take_in(&disk, &compress(by, &zeros), bounded(limits(large, 1 << 20))).await.expect("nothing but holes");
@@ -270,7 +270,7 @@ async fn broken_streams_leave_nothing() {
         let hosted = compress(by, &content);
         for broken in [hosted[..hosted.len() - 1].to_vec(), [&hosted[..], b"trailing"].concat()] {
             let error = take_in(&disk, &broken, plan(Some(by))).await.expect_err("broken");
-            assert!(matches!(error, IntakeError::Decode(_)) && error.kind() == ErrorKind::Refused, "{by}: {error:?}");
+            assert!(matches!(error, IngestError::Decode(_)) && error.kind() == ErrorKind::Refused, "{by}: {error:?}");
         }
     }
     assert_eq!(disk.data.names().expect("listed"), [""; 0]);
@@ -281,12 +281,12 @@ async fn a_dropped_intake_leaves_nothing() {
     let root = tempfile::tempdir().expect("a directory");
     let disk = disk(root.path());
     for by in [None, Some(Compression::Zstd)] {
-        let mut intake = Intake::start(part(&disk), plan(by)).expect("started");
+        let mut ingest = Ingest::start(part(&disk), plan(by)).expect("started");
         let bytes = noise(3 * BLOCK);
         let hosted = by.map_or(bytes.clone(), |by| compress(by, &bytes));
-        push_all(&mut intake, &hosted[..hosted.len() - 1], true).await.expect("taken");
+        push_all(&mut ingest, &hosted[..hosted.len() - 1], true).await.expect("taken");
         assert_eq!(disk.data.names().expect("listed").len(), 1);
-        drop(intake);
+        drop(ingest);
         eventually(|| disk.data.names().expect("listed").is_empty()).await;
     }
 }
@@ -319,9 +319,9 @@ async fn a_partial_goes_on_where_it_was_given_up() {
     for (number, end) in blocks.into_iter().enumerate() {
         let (part, from) = partial(&disk, bytes.len()).expect("free");
         assert_eq!(from, if number == 0 { 0 } else { blocks[number - 1] as u64 });
-        let mut intake = Intake::start(part, plan(None)).expect("started");
-        push_all(&mut intake, &bytes[usize::try_from(from).expect("small")..end], from == 0).await.expect("taken");
-        drop(intake);
+        let mut ingest = Ingest::start(part, plan(None)).expect("started");
+        push_all(&mut ingest, &bytes[usize::try_from(from).expect("small")..end], from == 0).await.expect("taken");
+        drop(ingest);
         // The last thread has it locked until it is done.
         eventually(|| Partials::new(&disk).open("key").expect("looked").is_some()).await;
     }
@@ -331,9 +331,9 @@ async fn a_partial_goes_on_where_it_was_given_up() {
         Ok(())
     });
     let promises = vec![promise(HashAlg::Sha1, Covers::Content, &bytes)];
-    let mut intake = Intake::start(part, Plan { judge, promises, ..plan(None) }).expect("started");
-    push_all(&mut intake, &bytes[usize::try_from(from).expect("small")..], false).await.expect("taken");
-    let mut received = intake.finish().await.expect("whole");
+    let mut ingest = Ingest::start(part, Plan { judge, promises, ..plan(None) }).expect("started");
+    push_all(&mut ingest, &bytes[usize::try_from(from).expect("small")..], false).await.expect("taken");
+    let mut received = ingest.finish().await.expect("whole");
     assert!(stored(&received) == bytes);
     received.part.publish(&"a".repeat(64)).expect("published");
     assert_eq!(disk.partial.names().expect("listed"), [""; 0]);
@@ -346,9 +346,9 @@ async fn a_partial_that_fails_is_not_gone_on_with() {
     let bytes = noise(BLOCK);
     let (part, _) = partial(&disk, bytes.len()).expect("free");
     let promises = vec![promise(HashAlg::Sha256, Covers::Content, b"other")];
-    let mut intake = Intake::start(part, Plan { promises, ..plan(None) }).expect("started");
-    push_all(&mut intake, &bytes, true).await.expect("taken");
-    assert_eq!(intake.finish().await.expect_err("other bytes").kind(), ErrorKind::DigestMismatch);
+    let mut ingest = Ingest::start(part, Plan { promises, ..plan(None) }).expect("started");
+    push_all(&mut ingest, &bytes, true).await.expect("taken");
+    assert_eq!(ingest.finish().await.expect_err("other bytes").kind(), ErrorKind::DigestMismatch);
     assert_eq!(disk.partial.names().expect("listed"), [""; 0]);
 }
 

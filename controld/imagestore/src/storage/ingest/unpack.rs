@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use super::{Block, GiveBack, Hashers, Inlet, Intake, IntakeError, OutputLimits, Place, Step, Sums};
+use super::{Block, GiveBack, Hashers, Ingest, IngestError, Inlet, OutputLimits, Place, Step, Sums};
 use crate::formats::decode::{Compression, DecodeError, Decompressed, Decompressor, Leash};
 use crate::sources::provider::Unpack;
 use crate::storage::content::{GRAIN, is_zero};
@@ -31,7 +31,7 @@ pub(super) struct Opening {
 enum Stop {
     /// Nobody wants it any more, in front or behind.
     Abandoned,
-    Failed(IntakeError),
+    Failed(IngestError),
 }
 
 /// Body of the thread.
@@ -52,7 +52,7 @@ pub(super) fn open(opening: Opening, from: Inlet, give_back: GiveBack, out: &Syn
             Step::End(sums)
         }
         // Every decoder reads to the end.
-        Ok(_) => Step::Failed(IntakeError::Lost),
+        Ok(_) => Step::Failed(IngestError::Lost),
         Err(Stop::Failed(error)) => Step::Failed(error),
         Err(Stop::Abandoned) => return,
     };
@@ -103,10 +103,10 @@ fn take_out<R: Read + Send>(
     let done = match unpack {
         None => sink.fill_from(&mut archive),
         Some(unpack) => {
-            let disk = unpack.unpack(&mut archive).map_err(|cause| Stop::Failed(IntakeError::Unpack(cause)));
+            let disk = unpack.unpack(&mut archive).map_err(|cause| Stop::Failed(IngestError::Unpack(cause)));
             let filled = disk.and_then(|mut disk| sink.fill_from(&mut *disk));
             filled.and_then(|()| {
-                io::copy(&mut archive, &mut io::sink()).map_err(|cause| Stop::Failed(IntakeError::Unpack(cause)))?;
+                io::copy(&mut archive, &mut io::sink()).map_err(|cause| Stop::Failed(IngestError::Unpack(cause)))?;
                 Ok(())
             })
         }
@@ -186,17 +186,17 @@ impl<R: Read> Limited<R> {
             if cause.get_ref().is_some_and(|cause| cause.is::<Abandoned>()) {
                 return Stop::Abandoned;
             }
-            Stop::Failed(cause.downcast::<DecodeError>().map_or_else(IntakeError::Unpack, IntakeError::Decode))
+            Stop::Failed(cause.downcast::<DecodeError>().map_or_else(IngestError::Unpack, IngestError::Decode))
         })?;
         let OutputLimits { bytes, ratio, ratio_from } = self.limits;
         self.bytes += count as u64;
         if self.bytes > bytes {
-            return Err(Stop::Failed(IntakeError::TooLarge { limit: bytes }));
+            return Err(Stop::Failed(IngestError::TooLarge { limit: bytes }));
         }
         let filled = room[..count].chunks(GRAIN).filter(|chunk| !is_zero(chunk));
         self.filled += filled.map(|chunk| chunk.len() as u64).sum::<u64>();
         if self.filled > ratio_from && self.filled > self.came.load(Ordering::Relaxed).saturating_mul(ratio) {
-            return Err(Stop::Failed(IntakeError::Bomb { ratio }));
+            return Err(Stop::Failed(IngestError::Bomb { ratio }));
         }
         Ok(count)
     }
@@ -235,7 +235,7 @@ impl Sink<'_> {
     fn fill_from(&mut self, input: &mut dyn Read) -> Result<(), Stop> {
         loop {
             let mut block = match std::mem::take(&mut self.first) {
-                true => Intake::first_block(),
+                true => Ingest::first_block(),
                 false => self.spare.recv().map_err(|_| Stop::Abandoned)?,
             };
             while !block.is_full() {
@@ -245,7 +245,7 @@ impl Sink<'_> {
                     }
                     Ok(count) => block.advance(count),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(cause) => return Err(Stop::Failed(IntakeError::Unpack(cause))),
+                    Err(cause) => return Err(Stop::Failed(IngestError::Unpack(cause))),
                 }
             }
             self.send(block)?;

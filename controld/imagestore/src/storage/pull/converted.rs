@@ -31,7 +31,7 @@ impl Puller {
     ) -> Result<Received, DownloadError> {
         let this = self.clone();
         let made = off_reactor(move || {
-            let disk = this.shelf.disk();
+            let disk = this.content.disk();
             Part::create(disk, reserve(disk, this.limits.reserve))
         });
         let mut part = made.await??;

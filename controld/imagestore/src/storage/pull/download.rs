@@ -10,7 +10,7 @@ use crate::formats::decode::Compression;
 use crate::formats::inspect;
 use crate::sources::net::{Artifact, Ask, FetchError, Opened, Validators};
 use crate::storage::content::{Part, PartialFile, Partials, Received, Resumable, free, reserve};
-use crate::storage::ingest::{Intake, OutputLimits, Plan};
+use crate::storage::ingest::{Ingest, OutputLimits, Plan};
 
 use super::error::DownloadError;
 use super::job::Job;
@@ -52,7 +52,7 @@ impl Puller {
 
     /// Removes what came of a download so far: its server does not go on with it as it must, and so never will.
     async fn forget_partial(self: &Arc<Self>, job: &Arc<Job>) -> Result<(), DownloadError> {
-        let (partials, key) = (Partials::new(self.shelf.disk()), job.key.clone());
+        let (partials, key) = (Partials::new(self.content.disk()), job.key.clone());
         let forgotten = off_reactor(move || match partials.find(&key)? {
             Some(partial) => partial.discard(),
             // Or somebody else is at it.
@@ -63,7 +63,7 @@ impl Puller {
 
     async fn attempt(self: &Arc<Self>, job: &Arc<Job>, meter: &mut Meter) -> Result<Arrived, DownloadError> {
         let partial = {
-            let (partials, key) = (Partials::new(self.shelf.disk()), job.key.clone());
+            let (partials, key) = (Partials::new(self.content.disk()), job.key.clone());
             off_reactor(move || partials.find(&key)).await??
         };
         let known = job.known.as_ref().map(|(_, validators)| validators.clone());
@@ -84,7 +84,7 @@ impl Puller {
         let resumable = artifact.resumable || (length.is_some() && job.has_strong_promise());
         let validators = artifact.validators.clone();
         let mut feed = Feed::new(way, artifact, resumable, self.limits.artifact);
-        let mut first = (from == 0).then(Intake::first_block);
+        let mut first = (from == 0).then(Ingest::first_block);
         if let Some(first) = &mut first {
             feed.fill(first, meter).await?;
             if first.is_empty() {
@@ -98,7 +98,7 @@ impl Puller {
             etag: validators.etag.clone().filter(|_| feed.is_strong()),
             total,
         });
-        let mut intake = {
+        let mut ingest = {
             let (this, job) = (self.clone(), job.clone());
             let length = length.filter(|_| plain);
             off_reactor(move || {
@@ -116,22 +116,22 @@ impl Puller {
                         None => inspect::check_head(head, length, whole, web_page, expected),
                     }),
                 };
-                Ok::<_, DownloadError>(Intake::start(part, plan)?)
+                Ok::<_, DownloadError>(Ingest::start(part, plan)?)
             })
             .await??
         };
         if let Some(first) = first {
-            intake.push(first).await?;
+            ingest.push(first).await?;
         }
         while !feed.is_at_end() {
-            let mut block = intake.room().await?;
+            let mut block = ingest.room().await?;
             tokio::select! {
                 filled = feed.fill(&mut block, meter) => filled?,
                 // Junk, or a full disk: nothing that comes makes it better.
-                error = intake.failure() => return Err(error.into()),
+                error = ingest.failure() => return Err(error.into()),
             }
             if !block.is_empty() {
-                intake.push(block).await?;
+                ingest.push(block).await?;
             }
         }
         if let Some(wanted) = job.remote.size.filter(|wanted| *wanted != feed.at()) {
@@ -139,7 +139,7 @@ impl Puller {
         }
         drop(feed);
         meter.phase(Phase::Storing);
-        Ok(Arrived::New(intake.finish().await?, validators))
+        Ok(Arrived::New(ingest.finish().await?, validators))
     }
 
     /// What can be said before a byte came.
@@ -159,7 +159,7 @@ impl Puller {
 
     /// Whether there is room for so many bytes, and how many are to stay free. Blocks.
     fn check_room(&self, needed: u64) -> Result<u64, DownloadError> {
-        let disk = self.shelf.disk();
+        let disk = self.content.disk();
         let reserve = reserve(disk, self.limits.reserve);
         match free(disk)?.map(|free| free.saturating_sub(reserve)) {
             // A raw image may be mostly holes.
@@ -177,7 +177,7 @@ impl Puller {
         record: Option<Resumable>,
         reserve: u64,
     ) -> Result<Part, DownloadError> {
-        let disk = self.shelf.disk();
+        let disk = self.content.disk();
         let Some(record) = record else {
             // It was one that could be gone on with, and is no more.
             partial.map_or(Ok(()), |partial| partial.discard())?;

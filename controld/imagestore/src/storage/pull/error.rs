@@ -143,7 +143,7 @@ impl PullError {
         let Self::Download { cause, .. } = self else { return None };
         match &**cause {
             DownloadError::NoSpace { needed, .. } => Some(*needed),
-            DownloadError::Intake(_) | DownloadError::Disk(_) if cause.kind() == ErrorKind::Exhausted => Some(0),
+            DownloadError::Ingest(_) | DownloadError::Disk(_) if cause.kind() == ErrorKind::Exhausted => Some(0),
             _ => None,
         }
     }

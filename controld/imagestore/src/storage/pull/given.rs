@@ -49,14 +49,15 @@ impl Puller {
         let (this, order, claim) = (self.clone(), order.clone(), claim.clone());
         let found = off_reactor(move || {
             let counts = |origin: &Origin| claim.is_granted(origin.granted.as_deref(), age);
-            let Some((id, origin)) = this.shelf.had(&order.key, counts) else { return Ok(None) };
+            let Some((id, origin)) = this.content.had(&order.key, counts) else { return Ok(None) };
             // Whatever is wrong with it is told by the pull that follows.
             let demanded = digest.map(|digest| sought(&promise_of(&digest), declared.and_then(Declared::foreign)));
-            let is_other = demanded.is_some_and(|demanded| this.shelf.promised(&[demanded], "").as_ref() != Some(&id));
+            let is_other =
+                demanded.is_some_and(|demanded| this.content.promised(&[demanded], "").as_ref() != Some(&id));
             if is_other || this.check_format(&order, declared, &id).is_err() {
                 return Ok(None);
             }
-            this.shelf.adopt(&order.key, &id, origin)
+            this.content.adopt(&order.key, &id, origin)
         });
         match found.await {
             Ok(found) => found.map_err(|cause| PullError::Store { image, cause }),

@@ -1,4 +1,4 @@
-//! The flight of an artifact: downloads what is not here, judges it and puts it on the shelf, under no name yet.
+//! The flight of an artifact: downloads what is not here, judges it and puts it into the content store, under no name yet.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::sources::net::Validators;
 use crate::sources::provider::Covers;
 use crate::storage::content::{Alias, Facts, Hold, Parent, Received, Sought};
 
-/// An image on the shelf that has no name yet, or was there before.
+/// An image in the content store that has no name yet, or was there before.
 #[derive(Debug, Clone)]
 pub(super) struct Landed {
     pub(super) hold: Arc<Hold>,
@@ -20,7 +20,7 @@ pub(super) struct Landed {
 }
 
 impl Puller {
-    /// Downloads what is not here, and puts it on the shelf.
+    /// Downloads what is not here, and puts it into the content store.
     pub(super) async fn land(self: &Arc<Self>, job: &Arc<Job>, mut meter: Meter) -> Result<Landed, DownloadError> {
         // Never closed; without a slot the download would only be less polite.
         let _slot = self.slots.acquire().await.ok();
@@ -40,17 +40,17 @@ impl Puller {
             received = self.converted(format, received).await?;
         }
         let (this, job) = (self.clone(), job.clone());
-        let hold = off_reactor(move || this.shelve(&job, received)).await??;
+        let hold = off_reactor(move || this.judge_and_keep(&job, received)).await??;
         Ok(Landed { hold: Arc::new(hold), validators })
     }
 
     async fn hold(self: &Arc<Self>, id: ImageId) -> Result<Option<Hold>, DownloadError> {
         let this = self.clone();
-        Ok(off_reactor(move || this.shelf.hold_sound(&id)).await??)
+        Ok(off_reactor(move || this.content.hold_sound(&id)).await??)
     }
 
-    /// Judges what came, and puts it on the shelf.
-    fn shelve(&self, job: &Job, received: Received) -> Result<Hold, DownloadError> {
+    /// Judges what came, and puts it into the content store.
+    fn judge_and_keep(&self, job: &Job, received: Received) -> Result<Hold, DownloadError> {
         let verdict = inspect::examine(received.part.file(), received.length, job.expected);
         let summary = verdict.map_err(DownloadError::Reread)??;
         let parent = summary.parent().map(|parent| Parent {
@@ -68,6 +68,6 @@ impl Puller {
             Alias { hash, covers, provider: own.then(|| job.provider.id().to_owned()), foreign }
         });
         let facts = Facts { aliases: aliases.collect(), parent, ..Facts::from(summary.info()) };
-        Ok(self.shelf.keep(received, facts)?)
+        Ok(self.content.keep(received, facts)?)
     }
 }

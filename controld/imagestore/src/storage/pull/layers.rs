@@ -59,7 +59,7 @@ impl Puller {
         let Some(parent) = &top.parent else { return Ok(Vec::new()) };
         if order.layers == Layers::Refuse {
             // What an operator has let in under this very name is taken.
-            return match self.shelf.is_bound_whole(&order.key, top.hold.id()) {
+            return match self.content.is_bound_whole(&order.key, top.hold.id()) {
                 true => Ok(Vec::new()),
                 false => Err(LayerError::NotAllowed { named: parent.named.clone() }),
             };
@@ -97,7 +97,7 @@ impl Puller {
         for pair in chain.windows(2).rev() {
             let [upper, lower] = pair else { continue };
             let named = || upper.parent.as_ref().map(|parent| parent.named.clone()).unwrap_or_default();
-            self.shelf.stand(upper.hold.id(), lower.hold.id())?.map_err(|misfit| match misfit {
+            self.content.stand(upper.hold.id(), lower.hold.id())?.map_err(|misfit| match misfit {
                 Misfit::Format { declared, found } => LayerError::Format { named: named(), declared, found },
                 Misfit::Cycle => LayerError::Cycle { named: named() },
                 Misfit::Taken { by } => LayerError::Differs { named: named(), id: by },
@@ -108,14 +108,14 @@ impl Puller {
     }
 
     fn layer(&self, hold: Arc<Hold>, provider: &str, told: Option<String>) -> Layer {
-        Layer { parent: self.shelf.parent(hold.id()), hold, provider: provider.to_owned(), told }
+        Layer { parent: self.content.parent(hold.id()), hold, provider: provider.to_owned(), told }
     }
 
     async fn here_by_digest(self: &Arc<Self>, clues: &Clues, provider: &str) -> Result<Option<Arc<Hold>>, LayerError> {
         let Some(digest) = &clues.digest else { return Ok(None) };
         let (this, provider) = (self.clone(), provider.to_owned());
         let sought = [sought(&promise_of(digest), None)];
-        let hold = off_reactor(move || this.shelf.hold_promised(&sought, &provider)).await??;
+        let hold = off_reactor(move || this.content.hold_promised(&sought, &provider)).await??;
         Ok(hold.map(Arc::new))
     }
 
@@ -130,10 +130,10 @@ impl Puller {
         let below = upper.parent.as_ref().and_then(|parent| parent.id.clone());
         let keys: Vec<Key> = keys(order, clues).collect();
         let hold = off_reactor(move || {
-            if let Some(hold) = below.map_or(Ok(None), |id| this.shelf.hold_trusted(&id))? {
+            if let Some(hold) = below.map_or(Ok(None), |id| this.content.hold_trusted(&id))? {
                 return Ok(Some(hold));
             }
-            keys.iter().find_map(|key| this.shelf.hold_named(key, Some(&provider)).transpose()).transpose()
+            keys.iter().find_map(|key| this.content.hold_named(key, Some(&provider)).transpose()).transpose()
         });
         Ok(hold.await?.map_err(LayerError::Disk)?.map(|hold| self.layer(Arc::new(hold), &upper.provider, None)))
     }
@@ -162,7 +162,7 @@ impl Puller {
         let Some(choice) = find.await.map_err(|cause| LayerError::Find { named: named(), cause })? else {
             let (this, keys) = (self.clone(), keys(order, clues).collect::<Vec<_>>());
             let held = off_reactor(move || {
-                keys.iter().find_map(|key| this.shelf.hold_named(key, None).transpose()).transpose()
+                keys.iter().find_map(|key| this.content.hold_named(key, None).transpose()).transpose()
             });
             // Whoever has to be a digest was not found under it.
             let held = held.await??.filter(|_| clues.digest.is_none());

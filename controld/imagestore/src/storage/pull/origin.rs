@@ -32,7 +32,7 @@ pub(super) fn promise_of(digest: &Digest) -> Promise {
     Promise { hash: digest.into(), covers: Covers::Content }
 }
 
-/// A promise about an image in the shelf's words. What a foreign image is made of is not what is stored.
+/// A promise about an image in the words of the content store. What a foreign image is made of is not what is stored.
 pub(crate) fn sought(promise: &Promise, foreign: Option<ForeignFormat>) -> Sought {
     let covers = match promise.covers {
         Covers::Hosted => Cover::Hosted,

@@ -82,7 +82,7 @@ impl Handlers {
         own.is_some_and(|(_, config)| config.platform == self.default.1.platform)
     }
 
-    /// What the shelf must know of them.
+    /// What the content store must know of them.
     pub(super) fn known(&self, pinned: BTreeSet<ImageRef>) -> Known {
         let all = std::iter::once(&self.default).chain(self.others.values());
         let platforms = all.map(|(handler, config)| (handler.clone(), config.platform.to_string())).collect();

@@ -38,7 +38,7 @@ impl Store {
     /// # Errors
     /// If there is no such handler.
     pub fn inspect(&self, name: &str, handler: &str) -> Result<Option<Details>, StoreError> {
-        Ok(self.shelf.details(name, self.handler(handler)?))
+        Ok(self.content.details(name, self.handler(handler)?))
     }
 
     /// Removes what nobody needs. What is in use, or has a name of a handler that there is, stays.
@@ -46,19 +46,19 @@ impl Store {
     /// # Errors
     /// If the disk fails.
     pub async fn gc(&self, options: GcOptions) -> Result<GcReport, StoreError> {
-        self.change(move |shelf| shelf.gc(options)).await
+        self.change(move |content| content.gc(options)).await
     }
 
     /// All images, also those that only disks or other images still need, and the bytes that each takes on the disk.
     #[must_use]
     pub fn sizes(&self) -> BTreeMap<ImageId, u64> {
-        self.shelf.sizes()
+        self.content.sizes()
     }
 
     /// The images to verify, one after the other: the one of a name under any handler, or all.
     #[must_use]
     pub fn stored(&self, name: Option<&str>) -> Vec<ImageId> {
-        self.shelf.stored(name)
+        self.content.stored(name)
     }
 
     /// Hashes an image's bytes anew, and puts them aside if they are not what was stored. `None` if there are none.
@@ -67,7 +67,7 @@ impl Store {
     /// If the disk fails.
     pub async fn verify(&self, id: &ImageId) -> Result<Option<Verified>, StoreError> {
         let id = id.clone();
-        self.change(move |shelf| shelf.verify(&id)).await
+        self.change(move |content| content.verify(&id)).await
     }
 
     /// Keeps an image, also if it has no name, until it is unpinned.
@@ -76,7 +76,7 @@ impl Store {
     /// If it is not here, or the disk fails.
     pub async fn pin(&self, id: &ImageId) -> Result<(), StoreError> {
         let wanted = id.clone();
-        match self.change(move |shelf| shelf.pin(&wanted)).await? {
+        match self.change(move |content| content.pin(&wanted)).await? {
             true => Ok(()),
             false => Err(StoreError::NotFound { id: id.clone() }),
         }
@@ -85,13 +85,13 @@ impl Store {
     /// The pinned image of an id, or of the beginning of one: it may have no name to find it by.
     #[must_use]
     pub fn pinned(&self, id: &str) -> Option<ImageId> {
-        self.shelf.pinned(id)
+        self.content.pinned(id)
     }
 
     /// Images that are pinned and have no name under any handler, so that [`Store::list`] does not have them.
     #[must_use]
     pub fn nameless(&self) -> Vec<Image> {
-        self.shelf.nameless()
+        self.content.nameless()
     }
 
     /// Gives up a pin. Fine if there is none.
@@ -100,7 +100,7 @@ impl Store {
     /// If the disk fails.
     pub async fn unpin(&self, id: &ImageId) -> Result<(), StoreError> {
         let id = id.clone();
-        self.change(move |shelf| shelf.unpin(&id)).await
+        self.change(move |content| content.unpin(&id)).await
     }
 
     /// Images whose name begins with `query`, or whose hash it is, at one provider or all that can tell. With a
@@ -184,7 +184,7 @@ impl Store {
     /// Whether a digest that a provider gives leads to bytes that are here.
     fn is_cached(&self, image: &ImageMetadata) -> bool {
         let foreign = image.format.and_then(Declared::foreign);
-        image.promises.iter().any(|promise| self.shelf.has(&sought(promise, foreign), &image.provider))
+        image.promises.iter().any(|promise| self.content.has(&sought(promise, foreign), &image.provider))
     }
 }
 

@@ -4,19 +4,19 @@ fn arm() -> Handler {
     Handler::named("arm").expect("a handler")
 }
 
-fn bind(shelf: &Arc<Shelf>, handler: &str, name: &str, bytes: &[u8], origin: Origin) -> Image {
-    let hold = shelf.keep(receive(shelf, bytes), INFO.into()).expect("stored");
-    shelf.reuse(&key(handler, name), hold.id(), origin).expect("bound").expect("held")
+fn bind(store: &Arc<ContentStore>, handler: &str, name: &str, bytes: &[u8], origin: Origin) -> Image {
+    let hold = store.keep(receive(store, bytes), INFO.into()).expect("stored");
+    store.reuse(&key(handler, name), hold.id(), origin).expect("bound").expect("held")
 }
 
-fn plain(shelf: &Arc<Shelf>, handler: &str, name: &str, bytes: &[u8]) -> Image {
-    bind(shelf, handler, name, bytes, Origin::default())
+fn plain(store: &Arc<ContentStore>, handler: &str, name: &str, bytes: &[u8]) -> Image {
+    bind(store, handler, name, bytes, Origin::default())
 }
 
 /// What each handler has, and how many files there are.
-fn seen(shelf: &Shelf) -> (Vec<(String, Vec<String>)>, usize) {
-    let images = shelf.list(None).iter().map(|image| (image.handler.clone(), image.repo_tags.clone())).collect();
-    (images, shelf.stored(None).len())
+fn seen(store: &ContentStore) -> (Vec<(String, Vec<String>)>, usize) {
+    let images = store.list(None).iter().map(|image| (image.handler.clone(), image.repo_tags.clone())).collect();
+    (images, store.stored(None).len())
 }
 
 #[test]
@@ -39,23 +39,23 @@ fn what_a_removal_takes() {
     ];
     for (text, handler, expected, files) in cases {
         let root = tempfile::tempdir().expect("a directory");
-        let shelf = open(root.path());
+        let store = open(root.path());
         for (handler, name, bytes) in [("", "x", b"same"), ("arm", "x", b"same"), ("arm", "y", b"else")] {
-            plain(&shelf, handler, name, bytes);
+            plain(&store, handler, name, bytes);
         }
-        assert_eq!(seen(&shelf).1, 2, "the same bytes are kept once");
+        assert_eq!(seen(&store).1, 2, "the same bytes are kept once");
         let only = handler.map(|name| Handler::named(name).unwrap_or_default());
-        shelf.remove(text, only.as_ref()).expect("removed");
-        shelf.remove(text, only.as_ref()).expect("removed again");
+        store.remove(text, only.as_ref()).expect("removed");
+        store.remove(text, only.as_ref()).expect("removed again");
         let mut expected: Vec<_> = expected.iter().copied().map(entry).collect();
         expected.sort();
-        let check = |shelf: &Shelf| {
-            let (mut images, stored) = seen(shelf);
+        let check = |store: &ContentStore| {
+            let (mut images, stored) = seen(store);
             images.sort();
             assert_eq!((&images, stored), (&expected, files), "{text} {handler:?}");
         };
-        check(&shelf);
-        drop(shelf);
+        check(&store);
+        drop(store);
         check(&open(root.path()));
     }
 }
@@ -63,15 +63,15 @@ fn what_a_removal_takes() {
 #[test]
 fn a_name_means_other_bytes_for_another_handler() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    plain(&shelf, "", "x", b"amd");
-    assert_eq!(shelf.get("x", &arm()), None);
-    let other = plain(&shelf, "arm", "x", b"arm");
+    let store = open(root.path());
+    plain(&store, "", "x", b"amd");
+    assert_eq!(store.get("x", &arm()), None);
+    let other = plain(&store, "arm", "x", b"arm");
     assert_eq!((other.handler.as_str(), &other.id), ("arm", &id_of(b"arm")));
-    assert_eq!(get(&shelf, "x").expect("there").id, id_of(b"amd"));
+    assert_eq!(get(&store, "x").expect("there").id, id_of(b"amd"));
     // By an id, too, only what was pulled for the handler.
-    assert_eq!(shelf.get(&id_of(b"amd").to_string(), &arm()), None);
-    assert_eq!(shelf.handlers_of(&id_of(b"amd").to_string()), ["vm"]);
+    assert_eq!(store.get(&id_of(b"amd").to_string(), &arm()), None);
+    assert_eq!(store.handlers_of(&id_of(b"amd").to_string()), ["vm"]);
     let link = fs::read_link(root.path().join("images/handlers/arm/links/x:latest")).expect("a link");
     assert_eq!(link, Path::new(&format!("../../../data/{}", id_of(b"arm").hex())));
 }
@@ -84,13 +84,13 @@ fn names_of_a_handler_that_is_gone_wait_for_it() {
         let mut known = known();
         known.platforms.remove(&arm());
         let disk = Disk::open(&root.path().join("images")).expect("opened");
-        Shelf::open(disk, known, KEEP, Box::new(|_| Ok(()))).expect("scanned")
+        ContentStore::open(disk, known, KEEP, Box::new(|_| Ok(()))).expect("scanned")
     };
-    let shelf = without();
-    assert!(shelf.list(None).is_empty() && shelf.findings().is_empty());
-    shelf.gc(GcOptions::default()).expect("collected");
-    assert_eq!(shelf.stored(None).len(), 1, "it is still somebody's");
-    drop(shelf);
+    let store = without();
+    assert!(store.list(None).is_empty() && store.findings().is_empty());
+    store.gc(GcOptions::default()).expect("collected");
+    assert_eq!(store.stored(None).len(), 1, "it is still somebody's");
+    drop(store);
     assert!(open(root.path()).get("x", &arm()).is_some());
     let report = without().gc(GcOptions { orphan_handlers: true, ..GcOptions::default() }).expect("collected");
     assert_eq!((report.names, report.images.count), (1, 1));
@@ -100,51 +100,51 @@ fn names_of_a_handler_that_is_gone_wait_for_it() {
 #[test]
 fn a_name_of_another_platform_is_found_no_more() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
+    let store = open(root.path());
     let origin = Origin { platform: Some("linux/386".into()), ..Origin::default() };
-    bind(&shelf, "arm", "x", b"one", origin);
-    plain(&shelf, "", "old", b"one");
-    assert_eq!(shelf.get("x", &arm()), None, "never another platform");
-    assert_eq!(shelf.get(&id_of(b"one").to_string(), &arm()), None);
-    assert!(shelf.remembered(&key("arm", "x")).is_none(), "nothing to ask the source about");
-    let listed = shelf.list(Some(&arm()));
+    bind(&store, "arm", "x", b"one", origin);
+    plain(&store, "", "old", b"one");
+    assert_eq!(store.get("x", &arm()), None, "never another platform");
+    assert_eq!(store.get(&id_of(b"one").to_string(), &arm()), None);
+    assert!(store.remembered(&key("arm", "x")).is_none(), "nothing to ask the source about");
+    let listed = store.list(Some(&arm()));
     assert_eq!(listed.iter().map(|image| image.stale).collect::<Vec<_>>(), [true], "so that it can be removed");
-    assert!(get(&shelf, "old").is_some(), "a record that says nothing is believed");
+    assert!(get(&store, "old").is_some(), "a record that says nothing is believed");
     let fresh = Origin { platform: Some("linux/arm64/v8".into()), ..Origin::default() };
-    assert!(!bind(&shelf, "arm", "x", b"two", fresh).stale);
-    assert_eq!(shelf.get("x", &arm()).expect("there").id, id_of(b"two"));
+    assert!(!bind(&store, "arm", "x", b"two", fresh).stale);
+    assert_eq!(store.get("x", &arm()).expect("there").id, id_of(b"two"));
 }
 
 #[test]
 fn a_manifest_is_the_digest_that_a_registry_knows() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
+    let store = open(root.path());
     let manifest = format!("sha256:{}", "ab".repeat(32));
     let origin = Origin { manifest: manifest.parse().ok(), user: Some("1000:1000".into()), ..Origin::default() };
-    let image = bind(&shelf, "", "r.io/x:v1", b"disk", origin);
+    let image = bind(&store, "", "r.io/x:v1", b"disk", origin);
     assert_eq!(image.repo_digests, [format!("r.io/x@{manifest}")]);
     assert_eq!(image.user.as_deref(), Some("1000:1000"));
-    assert_eq!(get(&shelf, &format!("r.io/x@{manifest}")), Some(image.clone()));
-    assert_eq!(get(&shelf, &format!("r.io/x@{}", image.id)), Some(image));
-    assert_eq!(get(&shelf, &format!("r.io/y@{manifest}")), None);
-    assert_eq!(get(&shelf, &format!("r.io/x@sha256:{}", "0".repeat(64))), None);
+    assert_eq!(get(&store, &format!("r.io/x@{manifest}")), Some(image.clone()));
+    assert_eq!(get(&store, &format!("r.io/x@{}", image.id)), Some(image));
+    assert_eq!(get(&store, &format!("r.io/y@{manifest}")), None);
+    assert_eq!(get(&store, &format!("r.io/x@sha256:{}", "0".repeat(64))), None);
 }
 
 #[test]
 fn a_broken_image_is_put_aside_and_comes_back_by_a_pull() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let image = plain(&shelf, "", "x", b"good");
-    plain(&shelf, "arm", "x", b"good");
-    plain(&shelf, "", "other", b"other");
-    shelf.lease(&image.id, "pod").expect("leased");
+    let store = open(root.path());
+    let image = plain(&store, "", "x", b"good");
+    plain(&store, "arm", "x", b"good");
+    plain(&store, "", "other", b"other");
+    store.lease(&image.id, "pod").expect("leased");
     let turn = || {
         fs::set_permissions(&image.path, fs::Permissions::from_mode(0o644)).expect("set");
         fs::write(&image.path, b"gooe").expect("written");
     };
     turn();
     let verdicts: Vec<_> =
-        shelf.stored(None).iter().map(|id| shelf.verify(id).expect("read").expect("there")).collect();
+        store.stored(None).iter().map(|id| store.verify(id).expect("read").expect("there")).collect();
     let broken = verdicts.iter().find(|verified| verified.id == image.id).expect("looked at");
     assert_eq!(broken.verdict, Verdict::Corrupt { found: id_of(b"gooe").to_string() });
     assert_eq!(
@@ -152,129 +152,129 @@ fn a_broken_image_is_put_aside_and_comes_back_by_a_pull() {
         (&["x:latest", "x:latest"].map(String::from)[..], &["pod".to_owned()][..])
     );
     assert_eq!(verdicts.iter().filter(|verified| verified.verdict == Verdict::Sound).count(), 1);
-    assert_eq!((get(&shelf, "x"), shelf.get("x", &arm())), (None, None));
+    assert_eq!((get(&store, "x"), store.get("x", &arm())), (None, None));
     assert_eq!(fs::read(root.path().join("images/quarantine").join(image.id.hex())).expect("kept"), b"gooe");
-    plain(&shelf, "", "x", b"good");
+    plain(&store, "", "x", b"good");
     assert_eq!(fs::read(&image.path).expect("read"), b"good", "where the pod's disk looks for it");
-    let report = shelf.gc(GcOptions { quarantine: true, ..GcOptions::default() }).expect("collected");
+    let report = store.gc(GcOptions { quarantine: true, ..GcOptions::default() }).expect("collected");
     assert_eq!(report.quarantine.count, 1);
-    drop(shelf);
+    drop(store);
 
     // A pull that finds it looks at it once for each start.
     turn();
-    let shelf = open(root.path());
+    let store = open(root.path());
     let by_digest = key("", &format!("x@{}", image.id));
-    assert_eq!(shelf.adopt(&by_digest, &image.id, Origin::default()).expect("looked"), None, "pull it, then");
-    assert_eq!(get(&shelf, "x"), None);
-    plain(&shelf, "", "new", b"good");
+    assert_eq!(store.adopt(&by_digest, &image.id, Origin::default()).expect("looked"), None, "pull it, then");
+    assert_eq!(get(&store, "x"), None);
+    plain(&store, "", "new", b"good");
     assert_eq!(fs::read(&image.path).expect("read"), b"good");
 }
 
 #[test]
 fn pins_keep_what_has_no_name() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let image = plain(&shelf, "", "x", b"one");
-    assert!(shelf.pin(&image.id).expect("pinned") && get(&shelf, "x").expect("there").pinned);
-    assert!(shelf.holders().is_empty(), "nobody to be released after a restart");
-    assert!(shelf.nameless().is_empty(), "it is listed by its name");
-    let removed = shelf.remove("x", None).expect("removed");
+    let store = open(root.path());
+    let image = plain(&store, "", "x", b"one");
+    assert!(store.pin(&image.id).expect("pinned") && get(&store, "x").expect("there").pinned);
+    assert!(store.holders().is_empty(), "nobody to be released after a restart");
+    assert!(store.nameless().is_empty(), "it is listed by its name");
+    let removed = store.remove("x", None).expect("removed");
     let kept = Some(Keepers { pinned: true, ..Keepers::default() });
     assert_eq!(removed.iter().map(|image| &image.kept).collect::<Vec<_>>(), [&kept]);
-    assert!(image.path.exists() && get(&shelf, "x").is_none());
+    assert!(image.path.exists() && get(&store, "x").is_none());
     let plain =
         Image { handler: String::new(), repo_tags: vec![], repo_digests: vec![], pinned: true, ..image.clone() };
-    assert_eq!(shelf.nameless(), std::slice::from_ref(&plain));
-    assert!(shelf.list(None).is_empty(), "pods know images by their names");
-    assert_eq!(shelf.details(&image.id.hex()[..8], &Handler::default()).map(|found| found.image), Some(plain));
-    assert_eq!(shelf.stored(Some(image.id.hex())), std::slice::from_ref(&image.id));
-    let verified = shelf.verify(&image.id).expect("read").expect("there");
+    assert_eq!(store.nameless(), std::slice::from_ref(&plain));
+    assert!(store.list(None).is_empty(), "pods know images by their names");
+    assert_eq!(store.details(&image.id.hex()[..8], &Handler::default()).map(|found| found.image), Some(plain));
+    assert_eq!(store.stored(Some(image.id.hex())), std::slice::from_ref(&image.id));
+    let verified = store.verify(&image.id).expect("read").expect("there");
     assert!(verified.pinned && verified.holders.is_empty(), "{verified:?}");
-    drop(shelf);
-    let shelf = open(root.path());
-    assert!(shelf.findings().is_empty() && image.path.exists());
+    drop(store);
+    let store = open(root.path());
+    assert!(store.findings().is_empty() && image.path.exists());
     for text in [image.id.to_string().as_str(), image.id.hex(), &image.id.hex()[..8]] {
-        assert_eq!(shelf.pinned(text).as_ref(), Some(&image.id), "{text}");
+        assert_eq!(store.pinned(text).as_ref(), Some(&image.id), "{text}");
     }
     for text in ["x", "", &image.id.hex()[..7], "sha256:00000000"] {
-        assert_eq!(shelf.pinned(text), None, "{text}");
+        assert_eq!(store.pinned(text), None, "{text}");
     }
-    shelf.unpin(&image.id).expect("unpinned");
-    assert!(shelf.nameless().is_empty());
-    assert!(!image.path.exists() && shelf.pinned(image.id.hex()).is_none());
+    store.unpin(&image.id).expect("unpinned");
+    assert!(store.nameless().is_empty());
+    assert!(!image.path.exists() && store.pinned(image.id.hex()).is_none());
 }
 
 #[test]
 fn a_removal_says_what_went_and_what_keeps_the_rest() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let image = plain(&shelf, "", "x", b"one");
-    plain(&shelf, "", "y:v1", b"one");
-    plain(&shelf, "arm", "x", b"one");
-    shelf.lease(&image.id, "pod").expect("leased");
+    let store = open(root.path());
+    let image = plain(&store, "", "x", b"one");
+    plain(&store, "", "y:v1", b"one");
+    plain(&store, "arm", "x", b"one");
+    store.lease(&image.id, "pod").expect("leased");
     let of = |name: &str, handler: &str| Binding { name: name.into(), handler: handler.into() };
-    let own = shelf.remove("x", Some(&Handler::default())).expect("removed");
+    let own = store.remove("x", Some(&Handler::default())).expect("removed");
     assert_eq!(own[0].names, [of("x:latest", "vm"), of("y:v1", "vm")], "all names of the image");
     let kept = own[0].kept.clone().expect("kept");
     assert_eq!(
         (kept.names.as_slice(), kept.holders.as_slice()),
         (&[of("x:latest", "arm")][..], &["pod".to_owned()][..])
     );
-    let last = shelf.remove("x", None).expect("removed");
+    let last = store.remove("x", None).expect("removed");
     assert_eq!(last[0].names, [of("x:latest", "arm")]);
     assert_eq!(last[0].kept, Some(Keepers { holders: vec!["pod".into()], ..Keepers::default() }));
-    assert_eq!(shelf.remove("x", None).expect("fine if absent"), []);
-    shelf.release("pod").expect("released");
-    let again = plain(&shelf, "", "x", b"one");
-    let gone = shelf.remove(again.id.hex(), None).expect("removed");
+    assert_eq!(store.remove("x", None).expect("fine if absent"), []);
+    store.release("pod").expect("released");
+    let again = plain(&store, "", "x", b"one");
+    let gone = store.remove(again.id.hex(), None).expect("removed");
     assert_eq!((&gone[0].id, gone[0].names.len(), &gone[0].kept), (&again.id, 1, &None));
 }
 
 #[test]
 fn what_an_image_stands_on_stays_with_it() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let base = shelf.keep(receive(&shelf, b"base"), INFO.into()).expect("stored");
+    let store = open(root.path());
+    let base = store.keep(receive(&store, b"base"), INFO.into()).expect("stored");
     let parent = Parent { named: base.id().to_string(), format: None, id: Some(base.id().clone()) };
     let facts = Facts { parent: Some(parent), ..INFO.into() };
-    let top = shelf.keep(receive(&shelf, b"top"), facts).expect("stored");
-    shelf.reuse(&key("", "x"), top.id(), Origin::default()).expect("bound");
+    let top = store.keep(receive(&store, b"top"), facts).expect("stored");
+    store.reuse(&key("", "x"), top.id(), Origin::default()).expect("bound");
     drop((base, top));
-    shelf.gc(GcOptions::default()).expect("collected");
-    drop(shelf);
-    let shelf = open(root.path());
-    assert!(shelf.findings().is_empty(), "{:?}", shelf.findings());
-    assert_eq!(seen(&shelf).1, 2);
-    let image = get(&shelf, "x").expect("there");
+    store.gc(GcOptions::default()).expect("collected");
+    drop(store);
+    let store = open(root.path());
+    assert!(store.findings().is_empty(), "{:?}", store.findings());
+    assert_eq!(seen(&store).1, 2);
+    let image = get(&store, "x").expect("there");
     assert_eq!(image.missing, None);
-    assert_eq!(shelf.below(&image.id).expect("whole").len(), 1);
-    shelf.remove("x", None).expect("removed");
-    assert_holds(root.path(), &shelf, &[]);
+    assert_eq!(store.below(&image.id).expect("whole").len(), 1);
+    store.remove("x", None).expect("removed");
+    assert_holds(root.path(), &store, &[]);
 
     let facts = Facts { parent: Some(Parent { named: "base:1".into(), format: None, id: None }), ..INFO.into() };
-    let lone = shelf.keep(receive(&shelf, b"lone"), facts).expect("stored");
-    let image = shelf.reuse(&key("", "x"), lone.id(), Origin::default()).expect("bound").expect("held");
+    let lone = store.keep(receive(&store, b"lone"), facts).expect("stored");
+    let image = store.reuse(&key("", "x"), lone.id(), Origin::default()).expect("bound").expect("held");
     assert_eq!(image.missing.as_deref(), Some("base:1"));
-    assert_eq!(shelf.below(&image.id), Err("base:1".into()));
+    assert_eq!(store.below(&image.id), Err("base:1".into()));
 }
 
 #[test]
 fn an_image_on_its_way_out_comes_back_if_it_is_wanted() {
     for wanted in [false, true] {
         let root = tempfile::tempdir().expect("a directory");
-        let shelf = open(root.path());
-        let image = plain(&shelf, "", "x", b"one");
+        let store = open(root.path());
+        let image = plain(&store, "", "x", b"one");
         if !wanted {
             fs::remove_file(root.path().join("images/links/x:latest")).expect("removed");
         }
-        drop(shelf);
+        drop(store);
         // As a crash between the two steps leaves it.
         let data = root.path().join("images/data");
         fs::rename(&image.path, data.join(format!(".gc-{}", image.id.hex()))).expect("renamed");
-        let shelf = open(root.path());
+        let store = open(root.path());
         match wanted {
-            true => assert_eq!(get(&shelf, "x").expect("there").path, image.path),
-            false => assert_holds(root.path(), &shelf, &[]),
+            true => assert_eq!(get(&store, "x").expect("there").path, image.path),
+            false => assert_holds(root.path(), &store, &[]),
         }
     }
 }
@@ -293,34 +293,34 @@ fn a_kill_behind_any_step_out_leaves_a_consistent_store() {
             }
             Ok(())
         };
-        let shelf = open_with(Path::new(&root), Box::new(hook));
+        let store = open_with(Path::new(&root), Box::new(hook));
         match verifies {
-            true => drop(shelf.verify(&id_of(b"one"))),
-            false => drop(shelf.remove("img", None)),
+            true => drop(store.verify(&id_of(b"one"))),
+            false => drop(store.remove("img", None)),
         }
         return;
     }
     for step in ["Unlinked", "Retired", "Suspected", "Quarantined"] {
         let root = tempfile::tempdir().expect("a directory");
-        let shelf = open(root.path());
-        let image = plain(&shelf, "", "img", b"one");
-        plain(&shelf, "", "other", b"other");
-        drop(shelf);
+        let store = open(root.path());
+        let image = plain(&store, "", "img", b"one");
+        plain(&store, "", "other", b"other");
+        drop(store);
         if matches!(step, "Suspected" | "Quarantined") {
             fs::set_permissions(&image.path, fs::Permissions::from_mode(0o644)).expect("set");
             fs::write(&image.path, b"onf").expect("written");
         }
         assert!(rerun(THIS, step, root.path()), "{step}");
-        let shelf = open(root.path());
+        let store = open(root.path());
         if step == "Suspected" {
             // Only the note was written: whoever verifies finds it again.
-            let verified = shelf.verify(&image.id).expect("read").expect("there");
+            let verified = store.verify(&image.id).expect("read").expect("there");
             assert!(matches!(verified.verdict, Verdict::Corrupt { .. }));
         }
-        shelf.gc(GcOptions { quarantine: true, ..GcOptions::default() }).expect("collected");
-        assert_holds(root.path(), &shelf, &[("other", b"other")]);
-        plain(&shelf, "", "img", b"one");
-        assert_eq!(get(&shelf, "img").expect("there").id, image.id);
+        store.gc(GcOptions { quarantine: true, ..GcOptions::default() }).expect("collected");
+        assert_holds(root.path(), &store, &[("other", b"other")]);
+        plain(&store, "", "img", b"one");
+        assert_eq!(get(&store, "img").expect("there").id, image.id);
     }
 }
 
@@ -341,11 +341,11 @@ fn a_store_of_the_first_version_is_taken_over() {
     fs::write(images.join("refs/_default/img:latest.json"), name).expect("written");
     let lease = format!(r#"{{"version": 1, "images": ["{id}"]}}"#);
     fs::write(images.join("leases/pod.json"), lease).expect("written");
-    let shelf = open(root.path());
-    assert!(shelf.findings().is_empty(), "{:?}", shelf.findings());
-    assert_eq!(get(&shelf, "img").map(|image| image.id), Some(id));
-    assert_eq!(shelf.holders(), ["pod"]);
-    let (_, origin) = shelf.remembered(&key("", "img")).expect("there");
+    let store = open(root.path());
+    assert!(store.findings().is_empty(), "{:?}", store.findings());
+    assert_eq!(get(&store, "img").map(|image| image.id), Some(id));
+    assert_eq!(store.holders(), ["pod"]);
+    let (_, origin) = store.remembered(&key("", "img")).expect("there");
     assert_eq!(origin.source.as_deref(), Some("https://example.com/x"));
     assert_eq!(origin.etag, None, "it may be of other bytes than the link leads to");
 }
@@ -353,19 +353,19 @@ fn a_store_of_the_first_version_is_taken_over() {
 #[test]
 fn a_record_beside_a_link_to_other_bytes_is_not_believed() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let (one, two) = (plain(&shelf, "", "a", b"one"), plain(&shelf, "", "b", b"two"));
+    let store = open(root.path());
+    let (one, two) = (plain(&store, "", "a", b"one"), plain(&store, "", "b", b"two"));
     let origin = Origin { etag: Some("\"of one\"".into()), ..Origin::default() };
-    bind(&shelf, "", "img", b"one", origin);
-    drop(shelf);
+    bind(&store, "", "img", b"one", origin);
+    drop(store);
     // As a crash before the rename of the link leaves it, seen from the other side.
     let link = root.path().join("images/links/img:latest");
     fs::remove_file(&link).expect("removed");
     symlink(format!("../data/{}", two.id.hex()), &link).expect("linked");
-    let shelf = open(root.path());
-    let (image, origin) = shelf.remembered(&key("", "img")).expect("there");
+    let store = open(root.path());
+    let (image, origin) = store.remembered(&key("", "img")).expect("there");
     assert_eq!((image.id, origin.etag), (two.id, None));
-    assert!(get(&shelf, &one.id.to_string()).is_some());
+    assert!(get(&store, &one.id.to_string()).is_some());
 }
 
 #[test]
@@ -378,9 +378,9 @@ fn a_hard_link_to_a_file_of_the_host_is_neither_shown_nor_written() {
     fs::hard_link(&secret, &planted).expect("linked");
     symlink(format!("../data/{}", id_of(b"wanted").hex()), root.path().join("images/links/img:latest"))
         .expect("linked");
-    let shelf = open(root.path());
-    assert_eq!(get(&shelf, "img"), None, "nothing says what it is");
-    plain(&shelf, "", "img", b"wanted");
+    let store = open(root.path());
+    assert_eq!(get(&store, "img"), None, "nothing says what it is");
+    plain(&store, "", "img", b"wanted");
     assert_eq!(fs::read_to_string(&secret).expect("read"), "secret");
     assert_eq!(fs::read(&planted).expect("read"), b"wanted");
 }

@@ -97,10 +97,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..20)
 }
 
-/// A shelf that can be told to break off behind a step.
+/// A content store that can be told to break off behind a step.
 struct Bed {
     root: tempfile::TempDir,
-    shelf: Option<Arc<Shelf>>,
+    store: Option<Arc<ContentStore>>,
     armed: Arc<AtomicUsize>,
     second: bool,
 }
@@ -108,13 +108,13 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let root = tempfile::tempdir().expect("a directory");
-        let mut bed = Self { root, shelf: None, armed: Arc::new(AtomicUsize::new(usize::MAX)), second: true };
+        let mut bed = Self { root, store: None, armed: Arc::new(AtomicUsize::new(usize::MAX)), second: true };
         bed.restart();
         bed
     }
 
     fn restart(&mut self) {
-        self.shelf = None;
+        self.store = None;
         let armed = self.armed.clone();
         let hook = move |reached: Step| {
             let wanted = CUT.get(armed.load(Ordering::Relaxed));
@@ -126,22 +126,22 @@ impl Bed {
             known.platforms.retain(|handler, _| handler.is_default());
         }
         let disk = Disk::open(&self.root.path().join("images")).expect("opened");
-        self.shelf = Some(Arc::new(Shelf::open(disk, known, KEEP, Box::new(hook)).expect("scanned")));
+        self.store = Some(Arc::new(ContentStore::open(disk, known, KEEP, Box::new(hook)).expect("scanned")));
     }
 
-    fn shelf(&self) -> &Arc<Shelf> {
-        self.shelf.as_ref().expect("open")
+    fn store(&self) -> &Arc<ContentStore> {
+        self.store.as_ref().expect("open")
     }
 
     fn pull(&self, handler: usize, name: usize, content: usize) -> Result<(), DiskError> {
-        let shelf = self.shelf();
-        let hold = shelf.keep(receive(shelf, CONTENTS[content]), INFO.into())?;
+        let store = self.store();
+        let hold = store.keep(receive(store, CONTENTS[content]), INFO.into())?;
         let key = key(HANDLERS[handler], NAMES[name]);
-        shelf.reuse(&key, hold.id(), Origin::default()).map(drop)
+        store.reuse(&key, hold.id(), Origin::default()).map(drop)
     }
 
     fn check(&self, model: &Model) {
-        let shelf = self.shelf();
+        let store = self.store();
         let images = self.root.path().join("images");
         let hexes = |contents: &BTreeSet<usize>| -> BTreeSet<String> {
             contents.iter().map(|content| id_of(CONTENTS[*content]).hex().to_owned()).collect()
@@ -159,11 +159,11 @@ impl Bed {
         let known: Vec<usize> = if self.second { vec![0, 1] } else { vec![0] };
         for (handler, name) in known.iter().flat_map(|handler| (0..NAMES.len()).map(|name| (*handler, name))) {
             let Key { handler: own, .. } = key(HANDLERS[handler], NAMES[name]);
-            let found = shelf.get(NAMES[name], &own).map(|image| image.id);
+            let found = store.get(NAMES[name], &own).map(|image| image.id);
             assert_eq!(found, model.names.get(&(handler, name)).map(|content| id_of(CONTENTS[*content])));
         }
         let listed: Vec<(ImageId, String)> =
-            shelf.list(None).iter().map(|image| (image.id.clone(), image.handler.clone())).collect();
+            store.list(None).iter().map(|image| (image.id.clone(), image.handler.clone())).collect();
         let expected: BTreeSet<(ImageId, String)> = model
             .names
             .iter()
@@ -210,11 +210,11 @@ proptest! {
                 }
                 Op::Remove { handler, name } if bed.second || handler != Some(1) => {
                     let only = handler.map(|handler| Handler::named(HANDLERS[handler]).unwrap_or_default());
-                    bed.shelf().remove(NAMES[name], only.as_ref()).expect("removed");
+                    bed.store().remove(NAMES[name], only.as_ref()).expect("removed");
                     model.remove(handler, name);
                 }
                 Op::Gc { orphans } => {
-                    let report = bed.shelf().gc(GcOptions { orphan_handlers: orphans, ..GcOptions::default() });
+                    let report = bed.store().gc(GcOptions { orphan_handlers: orphans, ..GcOptions::default() });
                     let present = model.present.len();
                     if orphans && !bed.second {
                         model.names.retain(|(handler, _), _| *handler == 0);
@@ -225,14 +225,14 @@ proptest! {
                     prop_assert_eq!(report.expect("collected").images.count, gone as u64);
                 }
                 Op::Lease { holder, content } => {
-                    let leased = bed.shelf().lease(&id_of(CONTENTS[content]), HOLDERS[holder]).expect("asked");
+                    let leased = bed.store().lease(&id_of(CONTENTS[content]), HOLDERS[holder]).expect("asked");
                     prop_assert_eq!(leased, model.present.contains(&content));
                     if leased {
                         model.leases.entry(holder).or_default().insert(content);
                     }
                 }
                 Op::Release { holder } => {
-                    bed.shelf().release(HOLDERS[holder]).expect("released");
+                    bed.store().release(HOLDERS[holder]).expect("released");
                     model.leases.remove(&holder);
                     model.settle();
                 }
@@ -243,7 +243,7 @@ proptest! {
                         bytes[0] ^= 1;
                         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("set");
                         fs::write(&path, bytes).expect("written");
-                        let verified = bed.shelf().verify(&id).expect("read").expect("there");
+                        let verified = bed.store().verify(&id).expect("read").expect("there");
                         let corrupt = matches!(verified.verdict, Verdict::Corrupt { .. });
                         prop_assert!(corrupt, "{:?}", verified);
                     }

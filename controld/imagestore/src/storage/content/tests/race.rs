@@ -1,4 +1,4 @@
-//! Several threads at one shelf: whatever they get in each other's way with, who holds an image has it, and when all are
+//! Several threads at one content store: whatever they get in each other's way with, who holds an image has it, and when all are
 //! done the disk, the index and what a start would make of the disk are one.
 //!
 //! What each thread does is fixed by its seed; how they interleave is the machine's affair. The hook gives way at every
@@ -26,7 +26,7 @@ fn content(number: usize) -> Vec<u8> {
 
 /// One of them.
 struct Worker {
-    shelf: Arc<Shelf>,
+    store: Arc<ContentStore>,
     holder: String,
     seed: u64,
 }
@@ -42,61 +42,61 @@ impl Worker {
         for _ in 0..WORKS {
             let (name, number) = (NAMES[self.below(NAMES.len())], self.below(CONTENTS));
             let id = id_of(&content(number));
-            let shelf = self.shelf.clone();
+            let store = self.store.clone();
             match self.below(12) {
                 0..4 => self.pull(name, number),
-                4..6 => drop(shelf.remove(name, None).expect("removed")),
-                6 => drop(shelf.remove(&id.to_string(), None).expect("removed")),
-                7 => drop(shelf.gc(GcOptions { partials: true, ..GcOptions::default() }).expect("collected")),
+                4..6 => drop(store.remove(name, None).expect("removed")),
+                6 => drop(store.remove(&id.to_string(), None).expect("removed")),
+                7 => drop(store.gc(GcOptions { partials: true, ..GcOptions::default() }).expect("collected")),
                 8 | 9 => {
-                    let verified = shelf.verify(&id).expect("read");
+                    let verified = store.verify(&id).expect("read");
                     let sound = verified.as_ref().is_none_or(|verified| verified.verdict == Verdict::Sound);
                     assert!(sound, "nobody harmed it: {verified:?}");
                 }
                 10 => {
                     let by_digest = format!("{}@{id}", name.trim_end_matches(":v1"));
-                    drop(shelf.reuse(&key("", &by_digest), &id, Origin::default()).expect("bound"));
+                    drop(store.reuse(&key("", &by_digest), &id, Origin::default()).expect("bound"));
                 }
                 _ => self.lease(&id, number),
             }
         }
-        self.shelf.release(&self.holder).expect("released");
+        self.store.release(&self.holder).expect("released");
     }
 
     fn pull(&mut self, name: &str, number: usize) {
-        let received = receive(&self.shelf, &content(number));
+        let received = receive(&self.store, &content(number));
         let hold = if LAYERS.contains(&number) {
             let parent = Parent { named: "base:1".into(), format: Some(DiskFormat::Raw), id: None };
-            let top = self.shelf.keep(received, Facts { parent: Some(parent), ..INFO.into() }).expect("stored");
-            let base = self.shelf.keep(receive(&self.shelf, &content(0)), INFO.into()).expect("stored");
-            self.shelf.stand(top.id(), base.id()).expect("written").expect("it fits");
-            assert_eq!(self.shelf.below(top.id()).expect("whole").len(), 1);
+            let top = self.store.keep(received, Facts { parent: Some(parent), ..INFO.into() }).expect("stored");
+            let base = self.store.keep(receive(&self.store, &content(0)), INFO.into()).expect("stored");
+            self.store.stand(top.id(), base.id()).expect("written").expect("it fits");
+            assert_eq!(self.store.below(top.id()).expect("whole").len(), 1);
             top
         } else {
-            self.shelf.keep(received, INFO.into()).expect("stored")
+            self.store.keep(received, INFO.into()).expect("stored")
         };
         self.assert_is_there(hold.id(), number);
-        let image = self.shelf.reuse(&key("", name), hold.id(), Origin::default()).expect("bound").expect("held");
+        let image = self.store.reuse(&key("", name), hold.id(), Origin::default()).expect("bound").expect("held");
         assert_eq!(image.id, id_of(&content(number)));
         self.assert_is_there(hold.id(), number);
     }
 
     /// Takes a lease, and gives up those it has now and then.
     fn lease(&mut self, id: &ImageId, number: usize) {
-        if self.shelf.lease(id, &self.holder).expect("written") {
+        if self.store.lease(id, &self.holder).expect("written") {
             self.assert_is_there(id, number);
         }
         if self.below(3) == 0 {
-            self.shelf.release(&self.holder).expect("released");
+            self.store.release(&self.holder).expect("released");
         }
     }
 
     /// What is held or leased can be read, with all below it.
     fn assert_is_there(&self, id: &ImageId, number: usize) {
-        let data = self.shelf.disk().data.path().to_owned();
+        let data = self.store.disk().data.path().to_owned();
         assert!(fs::read(data.join(id.hex())).expect("there") == content(number), "other bytes");
         // Before somebody has put it on its base, a layer can be leased as well.
-        for layer in self.shelf.below(id).into_iter().flatten() {
+        for layer in self.store.below(id).into_iter().flatten() {
             assert!(fs::read(layer.path).expect("there") == content(0), "other bytes below");
         }
     }
@@ -106,7 +106,7 @@ impl Worker {
 fn nobody_pulls_the_shelf_from_under_another() {
     for round in 0..ROUNDS {
         let root = tempfile::tempdir().expect("a directory");
-        let shelf = open_with(
+        let store = open_with(
             root.path(),
             Box::new(|_| {
                 std::thread::yield_now();
@@ -117,7 +117,7 @@ fn nobody_pulls_the_shelf_from_under_another() {
         let threads: Vec<_> = (0..THREADS)
             .map(|number| {
                 let (holder, done) = (format!("pod-{number}"), done.clone());
-                let mut worker = Worker { shelf: shelf.clone(), holder, seed: round * THREADS + number + 1 };
+                let mut worker = Worker { store: store.clone(), holder, seed: round * THREADS + number + 1 };
                 std::thread::spawn(move || {
                     worker.work();
                     drop(worker);
@@ -137,13 +137,13 @@ fn nobody_pulls_the_shelf_from_under_another() {
         for thread in threads {
             thread.join().expect("no thread failed");
         }
-        assert_is_one(root.path(), shelf);
+        assert_is_one(root.path(), store);
     }
 }
 
-/// The invariants of a shelf at rest.
-fn assert_is_one(root: &Path, shelf: Arc<Shelf>) {
-    let index = std::mem::take(&mut *shelf.write());
+/// The invariants of a content store at rest.
+fn assert_is_one(root: &Path, store: Arc<ContentStore>) {
+    let index = std::mem::take(&mut *store.write());
     let images = root.join("images");
     let mut expected: Vec<String> = vec!["lock".into()];
     // No name without a file that is what its name says.
@@ -164,7 +164,7 @@ fn assert_is_one(root: &Path, shelf: Arc<Shelf>) {
     expected.sort();
     assert_eq!(tree(root).into_keys().collect::<Vec<_>>(), expected);
     // A start finds the same, and nothing to sweep.
-    drop(shelf);
+    drop(store);
     let again = open(root);
     assert_eq!(again.findings(), []);
     let found = again.read();
@@ -172,9 +172,9 @@ fn assert_is_one(root: &Path, shelf: Arc<Shelf>) {
     assert_eq!(format!("{:#?}", found.refs), format!("{:#?}", index.refs));
 }
 
-/// A shelf at which `work` is done, once, behind that step. `work` may change it, as the step is not under the lock.
-fn interrupted(root: &Path, at: Step, work: impl Fn(&Arc<Shelf>) + Send + Sync + 'static) -> Arc<Shelf> {
-    let (own, left) = (Arc::new(OnceLock::<Weak<Shelf>>::new()), AtomicBool::new(true));
+/// A content store at which `work` is done, once, behind that step. `work` may change it, as the step is not under the lock.
+fn interrupted(root: &Path, at: Step, work: impl Fn(&Arc<ContentStore>) + Send + Sync + 'static) -> Arc<ContentStore> {
+    let (own, left) = (Arc::new(OnceLock::<Weak<ContentStore>>::new()), AtomicBool::new(true));
     let behind = own.clone();
     let hook = move |reached: Step| {
         if reached == at && left.swap(false, Ordering::Relaxed) {
@@ -182,24 +182,24 @@ fn interrupted(root: &Path, at: Step, work: impl Fn(&Arc<Shelf>) + Send + Sync +
         }
         Ok(())
     };
-    let shelf = open_with(root, Box::new(hook));
-    own.set(Arc::downgrade(&shelf)).expect("once");
-    shelf
+    let store = open_with(root, Box::new(hook));
+    own.set(Arc::downgrade(&store)).expect("once");
+    store
 }
 
 /// Between the judgement and the name, somebody puts another file where the part is.
 #[test]
 fn a_part_that_was_swapped_is_not_published() {
     let root = tempfile::tempdir().expect("a directory");
-    let shelf = open(root.path());
-    let received = receive(&shelf, b"judged");
+    let store = open(root.path());
+    let received = receive(&store, b"judged");
     let (part, other) = (received.part.path(), root.path().join("other"));
     fs::write(&other, b"other!").expect("written");
     fs::set_permissions(&other, fs::Permissions::from_mode(0o444)).expect("set");
     fs::rename(&other, &part).expect("swapped");
-    let refused = shelf.keep(received, INFO.into()).expect_err("another file");
+    let refused = store.keep(received, INFO.into()).expect_err("another file");
     assert!(matches!(refused, DiskError::Obstructed { ref path } if *path == part), "{refused}");
-    assert_holds(root.path(), &shelf, &[]);
+    assert_holds(root.path(), &store, &[]);
 }
 
 /// Two pulls find a broken file at once. The slower of them must not put aside what the other has brought.
@@ -207,21 +207,21 @@ fn a_part_that_was_swapped_is_not_published() {
 fn a_verdict_is_on_the_file_that_was_read() {
     for what_happened in ["broken", "gone"] {
         let root = tempfile::tempdir().expect("a directory");
-        let shelf = interrupted(root.path(), Step::Hashed, |shelf| {
+        let store = interrupted(root.path(), Step::Hashed, |store| {
             // Whoever was faster, with a file of the same size.
             let id = id_of(b"image");
-            shelf.remove(&id.to_string(), None).expect("removed");
-            publish(shelf, "img", b"image").expect("pulled");
+            store.remove(&id.to_string(), None).expect("removed");
+            publish(store, "img", b"image").expect("pulled");
         });
-        let image = publish(&shelf, "img", b"image").expect("pulled");
+        let image = publish(&store, "img", b"image").expect("pulled");
         fs::remove_file(&image.path).expect("removed");
         if what_happened == "broken" {
             fs::write(&image.path, b"imagE").expect("written");
             fs::set_permissions(&image.path, fs::Permissions::from_mode(0o444)).expect("set");
         }
-        let verified = shelf.verify(&image.id).expect("read").expect("there");
+        let verified = store.verify(&image.id).expect("read").expect("there");
         assert_eq!(verified.verdict, Verdict::Sound, "{what_happened}");
-        assert_holds(root.path(), &shelf, &[("img", b"image")]);
+        assert_holds(root.path(), &store, &[("img", b"image")]);
     }
 }
 
@@ -235,16 +235,16 @@ fn what_came_back_for_nothing_goes() {
         true => Err(DiskError::Obstructed { path: "stopped".into() }),
         false => Ok(()),
     };
-    let shelf = open_with(root.path(), Box::new(hook));
-    let base = shelf.keep(receive(&shelf, b"base"), INFO.into()).expect("stored");
+    let store = open_with(root.path(), Box::new(hook));
+    let base = store.keep(receive(&store, b"base"), INFO.into()).expect("stored");
     let parent = Parent { named: "base:1".into(), format: Some(DiskFormat::Raw), id: None };
-    let top = shelf.keep(receive(&shelf, b"top"), Facts { parent: Some(parent), ..INFO.into() }).expect("stored");
-    shelf.stand(top.id(), base.id()).expect("written").expect("it fits");
-    shelf.reuse(&key("", "img"), top.id(), Origin::default()).expect("bound").expect("held");
+    let top = store.keep(receive(&store, b"top"), Facts { parent: Some(parent), ..INFO.into() }).expect("stored");
+    store.stand(top.id(), base.id()).expect("written").expect("it fits");
+    store.reuse(&key("", "img"), top.id(), Origin::default()).expect("bound").expect("held");
     let id = top.id().clone();
     drop((base, top));
     failing.store(true, Ordering::Relaxed);
-    shelf.remove("img", None).expect_err("stopped on its way out");
-    drop(shelf.hold_trusted(&id).expect("looked").expect("brought back"));
-    assert_holds(root.path(), &shelf, &[]);
+    store.remove("img", None).expect_err("stopped on its way out");
+    drop(store.hold_trusted(&id).expect("looked").expect("brought back"));
+    assert_holds(root.path(), &store, &[]);
 }

@@ -1,4 +1,4 @@
-//! Why the bytes of an image, or of one that it stands on, are not on the shelf.
+//! Why the bytes of an image, or of one that it stands on, are not in the content store.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::formats::inspect::{DiskFormat, Refusal};
 use crate::sources::net::FetchError;
 use crate::sources::provider::ProviderError;
 use crate::storage::content::{DiskError, MAX_CHAIN};
-use crate::storage::ingest::IntakeError;
+use crate::storage::ingest::IngestError;
 
 /// Why a download failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum DownloadError {
     Provider(#[from] ProviderError),
     /// Our disk.
     #[error(transparent)]
-    Intake(#[from] IntakeError),
+    Ingest(#[from] IngestError),
     /// The image.
     #[error("image refused")]
     Refused(#[from] Refusal),
@@ -226,7 +226,7 @@ impl DownloadError {
         match self {
             Self::Fetch(error) => error.kind(),
             Self::Provider(error) => error.kind(),
-            Self::Intake(error) => error.kind(),
+            Self::Ingest(error) => error.kind(),
             Self::Disk(error) => error.kind(),
             Self::Layers(error) => error.kind(),
             Self::Convert(error) => error.kind(),
