@@ -7,22 +7,12 @@
 use std::sync::Arc;
 
 use crate::formats::convert::ForeignFormat;
-use crate::formats::declared::Declared;
 use crate::storage::content::{Part, Received, reserve};
 
 use super::error::DownloadError;
 use super::{Puller, off_reactor};
 
 impl Puller {
-    /// Whether an image that is declared so may be taken; `by_digest` if the bytes that are kept must have one.
-    pub(super) fn check_declared(&self, declared: Option<Declared>, by_digest: bool) -> Result<(), DownloadError> {
-        let Some(Declared::Foreign(format)) = declared else { return Ok(()) };
-        if !self.programs.convert.contains(&format) {
-            return Err(DownloadError::NotConverted { format });
-        }
-        if by_digest { Err(DownloadError::ConvertedDigest { format }) } else { Ok(()) }
-    }
-
     /// The qcow2 image of what came.
     pub(super) async fn converted(
         self: &Arc<Self>,

@@ -15,7 +15,7 @@ use crate::storage::ingest::{Ingest, OutputLimits, Plan};
 use super::error::DownloadError;
 use super::job::Job;
 use super::progress::{Meter, Phase};
-use super::source::{Feed, Way};
+use super::source::{Feed, Opener};
 use super::{Puller, off_reactor};
 
 /// Smaller files are fetched anew.
@@ -68,8 +68,8 @@ impl Puller {
         };
         let known = job.known.as_ref().map(|(_, validators)| validators.clone());
         let ask = Ask { known, from: partial.as_ref().and_then(|partial| job.resume(partial)), until: None };
-        let mut way = Way::new(job, self);
-        let artifact = match (way.open(&ask).await?, &job.known) {
+        let mut opener = Opener::new(job, self);
+        let artifact = match (opener.open(&ask).await?, &job.known) {
             (Opened::Artifact(artifact), _) => artifact,
             (Opened::Unchanged, Some((id, _))) => return Ok(Arrived::Unchanged(id.clone())),
             (Opened::Unchanged, None) => return Err(DownloadError::Unchanged),
@@ -83,7 +83,7 @@ impl Puller {
         meter.begin(from, length);
         let resumable = artifact.resumable || (length.is_some() && job.has_strong_promise());
         let validators = artifact.validators.clone();
-        let mut feed = Feed::new(way, artifact, resumable, self.limits.artifact);
+        let mut feed = Feed::new(opener, artifact, resumable, self.limits.artifact);
         let mut first = (from == 0).then(Ingest::first_block);
         if let Some(first) = &mut first {
             feed.fill(first, meter).await?;

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use super::grant::Way;
-use super::{DownloadError, Order, PullError, Puller};
+use super::Puller;
+use super::error::{DownloadError, PullError};
+use super::order::Order;
+use super::way::Way;
 use crate::digest::Digest;
 use crate::formats::convert::ForeignFormat;
 use crate::formats::declared::Declared;
 use crate::sources::provider::{Choice, ProviderError};
-use crate::sources::translate::{TranslateError, Translated, Wanted};
+use crate::sources::translate::Translated;
 
 /// Where the image of an order is.
 #[derive(Debug)]
@@ -58,16 +60,6 @@ impl Puller {
         let by_default =
             default.map_err(|cause| PullError::Translate { image: image.clone(), cause: Box::new(cause) })?;
         self.resolve(order, by_default).await
-    }
-
-    pub(super) fn by_rule(&self, order: &Order) -> Result<Option<Translated>, TranslateError> {
-        // Who names a provider wants that one, whatever the rules say.
-        if order.provider.is_some() {
-            return Ok(None);
-        }
-        let wanted =
-            Wanted { handler: &order.handler, platform: &order.want.platform, configs: order.translations.as_ref() };
-        self.translator.by_rule(order.key.image.name(), &wanted)
     }
 
     pub(super) async fn by_name(&self, order: &Order, name: &str) -> Result<Option<Choice>, ProviderError> {

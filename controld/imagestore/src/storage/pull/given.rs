@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::grant::{Age, Claim, Way};
+use super::error::PullError;
+use super::grant::{Age, Claim};
+use super::order::Order;
 use super::origin::{promise_of, sought};
-use super::{Order, PullError, Puller, off_reactor};
+use super::{Puller, off_reactor};
 use crate::digest::Digest;
 use crate::formats::declared::Declared;
-use crate::sources::name::Version;
 use crate::storage::content::{Image, Origin};
 
 impl Puller {
@@ -29,11 +30,8 @@ impl Puller {
     }
 
     async fn had(self: &Arc<Self>, order: &Order, age: Age) -> Result<Option<Image>, PullError> {
-        let lost = |cause| PullError::Lost { image: order.key.image.clone(), cause: Some(cause) };
-        let (way, claim) = {
-            let (this, order) = (self.clone(), order.clone());
-            off_reactor(move || this.way(&order)).await.map_err(lost)??
-        };
+        let way = self.way(order).await?;
+        let claim = Arc::new(Claim::of(order, &way, &self.registry));
         self.granted(order, way.demanded(), &claim, age).await
     }
 
@@ -63,24 +61,5 @@ impl Puller {
             Ok(found) => found.map_err(|cause| PullError::Store { image, cause }),
             Err(cause) => Err(PullError::Lost { image, cause: Some(cause) }),
         }
-    }
-
-    /// How a name leads to its source, and what the one who asks can show there. Reads files.
-    pub(super) fn way(&self, order: &Order) -> Result<(Way, Arc<Claim>), PullError> {
-        let image = &order.key.image;
-        let untranslated = |cause| PullError::Translate { image: image.clone(), cause: Box::new(cause) };
-        let way = match self.by_rule(order).map_err(untranslated)? {
-            Some(rule) => Way::Rule(rule),
-            None => {
-                let name = self.translator.stripped(image.name().as_str());
-                let name = match image.version() {
-                    Version::Tag(tag) if tag != "latest" => format!("{name}:{tag}"),
-                    _ => name.to_owned(),
-                };
-                Way::Name { name, default: self.translator.by_default(image.name()) }
-            }
-        };
-        let claim = Arc::new(Claim::of(order, &way, &self.registry));
-        Ok((way, claim))
     }
 }

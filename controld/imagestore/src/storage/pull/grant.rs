@@ -10,24 +10,13 @@
 use std::time::Duration;
 
 use super::login::login;
-use super::{Order, Translated};
-use crate::digest::Digest;
-use crate::formats::declared::Declared;
+use super::order::Order;
+use super::way::Way;
 use crate::sources::provider::{Registry, Want};
-use crate::sources::translate::TranslateError;
 use crate::storage::content::{Grant, now};
 
 /// Most logins that are remembered of a name.
 const GRANTS: usize = 32;
-
-/// How a name leads to its source, as far as that is known without asking anybody.
-#[derive(Debug)]
-pub(super) enum Way {
-    /// By a rule.
-    Rule(Translated),
-    /// To the first provider that knows this name, or else where the default rule leads.
-    Name { name: String, default: Result<Translated, TranslateError> },
-}
 
 /// How old a grant may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,28 +68,6 @@ impl Claim {
         granted.drain(..(granted.len() + 1).saturating_sub(GRANTS));
         granted.push(Grant::new(&self.own, now));
         granted
-    }
-}
-
-impl Way {
-    /// What a rule says of the image: its format, and its digest.
-    pub(super) fn demanded(&self) -> (Option<Declared>, Option<Digest>) {
-        match self {
-            Self::Rule(rule) => (rule.format, rule.digest.clone()),
-            Self::Name { .. } => (None, None),
-        }
-    }
-
-    /// All that it depends on.
-    fn text(&self, order: &Order, registry: &Registry) -> String {
-        match self {
-            Self::Rule(rule) => format!("rule {}", rule.locator.identity()),
-            Self::Name { name, default } => {
-                let default = default.as_ref().map(|default| default.locator.identity()).ok();
-                let asked: Vec<_> = registry.providers().iter().map(|provider| provider.id()).collect();
-                format!("name {name} {:?} {:?} {asked:?} {default:?}", order.provider, order.providers)
-            }
-        }
     }
 }
 

@@ -1,12 +1,18 @@
-//! What a flight of an artifact downloads.
+//! What one download has to do, as several orders may share it.
 
 use std::sync::Arc;
 
+use super::find::Found;
+use super::login::fingerprint;
+use super::order::Order;
+use super::origin::place;
 use crate::digest::ImageId;
 use crate::formats::convert::ForeignFormat;
-use crate::formats::inspect::Expected;
+use crate::formats::declared::Declared;
+use crate::formats::inspect::{DiskFormat, Expected, Policy};
 use crate::sources::net::{Resume, Validators};
-use crate::sources::provider::{Promise, Provider, RemoteImage};
+use crate::sources::provider::{Choice, Promise, Provider, RemoteImage};
+use crate::storage::config::Layers;
 use crate::storage::content::{Part, PartialFile};
 
 /// What is to be downloaded.
@@ -21,11 +27,34 @@ pub(super) struct Job {
     pub(super) expected: Expected,
     /// What it is made qcow2 from once it is here.
     pub(super) foreign: Option<ForeignFormat>,
-    /// Identity of all that.
+    /// Identity of the bytes: a broken-off download of the same key is gone on with.
     pub(super) key: String,
+    /// Identity of the download: orders with the same one share it.
+    pub(super) flight: String,
 }
 
 impl Job {
+    pub(super) fn new(
+        order: &Order,
+        found: &Found,
+        promises: Vec<Promise>,
+        known: Option<(ImageId, Validators)>,
+        policy: Policy,
+    ) -> Self {
+        let Found { choice: Choice { provider, image: remote }, declared, .. } = found;
+        let layered = order.layers != Layers::Refuse;
+        let expected = match *declared {
+            // What is converted is qcow2 by then, and stands on nothing.
+            Some(Declared::Foreign(_)) => Expected { declared: Some(DiskFormat::Qcow2), ..policy.into() },
+            Some(Declared::Kept(format)) => Expected { declared: Some(format), layered, ..policy.into() },
+            None => Expected { layered, ..policy.into() },
+        };
+        let key = format!("{} {} {promises:?} {declared:?}", place(found), order.want.platform);
+        let flight = format!("{key} {} {layered} {}", order.force, fingerprint(&order.want));
+        let (provider, remote) = (provider.clone(), remote.clone());
+        Self { provider, remote, promises, known, expected, foreign: found.foreign(), key, flight }
+    }
+
     /// Whether the whole can be told from any other bytes, wherever they came from.
     pub(super) fn has_strong_promise(&self) -> bool {
         self.promises.iter().any(|promise| promise.hash.alg().is_strong())
@@ -33,9 +62,10 @@ impl Job {
 
     /// The same without what is known.
     pub(super) fn anew(&self) -> Self {
-        let Self { provider, remote, promises, expected, foreign, key, .. } = self;
+        let Self { provider, remote, promises, expected, foreign, key, flight, .. } = self;
         let (provider, remote, promises) = (provider.clone(), remote.clone(), promises.clone());
-        Self { provider, remote, promises, known: None, expected: *expected, foreign: *foreign, key: key.clone() }
+        let (key, flight) = (key.clone(), flight.clone());
+        Self { provider, remote, promises, known: None, expected: *expected, foreign: *foreign, key, flight }
     }
 
     /// What is known is recognised by these.

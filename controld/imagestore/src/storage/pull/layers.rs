@@ -18,8 +18,12 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::error::LayerError;
 use super::find::Found;
-use super::{LayerError, Order, Progress, Puller, off_reactor, promise_of, sought};
+use super::order::Order;
+use super::origin::{promise_of, sought};
+use super::progress::Progress;
+use super::{Puller, off_reactor};
 use crate::digest::Digest;
 use crate::formats::inspect::ParentRef;
 use crate::sources::provider::{Choice, Promise, Provider, ProviderError};
@@ -47,7 +51,7 @@ struct Clues {
 impl Puller {
     /// Has what an image stands on below it, as far as the order wants that. The answer keeps it until the image has a
     /// name.
-    pub(super) async fn settle(
+    pub(super) async fn pull_layers(
         self: &Arc<Self>,
         order: &Order,
         top: &Arc<Hold>,

@@ -2,8 +2,8 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::Order;
 use super::find::Found;
+use super::order::Order;
 use crate::digest::{Digest, hex};
 use crate::formats::convert::ForeignFormat;
 use crate::sources::provider::{Choice, Covers, Promise, Source};

@@ -26,15 +26,15 @@ const BREAKS: usize = 5;
 /// Bytes that are something to show.
 const STRETCH: u64 = 1 << 20;
 
-/// The way to the bytes of a job.
-pub(super) struct Way {
+/// Opens the source of a job, with leave of its host.
+pub(super) struct Opener {
     job: Arc<Job>,
     puller: Arc<Puller>,
     /// Of the connection that was opened last.
     _leave: Option<OwnedSemaphorePermit>,
 }
 
-impl Way {
+impl Opener {
     pub(super) fn new(job: &Arc<Job>, puller: &Arc<Puller>) -> Self {
         Self { job: job.clone(), puller: puller.clone(), _leave: None }
     }
@@ -50,7 +50,7 @@ impl Way {
 
 /// The bytes.
 pub(super) struct Feed {
-    way: Way,
+    opener: Opener,
     body: Box<dyn Body>,
     resume: Option<Resume>,
     strong: bool,
@@ -69,12 +69,12 @@ pub(super) struct Feed {
 
 impl Feed {
     /// The bytes of an artifact, and those that are missing if it breaks off and is `resumable`.
-    pub(super) fn new(way: Way, artifact: Artifact, resumable: bool, limit: u64) -> Self {
+    pub(super) fn new(opener: Opener, artifact: Artifact, resumable: bool, limit: u64) -> Self {
         let Artifact { length, from, body, validators, resumable: strong, .. } = artifact;
         let resume = Resume { at: 0, etag: validators.etag.filter(|_| strong), total: length };
         let resume = resumable.then_some(resume);
         Self {
-            way,
+            opener,
             body,
             resume,
             strong,
@@ -112,7 +112,7 @@ impl Feed {
                     Ok(count) => count,
                     // Whatever it was: one connection shows it, or does without.
                     Err(error) => {
-                        tracing::info!(from = self.way.job.remote.shown, at = self.at, %error, "one connection from now on");
+                        tracing::info!(from = self.opener.job.remote.shown, at = self.at, %error, "one connection from now on");
                         self.lanes = None;
                         self.reopen().await?;
                         continue;
@@ -156,8 +156,8 @@ impl Feed {
                 self.reopen().await?;
             }
             Some(count) => {
-                tracing::debug!(from = self.way.job.remote.shown, at = self.at, count, "connections side by side");
-                let Way { job, puller, .. } = &self.way;
+                tracing::debug!(from = self.opener.job.remote.shown, at = self.at, count, "connections side by side");
+                let Opener { job, puller, .. } = &self.opener;
                 let etag = || Some(etag.clone());
                 let lanes = self.lanes.get_or_insert_with(|| Lanes::new(job, &puller.hosts, etag(), self.at, total));
                 lanes.set_count(count);
@@ -178,7 +178,7 @@ impl Feed {
         if self.breaks > BREAKS || self.at == 0 {
             return Err(error.into());
         }
-        tracing::info!(from = self.way.job.remote.shown, at = self.at, %error, "connection broke, going on");
+        tracing::info!(from = self.opener.job.remote.shown, at = self.at, %error, "connection broke, going on");
         self.reopen().await
     }
 
@@ -190,7 +190,7 @@ impl Feed {
             return Ok(());
         }
         let ask = Ask { known: None, from: Some(Resume { at: self.at, ..resume }), until: None };
-        match self.way.open(&ask).await? {
+        match self.opener.open(&ask).await? {
             Opened::Artifact(artifact) if artifact.from == self.at => {
                 self.body = artifact.body;
                 Ok(())

@@ -92,6 +92,7 @@ fn lanes(server: &Arc<Server>, count: usize, at: u64) -> Lanes {
         expected: Policy { allow_raw: true, max_virtual_size: 0 }.into(),
         foreign: None,
         key: String::new(),
+        flight: String::new(),
     };
     let mut lanes = Lanes::new(&Arc::new(job), &Arc::default(), Some("\"a\"".into()), at, server.file.len() as u64);
     lanes.set_count(count);

@@ -1,0 +1,77 @@
+//! How a name leads to its source: by a rule, or as the name that providers may know.
+
+use std::sync::Arc;
+
+use super::error::PullError;
+use super::order::Order;
+use super::{Puller, off_reactor};
+use crate::digest::Digest;
+use crate::formats::declared::Declared;
+use crate::sources::name::Version;
+use crate::sources::provider::Registry;
+use crate::sources::translate::{TranslateError, Translated, Wanted};
+
+/// How a name leads to its source, as far as that is known without asking anybody.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// By a rule.
+    Rule(Translated),
+    /// To the first provider that knows this name, or else where the default rule leads.
+    Name { name: String, default: Result<Translated, TranslateError> },
+}
+
+impl Way {
+    /// What a rule says of the image: its format, and its digest.
+    pub(super) fn demanded(&self) -> (Option<Declared>, Option<Digest>) {
+        match self {
+            Self::Rule(rule) => (rule.format, rule.digest.clone()),
+            Self::Name { .. } => (None, None),
+        }
+    }
+
+    /// All that it depends on.
+    pub(super) fn text(&self, order: &Order, registry: &Registry) -> String {
+        match self {
+            Self::Rule(rule) => format!("rule {}", rule.locator.identity()),
+            Self::Name { name, default } => {
+                let default = default.as_ref().map(|default| default.locator.identity()).ok();
+                let asked: Vec<_> = registry.providers().iter().map(|provider| provider.id()).collect();
+                format!("name {name} {:?} {:?} {asked:?} {default:?}", order.provider, order.providers)
+            }
+        }
+    }
+}
+
+impl Puller {
+    /// How the name of an order leads to its source.
+    pub(super) async fn way(self: &Arc<Self>, order: &Order) -> Result<Way, PullError> {
+        let lost = |cause| PullError::Lost { image: order.key.image.clone(), cause: Some(cause) };
+        let (this, of) = (self.clone(), order.clone());
+        // Rules are read from files.
+        off_reactor(move || this.read_way(&of)).await.map_err(lost)?
+    }
+
+    fn read_way(&self, order: &Order) -> Result<Way, PullError> {
+        let image = &order.key.image;
+        let untranslated = |cause| PullError::Translate { image: image.clone(), cause: Box::new(cause) };
+        if let Some(rule) = self.by_rule(order).map_err(untranslated)? {
+            return Ok(Way::Rule(rule));
+        }
+        let name = self.translator.stripped(image.name().as_str());
+        let name = match image.version() {
+            Version::Tag(tag) if tag != "latest" => format!("{name}:{tag}"),
+            _ => name.to_owned(),
+        };
+        Ok(Way::Name { name, default: self.translator.by_default(image.name()) })
+    }
+
+    fn by_rule(&self, order: &Order) -> Result<Option<Translated>, TranslateError> {
+        // Who names a provider wants that one, whatever the rules say.
+        if order.provider.is_some() {
+            return Ok(None);
+        }
+        let wanted =
+            Wanted { handler: &order.handler, platform: &order.want.platform, configs: order.translations.as_ref() };
+        self.translator.by_rule(order.key.image.name(), &wanted)
+    }
+}
