@@ -1,10 +1,13 @@
-//! Images of other formats, made qcow2 by a `qemu-img` that can reach nothing but its input and its output.
+//! Converts images of other formats to qcow2, with a `qemu-img` that can reach nothing but its input and its output.
 //!
-//! Only what somebody has declared as such a format gets here, and only if the store is configured to take that format.
-//! First our own parser looks at the file ([`ForeignFormat::check`]): what names other files, or stands on another image,
-//! is refused before anything opens it, and so is what is not all there. Then `qemu-img` runs in a [`sandbox`], told the
-//! format, never guessing. What comes out is judged as a qcow2 image like one that was downloaded, and must be a disk of
-//! the size that our parser saw.
+//! An image gets here only if a rule or a provider declares its format, and the store is configured to convert that
+//! format:
+//!
+//! 1. Our own parser checks the file ([`ForeignFormat::check`]). It refuses an image that names other files, stands on
+//!    another image or is cut off, before any other program opens it.
+//! 2. `qemu-img` runs in a [`sandbox`]. It is told the format and does not probe.
+//! 3. The result is inspected like a qcow2 image that was downloaded, and must be a disk of the size that our parser
+//!    found.
 
 mod fields;
 mod layout;

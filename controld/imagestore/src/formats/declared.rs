@@ -1,5 +1,5 @@
-//! What a translation rule, or a provider, says that a disk is. Said before a byte is there; what the bytes say decides
-//! whether it is true.
+//! The format that a translation rule or a provider declares for a disk. It is known before the first byte is there;
+//! the bytes decide whether it is true.
 
 use std::fmt;
 

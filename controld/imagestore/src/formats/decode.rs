@@ -1,10 +1,10 @@
 //! Decompresses a stream: gzip, xz, Zstandard and bzip2, found by their first bytes and never by a name or a header.
 //!
-//! Used by ingest, in a thread of its own or, as the daemon has it, in a process of its own ([`Decompressor`]). The
-//! whole input must be one or more sound streams of one kind: cut off input is an error, and so is anything behind the
-//! last stream. Checksums inside the streams are verified. Memory is bounded whatever the input asks for
-//! ([`XZ_MEMORY`], [`ZSTD_WINDOW_LOG`]); bounds on the output are the caller's. What comes out is not looked at: a stream
-//! in a stream comes out compressed, and the inspector refuses it.
+//! Used by ingest, on a thread of its own or, as controld configures it, in a process of its own ([`Decompressor`]).
+//! The whole input must be one or more sound streams of one kind: input that is cut off is an error, and so are bytes
+//! behind the last stream. Checksums inside the streams are verified. Memory is bounded whatever the input asks for
+//! ([`XZ_MEMORY`], [`ZSTD_WINDOW_LOG`]); the caller bounds the output. The output is decompressed no further: an image
+//! that was compressed twice comes out compressed, and the inspection refuses it.
 
 use std::io::{self, BufRead, Read};
 use std::os::unix::process::ExitStatusExt as _;

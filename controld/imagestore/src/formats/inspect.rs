@@ -1,13 +1,13 @@
-//! What a file of an image is, decided by its bytes alone and by a parser of our own.
+//! Decides what an image file is, by its bytes alone and with a parser of our own.
 //!
-//! Called twice in a pull: on the first bytes while the rest is still coming ([`check_head`]), so that junk is not
-//! downloaded, and on the whole file before it is published ([`examine`]). Nothing else ever looks into an untrusted
-//! image; what is found here is recorded, and the machine is told that format and never guesses. [`inspect_path`] gives
-//! the same verdict on a file of somebody's.
+//! A pull calls it twice: on the first bytes while the rest is still coming ([`check_head`]), so that junk is not
+//! downloaded, and on the whole file before it is published ([`examine`]). No other code looks into an untrusted image:
+//! the format that is found here is recorded, and QEMU is told that format and never probes. [`inspect_path`] gives the
+//! same verdict on a file outside of the store.
 //!
-//! Accepted: plain qcow2 ([`qcow2`]), and raw if it is declared so, or if the store is told to take what is no format
-//! that is known. What begins as qcow2 does is never raw, and what is declared as one format is never another.
-//! Memory is bounded by constants, whatever an image claims.
+//! Accepted: plain qcow2 ([`qcow2`]); raw, if it is declared so, or if the store is configured to take files of no
+//! known format as raw. A file that begins as qcow2 does is never raw, and a file that is declared as one format is
+//! never taken as another. Memory is bounded by constants, whatever an image claims.
 
 use std::fmt;
 use std::io;

@@ -4,8 +4,8 @@
 //! Request + Ask --> [retry: [hops: [dial: proxy, address policy, TLS] --> answer]] --> range::judge --> Opened / Small
 //! ```
 //!
-//! Invariants: every wait has a deadline ([`Timeouts`]); whatever a caller put into a request goes to the origin of its
-//! URL alone, and no secret into an error; a body is what came over the wire, never decoded; a body that is not whole
+//! Invariants: every wait has a deadline ([`Timeouts`]); what a caller puts into a request is sent to the origin of its
+//! URL alone, and no secret is in an error; a body is given as it was sent, without decoding; a body that is not whole
 //! ends in an error; no connection goes to an address that [`NetPolicy`] denies.
 
 use std::hash::{BuildHasher as _, RandomState};

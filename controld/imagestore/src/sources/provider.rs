@@ -1,8 +1,8 @@
-//! Where images come from: the seam between the store and those who know where images are.
+//! The seam between the store and the places that images come from.
 //!
-//! A [`Provider`] says *what* is there and opens it; the store does the rest, the same way for everybody: decompress,
-//! hash, compare with every promise, inspect, publish. No provider writes a file or checks a digest of image bytes, so
-//! none can forget to.
+//! A [`Provider`] says *what* is there and opens it. The store does the rest, in the same way for all of them: it
+//! decompresses, hashes, compares with every promise, inspects and publishes. A provider writes no file and checks no
+//! digest of an image's bytes, so none can forget to.
 //!
 //! ```text
 //! rule's URL --- resolve(locator) --+
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! To write one:
-//! - Keep an [`Arc<net::Client>`](crate::sources::net::Client). It speaks for all: redirects, proxies, TLS, addresses that no
-//!   download may go to, deadlines, retries. `client.json(&request, limit)` and `client.small(&request, limit)` are
+//! - Keep an [`Arc<net::Client>`](crate::sources::net::Client). It does redirects, proxies, TLS, denied addresses,
+//!   deadlines and retries. `client.json(&request, limit)` and `client.small(&request, limit)` are
 //!   for metadata, with any status and with validators for a conditional request; `client.open(&request, &ask)` is the
 //!   whole of [`Provider::open`] for bytes behind a URL (conditions, ranges, lies about both).
 //! - Say in [`RemoteImage::promises`] every digest that the source gives, and what each covers. The store checks them

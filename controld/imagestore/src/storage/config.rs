@@ -1,4 +1,4 @@
-//! What a store is told when it is opened.
+//! The settings of a store, given when it is opened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -1,31 +1,33 @@
-//! The store's content: what lies on the disk, and the same in memory.
+//! The content store: images on disk by their digest, their names and leases, and an index of all that in memory.
 //!
 //! ```text
-//! <root>/                       0711, ours
+//! <root>/                       0711, the daemon's
 //!   lock                        held while a process has the store
 //!   data/                       0700, or 0710 and of the group that it is served to
 //!   data/<hex>                  0444, the bytes whose SHA-256 this is; never changed
 //!   data/part_*                 downloads under way
-//!   data/.gc-<hex>              on its way out
+//!   data/.gc-<hex>              being removed
 //!   links/<name> -> ../data/<hex>                    names of the default runtime handler
 //!   handlers/<handler>/links/<name> -> ../../../data/<hex>      those of another
 //!   meta/<hex>.json             what the bytes are
 //!   refs/<handler>/<name>.json  where a name got them; `_default` for the default handler
 //!   leases/<holder>.json        who needs which image, whatever happens to its names
-//!   partial/                    downloads that were broken off ([`partial`])
+//!   partial/                    downloads that broke off ([`partial`])
 //!   quarantine/                 images that were found broken ([`verify`])
 //! ```
 //!
-//! `root` can be passed by everybody, `data` by the one group that it is served to, and neither can be listed: so QEMU, as
-//! its own user, opens a base image by its name, nobody has to change the image's owner, and no other user of the node
-//! reads an image whose digest he knows. An image is listed while it has a name. It goes when it has
-//! neither a name nor a lease, no work under way holds it, and no image stands on it.
+//! Everybody can search `root`, only the group that it is served to can search `data`, and neither can be listed.
+//! So QEMU, as its own user, opens a base image by its path without a change of the file's owner, and another user of
+//! the node cannot read an image even if he knows its digest.
 //!
-//! Every change holds one lock, and runs off the reactor; looking something up holds another, for a moment. Nothing is
-//! hashed under either. An image comes on the disk before it comes into memory, and goes from memory before it goes from
-//! the disk.
+//! An image is listed while it has a name. It is removed when it has neither a name nor a lease, no work under way holds
+//! it, and no image stands on it.
 //!
-//! The order of publishing, and what a crash behind each step leaves for the next start:
+//! Every change holds one lock, and runs off the reactor; a lookup holds another lock, for a moment. Nothing is hashed
+//! under either. An image is written to disk before it is added to memory, and removed from memory before it is removed
+//! from disk.
+//!
+//! The steps of publishing, and what a crash after each one leaves to the next start:
 //!
 //! | step | left behind | at the next start |
 //! |---|---|---|
@@ -38,8 +40,8 @@
 //! | image that the name had before, and nobody needs, renamed to `.gc-<hex>` | that, and its record | swept |
 //! | that removed | all of it | |
 //!
-//! A removal goes the same way: names, then `.gc-<hex>`. What is on its way out and was asked for again comes back by a
-//! rename.
+//! A removal takes the same two steps: names, then `.gc-<hex>`. If a pull wants an image that is being removed, a rename
+//! brings it back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

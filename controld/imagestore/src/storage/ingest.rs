@@ -1,8 +1,8 @@
-//! Takes in the bytes of one image in one pass: decompressed, taken out of an archive, hashed, judged, written and
-//! compared with every promise, with bounded memory.
+//! Ingests an image in one pass over its bytes: decompresses, takes the disk out of an archive, hashes, judges, writes,
+//! and compares with every promised digest, in bounded memory.
 //!
-//! The receiver fills blocks of 1 MiB; threads hand them on, and they come back to be filled again. There are
-//! [`BLOCKS`] of them in all, so a slow disk holds the receiver back and memory never grows:
+//! The receiver fills blocks of 1 MiB; threads pass them on, and they come back to be filled again. There are
+//! [`BLOCKS`] blocks in all, so a slow disk slows the receiver down and memory does not grow:
 //!
 //! ```text
 //! push() --> [hash] --> [write] --+                    as it comes
@@ -12,11 +12,12 @@
 //!    ^------ free blocks -+    ^------------- free blocks -------+
 //! ```
 //!
-//! The first block is the beginning that the inspector judges ([`HEAD`]), so junk ends the pass there. What fails in a
-//! thread goes down the line as a step, and comes out of [`Ingest::finish`] or whatever is called before it.
+//! The first block is what the inspection judges first ([`HEAD`]), so junk ends the pass there. A failure in a thread
+//! is passed on like a block, and returned by [`Ingest::finish`] or by whichever method is called before it.
 //!
-//! Dropping an [`Ingest`] before [`Ingest::finish`] ends the threads, and the process that decompresses. The last of them keeps the part if it is one that
-//! can be gone on with, and removes it otherwise. What fails for any other reason is never kept.
+//! Dropping an [`Ingest`] before [`Ingest::finish`] ends the threads, and the process that decompresses. The last
+//! thread keeps the part file if the download can be resumed, and removes it otherwise. After any other failure it is
+//! removed.
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;

@@ -1,8 +1,9 @@
-//! The store as callers have it: pulls, questions, leases, upkeep.
+//! The store as callers use it: pulls, lookups, leases, upkeep.
 //!
-//! Names and handlers are checked here; what lies on the disk is the [`ContentStore`]'s, and a pull the [`Puller`]'s.
+//! This module checks names and handlers. What is on disk belongs to the [`ContentStore`], and a pull to the
+//! [`Puller`].
 //!
-//! An image is known by its name and the runtime handler that it is for. Where a caller names no handler:
+//! An image is known by its name and the runtime handler that it is for. If a caller names no handler:
 //!
 //! | call | what it means |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Numbers in headers and tables. What is not there is zero, which no check takes for sound.
+//! Reads numbers in headers and tables. A number behind the end of the bytes is read as zero, which no check accepts.
 
 use std::io;
 

@@ -1,12 +1,11 @@
-//! Where the blocks of a disk lie in the file of its image: inside of it and beside its tables. For the checks of all
+//! Checks where the blocks of a disk lie in its image file: inside the file, and not on its tables. Used for all
 //! formats.
 //!
-//! `qemu-img` reads zeros behind the end of a file. So a block that is not all there would come out as zeros, and nobody
-//! would know that the image was cut off.
+//! `qemu-img` reads zeros behind the end of a file, so an image that was cut off would be converted without an error.
 //!
-//! Blocks that are remembered ([`Blocks`]), four bytes each of those that fit into the file, are also compared with one
-//! another: no two on the same bytes. Of the grains of a VMDK, which are too many, only the sum is: together they are no
-//! larger than the file ([`Layout::check_sum`]). Two of them may be the same bytes.
+//! [`Blocks`] remembers the places of blocks, four bytes for each block that fits into the file, and refuses two blocks
+//! at the same place. A VMDK has too many grains to remember: [`Layout::check_sum`] checks only that together they are
+//! no larger than the file, and two of them may be the same bytes.
 
 use std::ops::Range;
 

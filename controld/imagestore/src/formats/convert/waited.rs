@@ -1,7 +1,7 @@
-//! Work on a thread of its own, for as long as somebody waits for it.
+//! Runs work on a thread of its own, for as long as a caller waits for it.
 //!
-//! Nothing can end a thread from outside. So what it reads from asks before each read, which is a piece of a table,
-//! whether anybody still wants to know.
+//! A thread cannot be ended from outside. So the reader that the work uses checks before each read, of one piece of a
+//! table, whether the caller still waits.
 
 use std::io;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! Where bytes to be judged are read from: a file, or a slice in tests and fuzzing.
+//! Where an inspection reads bytes from: a file, or a slice in tests and fuzzing.
 
 use std::fs::File;
 use std::io;

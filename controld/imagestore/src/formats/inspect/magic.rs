@@ -1,5 +1,5 @@
-//! Marks of formats that are refused by name. QEMU's probing knows most of them, which is why such bytes must never
-//! pass as raw: a tool that guesses would open them as what they claim to be.
+//! Magic numbers of formats that are refused by name. QEMU's probing knows most of them, so such bytes must never pass
+//! as raw: a tool that probes would open them as what they claim to be.
 
 /// Volume descriptors of ISO 9660 and UDF begin at sector 16 of 2048 bytes; the mark is one byte into them.
 const ISO_MARKS: [usize; 3] = [0x8001, 0x8801, 0x9001];

@@ -1,7 +1,7 @@
-//! Whether the partition table of a raw disk is one.
+//! Whether the partition table of a raw disk is a sound one.
 //!
-//! A raw disk needs none; but one that has the mark of a boot record and no table that makes sense is something else
-//! that only looks like a disk. The rules are those of OpenStack's image checks, which clouds hold images to.
+//! A raw disk needs no partition table. But a file with a boot record's signature and a table that makes no sense is
+//! not a disk. The rules are those of OpenStack's image checks, which clouds hold images to.
 
 /// Length of a boot record.
 pub(super) const LENGTH: usize = 512;

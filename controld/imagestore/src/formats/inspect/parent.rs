@@ -1,7 +1,8 @@
 //! What an image may say that it stands on: another image by its hash, or by Lago's name of a template's version.
 //!
-//! Everything else in the field of the backing file is refused: QEMU would open it as a path or a URL. Nor is what is
-//! taken here ever given to QEMU; the store looks it up, and names every file of the chain itself.
+//! Any other text in the backing file field is refused, as QEMU would open it as a path or a URL. QEMU is never given
+//! the text that is accepted either: the store looks the image up, and libvirt is told every file of the chain by its
+//! path.
 
 use std::fmt;
 

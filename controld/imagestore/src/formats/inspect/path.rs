@@ -1,4 +1,4 @@
-//! The verdict on a local file, without a store: whether one would take it as it is.
+//! Inspects a local file without a store: whether a store would take it as it is.
 
 use std::fs::OpenOptions;
 use std::io;

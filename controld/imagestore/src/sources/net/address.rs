@@ -1,7 +1,7 @@
-//! To which addresses connections may go.
+//! Which addresses connections may go to.
 //!
-//! Judged is what a name resolved to, at every hop: neither a redirect nor a resolver nor an odd spelling leads to the
-//! machine's metadata service or to what the operator closed.
+//! The address that a name resolved to is checked at every hop, so no redirect, resolver or odd spelling leads to the
+//! node's metadata service or to a network that the operator denied.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! What a source gives: the facts about some bytes, and the bytes.
+//! What a source sends: facts about a file, and its bytes.
 
 use std::fmt;
 

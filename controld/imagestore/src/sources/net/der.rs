@@ -1,6 +1,6 @@
-//! The little of a certificate (RFC 5280) that decides what it is for: its issuer, and whether it is an authority.
+//! Reads the two fields of a certificate (RFC 5280) that decide its use: the issuer, and whether it is an authority.
 //!
-//! Pure. What is no certificate gives `None`; signatures and dates are the TLS library's matter.
+//! Pure. Bytes that are not a certificate give `None`; the TLS library checks signatures and dates.
 
 /// What was looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! One request from server to server: what goes along a redirect, and what stays behind.
+//! Follows one request through redirects: what is sent along, and what is not.
 //!
-//! Whatever was given for the request's own origin (login, certificates, headers) is for that origin alone. Once a
-//! request has left it, it never gets them back: who leads it home again could have it ask for anything there.
+//! The login, the certificates and the headers that a caller gave are for the origin of the request's URL alone. Once a
+//! request has left that origin, it never gets them back: a server that redirects back could have it ask for anything.
 
 use http_body_util::Full;
 use hyper::StatusCode;

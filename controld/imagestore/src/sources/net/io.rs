@@ -1,5 +1,5 @@
-//! A connection, encrypted as often as it takes: once for a server, twice for one behind a proxy that is spoken to
-//! over TLS.
+//! A connection with as many layers of TLS as it takes: one for a server, two for a server behind a proxy that itself
+//! speaks TLS.
 
 use std::io;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
-//! Which proxy stands before a server: the one that a profile names, or the one that the environment says.
+//! Which proxy a request goes through: the one that a profile names, or the one in the environment.
 //!
-//! The variables mean what they mean to most programs that read them: `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`, in
-//! upper or lower case. This machine itself is never asked for through a proxy of the environment.
+//! `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`, in upper or lower case, mean what they mean to most programs. Requests
+//! to this machine itself never go through a proxy of the environment.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
-//! Conditions and ranges (RFC 9110, 13 and 14): what is asked for, and whether the answer is one to that.
+//! Conditions and ranges (RFC 9110, 13 and 14): what is asked for, and whether the answer fits.
 //!
-//! Pure. A server that mixes up ranges would make an image out of pieces that do not belong together, so every lie
-//! about them is an error.
+//! Pure. A server that mixes up ranges would have us put an image together from pieces of different files, so every
+//! answer that does not fit is an error.
 
 use hyper::StatusCode;
 use hyper::header::{

@@ -1,7 +1,7 @@
-//! When to ask a server once more. Pure: what happened goes in, how long to wait comes out.
+//! When a request is repeated. Pure: what happened goes in, how long to wait comes out.
 //!
-//! Only for requests that change nothing and whose answer has not begun to be used. What the server or its certificate
-//! decided is never asked for again; what the way or the moment did is.
+//! Only requests that change nothing are repeated, and only while their answer is unused. A decision of the server or
+//! about its certificate is final; a failure of the network, or of the moment, is not.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,7 +1,7 @@
-//! What a profile says of TLS: authorities to trust, certificates to show, and how servers are verified.
+//! The TLS part of a profile: authorities to trust, certificates to show, and how servers are verified.
 //!
-//! Certificates are read when the profile is; anything wrong in them spoils the whole profile, so none is ever used
-//! with less than it was meant to have.
+//! Certificates are read together with the profile. One that cannot be used makes the whole profile unusable, so no
+//! request is sent with less than its profile asks for.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The newest document that was seen of each kind, so that a server cannot go back to an older one unnoticed: its
-//! signature is as good as ever, its images are not.
+//! Remembers the newest document of each kind that was seen, so that a server cannot go back to an older one unnoticed:
+//! the old signature is as valid as ever, while the old images are not.
 //!
-//! Kept in a file if there is one, as a server may wait for a restart. A file that cannot be read is an error, as
-//! forgetting is what an attacker wants.
+//! It is kept in a file if one is configured, as a server may wait for a restart. A file that cannot be read is an
+//! error: making us forget is what an attacker wants.
 
 use std::collections::BTreeMap;
 use std::fs::File;

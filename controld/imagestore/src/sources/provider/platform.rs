@@ -1,4 +1,4 @@
-//! What an image runs on, in the words of OCI: `linux`, `amd64`, variant `v8`.
+//! What an image runs on, in OCI's terms: `linux`, `amd64`, variant `v8`.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,7 +1,7 @@
-//! Addresses as an operator writes them down: of a provider's source, and of the proxy on the way there.
+//! URLs as an operator configures them: of a provider's source, and of the proxy in front of it.
 //!
-//! Invariants: there is no login in them, as configurations are logged and shown; secrets stand in files of their own.
-//! No error and no [`fmt::Debug`] shows more than where they lead to, as the rest may be a secret, too.
+//! Invariants: they hold no login, as configurations are logged and shown; secrets are in files of their own. Errors
+//! and [`fmt::Debug`] show no more than where a URL leads to, as the rest may be secret, too.
 
 use std::fmt;
 use std::ops::Deref;

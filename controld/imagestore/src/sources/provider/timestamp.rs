@@ -1,6 +1,6 @@
-//! Moments as sources write them, in seconds since 1970: RFC 5322 (Simple Streams), RFC 3339 (Glance, Keystone).
+//! Times as sources write them, in seconds since 1970: RFC 5322 (Simple Streams), RFC 3339 (Glance, Keystone).
 //!
-//! Only for order and for people: nothing is trusted because of a moment.
+//! Used only for ordering and display: nothing is trusted because of a time.
 
 /// Days from 1970-01-01 to a day of the Gregorian calendar, of the years that sources can mean.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {

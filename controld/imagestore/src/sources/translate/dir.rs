@@ -1,7 +1,7 @@
 //! The directory of translation files, read again when it changed.
 //!
-//! Symbolic links are followed (a mounted ConfigMap is made of them), names that begin with a dot are not files of
-//! ours, and of the rest `.yaml`, `.yml` and `.json` count.
+//! Symbolic links are followed, as a mounted ConfigMap consists of them. Files ending in `.yaml`, `.yml` and `.json`
+//! count, unless their names begin with a dot.
 
 use std::fmt;
 use std::io::{self, Read};

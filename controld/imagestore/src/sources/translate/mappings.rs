@@ -1,6 +1,6 @@
-//! Rules that somebody pushes, by the name of their configuration: a watch of a cluster's objects, or a test.
+//! Configurations of rules that are pushed, by name: by a watch of a cluster's objects, or by a test.
 //!
-//! The last word of each name counts. One that cannot be read leaves no rules of that name, and a problem.
+//! The last one of each name counts. One that cannot be read leaves a problem, and no rules of that name.
 
 use std::collections::BTreeMap;
 use std::fmt;

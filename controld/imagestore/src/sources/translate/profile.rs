@@ -1,7 +1,8 @@
-//! Transport profiles as a configuration writes them: how the HTTP of a rule is to be spoken.
+//! Transport profiles as a configuration writes them: how the requests of a rule are sent.
 //!
-//! Every key is optional, and `null` is the same as absent. A profile is used as a whole or not at all; a rule that
-//! names one which cannot be used is not used either, since without it the download would go another way than asked.
+//! Every key is optional, and `null` is the same as absent. A profile is used as a whole or not at all. A rule that
+//! names a profile which cannot be used is not used either, since without it the download would go another way than
+//! asked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

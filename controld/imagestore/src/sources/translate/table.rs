@@ -1,8 +1,8 @@
-//! All rules together, and which of them is for a name.
+//! All rules together, and which of them applies to a name.
 //!
-//! First every fixed name of every configuration is tried, then every regexp. Within each pass: configurations that
-//! were pushed before files, then the longer prefix, then the configuration's name by bytes, then the place in it. So
-//! nothing depends on the order of reading.
+//! First every fixed name of every configuration is tried, then every regexp. Within each pass the order is: pushed
+//! configurations before files, then the longer prefix, then the configuration's name by bytes, then the place in it.
+//! So the order of reading does not matter.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,10 +1,12 @@
-//! Taking names away, and what nobody needs any more. A removal by name is [`remove`](super::remove).
+//! Collects images: takes their names away, and removes images that nothing needs. [`remove`](super::remove) removes by
+//! name.
 //!
-//! Images go in two steps: out of memory and renamed to `data/.gc-<hex>` in one, unlinked in the other. Between the two
-//! a pull that wants these very bytes takes them back. A file is unlinked while it is open, and closed without the lock:
-//! nobody waits while [`ContentStore::gc`] gives the blocks of a large file back.
+//! A removal has two steps. The first takes the image out of memory and renames its file to `data/.gc-<hex>`; the
+//! second unlinks it. In between, a pull that wants these very bytes takes the file back. The file is unlinked while it
+//! is open, and closed without the lock, so that nobody waits while [`ContentStore::gc`] gives the blocks of a large
+//! file back.
 //!
-//! Nothing is removed for want of a lease while there is a lease that cannot be read. What is live never goes, however
+//! While one lease cannot be read, no image is removed for want of a lease. An image in use is never removed, however
 //! little room is left.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! All that is known of an image, for people.
+//! All that is known of an image, as `virtletctl image inspect` shows it.
 
 use super::{ContentStore, Handler, Image};
 use crate::digest::ImageId;

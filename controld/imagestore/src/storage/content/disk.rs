@@ -1,7 +1,7 @@
-//! The store's directories, and the few things that are ever done in them.
+//! The store's directories, and the few operations on them.
 //!
-//! Everything goes by descriptors of directories that are opened once, with names of one component, and no link is
-//! ever followed: what somebody planted there is seen for what it is.
+//! Every operation goes by the descriptor of a directory that was opened once and a name of one component, and follows
+//! no link, so a link or a directory that somebody else put there leads nowhere.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! That a source gave an image to somebody, as a name's record keeps it.
+//! A grant: the note in a name's record that a source gave the image to a login.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};

@@ -1,7 +1,7 @@
-//! What the store has, in memory. Always what the disk says: changed after each change of the disk, under its lock.
+//! The index: what the store has, in memory. It is changed after each change of the disk, under the disk's lock.
 //!
-//! A name is *usable* under its handler if the handler is one that is configured, and for the platform that the name
-//! was resolved for. Others are kept, for the handler may come back, but nothing is found by them.
+//! A name is *usable* under its handler if that handler is configured, for the platform that the name was resolved for.
+//! Other names are kept, as the handler may come back, but no lookup finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

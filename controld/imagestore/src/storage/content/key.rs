@@ -1,5 +1,5 @@
-//! What an image is bound to: a reference, for a runtime handler. The same reference may mean other bytes for another
-//! handler, as its guests may run on another platform.
+//! The key that an image is bound to: a reference and a runtime handler. The same reference may mean other bytes for
+//! another handler, as its guests may run on another platform.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Which image stands on which. Pulls are the callers, and whatever gives an image a name that another waits for.
+//! Which image stands on which. Called by pulls, and whenever an image gets a name that another image waits for.
 //!
-//! An edge is part of the upper image's record, and keeps the lower one as long as the upper one is here. Invariants: an
-//! edge leads to an image of the format that the upper one declares, no image stands on itself, and an edge is never
-//! changed while what it leads to is here, as machines have disks on the whole chain.
+//! An edge is part of the upper image's record, and keeps the lower image as long as the upper one is here. Invariants:
+//! an edge leads to an image of the format that the upper one declares; no image stands on itself; an edge is not
+//! changed while the lower image is here, as machines have disks on the whole chain.
 
 use std::sync::Arc;
 

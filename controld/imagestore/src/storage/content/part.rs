@@ -1,8 +1,8 @@
 //! The file that an image is written to before it has a name.
 //!
-//! It lies in `data/` as `part_*` and goes when it is dropped unpublished, or it is a partial download
-//! ([`super::partial`]), which stays when it is given up with [`Part::keep`]. Either way it is locked. Bytes come in
-//! order; runs of zeros are not written: they stay holes.
+//! It lies in `data/` as `part_*` and is removed when it is dropped unpublished; or it is a partial download
+//! ([`super::partial`]), which stays if it is given up with [`Part::keep`]. Either way it is locked. Bytes come in
+//! order. Runs of zeros are not written: they stay holes.
 
 use std::fs::File;
 use std::io;

@@ -1,12 +1,12 @@
-//! Downloads that were broken off and may go on: `partial/<key>.data` and, beside it, `<key>.json` with what is needed
-//! to continue.
+//! Downloads that broke off and may be resumed: `partial/<key>.data` and, beside it, `<key>.json` with what is needed
+//! to resume.
 //!
-//! The key is the SHA-256 of the identity of what is downloaded, as that may hold a secret. Whoever works on a partial
-//! holds a lock on its `.data` file (the record is replaced by renaming, so a lock on it would be lost), also against
-//! other processes; what is locked is never expired. A partial is nothing but bytes that somebody sent: it is verified
-//! when it is whole, as any download is.
+//! The key is the SHA-256 of the download's identity, as that may hold a secret. A download that uses a partial holds a
+//! lock on its `.data` file, also against other processes (the record is replaced by renaming, so a lock on the record
+//! would be lost). A locked partial never expires. The bytes of a partial are untrusted: they are verified when the
+//! file is whole, as any download is.
 //!
-//! Invariant: the bytes that a record counts as received are on the disk before the record is.
+//! Invariant: the bytes that a record counts as received are on disk before the record is.
 
 use std::fs::File;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Putting bytes into the content store and giving them names. Pulls are the callers.
+//! Puts received bytes into the content store, and gives them names. Called by pulls.
 
 use std::sync::Arc;
 

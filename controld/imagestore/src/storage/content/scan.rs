@@ -1,4 +1,4 @@
-//! What a start makes of the directories: sweeps what crashes left, loads what is sound, and reports the rest without
+//! Reads the directories at start-up: removes what a crash left, loads what is sound, and reports the rest without
 //! touching it.
 
 use std::collections::{BTreeMap, BTreeSet};

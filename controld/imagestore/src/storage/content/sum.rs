@@ -1,4 +1,4 @@
-//! The digest of what a file has.
+//! The digest of a file's bytes.
 
 use std::fs::File;
 use std::io;

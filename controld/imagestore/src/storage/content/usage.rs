@@ -1,4 +1,4 @@
-//! What the store takes of its file system.
+//! How much of its file system the store uses.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

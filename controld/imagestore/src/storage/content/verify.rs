@@ -1,7 +1,7 @@
-//! Whether stored bytes are still those that were stored, and what becomes of them if not.
+//! Verifies that stored bytes still have their digest, and takes those out of use that have not.
 //!
-//! A broken image is moved to `quarantine/` with a record of what was found, and loses its names: the next pull brings
-//! it anew. Whoever has a lease on it keeps the lease, and is named in the answer: their disks stand on broken bytes.
+//! A broken image is moved to `quarantine/` with a record of what was found, and loses its names: the next pull
+//! downloads it again. Holders of a lease keep it, and are named in the answer, as their disks stand on broken bytes.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Why bytes could not be taken in.
+//! Why an image could not be ingested.
 
 use std::io;
 use std::time::Duration;

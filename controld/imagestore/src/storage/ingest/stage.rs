@@ -1,4 +1,4 @@
-//! The line that blocks go down, and the threads in it that hash.
+//! The stages that blocks pass through, and the threads that hash.
 
 use std::sync::mpsc::SyncSender;
 

@@ -1,4 +1,4 @@
-//! Hashes over the bytes at the places where somebody promised one, and the one verifier that compares them.
+//! Hashes of the bytes at each place that a promise covers, and the one function that compares them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

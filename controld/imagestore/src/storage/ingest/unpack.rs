@@ -1,7 +1,7 @@
-//! The thread that opens what is around an image: decompresses, and takes the disk out of an archive.
+//! The thread that opens what is around a disk: decompresses it, and takes it out of an archive.
 //!
-//! Compressed bytes are read where they lie in the receiver's blocks, by a process of its own if the store has one for
-//! that; what comes out goes into blocks of its own.
+//! Compressed bytes are read where they lie in the receiver's blocks, by a process of its own if the store has a
+//! program for that. What comes out goes into blocks of this thread.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;

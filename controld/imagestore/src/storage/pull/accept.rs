@@ -1,4 +1,4 @@
-//! Whether an image may be what a rule, a source or its bytes say that it is.
+//! Whether an image may have the format that a rule or a source declares, and that its bytes have.
 
 use super::Puller;
 use super::error::DownloadError;

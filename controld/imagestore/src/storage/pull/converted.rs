@@ -1,8 +1,9 @@
-//! Images of a format that is not kept, made qcow2 once they are here whole and as they were promised.
+//! Step 6: converts an image of a foreign format to qcow2, once it is here whole and has the digests that were
+//! promised.
 //!
-//! Only what the operator allows is converted, and only if a rule or a provider declares the format: nothing is guessed.
-//! The bytes that came go when the converted ones are there; the promises were about the former, the image's id is of the
-//! latter.
+//! Only formats that the operator allows are converted, and only if a rule or a provider declares the format: nothing
+//! is guessed. The downloaded file is removed once the converted one is there. The promised digests are those of the
+//! former, the image's id is that of the latter.
 
 use std::sync::Arc;
 

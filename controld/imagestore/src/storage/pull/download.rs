@@ -1,7 +1,8 @@
-//! One download: asks, takes the bytes in, and goes on where a connection or an earlier attempt broke off.
+//! Step 5: one download. Asks the source, ingests the bytes, and resumes where a connection or an earlier attempt broke
+//! off.
 //!
-//! What can be gone on with is recorded as a partial: bytes that are stored as they come, of which the source can tell
-//! whether they are still the same (a strong validator, or a strong hash that was promised).
+//! A download can be resumed if the bytes are stored as they come, and the source can tell whether the file is still
+//! the same: by a strong validator, or by a strong hash that was promised. It is recorded as a partial.
 
 use std::sync::Arc;
 

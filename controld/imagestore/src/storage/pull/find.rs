@@ -1,4 +1,5 @@
-//! Where the image of an order is: a rule's word, then that of a provider that knows the name, then the name as a URL.
+//! Step 3: finds where the image of an order is. A rule decides; without a rule, the first provider that knows the
+//! name; without such a provider, the name is taken for a URL.
 
 use std::sync::Arc;
 

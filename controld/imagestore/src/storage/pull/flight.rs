@@ -1,10 +1,10 @@
-//! Single flight: all who want the same at the same time wait for one piece of work.
+//! Single flight: all callers that want the same thing at the same time wait for one task.
 //!
-//! Each waiter holds the flight; when the last one leaves before the end, the flight's task is aborted. What it had on
-//! its way cleans up after itself. A failure goes to all who wait and is not remembered.
+//! Each waiter holds the flight. When the last one leaves before the end, the task is aborted; its destructors clean up
+//! after it. A failure goes to all waiters and is not remembered.
 //!
-//! Pulls fly twice: once for what was asked for (a name, a handler, a login), and in there once for what would be
-//! downloaded, as several names may lead to the same bytes.
+//! A pull uses two flights: one for what was asked for (name, handler, login), and inside it one for the download, as
+//! several names may lead to the same bytes.
 
 use std::collections::BTreeMap;
 use std::future::Future;

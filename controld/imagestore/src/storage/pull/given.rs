@@ -1,4 +1,5 @@
-//! What a pull gives without its source being asked: what that gave already, to whoever asks now ([`super::grant`]).
+//! Step 2, and pulls that must not ask the source: gives an image that its source gave to the same login before
+//! ([`super::grant`]).
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Who was given an image by its source, and so may have it again without the source being asked.
+//! Grants: which logins a source gave an image to, so that they may have it again without asking the source.
 //!
-//! The digest of bytes is no secret, so that somebody knows it says nothing of whether they may have them. A source that
-//! gave an image to a login gives it again, to that login and for a while ([`Limits::granted_for`]): that is a [`Grant`],
-//! kept in the record of the name. One without a login is everybody's. What it holds for is the way from the name to the
-//! source as the rules, the handler and the order have it, so that a change of any of these is a question anew.
+//! The digest of an image is no secret: who knows it may not therefore have the image. But a source that gave an image
+//! to a login would give it again, to that login and for a while ([`Limits::granted_for`]). A [`Grant`] in the record
+//! of the name says so; a grant without a login is for everybody. It holds for one way from the name to the source:
+//! when a rule, the handler or the order changes that way, the source is asked again.
 //!
 //! [`Limits::granted_for`]: crate::Limits::granted_for
 

@@ -1,7 +1,7 @@
-//! Whether the bytes of an image have to be downloaded, or are in the content store and may be used.
+//! Step 4: whether the bytes of an image are in the content store, and the caller may have them.
 //!
-//! Bytes that are here are used if the source shows that it would give them to the caller: it promises just these
-//! digests, or a rule demands the digest and the source lets the caller in, or it says that the file did not change.
+//! The caller may have them if the source shows that it would give them: it promises just these digests, or a rule
+//! demands the digest and the source lets the caller in, or it says that the file did not change.
 
 use std::sync::Arc;
 

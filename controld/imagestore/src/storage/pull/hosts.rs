@@ -1,4 +1,4 @@
-//! How many connections there are to one host at a time, over all downloads.
+//! Bounds the connections to one host at a time, over all downloads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

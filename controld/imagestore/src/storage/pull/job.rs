@@ -1,4 +1,4 @@
-//! What one download has to do, as several orders may share it.
+//! What one download has to do. Several orders may share it.
 
 use std::sync::Arc;
 

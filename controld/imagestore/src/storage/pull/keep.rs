@@ -1,4 +1,4 @@
-//! What came of a download, judged as a whole and kept under no name yet.
+//! Step 7: inspects what was downloaded as a whole, and publishes it under its digest, without a name yet.
 
 use super::Puller;
 use super::error::DownloadError;

@@ -1,8 +1,7 @@
-//! Several connections side by side, for servers that give each but a part of what the way could carry.
+//! Downloads over several connections side by side, for servers that give each connection only a part of the bandwidth.
 //!
-//! The file is fetched in segments, some at a time, and handed out in its order; what waits for its turn is bounded by
-//! the number of lanes. Whether more lanes help is tried, not guessed ([`Pace`]): one connection is what a download
-//! begins with, and what it goes back to.
+//! The file is fetched in segments, several at a time, and handed out in order. The number of lanes bounds how many
+//! segments wait. A download begins with one connection; more are tried, and kept if they are faster ([`Pace`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,17 +1,19 @@
-//! What an image stands on: found, pulled and put below it, before the image has a name.
+//! Step 8: what an image stands on is found, pulled and put below it, before the image has a name.
 //!
-//! ```text
-//! image without a name, held -> what it says -> digest: here? a provider that knows it? -> name: its own provider,
-//!      ^                                        the others, what has that name here
-//!      +-- the one below, held, unless it stands on nothing
-//! all of them here -> edges, from the bottom up -> name
-//! ```
+//! For the image, and then for each one below it, until one stands on nothing:
 //!
-//! The string in an image is looked up and never followed: QEMU is told every file of a chain by its path. A digest
-//! counts for more than a name, whoever says it. What a source says of an image that is no layer by its own header adds
-//! nothing to it, as another disk would show through its holes.
+//! 1. Read which image it names.
+//! 2. Look that up by its digest: here, or at a provider that knows the digest.
+//! 3. Otherwise look it up by its name: at the provider of the image above, or at the others.
+//! 4. Otherwise, if it has no digest, take what is here under that name.
 //!
-//! Credentials of the one who asks are for the place of the image that they ask for, so none are sent from here.
+//! When all are here and held, edges are written from the bottom up.
+//!
+//! The text in an image is looked up and never followed: QEMU is told every file of a chain by its path. A digest
+//! counts for more than a name, whether the image or its source says it. If the header of an image names no parent, it
+//! has none, whatever its source says: another disk would show through its holes.
+//!
+//! The caller's credentials are for the source of the image that they asked for, so none are sent from here.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A login as a text, and as a digest that tells it from others without giving it away.
+//! A login as text, and as a digest that identifies it without revealing it.
 
 use sha2::{Digest as _, Sha256};
 

@@ -1,4 +1,4 @@
-//! Where an image comes from, in the words of records: places and promises.
+//! What the record of a name says of where its image is from: places and promises.
 
 use sha2::{Digest as _, Sha256};
 

@@ -1,4 +1,4 @@
-//! How far a pull is, for whoever watches it.
+//! How far a pull is, as watchers see it.
 
 use std::time::Duration;
 

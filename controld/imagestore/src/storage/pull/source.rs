@@ -1,7 +1,7 @@
-//! Bytes of a download in their order, over as many connections as it takes.
+//! The bytes of a download in order, over as many connections as it takes.
 //!
-//! A connection that breaks is replaced by one that goes on at the same byte, if the source can tell that it still has
-//! the same file. That is tried again as long as bytes come in between, [`BREAKS`] times in a row otherwise. Where one
+//! A connection that breaks is replaced by one that resumes at the same byte, if the source can tell that it still has
+//! the same file. That is tried as long as bytes come in between, and [`BREAKS`] times in a row otherwise. Where one
 //! connection is slow, several are tried ([`Lanes`]).
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How a name leads to its source: by a rule, or as the name that providers may know.
+//! Step 1: how a name leads to its source: by a translation rule, or else as a name that providers may know.
 
 use std::sync::Arc;
 

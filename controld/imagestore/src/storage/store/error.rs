@@ -1,4 +1,4 @@
-//! Why the store did not do what it was asked.
+//! Why the store refused or failed.
 
 use crate::digest::{ImageId, is_hex};
 use crate::error::{ErrorKind, printable};

@@ -1,4 +1,4 @@
-//! The table of runtime handlers: names to what is configured for them.
+//! The table of runtime handlers: the configuration of each, by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Looking closer, cleaning up, checking: what people ask for and pods do not.
+//! Upkeep, which people ask for and pods do not: lists, verification, collection, checks of rules and providers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! System calls that a converter never needs, and that reach beyond its files.
+//! The seccomp filter of a converter: refuses system calls that it never needs and that reach beyond its files.
 //!
-//! A list of what is refused rather than of what is allowed: the other walls stand without it, and it must not break
-//! with the next release of a C library.
+//! It lists what is refused rather than what is allowed, so that the next release of a C library does not break it. The
+//! other restrictions of the sandbox hold without it.
 
 use std::collections::BTreeMap;
 

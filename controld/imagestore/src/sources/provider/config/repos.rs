@@ -1,8 +1,8 @@
-//! virt-builder's own list of sources, taken over as providers.
+//! Takes over virt-builder's own list of sources as providers.
 //!
-//! What an operator wrote into our configuration is right or nothing starts. These files belong to somebody else, often a
-//! package: one that cannot be used, or a source in it, is told and left out. But a source never takes the place of a
-//! provider that is configured, and none is configured twice under one id: that would be a guess at who is meant.
+//! Our own configuration must be right, or the store does not open. These files belong to others, often to a package: a
+//! file or a source that cannot be used is logged and left out, and so is the second of two sources with the same id. A
+//! source with the id of a configured provider is an error: it never takes that provider's place.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

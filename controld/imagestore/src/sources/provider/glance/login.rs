@@ -1,4 +1,4 @@
-//! Settings of a Glance, and who they say asks it.
+//! Settings of a Glance, and the login that they hold.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,8 +1,8 @@
-//! Glance's records of images and lists of them: JSON in, a verdict out.
+//! Reads Glance's records and lists of images: JSON in, a verdict out.
 //!
-//! A record promises more than there is: an image whose upload was rejected stays `queued`, has its hashes all the
-//! same, is found by them, and its file answers 200 with nothing. So nothing counts but `status` being `active`, and
-//! that is asked of every record, whatever the server was asked to filter by.
+//! An image whose upload was rejected stays `queued`; it has its hashes all the same, is found by them, and its file is
+//! served with status 200 and no bytes. So only images with `status` `active` count, and that is checked in every
+//! record, whatever the server was asked to filter by.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is to be downloaded of an image, and all that is known of it: from its manifest and its configuration.
+//! Describes an image of a registry from its manifest and its configuration: what to download, and what is known of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! The disk in a layer: what is in `/disk` of an image, taken out while the layer streams by.
+//! Takes the disk, a file in `/disk` of an image, out of a layer while the layer streams by.
 //!
-//! An image for a VM has exactly one regular file in `/disk`, in whichever of its layers. [`Scan`] reads what a layer
+//! An image for a VM has exactly one regular file in `/disk`, in any one of its layers. [`Scan`] reads what a layer
 //! does to that directory; [`DiskLayer`] is given what the layers above and below do, and finds the one file in the
-//! layer that is downloaded. Links, devices and nested directories in `/disk` are refused, for which file they mean is
-//! a matter of who unpacks them.
+//! layer that is downloaded. Links, devices and nested directories in `/disk` are refused, as tools disagree on which
+//! file they mean.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};

@@ -1,8 +1,7 @@
-//! Which of several layers has the disk.
+//! Finds which of several layers has the disk.
 //!
-//! Most images have one layer, and there is nothing to look for. Of several, all but one must be small: they are
-//! fetched, verified and looked through here, so that the large one streams by once, with what the others do to `/disk`
-//! known beforehand ([`DiskLayer`]).
+//! Most images have one layer. Of several, all but one must be small: those are fetched, verified and searched here, so
+//! that what they do to `/disk` is known before the large one streams by ([`DiskLayer`]).
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};

@@ -1,4 +1,4 @@
-//! Who asks a registry, and where a login may be sent.
+//! The login of a registry's caller, and where it may be sent.
 
 use base64::Engine as _;
 use url::{Host, Url};

@@ -1,7 +1,7 @@
-//! One repository of a registry, asked by one caller: URLs, logins, tokens.
+//! A session with one repository of a registry on behalf of one caller: URLs, logins, tokens.
 //!
-//! Nothing is sent along until the registry asks for it; then its challenge is answered once, and what came of it is
-//! kept for the next request to the same repository by the same caller. A login goes to the registry itself, or to
+//! The first request carries no login. When the registry challenges it, the challenge is answered once, and the token
+//! is kept for later requests to the same repository by the same caller. A login goes to the registry itself, or to
 //! where [`login::realm`] allows.
 
 use std::collections::BTreeMap;

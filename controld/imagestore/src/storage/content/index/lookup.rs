@@ -1,4 +1,4 @@
-//! From what a caller says to an image, and from an image to what a caller sees.
+//! Looks images up by what a caller says, and describes an image as a caller sees it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
