@@ -31,6 +31,7 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use common::Chain;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use url::Url;
@@ -247,14 +248,8 @@ pub struct Dropped {
 }
 
 impl Dropped {
-    pub(crate) fn new(name: &str, cause: &dyn std::error::Error) -> Self {
-        let mut reason = cause.to_string();
-        let mut next = cause.source();
-        while let Some(cause) = next {
-            reason = format!("{reason}: {cause}");
-            next = cause.source();
-        }
-        Self { name: printable(name), reason }
+    pub(crate) fn new(name: &str, cause: &(dyn std::error::Error + 'static)) -> Self {
+        Self { name: printable(name), reason: Chain(cause).to_string() }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use common::Chain;
 use imagestore::{Config, Store};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest, Sha256};
@@ -252,14 +253,8 @@ impl Bed {
     }
 }
 
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    Chain(error).to_string()
 }
 
 pub(crate) fn names(dir: &Path) -> Vec<String> {

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd as _, RawFd};
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use common::Chain;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
@@ -178,7 +179,7 @@ fn decompress(kind: &str) -> Result<(), Failure> {
     // The handles of the standard library have small buffers.
     let own = || Ok((io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?));
     let (input, output) = own().map_err(|error: io::Error| Failure::Start(error.to_string()))?;
-    confine().map_err(|error| Failure::Start(chain(&error)))?;
+    confine().map_err(|error| Failure::Start(Chain(&error).to_string()))?;
     let mut output = File::from(output);
     let mut plain = Decoder::new(by, BufReader::with_capacity(PIECE, File::from(input)))?;
     let mut piece = vec![0; PIECE];
@@ -205,11 +206,6 @@ fn close_others() -> io::Result<()> {
         let _ = nix::unistd::close(number);
     }
     Ok(())
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Takes from this process what decompressing does not need, for good.

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::problem::{OneLine, Origin};
+use common::Chain;
+
+use super::problem::Origin;
 use super::table::{Pattern, RuleTable};
 use super::{Mappings, Protocol, RuleSource, TranslateConfig, Translator, Wanted, file};
 use crate::sources::name::ImageName;
@@ -29,7 +31,7 @@ pub fn exercise(bytes: &[u8]) {
     let for_all = config.handlers.is_none();
     let mappings = Mappings::default();
     for problem in mappings.put("fuzz", text) {
-        drop(OneLine(&problem).to_string());
+        drop(Chain(&problem).to_string());
     }
     let platforms =
         [Platform::linux("amd64"), Platform::linux("arm64"), Platform { os: "windows".into(), ..Platform::default() }];
@@ -59,7 +61,7 @@ pub fn exercise(bytes: &[u8]) {
                         "{shown}"
                     );
                 }
-                Err(error) => drop(OneLine(&error).to_string()),
+                Err(error) => drop(Chain(&error).to_string()),
             }
         }
     }

@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use common::Chain;
+
 use super::template::TemplateError;
 use crate::digest::DigestError;
 use crate::error::printable;
@@ -230,21 +232,6 @@ pub enum RuleError {
     },
 }
 
-/// An error and its causes on one line.
-pub(crate) struct OneLine<'a>(pub(crate) &'a dyn std::error::Error);
-
-impl fmt::Display for OneLine<'_> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(out, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
-    }
-}
-
 /// A pattern as messages show it: with its backslashes as they are.
 pub(super) fn on_one_line(pattern: &str) -> String {
     const SHOWN: usize = 300;
@@ -253,8 +240,8 @@ pub(super) fn on_one_line(pattern: &str) -> String {
 
 /// Tells the log what is new among the problems.
 pub(super) fn report(before: &[Problem], now: &[Problem]) {
-    let known: Vec<String> = before.iter().map(|problem| OneLine(problem).to_string()).collect();
-    for problem in now.iter().map(|problem| OneLine(problem).to_string()).filter(|problem| !known.contains(problem)) {
+    let known: Vec<String> = before.iter().map(|problem| Chain(problem).to_string()).collect();
+    for problem in now.iter().map(|problem| Chain(problem).to_string()).filter(|problem| !known.contains(problem)) {
         tracing::warn!(problem, "in the translation rules");
     }
 }

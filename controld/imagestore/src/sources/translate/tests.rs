@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::problem::OneLine;
+use common::Chain;
+
 use super::source::RuleSource;
 use super::*;
 use crate::formats::declared::Declared;
@@ -56,7 +57,7 @@ fn files(configs: &[(&str, &str)]) -> Translator {
 fn show(translated: Result<Translated, TranslateError>) -> String {
     match translated {
         Ok(found) => format!("{} by {}", found.locator.url(), found.locator.by()),
-        Err(error) => format!("error: {}", OneLine(&error)),
+        Err(error) => format!("error: {}", Chain(&error)),
     }
 }
 
@@ -69,7 +70,7 @@ fn ask_for(translator: &Translator, name: &str, handler: &str, platform: &Platfo
 }
 
 fn told(problems: &[Problem]) -> Vec<String> {
-    problems.iter().map(|problem| OneLine(problem).to_string()).collect()
+    problems.iter().map(|problem| Chain(problem).to_string()).collect()
 }
 
 const PLAIN: &str = "

@@ -79,9 +79,10 @@ fn config_of(repo: Repo) -> Result<ProviderConfig, ReposError> {
 
 #[cfg(test)]
 mod tests {
-    use std::error::Error as _;
     use std::fs;
     use std::path::Path;
+
+    use common::Chain;
 
     use super::super::tests::registry;
     use super::*;
@@ -173,12 +174,7 @@ mod tests {
             .left_out()
             .iter()
             .map(|problem| {
-                let mut text = problem.to_string();
-                let mut cause = problem.source();
-                while let Some(of) = cause {
-                    text = format!("{text}: {of}");
-                    cause = of.source();
-                }
+                let text = Chain(problem).to_string();
                 text.replace(&format!("{}/", dirs[0].display()), "")
             })
             .collect();
