@@ -11,10 +11,8 @@ export CARGO_TARGET_DIR ?= $(VIRTLET_CACHE)/target
 CARGO := cargo
 DIST := target/dist
 BED := target/bed/bed
-TOOLS := $(VIRTLET_CACHE)/tools
+LINTERS := $(VIRTLET_CACHE)/linters/$(shell sha256sum .ci/linters.txt | cut -c 1-16)
 GNU := x86_64-unknown-linux-gnu
-DENY_VERSION := 0.20.2
-TYPOS_VERSION := 1.52.0
 
 # Two clones may share one target directory. cargo tells our crates apart by their place in the workspace, so it takes what
 # another clone built for this one's if that is newer: the sources of a clone that comes in turn are newer still.
@@ -108,23 +106,17 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 	@gcc -O2 -static -s -o target/bench/pause tests/bench/pause.c
 	@$(call bed,bench $(BENCH))
 
-lint: host $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) $(TOOLS)/bin/typos-$(TYPOS_VERSION) ## format, clippy, lean shim, licences, spelling
+lint: host $(LINTERS) ## format, clippy, lean shim, licences, spelling
 	$(CARGO) fmt --all --check
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@! $(CARGO) tree --locked -p vmwrapper -e normal --prefix none | grep -E '^(tokio|tonic|prost)' || { echo 'vmwrapper is not lean: see the crates above' >&2; exit 1; }
 	@! $(CARGO) tree --locked -i aws-lc-rs 2>/dev/null || { echo 'TLS is ring here, not aws-lc-rs' >&2; exit 1; }
-	$(TOOLS)/bin/cargo-deny-$(DENY_VERSION) --all-features --config .deny.toml check bans licenses sources
-	$(TOOLS)/bin/typos-$(TYPOS_VERSION) --config .typos.toml
+	$(LINTERS)/bin/cargo-deny --all-features --config .deny.toml check bans licenses sources
+	$(LINTERS)/bin/typos --config .typos.toml
 
-# Built once for each version; some minutes.
-$(TOOLS)/bin/cargo-deny-%:
-	$(call tool,cargo-deny,cargo-deny,$*)
-$(TOOLS)/bin/typos-%:
-	$(call tool,typos-cli,typos,$*)
-# $(call tool,CRATE,PROGRAM,VERSION)
-define tool
-	mkdir -p $(TOOLS)/bin
-	env -u CARGO_TARGET_DIR $(CARGO) install --locked --quiet --root $(TOOLS)/$(2)-$(3) --version $(3) $(1)
-	ln -f $(TOOLS)/$(2)-$(3)/bin/$(2) $@
-endef
+$(LINTERS):
+	rm -rf $@.new
+	/usr/bin/python3 -m venv $@.new
+	$@.new/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r .ci/linters.txt
+	mv $@.new $@
