@@ -1,4 +1,4 @@
-//! `arrows.toml`: which crate may depend on which, which folder may not use which, and where generated types may be.
+//! `arrows.toml`: which crate may depend on which, which folder may use which, and where generated types may be.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,13 @@ use crate::workspace::Workspace;
 pub(crate) struct Rules {
     /// What each crate may depend on: `proto/tap` is `proto` with no feature but `tap`, `*` is every crate.
     crates: BTreeMap<String, Vec<String>>,
-    /// Modules that may not use other modules.
+    /// Modules in one crate or folder, from the top down: each may use those further down. Those in one line, with spaces
+    /// between them, may use each other.
     #[serde(default)]
-    forbidden: Vec<Forbidden>,
+    rooms: BTreeMap<String, Vec<String>>,
     /// Paths that only some modules may name.
     #[serde(default)]
     only: Vec<Only>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Forbidden {
-    from: Vec<String>,
-    to: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -60,8 +54,11 @@ impl Rules {
 
     /// Modules that rules name and that there are not: a rule that forbids nothing is a mistake.
     pub(crate) fn unknown_modules(&self, trees: &[Tree]) -> Vec<String> {
-        let named = self.forbidden.iter().flat_map(|rule| rule.from.iter().chain(&rule.to));
-        let named = named.chain(self.only.iter().flat_map(|rule| &rule.within));
+        let rooms = self.rooms.iter().flat_map(|(folder, floors)| {
+            let names = floors.iter().flat_map(|floor| floor.split_whitespace());
+            names.map(move |name| format!("{folder}::{name}"))
+        });
+        let named = rooms.chain(self.only.iter().flat_map(|rule| rule.within.iter().cloned()));
         let known = |name: &String| trees.iter().any(|tree| tree.modules.keys().any(|path| tree.shown(path) == *name));
         named.filter(|name| !known(name)).map(|name| format!("a rule names `{name}`, which is no module")).collect()
     }
@@ -75,13 +72,21 @@ impl Rules {
                 Target::Module(path, defined) => (tree.shown(path), format!(", from {defined}")),
                 Target::Elsewhere(path) => (path.join("::"), String::new()),
             };
-            let broken = self.forbidden.iter().find_map(|rule| {
-                Some((holding(&rule.from, &from)?, holding(&rule.to, &to)?)).filter(|(from, to)| from != to)
-            });
-            if let Some((from, to)) = broken {
-                faults.push(format!("{}: `{from}` may not use `{to}`: names `{}`{defined}", one.place, one.what));
+            for (folder, floors) in &self.rooms {
+                if let (Some(from), Some(to)) = (floor(floors, folder, &from), floor(floors, folder, &to))
+                    && to.0 < from.0
+                {
+                    let (from, to) = (from.1, to.1);
+                    faults.push(format!(
+                        "{}: in `{folder}`, `{from}` may not use `{to}`: names `{}`{defined}",
+                        one.place, one.what
+                    ));
+                }
             }
-            for rule in self.only.iter().filter(|rule| is_in(&to, &rule.path) && holding(&rule.within, &from).is_none())
+            for rule in self
+                .only
+                .iter()
+                .filter(|rule| is_in(&to, &rule.path) && !rule.within.iter().any(|room| is_in(&from, room)))
             {
                 faults.push(format!("{}: `{from}` may not name `{}`: names `{}`", one.place, rule.path, one.what));
             }
@@ -90,9 +95,14 @@ impl Rules {
     }
 }
 
-/// The room of `rooms` that the module `path` is in.
-fn holding<'a>(rooms: &'a [String], path: &str) -> Option<&'a str> {
-    rooms.iter().map(String::as_str).find(|room| is_in(path, room))
+/// Which of `floors` of `folder` the module `path` is on, and the room there.
+fn floor<'a>(floors: &'a [String], folder: &str, path: &str) -> Option<(usize, &'a str)> {
+    let below = path.strip_prefix(folder)?.strip_prefix("::")?;
+    let name = below.split("::").next()?;
+    let on = |(number, floor): (usize, &'a String)| {
+        floor.split_whitespace().find(|room| *room == name).map(|room| (number, room))
+    };
+    floors.iter().enumerate().find_map(on)
 }
 
 fn is_in(path: &str, room: &str) -> bool {

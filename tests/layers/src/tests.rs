@@ -11,9 +11,8 @@ const RULES: &str = r#"
     wire = []
     daemon = ["leaf", "wire/tap"]
 
-    [[forbidden]]
-    from = ["daemon::store"]
-    to = ["daemon::service"]
+    [rooms]
+    daemon = ["edge", "service", "store"]
 
     [[only]]
     path = "wire::cri"
@@ -22,7 +21,10 @@ const RULES: &str = r#"
 
 const CLEAN: &[(&str, &str)] = &[
     ("Cargo.toml", "[workspace]\nresolver = '3'\nmembers = ['leaf', 'wire', 'daemon']\n"),
-    ("leaf/Cargo.toml", "[package]\nname = 'leaf'\nedition = '2024'\n"),
+    (
+        "leaf/Cargo.toml",
+        "[package]\nname = 'leaf'\nedition = '2024'\n[dev-dependencies]\ndaemon = { path = '../daemon' }\n",
+    ),
     ("leaf/src/lib.rs", "pub fn used() {}\n"),
     ("wire/Cargo.toml", "[package]\nname = 'wire'\nedition = '2024'\n[features]\ntap = []\ncri = []\n"),
     ("wire/src/lib.rs", "pub mod tap {}\npub mod cri { pub struct Request; }\n"),
@@ -112,14 +114,14 @@ fn a_crate_that_may_not_be_used_is_found() {
 #[test]
 fn a_feature_that_may_not_be_used_is_found() {
     let faults =
-        faults_of(&[("daemon/Cargo.toml", "[dev-dependencies]\nwire = { path = '../wire', features = ['cri'] }\n")]);
+        faults_of(&[("daemon/Cargo.toml", "[build-dependencies]\nwire = { path = '../wire', features = ['cri'] }\n")]);
     assert_eq!(faults, ["daemon/Cargo.toml: `daemon` may not depend on `wire/cri`"]);
 }
 
 #[test]
 fn a_folder_that_may_not_be_used_is_found() {
     let faults = faults_of(&[("daemon/src/store.rs", "fn g(_: crate::Service) {}\n")]);
-    let expected = "daemon/src/store.rs:5: `daemon::store` may not use `daemon::service`: names `crate::Service`, \
+    let expected = "daemon/src/store.rs:5: in `daemon`, `store` may not use `service`: names `crate::Service`, \
         from daemon/src/service.rs:2";
     assert!(faults.contains(&expected.to_owned()), "{faults:?}");
 }
@@ -145,6 +147,6 @@ fn a_generated_type_is_found_wherever_it_comes_through() {
 
 #[test]
 fn a_rule_that_names_no_module_is_found() {
-    let faults = faults_of(&[(crate::RULES, "[[forbidden]]\nfrom = ['daemon::gone']\nto = ['daemon']\n")]);
+    let faults = faults_of(&[(crate::RULES, "[[only]]\npath = 'leaf'\nwithin = ['daemon::gone', 'daemon']\n")]);
     assert_eq!(faults, ["a rule names `daemon::gone`, which is no module"]);
 }

@@ -17,7 +17,7 @@ pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) manifest: PathBuf,
     pub(crate) targets: Vec<Target>,
-    /// Packages of this workspace that it depends on, in whatever way, each with the features that it asks for.
+    /// Packages of this workspace that it depends on, with the features that it asks for. Tests may use everything.
     pub(crate) dependencies: Vec<Dependency>,
 }
 
@@ -34,6 +34,7 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) features: Vec<String>,
+    kind: Option<String>,
     path: Option<PathBuf>,
 }
 
@@ -60,7 +61,11 @@ impl Workspace {
                 .filter(|target| target.kind.iter().any(|kind| kind == "lib" || kind == "bin"))
                 .map(|target| Target { name: target.name.replace('-', "_"), root: target.src_path })
                 .collect(),
-            dependencies: package.dependencies.into_iter().filter(|dependency| dependency.path.is_some()).collect(),
+            dependencies: package
+                .dependencies
+                .into_iter()
+                .filter(|dependency| dependency.path.is_some() && dependency.kind.as_deref() != Some("dev"))
+                .collect(),
         });
         Self { root: metadata.workspace_root, packages: packages.collect() }
     }
