@@ -49,7 +49,7 @@ pub struct Config {
     /// Lease time that DHCP offers, in seconds. Default 86400.
     #[serde(rename = "dhcp_lease_s", with = "seconds")]
     pub dhcp_lease: Duration,
-    /// How links and taps are joined where a pod does not say: `tc`, `bridge` or `macvtap`. Default `tc`.
+    /// How links and taps are joined where a pod does not say, as [`DataPath::ALL`] has it. Default `tc`.
     #[serde(deserialize_with = "data_path")]
     pub data_path: DataPath,
     /// Whether guests are held to their own MAC and IP addresses where a pod does not say. Default true.

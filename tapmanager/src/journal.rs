@@ -28,10 +28,11 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
-use proto::tap::{Attach, DataPath, IfName, NetworkAsk, PodId, PodNet, PodPhase};
+use proto::tap::{Attach, IfName, NetworkAsk, PodId, PodNet, PodPhase};
 use serde::{Deserialize, Serialize};
 
 use crate::cni::NetworkList;
+use crate::net::Choices;
 use durable::{DurableError, Existing, Keep};
 use first::{FIRST, FirstRecord};
 
@@ -71,18 +72,6 @@ pub(crate) struct Record {
     pub(crate) notes: Vec<String>,
     /// Since when it cannot be taken away.
     pub(crate) failing: Option<Failing>,
-}
-
-/// How a pod's links are joined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Choices {
-    /// How a link and its tap are joined.
-    pub(crate) data_path: DataPath,
-    /// Most queues of a tap.
-    pub(crate) queues: u16,
-    /// Whether the guest is held to its own addresses.
-    pub(crate) anti_spoof: bool,
 }
 
 /// A network of a pod.

@@ -2,7 +2,8 @@
 //!
 //! Called by the pod's actor. [`join`] looks at the namespace ([`observe`]), decides ([`plan`], pure) and does it
 //! ([`apply`] on [`kernel`]), all on one short thread inside the namespace. What crosses between guest and network,
-//! and what does not, is [`filter`]'s. Afterwards [`stand`] compares the namespace with what was made.
+//! and what does not, is [`filter`]'s; how the two are joined is the data path's ([`path`]). Afterwards [`compare`] finds
+//! what is not as it was made, and what makes it so again.
 //!
 //! Invariants, on every data path: addresses, routes, MAC and MTU stay on the CNI's link as its plugin left them (their
 //! CHECK and DEL need them), the guest gets copies; whatever comes in on either end goes out of the other or is dropped,
@@ -16,27 +17,38 @@ use std::sync::Arc;
 
 use ipnetwork::IpNetwork;
 use proto::tap::{DataPath, IfName, Nic, NicStats};
+use serde::{Deserialize, Serialize};
 
+use crate::config::MAX_QUEUES;
 use crate::faults::Faults;
-use crate::sys::link::{self, Link};
+use crate::sys::link;
 use crate::sys::neighbour::Neighbour;
 use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
 use crate::sys::tap::{self, TapError};
 use crate::sys::tc::{self, Hook};
-use crate::sys::{macvtap, vhost};
+use crate::sys::vhost;
 
 mod apply;
+mod compare;
+mod drift;
 pub(crate) mod filter;
 mod kernel;
 mod observe;
+pub(crate) mod path;
 mod plan;
-mod stand;
+mod state;
 mod stats;
+mod step;
 
-use stand::{Guarded, Standing};
+use compare::Guarded;
+use drift::Drift;
 
+/// As many PCI slots as `vmwrapper` has for NICs.
+const MAX_NICS: usize = 15;
+/// All queues of all NICs, each with its vhost descriptor, go into one message.
+const _: () = assert!(MAX_NICS * MAX_QUEUES as usize * 2 <= proto::tap::MAX_FDS);
 const SYSFS: &str = "/sys";
 
 /// A pod's network, joined.
@@ -59,9 +71,10 @@ pub(crate) struct Port {
     pub(crate) neighbours: Vec<Neighbour>,
 }
 
-/// How a pod's links are to be joined, where they allow a choice.
-#[derive(Debug, Clone)]
-pub(crate) struct Wish {
+/// How a pod's links are joined: what its request left open, as it was decided. Is on record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Choices {
     /// How a link and its tap are joined.
     pub(crate) data_path: DataPath,
     /// Most queues of a tap.
@@ -123,7 +136,7 @@ pub(crate) enum JoinError {
     #[error("{}; detach the pod and attach it again", listed(found))]
     Changed {
         /// In what.
-        found: Vec<stand::Finding>,
+        found: Vec<Drift>,
     },
     /// No packet socket.
     #[error("failed to open a packet socket on `{tap}`")]
@@ -142,18 +155,13 @@ pub(crate) enum JoinError {
     Vhost(#[source] std::io::Error),
 }
 
-fn listed(found: &[stand::Finding]) -> String {
+fn listed(found: &[Drift]) -> String {
     found.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The name of the tap of the guest's NIC at `place`, from 0.
 pub(crate) fn tap_name(place: usize) -> IfName {
     numbered("tap", place)
-}
-
-/// The name of the bridge of the guest's NIC at `place`, from 0.
-fn bridge_name(place: usize) -> IfName {
-    numbered("vmbr", place)
 }
 
 fn numbered(name: &str, place: usize) -> IfName {
@@ -165,11 +173,11 @@ fn numbered(name: &str, place: usize) -> IfName {
 pub(crate) async fn join(
     netns: &Netns,
     reported: &[Reported],
-    wish: &Wish,
+    choices: Choices,
     faults: &Arc<Faults>,
 ) -> Result<Joined, JoinError> {
-    let (reported, wish, faults) = (reported.to_vec(), wish.clone(), Arc::clone(faults));
-    netns.visit(move || join_here(&reported, &wish, &faults)).await?
+    let (reported, faults) = (reported.to_vec(), Arc::clone(faults));
+    netns.visit(move || join_here(&reported, choices, &faults)).await?
 }
 
 /// Takes up a joined pod again after a restart or a repair: checks that its guest is connected and guarded, and opens
@@ -181,11 +189,11 @@ pub(crate) async fn rejoin(netns: &Netns, nics: &[Nic]) -> Result<Vec<Option<Por
 }
 
 /// What is not as [`join`] left it; nothing when all is well.
-pub(crate) async fn check(netns: &Netns, nics: &[Nic], wish: &Wish) -> Result<Vec<Found>, JoinError> {
-    let nics = guarded(nics, wish.anti_spoof)?;
-    let look = move || Ok(Standing::look(&mut Netlink::open()?, &nics)?.findings(&nics));
-    let findings: Result<Vec<stand::Finding>, JoinError> = netns.visit(look).await?;
-    Ok(findings?.iter().map(stand::Finding::found).collect())
+pub(crate) async fn check(netns: &Netns, nics: &[Nic], choices: Choices) -> Result<Vec<Found>, JoinError> {
+    let nics = guarded(nics, choices.anti_spoof)?;
+    let look = move || Ok(compare::drift(&compare::look(&mut Netlink::open()?, &nics)?, &nics));
+    let drift: Result<Vec<Drift>, JoinError> = netns.visit(look).await?;
+    Ok(drift?.iter().map(Drift::found).collect())
 }
 
 /// Makes again what our side lost, and tells what that was; what still stands is left alone. Packet sockets have to be
@@ -193,10 +201,10 @@ pub(crate) async fn check(netns: &Netns, nics: &[Nic], wish: &Wish) -> Result<Ve
 pub(crate) async fn repair(
     netns: &Netns,
     nics: &[Nic],
-    wish: &Wish,
+    choices: Choices,
     faults: &Arc<Faults>,
 ) -> Result<Vec<String>, JoinError> {
-    let (nics, faults) = (guarded(nics, wish.anti_spoof)?, Arc::clone(faults));
+    let (nics, faults) = (guarded(nics, choices.anti_spoof)?, Arc::clone(faults));
     netns.visit(move || repair_here(&nics, &faults)).await?
 }
 
@@ -207,7 +215,7 @@ pub(crate) async fn stats(netns: &Netns, nics: &[Nic]) -> Result<Vec<NicStats>, 
         let mut netlink = Netlink::open()?;
         let (counted, refused) = (link::counters(&mut netlink)?, tc::drops(&mut netlink)?);
         let mut redirected = BTreeMap::new();
-        for nic in nics.iter().filter(|nic| nic.data_path == DataPath::Macvtap) {
+        for nic in nics.iter().filter(|nic| path::of(nic.data_path).counts_at_redirect()) {
             if let Some((index, _)) = counted.iter().find(|(_, (name, _))| *name == nic.name) {
                 redirected.insert(*index, tc::redirected(&mut netlink, *index)?);
             }
@@ -223,13 +231,14 @@ pub(crate) async fn unjoin(netns: &Netns) -> Result<(), JoinError> {
     netns.visit(unjoin_here).await?
 }
 
-fn join_here(reported: &[Reported], wish: &Wish, faults: &Faults) -> Result<Joined, JoinError> {
+fn join_here(reported: &[Reported], choices: Choices, faults: &Faults) -> Result<Joined, JoinError> {
     let mut netlink = Netlink::open()?;
     let observed = observe::observe(&mut netlink, Path::new(SYSFS))?;
-    let plan = plan::plan(&observed, reported, wish)?;
+    let plan = plan::plan(&observed, reported, choices)?;
     let mut kernel = kernel::Kernel::new(netlink, &observed);
     let mut opened = apply::apply(&mut kernel, &plan.steps, faults)?.into_iter();
-    let ports = plan.nics.iter().map(|nic| if hears_guest(nic) { opened.next() } else { None }).collect();
+    let ports =
+        plan.nics.iter().map(|nic| if path::of(nic.data_path).hears_guest() { opened.next() } else { None }).collect();
     Ok(Joined { nics: plan.nics, ports, notes: plan.notes })
 }
 
@@ -242,26 +251,21 @@ impl Port {
     }
 }
 
-/// Whether a packet socket can speak with the guest; if not, it is addressed by cloud-init.
-fn hears_guest(nic: &Nic) -> bool {
-    nic.data_path != DataPath::Macvtap
-}
-
 fn guarded(nics: &[Nic], anti_spoof: bool) -> Result<Vec<Guarded>, JoinError> {
-    let guarded = |nic: &Nic| Ok(Guarded { nic: nic.clone(), guards: plan::Guards::of(nic, anti_spoof)? });
+    let guarded = |nic: &Nic| Ok(Guarded { nic: nic.clone(), guards: plan::guards(nic, anti_spoof)? });
     nics.iter().map(guarded).collect()
 }
 
 fn rejoin_here(nics: &[Guarded]) -> Result<Vec<Option<Port>>, JoinError> {
-    let standing = Standing::look(&mut Netlink::open()?, nics)?;
-    let found: Vec<_> = standing.findings(nics).into_iter().filter(stand::Finding::is_break).collect();
+    let state = compare::look(&mut Netlink::open()?, nics)?;
+    let found: Vec<_> = compare::drift(&state, nics).into_iter().filter(Drift::is_break).collect();
     if !found.is_empty() {
         return Err(JoinError::Changed { found });
     }
     let listen = |(place, Guarded { nic, .. }): (usize, &Guarded)| {
         let tap = tap_name(place);
-        let link = standing.link(&tap).filter(|_| hears_guest(nic));
-        let neighbours = || standing.link(&nic.name).map(|link| standing.observed.neighbours_of(link));
+        let link = state.link(&tap).filter(|_| path::of(nic.data_path).hears_guest());
+        let neighbours = || state.link(&nic.name).map(|link| state.observed.neighbours_of(link));
         let port = link.map(|link| Port::open(link.index, neighbours().unwrap_or_default())).transpose();
         port.map_err(|cause| JoinError::Listen { tap, cause })
     };
@@ -270,25 +274,21 @@ fn rejoin_here(nics: &[Guarded]) -> Result<Vec<Option<Port>>, JoinError> {
 
 fn repair_here(nics: &[Guarded], faults: &Faults) -> Result<Vec<String>, JoinError> {
     let mut netlink = Netlink::open()?;
-    let standing = Standing::look(&mut netlink, nics)?;
-    let steps = standing.repairs(nics).map_err(|found| JoinError::Changed { found })?;
-    apply::apply(&mut kernel::Kernel::new(netlink, &standing.observed), &steps, faults)?;
+    let state = compare::look(&mut netlink, nics)?;
+    let steps = compare::repairs(&state, nics).map_err(|found| JoinError::Changed { found })?;
+    apply::apply(&mut kernel::Kernel::new(netlink, &state.observed), &steps, faults)?;
     Ok(steps.iter().map(ToString::to_string).collect())
 }
 
 fn unjoin_here() -> Result<(), JoinError> {
     let mut netlink = Netlink::open()?;
-    for Link { index, name, kind, loopback, .. } in link::links(&mut netlink)? {
-        let is_ours = |of: fn(usize) -> IfName| (0..plan::MAX_NICS).any(|place| of(place) == name);
-        match kind.as_deref() {
-            // A join refuses a pod in which somebody else has taken these names.
-            Some("bridge") if is_ours(bridge_name) => link::remove(&mut netlink, index)?,
-            Some("macvtap") if is_ours(tap_name) => link::remove(&mut netlink, index)?,
+    for link in link::links(&mut netlink)? {
+        // A join refuses a pod in which somebody else has taken the names of ours.
+        if path::made(&link) {
+            link::remove(&mut netlink, link.index)?;
+        } else if !link.loopback && tc::ours(&mut netlink, link.index, Hook::Ingress)?.any() {
             // Only ours is taken away: had another program filtered there before, join would have refused the link.
-            _ if !loopback && tc::ours(&mut netlink, index, Hook::Ingress)?.any() => {
-                tc::remove_clsact(&mut netlink, index)?;
-            }
-            _ => {}
+            tc::remove_clsact(&mut netlink, link.index)?;
         }
     }
     Ok(())
@@ -297,34 +297,22 @@ fn unjoin_here() -> Result<(), JoinError> {
 /// Opens the taps of a pod's NICs for a machine, in their order, and `/dev/vhost-net` if it is there and `vhost` is
 /// wanted. This thread is in the pod's namespace. The caller hands them on and closes them at once.
 pub(crate) fn open_taps(nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
-    // Only taps that the kernel does not keep for one machine by itself are looked at first.
-    let plain = |nic: &Nic| nic.queues == 1 && nic.data_path != DataPath::Macvtap;
-    let links = if nics.iter().all(plain) { Vec::new() } else { link::links(&mut Netlink::open()?)? };
+    // A look is only taken where a name is not enough.
+    let by_name = |nic: &Nic| path::of(nic.data_path).opens_by_name(nic);
+    let links = if nics.iter().all(by_name) { Vec::new() } else { link::links(&mut Netlink::open()?)? };
     let open = |(place, nic): (usize, &Nic)| {
-        let name = tap_name(place);
-        let queues = if plain(nic) { tap::open(&name, 1)? } else { open_queues(nic, name, &links)? };
+        let queues = if by_name(nic) {
+            tap::open(&tap_name(place), 1)?
+        } else {
+            let name = tap_name(place);
+            let link = links.iter().find(|link| link.name == name);
+            path::of(nic.data_path).open(nic, link.ok_or(TapError::Absent { name })?)?
+        };
         let count = if vhost { queues.len() } else { 0 };
         let vhost = vhost::open(Path::new(vhost::DEVICE), count).map_err(JoinError::Vhost)?;
         Ok(Opened { queues, vhost })
     };
     nics.iter().enumerate().map(open).collect()
-}
-
-fn open_queues(nic: &Nic, name: IfName, links: &[Link]) -> Result<Vec<OwnedFd>, TapError> {
-    let Some(tap) = links.iter().find(|link| link.name == name) else {
-        return Err(TapError::Absent { name });
-    };
-    if nic.data_path == DataPath::Macvtap {
-        let queues = macvtap::open(tap.index, nic.queues);
-        let queues = queues.map_err(|cause| TapError::Macvtap { name: name.clone(), cause })?;
-        tap::shape_macvtap(&queues, &name)?;
-        return Ok(queues);
-    }
-    // The kernel itself refuses a second holder of a tap of one queue only.
-    if tap.carrier {
-        return Err(TapError::Busy { name });
-    }
-    tap::open(&name, nic.queues)
 }
 
 #[cfg(test)]

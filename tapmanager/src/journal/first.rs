@@ -10,8 +10,9 @@ use proto::tap::{Attach, DataPath, NetworkAsk, PodNet, PodPhase};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Attachment, Choices, Record, SECOND};
+use super::{Attachment, Record, SECOND};
 use crate::cni::NetworkList;
+use crate::net::Choices;
 
 /// Version of these.
 pub(super) const FIRST: u32 = 1;

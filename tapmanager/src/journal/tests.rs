@@ -1,6 +1,6 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use proto::tap::{Dns, Nic};
+use proto::tap::{DataPath, Dns, Nic};
 
 use super::*;
 

@@ -10,7 +10,7 @@ use std::io;
 use proto::tap::{IfName, MacAddr};
 
 use super::filter::Guard;
-use super::plan::Step;
+use super::step::Step;
 use crate::faults::{Faults, InjectedFault};
 use crate::sys::netlink::NetlinkError;
 use crate::sys::tap::TapError;

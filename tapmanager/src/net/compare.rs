@@ -105,14 +105,7 @@ pub(crate) fn repairs(state: &State, nics: &[Guarded]) -> Result<Vec<Step>, Vec<
 fn repairs_of(state: &State, Guarded { nic, guards }: &Guarded, place: usize) -> Vec<Step> {
     let mut repairs = Vec::new();
     for step in path::steps(nic, place, false, guards) {
-        let wanted = match &step {
-            Step::AddClsact { link } => !state.hangs(link),
-            // It cannot be seen, and goes with links and ports; a filter that is replaced leaves it.
-            Step::Pin { .. } => repairs.iter().any(|step: &Step| step.filter().is_none()),
-            Step::Listen { .. } => false,
-            step => !step.holds(state),
-        };
-        if wanted {
+        if step.is_due(state, &repairs) {
             repairs.push(step);
         }
     }

@@ -53,8 +53,10 @@ use proto::tap::MacAddr;
 
 use crate::sys::bpf::{Assembler, Label, Op, Program, Test};
 use crate::sys::tc;
+pub(crate) use guards::Guards;
 
 mod arp;
+mod guards;
 mod ipv4;
 mod ipv6;
 mod ipv6_address;

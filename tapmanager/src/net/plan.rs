@@ -18,22 +18,15 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use proto::tap::{DataPath, IfName, MacAddr, Nic};
 
-use super::filter::TooManyAddresses;
+use super::filter::{Guards, TooManyAddresses};
 use super::observe::Observed;
-use super::{Reported, Wish, bridge_name, tap_name};
+use super::step::Step;
+use super::{Choices, MAX_NICS, Reported, path};
 use crate::config::MAX_QUEUES;
 use crate::sys::link::{Address, Link};
 
 mod differences;
 pub(crate) mod routes;
-mod step;
-
-pub(crate) use step::{Guards, Step, steps};
-
-/// As many PCI slots as `vmwrapper` has for NICs.
-pub(crate) const MAX_NICS: usize = 15;
-/// All queues of all NICs, each with its vhost descriptor, go into one message.
-const _: () = assert!(MAX_NICS * MAX_QUEUES as usize * 2 <= proto::tap::MAX_FDS);
 
 /// What is to be done and what comes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,7 +188,7 @@ struct Chosen<'a> {
 }
 
 /// Decides how to join the links that the plugins reported; for a network without any, those that have its addresses.
-pub(crate) fn plan(observed: &Observed, reported: &[Reported], wish: &Wish) -> Result<Plan, PlanError> {
+pub(crate) fn plan(observed: &Observed, reported: &[Reported], choices: Choices) -> Result<Plan, PlanError> {
     let mut chosen: Vec<Chosen<'_>> = Vec::new();
     for network in reported {
         for link in links_of(observed, network, reported)? {
@@ -210,16 +203,16 @@ pub(crate) fn plan(observed: &Observed, reported: &[Reported], wish: &Wish) -> R
     }
     let mut plan = Plan { steps: Vec::new(), nics: Vec::new(), notes: Vec::new() };
     for (place, chosen) in chosen.iter().enumerate() {
-        for name in [tap_name(place), bridge_name(place)] {
+        for name in path::names(place) {
             if observed.links.iter().any(|other| other.name == name) {
                 return Err(PlanError::NameTaken { name });
             }
         }
-        let nic = nic(observed, chosen, wish)?;
+        let nic = nic(observed, chosen, choices)?;
         differences::refuse(observed, chosen.link, &nic)?;
-        let guards = Guards::of(&nic, wish.anti_spoof)?;
+        let guards = guards(&nic, choices.anti_spoof)?;
         plan.notes.extend(differences::notes(observed, chosen.link, &nic));
-        plan.steps.extend(steps(&nic, place, chosen.link.up, &guards));
+        plan.steps.extend(path::steps(&nic, place, chosen.link.up, &guards));
         plan.nics.push(nic);
     }
     check_addresses(reported, &chosen, &plan.nics)?;
@@ -258,10 +251,10 @@ fn links_of<'a>(observed: &'a Observed, network: &Reported, reported: &[Reported
     if links.is_empty() { Err(PlanError::OnlyLoopback { network: name() }) } else { Ok(links) }
 }
 
-fn nic(observed: &Observed, chosen: &Chosen<'_>, wish: &Wish) -> Result<Nic, PlanError> {
+fn nic(observed: &Observed, chosen: &Chosen<'_>, choices: Choices) -> Result<Nic, PlanError> {
     let link = chosen.link;
     let mac = usable_mac(observed, link)?;
-    check_data_path(link, wish.data_path)?;
+    check_data_path(link, choices.data_path)?;
     let own = own_addresses(observed, chosen);
     if !link.up && !own.is_empty() {
         return Err(PlanError::Down { name: link.name.clone() });
@@ -273,10 +266,10 @@ fn nic(observed: &Observed, chosen: &Chosen<'_>, wish: &Wish) -> Result<Nic, Pla
         name: link.name.clone(),
         // There is one at least: it is why the link was chosen.
         network: chosen.networks.first().map_or_else(String::new, |network| network.network.clone()),
-        data_path: wish.data_path,
+        data_path: choices.data_path,
         mac,
         mtu,
-        queues: wish.queues.clamp(1, MAX_QUEUES),
+        queues: choices.queues.clamp(1, MAX_QUEUES),
         routes: routes::guest_routes(&link.name, &addresses, &kernel)?,
         addresses,
     })
@@ -304,21 +297,15 @@ fn usable_mac(observed: &Observed, link: &Link) -> Result<MacAddr, PlanError> {
     link.mac.ok_or_else(|| PlanError::NoMac { name: name() })
 }
 
-fn check_data_path(link: &Link, wished: DataPath) -> Result<(), PlanError> {
-    let refuse = |data_path, why| Err(PlanError::DataPath { name: link.name.clone(), data_path, why });
-    match wished {
-        DataPath::Bridge if link.controller.is_some() => {
-            refuse("bridge", "it is a member of another link, such as a VRF, and can be of one only")
-        }
-        DataPath::Macvtap if link.controller.is_some() => {
-            refuse("macvtap", "it is a member of another link, such as a VRF, which takes its frames")
-        }
-        // The kernel would lay the macvtap on the node's own link below it, which other pods share.
-        DataPath::Macvtap if matches!(link.kind.as_deref(), Some("macvlan" | "macvtap")) => {
-            refuse("macvtap", "it is itself a macvlan, and one cannot lie on another")
-        }
-        DataPath::Tc | DataPath::Ebpf | DataPath::Bridge | DataPath::Macvtap => Ok(()),
-    }
+fn check_data_path(link: &Link, data_path: DataPath) -> Result<(), PlanError> {
+    path::of(data_path)
+        .refusal(link)
+        .map_or(Ok(()), |why| Err(PlanError::DataPath { name: link.name.clone(), data_path: data_path.name(), why }))
+}
+
+/// The guards of a NIC whose guest is held to its identity, or may be anybody.
+pub(crate) fn guards(nic: &Nic, anti_spoof: bool) -> Result<Guards, PlanError> {
+    Guards::of(nic, anti_spoof).map_err(|cause| PlanError::Identity { name: nic.name.clone(), cause })
 }
 
 /// Addresses in the order of the plugins' results, then other lasting ones in the kernel's.

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use proto::tap::{DataPath, Nic, NicStats};
+use proto::tap::{Nic, NicStats};
 
-use super::tap_name;
+use super::{path, tap_name};
 use crate::sys::link::Counted;
 
 /// What the kernel counted, by the index of links.
@@ -33,7 +33,7 @@ pub(super) fn of(nics: &[Nic], counts: &Counts) -> Vec<NicStats> {
     let of = |(place, nic): (usize, &Nic)| {
         let (_, tap, tap_refused) = find(&tap_name(place)).unwrap_or_default();
         let sent_refused = |dropped: u64| dropped.saturating_add(tap_refused);
-        if nic.data_path == DataPath::Macvtap {
+        if path::of(nic.data_path).counts_at_redirect() {
             let (index, link, _) = find(&nic.name).unwrap_or_default();
             let (rx_packets, rx_bytes) = redirected.get(&index).copied().unwrap_or_default();
             return NicStats {

@@ -134,6 +134,17 @@ impl Step {
         }
     }
 
+    /// Whether it has to be done again, after `repairs`.
+    pub(crate) fn is_due(&self, state: &State, repairs: &[Self]) -> bool {
+        match self {
+            Self::AddClsact { link } => !state.hangs(link),
+            // It cannot be seen, and goes with links and ports; a filter that is replaced leaves it.
+            Self::Pin { .. } => repairs.iter().any(|step| step.filter().is_none()),
+            Self::Listen { .. } => false,
+            step => !step.holds(state),
+        }
+    }
+
     /// What it is called that its work is not there; of a link of ours that is gone, only that.
     pub(crate) fn lack(self, state: &State) -> Option<Drift> {
         let there = |link: &IfName| state.link(link).is_some();

@@ -17,7 +17,7 @@ mod stack;
 mod standing;
 mod traffic;
 
-use bed::{Bed, Events, Seen, Wire, hear, marker, open_taps, tagged, untagged, wish};
+use bed::{Bed, Events, Seen, Wire, choices, hear, marker, open_taps, tagged, untagged};
 
 const FAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const DHCP_SERVER: u16 = 67;
@@ -156,7 +156,7 @@ fn whichever_step_fails_the_namespace_is_as_before() {
         let joined = loop {
             let faults = Arc::new(Faults::after_step(failed + 1));
             let events = bed.pod.inside(Events::here).expect("entered");
-            match join(&bed.pod, &reported, &wish(), &faults).await {
+            match join(&bed.pod, &reported, choices(), &faults).await {
                 Ok(joined) => break joined,
                 Err(JoinError::Apply(error)) => {
                     assert!(matches!(error.cause, apply::StepError::Fault(_)), "{error}: {}", error.cause);
@@ -201,7 +201,7 @@ fn a_link_in_the_result_that_is_not_there_changes_nothing() {
         let bed = Bed::new();
         let before = bed.state();
         let reported = [Reported { links: vec!["eth7".parse().unwrap()], ..bed.reported() }];
-        let error = join(&bed.pod, &reported, &wish(), &Arc::new(Faults::none())).await.expect_err("refused");
+        let error = join(&bed.pod, &reported, choices(), &Arc::new(Faults::none())).await.expect_err("refused");
         assert!(matches!(error, JoinError::Plan(plan::PlanError::Missing { .. })), "{error}");
         assert_eq!(bed.state(), before);
     });
@@ -218,7 +218,7 @@ fn two_links_are_two_nics_with_their_own_taps() {
         events.until_up(&["host1".to_owned()]);
         let far = Wire::of_link("host1");
         let reported = [Reported { links: vec!["eth0".parse().unwrap(), "net1".parse().unwrap()], ..bed.reported() }];
-        let joined = join(&bed.pod, &reported, &wish(), &Arc::new(Faults::none())).await.expect("joined");
+        let joined = join(&bed.pod, &reported, choices(), &Arc::new(Faults::none())).await.expect("joined");
         assert_eq!(joined.nics.iter().map(|nic| nic.mtu).collect::<Vec<_>>(), [1450, 9000]);
         let [first, second] = <[Wire; 2]>::try_from(bed.guests(2).await).ok().expect("two");
         let frame = ethernet(GUEST, 0x88b6, &[2; 40]);

@@ -21,7 +21,8 @@ use super::request;
 use super::world::{Network, Seen, Serving, World, WorldError};
 use crate::blocking::{aside, off_reactor};
 use crate::cni::Gate;
-use crate::journal::{Attachment, Choices, Journal, JournalError, Record};
+use crate::journal::{Attachment, Journal, JournalError, Record};
+use crate::net::Choices;
 
 /// How far an Attach came, and what runs already.
 #[derive(Debug, Default)]

@@ -27,7 +27,7 @@
 //! there is nothing of it. Whoever asked is told. One whose ADD failed may have done half of it, and is given its DEL until
 //! that succeeds.
 
-use proto::tap::{DataPath, Nic, PodPhase};
+use proto::tap::PodPhase;
 
 use super::Tools;
 use super::attach::{At as _, Progress};
@@ -35,6 +35,7 @@ use super::error::{Step, StepCause, StepError, Undone, log_left};
 use super::world::{Seen, Serving, World, WorldError};
 use crate::chain::Chain;
 use crate::journal::{Attachment, Failing, Journal, Record};
+use crate::net::path;
 
 impl<W: World> Tools<W> {
     /// Undoes an Attach that broke off.
@@ -172,12 +173,9 @@ fn stop(serving: Option<&Serving>) {
     }
 }
 
-/// Whether the join may have put something on a link of a plugin that is still there, or in its way, when DEL has given
-/// the link back to the node. Filters do not: they go with a link that goes, and the kernel takes them off a link that
-/// moves to another namespace.
+/// Whether the join may have made what has to go before DEL.
 fn outlives_del(record: &Record) -> bool {
-    let filters = |nic: &Nic| matches!(nic.data_path, DataPath::Tc | DataPath::Ebpf);
-    !record.net.as_ref().is_some_and(|net| net.nics.iter().all(filters))
+    record.net.as_ref().is_none_or(|net| net.nics.iter().any(|nic| path::of(nic.data_path).outlives_del()))
 }
 
 /// Whether nothing but plugins whose ADD was never begun are to blame that a DEL failed.

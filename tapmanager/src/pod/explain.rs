@@ -5,10 +5,11 @@ mod said;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use proto::tap::{DataPath, Nic, PodPhase};
+use proto::tap::{Nic, PodPhase};
 use serde_json::Value;
 
-use crate::journal::{Attachment, Choices, Record};
+use crate::journal::{Attachment, Record};
+use crate::net::{Choices, path};
 
 /// Explains what is on record of a pod.
 pub(super) fn explain(record: &Record) -> Vec<String> {
@@ -56,14 +57,7 @@ fn network(attachment: &Attachment) -> String {
 
 fn of_nic(nic: &Nic, record: &Record) -> Vec<String> {
     let name = &nic.name;
-    let how = match nic.data_path {
-        DataPath::Tc => "clsact redirects between link and tap, classic BPF filters",
-        DataPath::Ebpf => {
-            "eBPF on link and tap, by an earlier release: it is neither checked nor repaired; its next pod is given `tc`"
-        }
-        DataPath::Bridge => "a bridge in the pod's namespace",
-        DataPath::Macvtap => "a macvtap on the link",
-    };
+    let how = path::of(nic.data_path).explanation();
     let Choices { queues, .. } = record.choices;
     let mut lines = vec![format!("nic `{name}` of network `{}`: mac {}, mtu {}; {how}", nic.network, nic.mac, nic.mtu)];
     lines.push(format!("nic `{name}`: queues {}, at most {queues} by request and `max_queues`", nic.queues));
@@ -92,7 +86,7 @@ fn prefix(address: IpNetwork, record: &Record) -> String {
 }
 
 fn told(nic: &Nic) -> String {
-    if nic.data_path == DataPath::Macvtap {
+    if !path::of(nic.data_path).hears_guest() {
         return "its guest cannot be sent anything, and is addressed by cloud-init".to_owned();
     }
     let v4: Vec<&IpNetwork> = nic.addresses.iter().filter(|address| address.is_ipv4()).collect();

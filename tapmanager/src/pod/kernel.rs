@@ -23,8 +23,8 @@ use crate::cni::{
 use crate::config::{Config, Vhost};
 use crate::faults::Faults;
 use crate::instance::InstanceId;
-use crate::journal::{Attachment, Choices, Record};
-use crate::net::{self, Found, Joined, Opened, Port, Reported, Wish};
+use crate::journal::{Attachment, Record};
+use crate::net::{self, Choices, Found, Joined, Opened, Port, Reported};
 use crate::spawner::Spawner;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
@@ -75,10 +75,6 @@ fn target<'a>(record: &'a Record, attachment: &'a Attachment, netns: &'a Path) -
     ];
     let capabilities = CapabilityArgs::of(request, &attachment.ask, request::is_first(request, &attachment.ifname));
     Target { container_id: &request.pod, netns, ifname: &attachment.ifname, args, capabilities }
-}
-
-const fn wish(choices: Choices) -> Wish {
-    Wish { data_path: choices.data_path, queues: choices.queues, anti_spoof: choices.anti_spoof }
 }
 
 impl World for Kernel {
@@ -187,11 +183,11 @@ impl World for Kernel {
         choices: Choices,
         faults: &Arc<Faults>,
     ) -> Result<Joined, WorldError> {
-        Ok(net::join(&open(netns).await?, reported, &wish(choices), faults).await?)
+        Ok(net::join(&open(netns).await?, reported, choices, faults).await?)
     }
 
     async fn check_join(&self, netns: &Path, nics: &[Nic], choices: Choices) -> Result<Vec<Found>, WorldError> {
-        Ok(net::check(&open(netns).await?, nics, &wish(choices)).await?)
+        Ok(net::check(&open(netns).await?, nics, choices).await?)
     }
 
     async fn repair(
@@ -201,7 +197,7 @@ impl World for Kernel {
         choices: Choices,
         faults: &Arc<Faults>,
     ) -> Result<(), WorldError> {
-        let made = net::repair(&open(netns).await?, nics, &wish(choices), faults).await?;
+        let made = net::repair(&open(netns).await?, nics, choices, faults).await?;
         info!(made = made.join("; "), "made again what the pod had lost");
         Ok(())
     }

@@ -15,7 +15,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::instance::InstanceId;
-use crate::journal::{Attachment, Choices, Record, Records};
+use crate::journal::{Attachment, Record, Records};
+use crate::net::Choices;
 use fake::{Fake, network, nic};
 
 const GRACE: Duration = Duration::from_secs(10);

@@ -18,8 +18,8 @@ use super::names::{Holder, NetnsNames};
 use super::sysctl::SysctlError;
 use crate::cni::{CniError, ConfError, Gate, Leftover, NetworkList, PluginError, Ready};
 use crate::faults::Faults;
-use crate::journal::{Attachment, Choices, Record};
-use crate::net::{Found, JoinError, Joined, Opened, Port, Reported};
+use crate::journal::{Attachment, Record};
+use crate::net::{Choices, Found, JoinError, Joined, Opened, Port, Reported};
 use crate::sys::netns::NetnsError;
 
 /// How long a DHCP server may take to end once it is told to: the close of its socket waits 10 to 16 ms for the kernel.

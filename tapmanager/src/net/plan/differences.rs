@@ -6,10 +6,11 @@
 //! guest has a route around it: what the network's author keeps from leaving would leave.
 
 use ipnetwork::IpNetwork;
-use proto::tap::{DataPath, Nic};
+use proto::tap::Nic;
 
 use super::{PlanError, routes};
 use crate::net::observe::Observed;
+use crate::net::path;
 use crate::sys::link::{Hop, KernelRoute, Link, MAIN_TABLE};
 
 /// Refuses a link whose network its guest would misunderstand.
@@ -26,7 +27,7 @@ pub(super) fn refuse(observed: &Observed, link: &Link, nic: &Nic) -> Result<(), 
             return Err(PlanError::Nowhere { name: name(), dst, instead });
         }
     }
-    if nic.data_path == DataPath::Macvtap {
+    if !path::of(nic.data_path).hears_guest() {
         let neighbours = observed.neighbours_of(link);
         let mut gateways = nic.routes.iter().filter_map(|route| route.gateway);
         if let Some(gateway) = gateways.find(|gateway| neighbours.iter().any(|known| known.ip == *gateway)) {
@@ -56,7 +57,7 @@ pub(super) fn notes(observed: &Observed, link: &Link, nic: &Nic) -> Vec<String> 
             notes.push(format!("nic `{name}`: route {dst} has {hops} next hops; its guest goes by {way}"));
         }
     }
-    if nic.data_path != DataPath::Macvtap {
+    if path::of(nic.data_path).hears_guest() {
         let told = observed.neighbours_of(link).into_iter().map(|known| {
             format!("nic `{name}`: {} is at {} for good; its guest is answered so in the pod", known.ip, known.mac)
         });

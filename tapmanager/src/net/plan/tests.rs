@@ -6,6 +6,7 @@ use proto::tap::Route;
 use sriov::VirtualFunction;
 
 use super::*;
+use crate::net::tap_name;
 use crate::sys::link::{Hop, KernelRoute, MAIN_TABLE};
 
 #[test]
@@ -70,7 +71,7 @@ fn a_gateway_that_no_route_reaches_gets_one() {
         &["10.1.2.3/32", "fd00::3/128"],
         vec![route(2, "0.0.0.0/0", "169.254.1.1"), on_link(2, "fd00::3/128"), route(2, "::/0", "fe80::1")],
     );
-    let nic = plan(&observed, &reported(&["eth0"], &["10.1.2.3/32"]), &wish()).expect("joins").nics.remove(0);
+    let nic = plan(&observed, &reported(&["eth0"], &["10.1.2.3/32"]), choices()).expect("joins").nics.remove(0);
     assert_eq!(lines(&nic.routes), ["169.254.1.1/32 on link", "0.0.0.0/0 via 169.254.1.1", "::/0 via fe80::1"]);
 }
 
@@ -80,14 +81,14 @@ fn of_two_routes_to_one_place_the_lower_metric_counts() {
     let fast = KernelRoute { metric: 100, ..route(2, "0.0.0.0/0", "10.77.0.1") };
     let second_hop = KernelRoute { metric: 100, ..route(2, "0.0.0.0/0", "10.77.0.8") };
     let observed = with(&["10.77.0.2/24"], vec![slow, on_link(2, "10.77.0.0/24"), fast, second_hop]);
-    let nic = plan(&observed, &reported(&["eth0"], &[]), &wish()).expect("joins").nics.remove(0);
+    let nic = plan(&observed, &reported(&["eth0"], &[]), choices()).expect("joins").nics.remove(0);
     assert_eq!(lines(&nic.routes), ["0.0.0.0/0 via 10.77.0.1"]);
 }
 
 #[test]
 fn an_address_with_a_peer_is_a_host_address_with_a_route_to_the_peer() {
     let observed = with(&["10.9.0.2/32"], vec![on_link(2, "10.9.0.1/32"), route(2, "0.0.0.0/0", "10.9.0.1")]);
-    let nic = plan(&observed, &reported(&["eth0"], &["10.9.0.2/32"]), &wish()).expect("joins").nics.remove(0);
+    let nic = plan(&observed, &reported(&["eth0"], &["10.9.0.2/32"]), choices()).expect("joins").nics.remove(0);
     assert_eq!(nic.addresses, [net("10.9.0.2/32")]);
     assert_eq!(lines(&nic.routes), ["10.9.0.1/32 on link", "0.0.0.0/0 via 10.9.0.1"]);
 }
@@ -97,8 +98,10 @@ fn addresses_that_lapse_are_the_kernels_own_unless_a_plugin_reported_them() {
     let mut observed = with(&["10.77.0.2/24"], vec![on_link(2, "10.77.0.0/24")]);
     observed.addresses.push(Address { lasting: false, ..address(2, "fd00::aa/64") });
     observed.addresses.push(Address { lasting: false, ..address(2, "fd00::bb/64") });
-    let nic =
-        plan(&observed, &reported(&["eth0"], &["fd00::bb/64", "10.77.0.2/24"]), &wish()).expect("joins").nics.remove(0);
+    let nic = plan(&observed, &reported(&["eth0"], &["fd00::bb/64", "10.77.0.2/24"]), choices())
+        .expect("joins")
+        .nics
+        .remove(0);
     assert_eq!(nic.addresses, [net("fd00::bb/128"), net("10.77.0.2/24")]);
 }
 
@@ -106,7 +109,7 @@ fn addresses_that_lapse_are_the_kernels_own_unless_a_plugin_reported_them() {
 fn without_reported_links_the_addresses_tell_them() {
     let mut observed = with(&["10.77.0.2/24"], vec![on_link(2, "10.77.0.0/24")]);
     observed.links.push(Link { kind: Some("erspan".into()), ..veth(3, "erspan0") });
-    let plan = plan(&observed, &reported(&[], &["10.77.0.2/16"]), &wish()).expect("joins");
+    let plan = plan(&observed, &reported(&[], &["10.77.0.2/16"]), choices()).expect("joins");
     assert_eq!(plan.nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>(), ["eth0"]);
 }
 
@@ -114,7 +117,7 @@ fn without_reported_links_the_addresses_tell_them() {
 fn a_second_nic_needs_no_address() {
     let mut observed = with(&["10.77.0.2/24"], vec![on_link(2, "10.77.0.0/24")]);
     observed.links.push(Link { up: false, ..veth(3, "net1") });
-    let plan = plan(&observed, &reported(&["eth0", "net1"], &["10.77.0.2/24"]), &wish()).expect("joins");
+    let plan = plan(&observed, &reported(&["eth0", "net1"], &["10.77.0.2/24"]), choices()).expect("joins");
     assert_eq!(plan.nics[1].addresses, []);
     assert!(plan.steps.contains(&Step::Raise { link: name("net1") }), "nobody else may have brought it up");
 }
@@ -123,7 +126,7 @@ fn a_second_nic_needs_no_address() {
 fn a_tap_takes_no_more_than_it_can() {
     let mut observed = with(&["10.77.0.2/24"], vec![on_link(2, "10.77.0.0/24")]);
     observed.links[1].mtu = 65_535;
-    let plan = plan(&observed, &reported(&["eth0"], &[]), &wish()).expect("joins");
+    let plan = plan(&observed, &reported(&["eth0"], &[]), choices()).expect("joins");
     assert!(plan.steps.contains(&Step::ShapeTap { tap: tap_name(0), mtu: 65_521 }));
     assert_eq!(plan.nics[0].mtu, 65_535);
 }
@@ -131,8 +134,8 @@ fn a_tap_takes_no_more_than_it_can() {
 #[test]
 fn a_port_of_a_bridge_takes_frames_that_are_longer_than_the_links_own() {
     let observed = with(&["10.77.0.2/24"], vec![on_link(2, "10.77.0.0/24")]);
-    let wish = Wish { data_path: DataPath::Bridge, ..wish() };
-    let plan = plan(&observed, &reported(&["eth0"], &[]), &wish).expect("joins");
+    let choices = Choices { data_path: DataPath::Bridge, ..choices() };
+    let plan = plan(&observed, &reported(&["eth0"], &[]), choices).expect("joins");
     assert!(plan.steps.contains(&Step::ShapeTap { tap: tap_name(0), mtu: 65_521 }));
     assert_eq!(plan.nics[0].mtu, 1450, "what the guest may send");
 }
@@ -143,7 +146,7 @@ fn what_does_not_suit_a_machine_is_refused() {
     let mut refuse = |case: &str, change: fn(&mut Observed), links: &[&str], addresses: &[&str]| {
         let mut observed = with(&["10.77.0.2/24"], vec![on_link(2, "10.77.0.0/24")]);
         change(&mut observed);
-        let error = plan(&observed, &reported(links, addresses), &wish()).expect_err(case);
+        let error = plan(&observed, &reported(links, addresses), choices()).expect_err(case);
         writeln!(refusals, "{case}: {error}").expect("a String takes all");
     };
     let none: fn(&mut Observed) = |_| ();
@@ -175,11 +178,11 @@ fn what_does_not_suit_a_machine_is_refused() {
 fn a_route_of_another_link_that_cannot_be_said_hinders_nobody() {
     let mut observed = with(&["10.77.0.2/24"], vec![on_link(2, "10.77.0.0/24")]);
     observed.routes.push(unspeakable(1, "10.8.0.0/16"));
-    assert!(plan(&observed, &reported(&["eth0"], &[]), &wish()).is_ok());
+    assert!(plan(&observed, &reported(&["eth0"], &[]), choices()).is_ok());
 }
 
 fn shown(observed: &Observed, links: &[&str], addresses: &[&str]) -> String {
-    let plan = plan(observed, &reported(links, addresses), &wish()).expect("joins");
+    let plan = plan(observed, &reported(links, addresses), choices()).expect("joins");
     let mut text = String::new();
     for step in &plan.steps {
         writeln!(text, "{step}").expect("a String takes all");
@@ -210,8 +213,8 @@ fn with(addresses: &[&str], routes: Vec<KernelRoute>) -> Observed {
     Observed { links: vec![lo(), veth(2, "eth0")], addresses: all, routes, ..Observed::default() }
 }
 
-fn wish() -> Wish {
-    Wish { data_path: proto::tap::DataPath::Tc, queues: 1, anti_spoof: true }
+fn choices() -> Choices {
+    Choices { data_path: proto::tap::DataPath::Tc, queues: 1, anti_spoof: true }
 }
 
 fn reported(links: &[&str], addresses: &[&str]) -> [Reported; 1] {

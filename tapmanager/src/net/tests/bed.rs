@@ -16,7 +16,7 @@ use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::faults::Faults;
 use crate::net::filter::tests::ethernet;
-use crate::net::{JoinError, Joined, Opened, Reported, Wish, join, tap_name};
+use crate::net::{Choices, JoinError, Joined, Opened, Reported, join, tap_name};
 use crate::sys::bpf::Program;
 use crate::sys::link::{self, Link};
 use crate::sys::netlink::Netlink;
@@ -79,7 +79,7 @@ impl Bed {
     }
 
     pub(super) async fn join(&self) -> Result<Joined, JoinError> {
-        join(&self.pod, &[self.reported()], &wish(), &Arc::new(Faults::none())).await
+        join(&self.pod, &[self.reported()], choices(), &Arc::new(Faults::none())).await
     }
 
     /// The ends of the taps that a guest would have, ready for frames.
@@ -290,6 +290,6 @@ fn is(link: &LinkMessage, name: &str) -> bool {
     link.attributes.contains(&LinkAttribute::IfName(name.to_owned()))
 }
 
-pub(super) fn wish() -> Wish {
-    Wish { data_path: proto::tap::DataPath::Tc, queues: 1, anti_spoof: false }
+pub(super) fn choices() -> Choices {
+    Choices { data_path: proto::tap::DataPath::Tc, queues: 1, anti_spoof: false }
 }

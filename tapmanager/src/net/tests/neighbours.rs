@@ -62,10 +62,10 @@ fn by_each_data_path_with_servers_a_guest_reaches_a_gateway_that_is_a_permanent_
             let bed = bed();
             let there = BEYOND.map(|ip| TcpListener::bind((ip, 0)).expect("bound"));
             let there: Vec<SocketAddr> = there.iter().map(|one| one.local_addr().expect("an address")).collect();
-            let wish = Wish { data_path: path, queues: 1, anti_spoof: true };
+            let choices = Choices { data_path: path, queues: 1, anti_spoof: true };
             let addresses = vec!["10.77.0.2/32".parse().unwrap(), "fd00:77::2/128".parse().unwrap()];
             let reported = [Reported { addresses, ..bed.reported() }];
-            let joined = join(&bed.pod, &reported, &wish, &Arc::new(Faults::none())).await.expect("joined");
+            let joined = join(&bed.pod, &reported, choices, &Arc::new(Faults::none())).await.expect("joined");
             assert_eq!(joined.notes.len(), 2, "{:?}", joined.notes);
             let guest = Stack::behind(&bed, &joined.nics).await;
             guest.netns.inside(guests_own).expect("entered");
@@ -94,9 +94,9 @@ fn on_a_macvtap_such_a_gateway_is_refused() {
     apart(async || {
         let bed = bed();
         let before = bed.state();
-        let wish = Wish { data_path: DataPath::Macvtap, queues: 1, anti_spoof: true };
+        let choices = Choices { data_path: DataPath::Macvtap, queues: 1, anti_spoof: true };
         let reported = [Reported { addresses: vec!["10.77.0.2/32".parse().unwrap()], ..bed.reported() }];
-        let error = join(&bed.pod, &reported, &wish, &Arc::new(Faults::none())).await.expect_err("refused");
+        let error = join(&bed.pod, &reported, choices, &Arc::new(Faults::none())).await.expect_err("refused");
         let JoinError::Plan(plan::PlanError::Neighbour { gateway, .. }) = &error else { panic!("{error}") };
         assert_eq!(gateway.to_string(), "169.254.1.1");
         assert_eq!(bed.state(), before);

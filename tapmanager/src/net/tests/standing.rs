@@ -6,12 +6,12 @@ use super::*;
 
 const PATHS: [DataPath; 3] = DataPath::ALL;
 
-fn by(data_path: DataPath) -> Wish {
-    Wish { data_path, queues: 2, anti_spoof: true }
+fn by(data_path: DataPath) -> Choices {
+    Choices { data_path, queues: 2, anti_spoof: true }
 }
 
-async fn joined(bed: &Bed, wish: &Wish) -> Joined {
-    join(&bed.pod, &[bed.reported()], wish, &Arc::new(Faults::none())).await.expect("joined")
+async fn joined(bed: &Bed, choices: Choices) -> Joined {
+    join(&bed.pod, &[bed.reported()], choices, &Arc::new(Faults::none())).await.expect("joined")
 }
 
 #[test]
@@ -20,10 +20,10 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
         apart(async || {
             let bed = Bed::new();
             let before = bed.state();
-            let wish = by(path);
-            let nics = joined(&bed, &wish).await.nics;
+            let choices = by(path);
+            let nics = joined(&bed, choices).await.nics;
             let check = async || {
-                let found = check(&bed.pod, &nics, &wish).await.expect("looked");
+                let found = check(&bed.pod, &nics, choices).await.expect("looked");
                 found.into_iter().map(|found| found.line).collect::<Vec<_>>()
             };
             assert_eq!(check().await, [""; 0], "{path:?}");
@@ -45,7 +45,7 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
                 lose();
                 assert!(!check().await.is_empty(), "{what} {path:?}");
                 rejoin(&bed.pod, &nics).await.expect_err("not as joined");
-                let made = repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect("repaired");
+                let made = repair(&bed.pod, &nics, choices, &Arc::new(Faults::none())).await.expect("repaired");
                 assert!(!made.is_empty(), "{what} {path:?}");
                 assert_eq!(check().await, [""; 0], "{what} {path:?}: {made:?}");
                 let sockets = rejoin(&bed.pod, &nics).await.expect("joined again");
@@ -54,7 +54,7 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
             in_pod("addr del 10.77.0.2/24 dev eth0");
             assert!(!check().await.is_empty(), "address {path:?}");
             in_pod("link set eth0 address 8e:00:00:00:00:99");
-            repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect_err("not ours to repair");
+            repair(&bed.pod, &nics, choices, &Arc::new(Faults::none())).await.expect_err("not ours to repair");
             in_pod("link set eth0 address 8e:01:02:03:04:05");
             unjoin(&bed.pod).await.expect("unjoined");
             let eth0 = |seen: &Seen| seen.0.iter().find(|link| link.name.as_str() == "eth0").cloned();
@@ -74,12 +74,12 @@ fn by_each_data_path_a_link_too_narrow_for_ipv6_is_joined_and_repaired() {
             let in_pod = |line: &'static str| bed.pod.inside(move || ip(line)).expect("entered");
             in_pod("link set eth0 mtu 1000");
             let reported = Reported { addresses: vec!["10.77.0.2/24".parse().expect("an address")], ..bed.reported() };
-            let joined = join(&bed.pod, &[reported], &by(path), &Arc::new(Faults::none())).await.expect("joined");
+            let joined = join(&bed.pod, &[reported], by(path), &Arc::new(Faults::none())).await.expect("joined");
             assert_eq!(joined.nics[0].mtu, 1000, "{path:?}");
-            assert_eq!(check(&bed.pod, &joined.nics, &by(path)).await.expect("looked"), [], "{path:?}");
+            assert_eq!(check(&bed.pod, &joined.nics, by(path)).await.expect("looked"), [], "{path:?}");
             in_pod("link del tap0");
-            repair(&bed.pod, &joined.nics, &by(path), &Arc::new(Faults::none())).await.expect("repaired");
-            assert_eq!(check(&bed.pod, &joined.nics, &by(path)).await.expect("looked"), [], "{path:?}");
+            repair(&bed.pod, &joined.nics, by(path), &Arc::new(Faults::none())).await.expect("repaired");
+            assert_eq!(check(&bed.pod, &joined.nics, by(path)).await.expect("looked"), [], "{path:?}");
         });
     }
 }
@@ -89,31 +89,31 @@ fn by_each_data_path_what_is_in_the_way_of_a_repair_is_named_and_left_alone() {
     for path in PATHS {
         apart(async || {
             let bed = Bed::new();
-            let wish = by(path);
-            let nics = joined(&bed, &wish).await.nics;
+            let choices = by(path);
+            let nics = joined(&bed, choices).await.nics;
             let tc = |line: &'static str| {
                 let run = move || std::process::Command::new("tc").args(line.split(' ')).status().expect("tc");
                 assert!(bed.pod.inside(run).expect("entered").success(), "tc {line}");
             };
             tc("filter add dev eth0 egress prio 7 protocol all u32 match u32 0 0");
-            assert_eq!(check(&bed.pod, &nics, &wish).await.expect("looked"), [], "{path:?}");
+            assert_eq!(check(&bed.pod, &nics, choices).await.expect("looked"), [], "{path:?}");
             tc("filter del dev eth0 ingress");
-            repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect("repaired beside it");
-            assert_eq!(check(&bed.pod, &nics, &wish).await.expect("looked"), [], "{path:?}");
+            repair(&bed.pod, &nics, choices, &Arc::new(Faults::none())).await.expect("repaired beside it");
+            assert_eq!(check(&bed.pod, &nics, choices).await.expect("looked"), [], "{path:?}");
             tc("filter del dev eth0 egress prio 7");
             tc("filter del dev eth0 ingress");
             tc("filter add dev eth0 ingress prio 1 protocol all u32 match u32 0 0");
-            let refused = repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect_err("in the way");
+            let refused = repair(&bed.pod, &nics, choices, &Arc::new(Faults::none())).await.expect_err("in the way");
             let JoinError::Changed { found } = &refused else { panic!("{refused}") };
-            assert!(matches!(&found[..], [stand::Finding::InTheWay { .. }]), "{refused}");
+            assert!(matches!(&found[..], [Drift::InTheWay { .. }]), "{refused}");
             assert!(refused.to_string().contains("`eth0`") && refused.to_string().contains("priority 1"), "{refused}");
             tc("filter del dev eth0 ingress prio 1");
-            repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect("repaired");
+            repair(&bed.pod, &nics, choices, &Arc::new(Faults::none())).await.expect("repaired");
             bed.pod.inside(|| ip("link del tap0")).expect("entered");
             bed.pod.inside(|| ip("link add tap0 type veth peer name other")).expect("entered");
-            let refused = repair(&bed.pod, &nics, &wish, &Arc::new(Faults::none())).await.expect_err("taken");
+            let refused = repair(&bed.pod, &nics, choices, &Arc::new(Faults::none())).await.expect_err("taken");
             let JoinError::Changed { found } = &refused else { panic!("{refused}") };
-            assert!(matches!(&found[..], [stand::Finding::NameTaken { .. }]), "{refused}");
+            assert!(matches!(&found[..], [Drift::NameTaken { .. }]), "{refused}");
         });
     }
 }
@@ -127,7 +127,7 @@ fn by_each_data_path_a_failed_join_leaves_the_namespace_as_it_was() {
             for failed in 1.. {
                 let faults = Arc::new(Faults::after_step(failed));
                 let events = bed.pod.inside(Events::here).expect("entered");
-                match join(&bed.pod, &[bed.reported()], &by(path), &faults).await {
+                match join(&bed.pod, &[bed.reported()], by(path), &faults).await {
                     Ok(_) => break,
                     Err(JoinError::Apply(error)) => {
                         assert!(matches!(error.cause, apply::StepError::Fault(_)), "{error}: {}", error.cause);
@@ -148,7 +148,7 @@ fn a_guest_has_as_many_queues_as_it_was_given_and_counts_from_its_side() {
     for path in PATHS {
         apart(async || {
             let bed = Bed::new();
-            let nics = joined(&bed, &by(path)).await.nics;
+            let nics = joined(&bed, by(path)).await.nics;
             assert_eq!(nics[0].queues, 2);
             let events = bed.pod.inside(Events::here).expect("entered");
             let opened = open_taps(&bed.pod, &nics, false).await.expect("opened");
@@ -180,7 +180,7 @@ fn what_a_guest_received_and_sent_is_counted_alike_by_each_data_path() {
     for path in PATHS {
         apart(async || {
             let bed = Bed::new();
-            let nics = joined(&bed, &Wish { queues: 1, ..by(path) }).await.nics;
+            let nics = joined(&bed, Choices { queues: 1, ..by(path) }).await.nics;
             let events = bed.pod.inside(Events::here).expect("entered");
             let mut opened = open_taps(&bed.pod, &nics, false).await.expect("opened");
             if path != DataPath::Macvtap {
@@ -218,7 +218,7 @@ fn a_second_machine_is_refused_a_tap_and_cannot_be_refused_a_macvtap() {
     for path in PATHS {
         apart(async || {
             let bed = Bed::new();
-            let nics = joined(&bed, &by(path)).await.nics;
+            let nics = joined(&bed, by(path)).await.nics;
             let events = bed.pod.inside(Events::here).expect("entered");
             let carrier = |seen: Seen| seen.0.iter().find(|link| link.name.as_str() == "tap0").map(|link| link.carrier);
             let free = carrier(bed.state());

@@ -26,9 +26,9 @@ fn by_each_data_path_a_connection_outlives_the_replacement_of_its_guards() {
         apart(async || {
             let bed = Bed::new();
             ip("addr add 10.77.0.1/24 dev host0");
-            let wish = |anti_spoof| Wish { data_path: path, queues: 1, anti_spoof };
+            let choices = |anti_spoof| Choices { data_path: path, queues: 1, anti_spoof };
             let faults = Arc::new(Faults::none());
-            let nics = join(&bed.pod, &[bed.reported()], &wish(false), &faults).await.expect("joined").nics;
+            let nics = join(&bed.pod, &[bed.reported()], choices(false), &faults).await.expect("joined").nics;
             // The stack's resets need no ARP, which it would not hear answered.
             let known = "neigh replace 10.77.0.1 lladdr 02:00:00:00:00:01 nud permanent dev eth0";
             bed.pod.inside(|| ip(known)).expect("entered");
@@ -60,7 +60,7 @@ fn by_each_data_path_a_connection_outlives_the_replacement_of_its_guards() {
             };
             let replace = async {
                 for turn in 0..REPLACED {
-                    let made = repair(&bed.pod, &nics, &wish(turn % 2 == 0), &faults).await.expect("repaired");
+                    let made = repair(&bed.pod, &nics, choices(turn % 2 == 0), &faults).await.expect("repaired");
                     assert_eq!(made.len(), 2, "the guards of both ends and nothing else: {made:?}");
                 }
                 done.cancel();
@@ -91,9 +91,10 @@ fn by_each_data_path_a_free_guest_is_sent_what_is_for_others_behind_it_and_its_n
                 ),
             );
             for anti_spoof in [true, false] {
-                let wish = Wish { data_path: path, queues: 1, anti_spoof };
+                let choices = Choices { data_path: path, queues: 1, anti_spoof };
                 let faults = Arc::new(Faults::none());
-                let nics = join(&bed.pod, std::slice::from_ref(&reported), &wish, &faults).await.expect("joined").nics;
+                let nics =
+                    join(&bed.pod, std::slice::from_ref(&reported), choices, &faults).await.expect("joined").nics;
                 let events = bed.pod.inside(Events::here).expect("entered");
                 let mut opened = open_taps(&bed.pod, &nics, false).await.expect("opened");
                 if path != DataPath::Macvtap {

@@ -1,4 +1,4 @@
-use proto::tap::{Attach, Dns, IfName, NetworkAsk, PodNet, Route};
+use proto::tap::{Attach, DataPath, Dns, IfName, NetworkAsk, PodNet, Route};
 use serde_json::json;
 
 use super::*;

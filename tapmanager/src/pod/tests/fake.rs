@@ -13,8 +13,8 @@ use super::super::names::{Holder, NetnsNames};
 use super::super::world::{Checked, Culprit, Network, OfNetwork, Seen, Serving, World, WorldError};
 use crate::cni::{Gate, Leftover, NetworkList, Ready, Unready};
 use crate::faults::Faults;
-use crate::journal::{Attachment, Choices, Record};
-use crate::net::{Found, Joined, Opened, Port, Reported};
+use crate::journal::{Attachment, Record};
+use crate::net::{Choices, Found, Joined, Opened, Port, Reported};
 
 #[derive(Debug, Default)]
 pub(crate) struct Fake {

@@ -1,8 +1,8 @@
-use proto::tap::IfName;
+use proto::tap::{DataPath, IfName};
 
 use super::*;
 use crate::net::plan::plan;
-use crate::net::{Reported, Wish};
+use crate::net::{Choices, Reported};
 use crate::sys::link::Address;
 use crate::sys::neighbour::Neighbour;
 
@@ -50,7 +50,7 @@ fn observed(routes: Vec<KernelRoute>) -> Observed {
 
 fn planned(observed: &Observed, data_path: DataPath) -> Result<(Nic, Vec<String>), String> {
     let reported = Reported { network: "pods".to_owned(), links: vec![], addresses: vec![net("10.77.0.2/24")] };
-    let plan = plan(observed, &[reported], &Wish { data_path, queues: 1, anti_spoof: true });
+    let plan = plan(observed, &[reported], Choices { data_path, queues: 1, anti_spoof: true });
     plan.map(|mut plan| (plan.nics.remove(0), plan.notes)).map_err(|error| error.to_string())
 }
 

@@ -242,7 +242,7 @@ proptest! {
         anti_spoof: bool,
     ) {
         let (observed, networks) = world(&made);
-        match plan(&observed, &networks, &Wish { data_path, queues, anti_spoof }) {
+        match plan(&observed, &networks, Choices { data_path, queues, anti_spoof }) {
             Ok(plan) => {
                 prop_assert_eq!(plan.nics.len(), made.len());
                 for (nic, made) in plan.nics.iter().zip(&made) {

@@ -1,0 +1,81 @@
+//! A pod's namespace as it is, as far as a join can be seen in it: its links, what is on them, and filters of ours.
+//!
+//! Read by [`super::compare`]; what a step should have made is looked for here by [`super::step`].
+
+use std::collections::BTreeMap;
+
+use proto::tap::IfName;
+
+use super::observe::Observed;
+use crate::sys::link::{self, Link};
+use crate::sys::neighbour;
+use crate::sys::netlink::{Netlink, NetlinkError};
+use crate::sys::tc::{self, Hook, Mark, Ours};
+
+const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
+
+/// A namespace with the filters of ours in it.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Links, addresses and routes.
+    pub(crate) observed: Observed,
+    /// What stands at which hook of which link.
+    pub(super) ours: Vec<(u32, Hook, Ours)>,
+    /// What filters hang on, by link.
+    pub(super) hung_on: BTreeMap<u32, String>,
+}
+
+impl State {
+    /// Looks at this thread's namespace, and for filters of ours on the links `filtered`.
+    pub(crate) fn look(netlink: &mut Netlink, filtered: &[IfName]) -> Result<Self, NetlinkError> {
+        let links = link::links(netlink)?;
+        let (addresses, routes) = (link::addresses(netlink)?, link::routes(netlink)?);
+        let neighbours = neighbour::permanent(netlink)?;
+        let observed = Observed { links, addresses, routes, neighbours, ..Observed::default() };
+        let mut state = Self { observed, ours: vec![], hung_on: tc::hung_on(netlink)? };
+        for name in filtered {
+            let Some(index) = state.index(name).filter(|index| state.hung_on.contains_key(index)) else { continue };
+            for hook in HOOKS {
+                state.ours.push((index, hook, tc::ours(netlink, index, hook)?));
+            }
+        }
+        Ok(state)
+    }
+
+    /// The link of this name.
+    pub(crate) fn link(&self, name: &IfName) -> Option<&Link> {
+        self.observed.links.iter().find(|link| link.name == *name)
+    }
+
+    pub(crate) fn index(&self, name: &IfName) -> Option<u32> {
+        self.link(name).map(|link| link.index)
+    }
+
+    pub(crate) fn ours(&self, link: &IfName, hook: Hook) -> Option<&Ours> {
+        let index = self.index(link)?;
+        self.ours.iter().find(|(at, side, _)| (*at, *side) == (index, hook)).map(|(.., ours)| ours)
+    }
+
+    pub(crate) fn guard(&self, link: &IfName, hook: Hook) -> Option<Mark> {
+        self.ours(link, hook)?.guard
+    }
+
+    pub(crate) fn leads(&self, from: &IfName, to: &IfName) -> bool {
+        let target = self.ours(from, Hook::Ingress).and_then(|ours| ours.redirect_to);
+        target.is_some() && target == self.index(to)
+    }
+
+    /// Whether filters can hang on the link.
+    pub(crate) fn hangs(&self, link: &IfName) -> bool {
+        self.index(link).is_some_and(|index| self.hung_on.contains_key(&index))
+    }
+
+    /// What is not ours where filters of a link hang, and in their place.
+    pub(crate) fn foreign(&self, link: &IfName, hook: Hook) -> Option<String> {
+        let kind = self.hung_on.get(&self.index(link)?)?;
+        if kind != tc::CLSACT {
+            return Some(format!("a qdisc `{kind}`"));
+        }
+        self.ours(link, hook)?.foreign.map(|priority| format!("a filter of priority {priority}"))
+    }
+}
