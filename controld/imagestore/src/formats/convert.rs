@@ -90,7 +90,6 @@ pub enum ConvertError {
     Run {
         /// What it was.
         format: ForeignFormat,
-        /// Why.
         #[source]
         cause: SandboxError,
     },

@@ -68,7 +68,6 @@ pub enum DecodeError {
     Broken {
         /// What it is compressed by.
         by: Compression,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -77,7 +76,6 @@ pub enum DecodeError {
     Start {
         /// What it is compressed by.
         by: Compression,
-        /// Why.
         #[source]
         cause: io::Error,
     },

@@ -62,7 +62,6 @@ impl fmt::Display for DiskFormat {
 /// What must be known of an image to use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageInfo {
-    /// The format.
     pub format: DiskFormat,
     /// Size of the disk that the guest sees, in bytes.
     pub virtual_size: u64,
@@ -71,7 +70,6 @@ pub struct ImageInfo {
 /// All that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// The format.
     pub format: DiskFormat,
     /// Size of the disk that the guest sees, in bytes.
     pub virtual_size: u64,

@@ -35,10 +35,7 @@ pub enum NameError {
     Empty,
     /// A URL.
     #[error("a name has no scheme; leave `{scheme}://` out")]
-    Scheme {
-        /// The scheme.
-        scheme: String,
-    },
+    Scheme { scheme: String },
     /// More than a name may have.
     #[error("name of {length} bytes; at most {MAX_NAME} are allowed")]
     TooLong {
@@ -47,10 +44,7 @@ pub enum NameError {
     },
     /// Upper case in the path.
     #[error("upper case in the path component `{component}`; use a translation alias for such a URL")]
-    UpperCase {
-        /// The component.
-        component: String,
-    },
+    UpperCase { component: String },
     /// The part before the first slash is no host.
     #[error("`{domain}` is no host name or address with an optional port")]
     Domain {
@@ -59,17 +53,9 @@ pub enum NameError {
     },
     /// A part of the path that the grammar does not know.
     #[error("path component `{component}` must be lower-case letters and digits, joined by `.`, `_`, `__` or hyphens")]
-    Component {
-        /// The component.
-        component: String,
-    },
-    /// The tag.
+    Component { component: String },
     #[error("tag `{tag}` must be 1 to {MAX_TAG} letters, digits, `_`, `.` or `-`, and not begin with `.` or `-`")]
-    Tag {
-        /// The tag.
-        tag: String,
-    },
-    /// The digest.
+    Tag { tag: String },
     #[error(transparent)]
     Digest(#[from] DigestError),
 }

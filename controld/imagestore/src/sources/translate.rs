@@ -79,7 +79,6 @@ pub enum TranslateError {
         name: String,
         /// The rule.
         by: String,
-        /// Why not.
         #[source]
         cause: Arc<RuleError>,
     },
@@ -90,7 +89,6 @@ pub enum TranslateError {
         name: String,
         /// The rule.
         by: String,
-        /// Why not.
         #[source]
         cause: LocatorError,
     },

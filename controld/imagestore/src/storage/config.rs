@@ -42,7 +42,6 @@ pub struct Config {
     /// Program that decompresses in a process of its own: it is run as `PROGRAM decompress KIND`, and has
     /// [`run_decoder`](crate::run_decoder) behind that. Default none: it is done in this process.
     pub decoder: Option<PathBuf>,
-    /// Limits.
     pub limits: Limits,
     /// How servers are spoken to.
     pub net: NetConfig,

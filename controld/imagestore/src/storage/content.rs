@@ -148,7 +148,6 @@ pub(crate) struct Keep {
 pub struct Layer {
     /// The file, as in [`Image::path`].
     pub path: PathBuf,
-    /// Its format.
     pub format: DiskFormat,
 }
 

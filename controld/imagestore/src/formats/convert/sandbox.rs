@@ -69,16 +69,13 @@ pub enum SandboxError {
     /// It could not be started.
     #[error("failed to start `{}` in a sandbox", program.display())]
     Start {
-        /// The program.
         program: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
     /// It ended with a failure.
     #[error("`{}` failed ({status}): {}", program.display(), message.escape_debug())]
     Failed {
-        /// The program.
         program: PathBuf,
         /// How it ended.
         status: ExitStatus,
@@ -88,7 +85,6 @@ pub enum SandboxError {
     /// It took too long.
     #[error("`{}` took longer than {}", program.display(), in_seconds(*.deadline))]
     Deadline {
-        /// The program.
         program: PathBuf,
         /// How long it was given.
         deadline: Duration,

@@ -74,7 +74,6 @@ pub enum Refusal {
     TooLarge {
         /// What the guest would see.
         size: u64,
-        /// The limit.
         limit: u64,
     },
     /// Too large a file.
@@ -82,7 +81,6 @@ pub enum Refusal {
     FileTooLarge {
         /// What it has.
         length: u64,
-        /// The limit.
         limit: u64,
     },
 }

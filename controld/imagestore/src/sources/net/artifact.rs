@@ -57,11 +57,9 @@ impl fmt::Debug for Artifact {
 pub struct Small {
     /// The status; 304 says that the caller has it already.
     pub status: StatusCode,
-    /// The headers.
     pub headers: HeaderMap,
     /// Where it came from in the end.
     pub url: Url,
-    /// The body.
     pub body: Bytes,
     /// What to recognise this version by.
     pub validators: Validators,

@@ -12,16 +12,13 @@ pub enum FetchError {
     /// The host's name.
     #[error("failed to resolve host `{host}`")]
     Resolve {
-        /// The host.
         host: String,
-        /// Why.
         #[source]
         cause: io::Error,
     },
     /// The host has no address that may be connected to.
     #[error("host `{host}` has the address {address}, to which no download may go")]
     Address {
-        /// The host.
         host: String,
         /// What it resolved to.
         address: IpAddr,
@@ -31,7 +28,6 @@ pub enum FetchError {
     Connect {
         /// The host and port.
         host: String,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -48,14 +44,12 @@ pub enum FetchError {
     Roots {
         /// Whose they are.
         origin: String,
-        /// Why.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The TLS handshake failed.
     #[error("TLS handshake with `{host}` failed")]
     Tls {
-        /// The host.
         host: String,
         /// Why; from the TLS library if the server was not taken.
         #[source]
@@ -66,7 +60,6 @@ pub enum FetchError {
     Proxy {
         /// The proxy's host and port.
         proxy: String,
-        /// The status.
         status: u16,
     },
     /// A proxy that broke off.
@@ -74,7 +67,6 @@ pub enum FetchError {
     Tunnel {
         /// The proxy's host and port.
         proxy: String,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -87,7 +79,6 @@ pub enum FetchError {
     /// A redirect out of where the request must stay.
     #[error("`{url}` redirects to `{target}`, out of the directory that it belongs to")]
     Confined {
-        /// The URL.
         url: String,
         /// Where to.
         target: String,
@@ -95,23 +86,16 @@ pub enum FetchError {
     /// The TLS handshake took too long.
     #[error("TLS handshake with `{host}` not done within {}", in_seconds(*.deadline))]
     TlsDeadline {
-        /// The host.
         host: String,
         /// How long it was waited for.
         deadline: Duration,
     },
     /// No scheme of ours.
     #[error("scheme `{scheme}` is not HTTP")]
-    Scheme {
-        /// The scheme.
-        scheme: String,
-    },
+    Scheme { scheme: String },
     /// A header of the request that is none.
     #[error("header `{name}` has a name or value that HTTP does not know")]
-    Header {
-        /// Its name.
-        name: String,
-    },
+    Header { name: String },
     /// The path makes no request.
     #[error("URL makes no HTTP request")]
     Uri(#[source] hyper::http::uri::InvalidUri),
@@ -126,51 +110,31 @@ pub enum FetchError {
     Stalled {
         /// What came within the window.
         bytes: u64,
-        /// The window.
         window: Duration,
     },
     /// Not what was asked for.
     #[error("`{url}` answered with status {status}")]
-    Status {
-        /// The URL.
-        url: String,
-        /// The status.
-        status: u16,
-    },
+    Status { url: String, status: u16 },
     /// Too many redirects.
     #[error("more than {limit} redirects")]
-    Redirects {
-        /// The limit.
-        limit: u32,
-    },
+    Redirects { limit: u32 },
     /// A redirect to nowhere.
     #[error("`{url}` redirects without a usable location")]
-    Location {
-        /// The URL.
-        url: String,
-    },
+    Location { url: String },
     /// A redirect of a length that no server would take as a request.
     #[error("`{url}` redirects to a URL of {length} bytes; no more than {limit} are followed")]
     LongLocation {
-        /// The URL.
         url: String,
         /// Length of the other.
         length: usize,
-        /// The limit.
         limit: usize,
     },
     /// A redirect to some other scheme.
     #[error("`{url}` redirects to scheme `{scheme}`")]
-    RedirectScheme {
-        /// The URL.
-        url: String,
-        /// The scheme.
-        scheme: String,
-    },
+    RedirectScheme { url: String, scheme: String },
     /// A redirect out of encryption.
     #[error("`{url}` redirects from https to plain `{target}`, which is not followed")]
     Downgrade {
-        /// The URL.
         url: String,
         /// Where to.
         target: String,
@@ -196,23 +160,15 @@ pub enum FetchError {
     RangeGone {
         /// The first byte.
         at: u64,
-        /// The status.
         status: u16,
     },
     /// An answer that should have been small.
     #[error("`{url}` answered with more than {limit} bytes")]
-    TooLarge {
-        /// The URL.
-        url: String,
-        /// The limit.
-        limit: usize,
-    },
+    TooLarge { url: String, limit: usize },
     /// An answer that should have been JSON.
     #[error("`{url}` answered with unusable JSON")]
     Json {
-        /// The URL.
         url: String,
-        /// Why.
         #[source]
         cause: serde_json::Error,
     },

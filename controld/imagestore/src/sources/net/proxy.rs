@@ -21,7 +21,6 @@ pub enum ProxyError {
     Syntax {
         /// Who named it.
         origin: String,
-        /// Why not.
         #[source]
         cause: url::ParseError,
     },
@@ -30,7 +29,6 @@ pub enum ProxyError {
     Scheme {
         /// Who named it.
         origin: String,
-        /// The scheme.
         scheme: String,
     },
 }

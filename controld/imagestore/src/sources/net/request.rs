@@ -17,12 +17,7 @@ use super::{FetchError, Transport};
 #[derive(Clone, PartialEq, Eq)]
 pub enum Auth {
     /// HTTP's basic scheme.
-    Basic {
-        /// The user.
-        user: String,
-        /// The password.
-        password: String,
-    },
+    Basic { user: String, password: String },
     /// A token.
     Bearer(String),
 }

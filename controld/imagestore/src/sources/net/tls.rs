@@ -21,7 +21,6 @@ use super::der::facts;
 pub struct CertificateSpec {
     /// Certificates; a key may stand among them.
     pub cert: String,
-    /// The key.
     pub key: Option<String>,
 }
 

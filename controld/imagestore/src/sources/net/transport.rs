@@ -52,7 +52,6 @@ pub(super) fn short_digest(bytes: &[u8]) -> String {
 /// Why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// Its proxy.
     #[error("transport `{name}`")]
     Proxy {
         /// The profile.

@@ -16,9 +16,7 @@ pub enum ProviderError {
     /// The way to a source that was asked for a name.
     #[error("failed to ask provider `{provider}`")]
     Asked {
-        /// The provider.
         provider: String,
-        /// Why.
         #[source]
         cause: FetchError,
     },
@@ -27,7 +25,6 @@ pub enum ProviderError {
         "{what} of provider `{provider}` is not at `{url}`; the provider's address in the configuration may be wrong"
     )]
     Absent {
-        /// The provider.
         provider: String,
         /// Which of its documents.
         what: &'static str,
@@ -36,10 +33,7 @@ pub enum ProviderError {
     },
     /// Nobody resolves such URLs.
     #[error("no provider for URLs of scheme `{scheme}` is configured")]
-    Scheme {
-        /// The scheme.
-        scheme: String,
-    },
+    Scheme { scheme: String },
     /// A name of a provider that is none.
     #[error("no provider `{id}` is configured")]
     Unknown {
@@ -48,18 +42,11 @@ pub enum ProviderError {
     },
     /// The source has no such image.
     #[error("`{provider}` has no image `{name}`")]
-    NotFound {
-        /// The provider.
-        provider: String,
-        /// The name.
-        name: String,
-    },
+    NotFound { provider: String, name: String },
     /// The source has the image for other platforms.
     #[error("`{provider}` has image `{name}` not for {wanted}, only for {}", available.join(", "))]
     Platform {
-        /// The provider.
         provider: String,
-        /// The name.
         name: String,
         /// What was wanted.
         wanted: String,
@@ -69,49 +56,37 @@ pub enum ProviderError {
     /// Its settings cannot be used.
     #[error("provider `{provider}` is not configured soundly")]
     Config {
-        /// The provider.
         provider: String,
-        /// Why.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
     /// What the source says about its images cannot be used.
     #[error("{what} of `{provider}` cannot be used")]
     Metadata {
-        /// The provider.
         provider: String,
         /// Which of its documents.
         what: String,
-        /// Why.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The signature is not that of the key that the operator named.
     #[error("{what} of `{provider}` is not signed as it must be")]
     Signature {
-        /// The provider.
         provider: String,
         /// Which of its documents.
         what: String,
-        /// Why.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The source gives no hash that can be relied on.
     #[error("`{provider}` gives only weak hashes for `{name}`; allow weak hashes for it, or pull by digest")]
-    WeakHash {
-        /// The provider.
-        provider: String,
-        /// The name.
-        name: String,
-    },
+    WeakHash { provider: String, name: String },
     /// A part of an image could not be looked through, for no reason of its own.
     #[error("failed to look through a layer")]
     Decoder(#[source] DecodeError),
     /// The provider cannot do that.
     #[error("provider `{provider}` has no {what}")]
     Unsupported {
-        /// The provider.
         provider: String,
         /// What was asked of it.
         what: &'static str,
@@ -127,7 +102,6 @@ pub enum ProviderError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },

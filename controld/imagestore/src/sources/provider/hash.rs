@@ -30,7 +30,6 @@ pub struct ImageHash {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no hash; write `sha256:`, `sha512:`, `sha1:` or `md5:` and all of its lower-case hex characters")]
 pub struct HashError {
-    /// The text.
     text: String,
 }
 

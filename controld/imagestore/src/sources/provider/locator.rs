@@ -20,10 +20,7 @@ pub enum LocatorError {
     Syntax(#[source] url::ParseError),
     /// Some other scheme.
     #[error("scheme `{scheme}` is not supported; use one of {}", SCHEMES.join(", "))]
-    Scheme {
-        /// The scheme.
-        scheme: String,
-    },
+    Scheme { scheme: String },
 }
 
 /// Where an image is, and who said so. Shown without credentials and without the query, which may hold some.

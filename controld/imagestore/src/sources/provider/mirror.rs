@@ -20,7 +20,6 @@ pub(crate) enum Fetched {
     Missing,
     /// Here it is.
     Document {
-        /// Its bytes.
         bytes: Bytes,
         /// What to recognise it by.
         validators: Validators,

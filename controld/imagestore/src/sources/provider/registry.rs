@@ -16,9 +16,7 @@ pub struct Registry {
 /// An image and the provider that found it.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// The provider.
     pub provider: Arc<dyn Provider>,
-    /// The image.
     pub image: RemoteImage,
 }
 

@@ -43,10 +43,7 @@ pub enum SignatureError {
     Frame(&'static str),
     /// A header that is none of ours to believe.
     #[error("header `{header}` in a signed text; only `Hash` may be there")]
-    Header {
-        /// The header.
-        header: String,
-    },
+    Header { header: String },
     /// A character that has no place in it.
     #[error("line {line} has a control character")]
     Control {
@@ -67,10 +64,7 @@ pub enum SignatureError {
     },
     /// A hash of which others can be made.
     #[error("signed over {hash}, which can be forged")]
-    WeakHash {
-        /// The hash.
-        hash: String,
-    },
+    WeakHash { hash: String },
     /// Of another type than such a document has.
     #[error("the signature is of another type than this document must have")]
     Type,

@@ -21,7 +21,6 @@ pub(super) const MAX_RULES: usize = 10_000;
 pub enum OriginKind {
     /// Pushed to the store, as a cluster's objects are.
     Mapping,
-    /// A file.
     File,
 }
 
@@ -74,7 +73,6 @@ pub enum Problem {
     File {
         /// Which.
         origin: Origin,
-        /// Why.
         #[source]
         cause: Arc<FileError>,
     },
@@ -83,7 +81,6 @@ pub enum Problem {
     Unreadable {
         /// Which.
         origin: Origin,
-        /// Why.
         #[source]
         cause: Arc<io::Error>,
     },
@@ -94,7 +91,6 @@ pub enum Problem {
         origin: Origin,
         /// Place in it, from 1.
         place: usize,
-        /// Why.
         #[source]
         cause: Arc<RuleError>,
     },
@@ -105,7 +101,6 @@ pub enum Problem {
         origin: Origin,
         /// The profile.
         transport: String,
-        /// Why.
         #[source]
         cause: Arc<TransportError>,
     },
@@ -133,10 +128,7 @@ pub enum Problem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// A regexp that matches in the middle of a name.
-    Unanchored {
-        /// The regexp.
-        regexp: String,
-    },
+    Unanchored { regexp: String },
     /// A fixed name that is no image name.
     Unreachable {
         /// The name, with the prefix.
@@ -161,7 +153,6 @@ impl fmt::Display for Notice {
 pub struct DirError {
     /// The directory.
     pub path: PathBuf,
-    /// Why.
     #[source]
     pub cause: io::Error,
 }
@@ -226,10 +217,7 @@ pub enum RuleError {
     },
     /// A format that nobody knows.
     #[error("format `{format}` is not known; there are {}", Declared::ALL.map(|known| known.to_string()).join(", "))]
-    Format {
-        /// The format.
-        format: String,
-    },
+    Format { format: String },
 }
 
 /// A pattern as messages show it: with its backslashes as they are.

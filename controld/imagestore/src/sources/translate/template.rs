@@ -31,10 +31,7 @@ pub enum TemplateError {
         "`{{{word}}}` is not known: there are `{{arch}}`, `{{uname_arch}}`, `{{dpkg_arch}}`, `{{os}}`, \
          `{{os_version}}` and `{{variant}}`; write `%7B` for a brace"
     )]
-    Placeholder {
-        /// The word.
-        word: String,
-    },
+    Placeholder { word: String },
     /// A scheme that depends on the name.
     #[error("its scheme must be written out")]
     Scheme,

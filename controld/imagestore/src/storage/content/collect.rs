@@ -48,7 +48,6 @@ pub struct Gone {
 pub struct GcReport {
     /// Broken-off downloads.
     pub partials: Gone,
-    /// Images.
     pub images: Gone,
     /// Broken images.
     pub quarantine: Gone,

@@ -17,7 +17,6 @@ pub enum IngestError {
     Write {
         /// The part file.
         path: String,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -35,10 +34,7 @@ pub enum IngestError {
     Unpack(#[source] io::Error),
     /// Too large a file.
     #[error("decompressed image has more than the {limit} bytes that are allowed")]
-    TooLarge {
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { limit: u64 },
     /// More comes out than images have.
     #[error("compressed image grows to more than {ratio} times its size; serve it with less compression")]
     Bomb {

@@ -22,7 +22,6 @@ pub enum PullError {
     Name {
         /// The caller's text.
         name: String,
-        /// Why not.
         #[source]
         cause: NameError,
     },
@@ -30,32 +29,24 @@ pub enum PullError {
     #[error(
         "image `{digest}` is not here for this login, and an id does not say where it could be asked for; use its name"
     )]
-    OnlyDigest {
-        /// The digest.
-        digest: String,
-    },
+    OnlyDigest { digest: String },
     /// The name has no URL.
     #[error("failed to translate image `{image}`")]
     Translate {
-        /// The image.
         image: ImageRef,
-        /// Why.
         #[source]
         cause: Box<TranslateError>,
     },
     /// The providers that were asked for the name.
     #[error("failed to look up image `{image}`")]
     Find {
-        /// The image.
         image: ImageRef,
-        /// Why.
         #[source]
         cause: Box<ProviderError>,
     },
     /// The download failed.
     #[error("failed to pull image `{image}` from `{url}` ({by})")]
     Download {
-        /// The image.
         image: ImageRef,
         /// Where from, without credentials.
         url: Box<str>,
@@ -68,9 +59,7 @@ pub enum PullError {
     /// The store failed.
     #[error("failed to store image `{image}`")]
     Store {
-        /// The image.
         image: ImageRef,
-        /// Why.
         #[source]
         cause: DiskError,
     },
@@ -86,14 +75,10 @@ pub enum PullError {
     #[error(
         "image `{image}` is not in the store for this login, and the store is offline; turn `offline` off, or pull it elsewhere"
     )]
-    Offline {
-        /// The image.
-        image: ImageRef,
-    },
+    Offline { image: ImageRef },
     /// A thread or task panicked.
     #[error("pull of image `{image}` ended early")]
     Lost {
-        /// The image.
         image: ImageRef,
         /// How, if that is known.
         #[source]

@@ -15,7 +15,6 @@ pub enum StoreError {
     Name {
         /// The caller's text.
         name: String,
-        /// Why not.
         #[source]
         cause: NameError,
     },
@@ -36,7 +35,6 @@ pub enum StoreError {
     /// A provider in a handler's configuration that is none.
     #[error("runtime handler `{handler}` names provider `{provider}` in `providers`; there are {}", known.join(", "))]
     HandlerProvider {
-        /// The handler.
         handler: String,
         /// The provider's id.
         provider: String,
@@ -51,10 +49,7 @@ pub enum StoreError {
     },
     /// The image is not here.
     #[error("image `{id}` is not in the store")]
-    NotFound {
-        /// Its id.
-        id: ImageId,
-    },
+    NotFound { id: ImageId },
     /// No image is meant by that.
     #[error("image `{name}` is not on this node; pull it first")]
     Absent {
@@ -72,7 +67,6 @@ pub enum StoreError {
     OtherHandler {
         /// The caller's text.
         name: String,
-        /// The handler.
         handler: String,
         /// Those that it was pulled for.
         pulled_for: Vec<String>,
@@ -85,7 +79,6 @@ pub enum StoreError {
         /// What is missing, as its child names it.
         missing: String,
     },
-    /// A provider.
     #[error(transparent)]
     Provider(#[from] ProviderError),
     /// The translation rules cannot be read at all.
@@ -94,13 +87,10 @@ pub enum StoreError {
     /// What a provider has seen is still known.
     #[error("failed to remove what was seen of provider `{provider}`")]
     Forget {
-        /// The provider.
         provider: String,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
-    /// The disk.
     #[error("image store failed")]
     Disk(#[from] DiskError),
     /// A thread panicked.

@@ -19,7 +19,6 @@ pub enum Qcow2Error {
     HeaderLength {
         /// What it claims.
         length: u32,
-        /// The limit.
         limit: u64,
     },
     /// A disk that is no number of sectors.
@@ -48,7 +47,6 @@ pub enum Qcow2Error {
     /// Its data are in another file.
     #[error("its data are in another file; make it whole with `qemu-img convert`")]
     DataFile,
-    /// Encrypted.
     #[error("it is encrypted{}", match .0 { 1 => " with AES", 2 => " with LUKS", _ => "" })]
     Encrypted(u32),
     /// Not closed properly, so its reference counts may be wrong.

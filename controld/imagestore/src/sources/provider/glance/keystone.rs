@@ -13,15 +13,12 @@ pub enum KeystoneError {
     /// No JSON, or not of this shape.
     #[error("no valid JSON of a token")]
     Json(#[from] serde_json::Error),
-    /// No token.
     #[error("answer without `X-Subject-Token`")]
     NoToken,
     /// No Glance.
     #[error("catalog has no `image` endpoint for interface `{interface}`{}; it has {}", in_region(region.as_deref()), listed(offered))]
     NoEndpoint {
-        /// The interface.
         interface: String,
-        /// The region.
         region: Option<String>,
         /// What there is.
         offered: Vec<String>,

@@ -25,7 +25,6 @@ pub enum GlanceError {
     Status {
         /// The image.
         id: String,
-        /// Its status.
         status: String,
     },
     /// A disk that is no disk here.
@@ -33,7 +32,6 @@ pub enum GlanceError {
     DiskFormat {
         /// The image.
         id: String,
-        /// The format.
         format: String,
     },
     /// A container around the disk.
@@ -41,7 +39,6 @@ pub enum GlanceError {
     ContainerFormat {
         /// The image.
         id: String,
-        /// The format.
         format: String,
     },
     /// A hash of an unknown kind.
@@ -49,7 +46,6 @@ pub enum GlanceError {
     Algorithm {
         /// The image.
         id: String,
-        /// The algorithm.
         algorithm: String,
     },
     /// A hash that is none.
@@ -57,7 +53,6 @@ pub enum GlanceError {
     Hash {
         /// The image.
         id: String,
-        /// Why.
         #[source]
         cause: HashError,
     },
@@ -69,10 +64,7 @@ pub enum GlanceError {
     },
     /// An image id that does not belong in a URL.
     #[error("image id `{id}` is none")]
-    Id {
-        /// The id.
-        id: String,
-    },
+    Id { id: String },
     /// A next page elsewhere.
     #[error("next page `{next}` is not of the same list")]
     NextPage {
@@ -84,10 +76,7 @@ pub enum GlanceError {
     Circle,
     /// A list without end.
     #[error("list of images has more than {limit} pages")]
-    Pages {
-        /// The limit.
-        limit: usize,
-    },
+    Pages { limit: usize },
 }
 
 /// A record, not checked yet.

@@ -18,7 +18,6 @@ pub enum LagoError {
     /// A version without a source.
     #[error("version `{version}` is from source `{source_id}`, which is not described")]
     Source {
-        /// The version.
         version: String,
         /// The source.
         source_id: String,
@@ -53,10 +52,7 @@ pub enum LagoError {
     },
     /// A handle that leads elsewhere.
     #[error("handle `{handle}` does not lead below its source")]
-    Handle {
-        /// The handle.
-        handle: String,
-    },
+    Handle { handle: String },
     /// A hash that is none.
     #[error("broken hash")]
     Hash(#[source] HashError),
@@ -68,7 +64,6 @@ pub enum LagoError {
 /// A repository.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Repo {
-    /// Its name.
     pub(crate) name: String,
     #[serde(default)]
     sources: BTreeMap<String, SourceSpec>,

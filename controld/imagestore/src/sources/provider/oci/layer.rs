@@ -28,7 +28,6 @@ const OPAQUE: &str = ".wh..wh..opq";
 /// Why an image's layers hold no disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayerError {
-    /// None.
     #[error("no file in `/disk`; an image for a VM has its disk there")]
     None,
     /// More than one.
@@ -47,10 +46,7 @@ pub enum LayerError {
     },
     /// A path that means another one.
     #[error("the layer has a path with `..`: `{path}`")]
-    Parent {
-        /// The path.
-        path: String,
-    },
+    Parent { path: String },
     /// Not the file that was found when the layers were looked through.
     #[error("the layer has changed: no `/disk/{name}` in it")]
     Changed {

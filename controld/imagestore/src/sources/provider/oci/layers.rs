@@ -45,9 +45,7 @@ pub enum LayersError {
     /// A layer that was looked through.
     #[error("layer {digest} cannot be used")]
     Layer {
-        /// Its digest.
         digest: String,
-        /// Why.
         #[source]
         cause: io::Error,
     },

@@ -64,10 +64,7 @@ pub enum RealmError {
     Url,
     /// It would be read on the way.
     #[error("the registry wants a token from `{host}` without encryption")]
-    Plain {
-        /// The host.
-        host: String,
-    },
+    Plain { host: String },
     /// A login in it.
     #[error("the registry wants a token from a URL with a login in it")]
     Login,
@@ -82,10 +79,7 @@ pub enum RealmError {
     Empty,
     /// Nobody we know.
     #[error("the registry wants its login sent to `{host}`; if that is right, add it to `token_hosts`")]
-    Stranger {
-        /// The host.
-        host: String,
-    },
+    Stranger { host: String },
 }
 
 /// Where to get a token from. `secret` says that a login is sent there.

@@ -72,10 +72,7 @@ pub enum ManifestError {
     },
     /// A digest that proves nothing.
     #[error("`{digest}` is no SHA-256 or SHA-512 digest")]
-    WeakDigest {
-        /// The digest.
-        digest: String,
-    },
+    WeakDigest { digest: String },
     /// A layer that is elsewhere.
     #[error("layer {digest} is to be fetched from other servers, which is not done")]
     Foreign {

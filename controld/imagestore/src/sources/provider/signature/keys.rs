@@ -21,10 +21,7 @@ pub enum KeyError {
     Empty,
     /// A fingerprint that cannot be one.
     #[error("`{text}` is no fingerprint; write all 40 or 64 hex characters, a key id is too short to rely on")]
-    Fingerprint {
-        /// The text.
-        text: String,
-    },
+    Fingerprint { text: String },
     /// The file has other keys.
     #[error("no key with fingerprint {fingerprint} in it, only {}", has.join(", "))]
     Missing {

@@ -29,31 +29,20 @@ pub enum StreamsError {
     },
     /// A path that leads elsewhere.
     #[error("path `{path}` does not lead below the root of the mirror")]
-    Path {
-        /// The path.
-        path: String,
-    },
+    Path { path: String },
     /// An item without a place.
     #[error("item `{item}` has no path")]
-    NoPath {
-        /// The item.
-        item: String,
-    },
+    NoPath { item: String },
     /// A hash that is none.
     #[error("item `{item}` has a broken hash")]
     Hash {
-        /// The item.
         item: String,
-        /// Why.
         #[source]
         cause: HashError,
     },
     /// An item without any.
     #[error("item `{item}` has no hash")]
-    NoHash {
-        /// The item.
-        item: String,
-    },
+    NoHash { item: String },
     /// A signed document without a date cannot be told from an older one.
     #[error("no date `updated` of the form `Tue, 08 Mar 2016 01:02:03 +0000`")]
     Undated,

@@ -69,7 +69,6 @@ pub enum IndexError {
     /// A section that comes twice.
     #[error("section `{name}` for {arch} comes twice")]
     Section {
-        /// Its name.
         name: String,
         /// Its architecture.
         arch: String,
@@ -79,7 +78,6 @@ pub enum IndexError {
     Field {
         /// The section.
         name: String,
-        /// The field.
         field: String,
     },
 }
@@ -96,7 +94,6 @@ pub struct Index {
 /// A section that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// Its name.
     pub name: String,
     /// Other names for it.
     pub aliases: Vec<String>,

@@ -32,7 +32,6 @@ pub enum ReposError {
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -87,7 +86,6 @@ pub enum ReposError {
         path: PathBuf,
         /// The source.
         id: String,
-        /// Why.
         #[source]
         cause: Box<ProviderError>,
     },
@@ -99,7 +97,6 @@ pub(crate) enum Format {
     /// virt-builder's own.
     #[default]
     Native,
-    /// Simple Streams.
     Simplestreams,
 }
 
@@ -124,7 +121,6 @@ pub(crate) struct Repo {
     pub uri: Url,
     /// File with the key that signs it.
     pub key: Option<PathBuf>,
-    /// The proxy.
     pub proxy: Proxy,
     /// How the index is written.
     pub format: Format,

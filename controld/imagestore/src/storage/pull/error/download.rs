@@ -63,10 +63,7 @@ pub enum DownloadError {
     },
     /// The handler may not have it from there.
     #[error("provider `{provider}` is not one of those that the runtime handler may be served by")]
-    NotServed {
-        /// The provider.
-        provider: String,
-    },
+    NotServed { provider: String },
     /// What it stands on.
     #[error(transparent)]
     Layers(#[from] LayerError),
@@ -98,7 +95,6 @@ pub enum DownloadError {
     Converted {
         /// The part file.
         path: String,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -110,10 +106,7 @@ pub enum DownloadError {
     Undelimited,
     /// Too large a file.
     #[error("image has more than the {limit} bytes that are allowed")]
-    TooLarge {
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { limit: u64 },
     /// It would not fit.
     #[error("image needs {needed} bytes, and the store's disk has {free} left")]
     NoSpace {
@@ -186,7 +179,6 @@ pub enum LayerError {
         named: String,
         /// Where from, without credentials.
         url: String,
-        /// Why.
         #[source]
         cause: Arc<DownloadError>,
     },
@@ -195,7 +187,6 @@ pub enum LayerError {
     Find {
         /// What it stands on.
         named: String,
-        /// Why.
         #[source]
         cause: ProviderError,
     },

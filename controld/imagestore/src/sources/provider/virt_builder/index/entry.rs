@@ -15,32 +15,21 @@ const MULTILINE: &str = "notes";
 pub enum EntryError {
     /// A field that must be there.
     #[error("no `{field}`")]
-    Missing {
-        /// The field.
-        field: &'static str,
-    },
+    Missing { field: &'static str },
     /// A field with a value that it cannot have.
     #[error("`{field}={value}`: {what}")]
     Value {
-        /// The field.
         field: &'static str,
-        /// The value.
         value: String,
         /// What is wrong with it.
         what: &'static str,
     },
     /// A field that goes on in another line.
     #[error("`{field}` goes on in another line; only `{MULTILINE}` may")]
-    Continued {
-        /// The field.
-        field: String,
-    },
+    Continued { field: String },
     /// Checksums of no kind that we know.
     #[error("checksums of unknown kinds only ({kinds})")]
-    Checksum {
-        /// The kinds.
-        kinds: String,
-    },
+    Checksum { kinds: String },
 }
 
 /// An image of an index.
