@@ -1,12 +1,15 @@
 //! Why a disk could not be made or removed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use common::FileError;
 use common::small_file::SmallFileError;
 
 use super::MAX_FOLDERS;
-use super::root::CREATE_DEADLINE;
+
+/// Making an overlay writes a few clusters; longer means the disk hangs.
+pub(super) const CREATE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Why a disk could not be made or removed.
 #[derive(Debug, thiserror::Error)]

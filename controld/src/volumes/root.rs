@@ -10,7 +10,6 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use common::off_reactor;
 use common::small_file;
@@ -18,11 +17,9 @@ use proto::tap::QemuUser;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
+use super::error::CREATE_DEADLINE;
 use super::files::{io_error, remove_file, set_mode};
 use super::{Folder, VolumeError, Volumes};
-
-/// Making an overlay writes a few clusters; longer means the disk hangs.
-pub(super) const CREATE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The image below an overlay. As `root.json` it has had this form since the first release, without a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

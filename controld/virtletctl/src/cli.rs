@@ -8,7 +8,7 @@ pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
     Verify,
 };
-use super::orphans::{Thing, thing};
+use super::thing::{Thing, thing};
 use super::{name, quantity};
 
 mod image;

@@ -23,6 +23,7 @@ mod pull;
 mod quantity;
 mod rm;
 mod text;
+pub mod thing;
 
 use std::io::Write;
 

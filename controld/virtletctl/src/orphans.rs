@@ -10,16 +10,7 @@ use super::cli;
 use super::client::Client;
 use super::error::CtlError;
 use super::text::{age, harmless, moment, shown, size, table};
-
-/// The kinds, as the command line and tables have them.
-const KINDS: [(&str, Kind); 6] = [
-    ("machine", Kind::Machine),
-    ("disk", Kind::Disk),
-    ("network", Kind::Network),
-    ("console", Kind::Console),
-    ("lease", Kind::Lease),
-    ("record", Kind::Record),
-];
+use super::thing::{Thing, name_of};
 
 /// Prints them.
 pub(super) async fn list(client: &Client, wanted: &cli::Orphans, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
@@ -49,29 +40,6 @@ pub(super) async fn forget(
         }
     }
     if failed.is_empty() { Ok(()) } else { Err(failed) }
-}
-
-/// What is named by `KIND/ID`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Thing {
-    kind: Kind,
-    id: String,
-}
-
-/// Reads a `KIND/ID`.
-pub(super) fn thing(text: &str) -> Result<Thing, String> {
-    let kinds = || KINDS.map(|(name, _)| name).join(", ");
-    let (kind, id) = text.split_once('/').ok_or_else(|| format!("write KIND/ID; the kinds are {}", kinds()))?;
-    let known = KINDS.iter().find(|(name, _)| *name == kind);
-    let (_, kind) = known.ok_or_else(|| format!("no kind `{kind}`; the kinds are {}", kinds()))?;
-    if id.is_empty() {
-        return Err("write an id after the slash, as `virtletctl orphans` shows it".into());
-    }
-    Ok(Thing { kind: *kind, id: id.to_owned() })
-}
-
-fn name_of(kind: Kind) -> &'static str {
-    KINDS.iter().find(|(_, known)| *known == kind).map_or("unknown", |(name, _)| name)
 }
 
 fn row(orphan: &Orphan, now: i64) -> [String; 6] {

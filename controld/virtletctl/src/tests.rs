@@ -3,7 +3,6 @@
 mod fake;
 mod images;
 mod orphans;
-mod real_store;
 
 use std::path::Path;
 

@@ -357,7 +357,10 @@ impl RuntimeService for Runtime {
             let error = Error::new(Kind::State, format!("container `{id}` does not run, so it has no console"));
             return Err(status::of(&error));
         }
-        let url = answer(self.parts.hub.attach_url(id, &request, container.config.stdin_once))?;
+        let AttachRequest { stdin, stdout, stderr, tty, .. } = request;
+        let (container_id, stdin_once) = (id.to_string(), container.config.stdin_once);
+        let wanted = streaming::AttachRequest { container_id, stdin, stdout, stderr, tty, stdin_once };
+        let url = answer(self.parts.hub.attach_url(wanted))?;
         Ok(Response::new(AttachResponse { url }))
     }
 }

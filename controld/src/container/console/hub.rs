@@ -20,7 +20,6 @@ use tokio::sync::{Mutex, broadcast, mpsc};
 
 use self::line::{Ends, Line, LineError};
 use crate::config::Config;
-use crate::model::ContainerId;
 use crate::model::error::{Error, Kind, Result};
 
 /// Bytes of input that are taken at once.
@@ -59,15 +58,7 @@ impl Hub {
     ///
     /// # Errors
     /// When the request makes no sense, or too many wait already.
-    pub fn attach_url(&self, id: ContainerId, request: &proto::cri::AttachRequest, stdin_once: bool) -> Result<String> {
-        let wanted = AttachRequest {
-            container_id: id.to_string(),
-            stdin: request.stdin,
-            stdout: request.stdout,
-            stderr: request.stderr,
-            tty: request.tty,
-            stdin_once,
-        };
+    pub fn attach_url(&self, wanted: AttachRequest) -> Result<String> {
         self.server.attach_url(wanted).map_err(|cause| {
             let kind = match &cause {
                 UrlError::TooMany(_) => Kind::Exhausted,
