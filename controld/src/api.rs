@@ -1,13 +1,14 @@
 //! The edge: who calls controld, on one unix socket. kubelet speaks CRI ([`cri`]); `virtletctl` speaks CRI too, and calls of our
 //! own for images and for what is on no record ([`admin`]).
 //!
-//! [`socket`] makes the socket, [`serve`] serves it, [`drain`] lets calls that are under way end, and [`status`] gives each
-//! failure its gRPC code.
+//! [`socket`] makes the socket, [`serve`] serves it, [`drain`] lets calls that are under way end, [`status`] gives each
+//! failure its gRPC code, and [`span`] each line of the log its call and pod.
 
 pub mod admin;
 pub mod cri;
 mod drain;
 pub mod socket;
+mod span;
 pub mod status;
 
 use std::future::Future;
@@ -53,6 +54,7 @@ pub async fn serve(
         ImageServiceServer::new(images).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
     let stop = CancellationToken::new();
     let server = tonic::transport::Server::builder()
+        .trace_fn(span::of)
         .add_service(runtime)
         .add_service(images)
         .add_service(ImageAdminServer::new(admin.0).max_encoding_message_size(MAX_MESSAGE))

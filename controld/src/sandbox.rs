@@ -99,6 +99,7 @@ impl Sandboxes {
             .to_string()
             .parse()
             .map_err(|cause| Error::because(Kind::Internal, "no sandbox id made", cause))?;
+        tracing::Span::current().record("pod", id.as_str());
         // Whoever finds the record, or the network, waits until it is known what becomes of them.
         let _made = self.mutex.lock(id.as_str()).await;
         let attach = Attach { owner: self.owner(), ..attach_of(&id, &config, &annotations) };

@@ -12,6 +12,7 @@ use proto::tap::{PodId, PodStats};
 use tonic::{Request, Response, Status};
 
 use super::{convert, find};
+use crate::api::span;
 use crate::api::status::{self, finish};
 use crate::config::CgroupDriver;
 use crate::container::parts::Parts;
@@ -42,12 +43,24 @@ impl Runtime {
 
     fn sandbox_id(&self, text: &str) -> Result<PodId> {
         let all = self.parts.store.sandboxes();
-        find::by_prefix("sandbox", text, all.iter().map(|sandbox| (sandbox.id.to_string(), sandbox.id.clone())))
+        let ids = all.iter().map(|sandbox| (sandbox.id.to_string(), sandbox.id.clone()));
+        let id = find::by_prefix("sandbox", text, ids)?;
+        if let Some(sandbox) = all.iter().find(|sandbox| sandbox.id == id) {
+            span::about_sandbox(id.as_str(), &sandbox.config);
+        }
+        Ok(id)
     }
 
     fn container_id(&self, text: &str) -> Result<ContainerId> {
         let all = self.parts.store.containers();
-        find::by_prefix("container", text, all.iter().map(|container| (container.id.to_string(), container.id)))
+        let ids = all.iter().map(|container| (container.id.to_string(), container.id));
+        let id = find::by_prefix("container", text, ids)?;
+        let container = all.iter().find(|container| container.id == id);
+        if let Some(sandbox) = container.and_then(|container| self.parts.store.sandbox(&container.sandbox)) {
+            span::about_sandbox(sandbox.id.as_str(), &sandbox.config);
+        }
+        span::about_container(id);
+        Ok(id)
     }
 
     async fn conditions(&self) -> Vec<RuntimeCondition> {
@@ -164,6 +177,7 @@ impl RuntimeService for Runtime {
         request: Request<RunPodSandboxRequest>,
     ) -> Result<Response<RunPodSandboxResponse>, Status> {
         let config = answer(convert::sandbox_config(request.into_inner()))?;
+        span::about_pod(&config);
         let sandboxes = self.sandboxes.clone();
         let id = finish(async move { sandboxes.run(config).await }).await?;
         Ok(Response::new(RunPodSandboxResponse { pod_sandbox_id: id.to_string() }))
