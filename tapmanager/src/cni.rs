@@ -3,14 +3,15 @@
 //! Called by the pod's actor: [`Cni::default_network`], [`Cni::network`] and [`Cni::add`] at Attach, [`Cni::del`] at
 //! Detach and when an Attach is undone, [`Cni::check`] on demand; by the daemon [`Cni::ready`] for its readiness and
 //! [`Cni::gc`] to collect. Who called `add` calls `del`, whatever `add` came to. The flow is that of the CNI
-//! specification 1.1.0, sections 3 and 4: [`conf`] finds and reads the networks, [`negotiate`] chooses the version,
-//! [`plugin`] tells each plugin what to do, [`exec`] runs it within a deadline, [`result`] reads what it answers,
-//! [`cache`] leaves it where other runtimes would.
+//! specification 1.1.0, sections 3 and 4: [`conf`] finds and reads the networks, [`ask`] gives one command to one plugin
+//! in the version that [`negotiate`] chooses, [`result`] reads what it answers, [`cache`] leaves it where other runtimes
+//! would. Whether plugins could do all this now is [`status`]'s.
 //!
 //! Network and result of ADD live in the journal, so that DEL gets what ADD used even if files have changed or the
 //! daemon was restarted in between; the cache is asked where the journal has no result. Any number of pods may be worked
 //! on at once; that there is one command at a time for one pod is the caller's to see to.
 
+mod ask;
 mod cache;
 mod capability;
 mod collect;
@@ -23,21 +24,17 @@ mod negotiate;
 mod plugin;
 mod ready;
 mod result;
+mod status;
 mod version;
 
-use std::collections::BTreeSet;
-use std::env;
-use std::ffi::OsString;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proto::tap::{IfName, PodId};
 use serde_json::{Map, Value};
-use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use crate::blocking::off_reactor;
@@ -57,21 +54,11 @@ pub(crate) use plugin::{Command, PluginError};
 pub(crate) use ready::{Ready, Unready};
 pub(crate) use result::ResultView;
 
+use ask::{Env, Moment};
 use cache::{Cache, Entry, Key};
-use conf::Plugin;
 use conf::watch::ConfWatch;
-use negotiate::{Spoken, Stamp};
-use plugin::Ask;
-use ready::{Look, Memory, PATIENCE};
-use version::SpecVersion;
-
-/// Where plugins find `iptables`, `nft` and the like; they get no other variable of the daemon's environment.
-const PLUGIN_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// How long one plugin may take to say how it is: kubelet asks for the node's state and waits for it.
-const STATUS_WITHIN: Duration = Duration::from_secs(10);
-
-/// Variables of a plugin's environment.
-type Env = Vec<(&'static str, OsString)>;
+use negotiate::Spoken;
+use ready::Memory;
 
 /// Where things are on the node.
 #[derive(Debug, Clone)]
@@ -127,20 +114,6 @@ pub(crate) struct Added {
     pub(crate) view: ResultView,
 }
 
-/// What a command is about: a new ADD, or one that was made earlier and came to this result, if to any.
-#[derive(Debug, Clone, Copy)]
-enum Moment<'a> {
-    Add,
-    After(Option<&'a Value>),
-}
-
-impl Moment<'_> {
-    fn version_of_add(self) -> Option<SpecVersion> {
-        let Self::After(prev) = self else { return None };
-        prev?.get("cniVersion")?.as_str().and_then(SpecVersion::parse)
-    }
-}
-
 // === impl Cni ===
 
 impl Cni {
@@ -175,15 +148,6 @@ impl Cni {
     pub(crate) fn network(&self, name: &str) -> Result<NetworkList, ConfError> {
         let mut conf = self.conf.lock().unwrap_or_else(PoisonError::into_inner);
         conf.networks()?.named(name, conf.dir())
-    }
-
-    /// Whether all plugins of the network are installed, in a way that they are started. Runs none of them.
-    pub(crate) fn installed(&self, list: &NetworkList) -> Result<(), CniError> {
-        for (place, kind) in list.kinds().enumerate() {
-            let installed = plugin::is_installed(kind, &self.plugin_dirs, &self.allowed);
-            installed.map_err(|cause| CniError::plugin(list, place, Command::Add, cause))?;
-        }
-        Ok(())
     }
 
     /// Joins `target` to the network, with nothing done before `gate` opens. On failure it is half joined: [`Self::del`] is
@@ -261,73 +225,6 @@ impl Cni {
         Ok(())
     }
 
-    /// Whether a pod could be given the default network now, as its plugins last said. Reads files if they changed, and
-    /// waits for plugins only where there is nothing to go by, and not for long.
-    pub(crate) async fn ready(self: &Arc<Self>) -> Ready {
-        if self.spawner.is_gone() {
-            return Ready::no(Unready::NoSpawner);
-        }
-        let network = match self.default_as_it_is().await {
-            Ok(network) => network,
-            Err(error) => return Ready::no(Unready::Conf(Arc::new(error))),
-        };
-        let mut answers = self.ready.answers();
-        match self.ready.look(&network, Instant::now()) {
-            Look::Enough(ready) => return ready,
-            Look::Old(ready) => {
-                self.ask_behind();
-                return ready;
-            }
-            Look::Nothing => self.ask_behind(),
-        }
-        // Both ends of it are this runtime's; an answer that is late is for the next question.
-        let _ = timeout(PATIENCE, answers.changed()).await;
-        self.known()
-    }
-
-    /// [`Self::ready`] without asking anybody anything.
-    pub(crate) fn known(&self) -> Ready {
-        self.ready.known(Instant::now())
-    }
-
-    fn ask_behind(self: &Arc<Self>) {
-        self.ready.ask(Instant::now(), |network| {
-            let cni = Arc::clone(self);
-            AbortOnDropHandle::new(tokio::spawn(async move {
-                let outcome = cni.status(&network).await;
-                cni.ready.answered(&network, outcome);
-            }))
-        });
-    }
-
-    /// The default network, without a thread for it if no file has changed.
-    async fn default_as_it_is(self: &Arc<Self>) -> Result<NetworkList, ConfError> {
-        let quiet = self.conf.try_lock().ok().and_then(|mut conf| Some((conf.unchanged()?, conf.dir().to_owned())));
-        match quiet {
-            Some((networks, dir)) => networks.default_network(&dir),
-            None => {
-                let cni = Arc::clone(self);
-                off_reactor(move || cni.default_network()).await
-            }
-        }
-    }
-
-    /// Asks whether a pod could be given the network now: its plugins are installed, and those that can be asked say so.
-    pub(crate) async fn status(&self, list: &NetworkList) -> Result<(), CniError> {
-        self.installed(list)?;
-        let version = self.version_for(list, Moment::Add).await?;
-        if !version.has_status_and_gc() {
-            return Ok(());
-        }
-        let env = self.plain_environment()?;
-        for (place, plugin) in list.plugins().iter().enumerate() {
-            let conf = plugin::request(plugin, list.name(), version, &Map::new(), None);
-            let answer = self.ask(Command::Status, plugin, &env, &conf).await;
-            answer.map_err(|cause| CniError::plugin(list, place, Command::Status, cause))?;
-        }
-        Ok(())
-    }
-
     /// What Multus gave to `target` besides what it reported, from its directory `dir`; nothing if the network is not
     /// Multus'.
     pub(crate) async fn delegated(
@@ -382,112 +279,6 @@ impl Cni {
     async fn forget(&self, key: &Key) -> Result<(), CniError> {
         let (cache, key) = (self.cache.clone(), key.clone());
         Ok(off_reactor(move || cache.remove(&key)).await?)
-    }
-
-    /// The version that a network's plugins are spoken to in. After an ADD a plugin that cannot tell its versions does not
-    /// keep the others from being run.
-    async fn version_for(&self, list: &NetworkList, moment: Moment<'_>) -> Result<SpecVersion, CniError> {
-        let choice = list.versions();
-        if let Some(used) = moment.version_of_add().filter(|used| choice.contains(used)) {
-            return Ok(used);
-        }
-        let mut spoken = Vec::new();
-        if choice.len() > 1 {
-            let mut asked = BTreeSet::new();
-            let plugins = list.plugins().iter().enumerate();
-            for (place, plugin) in plugins.filter(|(_, plugin)| asked.insert(&plugin.kind)) {
-                match (self.versions_of(plugin).await, moment) {
-                    (Ok(versions), _) => spoken.push(versions),
-                    (Err(_), Moment::After(_)) => {}
-                    (Err(cause), Moment::Add) => {
-                        return Err(CniError::plugin(list, place, Command::Version, cause));
-                    }
-                }
-            }
-        }
-        let common = negotiate::newest_common(choice, &spoken);
-        let common = match moment {
-            Moment::Add => common,
-            Moment::After(_) => common.or(choice.last().copied()),
-        };
-        common.ok_or_else(|| CniError::NoCommonVersion { network: list.name().to_owned() })
-    }
-
-    async fn versions_of(&self, plugin: &Plugin) -> Result<Vec<SpecVersion>, PluginError> {
-        let path = plugin::find(&plugin.kind, &self.plugin_dirs)?;
-        let stamp = Stamp::of(&path).ok();
-        if let Some(known) = stamp.and_then(|stamp| self.spoken.get(&path, stamp)) {
-            return Ok(known);
-        }
-        let newest = SpecVersion::V110.as_str();
-        let conf = Map::from_iter([("cniVersion".to_owned(), newest.into())]);
-        let answer = self.ask(Command::Version, plugin, &vec![("PATH", PLUGIN_PATH.into())], &conf).await?;
-        let spoken = answer.as_ref().and_then(negotiate::spoken_in);
-        let spoken = spoken.ok_or_else(|| PluginError::silent(Command::Version))?;
-        if let Some(stamp) = stamp {
-            self.spoken.note(path, stamp, spoken.clone());
-        }
-        Ok(spoken)
-    }
-
-    async fn ask(
-        &self,
-        command: Command,
-        plugin: &Plugin,
-        env: &Env,
-        conf: &Map<String, Value>,
-    ) -> Result<Option<Value>, PluginError> {
-        self.ask_after(None, command, plugin, env, conf).await
-    }
-
-    async fn ask_after(
-        &self,
-        gate: Option<Gate<'_>>,
-        command: Command,
-        plugin: &Plugin,
-        env: &Env,
-        conf: &Map<String, Value>,
-    ) -> Result<Option<Value>, PluginError> {
-        let started = Instant::now();
-        let limit = if command == Command::Status { self.deadline.min(STATUS_WITHIN) } else { self.deadline };
-        let ask = Ask {
-            command,
-            kind: &plugin.kind,
-            dirs: &self.plugin_dirs,
-            env: env.clone(),
-            conf,
-            limit,
-            spawner: &self.spawner,
-            gate,
-        };
-        let answer = plugin::ask(ask).await;
-        let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.plugin_micros.fetch_add(micros, Ordering::Relaxed);
-        answer
-    }
-
-    /// What all commands have in common.
-    fn plain_environment(&self) -> Result<Env, CniError> {
-        let path = env::join_paths(&self.plugin_dirs).map_err(CniError::PluginDirs)?;
-        Ok(vec![("CNI_PATH", path), ("PATH", PLUGIN_PATH.into())])
-    }
-
-    /// What all commands for one attachment have in common.
-    fn environment(&self, key: &Key, netns: &Path, args: &[(String, String)]) -> Result<Env, CniError> {
-        // The list has no way to quote.
-        let breaks = |text: &str| text.contains(|c: char| c == ';' || c == '=' || c.is_control());
-        if let Some((name, _)) = args.iter().find(|(name, value)| breaks(name) || breaks(value)) {
-            return Err(CniError::Argument { name: name.clone() });
-        }
-        let text: Vec<_> = args.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let mut env = vec![
-            ("CNI_CONTAINERID", key.container.as_str().into()),
-            ("CNI_NETNS", netns.into()),
-            ("CNI_IFNAME", key.link.as_str().into()),
-            ("CNI_ARGS", text.join(";").into()),
-        ];
-        env.extend(self.plain_environment()?);
-        Ok(env)
     }
 }
 

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use proto::tap::{IfName, PodId};
 use serde_json::{Map, json};
 
+use super::ask::Moment;
 use super::cache::{Entry, Key};
 use super::plugin::{self, Command};
-use super::{Cni, CniError, Moment, NetworkList};
+use super::{Cni, CniError, NetworkList};
 use crate::blocking::off_reactor;
 use crate::sys::netns::Netns;
 

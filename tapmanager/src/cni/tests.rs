@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::version::SpecVersion;
 use super::*;
 use fakes::{LONG, Node, chain};
 
