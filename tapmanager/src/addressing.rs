@@ -13,12 +13,12 @@
 //! | neighbour advertisements of the network, heard on the CNI's link where a router has to be found there | [`ra`] |
 //! | none: the start, and each [`ra::INTERVAL`] | [`ra`] |
 //!
-//! A guest may send as much as it likes, and other pods must not notice: an [`Ear`] reads no faster than a budget allows.
+//! A guest may send as much as it likes, and other pods must not notice: a [`Receiver`] reads no faster than a budget allows.
 //! The servers remember nothing that grows, so neither the memory nor the time that one guest can cost grows with what it
 //! sends. An honest guest needs a few frames at its start and a few per minute later; one that floods delays itself alone.
 
 mod budget;
-mod ear;
+mod receiver;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -38,7 +38,7 @@ use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::packet::PacketSocket;
 use crate::{arp, dhcp, dhcp6};
 
-use ear::Ear;
+use receiver::Receiver;
 
 const ETHERTYPE: std::ops::Range<usize> = 12..14;
 const ARP: [u8; 2] = [0x08, 0x06];
@@ -106,8 +106,8 @@ pub(crate) async fn serve(sockets: Sockets, mut servers: Servers, cancel: Cancel
 }
 
 async fn serve_frames(sockets: &Sockets, servers: &mut Servers) -> Infallible {
-    let mut tap = Ear::new(&sockets.tap, "guest");
-    let mut link = sockets.link.as_ref().map(|link| Ear::new(link, "network"));
+    let mut tap = Receiver::new(&sockets.tap, "guest");
+    let mut link = sockets.link.as_ref().map(|link| Receiver::new(link, "network"));
     let mut due = interval(ra::INTERVAL);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -127,7 +127,7 @@ async fn serve_frames(sockets: &Sockets, servers: &mut Servers) -> Infallible {
     }
 }
 
-async fn hear<'a>(ear: &'a mut Option<Ear<'_>>) -> &'a [u8] {
+async fn hear<'a>(ear: &'a mut Option<Receiver<'_>>) -> &'a [u8] {
     match ear {
         Some(ear) => ear.hear().await,
         None => pending().await,

@@ -57,8 +57,8 @@ pub(crate) use result::ResultView;
 use ask::{Env, Moment};
 use cache::{Cache, Entry, Key};
 use conf::watch::ConfWatch;
-use negotiate::Spoken;
-use ready::Memory;
+use negotiate::VersionCache;
+use ready::StatusCache;
 
 /// Where things are on the node.
 #[derive(Debug, Clone)]
@@ -85,8 +85,8 @@ pub(crate) struct Cni {
     /// For one command to one plugin.
     deadline: Duration,
     spawner: Spawner,
-    spoken: Spoken,
-    ready: Memory,
+    spoken: VersionCache,
+    ready: StatusCache,
     plugin_micros: AtomicU64,
 }
 
@@ -127,8 +127,8 @@ impl Cni {
             instance: places.instance,
             deadline,
             spawner,
-            spoken: Spoken::default(),
-            ready: Memory::new(),
+            spoken: VersionCache::default(),
+            ready: StatusCache::new(),
             plugin_micros: AtomicU64::new(0),
         }
     }

@@ -275,7 +275,7 @@ impl Config {
 
     /// The file by which plugins of one pod wait for each other.
     #[must_use]
-    pub fn plugin_turns(&self) -> PathBuf {
+    pub fn plugin_locks(&self) -> PathBuf {
         self.state_dir.join("plugins.lock")
     }
 

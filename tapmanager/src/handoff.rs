@@ -1,11 +1,11 @@
 //! The server of the hand-off socket: a connection is one `Get`, and has a thread of its own from accept(2) to the reply.
 //!
-//! Called by [`crate::daemon`], which gives it a [`Desk`]: who may fetch, and what is answered. Every QEMU of the node can
+//! Called by [`crate::daemon`], which gives it a [`Handler`]: who may fetch, and what is answered. Every QEMU of the node can
 //! reach this socket, so what is here costs a stranger's call as little as can be, and nobody else anything:
 //!
-//! - A peer that may not fetch is told so and closed, before anything of its is read and before it takes a place.
-//! - Places are counted for each process ([`places`]), so that none can take those of the others. Who finds none is told to
-//!   ask again later, which vmwrapper does.
+//! - A peer that may not fetch is told so and closed, before anything of it is read and before it is counted.
+//! - Each process may have few connections at once ([`peer_limit`]), so that none can take those of the others. A peer beyond
+//!   that is told to ask again later, which vmwrapper does.
 //! - A peer that says nothing for [`Limits::patience`] is closed.
 //!
 //! [`WAITING`] threads wait for peers. One that takes a peer ends with the connection: by then it may be in the pod's
@@ -13,8 +13,8 @@
 //! a thread that serves nobody, after the reply; if it was the last to wait it does so itself, before it serves. A hand-off
 //! therefore waits for no other thread, neither a reactor nor a worker, which on a busy node is most of what it would cost.
 
-mod places;
-mod quiet;
+mod log_limit;
+mod peer_limit;
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -36,8 +36,8 @@ use tracing::{debug, info, warn};
 
 use crate::chain::Chain;
 use crate::rpc::{Answer, Peer, refusal, refuse};
-use places::{Place, Places};
-use quiet::Quiet;
+use log_limit::LogLimit;
+use peer_limit::{PeerLimit, PeerSlot};
 
 /// How long nothing is accepted after the kernel refused to: most likely descriptors or threads ran out, and no event tells
 /// when there are some again.
@@ -56,8 +56,8 @@ pub(crate) struct Limits {
     pub(crate) patience: Duration,
 }
 
-/// What the socket is for.
-pub(crate) trait Desk: Send + Sync + 'static {
+/// Who may fetch, and what is answered.
+pub(crate) trait Handler: Send + Sync + 'static {
     /// Whether the peer may fetch at all. Quick: others wait behind it.
     fn admit(&self, peer: &Peer) -> Result<(), ErrorBody>;
     /// The answer to a packet that came with `fds` descriptors. May put its thread into another namespace.
@@ -93,10 +93,10 @@ struct Stop {
 /// What its threads share.
 #[derive(Debug)]
 struct Shared<D> {
-    desk: D,
+    handler: D,
     limits: Limits,
-    places: Arc<Places>,
-    refusals: Quiet,
+    places: Arc<PeerLimit>,
+    refusals: LogLimit,
     /// How many threads wait for a peer, or are about to.
     waiting: Mutex<usize>,
     stop: Arc<Stop>,
@@ -108,7 +108,7 @@ struct Shared<D> {
 struct Admitted {
     socket: OwnedFd,
     peer: Peer,
-    _place: Place,
+    _place: PeerSlot,
 }
 
 /// What woke a thread.
@@ -125,7 +125,7 @@ impl Server {
     ///
     /// # Errors
     /// When there is no descriptor or thread.
-    pub(crate) fn start<D: Desk>(listener: UnixListener, desk: D, limits: Limits) -> io::Result<Self> {
+    pub(crate) fn start<D: Handler>(listener: UnixListener, handler: D, limits: Limits) -> io::Result<Self> {
         // Of threads that block in accept(2) a peer wakes one; all that poll would wake.
         listener.set_nonblocking(false)?;
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
@@ -133,10 +133,10 @@ impl Server {
         let stop = Arc::new(Stop { listener, told: AtomicBool::new(false), event, keeper });
         let threads = TaskTracker::new();
         let shared = Arc::new(Shared {
-            desk,
+            handler,
             limits,
-            places: Arc::new(Places::new(limits.places, limits.of_a_process)),
-            refusals: Quiet::default(),
+            places: Arc::new(PeerLimit::new(limits.places, limits.of_a_process)),
+            refusals: LogLimit::default(),
             waiting: Mutex::new(0),
             stop: Arc::clone(&stop),
             _running: threads.token(),
@@ -195,7 +195,7 @@ impl Stop {
 
 // === impl Shared ===
 
-impl<D: Desk> Shared<D> {
+impl<D: Handler> Shared<D> {
     /// Starts threads until so many wait.
     fn have_waiting(self: &Arc<Self>, wanted: usize) -> io::Result<()> {
         while self.counts_in(wanted) {
@@ -263,13 +263,13 @@ impl<D: Desk> Shared<D> {
         Ok((socket, peer))
     }
 
-    fn admit(&self, peer: &Peer) -> Result<Place, ErrorBody> {
-        self.desk.admit(peer).inspect_err(|reason| {
+    fn admit(&self, peer: &Peer) -> Result<PeerSlot, ErrorBody> {
+        self.handler.admit(peer).inspect_err(|reason| {
             if let Some(since) = self.refusals.tell() {
                 warn!(uid = peer.uid, pid = peer.pid, reason = reason.message, since, "peers refused at the hand-off");
             }
         })?;
-        Places::take(&self.places, peer.pid).ok_or_else(|| {
+        PeerLimit::take(&self.places, peer.pid).ok_or_else(|| {
             if let Some(since) = self.refusals.tell() {
                 warn!(pid = peer.pid, since, "no place for a peer at the hand-off");
             }
@@ -282,7 +282,7 @@ impl<D: Desk> Shared<D> {
             Woken::Stopped => return,
             Woken::Late => return debug!(pid = peer.pid, "a peer at the hand-off said nothing"),
             Woken::Ready => match recv(socket.as_fd()) {
-                Ok(Packet { bytes, fds }) => self.desk.answer(&bytes, fds.len()),
+                Ok(Packet { bytes, fds }) => self.handler.answer(&bytes, fds.len()),
                 Err(WireError::Closed) => return,
                 Err(error) => {
                     return refuse(socket.as_fd(), refusal(ErrorCode::BadRequest, Chain(&error).to_string()));

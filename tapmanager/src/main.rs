@@ -82,7 +82,7 @@ fn run(config: Config) -> anyhow::Result<()> {
     }
     tapmanager::keep_one_heap();
     // In this order: plugins are started by a process that keeps what the daemon gives up here.
-    let spawner = spawner::fork(&config.cni_plugin_dirs, &config.plugin_turns())?;
+    let spawner = spawner::fork(&config.cni_plugin_dirs, &config.plugin_locks())?;
     confinement::confine(config.seccomp)?;
     let runtime = Runtime::new().context("failed to start the runtime")?;
     let done = runtime.block_on(async {
@@ -111,7 +111,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if matches!(error.downcast_ref(), Some(ConfinementError::Capabilities(_))) {
         return 77;
     }
-    if let Some(SpawnerError::Turns { cause, .. }) = error.downcast_ref()
+    if let Some(SpawnerError::PodLocks { cause, .. }) = error.downcast_ref()
         && cause.kind() == io::ErrorKind::PermissionDenied
     {
         return 77;

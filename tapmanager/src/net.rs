@@ -5,9 +5,11 @@
 //! and what does not, is [`filter`]'s; how the two are joined is the data path's ([`path`]). Afterwards [`compare`] finds
 //! what is not as it was made, and what makes it so again.
 //!
-//! Invariants, on every data path: addresses, routes, MAC and MTU stay on the CNI's link as its plugin left them (their
-//! CHECK and DEL need them), the guest gets copies; whatever comes in on either end goes out of the other or is dropped,
-//! so the namespace's own stack hears nothing; no descriptor of a tap is kept.
+//! On every data path:
+//! - Addresses, routes, MAC address and MTU that CNI plugins made are never modified, as CHECK and DEL need them. The guest
+//!   gets copies.
+//! - A frame that comes in on one end goes out of the other or is dropped: the namespace's own stack gets none.
+//! - The daemon keeps no descriptor of a tap.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -96,7 +98,7 @@ pub(crate) struct Reported {
 
 /// Something that is not as [`join`] left it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Finding {
     /// What, for people.
     pub(crate) line: String,
     /// Whether the guest is cut off by it, or not guarded.
@@ -189,7 +191,7 @@ pub(crate) async fn rejoin(netns: &Netns, nics: &[Nic]) -> Result<Vec<Option<Por
 }
 
 /// What is not as [`join`] left it; nothing when all is well.
-pub(crate) async fn check(netns: &Netns, nics: &[Nic], choices: Choices) -> Result<Vec<Found>, JoinError> {
+pub(crate) async fn check(netns: &Netns, nics: &[Nic], choices: Choices) -> Result<Vec<Finding>, JoinError> {
     let nics = guarded(nics, choices.anti_spoof)?;
     let look = move || Ok(compare::drift(&compare::look(&mut Netlink::open()?, &nics)?, &nics));
     let drift: Result<Vec<Drift>, JoinError> = netns.visit(look).await?;
@@ -285,10 +287,10 @@ fn unjoin_here() -> Result<(), JoinError> {
     for link in link::links(&mut netlink)? {
         // A join refuses a pod in which somebody else has taken the names of ours.
         if path::made(&link) {
-            link::remove(&mut netlink, link.index)?;
-        } else if !link.loopback && tc::ours(&mut netlink, link.index, Hook::Ingress)?.any() {
+            link::delete(&mut netlink, link.index)?;
+        } else if !link.loopback && tc::our_filters(&mut netlink, link.index, Hook::Ingress)?.any() {
             // Only ours is taken away: had another program filtered there before, join would have refused the link.
-            tc::remove_clsact(&mut netlink, link.index)?;
+            tc::delete_clsact(&mut netlink, link.index)?;
         }
     }
     Ok(())

@@ -8,7 +8,6 @@
 //! none is lost in between; nobody waits with that lock held.
 
 mod actor;
-mod adding;
 mod attach;
 mod collect;
 mod command;
@@ -16,6 +15,7 @@ mod detach;
 mod error;
 mod explain;
 mod forget;
+mod gc_lock;
 mod kernel;
 mod machine;
 mod names;
@@ -46,7 +46,7 @@ use crate::cni::Ready;
 use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::net::Opened;
-use actor::{Actor, Left, Turns};
+use actor::{Actor, Inherited, RecoveryLimits};
 use command::Command;
 pub(crate) use command::Occasion;
 pub(crate) use error::PodError;
@@ -70,8 +70,8 @@ pub(crate) struct Tools<W> {
     boot: String,
     settings: Settings,
     faults: Arc<Faults>,
-    adding: adding::Adding,
-    turns: Turns,
+    gc_lock: gc_lock::GcLock,
+    turns: RecoveryLimits,
 }
 
 /// What the configuration says.
@@ -137,7 +137,16 @@ impl<W> Tools<W> {
         settings: Settings,
         faults: Arc<Faults>,
     ) -> Self {
-        Self { world, journal, names, boot, settings, faults, adding: adding::Adding::default(), turns: Turns::new() }
+        Self {
+            world,
+            journal,
+            names,
+            boot,
+            settings,
+            faults,
+            gc_lock: gc_lock::GcLock::default(),
+            turns: RecoveryLimits::new(),
+        }
     }
 }
 
@@ -357,17 +366,17 @@ impl<W: World> Shared<W> {
         }
         warn!(pod = pod.as_str(), "pod is taken up from its record, as its actor had ended by a bug");
         let left = match read {
-            Ok(record) => record.map(Left::record),
-            Err(file) => Some(Left::unread(&self.tools.names, pod.clone(), &file)),
+            Ok(record) => record.map(Inherited::record),
+            Err(file) => Some(Inherited::unread(&self.tools.names, pod.clone(), &file)),
         };
         let handle = self.start(pod.clone(), left);
         handles.insert(pod.clone(), handle);
     }
 
     /// Starts the actor of a pod: of a new one, or of one that an earlier life of the daemon left.
-    fn start(self: &Arc<Self>, pod: PodId, left: Option<Left>) -> Handle {
+    fn start(self: &Arc<Self>, pod: PodId, left: Option<Inherited>) -> Handle {
         let (commands, queue) = mpsc::channel(MAX_WAITING);
-        let (publish, view) = watch::channel(left.as_ref().map(Left::view));
+        let (publish, view) = watch::channel(left.as_ref().map(Inherited::view));
         // Of its own: it outlives the request that starts it.
         let span = tracing::info_span!(parent: None, "pod", id = pod.as_str());
         let actor = Actor::new(Arc::clone(self), pod, publish, left);

@@ -1,6 +1,6 @@
 //! The server of the control socket: packets of the tap protocol, one task per connection, which may be kept.
 //!
-//! Called by [`crate::daemon`], which gives it an [`Edge`]: who may speak there, and what is answered. Nothing here knows
+//! Called by [`crate::daemon`], which gives it a [`Handler`]: who may speak there, and what is answered. Nothing here knows
 //! what a message means. [`crate::handoff`] serves the other socket, by the same rules but for the last two:
 //!
 //! - Who the peer is comes from the kernel (`SO_PEERCRED`), once. A peer that may not speak is told so and closed, before
@@ -50,8 +50,8 @@ pub(crate) struct Limits {
     pub(crate) send: Duration,
 }
 
-/// What a socket is for.
-pub(crate) trait Edge: Send + Sync + 'static {
+/// Who may speak on a socket, and what is answered.
+pub(crate) trait Handler: Send + Sync + 'static {
     /// Name of the socket, for the log.
     const NAME: &'static str;
     /// Whether the peer may speak here at all.
@@ -73,7 +73,12 @@ pub(crate) struct Answer {
 
 /// Serves a listening socket until `shutdown`; then connections that wait for a request end at once, the others after
 /// their reply.
-pub(crate) async fn serve<E: Edge>(listener: UnixListener, edge: Arc<E>, limits: Limits, shutdown: CancellationToken) {
+pub(crate) async fn serve<E: Handler>(
+    listener: UnixListener,
+    handler: Arc<E>,
+    limits: Limits,
+    shutdown: CancellationToken,
+) {
     let connections = TaskTracker::new();
     let free = Arc::new(Semaphore::new(limits.connections));
     while let Some(Some(place)) = shutdown.run_until_cancelled(place(&free)).await {
@@ -89,15 +94,15 @@ pub(crate) async fn serve<E: Edge>(listener: UnixListener, edge: Arc<E>, limits:
                 continue;
             }
         };
-        if let Err(reason) = edge.admit(&peer) {
+        if let Err(reason) = handler.admit(&peer) {
             refuse(socket.as_fd(), reason);
             continue;
         }
         let span = tracing::debug_span!("peer", socket = E::NAME, uid = peer.uid, pid = peer.pid);
-        let (edge, shutdown) = (Arc::clone(&edge), shutdown.clone());
+        let (handler, shutdown) = (Arc::clone(&handler), shutdown.clone());
         let talk = async move {
             let connection = Connection { socket, limits, shutdown };
-            if let Err(error) = connection.talk(&*edge).await {
+            if let Err(error) = connection.talk(&*handler).await {
                 debug!(error = %Chain(&error), "connection ended early");
             }
             drop(place);
@@ -151,7 +156,7 @@ enum ConnectionError {
 }
 
 impl Connection {
-    async fn talk<E: Edge>(&self, edge: &E) -> Result<(), ConnectionError> {
+    async fn talk<E: Handler>(&self, handler: &E) -> Result<(), ConnectionError> {
         let idle = self.limits.idle;
         loop {
             let packet = tokio::select! {
@@ -166,7 +171,7 @@ impl Connection {
                 Err(error @ WireError::Truncated) => {
                     Answer::refuse(refusal(ErrorCode::BadRequest, error.to_string()), true)
                 }
-                Ok(Packet { bytes, fds }) => edge.answer(&bytes, fds.len()).await,
+                Ok(Packet { bytes, fds }) => handler.answer(&bytes, fds.len()).await,
             };
             let last = answer.last;
             let sent = timeout(self.limits.send, self.send(answer)).await;

@@ -14,7 +14,7 @@
 //!
 //! A daemon that dies says neither. What runs for a pod then has the rest of its time: a DEL that is killed halfway can leave
 //! what no later DEL finds (rules of a bridge whose link is gone already). The next daemon's command for that pod
-//! waits for it ([`turns`]). What runs for no pod (STATUS, GC, VERSION) is killed: it can be asked again, and GC removes
+//! waits for it ([`pod_locks`]). What runs for no pod (STATUS, GC, VERSION) is killed: it can be asked again, and GC removes
 //! what it does not know.
 //!
 //! On the pair of the server itself nothing is ever sent to the daemon, so what happens there is the server's end:
@@ -24,8 +24,8 @@
 //! before its call is over, so its number cannot have become that of a stranger's group when the group is killed.
 
 mod allowed;
+mod pod_locks;
 mod serve;
-mod turns;
 
 use std::ffi::OsStr;
 use std::io;
@@ -47,8 +47,8 @@ use crate::blocking::off_reactor;
 use crate::sys::fork::{self, Forked};
 use crate::sys::ready::Ready;
 pub(crate) use allowed::{Allowed, Denied};
+use pod_locks::PodLocks;
 use serve::{DENIED, ENDED, KILL, NOT_STARTED, OVER, serve};
-use turns::Turns;
 
 /// The way to the process that starts plugins. Clones lead to the same.
 #[derive(Debug, Clone)]
@@ -78,9 +78,9 @@ pub enum SpawnerError {
     /// No pair of sockets.
     #[error("failed to make a socket for the process that starts plugins")]
     Socket(#[source] io::Error),
-    /// No file for the turns of plugins.
+    /// No file for the locks of pods.
     #[error("failed to open `{}`, by which plugins of one pod wait for each other", path.display())]
-    Turns {
+    PodLocks {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -98,31 +98,31 @@ pub enum SpawnerError {
     },
 }
 
-/// Forks the process that starts plugins, which are files of `dirs`; `turns` is a file of the state directory. Call it first
+/// Forks the process that starts plugins, which are files of `dirs`; `locks` is a file of the state directory. Call it first
 /// of all in `main`; in the child it does not return.
 ///
 /// # Errors
 /// See [`SpawnerError`].
-pub fn fork(dirs: &[PathBuf], turns: &Path) -> Result<Spawner, SpawnerError> {
+pub fn fork(dirs: &[PathBuf], locks: &Path) -> Result<Spawner, SpawnerError> {
     let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count).unwrap_or(1);
     if threads != 1 {
         return Err(SpawnerError::Threads { threads });
     }
-    let turns = open(turns)?;
+    let locks = open(locks)?;
     let (ours, theirs) = pair(SockType::SeqPacket).map_err(SpawnerError::Socket)?;
     match fork::fork().map_err(SpawnerError::Fork)? {
         Forked::Child => {
             drop(ours);
             fork::stand_apart();
-            serve(theirs, &Allowed::new(dirs), &turns);
+            serve(theirs, &Allowed::new(dirs), &locks);
             std::process::exit(0)
         }
         Forked::Parent => Ok(Spawner { socket: Arc::new(ours) }),
     }
 }
 
-fn open(turns: &Path) -> Result<Turns, SpawnerError> {
-    Turns::open(turns).map_err(|cause| SpawnerError::Turns { path: turns.to_owned(), cause })
+fn open(locks: &Path) -> Result<PodLocks, SpawnerError> {
+    PodLocks::open(locks).map_err(|cause| SpawnerError::PodLocks { path: locks.to_owned(), cause })
 }
 
 fn pair(kind: SockType) -> io::Result<(OwnedFd, OwnedFd)> {
@@ -136,11 +136,11 @@ impl Spawner {
     /// rights up.
     ///
     /// # Errors
-    /// When there is no socket, no file for turns or no thread.
-    pub fn in_process(dirs: &[PathBuf], turns: &Path) -> Result<Self, SpawnerError> {
+    /// When there is no socket, no file for locks or no thread.
+    pub fn in_process(dirs: &[PathBuf], locks: &Path) -> Result<Self, SpawnerError> {
         let (ours, theirs) = pair(SockType::SeqPacket).map_err(SpawnerError::Socket)?;
-        let (allowed, turns) = (Allowed::new(dirs), open(turns)?);
-        let server = thread::Builder::new().name("spawner".to_owned()).spawn(move || serve(theirs, &allowed, &turns));
+        let (allowed, locks) = (Allowed::new(dirs), open(locks)?);
+        let server = thread::Builder::new().name("spawner".to_owned()).spawn(move || serve(theirs, &allowed, &locks));
         server.map_err(SpawnerError::Fork)?;
         Ok(Self { socket: Arc::new(ours) })
     }

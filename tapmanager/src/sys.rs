@@ -1,4 +1,5 @@
-//! The kernel, one small room per device: everything that is a system call of the network, and nothing that decides.
+//! The kernel's network, one file for each kind of object. Here are the system calls and netlink messages; decisions are
+//! made elsewhere.
 //!
 //! Called by [`crate::net`], by the pod's actor (namespaces, hand-off of taps) and by the servers ([`ready`]).
 //! Nothing here knows a pod. What works on "this namespace" works on the one of the calling thread, and is therefore
@@ -14,9 +15,9 @@ pub(crate) mod memory;
 pub(crate) mod neighbour;
 pub(crate) mod netlink;
 pub(crate) mod netns;
+pub(crate) mod netns_pool;
 pub(crate) mod packet;
 pub(crate) mod ready;
-pub(crate) mod spares;
 pub(crate) mod tap;
 pub(crate) mod tc;
 #[cfg(test)]

@@ -168,7 +168,7 @@ fn a_second_daemon_and_a_stranger_are_refused() {
         let runtime = Runtime::new().expect("runtime");
         let second = runtime.block_on(Daemon::start(
             bed.config.clone(),
-            Spawner::in_process(&bed.config.cni_plugin_dirs, &bed.config.plugin_turns()).expect("spawner"),
+            Spawner::in_process(&bed.config.cni_plugin_dirs, &bed.config.plugin_locks()).expect("spawner"),
             Arc::new(Faults::none()),
         ));
         assert!(matches!(second.expect_err("locked"), DaemonError::Locked { .. }));

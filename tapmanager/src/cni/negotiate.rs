@@ -17,7 +17,7 @@ use super::version::SpecVersion;
 
 /// What plugins answered to VERSION, by their executables.
 #[derive(Debug, Default)]
-pub(super) struct Spoken(Mutex<HashMap<PathBuf, (Stamp, Vec<SpecVersion>)>>);
+pub(super) struct VersionCache(Mutex<HashMap<PathBuf, (Stamp, Vec<SpecVersion>)>>);
 
 /// What changes when an executable is replaced or written to: device, inode, length, and change of content in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Stamp {
     }
 }
 
-impl Spoken {
+impl VersionCache {
     /// The answer of the executable, if it gave one since it had the stamp.
     pub(super) fn get(&self, path: &Path, stamp: Stamp) -> Option<Vec<SpecVersion>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

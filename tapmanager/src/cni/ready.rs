@@ -65,7 +65,7 @@ pub(crate) enum Unready {
 
 /// What plugins said, and are being asked.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct StatusCache {
     state: Mutex<State>,
     /// Counts their answers.
     answers: watch::Sender<u64>,
@@ -98,9 +98,9 @@ impl Ready {
     }
 }
 
-// === impl Memory ===
+// === impl StatusCache ===
 
-impl Memory {
+impl StatusCache {
     pub(super) fn new() -> Self {
         Self { state: Mutex::default(), answers: watch::Sender::new(0) }
     }

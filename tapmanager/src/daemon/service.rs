@@ -26,11 +26,11 @@ use crate::blocking::off_reactor;
 use crate::chain::Chain;
 use crate::cni::Ready;
 use crate::config::Config;
-use crate::handoff::{Desk, Served};
+use crate::handoff::{self, Served};
 use crate::journal::Unreadable;
 use crate::net::Opened;
 use crate::pod::{Occasion, PodError, Pods, World};
-use crate::rpc::{Answer, Edge, Executable, Peer, refusal};
+use crate::rpc::{self, Answer, Executable, Peer, refusal};
 use crate::tokens::Tokens;
 
 const SERVER: &str = concat!("tapmanager ", env!("CARGO_PKG_VERSION"));
@@ -247,7 +247,7 @@ const fn lasts(request: &Request) -> bool {
     }
 }
 
-impl<W: World> Edge for Control<W> {
+impl<W: World> rpc::Handler for Control<W> {
     const NAME: &'static str = "control";
 
     fn admit(&self, peer: &Peer) -> Result<(), ErrorBody> {
@@ -278,7 +278,7 @@ impl<W: World> Edge for Control<W> {
     }
 }
 
-impl<W: World> Desk for HandOff<W> {
+impl<W: World> handoff::Handler for HandOff<W> {
     fn admit(&self, peer: &Peer) -> Result<(), ErrorBody> {
         self.0.may_fetch(peer).inspect_err(|_| self.0.tokens().turned_away())
     }

@@ -36,7 +36,7 @@ struct Toy {
     go_on: Mutex<Receiver<()>>,
 }
 
-impl Desk for Toy {
+impl Handler for Toy {
     fn admit(&self, _: &Peer) -> Result<(), ErrorBody> {
         match self.comes {
             Comes::Friend | Comes::Machine => Ok(()),

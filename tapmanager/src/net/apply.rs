@@ -14,48 +14,48 @@ use super::step::Step;
 use crate::faults::{Faults, InjectedFault};
 use crate::sys::netlink::NetlinkError;
 use crate::sys::tap::TapError;
-use crate::sys::tc::{Hook, Toward};
+use crate::sys::tc::{Hook, Redirect};
 
 /// Makes and removes links of ours.
 pub(crate) trait Makes {
     /// Makes a persistent tap; fails if it is there.
     fn create_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError>;
     /// Removes it; fine if it is gone.
-    fn remove_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError>;
+    fn delete_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError>;
     /// Makes a bridge; fails if it is there.
     fn create_bridge(&mut self, bridge: &IfName, mac: MacAddr) -> Result<(), StepError>;
     /// Makes a macvtap on a link; fails if it is there.
     fn create_macvtap(&mut self, tap: &IfName, link: &IfName) -> Result<(), StepError>;
     /// Removes a bridge or a macvtap; fine if it is gone.
-    fn remove_link(&mut self, link: &IfName) -> Result<(), StepError>;
+    fn delete_link(&mut self, link: &IfName) -> Result<(), StepError>;
 }
 
 /// Changes links.
 pub(crate) trait Links {
     /// Takes the packet queues off a tap.
-    fn unqueue(&mut self, tap: &IfName) -> Result<(), StepError>;
+    fn set_noqueue(&mut self, tap: &IfName) -> Result<(), StepError>;
     /// Sets a tap's MTU and silences it.
     fn shape_tap(&mut self, tap: &IfName, mtu: u32) -> Result<(), StepError>;
     /// Adds the queueing discipline for filters; fails if one is there.
     fn add_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Removes it with all filters; fine if it is gone.
-    fn remove_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
+    fn delete_clsact(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Puts a guard in place of the one that stands there, if any.
-    fn put_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError>;
+    fn replace_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError>;
     /// Adds a guard that drops all that comes in.
-    fn deafen(&mut self, link: &IfName) -> Result<(), StepError>;
+    fn drop_ingress(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Puts a redirect in place of the one that stands there, if any.
-    fn put_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError>;
+    fn replace_redirect(&mut self, from: &IfName, to: &IfName, redirect: Redirect) -> Result<(), StepError>;
     /// Makes a link a port of a bridge.
-    fn enslave(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError>;
+    fn set_master(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError>;
     /// Makes it none; fine if the link is gone.
-    fn release(&mut self, link: &IfName) -> Result<(), StepError>;
+    fn unset_master(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Has the bridge of a port send what is for an address there.
-    fn pin(&mut self, port: &IfName, mac: MacAddr) -> Result<(), StepError>;
+    fn replace_fdb_entry(&mut self, port: &IfName, mac: MacAddr) -> Result<(), StepError>;
     /// Brings a link up.
-    fn raise(&mut self, link: &IfName) -> Result<(), StepError>;
+    fn set_up(&mut self, link: &IfName) -> Result<(), StepError>;
     /// Brings a link down; fine if it is gone.
-    fn lower(&mut self, link: &IfName) -> Result<(), StepError>;
+    fn set_down(&mut self, link: &IfName) -> Result<(), StepError>;
 }
 
 /// Opens packet sockets.
@@ -150,17 +150,17 @@ fn perform<K: Makes + Links + Listeners>(
 ) -> Result<(), StepError> {
     match step {
         Step::CreateTap { tap, queues } => kernel.create_tap(tap, *queues),
-        Step::Unqueue { tap } => kernel.unqueue(tap),
+        Step::SetNoqueue { tap } => kernel.set_noqueue(tap),
         Step::ShapeTap { tap, mtu } => kernel.shape_tap(tap, *mtu),
         Step::CreateBridge { bridge, mac } => kernel.create_bridge(bridge, *mac),
         Step::CreateMacvtap { tap, link } => kernel.create_macvtap(tap, link),
         Step::AddClsact { link } => kernel.add_clsact(link),
-        Step::AddGuard { link, hook, guard } => kernel.put_guard(link, *hook, guard),
-        Step::Deafen { link } => kernel.deafen(link),
-        Step::AddRedirect { from, to, toward } => kernel.put_redirect(from, to, *toward),
-        Step::Enslave { link, bridge } => kernel.enslave(link, bridge),
-        Step::Pin { port, mac } => kernel.pin(port, *mac),
-        Step::Raise { link } => kernel.raise(link),
+        Step::AddGuard { link, hook, guard } => kernel.replace_guard(link, *hook, guard),
+        Step::DropIngress { link } => kernel.drop_ingress(link),
+        Step::AddRedirect { from, to, redirect } => kernel.replace_redirect(from, to, *redirect),
+        Step::SetMaster { link, bridge } => kernel.set_master(link, bridge),
+        Step::ReplaceFdbEntry { port, mac } => kernel.replace_fdb_entry(port, *mac),
+        Step::SetUp { link } => kernel.set_up(link),
         Step::Listen { tap, link } => kernel.listen(tap, link).map(|listener| listeners.push(listener)),
     }
 }
@@ -172,19 +172,19 @@ fn undo_all<K: Makes + Links>(kernel: &mut K, done: &[Step]) -> LeftBehind {
 
 fn undo<K: Makes + Links>(kernel: &mut K, step: &Step) -> Result<(), StepError> {
     match step {
-        Step::CreateTap { tap, queues } => kernel.remove_tap(tap, *queues),
-        Step::CreateBridge { bridge: link, .. } | Step::CreateMacvtap { tap: link, .. } => kernel.remove_link(link),
-        Step::AddClsact { link } => kernel.remove_clsact(link),
-        Step::Enslave { link, .. } => kernel.release(link),
-        Step::Raise { link } => kernel.lower(link),
+        Step::CreateTap { tap, queues } => kernel.delete_tap(tap, *queues),
+        Step::CreateBridge { bridge: link, .. } | Step::CreateMacvtap { tap: link, .. } => kernel.delete_link(link),
+        Step::AddClsact { link } => kernel.delete_clsact(link),
+        Step::SetMaster { link, .. } => kernel.unset_master(link),
+        Step::SetUp { link } => kernel.set_down(link),
         // Gone with the tap, with the bridge, with the clsact or, as the listeners, before. A filter that was replaced was
         // not as it should be.
-        Step::Unqueue { .. }
+        Step::SetNoqueue { .. }
         | Step::ShapeTap { .. }
         | Step::AddGuard { .. }
-        | Step::Deafen { .. }
+        | Step::DropIngress { .. }
         | Step::AddRedirect { .. }
-        | Step::Pin { .. }
+        | Step::ReplaceFdbEntry { .. }
         | Step::Listen { .. } => Ok(()),
     }
 }

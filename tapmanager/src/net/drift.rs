@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use proto::tap::{IfName, MacAddr};
 
-use super::Found;
+use super::Finding;
 
 /// Something that is not as it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,9 +45,9 @@ impl Drift {
     }
 
     /// For whoever asked.
-    pub(crate) fn found(&self) -> Found {
+    pub(crate) fn found(&self) -> Finding {
         let breaks = self.is_break();
-        Found { line: self.to_string(), breaks, ours: !self.is_beyond_us() && (breaks || self.is_guard()) }
+        Finding { line: self.to_string(), breaks, ours: !self.is_beyond_us() && (breaks || self.is_guard()) }
     }
 
     fn is_guard(&self) -> bool {

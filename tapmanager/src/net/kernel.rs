@@ -15,7 +15,7 @@ use super::filter::Guard;
 use super::observe::Observed;
 use crate::sys::bpf::Program;
 use crate::sys::netlink::{Netlink, NetlinkError};
-use crate::sys::tc::{Hook, Toward};
+use crate::sys::tc::{Hook, Redirect};
 use crate::sys::{bridge, link, macvtap, tap, tc};
 
 /// The kernel as seen from inside a pod's namespace.
@@ -59,7 +59,7 @@ impl Makes for Kernel<'_> {
         self.made(tap)
     }
 
-    fn remove_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError> {
+    fn delete_tap(&mut self, tap: &IfName, queues: u16) -> Result<(), StepError> {
         tap::remove(tap, queues)?;
         self.indices.remove(tap);
         Ok(())
@@ -76,16 +76,16 @@ impl Makes for Kernel<'_> {
         self.made(tap)
     }
 
-    fn remove_link(&mut self, name: &IfName) -> Result<(), StepError> {
+    fn delete_link(&mut self, name: &IfName) -> Result<(), StepError> {
         if let Some(index) = self.indices.remove(name) {
-            link::remove(&mut self.netlink, index)?;
+            link::delete(&mut self.netlink, index)?;
         }
         Ok(())
     }
 }
 
 impl Links for Kernel<'_> {
-    fn unqueue(&mut self, tap: &IfName) -> Result<(), StepError> {
+    fn set_noqueue(&mut self, tap: &IfName) -> Result<(), StepError> {
         let index = self.index(tap)?;
         Ok(tc::set_noqueue(&mut self.netlink, index)?)
     }
@@ -103,52 +103,52 @@ impl Links for Kernel<'_> {
         }
     }
 
-    fn remove_clsact(&mut self, link: &IfName) -> Result<(), StepError> {
+    fn delete_clsact(&mut self, link: &IfName) -> Result<(), StepError> {
         let index = self.index(link)?;
-        Ok(tc::remove_clsact(&mut self.netlink, index)?)
+        Ok(tc::delete_clsact(&mut self.netlink, index)?)
     }
 
-    fn put_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError> {
+    fn replace_guard(&mut self, link: &IfName, hook: Hook, guard: &Guard) -> Result<(), StepError> {
         let index = self.index(link)?;
-        Ok(tc::put_guard(&mut self.netlink, index, hook, &guard.program())?)
+        Ok(tc::replace_guard(&mut self.netlink, index, hook, &guard.program())?)
     }
 
-    fn deafen(&mut self, link: &IfName) -> Result<(), StepError> {
+    fn drop_ingress(&mut self, link: &IfName) -> Result<(), StepError> {
         let index = self.index(link)?;
-        Ok(tc::put_guard(&mut self.netlink, index, Hook::Ingress, &Program::always(tc::DROP))?)
+        Ok(tc::replace_guard(&mut self.netlink, index, Hook::Ingress, &Program::always(tc::DROP))?)
     }
 
-    fn put_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError> {
+    fn replace_redirect(&mut self, from: &IfName, to: &IfName, redirect: Redirect) -> Result<(), StepError> {
         let (from, to) = (self.index(from)?, self.index(to)?);
-        Ok(tc::put_redirect(&mut self.netlink, from, to, toward)?)
+        Ok(tc::replace_redirect(&mut self.netlink, from, to, redirect)?)
     }
 
-    fn enslave(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError> {
+    fn set_master(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError> {
         let (link, bridge) = (self.index(link)?, self.index(bridge)?);
-        Ok(link::set_controller(&mut self.netlink, link, bridge)?)
+        Ok(link::set_master(&mut self.netlink, link, bridge)?)
     }
 
-    fn release(&mut self, link: &IfName) -> Result<(), StepError> {
+    fn unset_master(&mut self, link: &IfName) -> Result<(), StepError> {
         let index = self.index(link)?;
-        match link::set_controller(&mut self.netlink, index, 0) {
+        match link::set_master(&mut self.netlink, index, 0) {
             Err(error) if error.is_absent() => Ok(()),
             done => Ok(done?),
         }
     }
 
-    fn pin(&mut self, port: &IfName, mac: MacAddr) -> Result<(), StepError> {
+    fn replace_fdb_entry(&mut self, port: &IfName, mac: MacAddr) -> Result<(), StepError> {
         let index = self.index(port)?;
-        Ok(bridge::pin(&mut self.netlink, index, mac)?)
+        Ok(bridge::replace_fdb_entry(&mut self.netlink, index, mac)?)
     }
 
-    fn raise(&mut self, link: &IfName) -> Result<(), StepError> {
+    fn set_up(&mut self, link: &IfName) -> Result<(), StepError> {
         let index = self.index(link)?;
-        Ok(link::up(&mut self.netlink, index)?)
+        Ok(link::set_up(&mut self.netlink, index)?)
     }
 
-    fn lower(&mut self, link: &IfName) -> Result<(), StepError> {
+    fn set_down(&mut self, link: &IfName) -> Result<(), StepError> {
         let index = self.index(link)?;
-        match link::down(&mut self.netlink, index) {
+        match link::set_down(&mut self.netlink, index) {
             Err(error) if error.is_absent() => Ok(()),
             done => Ok(done?),
         }

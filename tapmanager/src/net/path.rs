@@ -24,7 +24,7 @@ use super::step::Step;
 use super::{MAX_NICS, tap_name};
 use crate::sys::link::Link;
 use crate::sys::tap::{self, TapError};
-use crate::sys::tc::{Hook, Toward};
+use crate::sys::tc::{Hook, Redirect};
 
 /// The most that a tap takes (`MAX_MTU` less the Ethernet header in the kernel's `tun.c`).
 const TAP_MAX_MTU: u32 = 65_521;
@@ -137,7 +137,7 @@ impl Join<'_> {
     fn create_tap(&self, mtu: u32) -> Vec<Step> {
         let mut steps = vec![Step::CreateTap { tap: self.tap(), queues: self.nic.queues }];
         if self.nic.queues > 1 {
-            steps.push(Step::Unqueue { tap: self.tap() });
+            steps.push(Step::SetNoqueue { tap: self.tap() });
         }
         steps.push(Step::ShapeTap { tap: self.tap(), mtu: mtu.min(TAP_MAX_MTU) });
         steps
@@ -154,17 +154,17 @@ impl Join<'_> {
     }
 
     fn redirect_to_link(&self) -> Step {
-        Step::AddRedirect { from: self.tap(), to: self.link(), toward: Toward::Wire }
+        Step::AddRedirect { from: self.tap(), to: self.link(), redirect: Redirect::Egress }
     }
 
-    fn redirect_to_tap(&self, toward: Toward) -> Step {
-        Step::AddRedirect { from: self.link(), to: self.tap(), toward }
+    fn redirect_to_tap(&self, redirect: Redirect) -> Step {
+        Step::AddRedirect { from: self.link(), to: self.tap(), redirect }
     }
 
     /// Brings both ends up.
-    fn raise(&self) -> impl Iterator<Item = Step> {
-        let link = (!self.link_up).then(|| Step::Raise { link: self.link() });
-        link.into_iter().chain([Step::Raise { link: self.tap() }])
+    fn set_up(&self) -> impl Iterator<Item = Step> {
+        let link = (!self.link_up).then(|| Step::SetUp { link: self.link() });
+        link.into_iter().chain([Step::SetUp { link: self.tap() }])
     }
 
     fn listen(&self) -> Step {

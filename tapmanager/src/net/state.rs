@@ -10,7 +10,7 @@ use super::observe::Observed;
 use crate::sys::link::{self, Link};
 use crate::sys::neighbour;
 use crate::sys::netlink::{Netlink, NetlinkError};
-use crate::sys::tc::{self, Hook, Mark, Ours};
+use crate::sys::tc::{self, Fingerprint, Hook, OurFilters};
 
 const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 
@@ -20,9 +20,9 @@ pub(crate) struct State {
     /// Links, addresses and routes.
     pub(crate) observed: Observed,
     /// What stands at which hook of which link.
-    pub(super) ours: Vec<(u32, Hook, Ours)>,
+    pub(super) ours: Vec<(u32, Hook, OurFilters)>,
     /// What filters hang on, by link.
-    pub(super) hung_on: BTreeMap<u32, String>,
+    pub(super) qdiscs: BTreeMap<u32, String>,
 }
 
 impl State {
@@ -32,11 +32,11 @@ impl State {
         let (addresses, routes) = (link::addresses(netlink)?, link::routes(netlink)?);
         let neighbours = neighbour::permanent(netlink)?;
         let observed = Observed { links, addresses, routes, neighbours, ..Observed::default() };
-        let mut state = Self { observed, ours: vec![], hung_on: tc::hung_on(netlink)? };
+        let mut state = Self { observed, ours: vec![], qdiscs: tc::filter_qdiscs(netlink)? };
         for name in filtered {
-            let Some(index) = state.index(name).filter(|index| state.hung_on.contains_key(index)) else { continue };
+            let Some(index) = state.index(name).filter(|index| state.qdiscs.contains_key(index)) else { continue };
             for hook in HOOKS {
-                state.ours.push((index, hook, tc::ours(netlink, index, hook)?));
+                state.ours.push((index, hook, tc::our_filters(netlink, index, hook)?));
             }
         }
         Ok(state)
@@ -51,12 +51,12 @@ impl State {
         self.link(name).map(|link| link.index)
     }
 
-    pub(crate) fn ours(&self, link: &IfName, hook: Hook) -> Option<&Ours> {
+    pub(crate) fn ours(&self, link: &IfName, hook: Hook) -> Option<&OurFilters> {
         let index = self.index(link)?;
         self.ours.iter().find(|(at, side, _)| (*at, *side) == (index, hook)).map(|(.., ours)| ours)
     }
 
-    pub(crate) fn guard(&self, link: &IfName, hook: Hook) -> Option<Mark> {
+    pub(crate) fn guard(&self, link: &IfName, hook: Hook) -> Option<Fingerprint> {
         self.ours(link, hook)?.guard
     }
 
@@ -66,13 +66,13 @@ impl State {
     }
 
     /// Whether filters can hang on the link.
-    pub(crate) fn hangs(&self, link: &IfName) -> bool {
-        self.index(link).is_some_and(|index| self.hung_on.contains_key(&index))
+    pub(crate) fn has_qdisc(&self, link: &IfName) -> bool {
+        self.index(link).is_some_and(|index| self.qdiscs.contains_key(&index))
     }
 
     /// What is not ours where filters of a link hang, and in their place.
     pub(crate) fn foreign(&self, link: &IfName, hook: Hook) -> Option<String> {
-        let kind = self.hung_on.get(&self.index(link)?)?;
+        let kind = self.qdiscs.get(&self.index(link)?)?;
         if kind != tc::CLSACT {
             return Some(format!("a qdisc `{kind}`"));
         }

@@ -10,7 +10,7 @@ use super::drift::Drift;
 use super::filter::Guard;
 use super::state::State;
 use crate::sys::bpf::Program;
-use crate::sys::tc::{self, Hook, Mark, Toward};
+use crate::sys::tc::{self, Fingerprint, Hook, Redirect};
 
 /// One change of the namespace. Displays as what it tries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Step {
         queues: u16,
     },
     /// Spare a tap of several queues the kernel's packet queues.
-    Unqueue {
+    SetNoqueue {
         /// The tap.
         tap: IfName,
     },
@@ -63,7 +63,7 @@ pub(crate) enum Step {
         guard: Guard,
     },
     /// Drop all that the namespace's stack would hear of a link.
-    Deafen {
+    DropIngress {
         /// The link.
         link: IfName,
     },
@@ -74,24 +74,24 @@ pub(crate) enum Step {
         /// There.
         to: IfName,
         /// Out of that or into it.
-        toward: Toward,
+        redirect: Redirect,
     },
     /// Make a link a port of a bridge.
-    Enslave {
+    SetMaster {
         /// The link.
         link: IfName,
         /// The bridge.
         bridge: IfName,
     },
     /// Have the bridge send what is for the guest to its port.
-    Pin {
+    ReplaceFdbEntry {
         /// The port.
         port: IfName,
         /// The guest's address.
         mac: MacAddr,
     },
     /// Bring a link up that is down.
-    Raise {
+    SetUp {
         /// The link.
         link: IfName,
     },
@@ -117,19 +117,21 @@ impl Step {
                 let lower = state.link(tap).and_then(|tap| tap.lower);
                 kind(tap) == Some("macvtap") && lower.is_some() && lower == state.index(link)
             }
-            Self::AddGuard { link, hook, guard } => state.guard(link, *hook) == Some(Mark::of(&guard.program())),
-            Self::Deafen { link } => state.guard(link, Hook::Ingress) == Some(Mark::of(&Program::always(tc::DROP))),
+            Self::AddGuard { link, hook, guard } => state.guard(link, *hook) == Some(Fingerprint::of(&guard.program())),
+            Self::DropIngress { link } => {
+                state.guard(link, Hook::Ingress) == Some(Fingerprint::of(&Program::always(tc::DROP)))
+            }
             Self::AddRedirect { from, to, .. } => state.leads(from, to),
-            Self::Enslave { link, bridge } => {
+            Self::SetMaster { link, bridge } => {
                 let controller = state.link(link).and_then(|link| link.controller);
                 controller.is_some() && controller == state.index(bridge)
             }
-            Self::Raise { link } => state.link(link).is_some_and(|link| link.up),
+            Self::SetUp { link } => state.link(link).is_some_and(|link| link.up),
             // Said by the link, or by a guard or redirect on it, or not to be seen.
-            Self::Unqueue { tap: link }
+            Self::SetNoqueue { tap: link }
             | Self::ShapeTap { tap: link, .. }
             | Self::AddClsact { link }
-            | Self::Pin { port: link, .. }
+            | Self::ReplaceFdbEntry { port: link, .. }
             | Self::Listen { tap: link, .. } => state.link(link).is_some(),
         }
     }
@@ -137,9 +139,9 @@ impl Step {
     /// Whether it has to be done again, after `repairs`.
     pub(crate) fn is_due(&self, state: &State, repairs: &[Self]) -> bool {
         match self {
-            Self::AddClsact { link } => !state.hangs(link),
+            Self::AddClsact { link } => !state.has_qdisc(link),
             // It cannot be seen, and goes with links and ports; a filter that is replaced leaves it.
-            Self::Pin { .. } => repairs.iter().any(|step| step.filter().is_none()),
+            Self::ReplaceFdbEntry { .. } => repairs.iter().any(|step| step.filter().is_none()),
             Self::Listen { .. } => false,
             step => !step.holds(state),
         }
@@ -159,11 +161,11 @@ impl Step {
                 Some(_) => Drift::OtherGuard { link },
                 None => Drift::Unguarded { link },
             }),
-            Self::Deafen { link } if there(&link) => Some(Drift::Unguarded { link }),
-            Self::AddRedirect { from, to, .. } | Self::Enslave { link: from, bridge: to } if there(&from) => {
+            Self::DropIngress { link } if there(&link) => Some(Drift::Unguarded { link }),
+            Self::AddRedirect { from, to, .. } | Self::SetMaster { link: from, bridge: to } if there(&from) => {
                 Some(Drift::NotJoined { from, to })
             }
-            Self::Raise { link } if there(&link) => Some(Drift::Down { link }),
+            Self::SetUp { link } if there(&link) => Some(Drift::Down { link }),
             _ => None,
         }
     }
@@ -172,7 +174,7 @@ impl Step {
     pub(crate) fn filter(&self) -> Option<(&IfName, Hook)> {
         match self {
             Self::AddGuard { link, hook, .. } => Some((link, *hook)),
-            Self::Deafen { link } | Self::AddRedirect { from: link, .. } => Some((link, Hook::Ingress)),
+            Self::DropIngress { link } | Self::AddRedirect { from: link, .. } => Some((link, Hook::Ingress)),
             _ => None,
         }
     }
@@ -181,17 +183,17 @@ impl Step {
     pub(crate) const fn subject(&self) -> &IfName {
         match self {
             Self::CreateTap { tap: link, .. }
-            | Self::Unqueue { tap: link }
+            | Self::SetNoqueue { tap: link }
             | Self::ShapeTap { tap: link, .. }
             | Self::CreateBridge { bridge: link, .. }
             | Self::CreateMacvtap { tap: link, .. }
             | Self::AddClsact { link }
             | Self::AddGuard { link, .. }
-            | Self::Deafen { link }
+            | Self::DropIngress { link }
             | Self::AddRedirect { from: link, .. }
-            | Self::Enslave { link, .. }
-            | Self::Pin { port: link, .. }
-            | Self::Raise { link }
+            | Self::SetMaster { link, .. }
+            | Self::ReplaceFdbEntry { port: link, .. }
+            | Self::SetUp { link }
             | Self::Listen { tap: link, .. } => link,
         }
     }
@@ -200,17 +202,17 @@ impl Step {
     pub(crate) fn done(&self) -> &'static str {
         match self {
             Self::CreateTap { .. } => "tap created",
-            Self::Unqueue { .. } => "tap unqueued",
+            Self::SetNoqueue { .. } => "tap unqueued",
             Self::ShapeTap { .. } => "tap shaped",
             Self::CreateBridge { .. } => "bridge created",
             Self::CreateMacvtap { .. } => "macvtap created",
             Self::AddClsact { .. } => "clsact added",
             Self::AddGuard { .. } => "guard added",
-            Self::Deafen { .. } => "stack deafened",
+            Self::DropIngress { .. } => "stack deafened",
             Self::AddRedirect { .. } => "redirect added",
-            Self::Enslave { .. } => "port added",
-            Self::Pin { .. } => "address pinned",
-            Self::Raise { .. } => "link up",
+            Self::SetMaster { .. } => "port added",
+            Self::ReplaceFdbEntry { .. } => "address pinned",
+            Self::SetUp { .. } => "link up",
             Self::Listen { .. } => "packet socket opened",
         }
     }
@@ -221,7 +223,7 @@ impl fmt::Display for Step {
         match self {
             Self::CreateTap { tap, queues: 1 } => write!(f, "create tap `{tap}`"),
             Self::CreateTap { tap, queues } => write!(f, "create tap `{tap}` of {queues} queues"),
-            Self::Unqueue { tap } => write!(f, "take the packet queues off `{tap}`"),
+            Self::SetNoqueue { tap } => write!(f, "take the packet queues off `{tap}`"),
             Self::ShapeTap { tap, mtu } => write!(f, "set tap `{tap}` to MTU {mtu}"),
             Self::CreateBridge { bridge, mac } => write!(f, "create bridge `{bridge}` with the address `{mac}`"),
             Self::CreateMacvtap { tap, link } => write!(f, "create macvtap `{tap}` on `{link}`"),
@@ -232,11 +234,11 @@ impl fmt::Display for Step {
             Self::AddGuard { link, guard: Guard::ToHeld(mac) | Guard::ToFree(mac, _), .. } => {
                 write!(f, "filter what `{link}` gets for `{mac}`")
             }
-            Self::Deafen { link } => write!(f, "keep what `{link}` hears from the namespace's stack"),
+            Self::DropIngress { link } => write!(f, "keep what `{link}` hears from the namespace's stack"),
             Self::AddRedirect { from, to, .. } => write!(f, "redirect from `{from}` to `{to}`"),
-            Self::Enslave { link, bridge } => write!(f, "make `{link}` a port of `{bridge}`"),
-            Self::Pin { port, mac } => write!(f, "lead `{mac}` to `{port}`"),
-            Self::Raise { link } => write!(f, "bring up `{link}`"),
+            Self::SetMaster { link, bridge } => write!(f, "make `{link}` a port of `{bridge}`"),
+            Self::ReplaceFdbEntry { port, mac } => write!(f, "lead `{mac}` to `{port}`"),
+            Self::SetUp { link } => write!(f, "bring up `{link}`"),
             Self::Listen { tap, .. } => write!(f, "open a packet socket on `{tap}`"),
         }
     }

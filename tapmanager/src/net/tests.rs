@@ -141,7 +141,7 @@ fn the_guest_gets_what_the_kernel_has_and_the_link_keeps_it() {
         unjoin(&bed.pod).await.expect("unjoined");
         unjoin(&bed.pod).await.expect("unjoined again");
         assert_eq!((bed.state().1, bed.state().2), (before.1, before.2));
-        assert_eq!(bed.ours("eth0"), tc::Ours::default());
+        assert_eq!(bed.ours("eth0"), tc::OurFilters::default());
     });
 }
 
@@ -168,7 +168,7 @@ fn whichever_step_fails_the_namespace_is_as_before() {
             events.until_all_gone(if failed > 10 { &["tap0", "tap1"] } else { &["tap0"] });
             assert_eq!(bed.state(), before, "after step {failed}");
             for link in ["eth0", "net1"] {
-                assert_eq!(bed.ours(link), tc::Ours::default(), "{link} after step {failed}");
+                assert_eq!(bed.ours(link), tc::OurFilters::default(), "{link} after step {failed}");
             }
         };
         assert_eq!(failed, 10 + 11, "the steps of two NICs, and one to bring up the second's link");

@@ -26,7 +26,7 @@ use super::{Shared, View};
 use crate::blocking::operation;
 use crate::chain::Chain;
 use crate::journal::Record;
-pub(super) use recovery::{Left, Turns};
+pub(super) use recovery::{Inherited, RecoveryLimits};
 
 /// The trouble of a pod whose server ended by itself.
 const SERVER_ENDED: &str = "a server of its guest has ended, which is a bug; recover the pod";
@@ -74,12 +74,12 @@ impl<W: World> Actor<W> {
         shared: Arc<Shared<W>>,
         pod: PodId,
         publish: watch::Sender<Option<View>>,
-        left: Option<Left>,
+        left: Option<Inherited>,
     ) -> Self {
         let (held, unread) = match left {
             None => (None, None),
-            Some(Left::Record(held)) => (Some(*held), None),
-            Some(Left::Unread(view)) => (None, Some(view)),
+            Some(Inherited::Record(held)) => (Some(*held), None),
+            Some(Inherited::Unread(view)) => (None, Some(view)),
         };
         Self { shared, pod, publish, held, unread, early: None }
     }

@@ -144,7 +144,7 @@ impl<W: World> Tools<W> {
         progress: &mut Progress,
     ) -> Result<Network, WorldError> {
         // What is added meanwhile is not on the list that a collection gives to plugins.
-        let _adding = self.adding.add().await;
+        let _adding = self.gc_lock.add().await;
         progress.added += 1;
         self.world.add(record, attachment, gate).await
     }

@@ -13,9 +13,9 @@
 //! What a daemon with another name made, or a release that wrote none, and what is about a file of the journal that is not
 //! understood, is told and kept: [`super::forget`] takes it away on a person's word.
 //!
-//! Each pod is gone about by its own actor, so that nothing is taken away from a pod that is being attached meanwhile,
-//! and one whose plugins hang keeps no other from anything: after a while it gives its place to the next, and at the end
-//! it is not waited for. Only GC keeps pods from being added, and it ends as soon as one waits.
+//! Each pod is collected by its own actor, so a pod that is attached meanwhile loses nothing. A pod whose plugins hang does
+//! not hold up the others: after a while the next pod is begun, and at the end the collection does not wait for it. Only
+//! GC keeps pods from being added, and it ends as soon as one waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -150,7 +150,7 @@ impl<W: World> Pods<W> {
     /// Has the plugins of all networks collect.
     async fn collect_networks(&self, all: &mut Collected) {
         let tools = &self.shared.tools;
-        let Some(_nobody_adds) = tools.adding.collect() else {
+        let Some(_nobody_adds) = tools.gc_lock.collect() else {
             all.kept.push("networks were not collected, because pods are being attached".to_owned());
             return;
         };
@@ -160,7 +160,7 @@ impl<W: World> Pods<W> {
         };
         let until = Instant::now() + GC_WITHIN;
         for (name, network) in &networks {
-            if tools.adding.somebody_waits() {
+            if tools.gc_lock.is_add_waiting() {
                 all.kept.push(format!("networks from `{name}` on were not collected, because a pod is to be attached"));
                 return;
             }

@@ -24,17 +24,17 @@ use crate::config::{Config, Vhost};
 use crate::faults::Faults;
 use crate::instance::InstanceId;
 use crate::journal::{Attachment, Record};
-use crate::net::{self, Choices, Found, Joined, Opened, Port, Reported};
+use crate::net::{self, Choices, Finding, Joined, Opened, Port, Reported};
 use crate::spawner::Spawner;
 use crate::sys::netns::{Netns, NetnsError};
+use crate::sys::netns_pool::NetnsPool;
 use crate::sys::packet::PacketSocket;
-use crate::sys::spares::Spares;
 
 /// The real world.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     cni: Arc<Cni>,
-    spares: Arc<Spares>,
+    spares: Arc<NetnsPool>,
     /// Where Multus keeps the results of its delegates.
     multus_dir: PathBuf,
     /// Of DHCP.
@@ -55,7 +55,7 @@ impl Kernel {
         };
         Self {
             cni: Arc::new(Cni::new(places, config.cni_deadline, spawner)),
-            spares: Spares::start(config.netns_pool),
+            spares: NetnsPool::start(config.netns_pool),
             multus_dir: config.multus_dir.clone(),
             lease: config.dhcp_lease,
             vhost: config.vhost == Vhost::Auto,
@@ -186,7 +186,7 @@ impl World for Kernel {
         Ok(net::join(&open(netns).await?, reported, choices, faults).await?)
     }
 
-    async fn check_join(&self, netns: &Path, nics: &[Nic], choices: Choices) -> Result<Vec<Found>, WorldError> {
+    async fn check_join(&self, netns: &Path, nics: &[Nic], choices: Choices) -> Result<Vec<Finding>, WorldError> {
         Ok(net::check(&open(netns).await?, nics, choices).await?)
     }
 

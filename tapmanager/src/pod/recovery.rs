@@ -12,7 +12,7 @@ use proto::tap::{PodId, PodNet};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::actor::Left;
+use super::actor::Inherited;
 use super::error::PodError;
 use super::world::World;
 use super::{Pods, View};
@@ -26,9 +26,9 @@ impl<W: World> Pods<W> {
         let Some(handles) = guard.as_mut() else { return };
         let unread = unreadable.iter().filter_map(|file| {
             let pod = file.pod()?;
-            Some((pod.clone(), Left::unread(&self.shared.tools.names, pod, file)))
+            Some((pod.clone(), Inherited::unread(&self.shared.tools.names, pod, file)))
         });
-        let left = records.into_iter().map(|(pod, record)| (pod, Left::record(record)));
+        let left = records.into_iter().map(|(pod, record)| (pod, Inherited::record(record)));
         for (pod, left) in left.chain(unread) {
             let handle = self.shared.start(pod.clone(), Some(left));
             handles.insert(pod, handle);

@@ -19,7 +19,7 @@ use super::sysctl::SysctlError;
 use crate::cni::{CniError, ConfError, Gate, Leftover, NetworkList, PluginError, Ready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Record};
-use crate::net::{Choices, Found, JoinError, Joined, Opened, Port, Reported};
+use crate::net::{Choices, Finding, JoinError, Joined, Opened, Port, Reported};
 use crate::sys::netns::NetnsError;
 
 /// How long a DHCP server may take to end once it is told to: the close of its socket waits 10 to 16 ms for the kernel.
@@ -160,7 +160,7 @@ pub(crate) trait World: Send + Sync + 'static {
         netns: &Path,
         nics: &[Nic],
         choices: Choices,
-    ) -> impl Future<Output = Result<Vec<Found>, WorldError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Finding>, WorldError>> + Send;
     /// Makes again what our side of the join lost.
     fn repair(
         &self,

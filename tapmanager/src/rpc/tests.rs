@@ -21,7 +21,7 @@ struct Echo {
     answered: AtomicUsize,
 }
 
-impl Edge for Echo {
+impl Handler for Echo {
     const NAME: &'static str = "echo";
 
     fn admit(&self, _: &Peer) -> Result<(), ErrorBody> {
@@ -39,7 +39,7 @@ impl Edge for Echo {
 
 struct House {
     dir: TempDir,
-    edge: Arc<Echo>,
+    handler: Arc<Echo>,
     shutdown: CancellationToken,
     server: JoinHandle<()>,
 }
@@ -48,10 +48,10 @@ impl House {
     fn new(admits: Result<(), ErrorBody>, limits: Limits) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
         let listener = listen(&dir.path().join("s")).expect("binds");
-        let edge = Arc::new(Echo { admits, hold: Semaphore::new(0), answered: AtomicUsize::new(0) });
+        let handler = Arc::new(Echo { admits, hold: Semaphore::new(0), answered: AtomicUsize::new(0) });
         let shutdown = CancellationToken::new();
-        let server = tokio::spawn(serve(listener, Arc::clone(&edge), limits, shutdown.clone()));
-        Self { dir, edge, shutdown, server }
+        let server = tokio::spawn(serve(listener, Arc::clone(&handler), limits, shutdown.clone()));
+        Self { dir, handler, shutdown, server }
     }
 
     fn connect(&self) -> Raw {
@@ -132,7 +132,7 @@ async fn an_over_long_packet_is_refused_and_ends_the_connection() {
     let error = decode_reply::<()>(&reply, 0).expect("protocol").expect_err("refusal");
     assert_eq!(error.code, ErrorCode::BadRequest);
     assert!(matches!(peer.recv().await, Err(WireError::Closed)));
-    assert_eq!(house.edge.answered.load(Ordering::SeqCst), 0);
+    assert_eq!(house.handler.answered.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn one_connection_too_many_waits_until_another_ends() {
     for peer in &held {
         peer.ask(b"x").await.expect("answer");
     }
-    assert_eq!(house.edge.answered.load(Ordering::SeqCst), 2 * LIMITS.connections);
+    assert_eq!(house.handler.answered.load(Ordering::SeqCst), 2 * LIMITS.connections);
     drop(held.pop());
     assert_eq!(waiting.recv().await.expect("its turn"), b"2 0");
 }
@@ -201,7 +201,7 @@ async fn going_down_waits_for_answers_and_for_nobody_else() {
     house.shutdown.cancel();
     assert!(matches!(idle.recv().await, Err(WireError::Closed)));
     assert!(!house.server.is_finished());
-    house.edge.hold.add_permits(1);
+    house.handler.hold.add_permits(1);
     assert_eq!(busy.recv().await.expect("answer"), b"4 0");
     timeout(DEADLINE, house.server).await.expect("in time").expect("no panic");
     assert!(matches!(busy.recv().await, Err(WireError::Closed)));

@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use proto::tap::{Packet, WireError, recv};
 
 use super::allowed::{Allowed, Refusal};
-use super::turns::Turns;
+use super::pod_locks::PodLocks;
 
 /// Before a raw status of wait(2).
 pub(super) const ENDED: u8 = b'E';
@@ -81,14 +81,14 @@ fn decode(packet: &[u8]) -> Option<Order> {
 }
 
 /// Starts what is asked for until the daemon hangs up, and all that was started has ended.
-pub(super) fn serve(socket: OwnedFd, allowed: &Allowed, turns: &Turns) {
+pub(super) fn serve(socket: OwnedFd, allowed: &Allowed, locks: &PodLocks) {
     thread::scope(|plugins| {
         loop {
             // Without a thread, or without descriptors, the call's socket closes, which the daemon takes for the failure
             // that it is.
             match recv(socket.as_fd()) {
                 Ok(packet) => {
-                    drop(thread::Builder::new().spawn_scoped(plugins, move || answer(packet, allowed, turns)))
+                    drop(thread::Builder::new().spawn_scoped(plugins, move || answer(packet, allowed, locks)))
                 }
                 Err(WireError::Truncated) => {}
                 Err(_) => break,
@@ -97,7 +97,7 @@ pub(super) fn serve(socket: OwnedFd, allowed: &Allowed, turns: &Turns) {
     });
 }
 
-fn answer(packet: Packet, allowed: &Allowed, turns: &Turns) {
+fn answer(packet: Packet, allowed: &Allowed, locks: &PodLocks) {
     let Packet { bytes, fds } = packet;
     let (Some(order), Ok([stdin, stdout, stderr, out, err, call])) = (decode(&bytes), <[OwnedFd; 6]>::try_from(fds))
     else {
@@ -112,8 +112,8 @@ fn answer(packet: Packet, allowed: &Allowed, turns: &Turns) {
         Err(Refusal::Denied(denied)) => return drop(say(&mut call, DENIED, denied.number())),
         Err(Refusal::Os(error)) => return refused(call, error),
     };
-    let _turn = match order.pod().map(|pod| turns.wait(pod)).transpose() {
-        Ok(turn) => turn,
+    let _lock = match order.pod().map(|pod| locks.wait(pod)).transpose() {
+        Ok(lock) => lock,
         Err(error) => return refused(call, error),
     };
     if is_given_up(&call) {

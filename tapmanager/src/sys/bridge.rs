@@ -36,12 +36,12 @@ pub(crate) fn create(netlink: &mut Netlink, name: &IfName, mac: MacAddr) -> Resu
 
 /// Has the bridge of `port` send what is for `mac` there. It replaces the entry that says "this is my own port's
 /// address", with which a bridge takes such frames for itself: the guest has the MAC address of the CNI's link.
-pub(crate) fn pin(netlink: &mut Netlink, port: u32, mac: MacAddr) -> Result<(), NetlinkError> {
+pub(crate) fn replace_fdb_entry(netlink: &mut Netlink, port: u32, mac: MacAddr) -> Result<(), NetlinkError> {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Bridge;
     message.header.ifindex = port;
     message.header.state = NeighbourState::Noarp;
     message.header.flags = NeighbourFlags::Controller;
     message.attributes = vec![NeighbourAttribute::LinkLayerAddress(mac.octets().to_vec())];
-    netlink.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+    netlink.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
 }

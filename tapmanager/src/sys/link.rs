@@ -109,7 +109,7 @@ pub(crate) enum Hop {
 
 /// The links of this thread's namespace, in the kernel's order. One whose name is none is left out.
 pub(crate) fn links(netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
-    let all = netlink.list(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    let all = netlink.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
     let links = all.into_iter().filter_map(|message| match message {
         RouteNetlinkMessage::NewLink(link) => link_of(link),
         _ => None,
@@ -119,7 +119,7 @@ pub(crate) fn links(netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
 
 /// The addresses of this thread's namespace, in the kernel's order.
 pub(crate) fn addresses(netlink: &mut Netlink) -> Result<Vec<Address>, NetlinkError> {
-    let all = netlink.list(&RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+    let all = netlink.dump(&RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
     let addresses = all.into_iter().filter_map(|message| match message {
         RouteNetlinkMessage::NewAddress(address) => address_of(&address),
         _ => None,
@@ -129,7 +129,7 @@ pub(crate) fn addresses(netlink: &mut Netlink) -> Result<Vec<Address>, NetlinkEr
 
 /// The routes of this thread's namespace that a sender's choice depends on, of all tables, in the kernel's order.
 pub(crate) fn routes(netlink: &mut Netlink) -> Result<Vec<KernelRoute>, NetlinkError> {
-    let all = netlink.list(&RouteNetlinkMessage::GetRoute(RouteMessage::default()))?;
+    let all = netlink.dump(&RouteNetlinkMessage::GetRoute(RouteMessage::default()))?;
     let routes = all.into_iter().filter_map(|message| match message {
         RouteNetlinkMessage::NewRoute(route) => Some(routes_of(&route)),
         _ => None,
@@ -138,13 +138,13 @@ pub(crate) fn routes(netlink: &mut Netlink) -> Result<Vec<KernelRoute>, NetlinkE
 }
 
 /// Brings a link up.
-pub(crate) fn up(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
-    set_up(netlink, link, true)
+pub(crate) fn set_up(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
+    set_state(netlink, link, true)
 }
 
 /// Brings a link down.
-pub(crate) fn down(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
-    set_up(netlink, link, false)
+pub(crate) fn set_down(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
+    set_state(netlink, link, false)
 }
 
 /// Gives a tap its MTU, and keeps the namespace's own IPv6 from speaking on it: what comes out of it is the guest's.
@@ -154,8 +154,8 @@ pub(crate) fn shape_tap(netlink: &mut Netlink, tap: u32, mtu: u32) -> Result<(),
     message.attributes = vec![LinkAttribute::Mtu(mtu)];
     let mut silenced = message.clone();
     silenced.attributes.push(silent());
-    match netlink.change(RouteNetlinkMessage::NewLink(silenced), 0) {
-        Err(error) if has_no_ipv6(&error) => netlink.change(RouteNetlinkMessage::NewLink(message), 0),
+    match netlink.request(RouteNetlinkMessage::NewLink(silenced), 0) {
+        Err(error) if has_no_ipv6(&error) => netlink.request(RouteNetlinkMessage::NewLink(message), 0),
         done => done,
     }
 }
@@ -169,10 +169,10 @@ pub(super) fn create_silent(
 ) -> Result<(), NetlinkError> {
     let named = LinkAttribute::IfName(name.to_string());
     message.attributes.push(named.clone());
-    netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
+    netlink.request(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
     let mut quiet = LinkMessage::default();
     quiet.attributes = vec![named.clone(), silent()];
-    let silenced = match netlink.change(RouteNetlinkMessage::NewLink(quiet), 0) {
+    let silenced = match netlink.request(RouteNetlinkMessage::NewLink(quiet), 0) {
         Err(error) if has_no_ipv6(&error) => Ok(()),
         done => done,
     };
@@ -180,7 +180,7 @@ pub(super) fn create_silent(
         let mut made = LinkMessage::default();
         made.attributes = vec![named];
         // What counts is why it was not silenced.
-        let _ = netlink.change(RouteNetlinkMessage::DelLink(made), 0);
+        let _ = netlink.request(RouteNetlinkMessage::DelLink(made), 0);
     }
     silenced
 }
@@ -198,18 +198,18 @@ fn has_no_ipv6(refused: &NetlinkError) -> bool {
 }
 
 /// Makes a link a member of another, or of none with 0.
-pub(crate) fn set_controller(netlink: &mut Netlink, link: u32, controller: u32) -> Result<(), NetlinkError> {
+pub(crate) fn set_master(netlink: &mut Netlink, link: u32, controller: u32) -> Result<(), NetlinkError> {
     let mut message = LinkMessage::default();
     message.header.index = link;
     message.attributes = vec![LinkAttribute::Controller(controller)];
-    netlink.change(RouteNetlinkMessage::NewLink(message), 0)
+    netlink.request(RouteNetlinkMessage::NewLink(message), 0)
 }
 
 /// Removes a link; fine if it is gone. Waits for the kernel, 16 to 36 ms.
-pub(crate) fn remove(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
+pub(crate) fn delete(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
     let mut message = LinkMessage::default();
     message.header.index = link;
-    match netlink.change(RouteNetlinkMessage::DelLink(message), 0) {
+    match netlink.request(RouteNetlinkMessage::DelLink(message), 0) {
         Err(error) if error.is_absent() => Ok(()),
         done => done,
     }
@@ -217,7 +217,7 @@ pub(crate) fn remove(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkErro
 
 /// What the links of this thread's namespace counted since they were made, by index.
 pub(crate) fn counters(netlink: &mut Netlink) -> Result<BTreeMap<u32, Counted>, NetlinkError> {
-    let all = netlink.list(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    let all = netlink.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
     let counted = all.into_iter().filter_map(|message| match message {
         RouteNetlinkMessage::NewLink(link) => counted_of(link),
         _ => None,
@@ -225,12 +225,12 @@ pub(crate) fn counters(netlink: &mut Netlink) -> Result<BTreeMap<u32, Counted>, 
     Ok(counted.collect())
 }
 
-fn set_up(netlink: &mut Netlink, link: u32, up: bool) -> Result<(), NetlinkError> {
+fn set_state(netlink: &mut Netlink, link: u32, up: bool) -> Result<(), NetlinkError> {
     let mut message = LinkMessage::default();
     message.header.index = link;
     message.header.change_mask = LinkFlags::Up;
     message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
-    netlink.change(RouteNetlinkMessage::NewLink(message), 0)
+    netlink.request(RouteNetlinkMessage::NewLink(message), 0)
 }
 
 fn link_of(message: LinkMessage) -> Option<Link> {

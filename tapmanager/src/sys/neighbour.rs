@@ -24,7 +24,7 @@ pub(crate) struct Neighbour {
 
 /// The permanent neighbours of this thread's namespace that are stations, in the kernel's order.
 pub(crate) fn permanent(netlink: &mut Netlink) -> Result<Vec<Neighbour>, NetlinkError> {
-    let all = netlink.list(&RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
+    let all = netlink.dump(&RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
     let permanent = all.into_iter().filter_map(|message| match message {
         RouteNetlinkMessage::NewNeighbour(entry) if entry.header.state == NeighbourState::Permanent => {
             neighbour_of(&entry)

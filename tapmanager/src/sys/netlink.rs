@@ -86,7 +86,7 @@ impl Netlink {
     }
 
     /// Has the kernel do something, with `flags` such as `NLM_F_CREATE`, and waits until it is done.
-    pub(crate) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), NetlinkError> {
+    pub(crate) fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), NetlinkError> {
         self.send(message, NLM_F_ACK | flags)?;
         loop {
             for answer in self.receive()? {
@@ -98,9 +98,9 @@ impl Netlink {
     }
 
     /// Lists what `message` asks for.
-    pub(crate) fn list(&mut self, message: &RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+    pub(crate) fn dump(&mut self, message: &RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
         for _ in 0..DUMP_ATTEMPTS {
-            if let Some(list) = self.list_once(message.clone())? {
+            if let Some(list) = self.dump_once(message.clone())? {
                 return Ok(list);
             }
         }
@@ -108,7 +108,7 @@ impl Netlink {
     }
 
     /// One reading; `None` when the list changed in the middle of it.
-    fn list_once(&mut self, message: RouteNetlinkMessage) -> Result<Option<Vec<RouteNetlinkMessage>>, NetlinkError> {
+    fn dump_once(&mut self, message: RouteNetlinkMessage) -> Result<Option<Vec<RouteNetlinkMessage>>, NetlinkError> {
         self.send(message, NLM_F_DUMP)?;
         let mut list = Vec::new();
         let mut steady = true;

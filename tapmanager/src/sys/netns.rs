@@ -39,7 +39,7 @@ pub(crate) struct Netns {
 
 /// A namespace that is mounted nowhere yet. It goes with this.
 #[derive(Debug)]
-pub(crate) struct Nameless {
+pub(crate) struct UnmountedNetns {
     fd: OwnedFd,
 }
 
@@ -92,16 +92,16 @@ impl Netns {
     pub(crate) fn create(path: &Path) -> Result<Self, NetnsError> {
         Self::take_place(path)?;
         let made = if blocking::is_operation() {
-            Nameless::make_here()
+            UnmountedNetns::make_here()
         } else {
-            let made = thread::scope(|scope| scope.spawn(Nameless::make_here).join());
+            let made = thread::scope(|scope| scope.spawn(UnmountedNetns::make_here).join());
             made.unwrap_or_else(|_| Err(NetnsError::Panicked { path: path.to_owned() }))
         };
         made.and_then(|nameless| nameless.mount_on(path)).inspect_err(|_| Self::leave_place(path))
     }
 
     /// As [`Self::create`] with a namespace that is there.
-    pub(crate) fn place(path: &Path, nameless: Nameless) -> Result<Self, NetnsError> {
+    pub(crate) fn place(path: &Path, nameless: UnmountedNetns) -> Result<Self, NetnsError> {
         Self::take_place(path)?;
         nameless.mount_on(path).inspect_err(|_| Self::leave_place(path))
     }
@@ -221,15 +221,15 @@ impl Netns {
     }
 }
 
-// === impl Nameless ===
+// === impl UnmountedNetns ===
 
-impl Nameless {
+impl UnmountedNetns {
     /// Makes this thread's namespace a new one with its loopback link up. Only for a thread that ends.
     pub(crate) fn make_here() -> Result<Self, NetnsError> {
         let own = Path::new(OWN_NETNS);
         unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| step("replace", own)(errno.into()))?;
         let fd = fs::File::open(own).map_err(step("open", own))?.into();
-        let up = Netlink::open().and_then(|mut netlink| link::up(&mut netlink, link::LOOPBACK));
+        let up = Netlink::open().and_then(|mut netlink| link::set_up(&mut netlink, link::LOOPBACK));
         up.map_err(|cause| NetnsError::Loopback { cause })?;
         Ok(Self { fd })
     }

@@ -59,22 +59,22 @@ pub(crate) enum Hook {
 
 /// Which way a redirect puts a frame into another link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Toward {
+pub(crate) enum Redirect {
     /// Out of it, as if this machine sent the frame.
-    Wire,
+    Egress,
     /// Into it, as if the frame came from its wire: a macvtap gives such frames to its descriptors.
-    Stack,
+    Ingress,
 }
 
 /// A program in short, by which two are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark(u64);
+pub(crate) struct Fingerprint(u64);
 
 /// What of ours stands at a hook of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Ours {
+pub(crate) struct OurFilters {
     /// The guard, if there is one.
-    pub(crate) guard: Option<Mark>,
+    pub(crate) guard: Option<Fingerprint>,
     /// Index of the link that the redirect, if it is there, goes to; 0 when that link is gone.
     pub(crate) redirect_to: Option<u32>,
     /// Priority of a filter there that is not ours, and stands where one of ours goes.
@@ -91,7 +91,7 @@ impl Hook {
     }
 }
 
-impl Mark {
+impl Fingerprint {
     /// Of a program.
     pub(crate) fn of(program: &Program) -> Self {
         Self::of_code(&code(program))
@@ -104,7 +104,7 @@ impl Mark {
     }
 }
 
-impl Ours {
+impl OurFilters {
     /// Whether there is anything.
     pub(crate) fn any(self) -> bool {
         self.guard.is_some() || self.redirect_to.is_some()
@@ -113,12 +113,12 @@ impl Ours {
 
 /// Gives a link the queueing discipline that filters hang on. `EEXIST` if it has one on its ingress side.
 pub(crate) fn add_clsact(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
-    netlink.change(RouteNetlinkMessage::NewQueueDiscipline(clsact(link)), NLM_F_CREATE | NLM_F_EXCL)
+    netlink.request(RouteNetlinkMessage::NewQueueDiscipline(clsact(link)), NLM_F_CREATE | NLM_F_EXCL)
 }
 
 /// Removes it with all its filters; fine if it, or the link, is gone.
-pub(crate) fn remove_clsact(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
-    match netlink.change(RouteNetlinkMessage::DelQueueDiscipline(clsact(link)), 0) {
+pub(crate) fn delete_clsact(netlink: &mut Netlink, link: u32) -> Result<(), NetlinkError> {
+    match netlink.request(RouteNetlinkMessage::DelQueueDiscipline(clsact(link)), 0) {
         // EINVAL: the kernel's word for a handle that no discipline has.
         Err(error) if error.is_absent() || error.errno() == Some(Errno::EINVAL) => Ok(()),
         done => done,
@@ -130,24 +130,34 @@ pub(crate) fn set_noqueue(netlink: &mut Netlink, link: u32) -> Result<(), Netlin
     let mut message = TcMessage::with_index(link.cast_signed());
     message.header.parent = TcHandle::ROOT;
     message.attributes.push(TcAttribute::Kind("noqueue".to_owned()));
-    netlink.change(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE)
+    netlink.request(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
 /// Puts `program` before all else at a hook of a link, in one step in place of a guard that stands there. It gives [`DROP`]
 /// or [`GO_ON`].
-pub(crate) fn put_guard(netlink: &mut Netlink, link: u32, hook: Hook, program: &Program) -> Result<(), NetlinkError> {
+pub(crate) fn replace_guard(
+    netlink: &mut Netlink,
+    link: u32,
+    hook: Hook,
+    program: &Program,
+) -> Result<(), NetlinkError> {
     let mut options = ops(program);
     options.push(TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)));
-    put_filter(netlink, link, hook, GUARD_PRIORITY, options)
+    replace_filter(netlink, link, hook, GUARD_PRIORITY, options)
 }
 
 /// Takes all that comes in on a link, and passes its guard, to the link `to`; in one step from then on, if it went to another.
-pub(crate) fn put_redirect(netlink: &mut Netlink, link: u32, to: u32, toward: Toward) -> Result<(), NetlinkError> {
+pub(crate) fn replace_redirect(
+    netlink: &mut Netlink,
+    link: u32,
+    to: u32,
+    redirect: Redirect,
+) -> Result<(), NetlinkError> {
     let mut parms = TcMirror::default();
     parms.generic.action = TcActionType::Stolen;
-    parms.eaction = match toward {
-        Toward::Wire => TcMirrorActionType::EgressRedir,
-        Toward::Stack => TcMirrorActionType::IngressRedir,
+    parms.eaction = match redirect {
+        Redirect::Egress => TcMirrorActionType::EgressRedir,
+        Redirect::Ingress => TcMirrorActionType::IngressRedir,
     };
     parms.ifindex = to;
     let mut action = TcAction::default();
@@ -158,12 +168,12 @@ pub(crate) fn put_redirect(netlink: &mut Netlink, link: u32, to: u32, toward: To
     let mut options = ops(&Program::always(u32::MAX));
     options.push(TcOption::Bpf(TcFilterBpfOption::ClassId(CLASS)));
     options.push(raw(BPF_ACTION, emitted(&[action].as_slice())));
-    put_filter(netlink, link, Hook::Ingress, REDIRECT_PRIORITY, options)
+    replace_filter(netlink, link, Hook::Ingress, REDIRECT_PRIORITY, options)
 }
 
 /// What of ours stands at a hook of a link; nothing if the link is gone.
-pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours, NetlinkError> {
-    let mut found = Ours::default();
+pub(crate) fn our_filters(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<OurFilters, NetlinkError> {
+    let mut found = OurFilters::default();
     for filter in filters(netlink, link, hook)? {
         if filter.header.handle != OURS {
             // The kernel also lists a line without a handle per priority.
@@ -178,15 +188,15 @@ pub(crate) fn ours(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Ours,
             found.redirect_to = Some(to);
         } else {
             // The eBPF program of an earlier release has no classic code, and is a guard of ours all the same.
-            found.guard = Some(Mark::of_code(&attribute(&filter, BPF_OPS).unwrap_or_default()));
+            found.guard = Some(Fingerprint::of_code(&attribute(&filter, BPF_OPS).unwrap_or_default()));
         }
     }
     Ok(found)
 }
 
 /// What filters of incoming frames hang on, by the link's index: `clsact` as ours, or the older `ingress`.
-pub(crate) fn hung_on(netlink: &mut Netlink) -> Result<BTreeMap<u32, String>, NetlinkError> {
-    let all = netlink.list(&RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
+pub(crate) fn filter_qdiscs(netlink: &mut Netlink) -> Result<BTreeMap<u32, String>, NetlinkError> {
+    let all = netlink.dump(&RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
     let kind = |message: &TcMessage| {
         message.attributes.iter().find_map(|attribute| match attribute {
             TcAttribute::Kind(kind) => Some(kind.clone()),
@@ -204,7 +214,7 @@ pub(crate) fn hung_on(netlink: &mut Netlink) -> Result<BTreeMap<u32, String>, Ne
 
 /// How many frames the filters of each link dropped, by the link's index.
 pub(crate) fn drops(netlink: &mut Netlink) -> Result<BTreeMap<u32, u64>, NetlinkError> {
-    let all = netlink.list(&RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
+    let all = netlink.dump(&RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
     let drops = all.into_iter().filter_map(|message| match message {
         RouteNetlinkMessage::NewQueueDiscipline(message) if message.header.handle == CLSACT_HANDLE => {
             Some((message.header.index.cast_unsigned(), dropped(&message)))
@@ -250,7 +260,7 @@ fn filters(netlink: &mut Netlink, link: u32, hook: Hook) -> Result<Vec<TcMessage
     let mut request = TcMessage::default();
     request.header.index = link.cast_signed();
     request.header.parent = hook.parent();
-    let filters = match netlink.list(&RouteNetlinkMessage::GetTrafficFilter(request)) {
+    let filters = match netlink.dump(&RouteNetlinkMessage::GetTrafficFilter(request)) {
         Err(error) if error.is_absent() => return Ok(vec![]),
         filters => filters?,
     };
@@ -294,7 +304,7 @@ fn clsact(link: u32) -> TcMessage {
 }
 
 /// Adds a filter, or puts it in the place of the one with its priority and handle: no frame comes between the two.
-fn put_filter(
+fn replace_filter(
     netlink: &mut Netlink,
     link: u32,
     hook: Hook,
@@ -308,7 +318,7 @@ fn put_filter(
     message.header.info = u32::from(priority) << 16 | u32::from(ETH_P_ALL.to_be());
     message.attributes.push(TcAttribute::Kind(TcFilterBpf::KIND.to_owned()));
     message.attributes.push(TcAttribute::Options(options));
-    netlink.change(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE | NLM_F_REPLACE)
+    netlink.request(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
 /// `ETH_P_ALL` of `linux/if_ether.h`.

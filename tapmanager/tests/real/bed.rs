@@ -119,7 +119,7 @@ impl Bed {
     /// Starts a daemon in this process; ready when it returns.
     pub(super) fn start(&self, faults: Faults) -> InProcess {
         let runtime = Runtime::new().expect("runtime");
-        let spawner = Spawner::in_process(&self.config.cni_plugin_dirs, &self.config.plugin_turns()).expect("spawner");
+        let spawner = Spawner::in_process(&self.config.cni_plugin_dirs, &self.config.plugin_locks()).expect("spawner");
         let daemon = runtime.block_on(Daemon::start(self.config.clone(), spawner, Arc::new(faults))).expect("starts");
         let (stop, stopped) = oneshot::channel::<()>();
         let served = runtime.spawn(daemon.serve(async {
@@ -285,7 +285,7 @@ pub(super) fn serve_if_doomed() {
     let config: Config = toml::from_str(&std::fs::read_to_string(file).expect("there")).expect("a configuration");
     let faults = Faults::die_at_step(step.parse().expect("a number"));
     let runtime = Runtime::new().expect("runtime");
-    let spawner = Spawner::in_process(&config.cni_plugin_dirs, &config.plugin_turns()).expect("spawner");
+    let spawner = Spawner::in_process(&config.cni_plugin_dirs, &config.plugin_locks()).expect("spawner");
     let served = daemon::run(config, spawner, Arc::new(faults), std::future::pending());
     runtime.block_on(served).expect("serves");
 }

@@ -81,7 +81,7 @@ impl InProcess {
         let (told, injected) = (shutdown.clone(), Arc::clone(&faults));
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let spawner = Spawner::in_process(&config.cni_plugin_dirs, &config.plugin_turns())?;
+            let spawner = Spawner::in_process(&config.cni_plugin_dirs, &config.plugin_locks())?;
             runtime.block_on(daemon::run(config, spawner, injected, told.cancelled_owned()))?;
             Ok(())
         });

@@ -9,7 +9,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use tokio::time::timeout;
 
 use super::bed::with_servers;
-use super::ear::{BURST, REFILL};
+use super::receiver::{BURST, REFILL};
 use super::*;
 use crate::net::filter::guest_requests;
 

@@ -37,7 +37,7 @@ fn an_answer_holds_as_long_as_the_executable_is_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("plugin");
     fs::write(&path, "one").unwrap();
-    let spoken = Spoken::default();
+    let spoken = VersionCache::default();
     let stamp = Stamp::of(&path).unwrap();
     assert_eq!(spoken.get(&path, stamp), None);
     spoken.note(path.clone(), stamp, vec![SpecVersion::V100]);

@@ -13,7 +13,7 @@ fn no() -> CniError {
 }
 
 /// A task that the test answers for.
-fn asked(memory: &Memory, now: Instant) -> bool {
+fn asked(memory: &StatusCache, now: Instant) -> bool {
     let mut begun = false;
     memory.ask(now, |_| {
         begun = true;
@@ -22,7 +22,7 @@ fn asked(memory: &Memory, now: Instant) -> bool {
     begun
 }
 
-fn answer(memory: &Memory, outcome: Result<(), CniError>) {
+fn answer(memory: &StatusCache, outcome: Result<(), CniError>) {
     let network = memory.lock().network.clone().expect("a network");
     memory.answered(&network, outcome);
 }
@@ -33,7 +33,7 @@ fn after(seconds: u64, start: Instant) -> Instant {
 
 #[tokio::test]
 async fn an_answer_holds_then_is_asked_behind_then_is_waited_for() {
-    let (memory, n, t) = (Memory::new(), network("n"), Instant::now());
+    let (memory, n, t) = (StatusCache::new(), network("n"), Instant::now());
     assert!(matches!(memory.look(&n, t), Look::Nothing));
     assert!(asked(&memory, t) && !asked(&memory, t), "one at a time");
     let mut answers = memory.answers();
@@ -58,7 +58,7 @@ async fn an_answer_holds_then_is_asked_behind_then_is_waited_for() {
 
 #[tokio::test]
 async fn another_network_ends_what_the_former_one_was_asked() {
-    let (memory, t) = (Memory::new(), Instant::now());
+    let (memory, t) = (StatusCache::new(), Instant::now());
     assert!(matches!(memory.known(t).outcome, Err(Unready::NotAsked)));
     assert!(matches!(memory.look(&network("one"), t), Look::Nothing));
     let (begun, mut ended) = tokio::sync::oneshot::channel::<()>();

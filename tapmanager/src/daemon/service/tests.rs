@@ -11,10 +11,12 @@ use super::super::collect;
 use super::*;
 use crate::cni::{Leftover, Writer};
 use crate::faults::Faults;
+use crate::handoff::Handler as _;
 use crate::journal::Journal;
 use crate::pod::Tools;
 use crate::pod::tests::fake::Fake;
 use crate::pod::tests::{names, settings};
+use crate::rpc::Handler as _;
 
 /// For what needs no plugin.
 const SOON: Duration = Duration::from_secs(10);

@@ -15,30 +15,30 @@ fn all_steps_are_done_in_order() {
         kernel.calls,
         [
             "create tap0 2",
-            "unqueue tap0",
+            "set_noqueue tap0",
             "shape tap0 1400",
             "clsact tap0",
             "guard tap0 Ingress",
-            "redirect tap0 eth0 Wire",
+            "redirect tap0 eth0 Egress",
             "clsact eth0",
             "guard eth0 Ingress",
-            "redirect eth0 tap0 Wire",
-            "raise eth0",
-            "raise tap0",
+            "redirect eth0 tap0 Egress",
+            "set_up eth0",
+            "set_up tap0",
             "listen tap0",
             "create tap1 1",
             "bridge vmbr1 02:00:00:00:00:01",
             "clsact vmbr1",
-            "deafen vmbr1",
-            "enslave net1 vmbr1",
-            "enslave tap1 vmbr1",
-            "pin tap1 02:00:00:00:00:01",
-            "raise tap1",
+            "drop_ingress vmbr1",
+            "set_master net1 vmbr1",
+            "set_master tap1 vmbr1",
+            "fdb tap1 02:00:00:00:00:01",
+            "set_up tap1",
             "listen tap1",
             "macvtap tap2 net2",
             "clsact tap2",
             "guard tap2 Egress",
-            "raise tap2",
+            "set_up tap2",
         ]
     );
 }
@@ -137,7 +137,7 @@ impl Makes for Fake {
         self.step(format!("create {tap} {queues}"), Some(format!("tap {tap}")))
     }
 
-    fn remove_tap(&mut self, tap: &IfName, _: u16) -> Result<(), StepError> {
+    fn delete_tap(&mut self, tap: &IfName, _: u16) -> Result<(), StepError> {
         self.remove(format!("tap {tap}"), tap)
     }
 
@@ -149,14 +149,14 @@ impl Makes for Fake {
         self.step(format!("macvtap {tap} {link}"), Some(format!("link {tap}")))
     }
 
-    fn remove_link(&mut self, link: &IfName) -> Result<(), StepError> {
+    fn delete_link(&mut self, link: &IfName) -> Result<(), StepError> {
         self.remove(format!("link {link}"), link)
     }
 }
 
 impl Links for Fake {
-    fn unqueue(&mut self, tap: &IfName) -> Result<(), StepError> {
-        self.step(format!("unqueue {tap}"), None)
+    fn set_noqueue(&mut self, tap: &IfName) -> Result<(), StepError> {
+        self.step(format!("set_noqueue {tap}"), None)
     }
 
     fn shape_tap(&mut self, tap: &IfName, mtu: u32) -> Result<(), StepError> {
@@ -167,39 +167,39 @@ impl Links for Fake {
         self.step(format!("clsact {link}"), Some(format!("clsact {link}")))
     }
 
-    fn remove_clsact(&mut self, link: &IfName) -> Result<(), StepError> {
+    fn delete_clsact(&mut self, link: &IfName) -> Result<(), StepError> {
         self.remove(format!("clsact {link}"), link)
     }
 
-    fn put_guard(&mut self, link: &IfName, hook: Hook, _: &Guard) -> Result<(), StepError> {
+    fn replace_guard(&mut self, link: &IfName, hook: Hook, _: &Guard) -> Result<(), StepError> {
         self.step(format!("guard {link} {hook:?}"), None)
     }
 
-    fn deafen(&mut self, link: &IfName) -> Result<(), StepError> {
-        self.step(format!("deafen {link}"), None)
+    fn drop_ingress(&mut self, link: &IfName) -> Result<(), StepError> {
+        self.step(format!("drop_ingress {link}"), None)
     }
 
-    fn put_redirect(&mut self, from: &IfName, to: &IfName, toward: Toward) -> Result<(), StepError> {
-        self.step(format!("redirect {from} {to} {toward:?}"), None)
+    fn replace_redirect(&mut self, from: &IfName, to: &IfName, redirect: Redirect) -> Result<(), StepError> {
+        self.step(format!("redirect {from} {to} {redirect:?}"), None)
     }
 
-    fn enslave(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError> {
-        self.step(format!("enslave {link} {bridge}"), Some(format!("port {link}")))
+    fn set_master(&mut self, link: &IfName, bridge: &IfName) -> Result<(), StepError> {
+        self.step(format!("set_master {link} {bridge}"), Some(format!("port {link}")))
     }
 
-    fn release(&mut self, link: &IfName) -> Result<(), StepError> {
+    fn unset_master(&mut self, link: &IfName) -> Result<(), StepError> {
         self.remove(format!("port {link}"), link)
     }
 
-    fn pin(&mut self, port: &IfName, mac: MacAddr) -> Result<(), StepError> {
-        self.step(format!("pin {port} {mac}"), None)
+    fn replace_fdb_entry(&mut self, port: &IfName, mac: MacAddr) -> Result<(), StepError> {
+        self.step(format!("fdb {port} {mac}"), None)
     }
 
-    fn raise(&mut self, link: &IfName) -> Result<(), StepError> {
-        self.step(format!("raise {link}"), Some(format!("up {link}")))
+    fn set_up(&mut self, link: &IfName) -> Result<(), StepError> {
+        self.step(format!("set_up {link}"), Some(format!("up {link}")))
     }
 
-    fn lower(&mut self, link: &IfName) -> Result<(), StepError> {
+    fn set_down(&mut self, link: &IfName) -> Result<(), StepError> {
         self.remove(format!("up {link}"), link)
     }
 }
@@ -222,30 +222,30 @@ fn plan() -> Vec<Step> {
     let guard = Guard::FromFree(Served::ALL);
     vec![
         Step::CreateTap { tap: tap0.clone(), queues: 2 },
-        Step::Unqueue { tap: tap0.clone() },
+        Step::SetNoqueue { tap: tap0.clone() },
         Step::ShapeTap { tap: tap0.clone(), mtu: 1400 },
         Step::AddClsact { link: tap0.clone() },
         Step::AddGuard { link: tap0.clone(), hook: Hook::Ingress, guard: guard.clone() },
-        Step::AddRedirect { from: tap0.clone(), to: eth0.clone(), toward: Toward::Wire },
+        Step::AddRedirect { from: tap0.clone(), to: eth0.clone(), redirect: Redirect::Egress },
         Step::AddClsact { link: eth0.clone() },
         Step::AddGuard { link: eth0.clone(), hook: Hook::Ingress, guard: guard.clone() },
-        Step::AddRedirect { from: eth0.clone(), to: tap0.clone(), toward: Toward::Wire },
-        Step::Raise { link: eth0 },
-        Step::Raise { link: tap0.clone() },
+        Step::AddRedirect { from: eth0.clone(), to: tap0.clone(), redirect: Redirect::Egress },
+        Step::SetUp { link: eth0 },
+        Step::SetUp { link: tap0.clone() },
         Step::Listen { tap: tap0, link: name("eth0") },
         Step::CreateTap { tap: tap1.clone(), queues: 1 },
         Step::CreateBridge { bridge: vmbr1.clone(), mac },
         Step::AddClsact { link: vmbr1.clone() },
-        Step::Deafen { link: vmbr1.clone() },
-        Step::Enslave { link: net1, bridge: vmbr1.clone() },
-        Step::Enslave { link: tap1.clone(), bridge: vmbr1 },
-        Step::Pin { port: tap1.clone(), mac },
-        Step::Raise { link: tap1.clone() },
+        Step::DropIngress { link: vmbr1.clone() },
+        Step::SetMaster { link: net1, bridge: vmbr1.clone() },
+        Step::SetMaster { link: tap1.clone(), bridge: vmbr1 },
+        Step::ReplaceFdbEntry { port: tap1.clone(), mac },
+        Step::SetUp { link: tap1.clone() },
         Step::Listen { tap: tap1, link: name("eth0") },
         Step::CreateMacvtap { tap: tap2.clone(), link: net2 },
         Step::AddClsact { link: tap2.clone() },
         Step::AddGuard { link: tap2.clone(), hook: Hook::Egress, guard },
-        Step::Raise { link: tap2 },
+        Step::SetUp { link: tap2 },
     ]
 }
 

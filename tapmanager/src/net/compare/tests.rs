@@ -10,7 +10,7 @@ use super::*;
 use crate::net::observe::Observed;
 use crate::sys::bpf::Program;
 use crate::sys::link::{Address, Hop, KernelRoute, MAIN_TABLE};
-use crate::sys::tc::{self, Hook, Mark, Ours};
+use crate::sys::tc::{self, Fingerprint, Hook, OurFilters};
 
 const PATHS: [DataPath; 3] = DataPath::ALL;
 
@@ -50,7 +50,7 @@ fn bare() -> State {
             ..Observed::default()
         },
         ours: vec![],
-        hung_on: BTreeMap::new(),
+        qdiscs: BTreeMap::new(),
     }
 }
 
@@ -85,16 +85,18 @@ impl State {
             Step::CreateMacvtap { tap, .. } => make(Link { lower: Some(2), ..made(next, tap.as_str(), "macvtap") }),
             Step::AddClsact { link } => {
                 let index = self.index(link).expect("a link");
-                assert_eq!(self.hung_on.insert(index, tc::CLSACT.to_owned()), None, "added twice");
+                assert_eq!(self.qdiscs.insert(index, tc::CLSACT.to_owned()), None, "added twice");
             }
-            Step::AddGuard { link, hook, guard } => self.filter(link, *hook).guard = Some(Mark::of(&guard.program())),
-            Step::Deafen { link } => {
-                self.filter(link, Hook::Ingress).guard = Some(Mark::of(&Program::always(tc::DROP)));
+            Step::AddGuard { link, hook, guard } => {
+                self.filter(link, *hook).guard = Some(Fingerprint::of(&guard.program()))
+            }
+            Step::DropIngress { link } => {
+                self.filter(link, Hook::Ingress).guard = Some(Fingerprint::of(&Program::always(tc::DROP)));
             }
             Step::AddRedirect { from, to, .. } => self.filter(from, Hook::Ingress).redirect_to = self.index(to),
-            Step::Enslave { link, bridge } => self.change(link).controller = self.index(bridge),
-            Step::Raise { link } => self.change(link).up = true,
-            Step::Unqueue { .. } | Step::ShapeTap { .. } | Step::Pin { .. } | Step::Listen { .. } => {}
+            Step::SetMaster { link, bridge } => self.change(link).controller = self.index(bridge),
+            Step::SetUp { link } => self.change(link).up = true,
+            Step::SetNoqueue { .. } | Step::ShapeTap { .. } | Step::ReplaceFdbEntry { .. } | Step::Listen { .. } => {}
         }
     }
 
@@ -102,10 +104,10 @@ impl State {
         self.observed.links.iter_mut().find(|link| link.name == *name).expect("a link")
     }
 
-    fn filter(&mut self, link: &IfName, hook: Hook) -> &mut Ours {
+    fn filter(&mut self, link: &IfName, hook: Hook) -> &mut OurFilters {
         let index = self.index(link).expect("a link");
         let at = self.ours.iter().position(|(at, side, _)| (*at, *side) == (index, hook)).unwrap_or_else(|| {
-            self.ours.push((index, hook, Ours::default()));
+            self.ours.push((index, hook, OurFilters::default()));
             self.ours.len() - 1
         });
         &mut self.ours[at].2
@@ -116,7 +118,7 @@ impl State {
         let index = self.index(link).expect("a link");
         self.observed.links.retain(|other| other.index != index);
         self.ours.retain(|(at, ..)| *at != index);
-        self.hung_on.remove(&index);
+        self.qdiscs.remove(&index);
         for (.., ours) in &mut self.ours {
             if ours.redirect_to == Some(index) {
                 ours.redirect_to = Some(0);
@@ -164,7 +166,7 @@ fn whatever_of_ours_is_lost_is_found_breaks_the_join_and_is_made_again() {
         ("link down", &PATHS, |state| state.change(&name("eth0")).up = false),
         ("filters", &PATHS, |state| {
             state.ours.clear();
-            state.hung_on.clear();
+            state.qdiscs.clear();
         }),
         ("filters alone", &PATHS, |state| state.ours.clear()),
         ("bridge", &[DataPath::Bridge], |state| state.remove(&name("vmbr0"))),
@@ -203,13 +205,13 @@ fn what_is_not_ours_and_in_the_way_is_named_and_left_alone() {
         let mut state = joined(&nics[0]);
         state.filter(&name("eth0"), Hook::Egress).foreign = Some(1);
         assert_eq!(drift(&state, &nics), [], "it stands on the other side: {path:?}");
-        *state.filter(&name("eth0"), Hook::Ingress) = Ours::default();
+        *state.filter(&name("eth0"), Hook::Ingress) = OurFilters::default();
         assert!(repairs(&state, &nics).is_ok(), "it stands on the other side: {path:?}");
         state.filter(&name("eth0"), Hook::Ingress).foreign = Some(1);
         let way = |what: &str| Drift::InTheWay { link: name("eth0"), what: what.to_owned(), breaks: true };
         assert_eq!(drift(&state, &nics), [way("a filter of priority 1")], "{path:?}");
         assert_eq!(repairs(&state, &nics), Err(vec![way("a filter of priority 1")]), "{path:?}");
-        state.hung_on.insert(2, "ingress".to_owned());
+        state.qdiscs.insert(2, "ingress".to_owned());
         assert_eq!(repairs(&state, &nics), Err(vec![way("a qdisc `ingress`")]), "{path:?}");
         let loose = Guarded { guards: Guards::of(&nics[0].nic, false).expect("guards"), ..nics[0].clone() };
         let mut state = joined(&loose);

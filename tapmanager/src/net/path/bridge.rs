@@ -25,12 +25,12 @@ impl Path for Bridge {
         steps.extend(join.guard_to_guest());
         steps.push(Step::CreateBridge { bridge: bridge.clone(), mac: own_mac(join.nic.mac) });
         steps.push(Step::AddClsact { link: bridge.clone() });
-        steps.push(Step::Deafen { link: bridge.clone() });
-        steps.push(Step::Raise { link: bridge.clone() });
-        steps.push(Step::Enslave { link: tap.clone(), bridge: bridge.clone() });
-        steps.push(Step::Enslave { link, bridge });
-        steps.push(Step::Pin { port: tap, mac: join.nic.mac });
-        steps.extend(join.raise());
+        steps.push(Step::DropIngress { link: bridge.clone() });
+        steps.push(Step::SetUp { link: bridge.clone() });
+        steps.push(Step::SetMaster { link: tap.clone(), bridge: bridge.clone() });
+        steps.push(Step::SetMaster { link, bridge });
+        steps.push(Step::ReplaceFdbEntry { port: tap, mac: join.nic.mac });
+        steps.extend(join.set_up());
         steps.push(join.listen());
         steps
     }

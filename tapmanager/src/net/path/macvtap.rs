@@ -10,7 +10,7 @@ use crate::net::tap_name;
 use crate::sys::link::Link;
 use crate::sys::macvtap;
 use crate::sys::tap::{self, TapError};
-use crate::sys::tc::{Hook, Toward};
+use crate::sys::tc::{Hook, Redirect};
 
 pub(super) struct Macvtap;
 
@@ -28,8 +28,8 @@ impl Path for Macvtap {
         let mut steps = vec![Step::CreateMacvtap { tap: join.tap(), link: join.link() }];
         steps.extend(join.guard_from_guest(Hook::Egress));
         steps.extend(join.guard_to_guest());
-        steps.push(join.redirect_to_tap(Toward::Stack));
-        steps.extend(join.raise());
+        steps.push(join.redirect_to_tap(Redirect::Ingress));
+        steps.extend(join.set_up());
         steps
     }
 

@@ -3,7 +3,7 @@
 use super::{Join, Path};
 use crate::net::step::Step;
 use crate::sys::link::Link;
-use crate::sys::tc::{Hook, Toward};
+use crate::sys::tc::{Hook, Redirect};
 
 pub(super) struct Tc;
 
@@ -18,8 +18,8 @@ impl Path for Tc {
         steps.extend(join.guard_from_guest(Hook::Ingress));
         steps.push(join.redirect_to_link());
         steps.extend(join.guard_to_guest());
-        steps.push(join.redirect_to_tap(Toward::Wire));
-        steps.extend(join.raise());
+        steps.push(join.redirect_to_tap(Redirect::Egress));
+        steps.extend(join.set_up());
         steps.push(join.listen());
         steps
     }

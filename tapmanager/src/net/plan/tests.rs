@@ -119,7 +119,7 @@ fn a_second_nic_needs_no_address() {
     observed.links.push(Link { up: false, ..veth(3, "net1") });
     let plan = plan(&observed, &reported(&["eth0", "net1"], &["10.77.0.2/24"]), choices()).expect("joins");
     assert_eq!(plan.nics[1].addresses, []);
-    assert!(plan.steps.contains(&Step::Raise { link: name("net1") }), "nobody else may have brought it up");
+    assert!(plan.steps.contains(&Step::SetUp { link: name("net1") }), "nobody else may have brought it up");
 }
 
 #[test]

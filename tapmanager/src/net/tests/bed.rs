@@ -133,9 +133,9 @@ impl Bed {
         self.state().0.iter().find(|link| link.name.as_str() == name).expect("a link").index
     }
 
-    pub(super) fn ours(&self, name: &str) -> tc::Ours {
+    pub(super) fn ours(&self, name: &str) -> tc::OurFilters {
         let index = self.index(name);
-        let look = || tc::ours(&mut Netlink::open().expect("a socket"), index, Hook::Ingress).expect("filters");
+        let look = || tc::our_filters(&mut Netlink::open().expect("a socket"), index, Hook::Ingress).expect("filters");
         self.pod.inside(look).expect("entered")
     }
 }

@@ -59,7 +59,7 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
             unjoin(&bed.pod).await.expect("unjoined");
             let eth0 = |seen: &Seen| seen.0.iter().find(|link| link.name.as_str() == "eth0").cloned();
             assert_eq!(eth0(&bed.state()), eth0(&before), "{path:?}");
-            assert_eq!(bed.ours("eth0"), tc::Ours::default(), "{path:?}");
+            assert_eq!(bed.ours("eth0"), tc::OurFilters::default(), "{path:?}");
         });
     }
 }
@@ -137,7 +137,7 @@ fn by_each_data_path_a_failed_join_leaves_the_namespace_as_it_was() {
                 }
                 events.until_gone("tap0");
                 assert_eq!(bed.state(), before, "{path:?} after step {failed}");
-                assert_eq!(bed.ours("eth0"), tc::Ours::default(), "{path:?} after step {failed}");
+                assert_eq!(bed.ours("eth0"), tc::OurFilters::default(), "{path:?} after step {failed}");
             }
         });
     }

@@ -30,7 +30,7 @@ const TAKEN_AWAY_AT_ONCE: usize = 8;
 
 /// What an earlier life of the daemon left of a pod.
 #[derive(Debug)]
-pub(in crate::pod) enum Left {
+pub(in crate::pod) enum Inherited {
     Record(Box<Held>),
     /// A file that is not understood.
     Unread(View),
@@ -38,18 +38,18 @@ pub(in crate::pod) enum Left {
 
 /// Whose turn it is.
 #[derive(Debug)]
-pub(in crate::pod) struct Turns {
+pub(in crate::pod) struct RecoveryLimits {
     look: Semaphore,
     take_away: Semaphore,
 }
 
-impl Turns {
+impl RecoveryLimits {
     pub(in crate::pod) const fn new() -> Self {
         Self { look: Semaphore::const_new(LOOKED_AT_ONCE), take_away: Semaphore::const_new(TAKEN_AWAY_AT_ONCE) }
     }
 }
 
-impl Left {
+impl Inherited {
     pub(in crate::pod) fn record(record: Record) -> Self {
         Self::Record(Box::new(Held::left(record)))
     }

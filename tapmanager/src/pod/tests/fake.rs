@@ -14,7 +14,7 @@ use super::super::world::{Checked, Culprit, Network, OfNetwork, Seen, Serving, W
 use crate::cni::{Gate, Leftover, NetworkList, Ready, Unready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Record};
-use crate::net::{Choices, Found, Joined, Opened, Port, Reported};
+use crate::net::{Choices, Finding, Joined, Opened, Port, Reported};
 
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
@@ -303,11 +303,11 @@ impl World for Arc<Fake> {
         if state.lost.is_empty() { Ok(vec![]) } else { Err(WorldError::Fake { verb: "rejoin", culprits: vec![] }) }
     }
 
-    async fn check_join(&self, netns: &Path, _: &[Nic], _: Choices) -> Result<Vec<Found>, WorldError> {
+    async fn check_join(&self, netns: &Path, _: &[Nic], _: Choices) -> Result<Vec<Finding>, WorldError> {
         let state = self.verb("check_join")?;
         assert!(state.netns.contains(netns), "checked without a namespace");
-        let found = |line: &String| Found { line: line.clone(), breaks: true, ours: !state.beyond };
-        let told = |line: &String| Found { line: line.clone(), breaks: false, ours: false };
+        let found = |line: &String| Finding { line: line.clone(), breaks: true, ours: !state.beyond };
+        let told = |line: &String| Finding { line: line.clone(), breaks: false, ours: false };
         Ok(state.lost.iter().map(found).chain(state.changed.iter().map(told)).collect())
     }
 

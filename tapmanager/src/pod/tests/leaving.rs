@@ -227,7 +227,7 @@ async fn no_plugin_is_told_while_a_pod_is_being_added() {
     let house = House::in_dir(dir, Arc::new(Fake::gated()), Faults::none(), settings, 0);
     let attach = house.pods.attach(request("p1"));
     let collected = async {
-        recovery::until("an ADD runs", || house.pods.shared.tools.adding.collect().is_none()).await;
+        recovery::until("an ADD runs", || house.pods.shared.tools.gc_lock.collect().is_none()).await;
         let report = house.pods.collect(Asked).await;
         house.world.open_gate();
         report
@@ -247,7 +247,7 @@ async fn an_add_that_waits_ends_the_collection_of_networks() {
     let attached = async {
         recovery::until("plugins collect", || house.calls("hangs") == 1).await;
         let waits = async {
-            recovery::until("an ADD waits", || house.pods.shared.tools.adding.somebody_waits()).await;
+            recovery::until("an ADD waits", || house.pods.shared.tools.gc_lock.is_add_waiting()).await;
             house.world.free(|_| true);
         };
         tokio::join!(house.pods.attach(request("p2")), waits).0

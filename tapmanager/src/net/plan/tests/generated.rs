@@ -211,17 +211,17 @@ fn assert_steps_hold_together(observed: &Observed, plan: &Plan) {
             Step::AddClsact { link } => assert!(links.contains(link) && clsact.insert(link.clone()), "{step}"),
             Step::AddGuard { link, .. } => assert!(clsact.contains(link) && guarded.insert(link.clone()), "{step}"),
             Step::AddRedirect { from, to, .. } => assert!(guarded.contains(from) && links.contains(to), "{step}"),
-            Step::Deafen { link } => assert!(clsact.contains(link), "{step}"),
-            Step::Enslave { link, bridge } => assert!(guarded.contains(link) && links.contains(bridge), "{step}"),
-            Step::Raise { link } => {
+            Step::DropIngress { link } => assert!(clsact.contains(link), "{step}"),
+            Step::SetMaster { link, bridge } => assert!(guarded.contains(link) && links.contains(bridge), "{step}"),
+            Step::SetUp { link } => {
                 assert!(links.contains(link), "{step}");
                 let of_guest = link.as_str().starts_with("tap");
                 assert!(!of_guest || guarded.contains(link), "{step}: unjudged frames");
             }
-            Step::Unqueue { tap } | Step::ShapeTap { tap, .. } | Step::Listen { tap, .. } => {
+            Step::SetNoqueue { tap } | Step::ShapeTap { tap, .. } | Step::Listen { tap, .. } => {
                 assert!(links.contains(tap), "{step}");
             }
-            Step::Pin { port, .. } => assert!(links.contains(port), "{step}"),
+            Step::ReplaceFdbEntry { port, .. } => assert!(links.contains(port), "{step}"),
         }
     }
     for nic in &plan.nics {

@@ -1,7 +1,7 @@
 //! One plugin at a time for each pod, also across daemons: what a dead daemon started may still run when the next one has
 //! a command for the same pod, and an ADD and a DEL side by side leave half of each.
 //!
-//! A turn is a lock on one byte of one file, which stands for the pod (fcntl_locking(2), open file description locks).
+//! It is a lock on one byte of one file, which stands for the pod (fcntl_locking(2), open file description locks).
 //! The kernel lets go of it with the descriptor, however that comes to be closed; plugins do not inherit it. Two pods may
 //! share a byte, which costs the one a wait.
 
@@ -19,17 +19,17 @@ use nix::libc;
 
 /// The file whose bytes stand for pods.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct PodLocks {
     file: File,
 }
 
 /// Held while a plugin runs.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct PodLock {
     _lock: File,
 }
 
-impl Turns {
+impl PodLocks {
     /// Makes the file, and the folders that it needs.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if let Some(dir) = path.parent() {
@@ -40,7 +40,7 @@ impl Turns {
     }
 
     /// Waits until no other plugin runs for the pod: as long as that one may run.
-    pub(super) fn wait(&self, pod: &OsStr) -> io::Result<Turn> {
+    pub(super) fn wait(&self, pod: &OsStr) -> io::Result<PodLock> {
         // An open file description of its own: those of one do not exclude each other.
         let lock = OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
         let byte = libc::flock {
@@ -52,7 +52,7 @@ impl Turns {
         };
         loop {
             match fcntl(&lock, FcntlArg::F_OFD_SETLKW(&byte)) {
-                Ok(_) => return Ok(Turn { _lock: lock }),
+                Ok(_) => return Ok(PodLock { _lock: lock }),
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }

@@ -1,5 +1,5 @@
-//! What keeps GC and ADD of plugins apart: what is added while a network is collected would not be among the attachments
-//! that its plugins are told of. GC is in nobody's way: it is left out while pods are added, and learns that one waits.
+//! Keeps CNI GC and ADD apart: an attachment that is added while its network is collected would not be among those that
+//! the plugins are told to keep. GC gives way: it does not start while a pod is added, and learns that an ADD waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The networks of the node, which are either added to or collected.
 #[derive(Debug, Default)]
-pub(super) struct Adding {
+pub(super) struct GcLock {
     lock: RwLock<()>,
     waiting: AtomicUsize,
 }
@@ -15,7 +15,7 @@ pub(super) struct Adding {
 /// Counts who waits, however the wait ends.
 struct Waits<'a>(&'a AtomicUsize);
 
-impl Adding {
+impl GcLock {
     /// Held while an ADD runs.
     pub(super) async fn add(&self) -> RwLockReadGuard<'_, ()> {
         if let Ok(added) = self.lock.try_read() {
@@ -32,7 +32,7 @@ impl Adding {
     }
 
     /// Whether an ADD waits for the end of a collection.
-    pub(super) fn somebody_waits(&self) -> bool {
+    pub(super) fn is_add_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 }

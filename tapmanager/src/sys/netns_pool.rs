@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::netns::Nameless;
+use super::netns::UnmountedNetns;
 use crate::blocking::aside;
 use crate::chain::Chain;
 
@@ -19,19 +19,19 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// A stock of namespaces.
 #[derive(Debug)]
-pub(crate) struct Spares {
+pub(crate) struct NetnsPool {
     wanted: usize,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<Pool>,
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct Pool {
     /// When each was made; the oldest first.
-    spares: Vec<(Instant, Nameless)>,
+    spares: Vec<(Instant, UnmountedNetns)>,
     filling: bool,
 }
 
-impl Spares {
+impl NetnsPool {
     /// A stock of as many as `wanted`, which is being filled. Like [`Self::take`] it must be called in the context of the
     /// runtime.
     pub(crate) fn start(wanted: u16) -> Arc<Self> {
@@ -41,11 +41,11 @@ impl Spares {
     }
 
     /// One of them, if there is one. The stock is filled up meanwhile.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Nameless> {
+    pub(crate) fn take(self: &Arc<Self>) -> Option<UnmountedNetns> {
         self.take_at(Instant::now())
     }
 
-    fn take_at(self: &Arc<Self>, now: Instant) -> Option<Nameless> {
+    fn take_at(self: &Arc<Self>, now: Instant) -> Option<UnmountedNetns> {
         let taken = {
             let mut shelf = self.shelf();
             shelf.drop_stale(now);
@@ -81,7 +81,7 @@ impl Spares {
 
     fn fill(&self, now: Instant) {
         while self.is_short() {
-            match Nameless::make_here() {
+            match UnmountedNetns::make_here() {
                 Ok(spare) => self.shelf().spares.push((now, spare)),
                 Err(error) => {
                     warn!(error = %Chain(&error), "no namespace was made ahead");
@@ -98,13 +98,13 @@ impl Spares {
         shelf.filling
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn shelf(&self) -> MutexGuard<'_, Pool> {
         // It is whole between two statements, so a panic elsewhere does not spoil it.
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shelf {
+impl Pool {
     fn drop_stale(&mut self, now: Instant) {
         self.spares.retain(|(made, _)| now.saturating_duration_since(*made) < MAX_AGE);
     }
@@ -121,7 +121,7 @@ mod tests {
     use crate::sys::netns::Netns;
     use crate::sys::testbed::{apart, within};
 
-    async fn filled(spares: &Spares) {
+    async fn filled(spares: &NetnsPool) {
         let filled = async {
             while spares.shelf().filling {
                 tokio::task::yield_now().await;
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn each_that_is_taken_is_new_and_empty_and_the_stock_is_filled_again() {
         apart(async || {
-            let spares = Spares::start(2);
+            let spares = NetnsPool::start(2);
             let mut seen = BTreeSet::new();
             for count in 0..5 {
                 filled(&spares).await;
@@ -158,13 +158,13 @@ mod tests {
     #[test]
     fn none_is_given_that_is_old_and_none_is_kept_where_none_is_wanted() {
         apart(async || {
-            let spares = Spares::start(1);
+            let spares = NetnsPool::start(1);
             filled(&spares).await;
             let later = Instant::now() + MAX_AGE;
             assert!(spares.take_at(later).is_none(), "it is old");
             filled(&spares).await;
             assert!(spares.take_at(later).is_some(), "and was replaced");
-            let none = Spares::start(0);
+            let none = NetnsPool::start(0);
             assert!(none.take().is_none());
             assert!(!none.shelf().filling);
         });

@@ -17,9 +17,9 @@ pub(super) const BURST: u32 = 64;
 /// One more frame is taken each time that this has passed.
 pub(super) const REFILL: Duration = Duration::from_millis(25);
 
-/// Hears one side.
+/// Receives from one side, at a limited rate.
 #[derive(Debug)]
-pub(super) struct Ear<'a> {
+pub(super) struct Receiver<'a> {
     socket: &'a PacketSocket,
     /// Who is heard, for the log.
     side: &'static str,
@@ -29,9 +29,9 @@ pub(super) struct Ear<'a> {
     buffer: [u8; MAX_FRAME],
 }
 
-// === impl Ear ===
+// === impl Receiver ===
 
-impl<'a> Ear<'a> {
+impl<'a> Receiver<'a> {
     /// Hears on `socket`, with a full budget.
     pub(super) fn new(socket: &'a PacketSocket, side: &'static str) -> Self {
         let budget = Budget::new(BURST, REFILL, Instant::now());

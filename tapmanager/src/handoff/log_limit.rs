@@ -1,13 +1,13 @@
-//! What may happen at any rate is logged at most once in a while. Called where a stranger decides how often.
+//! Limits the rate of a log line that a stranger can provoke: at most once in [`WHILE`], with the number of those left out.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const WHILE: Duration = Duration::from_secs(10);
 
-/// When something was last told, and how often it happened since.
+/// When the line was last logged, and how often it was left out since.
 #[derive(Debug, Default)]
-pub(super) struct Quiet(Mutex<State>);
+pub(super) struct LogLimit(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -15,7 +15,7 @@ struct State {
     since: u64,
 }
 
-impl Quiet {
+impl LogLimit {
     /// It happened. `Some` if that is to be told now, with the number of times that were not.
     pub(super) fn tell(&self) -> Option<u64> {
         self.tell_at(Instant::now())
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn a_storm_is_told_once_with_its_size_the_next_time() {
-        let (quiet, now) = (Quiet::default(), Instant::now());
+        let (quiet, now) = (LogLimit::default(), Instant::now());
         assert_eq!(quiet.tell_at(now), Some(0));
         for _ in 0..1000 {
             assert_eq!(quiet.tell_at(now + WHILE - Duration::from_nanos(1)), None);

@@ -1,39 +1,40 @@
-//! Places of peers that are served, counted for each process. Pure but for a lock that nobody waits with.
+//! How many connections are served at once, in all and for each process. Pure but for a lock, which is never held while
+//! waiting.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many are taken, and by whom.
+/// The limits, and the connections of each process.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct PeerLimit {
     all: usize,
     of_a_process: usize,
     /// Never zero.
     taken: Mutex<BTreeMap<Option<i32>, usize>>,
 }
 
-/// One place, free again when it is dropped.
+/// One connection, counted until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct PeerSlot {
+    places: Arc<PeerLimit>,
     pid: Option<i32>,
 }
 
-impl Places {
+impl PeerLimit {
     /// So many places, and so many of them for one process.
     pub(super) const fn new(all: usize, of_a_process: usize) -> Self {
         Self { all, of_a_process, taken: Mutex::new(BTreeMap::new()) }
     }
 
     /// A place for the process `pid`, if there is one. Processes that cannot be seen count as one.
-    pub(super) fn take(this: &Arc<Self>, pid: Option<i32>) -> Option<Place> {
+    pub(super) fn take(this: &Arc<Self>, pid: Option<i32>) -> Option<PeerSlot> {
         let mut taken = this.lock();
         let of_it = taken.get(&pid).copied().unwrap_or_default();
         if of_it >= this.of_a_process || taken.values().sum::<usize>() >= this.all {
             return None;
         }
         taken.insert(pid, of_it + 1);
-        Some(Place { places: Arc::clone(this), pid })
+        Some(PeerSlot { places: Arc::clone(this), pid })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Option<i32>, usize>> {
@@ -42,7 +43,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for PeerSlot {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
         match taken.get_mut(&self.pid) {
@@ -58,8 +59,8 @@ mod tests {
 
     #[test]
     fn one_process_cannot_take_the_places_of_others() {
-        let places = Arc::new(Places::new(4, 2));
-        let take = |pid| Places::take(&places, Some(pid));
+        let places = Arc::new(PeerLimit::new(4, 2));
+        let take = |pid| PeerLimit::take(&places, Some(pid));
         let first = take(1).expect("a place");
         let second = take(1).expect("a place");
         assert!(take(1).is_none(), "a third of one process");
