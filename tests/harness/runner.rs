@@ -1,12 +1,14 @@
 //! The parent of the cases: runs each in a cell of its own, kills it at its deadline, shows its output if it failed.
+#![expect(clippy::print_stdout, reason = "the end of a test program's report")]
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
@@ -26,12 +28,43 @@ pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
     let args = Arguments::from_iter(std::iter::once("bed".to_owned()).chain(args));
     // Gone with the last trial.
     let node = Arc::new(OnDemand::default());
+    let spent = Arc::new(Spent::default());
     let trial = |case: &'static Case| {
-        let node = Arc::clone(&node);
+        let (node, spent) = (Arc::clone(&node), Arc::clone(&spent));
         let run = move || if case.name.starts_with(emulated::TIER) { node.run(case) } else { in_cell(case) };
-        Trial::test(case.name, move || run().map_err(|failed| Failed::from(format!("{failed:#}"))))
+        Trial::test(case.name, move || {
+            let begun = Instant::now();
+            let outcome = run();
+            spent.add(case, begun.elapsed());
+            outcome.map_err(|failed| Failed::from(format!("{failed:#}")))
+        })
     };
-    libtest_mimic::run(&args, cases.iter().map(trial).collect())
+    let conclusion = libtest_mimic::run(&args, cases.iter().map(trial).collect());
+    print!("{spent}");
+    conclusion
+}
+
+/// The number of cases of each tier, and how long they took one after the other.
+#[derive(Default)]
+struct Spent(Mutex<BTreeMap<&'static str, (usize, Duration)>>);
+
+impl Spent {
+    fn add(&self, case: &Case, took: Duration) {
+        let tier = case.name.split("::").next().unwrap_or(case.name);
+        let mut tiers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (cases, work) = tiers.entry(tier).or_default();
+        *cases += 1;
+        *work += took;
+    }
+}
+
+impl fmt::Display for Spent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (tier, (cases, work)) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            writeln!(out, "tier {tier}: {cases} cases, {} s of work", work.as_secs())?;
+        }
+        Ok(())
+    }
 }
 
 /// Runs the cases that the machine outside asks this one, an emulated node, to run.
