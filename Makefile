@@ -9,7 +9,14 @@ export VIRTLET_CACHE ?= $(HOME)/.cache/virtlet-rs
 export CARGO_TARGET_DIR ?= $(VIRTLET_CACHE)/target
 # Warnings are `make lint`'s; a flag here would build everything twice.
 CARGO := cargo
-DIST := target/dist
+# Of the programs under test: `release` is what is shipped, `dev` is built in a minute after a change. The bed is `dev`.
+PROFILE ?= release
+OUT = $(CARGO_TARGET_DIR)/$(PROFILE:dev=debug)
+DIST = target/$(if $(filter dev,$(PROFILE)),dev,dist)
+SHIPPED := tapmanager controld virtletctl
+# Any unit test among what is built makes cargo ask all libraries for the features that unit tests need. So programs, bed and
+# unit tests share one build of each library.
+DEV := $(CARGO) build --locked --test units
 BED := target/bed/bed
 LINTERS := $(VIRTLET_CACHE)/linters/$(shell sha256sum .ci/linters.txt | cut -c 1-16)
 GNU := x86_64-unknown-linux-gnu
@@ -45,20 +52,28 @@ setup: host ## what is missing on this machine: packages, guest images, crictl, 
 host:
 	@tests/host/install.sh
 
-build: host ## release binaries into target/dist
+build: host ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
 	@$(locked) \
-	$(CARGO) build --locked --release -p tapmanager -p controld -p virtletctl; \
+	$(if $(filter dev,$(PROFILE)),$(DEV) $(SHIPPED:%=--bin %),$(CARGO) build --locked --release $(SHIPPED:%=-p %)); \
 	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper; \
-	install -D -t $(DIST) $(CARGO_TARGET_DIR)/release/{tapmanager,controld,virtletctl} $(CARGO_TARGET_DIR)/$(GNU)/shim/vmwrapper
+	mkdir -p $(DIST); \
+	for built in $(SHIPPED:%=$(OUT)/%) $(CARGO_TARGET_DIR)/$(GNU)/shim/vmwrapper; do \
+		program=$(DIST)/$${built##*/}; \
+		objcopy --only-keep-debug $$built $$program.debug; \
+		objcopy --strip-all --add-gnu-debuglink=$$program.debug $$built $$program.new; \
+		mv $$program.new $$program; \
+	done
 	@ls -l $(DIST)
 
 bed: build
 	@$(locked) \
-	$(CARGO) build --locked -p tests; \
+	$(DEV) --bin bed; \
 	install -D -t $(dir $(BED)) $(CARGO_TARGET_DIR)/debug/bed
 
 demo: GUESTS := tiny
 demo: PEERS := cni
+# One tree of libraries, not two.
+demo: PROFILE := dev
 demo: bed ## boots the tiny guest through the CRI socket, shows it, and shows that nothing is left
 	@$(call bed,demo)
 
