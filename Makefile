@@ -121,10 +121,11 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 	@gcc -O2 -static -s -o target/bench/pause tests/bench/pause.c
 	@$(call bed,bench $(BENCH))
 
-lint: host $(LINTERS) ## format, clippy, lean shim, licences, spelling
+lint: host $(LINTERS) ## format, clippy, who may use whom, lean shim, licences, spelling
 	$(CARGO) fmt --all --check
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) run --locked --quiet --bin layers
 	@! $(CARGO) tree --locked -p vmwrapper -e normal --prefix none | grep -E '^(tokio|tonic|prost)' || { echo 'vmwrapper is not lean: see the crates above' >&2; exit 1; }
 	@! $(CARGO) tree --locked -i aws-lc-rs 2>/dev/null || { echo 'TLS is ring here, not aws-lc-rs' >&2; exit 1; }
 	$(LINTERS)/bin/cargo-deny --all-features --config .deny.toml check bans licenses sources

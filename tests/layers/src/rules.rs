@@ -27,6 +27,16 @@ pub(crate) struct Rules {
 struct Only {
     path: String,
     within: Vec<String>,
+    /// Paths below it that every module may name.
+    #[serde(default)]
+    except: Vec<String>,
+}
+
+impl Only {
+    fn forbids(&self, from: &str, to: &str) -> bool {
+        let is_in_one_of = |path: &str, rooms: &[String]| rooms.iter().any(|room| is_in(path, room));
+        is_in(to, &self.path) && !is_in_one_of(to, &self.except) && !is_in_one_of(from, &self.within)
+    }
 }
 
 impl Rules {
@@ -83,11 +93,7 @@ impl Rules {
                     ));
                 }
             }
-            for rule in self
-                .only
-                .iter()
-                .filter(|rule| is_in(&to, &rule.path) && !rule.within.iter().any(|room| is_in(&from, room)))
-            {
+            for rule in self.only.iter().filter(|rule| rule.forbids(&from, &to)) {
                 faults.push(format!("{}: `{from}` may not name `{}`: names `{}`", one.place, rule.path, one.what));
             }
         }

@@ -17,6 +17,7 @@ const RULES: &str = r#"
     [[only]]
     path = "wire::cri"
     within = ["wire", "daemon::edge"]
+    except = ["wire::cri::server"]
 "#;
 
 const CLEAN: &[(&str, &str)] = &[
@@ -27,7 +28,7 @@ const CLEAN: &[(&str, &str)] = &[
     ),
     ("leaf/src/lib.rs", "pub fn used() {}\n"),
     ("wire/Cargo.toml", "[package]\nname = 'wire'\nedition = '2024'\n[features]\ntap = []\ncri = []\n"),
-    ("wire/src/lib.rs", "pub mod tap {}\npub mod cri { pub struct Request; }\n"),
+    ("wire/src/lib.rs", "pub mod tap {}\npub mod cri { pub struct Request; pub mod server { pub struct Server; } }\n"),
     (
         "daemon/Cargo.toml",
         "[package]\nname = 'daemon'\nedition = '2024'\n[dependencies]\nleaf = { path = '../leaf' }\n\
@@ -35,7 +36,10 @@ const CLEAN: &[(&str, &str)] = &[
     ),
     ("daemon/src/lib.rs", "mod edge;\nmod service;\nmod store;\nmod words;\npub use service::Service;\n"),
     ("daemon/src/edge.rs", "pub mod convert { pub fn of(_: wire::cri::Request) {} }\nuse crate::Service;\n"),
-    ("daemon/src/service.rs", "mod actor;\npub struct Service(crate::store::Store);\npub struct Shared;\n"),
+    (
+        "daemon/src/service.rs",
+        "mod actor;\npub struct Service(crate::store::Store, wire::cri::server::Server);\npub struct Shared;\n",
+    ),
     ("daemon/src/service/actor.rs", "use super::Shared;\nuse crate::words::say;\n"),
     (
         "daemon/src/store.rs",
