@@ -40,7 +40,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host build bed demo test test-unit test-net test-node test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
+.PHONY: help setup host build bed demo test test-unit test-root test-net test-node test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -79,7 +79,7 @@ demo: bed ## boots the tiny guest through the CRI socket, shows it, and shows th
 
 # Cases mostly wait: for emulators, leases and deadlines of protocols.
 test: JOBS := --test-threads 4
-test: test-unit bed ## unit tests, then every tier of the bed, then ten seconds of each fuzz target
+test: test-unit test-root bed ## unit tests, then every tier of the bed, then ten seconds of each fuzz target
 	@$(call bed,$(JOBS))
 	@$(MAKE) --no-print-directory fuzz TIME=10
 
@@ -89,8 +89,18 @@ fuzz: host ## runs every fuzz target for TIME=60 seconds; TARGETS='dhcp4 spdy' i
 	install -D -t target/fuzz $(CARGO_TARGET_DIR)/$(GNU)/fuzz/fuzz
 	@fuzz/run.sh target/fuzz/fuzz $(TIME) target/fuzz/out $(TARGETS)
 
-test-unit: host ## unit tests
-	@$(own) peers=$$(tests/peers/build.sh cni); set -x; VIRTLET_PEERS=$$peers $(CARGO) test --locked --workspace
+# Unit tests, all of tapmanager, that make network namespaces, give files to other users or start CNI plugins.
+ROOT_TESTS := $(addprefix addressing::tests::,clients flood) cni::tests::real confinement::tests daemon::access::tests \
+	daemon::service::tests::only_vmwrapper_as_qemus handoff::tests::no_thread_waits_in net::tests \
+	pod::sysctl::tests::settings_are ra::tests::clients $(addprefix rpc::tests::,an_over_long_packet sockets_are_private) \
+	spawner::allowed::tests::what_others_can_write sys::netns::tests sys::netns_pool::tests
+test-unit: host ## unit tests that need neither root nor programs of others
+	@$(own) set -x; $(CARGO) test --locked --workspace -- $(ROOT_TESTS:%=--skip=%)
+
+test-root: host ## the other unit tests, which need root and CNI plugins
+	@$(own) export VIRTLET_PEERS=$$(tests/peers/build.sh cni); set -x; \
+	$(CARGO) test --locked --workspace --lib -- $(ROOT_TESTS); \
+	$(CARGO) test --locked --workspace --test real
 
 test-net test-image test-mapping: GUESTS := tiny
 test-image: PEERS := python

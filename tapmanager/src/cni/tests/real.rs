@@ -24,9 +24,9 @@ const STATE: &str = "/run/state";
 /// Directories of plugins, and the newest version that those in it speak.
 fn releases() -> [(PathBuf, &'static str); 2] {
     assert!(Path::new(DEBIANS).join("bridge").exists(), "install the package containernetworking-plugins");
-    let peers = env::var_os("VIRTLET_PEERS").expect("`VIRTLET_PEERS` is not set; run these tests by `make test-unit`");
+    let peers = env::var_os("VIRTLET_PEERS").expect("`VIRTLET_PEERS` is not set; run these tests by `make test-root`");
     let newer = PathBuf::from(peers).join("cni");
-    assert!(newer.join("bridge").exists(), "no plugins in {}; run these tests by `make test-unit`", newer.display());
+    assert!(newer.join("bridge").exists(), "no plugins in {}; run these tests by `make test-root`", newer.display());
     [(PathBuf::from(DEBIANS), "1.0.0"), (newer, "1.1.0")]
 }
 
