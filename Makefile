@@ -135,6 +135,7 @@ lint: host $(LINTERS) ## format, clippy, who may use whom, lean shim, licences, 
 	$(CARGO) fmt --all --check
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --test real -- -D warnings
 	$(CARGO) run --locked --quiet --bin layers
 	@! $(CARGO) tree --locked -p vmwrapper -e normal --prefix none | grep -E '^(tokio|tonic|prost)' || { echo 'vmwrapper is not lean: see the crates above' >&2; exit 1; }
 	@! $(CARGO) tree --locked -i aws-lc-rs 2>/dev/null || { echo 'TLS is ring here, not aws-lc-rs' >&2; exit 1; }
