@@ -100,8 +100,10 @@ fn soak(bed: &Bed, pods: usize) -> Result<usize> {
     sh("find /sys/fs/cgroup -depth -type d -path */machine/qemu-* -exec rmdir {} +")?;
     // Daemons are new processes, and libvirtd writes its status files anew.
     let libvirts = ["file /run/libvirt/qemu/channel/", "file /var/lib/libvirt/qemu/domain-", "process "];
-    // What it was writing when it was killed.
-    let half_written = |thing: &str| thing.starts_with("file /run/libvirt/qemu/") && thing.ends_with(".new");
+    // What it was writing, or about to remove, when it was killed.
+    let half_written = |thing: &str| {
+        thing.starts_with("file /run/libvirt/qemu/") && (thing.ends_with(".new") || thing.ends_with(".pid"))
+    };
     before.assert_same_but(|thing| {
         thing == "link cni0" || half_written(thing) || libvirts.iter().any(|own| thing.starts_with(own))
     })?;
@@ -256,7 +258,11 @@ fn qemus() -> Result<Vec<String>> {
         let path = entry?.path();
         let of_machine = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtlet-"));
         if of_machine && path.extension().is_some_and(|extension| extension == "pid") {
-            pids.push(fs::read_to_string(path)?);
+            let pid = fs::read_to_string(path)?;
+            // libvirtd leaves the file if it is killed while it stops the machine.
+            if Path::new("/proc").join(pid.trim()).exists() {
+                pids.push(pid);
+            }
         }
     }
     pids.sort();
