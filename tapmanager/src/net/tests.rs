@@ -17,7 +17,7 @@ mod stack;
 mod standing;
 mod traffic;
 
-use bed::{Bed, Events, Seen, Wire, choices, hear, marker, open_taps, tagged, untagged};
+use bed::{Bed, Events, Seen, Wire, choices, hear, marker, open_taps, refused_taps, tagged, untagged};
 
 const FAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const DHCP_SERVER: u16 = 67;
@@ -302,7 +302,7 @@ fn one_machine_at_a_time_has_the_tap_and_none_is_kept_open() {
         assert_eq!(bed.state().0.len(), 2, "looking for a tap made none");
         let _joined = bed.join().await.expect("joined");
         let first = bed.guest().await;
-        let error = open_taps(&bed.pod, &bed.nics(1), false).await.expect_err("taken");
+        let error = refused_taps(&bed.pod, &bed.nics(1)).await;
         assert_eq!(error.to_string(), "tap `tap0` is in use; another QEMU holds it");
         bed.leave(first);
         open_taps(&bed.pod, &bed.nics(1), false).await.expect("free again");

@@ -13,7 +13,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 /// Longest that a test waits for something that the kernel does at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs `test` on a runtime of its own, apart from the machine.
 pub(crate) fn apart(test: impl AsyncFnOnce() + Send) {

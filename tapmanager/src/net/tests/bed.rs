@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, State};
@@ -23,16 +24,35 @@ use crate::sys::netlink::Netlink;
 use crate::sys::netns::Netns;
 use crate::sys::packet::PacketSocket;
 use crate::sys::ready::Ready;
+use crate::sys::tap::TapError;
 use crate::sys::tc::{self, Hook};
-use crate::sys::testbed::{ip, within};
+use crate::sys::testbed::{PATIENCE, ip, within};
 
 /// Size of the header that a tap puts before each frame.
 const VNET_HEADER: usize = 12;
 
-/// Opens taps as a hand-off does.
+/// Opens taps as a hand-off does, as soon as they are free.
 pub(super) async fn open_taps(netns: &Netns, nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
     let nics = nics.to_vec();
-    netns.visit(move || crate::net::open_taps(&nics, vhost)).await?
+    netns.visit(move || once_free(|| crate::net::open_taps(&nics, vhost))).await?
+}
+
+/// The same, of taps that a machine has.
+pub(super) async fn refused_taps(netns: &Netns, nics: &[Nic]) -> JoinError {
+    let nics = nics.to_vec();
+    netns.visit(move || crate::net::open_taps(&nics, false)).await.expect("entered").expect_err("in use")
+}
+
+/// What opens a tap gives, once nobody has that tap. The machine that had it may be gone and the tap still in use: a
+/// program that another test starts holds all that this process had open when it was forked, until it executes.
+pub(super) fn once_free<T, E: Into<JoinError>>(open: impl Fn() -> Result<T, E>) -> Result<T, JoinError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match open().map_err(Into::into) {
+            Err(JoinError::Tap(TapError::Busy { .. })) if Instant::now() < deadline => std::thread::yield_now(),
+            other => return other,
+        }
+    }
 }
 
 /// A pod whose `eth0` is connected to the node's `host0`.

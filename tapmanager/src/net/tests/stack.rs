@@ -9,7 +9,7 @@ use nix::unistd::{read, write};
 use proto::tap::Nic;
 use tokio::task::JoinSet;
 
-use super::bed::{Bed, Events, nonblocking, open_taps};
+use super::bed::{Bed, Events, nonblocking, once_free, open_taps};
 use crate::sys::netns::Netns;
 use crate::sys::ready::Ready;
 use crate::sys::tap;
@@ -32,7 +32,7 @@ impl Stack {
         let make = || {
             let (events, name) = (Events::here(), "guest0".parse().expect("a name"));
             tap::create(&name, 1).expect("created");
-            let opened = tap::open(&name, 1).expect("opened");
+            let opened = once_free(|| tap::open(&name, 1)).expect("opened");
             ip(&shape);
             events.until_up(&["guest0".to_owned()]);
             opened
