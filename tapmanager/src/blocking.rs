@@ -1,6 +1,7 @@
 //! Runs work that blocks (disk, namespaces) off the reactor. Called by everything that awaits such work.
 //!
-//! Single pieces go to the runtime's threads for blocking work ([`off_reactor`]). What one pod needs done in a row (an
+//! Single pieces go to the runtime's threads for blocking work ([`off_reactor`], which is [`common::off_reactor`] outside
+//! of an operation). What one pod needs done in a row (an
 //! Attach, a Detach) is an [`operation`]: it has a thread of its own, on which all its pieces run without a hop for each,
 //! and which may stay in the network namespace that it has entered, because it ends with the operation.
 //!
@@ -59,7 +60,7 @@ pub(crate) async fn off_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Se
     if is_operation() {
         return work();
     }
-    joined(tokio::task::spawn_blocking(work).await).await
+    common::off_reactor(work).await
 }
 
 /// Starts `work` where it may block, and gives a future of its result: an operation goes on meanwhile. A panic in it goes
@@ -70,16 +71,13 @@ pub(crate) fn aside<T: Send + 'static>(
     // On an operation's thread a worker of the runtime has to ask, for the sake of the invariant.
     let begun =
         if is_operation() { Handle::current().spawn(off_reactor(work)) } else { tokio::task::spawn_blocking(work) };
-    async move { joined(begun.await).await }
-}
-
-async fn joined<T>(done: Result<T, JoinError>) -> T {
-    settled(match done.map_err(JoinError::try_into_panic) {
-        Ok(done) => Some(Ok(done)),
-        Err(Ok(panic)) => Some(Err(panic)),
-        Err(Err(_)) => None,
-    })
-    .await
+    async move {
+        match begun.await.map_err(JoinError::try_into_panic) {
+            Ok(done) => done,
+            Err(Ok(panic)) => resume_unwind(panic),
+            Err(Err(_cancelled)) => settled(None).await,
+        }
+    }
 }
 
 async fn settled<T>(outcome: Option<Result<T, Box<dyn Any + Send>>>) -> T {

@@ -33,12 +33,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use common::Chain;
 use proto::tap::{IfName, PodId};
 use serde_json::{Map, Value};
 use tracing::warn;
 
 use crate::blocking::off_reactor;
-use crate::chain::Chain;
 use crate::spawner::{Allowed, Spawner};
 
 pub use exercise::exercise;

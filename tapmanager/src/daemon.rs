@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Chain;
 use futures_util::future::{join, join_all};
 use proto::tap::QemuUser;
 use tokio::net::UnixListener;
@@ -22,7 +23,6 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::chain::Chain;
 use crate::config::{Config, ConfigError};
 use crate::faults::Faults;
 use crate::handoff;

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use common::Chain;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -34,7 +35,6 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{debug, info, warn};
 
-use crate::chain::Chain;
 use crate::rpc::{Answer, Peer, refusal, refuse};
 use log_limit::LogLimit;
 use peer_limit::{PeerLimit, PeerSlot};

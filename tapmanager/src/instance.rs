@@ -3,6 +3,9 @@
 //!
 //! Drawn once and kept in `<state_dir>/instance`. Called at the start of the daemon. A file that is not understood is
 //! left alone: the daemon then works under a name that it forgets when it ends. All functions block on the disk.
+//!
+//! Not read by [`common::small_file`], for which a file of another version is an error: here the daemon starts all the
+//! same, and says under which name.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -128,8 +131,9 @@ fn parse(bytes: &[u8]) -> Result<InstanceId, FormError> {
 
 #[cfg(test)]
 mod tests {
+    use common::Chain;
+
     use super::*;
-    use crate::chain::Chain;
 
     /// As this release writes it. Stays as it is for ever.
     const FIRST_RELEASE: &str = include_str!("instance/fixtures/v1.json");

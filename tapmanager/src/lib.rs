@@ -16,7 +16,6 @@
 mod addressing;
 mod arp;
 mod blocking;
-pub mod chain;
 mod cni;
 pub mod config;
 pub mod confinement;

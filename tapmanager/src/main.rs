@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use tapmanager::chain::Chain;
+use common::Chain;
 use tapmanager::config::{Config, ConfigError, LogFormat};
 use tapmanager::confinement::{self, ConfinementError};
 use tapmanager::daemon::{self, DaemonError};

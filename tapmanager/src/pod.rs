@@ -30,6 +30,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use common::Chain;
 use futures_util::StreamExt as _;
 use proto::tap::{
     Attach, CheckReport, DataPath, List, MAX_PAGE, MAX_STATS_PAGE, MAX_TROUBLE, PodDetail, PodId, PodNet, PodPage,
@@ -41,7 +42,6 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug, warn};
 
 use crate::blocking::off_reactor;
-use crate::chain::Chain;
 use crate::cni::Ready;
 use crate::faults::Faults;
 use crate::journal::Journal;

@@ -20,6 +20,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Chain;
 use nix::errno::Errno;
 use proto::tap::{ErrorBody, ErrorCode, Packet, WireError, encode_reply, recv, send};
 use tokio::net::UnixListener;
@@ -29,7 +30,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug, warn};
 
-use crate::chain::Chain;
 use crate::sys::ready::Ready;
 pub(crate) use peer::{Executable, Peer};
 pub(crate) use refuse::refuse;

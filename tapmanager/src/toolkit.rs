@@ -36,6 +36,7 @@ mod text;
 
 use std::io::{self, IsTerminal as _, Write};
 
+use common::off_reactor;
 use proto::tap::{self, PodDetail, PodNet};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -172,7 +173,7 @@ async fn visit(
     out: &mut dyn Write,
 ) -> Result<Verdict, ToolError> {
     let (node, request) = (Node::of(config), wanted.request());
-    let (net, detail) = off_reactor(move || {
+    let (net, detail) = off_reactor(move || -> Result<_, ToolError> {
         let pod = request.pod.clone();
         let net = node.attach(request)?;
         // Not all daemons explain; what the guest gets is known without.
@@ -214,13 +215,6 @@ fn show(
 
 fn runtime() -> Result<Runtime, ToolError> {
     Builder::new_current_thread().enable_all().build().map_err(ToolError::Signals)
-}
-
-/// Runs a call that blocks.
-async fn off_reactor<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
-) -> Result<T, ToolError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or(Err(ToolError::Interrupted))
 }
 
 /// Who QEMU runs as at the daemon of `config`.

@@ -7,11 +7,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use common::Chain;
 use proto::tap::QemuUser;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use crate::chain::Chain;
 use crate::config::Config;
 use crate::journal::durable::{self, Existing, Keep};
 use crate::rpc::{SocketError, open_to_group};

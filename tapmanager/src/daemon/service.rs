@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use common::Chain;
 use proto::tap::{
     Arm, CodecError, ErrorBody, ErrorCode, Forget, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, Nic,
     PodId, QemuUser, Reply, Request, ServerStatus, Token, decode_request, encode_reply,
@@ -23,7 +24,6 @@ use tracing::{debug, error, info, warn};
 use super::DaemonError;
 use super::access::QemuAccess;
 use crate::blocking::off_reactor;
-use crate::chain::Chain;
 use crate::cni::Ready;
 use crate::config::Config;
 use crate::handoff::{self, Served};

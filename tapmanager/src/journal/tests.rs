@@ -296,11 +296,8 @@ fn what_is_not_understood_is_reported_and_left_alone() {
     let loaded = dir.load();
     assert!(loaded.records.is_empty());
     let name = |path: &Path| path.file_name().expect("name").to_str().expect("text").to_owned();
-    let reasons: Vec<String> = loaded
-        .unreadable
-        .iter()
-        .map(|file| format!("{}: {}", name(&file.path), crate::chain::Chain(&file.cause)))
-        .collect();
+    let reasons: Vec<String> =
+        loaded.unreadable.iter().map(|file| format!("{}: {}", name(&file.path), common::Chain(&file.cause))).collect();
     insta::assert_snapshot!(reasons.join("\n"));
     assert_eq!(dir.names(), before);
 }

@@ -12,6 +12,7 @@ mod recovery;
 use std::path::Path;
 use std::sync::Arc;
 
+use common::Chain;
 use proto::tap::{Attach, PodId, PodNet, PodPhase};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -24,7 +25,6 @@ use super::machine::{AfterFailure, NETNS_GONE, OnAttach, after_failure, on_attac
 use super::world::{Serving, World};
 use super::{Shared, View};
 use crate::blocking::operation;
-use crate::chain::Chain;
 use crate::journal::Record;
 pub(super) use recovery::{Inherited, RecoveryLimits};
 

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use common::Chain;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use proto::tap::{CollectReport, PodId, PodPhase};
@@ -33,7 +34,6 @@ use super::names::Holder;
 use super::world::{Checked, OfNetwork, Seen, World};
 use super::{Pods, WORKED_ON_AT_ONCE};
 use crate::blocking::off_reactor;
-use crate::chain::Chain;
 use crate::cni::{Leftover, Writer};
 
 /// How long a pod has a place to itself.

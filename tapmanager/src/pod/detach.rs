@@ -27,13 +27,13 @@
 //! there is nothing of it. Whoever asked is told. One whose ADD failed may have done half of it, and is given its DEL until
 //! that succeeds.
 
+use common::Chain;
 use proto::tap::PodPhase;
 
 use super::Tools;
 use super::attach::{At as _, Progress};
 use super::error::{Step, StepCause, StepError, Undone, log_left};
 use super::world::{Seen, Serving, World, WorldError};
-use crate::chain::Chain;
 use crate::journal::{Attachment, Failing, Journal, Record};
 use crate::net::path;
 

@@ -3,8 +3,10 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::iter::successors;
 use std::path::PathBuf;
 
+use common::Chain;
 use nix::errno::Errno;
 use proto::tap::{ErrorBody, ErrorCode, PodId, PodPhase};
 
@@ -12,7 +14,6 @@ use super::machine::Conflict;
 use super::request::BadAttach;
 use super::sysctl::SysctlError;
 use super::world::WorldError;
-use crate::chain::Chain;
 use crate::cni::{CniError, PluginError};
 use crate::faults::InjectedFault;
 use crate::journal::JournalError;
@@ -260,10 +261,11 @@ fn plugin_code(error: &PluginError) -> ErrorCode {
 }
 
 /// By the kernel's word somewhere in the chain.
-fn kernel_code(error: &(dyn Error + 'static)) -> ErrorCode {
-    let exhausted = Chain(error).links().any(|link| {
-        let errno = link.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error).map(Errno::from_raw);
-        let errno = errno.or_else(|| link.downcast_ref::<Errno>().copied());
+fn kernel_code<'a>(error: &'a (dyn Error + 'static)) -> ErrorCode {
+    let source = |error: &&'a (dyn Error + 'static)| (*error).source();
+    let exhausted = successors(Some(error), source).any(|cause| {
+        let errno = cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error).map(Errno::from_raw);
+        let errno = errno.or_else(|| cause.downcast_ref::<Errno>().copied());
         matches!(
             errno,
             Some(Errno::ENOSPC | Errno::EDQUOT | Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::EAGAIN)

@@ -4,6 +4,7 @@
 //! What can be done for networks is done by what the CNI result cache tells of them. What cannot is told, and nothing
 //! keeps the rest from being taken away: whoever asks has looked. The pod's own part is done by its actor.
 
+use common::Chain;
 use proto::tap::{CollectReport, PodId};
 use tokio::sync::oneshot;
 use tracing::info;
@@ -13,7 +14,6 @@ use super::command::{Collected, Command};
 use super::error::PodError;
 use super::names::Holder;
 use super::world::World;
-use crate::chain::Chain;
 use crate::cni::Leftover;
 
 impl<W: World> Pods<W> {

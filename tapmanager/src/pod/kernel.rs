@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use common::Chain;
 use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodNet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, error, info};
@@ -16,7 +17,6 @@ use super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError
 use super::{request, sysctl};
 use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
-use crate::chain::Chain;
 use crate::cni::{
     Added, CapabilityArgs, Cni, CniError, Gate, Leftover, NetworkList, Places, Ready, ResultView, Target,
 };

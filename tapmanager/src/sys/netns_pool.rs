@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::Chain;
 use tracing::warn;
 
 use super::netns::UnmountedNetns;
 use crate::blocking::aside;
-use crate::chain::Chain;
 
 /// Older ones are not given to a pod: what the kernel copied of the node's settings (`net.ipv4.conf`) may have changed.
 const MAX_AGE: Duration = Duration::from_secs(600);

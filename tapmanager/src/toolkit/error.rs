@@ -4,11 +4,11 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
+use common::Chain;
 use nix::errno::Errno;
 use proto::tap::{ClientError, ErrorBody, ErrorCode, PodId};
 
 use super::text::printable;
-use crate::chain::Chain;
 use crate::config::ConfigError;
 
 /// Why a tool did not do what it was asked.

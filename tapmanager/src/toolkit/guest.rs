@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use common::off_reactor;
 use nix::unistd::{AccessFlags, access};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -20,7 +21,7 @@ use super::cli::{Attach, INITRD, KERNEL};
 use super::console::{Script, Step};
 use super::error::ToolError;
 use super::node::Node;
-use super::{off_reactor, qemu_user};
+use super::qemu_user;
 use crate::config::Config;
 
 /// For a kernel of ours; a disk says its own. Mitigations cost seconds of an emulated start.

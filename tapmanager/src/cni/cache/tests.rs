@@ -41,7 +41,7 @@ impl Bed {
 
     fn said(&self) -> String {
         let error = self.cache.read(&key()).expect_err("refused");
-        crate::chain::Chain(&error).to_string().replace(self.dir.path().to_str().unwrap(), "DIR")
+        common::Chain(&error).to_string().replace(self.dir.path().to_str().unwrap(), "DIR")
     }
 }
 
@@ -155,7 +155,7 @@ fn a_bad_configuration_in_an_entry_is_said() {
     let said = |config: &str| {
         let entry = Entry { config: config.to_owned(), ..entry() };
         let error = entry.list(&bed.cache).expect_err("refused");
-        crate::chain::Chain(&error).to_string().replace(bed.dir.path().to_str().unwrap(), "DIR")
+        common::Chain(&error).to_string().replace(bed.dir.path().to_str().unwrap(), "DIR")
     };
     let file = "`DIR/deep/results/net-0123456789abcdef-eth0`";
     let no_json = format!("{file} is no entry of a CNI result cache: its configuration is not JSON in base64");

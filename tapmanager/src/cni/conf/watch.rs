@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::Chain;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tracing::{info, warn};
 
 use super::dir::{ConfError, Networks};
-use crate::chain::Chain;
 
 /// How long an answer of the memory holds if the kernel reports no change.
 const MAX_AGE: Duration = Duration::from_secs(10);

@@ -44,7 +44,7 @@ impl Left {
 
     fn read(&self) -> Result<Vec<(String, String)>, String> {
         let found = delegated(self.dir.path(), &POD.parse().unwrap(), &"eth0".parse().unwrap());
-        let found = found.map_err(|error| crate::chain::Chain(&error).to_string())?;
+        let found = found.map_err(|error| common::Chain(&error).to_string())?;
         Ok(found.into_iter().map(|one| (one.network, one.ifname.as_str().to_owned())).collect())
     }
 }

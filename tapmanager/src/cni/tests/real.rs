@@ -6,13 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::Chain;
 use ipnetwork::IpNetwork;
 use proto::tap::{Bandwidth, HostPort, PodId, PortProtocol};
 use serde_json::{Value, json};
 
 use super::super::{CapabilityArgs, Cni, CniError, NetworkList, Places, Target};
 use super::fakes::{LONG, Node};
-use crate::chain::Chain;
 use crate::spawner::Spawner;
 use crate::sys::netns::Netns;
 use crate::sys::testbed;

@@ -20,13 +20,13 @@ async fn status_is_that_of_every_plugin_in_its_own_words() {
     cni.status(&node.network(chain("1.1.0", &["well", "well"]))).await.unwrap();
     let error = cni.status(&node.network(chain("1.1.0", &["well", "ill"]))).await.expect_err("ill");
     assert_eq!(
-        crate::chain::Chain(&error).to_string(),
+        common::Chain(&error).to_string(),
         "CNI plugin `ill` of network `net` failed at STATUS: code 50 (not available): no route to the control plane"
     );
     // Before 1.1.0 nobody is asked, but all must be there.
     cni.status(&node.network(chain("1.0.0", &["well", "ill"]))).await.unwrap();
     let error = cni.status(&node.network(chain("1.0.0", &["well", "gone"]))).await.expect_err("not installed");
-    assert!(crate::chain::Chain(&error).to_string().contains("`gone` of network `net`"), "{error}");
+    assert!(common::Chain(&error).to_string().contains("`gone` of network `net`"), "{error}");
     let well = r#"STATUS well {"cniVersion":"1.1.0","name":"net","type":"well"}"#;
     assert_eq!(node.log(), [well, well, well, &well.replace("well", "ill")].join("\n"));
 }

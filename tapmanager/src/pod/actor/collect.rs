@@ -1,10 +1,10 @@
 //! What a collection does about one pod. Part of its actor ([`super`]), so nothing else happens to the pod meanwhile.
 
+use common::Chain;
 use proto::tap::PodPhase;
 
 use super::Actor;
 use crate::blocking::off_reactor;
-use crate::chain::Chain;
 use crate::cni::Leftover;
 use crate::pod::command::{Collected, Occasion};
 use crate::pod::machine::{AfterFailure, is_hopeless};

@@ -3,12 +3,12 @@
 //!
 //! [`Command::Forget`]: crate::pod::command::Command::Forget
 
+use common::Chain;
 use proto::tap::PodPhase;
 use tracing::{error, warn};
 
 use super::Actor;
 use crate::blocking::off_reactor;
-use crate::chain::Chain;
 use crate::cni::Leftover;
 use crate::pod::command::Collected;
 use crate::pod::error::PodError;

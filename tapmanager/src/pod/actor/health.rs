@@ -10,11 +10,11 @@
 
 use std::sync::Arc;
 
+use common::Chain;
 use proto::tap::{CheckReport, PodNet, PodPhase};
 use tracing::{error, info, warn};
 
 use super::Actor;
-use crate::chain::Chain;
 use crate::pod::command::bounded;
 use crate::pod::error::PodError;
 use crate::pod::machine::NETNS_GONE;

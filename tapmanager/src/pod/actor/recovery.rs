@@ -11,12 +11,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use common::Chain;
 use proto::tap::{Attach, PodId, PodPhase};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tracing::{error, info, warn};
 
 use super::{Actor, Held};
-use crate::chain::Chain;
 use crate::journal::{Record, Unreadable};
 use crate::pod::command::Command;
 use crate::pod::machine::{OnRestart, on_restart};
