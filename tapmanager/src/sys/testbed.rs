@@ -3,6 +3,8 @@
 //! Nothing of the machine is seen or touched in there: no link of it, and `/run` is an empty file system, so that
 //! `/run/netns` is the test's own. All goes with the thread. Needs `CAP_SYS_ADMIN`.
 
+mod guest;
+
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -11,6 +13,8 @@ use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+
+pub(crate) use self::guest::{CLIENT_DEADLINE, Client, GuestNetns, host, needs, output};
 
 /// Longest that a test waits for something that the kernel does at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

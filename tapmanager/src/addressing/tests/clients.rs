@@ -14,8 +14,9 @@ use std::fs;
 
 use nix::sys::signal::{Signal, kill};
 
-use super::bed::{Client, Link, host, needs, with_servers};
+use super::bed::{Link, with_servers};
 use super::*;
+use crate::sys::testbed::{Client, host, needs};
 
 /// Debian's script, then what the test wants to know. The gateway is given the address of a station that nobody is: what
 /// is sent to it is for the server alone to hear.
@@ -44,7 +45,7 @@ fn udhcpc_takes_a_lease_and_renews_it_with_a_restarted_server() {
     with_servers(bridged(), |mut link| async move {
         let script = link.script(UDHCPC_SCRIPT).await;
         let args = ["udhcpc", "-f", "-i", "eth0", "-O", "search", "-O", "mtu", "-O", "staticroutes", "-s", &script];
-        let client = Client::start(link.command("busybox", &args));
+        let client = Client::start(link.guest.command("busybox", &args));
         let expected = "10.77.0.2/24 by 10.77.0.1; router 10.77.0.1; routes ; mtu 1450; dns 10.96.0.10; \
                         domain default.svc.cluster.local; \
                         search default.svc.cluster.local svc.cluster.local cluster.local; host web-0; lease 86400";
@@ -68,7 +69,7 @@ fn udhcpc_with_debians_script_reaches_the_gateway_of_an_address_alone_on_its_lin
     with_servers(alone(DAY), |mut link| async move {
         // That script knows no routes, and the client does not ask for them.
         let script = link.script(UDHCPC_SCRIPT).await;
-        let _client = Client::start(link.command("busybox", &["udhcpc", "-f", "-i", "eth0", "-s", &script]));
+        let _client = Client::start(link.guest.command("busybox", &["udhcpc", "-f", "-i", "eth0", "-s", &script]));
         let said = link.said().await;
         assert!(said.starts_with("bound 10.77.0.2/32 by 10.77.0.1; router 10.77.0.1; "), "{said}");
         assert_eq!(link.ip("route").await, "default via 10.77.0.1 dev eth0 onlink");
@@ -81,7 +82,7 @@ fn udhcpc_gets_the_routes_that_it_asks_for() {
     with_servers(alone(DAY), |mut link| async move {
         let script = link.script(UDHCPC_SCRIPT).await;
         let args = ["udhcpc", "-f", "-i", "eth0", "-O", "staticroutes", "-s", &script];
-        let _client = Client::start(link.command("busybox", &args));
+        let _client = Client::start(link.guest.command("busybox", &args));
         let said = link.said().await;
         let expected =
             "router ; routes 10.77.0.1/32 0.0.0.0 0.0.0.0/0 10.77.0.1 10.77.0.0/24 10.77.0.1 172.16.0.0/12 10.77.0.1; ";
@@ -93,8 +94,8 @@ fn udhcpc_gets_the_routes_that_it_asks_for() {
 async fn dhclient(link: &Link) -> Client {
     needs("dhclient", "isc-dhcp-client");
     let script = link.script(DHCLIENT_SCRIPT).await;
-    let (leases, pid) = (link.path("leases"), link.path("pid"));
-    Client::start(link.command("dhclient", &["-d", "-4", "-sf", &script, "-lf", &leases, "-pf", &pid, "eth0"]))
+    let (leases, pid) = (link.guest.path("leases"), link.guest.path("pid"));
+    Client::start(link.guest.command("dhclient", &["-d", "-4", "-sf", &script, "-lf", &leases, "-pf", &pid, "eth0"]))
 }
 
 #[test]
@@ -149,7 +150,7 @@ async fn dhcpcd(link: &Link) -> Client {
     let script = link.script(DHCPCD_SCRIPT).await;
     // Its leases, its socket and its pid file are where nothing of the machine's is.
     let args = ["--nobackground", "--ipv4only", "--noipv4ll", "--script", &script, "eth0"];
-    Client::start(link.command_without_udev("dhcpcd", &args))
+    Client::start(link.guest.command_without_udev("dhcpcd", &args))
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn dhcpcd_takes_a_lease() {
                         search default.svc.cluster.local svc.cluster.local cluster.local; host web-0; lease 86400";
         assert_eq!(link.said().await, expected);
         assert_eq!(link.ip("route").await, "10.77.0.0/24 dev eth0\ndefault via 10.77.0.1 dev eth0");
-        let routes = link.run("ip", &["route"]).await;
+        let routes = link.guest.run("ip", &["route"]).await;
         assert!(routes.lines().all(|route| route.contains(" mtu 1450")), "{routes}");
         let address = link.ip("addr show eth0").await;
         assert!(address.contains("inet 10.77.0.2/24 brd 10.77.0.255"), "{address}");
@@ -194,8 +195,8 @@ pub(super) async fn networkd(link: &Link, network: &str) -> Client {
     fs::create_dir_all("/run/systemd").unwrap();
     fs::create_dir_all("/etc/systemd/network").unwrap();
     fs::write("/etc/systemd/network/00-test.network", format!("[Match]\nName=eth0\n[Network]\n{network}\n")).unwrap();
-    let client = Client::start(link.command_without_udev(daemon, &[]));
-    link.run(online, &["--interface=eth0", "--timeout=60"]).await;
+    let client = Client::start(link.guest.command_without_udev(daemon, &[]));
+    link.guest.run(online, &["--interface=eth0", "--timeout=60"]).await;
     client
 }
 

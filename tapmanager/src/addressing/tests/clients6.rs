@@ -8,9 +8,10 @@ use std::fs;
 
 use tokio::time::timeout;
 
-use super::bed::{Client, Link, ROUTER_MAC, needs, with_servers};
+use super::bed::{Link, ROUTER_MAC, with_servers};
 use super::clients::{networkd, recorded};
 use super::*;
+use crate::sys::testbed::{Client, needs};
 
 const DHCLIENT_SCRIPT: &str = r#"
 /sbin/dhclient-script "$@"
@@ -23,8 +24,8 @@ esac"#;
 async fn dhclient(link: &Link) -> Client {
     needs("dhclient", "isc-dhcp-client");
     let script = link.script(DHCLIENT_SCRIPT).await;
-    let (leases, pid) = (link.path("leases"), link.path("pid"));
-    Client::start(link.command("dhclient", &["-d", "-6", "-sf", &script, "-lf", &leases, "-pf", &pid, "eth0"]))
+    let (leases, pid) = (link.guest.path("leases"), link.guest.path("pid"));
+    Client::start(link.guest.command("dhclient", &["-d", "-6", "-sf", &script, "-lf", &leases, "-pf", &pid, "eth0"]))
 }
 
 const ROUTES: &str = "default via fe80::fd00:0:0:1 dev eth0\nfd00::/64 dev eth0\nfe80::/64 dev eth0";
@@ -40,7 +41,7 @@ fn dhclient_takes_a_lease() {
         assert_eq!(link.said().await, expected);
         let own = "fd00::2 dev eth0";
         assert_eq!(link.ip("-6 route").await.replace(&format!("{own}\n"), ""), ROUTES);
-        assert!(link.run("ip", &["-6", "route", "show", "default"]).await.contains(" mtu 1450 "));
+        assert!(link.guest.run("ip", &["-6", "route", "show", "default"]).await.contains(" mtu 1450 "));
         let address = link.ip("-6 addr show eth0").await;
         assert!(address.contains("inet6 fd00::2/128 scope global"), "{address}");
         let resolv = fs::read_to_string("/etc/resolv.conf").unwrap();
@@ -74,12 +75,12 @@ fn dhcpcd_takes_a_lease() {
         let script = link.script(DHCPCD_SCRIPT).await;
         let args = ["--nobackground", "--ipv6only", "--script", &script, "eth0"];
         // It solicits routers itself, and asks for a lease as they say.
-        let _client = Client::start(link.command_without_udev("dhcpcd", &args));
+        let _client = Client::start(link.guest.command_without_udev("dhcpcd", &args));
         let search = "default.svc.cluster.local svc.cluster.local cluster.local";
         let expected = format!("BOUND6 fd00::2; dns fd00:10::10; search {search}; life 86400");
         assert_eq!(link.said().await, expected);
         assert_eq!(link.ip("-6 route").await, ROUTES);
-        assert!(link.run("ip", &["-6", "route", "show", "default"]).await.contains(" mtu 1450 "));
+        assert!(link.guest.run("ip", &["-6", "route", "show", "default"]).await.contains(" mtu 1450 "));
         let address = link.ip("-6 addr show eth0").await;
         assert!(address.contains("inet6 fd00::2/128 scope global"), "{address}");
         let resolv = fs::read_to_string("/etc/resolv.conf").unwrap();
@@ -113,7 +114,7 @@ fn networkd_alone_on_its_link_has_nothing_but_the_router() {
         let _client = networkd(&link, "DHCP=ipv6\nIPv6AcceptRA=yes\n").await;
         assert_eq!(recorded(&link).await, ["DNS=fd00:10::10 fd00:10::10", "DOMAINS="]);
         assert_eq!(link.ip("-6 route").await, ROUTES_ALONE);
-        assert!(link.run("ip", &["-6", "route", "show", "default"]).await.contains(" mtu 1450 "));
+        assert!(link.guest.run("ip", &["-6", "route", "show", "default"]).await.contains(" mtu 1450 "));
     });
 }
 

@@ -1,51 +1,37 @@
-//! A guest, its pod and the gateway, each in a network namespace of its own, with real clients in the guest.
+//! A guest with real clients, its pod and the gateway, each in a network namespace of its own.
 //!
 //! The pod's end of the guest's link stands for the tap and its end of the gateway's for the CNI's link. Between them the
-//! test carries frames as the data path does: all but what is answered in the pod goes over. `/etc` is a copy, `/run` and
-//! the directory of `dhcpcd`'s leases are empty, so what clients and their scripts write is seen by the test alone.
+//! test carries frames as the data path does: all but what is answered in the pod goes over.
 
 use std::fs;
-use std::process::{Output, Stdio};
 
-use nix::mount::{MsFlags, mount};
 use nix::net::if_::if_nametoindex;
-use nix::sched::{CloneFlags, unshare};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::*;
 use crate::dhcp6;
 use crate::sys::packet::PacketSocket;
-use crate::sys::testbed::{apart, ip};
+use crate::sys::testbed::{CLIENT_DEADLINE, GuestNetns, apart, ip, output};
 
-/// How long anything may take: clients wait for duplicates of addresses, and before their first message.
-const DEADLINE: Duration = Duration::from_secs(60);
 /// Where the gateway leads.
 pub(super) const FAR: &str = "2001:db8:ffff::1";
 
 /// The guest's side.
-pub(super) struct Guest {
-    dir: tempfile::TempDir,
-}
+pub(super) struct Guest(GuestNetns);
 
 impl Guest {
     pub(super) fn path(&self, name: &str) -> String {
-        self.dir.path().join(name).to_str().unwrap().to_owned()
+        self.0.path(name)
     }
 
-    /// A command of the guest. A read-only `/sys` says that there is no udev to wait for.
+    /// A command line of the guest, for a shell.
     pub(super) fn command(&self, line: &str) -> Command {
-        let line = format!("mount -t sysfs -o ro sysfs /sys && exec {line}");
-        let mut command = Command::new("nsenter");
-        command.args(["--net=/run/netns/guest", "unshare", "--mount", "sh", "-c", &line]);
-        command.stdin(Stdio::null()).kill_on_drop(true);
-        command
+        self.0.command_without_udev("sh", &["-c", &format!("exec {line}")])
     }
 
     pub(super) async fn run(&self, line: &str) -> String {
-        ended(line, timeout(DEADLINE, self.command(line).output()).await.expect(line).unwrap())
+        output(line, self.command(line)).await
     }
 
     /// Lines of `ip -6`, in order, without what changes from run to run.
@@ -104,16 +90,10 @@ async fn until(what: &str, look: impl Fn(&str) -> bool, read: impl AsyncFn() -> 
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    if timeout(DEADLINE, looking).await.is_err() {
+    if timeout(CLIENT_DEADLINE, looking).await.is_err() {
         panic!("`{what}` goes on to say: {said}");
     }
     said
-}
-
-fn ended(what: &str, output: Output) -> String {
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{what}: {}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
-    text
 }
 
 /// Gives `nic` to a guest whose link is up, and serves it while `test` runs. `gateway` makes the gateway, by `ip -n`.
@@ -126,9 +106,8 @@ pub(super) fn with_lease(nic: &Nic, lease: Duration, gateway: &[&str], test: imp
     let dns = &dns(&["10.96.0.10", "fd00:96::a"], &["default.svc.cluster.local", "cluster.local"]);
     let servers = (Server::new(nic, dns).unwrap(), dhcp6::Server::new(nic, dns, "web-0", lease).unwrap());
     apart(async || {
-        unshare(CloneFlags::CLONE_NEWUTS).unwrap();
-        let guest = Guest { dir: tempfile::tempdir().unwrap() };
-        set_up(&guest, gateway);
+        let guest = Guest(GuestNetns::new());
+        set_up(gateway);
         let socket =
             |name| PacketSocket::open(if_nametoindex(name).unwrap(), &crate::sys::bpf::Program::always(u32::MAX));
         let pump = tokio::spawn(carry(socket("tap0").unwrap(), socket("link0").unwrap(), servers));
@@ -139,18 +118,8 @@ pub(super) fn with_lease(nic: &Nic, lease: Duration, gateway: &[&str], test: imp
     });
 }
 
-fn set_up(guest: &Guest, gateway: &[&str]) {
-    let etc = guest.path("etc");
-    let copied = std::process::Command::new("cp").args(["-a", "/etc", &etc]).status().unwrap();
-    assert!(copied.success());
-    mount(Some(etc.as_str()), "/etc", None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
-    mount(Some("tmpfs"), "/var/lib/dhcpcd", Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
-    // A copy: the machine's may be a link that leads out of /etc.
-    fs::remove_file("/etc/resolv.conf").unwrap();
-    fs::write("/etc/resolv.conf", "").unwrap();
-
+fn set_up(gateway: &[&str]) {
     for line in [
-        "netns add guest",
         "netns add gateway",
         "link add tap0 type veth peer name eth0 address 02:00:00:00:00:01 netns guest",
         "link add link0 type veth peer name gw0 address 02:00:00:00:00:fe netns gateway",
@@ -207,20 +176,4 @@ fn is_answered_in_the_pod(frame: &[u8]) -> bool {
         17 => packet.payload.get(2..4) == Some(&547_u16.to_be_bytes()),
         _ => false,
     })
-}
-
-/// A running client, killed with the scripts that it runs.
-pub(super) struct Client(Child);
-
-impl Client {
-    pub(super) fn start(mut command: Command) -> Self {
-        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap())
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let pid = Pid::from_raw(self.0.id().unwrap().try_into().unwrap());
-        killpg(pid, Signal::SIGKILL).unwrap();
-    }
 }

@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use super::bed::{Client, FAR, Guest, with_guest, with_lease};
+use super::bed::{FAR, Guest, with_guest, with_lease};
 use super::*;
+use crate::sys::testbed::{self, Client};
 
 const GLOBAL_GATEWAY: &[&str] = &["addr add fd00:77::1/64 dev gw0 nodad"];
 const LOCAL_GATEWAY: &[&str] = &["addr add fe80::1/64 dev gw0 nodad", "route add fd00:77::2/128 dev gw0"];
@@ -30,12 +31,12 @@ fn the_kernel_reaches_a_global_gateway_by_its_stand_in_and_follows_it() {
         let neighbours = format!("neigh show {STAND_IN} dev eth0");
         guest.until(&neighbours, at("02:00:00:00:00:fe")).await;
         // Announced, it is known at once.
-        crate::sys::testbed::ip("-n gateway link set gw0 address 02:00:00:00:00:fd");
+        testbed::ip("-n gateway link set gw0 address 02:00:00:00:00:fd");
         guest.until(&neighbours, at("02:00:00:00:00:fd")).await;
         guest.reaches_far_from("fd00:77::2").await;
         // In silence, when it is looked for again.
-        crate::sys::testbed::ip("netns exec gateway sysctl -qw net.ipv6.conf.gw0.ndisc_notify=0");
-        crate::sys::testbed::ip("-n gateway link set gw0 address 02:00:00:00:00:fc");
+        testbed::ip("netns exec gateway sysctl -qw net.ipv6.conf.gw0.ndisc_notify=0");
+        testbed::ip("-n gateway link set gw0 address 02:00:00:00:00:fc");
         guest.run("sysctl -qw net.ipv6.neigh.eth0.base_reachable_time_ms=100 net.ipv6.neigh.eth0.delay_first_probe_time=1").await;
         let talk = Client::start(guest.command(&format!("busybox ping6 -q -I fd00:77::2 {FAR}")));
         guest.until(&neighbours, at("02:00:00:00:00:fc")).await;
