@@ -60,7 +60,7 @@ pub(crate) async fn off_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Se
     if is_operation() {
         return work();
     }
-    common::off_reactor(work).await
+    common::off_reactor(in_span(work)).await
 }
 
 /// Starts `work` where it may block, and gives a future of its result: an operation goes on meanwhile. A panic in it goes
@@ -68,6 +68,7 @@ pub(crate) async fn off_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Se
 pub(crate) fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = T> + Send + 'static {
+    let work = in_span(work);
     // On an operation's thread a worker of the runtime has to ask, for the sake of the invariant.
     let begun =
         if is_operation() { Handle::current().spawn(off_reactor(work)) } else { tokio::task::spawn_blocking(work) };
@@ -78,6 +79,12 @@ pub(crate) fn aside<T: Send + 'static>(
             Err(Err(_cancelled)) => settled(None).await,
         }
     }
+}
+
+/// `work`, whose log lines belong to whoever asks for it.
+fn in_span<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let span = Span::current();
+    move || span.in_scope(work)
 }
 
 async fn settled<T>(outcome: Option<Result<T, Box<dyn Any + Send>>>) -> T {

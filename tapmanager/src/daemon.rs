@@ -7,6 +7,7 @@
 
 mod access;
 mod service;
+mod sockets;
 mod startup;
 
 use std::future::Future;
@@ -34,7 +35,8 @@ use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
 use crate::sys::netns::{self, NetnsError};
 use access::QemuAccess;
-use service::{Control, HandOff, MAX_LASTING, Service};
+use service::Service;
+use sockets::{Control, HandOff, MAX_LASTING};
 use startup::StateLock;
 
 /// How long going down waits for requests that are being worked on. Plugins that run end without us, and what is half made

@@ -30,10 +30,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Shutdown, shutdown};
-use proto::tap::{ErrorBody, ErrorCode, Packet, PodId, WireError, recv, send};
+use proto::tap::{ErrorBody, ErrorCode, Packet, WireError, recv, send};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::{debug, info, warn};
+use tracing::{Span, debug, info, warn};
 
 use crate::rpc::{Answer, Peer, refusal, refuse};
 use log_limit::LogLimit;
@@ -68,8 +68,8 @@ pub(crate) trait Handler: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) answer: Answer,
-    /// Whose descriptors are with it.
-    pub(crate) pod: Option<PodId>,
+    /// The span of the pod whose descriptors are with it.
+    pub(crate) span: Option<Span>,
 }
 
 /// A server that runs.
@@ -278,7 +278,7 @@ impl<D: Handler> Shared<D> {
     }
 
     fn serve(&self, socket: &OwnedFd, peer: &Peer) {
-        let Served { answer, pod } = match self.wait(Some(socket.as_fd()), self.limits.patience) {
+        let Served { answer, span } = match self.wait(Some(socket.as_fd()), self.limits.patience) {
             Woken::Stopped => return,
             Woken::Late => return debug!(pid = peer.pid, "a peer at the hand-off said nothing"),
             Woken::Ready => match recv(socket.as_fd()) {
@@ -291,8 +291,8 @@ impl<D: Handler> Shared<D> {
         };
         let fds: Vec<_> = answer.fds.iter().map(|fd| fd.as_fd()).collect();
         // It is the first packet, so there is room for it.
-        match (send(socket.as_fd(), &answer.bytes, &fds), pod) {
-            (Ok(()), Some(pod)) => info!(pod = pod.as_str(), fds = fds.len(), "descriptors handed off"),
+        match (send(socket.as_fd(), &answer.bytes, &fds), span) {
+            (Ok(()), Some(span)) => span.in_scope(|| info!(fds = fds.len(), "descriptors handed off")),
             (Ok(()), None) => {}
             (Err(error), _) => {
                 debug!(pid = peer.pid, error = %Chain(&error), "a peer at the hand-off did not take its reply");

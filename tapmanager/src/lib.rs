@@ -34,6 +34,7 @@ mod net;
 mod pod;
 mod ra;
 mod rpc;
+mod span;
 pub mod spawner;
 mod sys;
 mod tokens;

@@ -39,13 +39,14 @@ use proto::tap::{
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
-use tracing::{Instrument as _, debug, warn};
+use tracing::{Span, debug, warn};
 
 use crate::blocking::off_reactor;
 use crate::cni::Ready;
 use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::net::Opened;
+use crate::span;
 use actor::{Actor, Inherited, RecoveryLimits};
 use command::Command;
 pub(crate) use command::Occasion;
@@ -239,6 +240,11 @@ impl<W: World> Pods<W> {
         self.view(pod).ok_or_else(|| PodError::Unknown { pod: pod.clone() })
     }
 
+    /// The span of work on the pod.
+    pub(crate) fn span(&self, pod: &PodId) -> Span {
+        span::of_pod(pod, self.view(pod).as_ref().map(|view| &*view.request))
+    }
+
     /// The pod, if it is on record.
     pub(crate) fn view(&self, pod: &PodId) -> Option<View> {
         self.shared.lock().as_ref()?.get(pod)?.view.borrow().clone()
@@ -377,10 +383,8 @@ impl<W: World> Shared<W> {
     fn start(self: &Arc<Self>, pod: PodId, left: Option<Inherited>) -> Handle {
         let (commands, queue) = mpsc::channel(MAX_WAITING);
         let (publish, view) = watch::channel(left.as_ref().map(Inherited::view));
-        // Of its own: it outlives the request that starts it.
-        let span = tracing::info_span!(parent: None, "pod", id = pod.as_str());
         let actor = Actor::new(Arc::clone(self), pod, publish, left);
-        self.actors.spawn(actor.run(queue).instrument(span));
+        self.actors.spawn(actor.run(queue));
         Handle { commands, view }
     }
 

@@ -1,10 +1,7 @@
-//! What is answered to each request. Called by [`Control`] and [`HandOff`], which the servers of the two sockets run.
+//! What is answered to each request. Called by [`super::sockets`].
 //!
 //! Requests become calls of [`Pods`] and [`Tokens`]; errors become a class and a line. Nothing here waits for anything
 //! itself, or knows how a network is made.
-//!
-//! Requests that may take as long as a plugin does are counted ([`MAX_LASTING`]), so that clients that wait for their pods
-//! never hold all connections: there are always some for the quick ones, by which the node is judged.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,31 +11,26 @@ use std::time::{Duration, Instant};
 
 use common::Chain;
 use proto::tap::{
-    Arm, CodecError, ErrorBody, ErrorCode, Forget, Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, Nic,
-    PodId, QemuUser, Reply, Request, ServerStatus, Token, decode_request, encode_reply,
+    Arm, ErrorBody, ErrorCode, Forget, Handoff, HandoffNic, HandoffReply, Hello, Nic, PodId, QemuUser, Reply, Request,
+    ServerStatus, Token,
 };
-use serde::Serialize;
-use tokio::sync::Semaphore;
-use tracing::{debug, error, info, warn};
+use tracing::{Span, debug, error, info, warn};
 
 use super::DaemonError;
 use super::access::QemuAccess;
 use crate::blocking::off_reactor;
 use crate::cni::Ready;
 use crate::config::Config;
-use crate::handoff::{self, Served};
 use crate::journal::Unreadable;
 use crate::net::Opened;
 use crate::pod::{Occasion, PodError, Pods, World};
-use crate::rpc::{self, Answer, Executable, Peer, refusal};
+use crate::rpc::{Executable, Peer, refusal};
 use crate::tokens::Tokens;
 
 const SERVER: &str = concat!("tapmanager ", env!("CARGO_PKG_VERSION"));
 const RANDOM: &str = "/dev/urandom";
 /// How long the start of a machine waits for a pod that is being recovered: some milliseconds once it is its turn.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(10);
-/// Requests about pods that are worked on at a time, or wait for their pod: several for each pod that a node may have.
-pub(super) const MAX_LASTING: usize = 768;
 
 /// All that requests can reach.
 #[derive(Debug)]
@@ -51,17 +43,6 @@ pub(super) struct Service<W> {
     /// What an operator should look at although pods can be served; may be empty.
     remark: String,
 }
-
-/// The control socket: root alone, all requests.
-#[derive(Debug)]
-pub(super) struct Control<W> {
-    service: Arc<Service<W>>,
-    lasting: Semaphore,
-}
-
-/// The hand-off socket: `vmwrapper` as QEMU's user alone, `Get` alone.
-#[derive(Debug)]
-pub(super) struct HandOff<W>(pub(super) Arc<Service<W>>);
 
 // === impl Service ===
 
@@ -95,7 +76,7 @@ impl<W: World> Service<W> {
         &self.access
     }
 
-    async fn control(&self, request: Request) -> Result<Reply, ErrorBody> {
+    pub(super) async fn control(&self, request: Request) -> Result<Reply, ErrorBody> {
         match request {
             Request::Hello(Hello { client, qemu }) => {
                 info!(client = printable(&client), ?qemu, "hello");
@@ -153,7 +134,7 @@ impl<W: World> Service<W> {
         self.pods.soon_usable(&pod, RECOVERED_WITHIN).await.map_err(|error| error.body())?;
         let mut random = [0; 16];
         (&self.random).read_exact(&mut random).map_err(|error| no_random(&error))?;
-        debug!(pod = pod.as_str(), "armed");
+        debug!("armed");
         Ok(self.tokens().arm(pod, random, Instant::now()))
     }
 
@@ -180,19 +161,21 @@ impl<W: World> Service<W> {
         }
     }
 
-    fn hand_off(&self, token: &Token) -> Result<(PodId, HandoffReply, Vec<OwnedFd>), ErrorBody> {
+    /// The descriptors of the token's pod, and the span of what is done about that pod.
+    pub(super) fn hand_off(&self, token: &Token) -> Result<(Span, HandoffReply, Vec<OwnedFd>), ErrorBody> {
         let redeemed = self.tokens().redeem(token, Instant::now());
         let pod = redeemed.map_err(|refused| {
             warn!("token refused");
             refusal(ErrorCode::Denied, refused.to_string())
         })?;
-        match self.open_taps(&pod) {
-            Ok((reply, fds)) => Ok((pod, reply, fds)),
-            Err(error) => {
-                error!(pod = pod.as_str(), error = %Chain(&error), "hand-off failed");
-                Err(error.body())
-            }
-        }
+        let span = self.pods.span(&pod);
+        let opened = span.in_scope(|| {
+            self.open_taps(&pod).map_err(|error| {
+                error!(error = %Chain(&error), "hand-off failed");
+                error.body()
+            })
+        });
+        opened.map(|(reply, fds)| (span, reply, fds))
     }
 
     fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
@@ -203,7 +186,7 @@ impl<W: World> Service<W> {
     }
 
     /// Whether the peer is `vmwrapper`, run as QEMU's user. It is told which of the two it is not: both are plain to it.
-    fn may_fetch(&self, peer: &Peer) -> Result<(), ErrorBody> {
+    pub(super) fn may_fetch(&self, peer: &Peer) -> Result<(), ErrorBody> {
         let denied = |why: String| Err(refusal(ErrorCode::Denied, why));
         let Some(user) = self.access.user() else {
             return denied("it is not known yet who QEMU runs as; start controld, or set `qemu_uid`".to_owned());
@@ -214,7 +197,7 @@ impl<W: World> Service<W> {
         self.vmwrapper.check(peer).or_else(|error| denied(Chain(&error).to_string()))
     }
 
-    fn tokens(&self) -> MutexGuard<'_, Tokens> {
+    pub(super) fn tokens(&self) -> MutexGuard<'_, Tokens> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -223,91 +206,6 @@ fn of_machine(nic: &Nic, opened: &Opened) -> HandoffNic {
     // A message has room for some hundreds.
     let count = |fds: &[OwnedFd]| u16::try_from(fds.len()).unwrap_or(u16::MAX);
     HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: count(&opened.queues), vhost: count(&opened.vhost) }
-}
-
-// === edges ===
-
-impl<W> Control<W> {
-    pub(super) const fn new(service: Arc<Service<W>>) -> Self {
-        Self { service, lasting: Semaphore::const_new(MAX_LASTING) }
-    }
-}
-
-/// Whether the answer may wait for a plugin, for other requests about the pod, or for all pods.
-const fn lasts(request: &Request) -> bool {
-    match request {
-        Request::Attach(_)
-        | Request::Detach { .. }
-        | Request::Recover { .. }
-        | Request::Check { .. }
-        | Request::Stats(_)
-        | Request::Collect
-        | Request::Forget(_) => true,
-        Request::Hello(_) | Request::Arm(_) | Request::Inspect { .. } | Request::List(_) | Request::Status => false,
-    }
-}
-
-impl<W: World> rpc::Handler for Control<W> {
-    const NAME: &'static str = "control";
-
-    fn admit(&self, peer: &Peer) -> Result<(), ErrorBody> {
-        if peer.uid == 0 {
-            return Ok(());
-        }
-        warn!(uid = peer.uid, "peer refused");
-        Err(refusal(ErrorCode::Denied, format!("uid {} may not control tapmanager; only root may", peer.uid)))
-    }
-
-    async fn answer(&self, bytes: &[u8], fds: usize) -> Answer {
-        let request: Request = match decode_request(bytes, fds) {
-            Ok(request) => request,
-            Err(error) => return not_understood(&error),
-        };
-        let place = if lasts(&request) { self.lasting.try_acquire().map(Some) } else { Ok(None) };
-        let answered = match place {
-            Ok(_place) => self.service.control(request).await,
-            Err(_) => {
-                warn!(limit = MAX_LASTING, "too many requests about pods are waiting");
-                Err(refusal(ErrorCode::Unavailable, "too many requests about pods are waiting; ask again later"))
-            }
-        };
-        match answered {
-            Ok(reply) => reply_with(&reply, Vec::new()),
-            Err(error) => Answer::refuse(error, false),
-        }
-    }
-}
-
-impl<W: World> handoff::Handler for HandOff<W> {
-    fn admit(&self, peer: &Peer) -> Result<(), ErrorBody> {
-        self.0.may_fetch(peer).inspect_err(|_| self.0.tokens().turned_away())
-    }
-
-    fn answer(&self, bytes: &[u8], fds: usize) -> Served {
-        let nothing = |answer| Served { answer, pod: None };
-        match decode_request(bytes, fds) {
-            Ok(HandoffRequest::Get { token }) => match self.0.hand_off(&token) {
-                Ok((pod, reply, fds)) => Served { answer: reply_with(&reply, fds), pod: Some(pod) },
-                Err(error) => nothing(Answer::refuse(error, false)),
-            },
-            Err(error) => nothing(not_understood(&error)),
-        }
-    }
-}
-
-fn reply_with<R: Serialize>(reply: &R, fds: Vec<OwnedFd>) -> Answer {
-    match encode_reply(Ok(reply), fds.len()) {
-        Ok(bytes) => Answer { bytes, fds, last: false },
-        Err(error) => {
-            error!(error = %Chain(&error), "reply cannot be sent");
-            Answer::refuse(refusal(ErrorCode::Internal, Chain(&error).to_string()), false)
-        }
-    }
-}
-
-fn not_understood(error: &CodecError) -> Answer {
-    warn!(error = %Chain(error), "request not understood");
-    Answer::refuse(refusal(error.code(), Chain(error).to_string()), true)
 }
 
 fn no_random(error: &io::Error) -> ErrorBody {

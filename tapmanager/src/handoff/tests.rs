@@ -53,7 +53,7 @@ impl Handler for Toy {
         self.go_on.lock().expect("lock").recv_timeout(DEADLINE).expect("told to go on");
         let nothing = HandoffReply::Nics(proto::tap::Handoff { nics: vec![] });
         let bytes = encode_reply(Ok(&nothing), 0).expect("encodes");
-        Served { answer: Answer { bytes, fds: vec![], last: true }, pod: None }
+        Served { answer: Answer { bytes, fds: vec![], last: true }, span: None }
     }
 }
 

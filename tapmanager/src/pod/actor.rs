@@ -16,7 +16,7 @@ use common::Chain;
 use proto::tap::{Attach, PodId, PodNet, PodPhase};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
-use tracing::{error, info};
+use tracing::{Instrument as _, Span, error, info};
 
 use super::attach::Progress;
 use super::command::Command;
@@ -26,6 +26,7 @@ use super::world::{Serving, World};
 use super::{Shared, View};
 use crate::blocking::operation;
 use crate::journal::Record;
+use crate::span;
 pub(super) use recovery::{Inherited, RecoveryLimits};
 
 /// The trouble of a pod whose server ended by itself.
@@ -86,32 +87,45 @@ impl<W: World> Actor<W> {
 
     /// Works until the pod is gone, or the daemon goes down, which leaves the pod as it is.
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
-        let left = self.held.is_some();
-        if left && self.restore(&mut queue).await.is_break() {
-            return;
+        if self.held.is_some() {
+            let span = self.span(None);
+            if self.restore(&mut queue).instrument(span).await.is_break() {
+                return;
+            }
         }
         loop {
             let nothing = self.held.is_none() && self.unread.is_none() && self.early.is_none();
             if nothing && self.shared.retire(&self.pod, &queue) {
                 return;
             }
-            match self.next(&mut queue).await {
+            let event = self.next(&mut queue).await;
+            // Its own: the work outlives the request for it.
+            let span = self.span(Some(&event));
+            match event {
                 Event::Asked(command) if command.is_operation() => {
-                    self = operation(async move {
+                    let work = operation(async move {
                         self.obey(command).await;
                         self
-                    })
-                    .await;
+                    });
+                    self = work.instrument(span).await;
                 }
-                Event::Asked(command) => self.obey(command).await,
-                Event::Retry => drop(self.detach().await),
-                Event::ServerEnded => self.server_ended(),
+                Event::Asked(command) => self.obey(command).instrument(span).await,
+                Event::Retry => drop(self.detach().instrument(span).await),
+                Event::ServerEnded => span.in_scope(|| self.server_ended()),
                 Event::Closing => break,
             }
         }
         if let Some(serving) = self.held.and_then(|held| held.serving) {
             serving.ended().await;
         }
+    }
+
+    fn span(&self, event: Option<&Event>) -> Span {
+        let attach = match (event, &self.held) {
+            (Some(Event::Asked(Command::Attach(attach, _))), _) => Some(&**attach),
+            (_, held) => held.as_ref().map(|held| &*held.request),
+        };
+        span::of_pod(&self.pod, attach)
     }
 
     async fn next(&mut self, queue: &mut mpsc::Receiver<Command>) -> Event {

@@ -75,7 +75,19 @@ fn life(bed: &Bed, network: Network, plugins: PathBuf) -> Result<()> {
     for pod in [&one, &two, &one] {
         node.detach(pod)?;
     }
+    logged(&node, &one)?;
     before.assert_same()
+}
+
+/// What was done about a pod is found in the log by the pod's namespace, name and id.
+fn logged(node: &NetNode, pod: &PodId) -> Result<()> {
+    let log = node.tapmanager.log()?;
+    let span = format!(r#"pod{{namespace="default" name="pod-{pod}" pod="{pod}"}}: "#);
+    for message in ["pod attached", "pod detached"] {
+        let found = log.lines().any(|line| line.contains(&span) && line.contains(message));
+        ensure!(found, "no line of the log has `{span}` and `{message}`");
+    }
+    Ok(())
 }
 
 /// What the daemon says of the pod is what the kernel has in the pod's namespace.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::tap::{Arm, Attach, List, MAX_MESSAGE, PodPhase, decode_reply, encode_request};
+use proto::tap::{Arm, Attach, HandoffRequest, List, MAX_MESSAGE, PodPhase, decode_reply, encode_request};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::super::collect;
+use super::super::sockets::{Control, HandOff, MAX_LASTING};
 use super::*;
 use crate::cni::{Leftover, Writer};
 use crate::faults::Faults;
@@ -17,6 +18,7 @@ use crate::pod::Tools;
 use crate::pod::tests::fake::Fake;
 use crate::pod::tests::{names, settings};
 use crate::rpc::Handler as _;
+use crate::span::tests::Log;
 
 /// For what needs no plugin.
 const SOON: Duration = Duration::from_secs(10);
@@ -124,6 +126,18 @@ async fn a_token_is_spent_even_if_the_taps_do_not_open() {
     assert_eq!(error.message, "failed to open the taps of pod `p1`: open_taps fails as the test wants");
     assert_eq!(house.get(token).expect_err("used").code, ErrorCode::Denied);
     house.get(house.arm().await).expect("armed anew");
+}
+
+#[tokio::test]
+async fn a_line_of_the_log_names_the_pod_of_its_request() {
+    let (log, _guard) = Log::start();
+    let house = House::new();
+    house.attach().await;
+    let token = house.arm().await;
+    log.assert_line(r#" request{request="arm" namespace="default" name="vm" pod="p1"}: "#, "armed");
+    house.world.fail("open_taps", &[]);
+    house.get(token).expect_err("fails");
+    log.assert_line(r#" pod{namespace="default" name="vm" pod="p1"}: "#, "hand-off failed");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Restarts of the daemon while something hangs, or is not understood.
 
 use super::*;
+use crate::span::tests::Log;
 
 /// As [`House::put`] takes it.
 fn whole(state: &mut fake::State, netns: &Path) {
@@ -73,6 +74,15 @@ async fn a_pod_that_is_being_recovered_is_waited_for_and_never_unknown() {
     usable.expect("served again");
     assert_eq!(checked.expect("known").findings, [""; 0]);
     assert_eq!(house.pods.recovering(), 0);
+}
+
+#[tokio::test]
+async fn a_line_of_the_log_names_the_pod_of_the_record() {
+    let (log, _guard) = Log::start();
+    let house = House::new();
+    house.put("p1", PodPhase::Attached, whole);
+    house.come_back().await.pods.recovered().await;
+    log.assert_line(r#" pod{namespace="default" name="vm-p1" pod="p1"}: "#, "pod is served again");
 }
 
 #[tokio::test]
