@@ -9,6 +9,8 @@
 //! A leaf: no I/O policy, no knowledge of any daemon. Both features are off by default, so that `vmwrapper`
 //! carries no async runtime and no protobuf.
 
+#![warn(missing_docs)]
+
 #[cfg(feature = "cri")]
 pub mod cri;
 #[cfg(feature = "cri")]

@@ -22,8 +22,6 @@
 //!
 //! Knows no CRI type, no libvirt and no configuration file: the caller makes the [`Config`].
 
-#![allow(missing_docs, reason = "only this repository builds on it, and a comment must not repeat a field's name")]
-
 mod digest;
 mod error;
 mod formats;
