@@ -9,11 +9,11 @@ mod admission;
 pub mod console;
 mod host;
 mod machine;
-pub mod parts;
 mod pause;
 mod size;
 mod start;
 mod stopping;
+mod uses;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use proto::tap::PodId;
 
 use self::actors::Actors;
 use self::admission::Admission;
-use self::parts::Parts;
+pub use self::uses::Uses;
 use crate::hypervisor::HvEvent;
 use crate::model::PodName;
 use crate::model::annotations::PodAnnotations;
@@ -41,7 +41,7 @@ use crate::volumes::{Base, VolumeError};
 /// The service. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Containers {
-    parts: Arc<Parts>,
+    uses: Arc<Uses>,
     mutex: KeyedMutex,
     actors: Actors,
 }
@@ -58,14 +58,14 @@ pub struct Create {
 }
 
 impl Containers {
-    /// The service over these parts, with an actor for every container on record.
+    /// The service over these, with an actor for every container on record.
     #[must_use]
-    pub fn new(parts: Arc<Parts>, mutex: KeyedMutex) -> Self {
+    pub fn new(uses: Arc<Uses>, mutex: KeyedMutex) -> Self {
         let actors = Actors::default();
-        for container in parts.store.containers() {
-            actors.add(parts.clone(), &container);
+        for container in uses.store.containers() {
+            actors.add(uses.clone(), &container);
         }
-        Self { parts, mutex, actors }
+        Self { uses, mutex, actors }
     }
 
     /// Makes a container. Repeating it for one that was not started gives the same id; earlier attempts that were never up
@@ -76,12 +76,12 @@ impl Containers {
     pub async fn create(&self, create: Create) -> Result<ContainerId> {
         let _pass = self.mutex.lock(create.sandbox.as_str()).await;
         let sandbox = self.ready_sandbox(&create.sandbox)?;
-        let replaced = match admission::judge(&self.parts.store.containers_of(&create.sandbox), &create.config)? {
+        let replaced = match admission::judge(&self.uses.store.containers_of(&create.sandbox), &create.config)? {
             Admission::Same(id) => return Ok(id),
             Admission::New(replaced) => replaced,
         };
         self.check_platform(&sandbox.config.runtime_handler)?;
-        let image = self.parts.images.find(&create.config.image, &sandbox.config.runtime_handler)?;
+        let image = self.uses.images.find(&create.config.image, &sandbox.config.runtime_handler)?;
         let annotations = PodAnnotations::parse(&create.annotations)
             .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
         let wanted = size::Wanted {
@@ -89,7 +89,7 @@ impl Containers {
             overhead: sandbox.config.memory_overhead.unwrap_or_default(),
             vcpus: annotations.vcpus,
         };
-        let size = size::of(wanted, self.parts.accel.get().await, &self.parts.config.machine)?;
+        let size = size::of(wanted, self.uses.accel.get().await, &self.uses.config.machine)?;
         check_seed(&sandbox, &annotations)?;
 
         // Nobody else may have the disk from here on.
@@ -97,7 +97,7 @@ impl Containers {
             self.actors.get(*other)?.make_way().await?;
         }
         let id = ContainerId::random();
-        let below = self.parts.images.below(&image)?;
+        let below = self.uses.images.below(&image)?;
         let base = Base {
             image_id: image.id.to_string(),
             path: image.path.clone(),
@@ -108,15 +108,15 @@ impl Containers {
             let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
             Error::because(kind, "the root disk cannot be made", cause)
         };
-        self.parts.orphans.make_room(&sandbox).await?;
+        self.uses.orphans.make_room(&sandbox).await?;
         // The folder first: what has no folder is nobody's. What is in it goes with the sandbox at the latest.
-        let owner = self.parts.orphans.owner(&PodName::of(&sandbox)).await?;
-        let volumes = self.parts.volumes.clone();
+        let owner = self.uses.orphans.owner(&PodName::of(&sandbox)).await?;
+        let volumes = self.uses.volumes.clone();
         let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
-        self.parts.images.lease(&image.id, folder.name()).await?;
-        let qemu = self.parts.qemu_user().await?;
+        self.uses.images.lease(&image.id, folder.name()).await?;
+        let qemu = self.uses.qemu_user().await?;
         let root_size = annotations.root_volume_size.unwrap_or(0);
-        let root = self.parts.volumes.ensure_root(&folder, &base, root_size, qemu).await.map_err(no_disk)?;
+        let root = self.uses.volumes.ensure_root(&folder, &base, root_size, qemu).await.map_err(no_disk)?;
         let made = async {
             for other in &replaced {
                 self.actors.get(*other)?.replaced(create.config.attempt).await?;
@@ -146,11 +146,11 @@ impl Containers {
                 exit: None,
                 pause: None,
             };
-            Ok(self.parts.store.put_container(container).await?)
+            Ok(self.uses.store.put_container(container).await?)
         };
         match made.await {
             Ok(container) => {
-                self.actors.add(self.parts.clone(), &container);
+                self.actors.add(self.uses.clone(), &container);
                 tracing::info!(container = %id, pod = %sandbox.id, image = %image.id, "container created");
                 if let Err(error) = root.keep().await {
                     tracing::warn!(container = %id, error = %Chain(&error), "disk of an earlier image left behind");
@@ -168,7 +168,7 @@ impl Containers {
 
     /// Images may be pulled for machines that this program cannot make.
     fn check_platform(&self, handler: &str) -> Result<()> {
-        let images = &self.parts.config.images;
+        let images = &self.uses.config.images;
         let handler = if handler.is_empty() { &images.default_handler } else { handler };
         let platform = images.platform(handler);
         if platform.uname_arch() == "x86_64" {
@@ -227,7 +227,7 @@ impl Containers {
     /// # Errors
     /// When there is none.
     pub fn get(&self, id: ContainerId) -> Result<Arc<Container>> {
-        self.parts.store.container(id).ok_or_else(|| Error::new(Kind::NotFound, format!("no container `{id}`")))
+        self.uses.store.container(id).ok_or_else(|| Error::new(Kind::NotFound, format!("no container `{id}`")))
     }
 
     /// Hands an event of libvirt to the containers that it is about. Waits for nobody.
@@ -237,9 +237,9 @@ impl Containers {
         if let HvEvent::Lifecycle { id, .. } = event
             && self.actors.was_removed(ContainerId::from(*id))
         {
-            let (parts, id) = (self.parts.clone(), *id);
+            let (uses, id) = (self.uses.clone(), *id);
             tokio::spawn(async move {
-                if let Err(error) = parts.hypervisor.clear(id).await {
+                if let Err(error) = uses.hypervisor.clear(id).await {
                     tracing::warn!(%id, error = %Chain(&error), "machine of a removed container not cleared away");
                 }
             });
@@ -248,7 +248,7 @@ impl Containers {
 
     fn ready_sandbox(&self, id: &PodId) -> Result<Arc<Sandbox>> {
         let sandbox =
-            self.parts.store.sandbox(id).ok_or_else(|| Error::new(Kind::NotFound, format!("no sandbox `{id}`")))?;
+            self.uses.store.sandbox(id).ok_or_else(|| Error::new(Kind::NotFound, format!("no sandbox `{id}`")))?;
         if sandbox.state != SandboxState::Ready {
             return Err(Error::new(Kind::State, format!("sandbox `{id}` is not ready; make a new one")));
         }

@@ -8,6 +8,7 @@
 mod agree;
 mod memory;
 pub mod metrics;
+pub(crate) mod node;
 
 use std::future::Future;
 use std::io::IsTerminal as _;
@@ -16,27 +17,20 @@ use std::time::Duration;
 
 use common::Chain;
 use common::KeyedMutex;
-use common::watch::Watcher;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 
+use self::node::Node;
 use crate::api::{self, admin, cri};
 use crate::config::{Config, LogConfig, LogFormat};
-use crate::container::Containers;
 use crate::container::console::hub::Hub;
-use crate::container::parts::Parts;
-use crate::hypervisor::accelerator::AcceleratorChoice;
-use crate::hypervisor::{HvEvent, Hypervisor};
-use crate::images::Images;
+use crate::container::{Containers, Uses};
+use crate::hypervisor::HvEvent;
 use crate::images::mapping;
-use crate::orphans::Orphans;
-use crate::orphans::instance::Instance;
-use crate::sandbox::{Sandboxes, Uses};
+use crate::sandbox::Sandboxes;
 use crate::store::Store;
-use crate::store::boot::Boot;
-use crate::tap::Tap;
-use crate::volumes::{Volumes, make_dir};
+use crate::volumes::make_dir;
 
 /// Of the directory that we share with tapmanager. systemd sets it too, from both units.
 const STATE_MODE: u32 = 0o711;
@@ -69,87 +63,50 @@ pub fn main(config: Config) -> anyhow::Result<()> {
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
     tracing::info!(?config, "controld {} starting", env!("CARGO_PKG_VERSION"));
     make_dirs(&config)?;
-    let store = Store::open(&config.state_dir.join("meta.redb"))?;
-    for unread in store.unread() {
-        tracing::error!(%unread, "record left alone");
-    }
-    let volumes = Volumes::open(config.state_dir.join("volumes"))?;
-    let owners: Vec<_> = volumes.look()?.into_iter().filter_map(|found| found.owner.ok().flatten()).collect();
-    let instance = Arc::new(Instance::begin(&config.state_dir, &store, &owners).await?);
-    if let Some(doubt) = instance.doubt() {
-        tracing::error!(doubt, "records may be missing; nothing that is on no record is removed");
-    }
-    let boot = Boot::of_node(&store).await?;
-    let images = Images::open(&config)?;
-    let _watching = mapping::start(&config.images, images.mappings()).await;
-    let hub = Hub::bind(&config).await?;
-    let (hypervisor, events) =
-        Hypervisor::connect(&config.libvirt_uri, Duration::from_secs(config.machine.start_deadline_s));
-    let accel = AcceleratorChoice::new(&config, store.clone());
-    accel.refresh_wrapper(&config).await;
-    let tap = Tap::new(config.tap_socket(), Duration::from_secs(config.tap_deadline_s));
-    let ways = (store.clone(), hypervisor.clone(), tap.clone());
-    let orphans = Orphans::new(&config, ways, (images.clone(), volumes.clone()), instance.clone());
-    let parts = Arc::new(Parts {
-        tap,
-        store,
-        hypervisor,
-        images,
-        volumes,
-        watcher: Watcher::start()?,
-        hub,
-        accel,
-        instance,
-        orphans,
-        boot,
-        config,
-    });
-    let _metrics = match parts.config.metrics.address {
-        Some(address) => Some(metrics::start(address, &parts).await?),
+    let (node, events) = Node::open(config).await?;
+    let config = node.config.clone();
+    let _watching = mapping::start(&config.images, node.images.mappings()).await;
+    let hub = Arc::new(Hub::bind(&config).await?);
+    node.accel.refresh_wrapper(&config).await;
+    let _metrics = match config.metrics.address {
+        Some(address) => Some(metrics::start(address, node.for_metrics()).await?),
         None => None,
     };
-    parts.orphans.sweep().await;
+    node.orphans.sweep().await;
     let mutex = KeyedMutex::default();
-    let containers = Containers::new(parts.clone(), mutex.clone());
-    let uses = Uses {
-        store: parts.store.clone(),
-        tap: parts.tap.clone(),
-        orphans: parts.orphans.clone(),
-        boot: parts.boot.clone(),
-        instance: parts.instance.id(),
-        handlers: parts.config.handlers(),
-    };
-    let sandboxes = Sandboxes::new(uses, containers.clone(), mutex);
+    let uses = node.for_containers();
+    let containers = Containers::new(uses.clone(), mutex.clone());
+    let sandboxes = Sandboxes::new(node.for_sandboxes(), containers.clone(), mutex);
 
     let mut tasks = JoinSet::new();
-    tasks.spawn(listen(parts.clone(), containers.clone(), events));
-    tasks.spawn(parts.tap.clone().keep_watch());
-    tasks.spawn(agree::with_tapmanager(sandboxes.clone(), parts.tap.clone()));
-    let prober = parts.clone();
+    tasks.spawn(listen(uses, containers.clone(), events));
+    tasks.spawn(node.tap.clone().keep_watch());
+    tasks.spawn(agree::with_tapmanager(sandboxes.clone(), node.tap.clone()));
+    let accel = node.accel.clone();
     tasks.spawn(async move {
-        prober.accel.keep_trying().await;
+        accel.keep_trying().await;
     });
-    let listener = api::socket::open(&parts.config.cri_socket())?;
-    tracing::info!(socket = %parts.config.cri_socket().display(), "serving");
+    let listener = api::socket::open(&config.cri_socket())?;
+    tracing::info!(socket = %config.cri_socket().display(), "serving");
     // Only with systemd is there somebody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    let runtime = cri::runtime::Runtime::new(parts.clone(), sandboxes, containers);
-    let images = parts.images.clone();
+    let runtime = cri::runtime::Runtime::new(node.for_calls(hub), sandboxes, containers);
+    let images = node.images.clone();
     let served = api::serve(
         listener,
         runtime,
-        cri::image::ImageCalls::new(parts.images.clone()),
-        (admin::AdminCalls::new(parts.images.clone()), admin::orphans::OrphanCalls::new(parts.orphans.clone())),
+        cri::image::ImageCalls::new(node.images.clone()),
+        (admin::AdminCalls::new(node.images.clone()), admin::orphans::OrphanCalls::new(node.orphans.clone())),
         async {
             shutdown.await;
             images.stop_pulls();
         },
-        Duration::from_secs(parts.config.shutdown_deadline_s),
+        Duration::from_secs(config.shutdown_deadline_s),
     )
     .await;
     tasks.abort_all();
     // So that the log is empty, which an earlier release does not read. Calls that outlive their deadline may still hold the store.
-    match tokio::time::timeout(FLUSH_DEADLINE, parts.store.flush()).await {
+    match tokio::time::timeout(FLUSH_DEADLINE, node.store.flush()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::warn!(error = %Chain(&error), "records stay in the log; the next start takes them up")
@@ -159,7 +116,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         }
     }
     // Fails only if somebody removed it before.
-    let _ = std::fs::remove_file(parts.config.cri_socket());
+    let _ = std::fs::remove_file(config.cri_socket());
     tracing::info!("down; machines go on running");
     Ok(served?)
 }
@@ -179,7 +136,7 @@ pub fn dump(config: &Config) -> anyhow::Result<String> {
 }
 
 /// Hands libvirt's events to the containers.
-async fn listen(parts: Arc<Parts>, containers: Containers, mut events: Receiver<HvEvent>) {
+async fn listen(uses: Arc<Uses>, containers: Containers, mut events: Receiver<HvEvent>) {
     loop {
         let event = match events.recv().await {
             Ok(event) => event,
@@ -188,8 +145,8 @@ async fn listen(parts: Arc<Parts>, containers: Containers, mut events: Receiver<
             Err(RecvError::Closed) => return,
         };
         if matches!(event, HvEvent::Resync) {
-            tokio::spawn(greet(parts.clone()));
-            tokio::spawn(look_for_orphans(parts.clone()));
+            tokio::spawn(greet(uses.clone()));
+            tokio::spawn(look_for_orphans(uses.clone()));
         }
         containers.hear(&event);
     }
@@ -197,10 +154,10 @@ async fn listen(parts: Arc<Parts>, containers: Containers, mut events: Receiver<
 
 /// Asks libvirt who QEMU runs as, which takes it seconds the first time, and tells tapmanager, before a pod has to wait for
 /// it. A start does the same again, so a failure only costs that time.
-async fn greet(parts: Arc<Parts>) {
+async fn greet(uses: Arc<Uses>) {
     let greeted = async {
-        let user = parts.qemu_user().await?;
-        parts.tap.hello(Some(user)).await
+        let user = uses.qemu_user().await?;
+        uses.tap.hello(Some(user)).await
     };
     if let Err(error) = greeted.await {
         tracing::warn!(error = %Chain(&error), "tapmanager not told who QEMU runs as yet");
@@ -208,8 +165,8 @@ async fn greet(parts: Arc<Parts>) {
 }
 
 /// Machines that are on no record are nobody's to remove; somebody is to know of them.
-async fn look_for_orphans(parts: Arc<Parts>) {
-    if let Err(error) = parts.orphans.look().await {
+async fn look_for_orphans(uses: Arc<Uses>) {
+    if let Err(error) = uses.orphans.look().await {
         tracing::warn!(error = %Chain(&error), "machines not listed; the next connection tries again");
     }
 }

@@ -20,7 +20,6 @@ mod owned;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,17 +71,22 @@ pub struct Orphan {
     pub runs: bool,
 }
 
-/// The service, and what it uses. Clones share what was seen.
+/// What the service looks at.
+#[derive(Debug, Clone)]
+pub struct Uses {
+    pub config: Arc<Config>,
+    pub store: Store,
+    pub hypervisor: Hypervisor,
+    pub tap: Tap,
+    pub images: Images,
+    pub volumes: Volumes,
+    pub instance: Arc<Instance>,
+}
+
+/// The service. Clones share what was seen.
 #[derive(Debug, Clone)]
 pub struct Orphans {
-    store: Store,
-    hypervisor: Hypervisor,
-    tap: Tap,
-    images: Images,
-    volumes: Volumes,
-    instance: Arc<Instance>,
-    state_dir: PathBuf,
-    run_dir: PathBuf,
+    uses: Uses,
     known: Arc<Known>,
 }
 
@@ -107,16 +111,9 @@ struct Seen {
 // === impl Orphans ===
 
 impl Orphans {
-    /// The service over a node that has these.
     #[must_use]
-    pub fn new(
-        config: &Config,
-        (store, hypervisor, tap): (Store, Hypervisor, Tap),
-        (images, volumes): (Images, Volumes),
-        instance: Arc<Instance>,
-    ) -> Self {
-        let (state_dir, run_dir) = (config.state_dir.clone(), config.run_dir.clone());
-        Self { store, hypervisor, tap, images, volumes, instance, state_dir, run_dir, known: Arc::default() }
+    pub fn new(uses: Uses) -> Self {
+        Self { uses, known: Arc::default() }
     }
 
     /// What was seen last.

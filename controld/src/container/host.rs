@@ -9,9 +9,9 @@ use common::off_reactor;
 use nix::sys::statvfs::statvfs;
 use tokio_util::sync::CancellationToken;
 
-use super::parts::Parts;
 use super::pause::Room;
 use super::start;
+use super::uses::Uses;
 use crate::container::console::follow::Follower;
 use crate::hypervisor::{DomainState, Way};
 use crate::model::Container;
@@ -78,7 +78,7 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     fn boot(&self) -> &Boot;
 }
 
-impl Host for Arc<Parts> {
+impl Host for Arc<Uses> {
     type Console = Follower;
 
     async fn start(&self, container: &Container, unwanted: &CancellationToken) -> Result<Option<Follower>> {

@@ -15,7 +15,7 @@ use common::off_reactor;
 use proto::tap::{PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 
-use super::parts::Parts;
+use super::uses::Uses;
 use crate::container::console::follow::Follower;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain::{self, DomainSpec, WrapperEnv};
@@ -32,58 +32,58 @@ const FIRST_NIC_SLOT: usize = 0x10;
 ///
 /// What a failed start may have left is for the caller to clear away.
 pub(super) async fn machine(
-    parts: &Arc<Parts>,
+    uses: &Arc<Uses>,
     container: &Container,
     unwanted: &CancellationToken,
 ) -> Result<Option<Follower>> {
-    let turn = parts.hypervisor.start_turn(unwanted).await?;
-    let sandbox = parts
+    let turn = uses.hypervisor.start_turn(unwanted).await?;
+    let sandbox = uses
         .store
         .sandbox(&container.sandbox)
         .ok_or_else(|| Error::new(Kind::NotFound, format!("no sandbox `{}`", container.sandbox)))?;
     let net = sandbox.net.as_ref().ok_or_else(|| Error::new(Kind::State, "the sandbox has no network"))?;
-    let qemu = parts.qemu_user().await?;
-    make_dir(&parts.console_dir(container), 0o755)
+    let qemu = uses.qemu_user().await?;
+    make_dir(&uses.console_dir(container), 0o755)
         .map_err(|cause| Error::because(Kind::Internal, "console directory not made", cause))?;
-    let follower = follow(parts, container).await.map_err(|cause| io_failed("pod's log not opened", cause))?;
+    let follower = follow(uses, container).await.map_err(|cause| io_failed("pod's log not opened", cause))?;
 
     let started = async {
-        let seed = write_seed(parts, container, sandbox.clone(), net.clone(), qemu).await?;
+        let seed = write_seed(uses, container, sandbox.clone(), net.clone(), qemu).await?;
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
-        let token = parts.tap.arm(sandbox.id.clone(), qemu).await?;
+        let token = uses.tap.arm(sandbox.id.clone(), qemu).await?;
         let spec = DomainSpec {
             id: container.id.uuid(),
             name: container.machine.domain.clone(),
             sandbox: sandbox.id.to_string(),
             pod_uid: sandbox.config.uid.clone(),
-            instance: parts.instance.id(),
-            accel: parts.accel.get().await,
+            instance: uses.instance,
+            accel: uses.accel.get().await,
             vcpus: container.machine.vcpus,
             memory: container.machine.memory,
-            vmwrapper: parts.config.vmwrapper.clone(),
+            vmwrapper: uses.config.vmwrapper.clone(),
             env: WrapperEnv {
-                handoff: parts.config.handoff_socket(),
+                handoff: uses.config.handoff_socket(),
                 token,
-                emulator: parts.config.emulator.clone(),
+                emulator: uses.config.emulator.clone(),
                 nic_slots: (0..net.nics.len()).map(|n| FIRST_NIC_SLOT + n).collect(),
-                deadline_ms: parts.config.machine.handoff_deadline_s * 1000,
+                deadline_ms: uses.config.machine.handoff_deadline_s * 1000,
             },
             root: container.machine.root.clone(),
             bases: container.machine.bases(),
             seed: Some(seed.clone()),
-            console_socket: parts.console_socket(container.id),
-            agent_socket: parts.agent_socket(container.id),
-            console_log: parts.console_dir(container).join("serial.log"),
-            pvpanic_pci: parts.hypervisor.features().await?.pvpanic_pci,
+            console_socket: uses.console_socket(container.id),
+            agent_socket: uses.agent_socket(container.id),
+            console_log: uses.console_dir(container).join("serial.log"),
+            pvpanic_pci: uses.hypervisor.features().await?.pvpanic_pci,
             smbios_uuid: container.machine.smbios,
         };
         // The emulator may have been replaced since the last start.
-        parts.accel.refresh_wrapper(&parts.config).await;
+        uses.accel.refresh_wrapper(&uses.config).await;
         let xml = domain::xml(&spec)
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
-        parts.hypervisor.define(xml).await?;
-        let log = parts.config.libvirt_log_dir.join(format!("{}.log", container.machine.domain));
-        parts.hypervisor.start(turn, container.id.uuid(), &log, unwanted).await?;
+        uses.hypervisor.define(xml).await?;
+        let log = uses.config.libvirt_log_dir.join(format!("{}.log", container.machine.domain));
+        uses.hypervisor.start(turn, container.id.uuid(), &log, unwanted).await?;
         remove_file(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {
@@ -98,22 +98,22 @@ pub(super) async fn machine(
 }
 
 /// Removes the seed, if the start did not come to that.
-pub(super) fn remove_seed(parts: &Parts, container: &Container) -> io::Result<()> {
-    remove_file(&seed_path(parts, container))
+pub(super) fn remove_seed(uses: &Uses, container: &Container) -> io::Result<()> {
+    remove_file(&seed_path(uses, container))
 }
 
 /// Copies the console to the pod's log, if the pod has one.
-pub(super) async fn follow(parts: &Arc<Parts>, container: &Container) -> io::Result<Option<Follower>> {
-    let Some(sandbox) = parts.store.sandbox(&container.sandbox) else { return Ok(None) };
+pub(super) async fn follow(uses: &Arc<Uses>, container: &Container) -> io::Result<Option<Follower>> {
+    let Some(sandbox) = uses.store.sandbox(&container.sandbox) else { return Ok(None) };
     let Some(log) = container.log_path(&sandbox.config) else { return Ok(None) };
-    let (watcher, dir) = (parts.watcher.clone(), parts.console_dir(container));
+    let (watcher, dir) = (uses.watcher.clone(), uses.console_dir(container));
     off_reactor(move || Follower::start(&watcher, &dir, log)).await.map(Some)
 }
 
 /// Removes what a container has on disk beside the pod's disks and its log.
-pub(super) async fn remove_files(parts: &Parts, container: &Container) -> io::Result<()> {
-    let files = [seed_path(parts, container), parts.console_socket(container.id), parts.agent_socket(container.id)];
-    let console = parts.console_dir(container);
+pub(super) async fn remove_files(uses: &Uses, container: &Container) -> io::Result<()> {
+    let files = [seed_path(uses, container), uses.console_socket(container.id), uses.agent_socket(container.id)];
+    let console = uses.console_dir(container);
     off_reactor(move || {
         files.iter().try_for_each(|path| remove_file(path))?;
         match std::fs::remove_dir_all(console) {
@@ -125,7 +125,7 @@ pub(super) async fn remove_files(parts: &Parts, container: &Container) -> io::Re
 }
 
 async fn write_seed(
-    parts: &Parts,
+    uses: &Uses,
     container: &Container,
     sandbox: Arc<Sandbox>,
     net: PodNet,
@@ -133,7 +133,7 @@ async fn write_seed(
 ) -> Result<PathBuf> {
     let annotations = PodAnnotations::parse(&container.machine_annotations)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
-    let path = seed_path(parts, container);
+    let path = seed_path(uses, container);
     off_reactor(move || {
         let input = SeedInput {
             pod_name: &sandbox.config.name,
@@ -166,8 +166,8 @@ fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()>
     written
 }
 
-fn seed_path(parts: &Parts, container: &Container) -> PathBuf {
-    parts.config.run_dir.join("seed").join(format!("{}.iso", container.id))
+fn seed_path(uses: &Uses, container: &Container) -> PathBuf {
+    uses.config.run_dir.join("seed").join(format!("{}.iso", container.id))
 }
 
 fn remove_file(path: &Path) -> io::Result<()> {

@@ -19,7 +19,6 @@ use prometheus_client::registry::Registry;
 use self::facts::Facts;
 use self::server::Limits;
 pub use self::server::{BindError, Server};
-use crate::container::parts::Parts;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
 use crate::orphans::Known;
@@ -27,24 +26,18 @@ use crate::store::Store;
 
 /// Where the figures come from.
 #[derive(Debug)]
-struct Sources {
-    images: Images,
-    records: Store,
-    accel: AcceleratorChoice,
-    orphans: Arc<Known>,
+pub struct Sources {
+    pub images: Images,
+    pub records: Store,
+    pub accel: AcceleratorChoice,
+    pub orphans: Arc<Known>,
 }
 
 /// Serves the metrics at `address` until what this returns is dropped.
 ///
 /// # Errors
 /// When the address cannot be had.
-pub async fn start(address: SocketAddr, parts: &Parts) -> Result<Server, BindError> {
-    let sources = Sources {
-        images: parts.images.clone(),
-        records: parts.store.clone(),
-        accel: parts.accel.clone(),
-        orphans: parts.orphans.known().clone(),
-    };
+pub async fn start(address: SocketAddr, sources: Sources) -> Result<Server, BindError> {
     let registry = registry(sources);
     let server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;
     tracing::info!(address = %server.address(), "metrics served");

@@ -18,13 +18,13 @@ impl Orphans {
                 ids.extend(name.strip_suffix(suffix).and_then(|id| id.parse::<ContainerId>().ok()));
             }
         }
-        ids.retain(|id| self.store.container(*id).is_none());
+        ids.retain(|id| self.uses.store.container(*id).is_none());
         ids
     }
 
     /// What the log takes of the disk, in bytes.
     pub(super) fn console_bytes(&self, id: ContainerId) -> u64 {
-        let dir = self.state_dir.join("console").join(id.to_string());
+        let dir = self.uses.config.state_dir.join("console").join(id.to_string());
         let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
         entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
     }
@@ -49,11 +49,11 @@ fn remove_at(path: &Path) -> io::Result<()> {
 impl Orphans {
     fn console_places(&self) -> [(PathBuf, &'static str); 5] {
         [
-            (self.state_dir.join("console"), ""),
-            (self.run_dir.join("console"), ".sock"),
-            (self.run_dir.join("console"), ".agent"),
-            (self.run_dir.join("console"), ""),
-            (self.run_dir.join("seed"), ".iso"),
+            (self.uses.config.state_dir.join("console"), ""),
+            (self.uses.config.run_dir.join("console"), ".sock"),
+            (self.uses.config.run_dir.join("console"), ".agent"),
+            (self.uses.config.run_dir.join("console"), ""),
+            (self.uses.config.run_dir.join("seed"), ".iso"),
         ]
     }
 }

@@ -37,14 +37,14 @@ enum Fate {
 impl Orphans {
     /// Looks at all folders, before anything new is made.
     pub async fn sweep(&self) {
-        let found = match self.volumes.look() {
+        let found = match self.uses.volumes.look() {
             Ok(found) => found,
             Err(error) => {
                 tracing::error!(error = %Chain(&error), "disks of pods not listed; none is removed");
                 return;
             }
         };
-        let records = OnRecord::of(&self.store);
+        let records = OnRecord::of(&self.uses.store);
         let mut done = true;
         for found in found {
             let folder = found.folder.clone();
@@ -60,14 +60,14 @@ impl Orphans {
     async fn settle_folder(&self, records: &OnRecord, found: Found) -> Result<()> {
         let failed = |cause: VolumeError| Error::because(Kind::Internal, "its notes cannot be written", cause);
         let folder = &found.folder;
-        match fate(&found, records, &self.instance) {
+        match fate(&found, records, &self.uses.instance) {
             Fate::Of(pod) => {
                 if found.kept.is_some() {
                     tracing::info!(folder = folder.name(), pod = pod.name, "its pod is on record again");
-                    self.volumes.give_back(folder).map_err(failed)?;
+                    self.uses.volumes.give_back(folder).map_err(failed)?;
                 }
                 if found.owner == Ok(None) {
-                    self.volumes.stamp(folder, &self.owner(&pod).await?).map_err(failed)?;
+                    self.uses.volumes.stamp(folder, &self.owner(&pod).await?).map_err(failed)?;
                 }
                 Ok(())
             }
@@ -76,7 +76,7 @@ impl Orphans {
                     tracing::error!(folder = folder.name(), why, "disks of unknown owner are kept");
                     Kept::new(why)
                 });
-                self.volumes.keep(folder, kept).map_err(failed)
+                self.uses.volumes.keep(folder, kept).map_err(failed)
             }
             Fate::Left => {
                 tracing::warn!(folder = folder.name(), "removing disks of a pod that is gone");

@@ -30,7 +30,7 @@ impl Orphans {
             OrphanKind::Disk => self.forget_disk(id).await?,
             OrphanKind::Network => self.forget_network(id).await?,
             OrphanKind::Console => self.forget_console(id)?,
-            OrphanKind::Lease => self.images.release(id).await?,
+            OrphanKind::Lease => self.uses.images.release(id).await?,
             OrphanKind::Record => self.forget_record(id).await?,
         }
         tracing::warn!(%kind, id, pod = orphan.pod.name, "removed, as somebody asked for");
@@ -53,7 +53,7 @@ fn uses(machine: &Marked, orphan: &Orphan) -> bool {
 impl Orphans {
     async fn forget_machine(&self, id: &str) -> Result<()> {
         let id: ContainerId = id.parse().map_err(|_none| absent(OrphanKind::Machine, id))?;
-        self.hypervisor.clear(id.uuid()).await?;
+        self.uses.hypervisor.clear(id.uuid()).await?;
         self.seen().machines.retain(|machine| machine.id != id.uuid());
         self.remove_console(id).map_err(|cause| {
             Error::because(Kind::Internal, "the machine is gone, but not the files of its console", cause)
@@ -61,7 +61,7 @@ impl Orphans {
     }
 
     async fn forget_disk(&self, name: &str) -> Result<()> {
-        let kept = self.volumes.kept_folders().into_iter().find(|(folder, _)| folder.name() == name);
+        let kept = self.uses.volumes.kept_folders().into_iter().find(|(folder, _)| folder.name() == name);
         let (folder, _) = kept.ok_or_else(|| absent(OrphanKind::Disk, name))?;
         self.drop_folder(&folder).await
     }
@@ -69,11 +69,12 @@ impl Orphans {
     async fn forget_network(&self, id: &str) -> Result<()> {
         let pod: PodId = id.parse().map_err(|_none| absent(OrphanKind::Network, id))?;
         // Its sandbox alone may be on no record.
-        if let Some(container) = self.store.containers_of(&pod).iter().find(|container| container.state.may_run()) {
+        if let Some(container) = self.uses.store.containers_of(&pod).iter().find(|container| container.state.may_run())
+        {
             let what = format!("network `{id}` is in use by container `{}`; stop that first", container.id);
             return Err(Error::new(Kind::State, what));
         }
-        self.tap.detach(pod.clone()).await?;
+        self.uses.tap.detach(pod.clone()).await?;
         self.network_forgotten(&pod).await
     }
 
@@ -84,11 +85,11 @@ impl Orphans {
     }
 
     async fn forget_record(&self, name: &str) -> Result<()> {
-        let record = self.store.unread().into_iter().find(|record| record.name() == name);
+        let record = self.uses.store.unread().into_iter().find(|record| record.name() == name);
         let record = record.ok_or_else(|| absent(OrphanKind::Record, name))?;
         // Once no record is unread any more, a network without one would be a kill's. This one's is not.
         self.keep_all_networks().await?;
-        Ok(self.store.forget_unread(&record).await?)
+        Ok(self.uses.store.forget_unread(&record).await?)
     }
 }
 

@@ -18,14 +18,14 @@ impl Orphans {
     /// # Errors
     /// When libvirt does not answer; then what was seen last still holds.
     pub async fn look(&self) -> Result<()> {
-        let ours = self.hypervisor.list_ours(self.instance.id()).await?;
+        let ours = self.uses.hypervisor.list_ours(self.uses.instance.id()).await?;
         let mut machines = Vec::new();
         for machine in ours {
-            if self.store.container(machine.id.into()).is_some() {
+            if self.uses.store.container(machine.id.into()).is_some() {
                 continue;
             }
             // Its record goes last: one that went since the list was made has no machine any more.
-            if let Some(disks) = self.hypervisor.disks(machine.id).await? {
+            if let Some(disks) = self.uses.hypervisor.disks(machine.id).await? {
                 machines.push(Marked { disks, ..machine });
             }
         }
@@ -57,8 +57,8 @@ impl Orphans {
             (seen.machines.clone(), seen.networks.clone())
         };
         let mut all: Vec<_> = machines.iter().map(machine).collect();
-        for (folder, kept) in self.volumes.kept_folders() {
-            let owner = self.volumes.inspect(folder.clone()).owner.ok().flatten();
+        for (folder, kept) in self.uses.volumes.kept_folders() {
+            let owner = self.uses.volumes.inspect(folder.clone()).owner.ok().flatten();
             all.push(Orphan {
                 pod: owner.as_ref().map(PodName::from).unwrap_or_default(),
                 since: kept.since,
@@ -77,16 +77,18 @@ impl Orphans {
                 .map(|id| Orphan { bytes: self.console_bytes(id), ..Orphan::new(OrphanKind::Console, id.to_string()) }),
         );
         // Every lease is a folder's, which is made before it and goes after it.
-        match self.volumes.folders() {
+        match self.uses.volumes.folders() {
             Ok(folders) => {
                 let with_folder: BTreeSet<_> = folders.iter().map(Folder::name).collect();
-                let leases = self.images.holders().into_iter().filter(|holder| !with_folder.contains(holder.as_str()));
+                let leases =
+                    self.uses.images.holders().into_iter().filter(|holder| !with_folder.contains(holder.as_str()));
                 all.extend(leases.map(|holder| Orphan::new(OrphanKind::Lease, holder)));
             }
             Err(error) => tracing::warn!(error = %Chain(&error), "leases not compared with folders"),
         }
         all.extend(
-            self.store
+            self.uses
+                .store
                 .unread()
                 .into_iter()
                 .map(|record| Orphan { why: record.problem.clone(), ..Orphan::new(OrphanKind::Record, record.name()) }),

@@ -38,7 +38,7 @@ impl Orphans {
         }
         let failed =
             |cause: VolumeError| Error::because(Kind::Internal, "disks of unknown owner cannot be kept", cause);
-        for folder in self.volumes.of_pod(pod_uid).map_err(failed)? {
+        for folder in self.uses.volumes.of_pod(pod_uid).map_err(failed)? {
             let uses = |machine: &&Marked| machine.disks.iter().any(|disk| folder.has(disk));
             if let Some(machine) = machines.iter().find(uses) {
                 tracing::error!(
@@ -47,7 +47,7 @@ impl Orphans {
                     "disks in use by a machine of unknown owner are kept"
                 );
                 let why = format!("machine `{}`, which is on no record, uses it", ContainerId::from(machine.id));
-                self.volumes.keep(&folder, Kept::new(why)).map_err(failed)?;
+                self.uses.volumes.keep(&folder, Kept::new(why)).map_err(failed)?;
             }
         }
         self.refresh();
@@ -61,7 +61,7 @@ impl Orphans {
     pub async fn clear(&self, sandbox: &PodId) -> Result<()> {
         for machine in self.on_no_record(|machine| machine.sandbox == sandbox.as_str()).await? {
             tracing::warn!(machine = machine.name, pod = %sandbox, "ending a machine without record, with its sandbox");
-            self.hypervisor.clear(machine.id).await?;
+            self.uses.hypervisor.clear(machine.id).await?;
             self.seen().machines.retain(|other| other.id != machine.id);
         }
         Ok(())
@@ -71,7 +71,7 @@ impl Orphans {
     /// last connection is known, and nothing is made without a record.
     async fn on_no_record(&self, wanted: impl Fn(&Marked) -> bool) -> Result<Vec<Marked>> {
         let known = || -> Vec<Marked> { self.seen().machines.iter().filter(|m| wanted(m)).cloned().collect() };
-        let in_doubt = self.instance.doubt().is_some() || !self.store.unread().is_empty();
+        let in_doubt = self.uses.instance.doubt().is_some() || !self.uses.store.unread().is_empty();
         if in_doubt || !self.seen().looked || !known().is_empty() {
             self.look().await?;
         }

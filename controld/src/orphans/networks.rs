@@ -20,14 +20,14 @@ impl Orphans {
     /// Of networks of ours that are on no record, those that a kill has left. The others are kept: also all of them, if it cannot
     /// be remembered which.
     pub async fn left_by_a_kill(&self, unrecorded: Vec<PodSummary>) -> Vec<PodSummary> {
-        let known: BTreeSet<PodId> = self.store.fact(FACT).unwrap_or_default();
-        let in_doubt = self.instance.doubt().is_some();
+        let known: BTreeSet<PodId> = self.uses.store.fact(FACT).unwrap_or_default();
+        let in_doubt = self.uses.instance.doubt().is_some();
         let Judged { mut kept, mut left, remembered: now } =
-            judge(unrecorded, &known, in_doubt, !self.store.unread().is_empty());
+            judge(unrecorded, &known, in_doubt, !self.uses.store.unread().is_empty());
         for network in kept.iter().filter(|network| !known.contains(&network.pod)) {
             tracing::error!(pod = %network.pod, name = network.name, "network of unknown owner is kept");
         }
-        let remembered = if now == known { Ok(()) } else { self.store.put_fact(FACT, &now).await };
+        let remembered = if now == known { Ok(()) } else { self.uses.store.put_fact(FACT, &now).await };
         match remembered {
             Ok(()) => self.settle_doubt(),
             Err(error) => {
@@ -63,7 +63,7 @@ fn judge(unrecorded: Vec<PodSummary>, known: &BTreeSet<PodId>, in_doubt: bool, u
 impl Orphans {
     fn settle_doubt(&self) {
         if self.known.swept.load(Ordering::Relaxed)
-            && let Err(error) = self.instance.settle()
+            && let Err(error) = self.uses.instance.settle()
         {
             tracing::warn!(error = %Chain(&error), "the next start is in doubt of the records again");
         }
@@ -74,14 +74,14 @@ impl Orphans {
     /// # Errors
     /// When tapmanager does not say which there are, or it cannot be written.
     pub(super) async fn keep_all_networks(&self) -> Result<()> {
-        let known: BTreeSet<PodId> = self.store.fact(FACT).unwrap_or_default();
-        let ours = Some(self.instance.id().to_string());
-        let there = self.tap.pods(None).await?.into_iter().filter(|pod| {
-            pod.owner.as_ref().map(ToString::to_string) == ours && self.store.sandbox(&pod.pod).is_none()
+        let known: BTreeSet<PodId> = self.uses.store.fact(FACT).unwrap_or_default();
+        let ours = Some(self.uses.instance.id().to_string());
+        let there = self.uses.tap.pods(None).await?.into_iter().filter(|pod| {
+            pod.owner.as_ref().map(ToString::to_string) == ours && self.uses.store.sandbox(&pod.pod).is_none()
         });
         let Judged { remembered, .. } = judge(there.collect(), &known, true, false);
         if remembered != known {
-            self.store.put_fact(FACT, &remembered).await?;
+            self.uses.store.put_fact(FACT, &remembered).await?;
         }
         Ok(())
     }
@@ -89,9 +89,9 @@ impl Orphans {
     /// One that was kept is gone.
     pub(super) async fn network_forgotten(&self, pod: &PodId) -> Result<()> {
         self.seen().networks.retain(|network| network.pod != *pod);
-        let mut known: BTreeSet<PodId> = self.store.fact(FACT).unwrap_or_default();
+        let mut known: BTreeSet<PodId> = self.uses.store.fact(FACT).unwrap_or_default();
         if known.remove(pod) {
-            self.store.put_fact(FACT, &known).await?;
+            self.uses.store.put_fact(FACT, &known).await?;
         }
         Ok(())
     }

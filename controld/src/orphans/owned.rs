@@ -12,9 +12,9 @@ impl Orphans {
     /// # Errors
     /// When the database cannot be written.
     pub async fn owner(&self, pod: &PodName) -> Result<Owner> {
-        self.store.flush().await?;
-        let now = (self.instance.epoch(), self.store.commits());
-        Ok(Owner::new(self.instance.id(), now, &pod.uid, &pod.namespace, &pod.name))
+        self.uses.store.flush().await?;
+        let now = (self.uses.instance.epoch(), self.uses.store.commits());
+        Ok(Owner::new(self.uses.instance.id(), now, &pod.uid, &pod.namespace, &pod.name))
     }
 
     /// Removes the disks of a pod, and gives up its hold on images. It may be done again.
@@ -22,7 +22,7 @@ impl Orphans {
     /// # Errors
     /// When something of it stays.
     pub async fn drop_disks(&self, pod_uid: &str) -> Result<()> {
-        let folders = self.volumes.of_pod(pod_uid).map_err(|cause| not_removed(pod_uid, cause))?;
+        let folders = self.uses.volumes.of_pod(pod_uid).map_err(|cause| not_removed(pod_uid, cause))?;
         for folder in folders {
             self.drop_folder(&folder).await?;
         }
@@ -35,9 +35,9 @@ impl Orphans {
     /// When something of it stays.
     pub async fn drop_folder(&self, folder: &Folder) -> Result<()> {
         // The folder itself goes last: it says whose the rest is.
-        self.volumes.empty(folder).await.map_err(|cause| not_removed(folder.name(), cause))?;
-        self.images.release(folder.name()).await?;
-        self.volumes.remove(folder).await.map_err(|cause| not_removed(folder.name(), cause))
+        self.uses.volumes.empty(folder).await.map_err(|cause| not_removed(folder.name(), cause))?;
+        self.uses.images.release(folder.name()).await?;
+        self.uses.volumes.remove(folder).await.map_err(|cause| not_removed(folder.name(), cause))
     }
 }
 

@@ -14,22 +14,44 @@ use tonic::{Request, Response, Status};
 use super::{convert, find};
 use crate::api::span;
 use crate::api::status::{self, finish};
-use crate::config::CgroupDriver;
-use crate::container::parts::Parts;
+use crate::config::{CgroupDriver, Config};
+use crate::container::console::hub::Hub;
 use crate::container::{Containers, Create};
+use crate::hypervisor::Hypervisor;
+use crate::hypervisor::accelerator::AcceleratorChoice;
+use crate::images::Images;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{ContainerId, ContainerState};
-use crate::orphans::Orphan;
+use crate::orphans::instance::Instance;
+use crate::orphans::{Known, Orphan};
 use crate::sandbox::Sandboxes;
-use crate::tap::State;
+use crate::store::Store;
+use crate::tap::{State, Tap};
 
 /// The longest a stop may ask for: a grace in seconds that no clock overflows with.
 const MAX_GRACE_S: i64 = 7 * 24 * 3600;
 
+/// What the calls use beside the services.
+#[derive(Debug, Clone)]
+pub struct Uses {
+    pub config: Arc<Config>,
+    pub store: Store,
+    pub hypervisor: Hypervisor,
+    /// The pods' networks.
+    pub tap: Tap,
+    pub images: Images,
+    pub accel: AcceleratorChoice,
+    /// The orphans that were seen last.
+    pub orphans: Arc<Known>,
+    pub instance: Arc<Instance>,
+    /// Serves attached clients.
+    pub hub: Arc<Hub>,
+}
+
 /// The service behind the calls. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Runtime {
-    parts: Arc<Parts>,
+    uses: Uses,
     sandboxes: Sandboxes,
     containers: Containers,
 }
@@ -37,12 +59,12 @@ pub struct Runtime {
 impl Runtime {
     /// Calls to these services.
     #[must_use]
-    pub fn new(parts: Arc<Parts>, sandboxes: Sandboxes, containers: Containers) -> Self {
-        Self { parts, sandboxes, containers }
+    pub fn new(uses: Uses, sandboxes: Sandboxes, containers: Containers) -> Self {
+        Self { uses, sandboxes, containers }
     }
 
     fn sandbox_id(&self, text: &str) -> Result<PodId> {
-        let all = self.parts.store.sandboxes();
+        let all = self.uses.store.sandboxes();
         let ids = all.iter().map(|sandbox| (sandbox.id.to_string(), sandbox.id.clone()));
         let id = find::by_prefix("sandbox", text, ids)?;
         if let Some(sandbox) = all.iter().find(|sandbox| sandbox.id == id) {
@@ -52,11 +74,11 @@ impl Runtime {
     }
 
     fn container_id(&self, text: &str) -> Result<ContainerId> {
-        let all = self.parts.store.containers();
+        let all = self.uses.store.containers();
         let ids = all.iter().map(|container| (container.id.to_string(), container.id));
         let id = find::by_prefix("container", text, ids)?;
         let container = all.iter().find(|container| container.id == id);
-        if let Some(sandbox) = container.and_then(|container| self.parts.store.sandbox(&container.sandbox)) {
+        if let Some(sandbox) = container.and_then(|container| self.uses.store.sandbox(&container.sandbox)) {
             span::about_sandbox(sandbox.id.as_str(), &sandbox.config);
         }
         span::about_container(id);
@@ -70,21 +92,21 @@ impl Runtime {
             reason: failed.as_ref().map(|(reason, _)| (*reason).to_owned()).unwrap_or_default(),
             message: failed.map(|(_, message)| message).unwrap_or_default(),
         };
-        let runtime = self.parts.hypervisor.ready().err().map(|error| ("LibvirtNotReady", Chain(&error).to_string()));
-        let network = match self.parts.tap.state().await {
+        let runtime = self.uses.hypervisor.ready().err().map(|error| ("LibvirtNotReady", Chain(&error).to_string()));
+        let network = match self.uses.tap.state().await {
             State::Up(status) if status.ready => None,
             State::Up(status) => Some(("NetworkNotReady", status.reason)),
             State::Down(error) => Some(("TapmanagerNotReady", Chain(&error).to_string())),
             State::Unknown => Some(("TapmanagerNotReady", "tapmanager has not answered yet".into())),
         };
         // One of its own: kubelet leaves all pods alone while RuntimeReady is false, and what runs is to go on.
-        let store = self.parts.store.trouble().map(|trouble| {
+        let store = self.uses.store.trouble().map(|trouble| {
             let since = humantime::format_rfc3339_seconds(trouble.since);
             ("DatabaseNotWritable", format!("since {since}: {}", Chain(&trouble.cause)))
         });
         // Beside kubelet's two, for people.
-        let orphans = self.parts.orphans.known().trouble().map(|trouble| ("UnknownOwner", trouble));
-        let emulated = self.parts.accel.trouble().map(|trouble| ("Emulated", trouble));
+        let orphans = self.uses.orphans.trouble().map(|trouble| ("UnknownOwner", trouble));
+        let emulated = self.uses.accel.trouble().map(|trouble| ("Emulated", trouble));
         vec![
             condition("RuntimeReady", runtime),
             condition("NetworkReady", network),
@@ -129,19 +151,19 @@ impl RuntimeService for Runtime {
         let mut info = HashMap::new();
         if request.into_inner().verbose {
             let facts = serde_json::json!({
-                "accelerator": self.parts.accel.shown(),
-                "emulator": self.parts.config.emulator,
-                "vmwrapper": self.parts.config.vmwrapper,
-                "instance": self.parts.instance.id(),
-                "recordsInDoubt": self.parts.instance.doubt(),
-                "orphans": self.parts.orphans.known().last_seen().iter().map(orphan).collect::<Vec<_>>(),
-                "libvirt": self.parts.hypervisor.version().map(|version| version.to_string()),
-                "imagesPerHandler": self.parts.images.per_other_handler(),
-                "imageRuleProblems": self.parts.images.rule_problems().await,
+                "accelerator": self.uses.accel.shown(),
+                "emulator": self.uses.config.emulator,
+                "vmwrapper": self.uses.config.vmwrapper,
+                "instance": self.uses.instance.id(),
+                "recordsInDoubt": self.uses.instance.doubt(),
+                "orphans": self.uses.orphans.last_seen().iter().map(orphan).collect::<Vec<_>>(),
+                "libvirt": self.uses.hypervisor.version().map(|version| version.to_string()),
+                "imagesPerHandler": self.uses.images.per_other_handler(),
+                "imageRuleProblems": self.uses.images.rule_problems().await,
             });
             info.insert("virtlet".into(), facts.to_string());
         }
-        let handlers = std::iter::once(String::new()).chain(self.parts.config.handlers());
+        let handlers = std::iter::once(String::new()).chain(self.uses.config.handlers());
         let runtime_handlers =
             handlers.map(|name| RuntimeHandler { name, features: Some(RuntimeHandlerFeatures::default()) }).collect();
         Ok(Response::new(StatusResponse {
@@ -156,7 +178,7 @@ impl RuntimeService for Runtime {
         &self,
         _request: Request<RuntimeConfigRequest>,
     ) -> Result<Response<RuntimeConfigResponse>, Status> {
-        let driver = match self.parts.config.cgroup_driver {
+        let driver = match self.uses.config.cgroup_driver {
             CgroupDriver::Systemd => proto::cri::CgroupDriver::Systemd,
             CgroupDriver::Cgroupfs => proto::cri::CgroupDriver::Cgroupfs,
         };
@@ -211,7 +233,7 @@ impl RuntimeService for Runtime {
     ) -> Result<Response<PodSandboxStatusResponse>, Status> {
         let request = request.into_inner();
         let id = answer(self.sandbox_id(&request.pod_sandbox_id))?;
-        let sandbox = self.parts.store.sandbox(&id).ok_or_else(|| Status::not_found(format!("no sandbox `{id}`")))?;
+        let sandbox = self.uses.store.sandbox(&id).ok_or_else(|| Status::not_found(format!("no sandbox `{id}`")))?;
         let mut info = HashMap::new();
         if request.verbose {
             let facts = serde_json::json!({ "net": sandbox.net, "runtimeHandler": sandbox.config.runtime_handler });
@@ -229,7 +251,7 @@ impl RuntimeService for Runtime {
         request: Request<ListPodSandboxRequest>,
     ) -> Result<Response<ListPodSandboxResponse>, Status> {
         let filter = request.into_inner().filter;
-        let all = self.parts.store.sandboxes();
+        let all = self.uses.store.sandboxes();
         let shown = all.iter().filter(|sandbox| convert::matches_sandbox(filter.as_ref(), sandbox));
         let items = shown.map(|sandbox| convert::sandbox_entry(sandbox)).collect();
         Ok(Response::new(ListPodSandboxResponse { items }))
@@ -240,8 +262,8 @@ impl RuntimeService for Runtime {
         request: Request<PodSandboxStatsRequest>,
     ) -> Result<Response<PodSandboxStatsResponse>, Status> {
         let id = answer(self.sandbox_id(&request.into_inner().pod_sandbox_id))?;
-        let sandbox = self.parts.store.sandbox(&id).ok_or_else(|| Status::not_found(format!("no sandbox `{id}`")))?;
-        let counters = answer(self.parts.tap.stats(Some(&id)).await)?;
+        let sandbox = self.uses.store.sandbox(&id).ok_or_else(|| Status::not_found(format!("no sandbox `{id}`")))?;
+        let counters = answer(self.uses.tap.stats(Some(&id)).await)?;
         let stats = convert::sandbox_stats(&sandbox, counters.iter().find(|stats| stats.pod == id));
         Ok(Response::new(PodSandboxStatsResponse { stats: Some(stats) }))
     }
@@ -251,9 +273,9 @@ impl RuntimeService for Runtime {
         request: Request<ListPodSandboxStatsRequest>,
     ) -> Result<Response<ListPodSandboxStatsResponse>, Status> {
         let filter = request.into_inner().filter;
-        let counters = answer(self.parts.tap.stats(None).await)?;
+        let counters = answer(self.uses.tap.stats(None).await)?;
         let counters: HashMap<PodId, PodStats> = counters.into_iter().map(|stats| (stats.pod.clone(), stats)).collect();
-        let all = self.parts.store.sandboxes();
+        let all = self.uses.store.sandboxes();
         let shown = all.iter().filter(|sandbox| convert::matches_stats(filter.as_ref(), sandbox));
         let stats = shown.map(|sandbox| convert::sandbox_stats(sandbox, counters.get(&sandbox.id))).collect();
         Ok(Response::new(ListPodSandboxStatsResponse { stats }))
@@ -269,7 +291,7 @@ impl RuntimeService for Runtime {
         // kubelet builds these from the pod as it is now; the sandbox may be older.
         let annotations = request.sandbox_config.map(|config| config.annotations.into_iter().collect());
         let annotations = annotations.unwrap_or_else(|| {
-            self.parts.store.sandbox(&sandbox).map(|sandbox| sandbox.config.annotations.clone()).unwrap_or_default()
+            self.uses.store.sandbox(&sandbox).map(|sandbox| sandbox.config.annotations.clone()).unwrap_or_default()
         });
         let create = Create { sandbox, config: answer(convert::container_config(config))?, annotations };
         let containers = self.containers.clone();
@@ -317,9 +339,9 @@ impl RuntimeService for Runtime {
         request: Request<ListContainersRequest>,
     ) -> Result<Response<ListContainersResponse>, Status> {
         let filter = request.into_inner().filter;
-        let all = self.parts.store.containers();
+        let all = self.uses.store.containers();
         let shown = all.iter().filter(|container| convert::matches_container(filter.as_ref(), container));
-        let default_handler = &self.parts.config.images.default_handler;
+        let default_handler = &self.uses.config.images.default_handler;
         let containers = shown.map(|container| convert::container_entry(container, default_handler)).collect();
         Ok(Response::new(ListContainersResponse { containers }))
     }
@@ -331,9 +353,9 @@ impl RuntimeService for Runtime {
         let request = request.into_inner();
         let id = answer(self.container_id(&request.container_id))?;
         let container = answer(self.containers.get(id))?;
-        let sandbox = self.parts.store.sandbox(&container.sandbox);
+        let sandbox = self.uses.store.sandbox(&container.sandbox);
         let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
-        let digest = self.parts.images.repo_digest(&container.image_id, &container.image_handler);
+        let digest = self.uses.images.repo_digest(&container.image_id, &container.image_handler);
         let mut info = HashMap::new();
         if request.verbose {
             let facts = serde_json::json!({
@@ -348,7 +370,7 @@ impl RuntimeService for Runtime {
             &container,
             &sandbox,
             digest.as_deref(),
-            &self.parts.config.images.default_handler,
+            &self.uses.config.images.default_handler,
         );
         Ok(Response::new(ContainerStatusResponse { status: Some(status), info }))
     }
@@ -374,7 +396,7 @@ impl RuntimeService for Runtime {
         let AttachRequest { stdin, stdout, stderr, tty, .. } = request;
         let (container_id, stdin_once) = (id.to_string(), container.config.stdin_once);
         let wanted = streaming::AttachRequest { container_id, stdin, stdout, stderr, tty, stdin_once };
-        let url = answer(self.parts.hub.attach_url(wanted))?;
+        let url = answer(self.uses.hub.attach_url(wanted))?;
         Ok(Response::new(AttachResponse { url }))
     }
 }

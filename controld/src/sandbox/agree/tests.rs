@@ -4,10 +4,9 @@ use common::KeyedMutex;
 use proto::tap::{PodPage, Reply, Request};
 use tempfile::TempDir;
 
-use super::super::Uses;
 use super::*;
 use crate::container::Containers;
-use crate::container::parts::tests::parts;
+use crate::daemon::node::tests::node;
 use crate::model::{RECORD_VERSION, SandboxConfig};
 use crate::tap::tests::{Fake, until};
 
@@ -63,19 +62,11 @@ impl Node {
             Request::Detach { .. } => Some(Reply::Detached),
             _ => None,
         });
-        let mut parts = parts(dir.path()).await;
-        parts.tap = fake.tap();
-        let (parts, mutex) = (Arc::new(parts), KeyedMutex::default());
-        let containers = Containers::new(parts.clone(), mutex.clone());
-        let uses = Uses {
-            store: parts.store.clone(),
-            tap: parts.tap.clone(),
-            orphans: parts.orphans.clone(),
-            boot: parts.boot.clone(),
-            instance: parts.instance.id(),
-            handlers: parts.config.handlers(),
-        };
-        let sandboxes = Sandboxes::new(uses, containers, mutex.clone());
+        let mut node = node(dir.path()).await;
+        node.tap = fake.tap();
+        let mutex = KeyedMutex::default();
+        let containers = Containers::new(node.for_containers(), mutex.clone());
+        let sandboxes = Sandboxes::new(node.for_sandboxes(), containers, mutex.clone());
         Self { _dir: dir, fake, book, mutex, sandboxes }
     }
 

@@ -1,0 +1,144 @@
+//! Opens what the services of a node use, and gives each service its own of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::watch::Watcher;
+use tokio::sync::broadcast::Receiver;
+
+use super::metrics;
+use crate::api::cri::runtime;
+use crate::config::Config;
+use crate::container::console::hub::Hub;
+use crate::hypervisor::accelerator::AcceleratorChoice;
+use crate::hypervisor::{HvEvent, Hypervisor};
+use crate::images::Images;
+use crate::orphans::instance::Instance;
+use crate::orphans::{self, Orphans};
+use crate::store::Store;
+use crate::store::boot::Boot;
+use crate::tap::Tap;
+use crate::volumes::Volumes;
+use crate::{container, sandbox};
+
+/// What is open, once for all services.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) config: Arc<Config>,
+    pub(crate) store: Store,
+    pub(crate) hypervisor: Hypervisor,
+    pub(crate) tap: Tap,
+    pub(crate) images: Images,
+    pub(crate) accel: AcceleratorChoice,
+    pub(crate) orphans: Orphans,
+    instance: Arc<Instance>,
+    volumes: Volumes,
+    watcher: Watcher,
+    boot: Boot,
+}
+
+impl Node {
+    /// Opens database, volumes and image store, and begins to connect to libvirt, whose events come with the node.
+    ///
+    /// # Errors
+    /// When the database, the image store or a file of the state directory cannot be opened.
+    pub(crate) async fn open(config: Config) -> anyhow::Result<(Self, Receiver<HvEvent>)> {
+        let config = Arc::new(config);
+        let store = Store::open(&config.state_dir.join("meta.redb"))?;
+        for unread in store.unread() {
+            tracing::error!(%unread, "record left alone");
+        }
+        let volumes = Volumes::open(config.state_dir.join("volumes"))?;
+        let owners: Vec<_> = volumes.look()?.into_iter().filter_map(|found| found.owner.ok().flatten()).collect();
+        let instance = Arc::new(Instance::begin(&config.state_dir, &store, &owners).await?);
+        if let Some(doubt) = instance.doubt() {
+            tracing::error!(doubt, "records may be missing; nothing that is on no record is removed");
+        }
+        let boot = Boot::of_node(&store).await?;
+        let images = Images::open(&config)?;
+        let deadline = Duration::from_secs(config.machine.start_deadline_s);
+        let (hypervisor, events) = Hypervisor::connect(&config.libvirt_uri, deadline);
+        let tap = Tap::new(config.tap_socket(), Duration::from_secs(config.tap_deadline_s));
+        let orphans = Orphans::new(orphans::Uses {
+            config: config.clone(),
+            store: store.clone(),
+            hypervisor: hypervisor.clone(),
+            tap: tap.clone(),
+            images: images.clone(),
+            volumes: volumes.clone(),
+            instance: instance.clone(),
+        });
+        let accel = AcceleratorChoice::new(&config, store.clone());
+        let watcher = Watcher::start()?;
+        let node = Self { config, store, hypervisor, tap, images, accel, orphans, instance, volumes, watcher, boot };
+        Ok((node, events))
+    }
+
+    pub(crate) fn for_containers(&self) -> Arc<container::Uses> {
+        Arc::new(container::Uses {
+            config: self.config.clone(),
+            store: self.store.clone(),
+            hypervisor: self.hypervisor.clone(),
+            tap: self.tap.clone(),
+            images: self.images.clone(),
+            volumes: self.volumes.clone(),
+            watcher: self.watcher.clone(),
+            accel: self.accel.clone(),
+            orphans: self.orphans.clone(),
+            boot: self.boot.clone(),
+            instance: self.instance.id(),
+        })
+    }
+
+    pub(crate) fn for_sandboxes(&self) -> sandbox::Uses {
+        sandbox::Uses {
+            store: self.store.clone(),
+            tap: self.tap.clone(),
+            orphans: self.orphans.clone(),
+            boot: self.boot.clone(),
+            instance: self.instance.id(),
+            handlers: self.config.handlers(),
+        }
+    }
+
+    pub(crate) fn for_calls(&self, hub: Arc<Hub>) -> runtime::Uses {
+        runtime::Uses {
+            config: self.config.clone(),
+            store: self.store.clone(),
+            hypervisor: self.hypervisor.clone(),
+            tap: self.tap.clone(),
+            images: self.images.clone(),
+            accel: self.accel.clone(),
+            orphans: self.orphans.known().clone(),
+            instance: self.instance.clone(),
+            hub,
+        }
+    }
+
+    pub(crate) fn for_metrics(&self) -> metrics::Sources {
+        metrics::Sources {
+            images: self.images.clone(),
+            records: self.store.clone(),
+            accel: self.accel.clone(),
+            orphans: self.orphans.known().clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// A node below `dir`, whose libvirt does not answer.
+    pub(crate) async fn node(dir: &Path) -> Node {
+        let mut config = Config { run_dir: dir.join("run"), state_dir: dir.join("state"), ..Config::default() };
+        config.libvirt_uri = format!("qemu+unix:///system?socket={}", dir.join("no.sock").display());
+        for made in [config.state_dir.join("console"), config.run_dir.clone()] {
+            std::fs::create_dir_all(made).expect("made");
+        }
+        let (node, _events) = Node::open(config).await.expect("opened");
+        node
+    }
+}
