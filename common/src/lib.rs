@@ -4,6 +4,7 @@
 //! - [`clock`]: the time of the day, as records and CRI have it.
 //! - [`dns`]: DNS labels, of which names of Kubernetes objects consist.
 //! - [`file_error`], [`small_file`]: small versioned JSON files that are replaced as a whole.
+//! - `jail` (feature): limits and filters of system calls for a process that confines itself.
 //! - [`keyed_mutex`]: one change at a time for each object.
 //! - [`off_reactor`]: work that blocks, kept off the threads that serve everybody.
 //! - [`watch`]: one inotify descriptor for all directories that are watched.
@@ -12,6 +13,8 @@ pub mod chain;
 pub mod clock;
 pub mod dns;
 pub mod file_error;
+#[cfg(feature = "jail")]
+pub mod jail;
 pub mod keyed_mutex;
 pub mod off_reactor;
 pub mod small_file;

@@ -6,12 +6,8 @@
 //!
 //! A call that is not on the list fails with `EPERM` rather than kill the daemon: the error is logged where it is made.
 
-use std::collections::BTreeMap;
-
 use caps::{CapSet, Capability, CapsHashSet};
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-};
+use common::jail::{self, BpfProgram, Cmp, FilterError};
 
 /// What the daemon does that ordinary processes may not, and why. Everything else is given up.
 pub(crate) const KEPT: [(Capability, &str); 6] = [
@@ -185,7 +181,7 @@ pub enum ConfinementError {
     Capabilities(#[from] caps::errors::CapsError),
     /// The kernel does not take the filter, or there is none for this machine.
     #[error("failed to install the filter of system calls; set `seccomp = false` if this kernel has none")]
-    Filter(#[source] seccompiler::Error),
+    Filter(#[source] FilterError),
 }
 
 /// Confines the calling thread and all that it will start. `filter` says whether system calls are filtered.
@@ -214,49 +210,20 @@ fn give_up_capabilities() -> Result<(), caps::errors::CapsError> {
     caps::set(None, CapSet::Permitted, &permitted)
 }
 
-/// Also sets `no_new_privs`, which the kernel wants before a filter.
-fn install_filter() -> Result<(), seccompiler::Error> {
-    // The second one lets no third one in.
-    seccompiler::apply_filter(&no_clone3()?)?;
-    seccompiler::apply_filter(&filter()?)
+fn install_filter() -> Result<(), FilterError> {
+    jail::install_without_clone3(&filter()?)
 }
 
-fn filter() -> Result<BpfProgram, seccompiler::Error> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        ALLOWED.iter().chain(ALLOWED_OF_OLD).map(|number| (*number, Vec::new())).collect();
-    let thread = libc::CLONE_THREAD.unsigned_abs().into();
-    rules.insert(libc::SYS_clone, vec![argument(SeccompCmpOp::MaskedEq(thread), thread)?]);
+fn filter() -> Result<BpfProgram, FilterError> {
+    let mut calls = jail::calls(ALLOWED.iter().chain(ALLOWED_OF_OLD));
+    calls.insert(libc::SYS_clone, jail::threads_only()?);
     // Its own threads: a panic that aborts, and what glibc tells a thread. Others are not to be killed.
-    rules.insert(libc::SYS_tgkill, vec![argument(SeccompCmpOp::Eq, std::process::id().into())?]);
-    rules.insert(libc::SYS_socket, one_of(&FAMILIES)?);
-    rules.insert(libc::SYS_prctl, one_of(&PRCTLS)?);
-    compile(rules, SeccompAction::Errno(libc::EPERM.unsigned_abs()), SeccompAction::Allow)
-}
-
-/// Its flags are in memory, where no filter looks: glibc takes this answer for an old kernel's and calls `clone`.
-fn no_clone3() -> Result<BpfProgram, seccompiler::Error> {
-    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS.unsigned_abs()))
-}
-
-fn compile(
-    rules: BTreeMap<i64, Vec<SeccompRule>>,
-    otherwise: SeccompAction,
-    matched: SeccompAction,
-) -> Result<BpfProgram, seccompiler::Error> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(seccompiler::Error::Backend)?;
-    let filter = SeccompFilter::new(rules, otherwise, matched, arch).map_err(seccompiler::Error::Backend)?;
-    filter.try_into().map_err(seccompiler::Error::Backend)
-}
-
-fn one_of(values: &[libc::c_int]) -> Result<Vec<SeccompRule>, seccompiler::Error> {
-    values.iter().map(|value| argument(SeccompCmpOp::Eq, value.unsigned_abs().into())).collect()
-}
-
-/// A rule about the first argument.
-fn argument(op: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::Error> {
-    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, op, value);
-    SeccompRule::new(vec![condition.map_err(seccompiler::Error::Backend)?]).map_err(seccompiler::Error::Backend)
+    calls.insert(libc::SYS_tgkill, vec![jail::first_argument(Cmp::Eq, std::process::id().into())?]);
+    for (call, values) in [(libc::SYS_socket, &FAMILIES[..]), (libc::SYS_prctl, &PRCTLS)] {
+        let rules = values.iter().map(|value| jail::first_argument(Cmp::Eq, value.unsigned_abs().into()));
+        calls.insert(call, rules.collect::<Result<_, _>>()?);
+    }
+    jail::only(calls)
 }
 
 #[cfg(test)]

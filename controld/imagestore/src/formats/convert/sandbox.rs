@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use common::jail::FilterError;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
@@ -65,7 +66,7 @@ pub enum SandboxError {
     NoLandlock,
     /// No filter for this machine.
     #[error("failed to make a filter of system calls")]
-    Filter(#[source] seccompiler::BackendError),
+    Filter(#[source] FilterError),
     /// It could not be started.
     #[error("failed to start `{}` in a sandbox", program.display())]
     Start {

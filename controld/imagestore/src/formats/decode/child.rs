@@ -5,7 +5,6 @@
 //! it over through its input can compute, read, write to its three pipes, and end. It can open no file, make no socket,
 //! start no process and reach no other.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, RawFd};
@@ -13,12 +12,10 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use common::Chain;
+use common::jail::{self, BpfProgram, FilterError};
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::Resource;
 use nix::sys::signal::Signal;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-};
 
 use super::{Compression, DecodeError, Decoder};
 use crate::error::printable;
@@ -154,10 +151,10 @@ pub enum ConfineError {
     Limit(#[from] nix::Error),
     /// The filter of system calls cannot be made.
     #[error("failed to make a filter of system calls")]
-    Filter(#[from] seccompiler::BackendError),
+    Filter(#[source] FilterError),
     /// The kernel does not take it.
     #[error("failed to install a filter of system calls")]
-    Install(#[source] seccompiler::Error),
+    Install(#[source] FilterError),
 }
 
 /// All of the process: `kind` is what the bytes on standard input are compressed by. To be called first in `main`,
@@ -216,39 +213,19 @@ pub fn confine() -> Result<(), ConfineError> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // No core either, not even to a program that the kernel starts for it.
     prctl::set_dumpable(false)?;
-    for (resource, limit) in [
+    jail::limit([
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_FSIZE, 0),
         (Resource::RLIMIT_DATA, MEMORY),
         (Resource::RLIMIT_AS, ADDRESSES),
         (Resource::RLIMIT_CPU, TIME),
-    ] {
-        setrlimit(resource, limit, limit)?;
-    }
-    for filter in [no_clone3()?, allowed()?] {
-        seccompiler::apply_filter(&filter).map_err(ConfineError::Install)?;
-    }
-    Ok(())
+    ])?;
+    let filter = allowed().map_err(ConfineError::Filter)?;
+    jail::install_without_clone3(&filter).map_err(ConfineError::Install)
 }
 
-fn allowed() -> Result<BpfProgram, seccompiler::BackendError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
-    let thread = libc::CLONE_THREAD.unsigned_abs().into();
-    let threads = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), thread)?;
-    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![threads])?]);
-    compile(rules, SeccompAction::Errno(libc::EPERM.unsigned_abs()), SeccompAction::Allow)
-}
-
-/// Its flags are in memory, where no filter looks: glibc takes this answer for an old kernel's and calls `clone`.
-fn no_clone3() -> Result<BpfProgram, seccompiler::BackendError> {
-    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS.unsigned_abs()))
-}
-
-fn compile(
-    rules: BTreeMap<i64, Vec<SeccompRule>>,
-    otherwise: SeccompAction,
-    matched: SeccompAction,
-) -> Result<BpfProgram, seccompiler::BackendError> {
-    SeccompFilter::new(rules, otherwise, matched, TargetArch::try_from(std::env::consts::ARCH)?)?.try_into()
+fn allowed() -> Result<BpfProgram, FilterError> {
+    let mut calls = jail::calls(ALLOWED);
+    calls.insert(libc::SYS_clone, jail::threads_only()?);
+    jail::only(calls)
 }

@@ -3,12 +3,7 @@
 //! It lists what is refused rather than what is allowed, so that the next release of a C library does not break it. The
 //! other restrictions of the sandbox hold without it.
 
-use std::collections::BTreeMap;
-
-use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
-};
+use common::jail::{self, BpfProgram, Cmp, FilterError};
 
 const REFUSED: &[libc::c_long] = &[
     // Other processes.
@@ -101,12 +96,9 @@ const REFUSED_OF_OLD: &[libc::c_long] = &[
 const REFUSED_OF_OLD: &[libc::c_long] = &[];
 
 /// The filter: what is refused fails with `EPERM`.
-pub(super) fn program() -> Result<BpfProgram, BackendError> {
-    let mut rules: BTreeMap<i64, _> = REFUSED.iter().chain(REFUSED_OF_OLD).map(|call| (*call, Vec::new())).collect();
+pub(super) fn program() -> Result<BpfProgram, FilterError> {
+    let mut calls = jail::calls(REFUSED.iter().chain(REFUSED_OF_OLD));
     // Its own limits may be asked for, not those of others.
-    let others = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
-    rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![others])?]);
-    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()
+    calls.insert(libc::SYS_prlimit64, vec![jail::first_argument(Cmp::Ne, 0)?]);
+    jail::all_but(calls)
 }

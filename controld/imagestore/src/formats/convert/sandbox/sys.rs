@@ -3,11 +3,11 @@
 
 use std::io;
 
+use common::jail::{self, BpfProgram};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::Resource;
 use nix::sys::signal::Signal;
-use seccompiler::BpfProgram;
 use tokio::process::Command;
 
 use super::super::ConvertLimits;
@@ -28,15 +28,13 @@ fn give_up(limits: ConvertLimits, filter: &BpfProgram) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC)?;
     // After that, which would undo it. The thread that started us waits for us.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    for (resource, limit) in [
+    jail::limit([
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_CPU, limits.time.as_secs().max(1)),
         (Resource::RLIMIT_AS, limits.memory),
         (Resource::RLIMIT_FSIZE, limits.output),
         (Resource::RLIMIT_NOFILE, OPEN_FILES),
-    ] {
-        setrlimit(resource, limit, limit)?;
-    }
+    ])?;
     // Also takes the right to new privileges.
-    seccompiler::apply_filter(filter).map_err(|_| io::ErrorKind::PermissionDenied.into())
+    jail::install(filter).map_err(|_| io::ErrorKind::PermissionDenied.into())
 }
