@@ -26,8 +26,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use common::off_reactor;
 use serde::{Deserialize, Serialize};
-use tokio::task::{JoinError, spawn_blocking};
 
 use crate::error::{ErrorKind, in_seconds, of_io};
 use crate::formats::inspect::bytes::Bytes;
@@ -106,9 +106,6 @@ pub enum ConvertError {
         /// Size of what was made.
         made: u64,
     },
-    /// A thread panicked.
-    #[error("a thread of the conversion ended early")]
-    Lost(#[from] JoinError),
 }
 
 /// What is wrong with a foreign image.
@@ -197,7 +194,7 @@ impl Converter {
         let length = whole.metadata().map_err(ConvertError::Read)?.len();
         let checked = on_thread(whole, deadline, move |whole| format.check(whole, length, limit)).await;
         let Ok(told) = checked else { return Err(late) };
-        let told = told??;
+        let told = told?;
         let job = Job {
             program: self.program.clone(),
             arguments: arguments(format).into(),
@@ -210,7 +207,7 @@ impl Converter {
             cause => ConvertError::Run { format, cause },
         })?;
         let made = output.try_clone().map_err(ConvertError::Read)?;
-        let examined = spawn_blocking(move || {
+        let examined = off_reactor(move || {
             let length = made.metadata().map_err(ConvertError::Read)?.len();
             let policy = Policy { allow_raw: false, max_virtual_size: limit };
             let expected = Expected { declared: Some(DiskFormat::Qcow2), ..policy.into() };
@@ -218,7 +215,7 @@ impl Converter {
             check_same_size(format, told, summary.info().virtual_size)?;
             Ok(summary)
         });
-        examined.await?
+        examined.await
     }
 }
 
@@ -248,7 +245,6 @@ impl ConvertError {
             Self::Read(error) => of_io(error),
             Self::Run { cause, .. } => cause.kind(),
             Self::Deadline { .. } => ErrorKind::Deadline,
-            Self::Lost(_) => ErrorKind::Internal,
         }
     }
 }

@@ -21,8 +21,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use common::off_reactor;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinError;
 
 use crate::formats::convert::{Converter, ForeignFormat};
 use crate::formats::declared::Declared;
@@ -216,7 +216,7 @@ impl Puller {
         let mut arrived = self.download(job, &mut meter).await?;
         if let Arrived::Unchanged(id) = arrived {
             let this = self.clone();
-            if let Some(hold) = off_reactor(move || this.content.hold_sound(&id)).await?? {
+            if let Some(hold) = off_reactor(move || this.content.hold_sound(&id)).await? {
                 return Ok(Landed { hold: Arc::new(hold), validators: job.validators() });
             }
             // It was removed in the meantime.
@@ -229,7 +229,7 @@ impl Puller {
         }
         // 7. Inspection, publication.
         let (this, job) = (self.clone(), job.clone());
-        let hold = off_reactor(move || this.judge_and_keep(&job, received)).await??;
+        let hold = off_reactor(move || this.judge_and_keep(&job, received)).await?;
         Ok(Landed { hold: Arc::new(hold), validators })
     }
 
@@ -256,7 +256,7 @@ impl Puller {
             };
             bound.ok_or(DownloadError::Gone)
         })
-        .await?
+        .await
     }
 }
 
@@ -270,8 +270,4 @@ fn promises(order: &Order, found: &Found) -> Vec<Promise> {
     let demanded = order.key.image.digest().into_iter().chain(digest).map(promise_of);
     let demanded = demanded.filter(|promise| !found_by(promise));
     remote.promises.iter().cloned().chain(demanded).collect()
-}
-
-async fn off_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
-    tokio::task::spawn_blocking(work).await
 }

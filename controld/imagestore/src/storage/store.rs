@@ -13,6 +13,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use common::off_reactor;
 use tokio::sync::watch;
 
 use crate::digest::ImageId;
@@ -159,7 +160,7 @@ impl Store {
             async move { pull_with_room(&puller, &content, order, progress).await.map_err(Arc::new) }
         });
         let outcome = flight.outcome().await;
-        let outcome = outcome.unwrap_or_else(|| Err(Arc::new(PullError::Lost { image, cause: None })));
+        let outcome = outcome.unwrap_or_else(|| Err(Arc::new(PullError::Lost { image })));
         match outcome {
             Err(error) if offline == Offline::Auto && error.is_unreachable() => {
                 match self.puller.clone().pull_offline(again).await {
@@ -351,8 +352,7 @@ impl Store {
     /// If their directory cannot be read.
     pub async fn translation_problems(&self) -> Result<Vec<Problem>, StoreError> {
         let puller = self.puller.clone();
-        let read = tokio::task::spawn_blocking(move || puller.translator().current_problems()).await;
-        Ok(read.map_err(StoreError::Lost)??)
+        Ok(off_reactor(move || puller.translator().current_problems()).await?)
     }
 
     /// Sources of [`Config::virt_builder_repos`] that are no providers, and why.
@@ -379,8 +379,7 @@ impl Store {
         work: impl FnOnce(&Arc<ContentStore>) -> Result<T, DiskError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let content = self.content.clone();
-        let done = tokio::task::spawn_blocking(move || work(&content)).await;
-        Ok(done.map_err(StoreError::Lost)??)
+        Ok(off_reactor(move || work(&content)).await?)
     }
 }
 
@@ -440,13 +439,12 @@ async fn pull_with_room(
     let Err(error) = &first else { return first };
     let Some(needed) = error.wants_room() else { return first };
     let content = content.clone();
-    match tokio::task::spawn_blocking(move || content.make_room(needed)).await {
-        Ok(Ok(true)) => puller.clone().pull(order, progress).await,
-        Ok(Ok(false)) => first,
-        Ok(Err(cause)) => {
+    match off_reactor(move || content.make_room(needed)).await {
+        Ok(true) => puller.clone().pull(order, progress).await,
+        Ok(false) => first,
+        Err(cause) => {
             tracing::warn!(error = %cause, "no room made in the image store");
             first
         }
-        Err(_panicked) => first,
     }
 }

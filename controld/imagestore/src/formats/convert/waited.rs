@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::task::{JoinError, spawn_blocking};
+use common::off_reactor;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
@@ -34,14 +34,14 @@ pub(super) async fn on_thread<B, T>(
     bytes: B,
     time: Duration,
     work: impl FnOnce(&Waited<B>) -> T + Send + 'static,
-) -> Result<Result<T, JoinError>, Elapsed>
+) -> Result<T, Elapsed>
 where
     B: Bytes + Send + 'static,
     T: Send + 'static,
 {
     let waiter = Arc::new(());
     let bytes = Waited { bytes, waiter: Arc::downgrade(&waiter) };
-    let done = timeout(time, spawn_blocking(move || work(&bytes))).await;
+    let done = timeout(time, off_reactor(move || work(&bytes))).await;
     drop(waiter);
     done
 }

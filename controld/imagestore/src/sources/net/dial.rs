@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use common::off_reactor;
 use hyper::header::HeaderValue;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -197,10 +198,7 @@ impl Dialer {
 
     async fn load_roots(&self) -> Result<Arc<RootCertStore>, FetchError> {
         let files = self.extra_ca.clone();
-        let loaded = tokio::task::spawn_blocking(move || load_roots(&files)).await;
-        let lost =
-            |cause: tokio::task::JoinError| FetchError::Roots { origin: "the system".into(), cause: cause.into() };
-        Ok(Arc::new(loaded.map_err(lost)??))
+        Ok(Arc::new(off_reactor(move || load_roots(&files)).await?))
     }
 }
 

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use common::off_reactor;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
@@ -54,8 +55,7 @@ impl LocalFiles {
     /// Opens a file, off the reactor, as a disk may take its time.
     pub(super) async fn open_path(&self, path: &Path, ask: &Ask) -> Result<Opened, ProviderError> {
         let (this, path, ask) = (self.clone(), path.to_owned(), ask.clone());
-        let opened = tokio::task::spawn_blocking(move || this.open_image(&path, &ask)).await;
-        opened.unwrap_or_else(|cause| Err(FetchError::File(io::Error::other(cause)).into()))
+        off_reactor(move || this.open_image(&path, &ask)).await
     }
 
     /// Opens a file and says what it is. Blocks.
@@ -183,14 +183,13 @@ impl Body for FileBody {
             let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
             let (file, at, length) = (self.file.clone(), self.at, room.len().min(left));
             let mut bytes = std::mem::take(&mut self.spare);
-            let read = tokio::task::spawn_blocking(move || {
+            let read = off_reactor(move || {
                 bytes.resize(length, 0);
                 let count = file.read_at(&mut bytes, at)?;
                 bytes.truncate(count);
                 Ok((bytes, Version::of(&file)?))
             });
-            let (bytes, version) =
-                read.await.unwrap_or_else(|cause| Err(io::Error::other(cause))).map_err(FetchError::File)?;
+            let (bytes, version) = read.await.map_err(FetchError::File)?;
             if version != self.version {
                 return Err(FetchError::File(io::Error::other("it changed while it was read")));
             }

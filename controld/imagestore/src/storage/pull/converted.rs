@@ -7,11 +7,13 @@
 
 use std::sync::Arc;
 
+use common::off_reactor;
+
 use crate::formats::convert::ForeignFormat;
 use crate::storage::content::{Part, Received, reserve};
 
+use super::Puller;
 use super::error::DownloadError;
-use super::{Puller, off_reactor};
 
 impl Puller {
     /// The qcow2 image of what came.
@@ -25,13 +27,13 @@ impl Puller {
             let disk = this.content.disk();
             Part::create(disk, reserve(disk, this.limits.reserve))
         });
-        let mut part = made.await??;
+        let mut part = made.await?;
         let path = part.path().display().to_string();
         let failed = |cause| DownloadError::Converted { path: path.clone(), cause };
         let output = part.lend().map_err(failed)?;
         self.programs.converter.convert(format, received.part.file(), output).await?;
         let adopted =
             off_reactor(move || part.adopt().map(|(length, sha256)| Received { part, length, sha256, sha512: None }));
-        adopted.await?.map_err(failed)
+        adopted.await.map_err(failed)
     }
 }

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use common::off_reactor;
+
 use crate::digest::ImageId;
 use crate::formats::decode::Compression;
 use crate::formats::inspect;
@@ -13,11 +15,11 @@ use crate::sources::net::{Artifact, Ask, FetchError, Opened, Validators};
 use crate::storage::content::{Part, PartialFile, Partials, Received, Resumable, free, reserve};
 use crate::storage::ingest::{Ingest, OutputLimits, Plan};
 
+use super::Puller;
 use super::error::DownloadError;
 use super::job::Job;
 use super::progress::{Meter, Phase};
 use super::source::{Feed, Opener};
-use super::{Puller, off_reactor};
 
 /// Smaller files are fetched anew.
 const LEAST_PARTIAL: u64 = 4 << 20;
@@ -59,13 +61,13 @@ impl Puller {
             // Or somebody else is at it.
             None => Ok(()),
         });
-        Ok(forgotten.await??)
+        Ok(forgotten.await?)
     }
 
     async fn attempt(self: &Arc<Self>, job: &Arc<Job>, meter: &mut Meter) -> Result<Arrived, DownloadError> {
         let partial = {
             let (partials, key) = (Partials::new(self.content.disk()), job.key.clone());
-            off_reactor(move || partials.find(&key)).await??
+            off_reactor(move || partials.find(&key)).await?
         };
         let known = job.known.as_ref().map(|(_, validators)| validators.clone());
         let ask = Ask { known, from: partial.as_ref().and_then(|partial| job.resume(partial)), until: None };
@@ -79,7 +81,7 @@ impl Puller {
         let Artifact { length, from, web_page, .. } = artifact;
         let reserve = {
             let (this, needed) = (self.clone(), length.unwrap_or(0).saturating_sub(from));
-            off_reactor(move || this.check_room(needed)).await??
+            off_reactor(move || this.check_room(needed)).await?
         };
         meter.begin(from, length);
         let resumable = artifact.resumable || (length.is_some() && job.has_strong_promise());
@@ -119,7 +121,7 @@ impl Puller {
                 };
                 Ok::<_, DownloadError>(Ingest::start(part, plan)?)
             })
-            .await??
+            .await?
         };
         if let Some(first) = first {
             ingest.push(first).await?;

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::task::JoinError;
-
 use crate::error::ErrorKind;
 use crate::sources::name::{ImageRef, NameError};
 use crate::sources::provider::ProviderError;
@@ -76,14 +74,9 @@ pub enum PullError {
         "image `{image}` is not in the store for this login, and the store is offline; turn `offline` off, or pull it elsewhere"
     )]
     Offline { image: ImageRef },
-    /// A thread or task panicked.
+    /// Its task panicked.
     #[error("pull of image `{image}` ended early")]
-    Lost {
-        image: ImageRef,
-        /// How, if that is known.
-        #[source]
-        cause: Option<JoinError>,
-    },
+    Lost { image: ImageRef },
 }
 
 impl PullError {

@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use common::off_reactor;
+
+use super::Puller;
 use super::error::PullError;
 use super::grant::{Age, Claim};
 use super::order::Order;
 use super::origin::{promise_of, sought};
-use super::{Puller, off_reactor};
 use crate::digest::Digest;
 use crate::formats::declared::Declared;
 use crate::storage::content::{Image, Origin};
@@ -58,9 +60,6 @@ impl Puller {
             }
             this.content.adopt(&order.key, &id, origin)
         });
-        match found.await {
-            Ok(found) => found.map_err(|cause| PullError::Store { image, cause }),
-            Err(cause) => Err(PullError::Lost { image, cause: Some(cause) }),
-        }
+        found.await.map_err(|cause| PullError::Store { image, cause })
     }
 }

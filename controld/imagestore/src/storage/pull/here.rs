@@ -5,11 +5,13 @@
 
 use std::sync::Arc;
 
+use common::off_reactor;
+
+use super::Puller;
 use super::error::DownloadError;
 use super::find::Found;
 use super::order::Order;
 use super::origin::{place, site, sought};
-use super::{Puller, off_reactor};
 use crate::digest::ImageId;
 use crate::formats::convert::ForeignFormat;
 use crate::sources::net::{Ask, Validators};
@@ -75,7 +77,7 @@ impl Puller {
     ) -> Result<Option<Hold>, DownloadError> {
         let sought: Vec<_> = promises.iter().map(|promise| sought(promise, foreign)).collect();
         let (this, provider) = (self.clone(), provider.to_owned());
-        Ok(off_reactor(move || this.content.hold_promised(&sought, &provider)).await??)
+        Ok(off_reactor(move || this.content.hold_promised(&sought, &provider)).await?)
     }
 
     /// Asks a source for an image as if it were to be downloaded: what it refuses, it refuses before the bytes.
@@ -96,6 +98,6 @@ impl Puller {
             // Without a sound file, to hear that it did not change is of no use.
             Ok::<_, DiskError>(this.content.hold_sound(&id)?.map(|_| (id, Validators { etag, last_modified })))
         });
-        Ok(known.await??.filter(|(_, validators)| !validators.is_empty()))
+        Ok(known.await?.filter(|(_, validators)| !validators.is_empty()))
     }
 }

@@ -133,7 +133,7 @@ impl Lanes {
             self.spare.push(std::mem::take(&mut self.ready));
             let fetched = (&mut segment.0).await;
             self.fetching.pop_front();
-            (self.ready, self.taken) = (fetched??, 0);
+            (self.ready, self.taken) = (fetched.unwrap_or(Err(DownloadError::Ended))?, 0);
             self.fetch_more();
         }
         let rest = &self.ready[self.taken..];

@@ -18,14 +18,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use common::off_reactor;
 use tokio::sync::watch;
 
+use super::Puller;
 use super::error::LayerError;
 use super::find::Found;
 use super::order::Order;
 use super::origin::{promise_of, sought};
 use super::progress::Progress;
-use super::{Puller, off_reactor};
 use crate::digest::Digest;
 use crate::formats::inspect::ParentRef;
 use crate::sources::provider::{Choice, Promise, Provider, ProviderError};
@@ -95,7 +96,7 @@ impl Puller {
             }
         }
         let this = self.clone();
-        off_reactor(move || this.stack(chain)).await?
+        off_reactor(move || this.stack(chain)).await
     }
 
     /// Puts each image on the next one, the lowest first.
@@ -121,7 +122,7 @@ impl Puller {
         let Some(digest) = &clues.digest else { return Ok(None) };
         let (this, provider) = (self.clone(), provider.to_owned());
         let sought = [sought(&promise_of(digest), None)];
-        let hold = off_reactor(move || this.content.hold_promised(&sought, &provider)).await??;
+        let hold = off_reactor(move || this.content.hold_promised(&sought, &provider)).await?;
         Ok(hold.map(Arc::new))
     }
 
@@ -141,7 +142,7 @@ impl Puller {
             }
             keys.iter().find_map(|key| this.content.hold_named(key, Some(&provider)).transpose()).transpose()
         });
-        Ok(hold.await?.map_err(LayerError::Disk)?.map(|hold| self.layer(Arc::new(hold), &upper.provider, None)))
+        Ok(hold.await.map_err(LayerError::Disk)?.map(|hold| self.layer(Arc::new(hold), &upper.provider, None)))
     }
 
     /// What a provider has, or else what has the name here.
@@ -171,7 +172,7 @@ impl Puller {
                 keys.iter().find_map(|key| this.content.hold_named(key, None).transpose()).transpose()
             });
             // Whoever has to be a digest was not found under it.
-            let held = held.await??.filter(|_| clues.digest.is_none());
+            let held = held.await?.filter(|_| clues.digest.is_none());
             return Ok(held.map(|hold| self.layer(Arc::new(hold), &upper.provider, None)));
         };
         if !asked.insert((choice.provider.id().to_owned(), choice.image.key.clone())) {

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use common::off_reactor;
+
+use super::Puller;
 use super::error::PullError;
 use super::order::Order;
-use super::{Puller, off_reactor};
 use crate::digest::Digest;
 use crate::formats::declared::Declared;
 use crate::sources::name::Version;
@@ -45,10 +47,9 @@ impl Way {
 impl Puller {
     /// How the name of an order leads to its source.
     pub(super) async fn way(self: &Arc<Self>, order: &Order) -> Result<Way, PullError> {
-        let lost = |cause| PullError::Lost { image: order.key.image.clone(), cause: Some(cause) };
         let (this, of) = (self.clone(), order.clone());
         // Rules are read from files.
-        off_reactor(move || this.read_way(&of)).await.map_err(lost)?
+        off_reactor(move || this.read_way(&of)).await
     }
 
     fn read_way(&self, order: &Order) -> Result<Way, PullError> {

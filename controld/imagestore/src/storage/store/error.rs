@@ -93,9 +93,6 @@ pub enum StoreError {
     },
     #[error("image store failed")]
     Disk(#[from] DiskError),
-    /// A thread panicked.
-    #[error("work of the image store ended early")]
-    Lost(#[source] tokio::task::JoinError),
 }
 
 impl StoreError {
@@ -122,7 +119,7 @@ impl StoreError {
             Self::Provider(error) => error.kind(),
             Self::Disk(error) => error.kind(),
             Self::Forget { cause, .. } => crate::error::of_io(cause),
-            Self::Rules(_) | Self::Lost(_) => ErrorKind::Internal,
+            Self::Rules(_) => ErrorKind::Internal,
         }
     }
 }

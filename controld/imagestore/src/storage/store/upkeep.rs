@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use common::off_reactor;
+
 use super::{Store, StoreError};
 use crate::digest::ImageId;
 use crate::formats::declared::Declared;
@@ -148,7 +150,7 @@ impl Store {
     /// If there is no such provider, or its file cannot be removed.
     pub async fn forget(&self, provider: &str) -> Result<(), StoreError> {
         let wanted = self.puller.registry().by_id(provider)?.clone();
-        let forgotten = tokio::task::spawn_blocking(move || wanted.forget()).await.map_err(StoreError::Lost)?;
+        let forgotten = off_reactor(move || wanted.forget()).await;
         forgotten.map_err(|cause| StoreError::Forget { provider: provider.to_owned(), cause })
     }
 

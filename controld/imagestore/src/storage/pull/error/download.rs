@@ -3,8 +3,6 @@
 use std::io;
 use std::sync::Arc;
 
-use tokio::task::JoinError;
-
 use crate::digest::ImageId;
 use crate::error::{ErrorKind, of_io};
 use crate::formats::convert::{ConvertError, ForeignFormat};
@@ -118,9 +116,6 @@ pub enum DownloadError {
     /// The store.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A thread panicked.
-    #[error("a thread of the download ended early")]
-    Lost(#[from] JoinError),
     /// A task ended without a word.
     #[error("download ended early")]
     Ended,
@@ -196,9 +191,6 @@ pub enum LayerError {
     /// The store.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A thread panicked.
-    #[error("a thread of the pull ended early")]
-    Lost(#[from] JoinError),
 }
 
 impl DownloadError {
@@ -233,7 +225,7 @@ impl DownloadError {
             Self::Undelimited | Self::Unchanged | Self::Changing => ErrorKind::Server,
             Self::TooLarge { .. } | Self::NoSpace { .. } => ErrorKind::Exhausted,
             Self::Length { .. } => ErrorKind::DigestMismatch,
-            Self::Gone | Self::Lost(_) | Self::Ended => ErrorKind::Internal,
+            Self::Gone | Self::Ended => ErrorKind::Internal,
         }
     }
 }
@@ -248,7 +240,7 @@ impl LayerError {
             Self::Pull { cause, .. } => cause.kind(),
             Self::Find { cause, .. } => cause.kind(),
             Self::Disk(error) => error.kind(),
-            Self::Gone | Self::Lost(_) => ErrorKind::Internal,
+            Self::Gone => ErrorKind::Internal,
         }
     }
 }
