@@ -1,4 +1,8 @@
 //! Command line of controld: parses, then hands over to [`controld::daemon`].
+//!
+//! The reason of a failure is one line on stderr; [`exit`] has the exit codes.
+
+mod exit;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,7 +55,7 @@ fn main() -> ExitCode {
             {
                 eprintln!("controld: {}", Chain(error.as_ref()));
             }
-            ExitCode::FAILURE
+            ExitCode::from(exit::code(&error))
         }
     }
 }

@@ -1,0 +1,91 @@
+//! Exit codes, as sysexits has them and as tapmanager's are: 0 told to stop, 2 usage, 70 anything else, 75 another instance
+//! runs, 77 a permission is missing, 78 configuration.
+
+use std::error::Error;
+use std::io;
+
+use controld::config::ConfigError;
+use controld::store;
+use imagestore::DiskError;
+use nix::errno::Errno;
+use tracing_subscriber::filter;
+
+const SOFTWARE: u8 = 70;
+const TEMPORARY: u8 = 75;
+const PERMISSION: u8 = 77;
+const CONFIGURATION: u8 = 78;
+
+/// The code that says the most: that of the first cause that has one.
+pub(crate) fn code(error: &anyhow::Error) -> u8 {
+    error.chain().find_map(of).unwrap_or(SOFTWARE)
+}
+
+fn of(cause: &(dyn Error + 'static)) -> Option<u8> {
+    if cause.is::<ConfigError>() || cause.is::<filter::ParseError>() {
+        return Some(CONFIGURATION);
+    }
+    if let Some(error) = cause.downcast_ref() {
+        // At the start the store says so of its settings alone.
+        return matches!(
+            error,
+            imagestore::StoreError::HandlerName { .. }
+                | imagestore::StoreError::HandlerProvider { .. }
+                | imagestore::StoreError::Provider(_)
+        )
+        .then_some(CONFIGURATION);
+    }
+    if matches!(cause.downcast_ref(), Some(store::StoreError::Held { .. }))
+        || matches!(cause.downcast_ref(), Some(DiskError::Busy { .. }))
+    {
+        return Some(TEMPORARY);
+    }
+    let denied = cause.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied)
+        || matches!(cause.downcast_ref(), Some(Errno::EACCES | Errno::EPERM));
+    denied.then_some(PERMISSION)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use anyhow::Context as _;
+    use controld::config::Config;
+    use controld::images::Images;
+    use controld::model::error::{Error, Kind};
+
+    use super::*;
+
+    #[test]
+    fn the_first_cause_that_has_a_code_gives_it() {
+        let path = PathBuf::from("/x");
+        let read = |kind: io::ErrorKind| ConfigError::Read { path: path.clone(), cause: kind.into() };
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let held = store::StoreError::Held { path: path.clone() };
+        let busy = imagestore::StoreError::Disk(DiskError::Busy { path: path.clone() });
+        let os =
+            imagestore::StoreError::Disk(DiskError::Os { action: "open", path: path.clone(), cause: Errno::EACCES });
+        for (error, code) in [
+            (read(io::ErrorKind::NotFound).into(), 78),
+            (read(io::ErrorKind::PermissionDenied).into(), 78),
+            (held.into(), 75),
+            (Error::because(Kind::Internal, "image store not opened", busy).into(), 75),
+            (Error::because(Kind::Internal, "image store not opened", os).into(), 77),
+            (store::StoreError::Log { path: path.clone(), cause: denied() }.into(), 77),
+            (denied().into(), 77),
+            (io::Error::from(io::ErrorKind::AddrInUse).into(), 70),
+            (anyhow::anyhow!("anything"), 70),
+        ] {
+            assert_eq!(super::code(&error), code, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn settings_that_cannot_be_used_are_configuration() {
+        let mut config = Config::default();
+        config.images.handlers.insert("No Label".into(), controld::config::images::HandlerConfig::default());
+        let unusable = Images::check(&config).context("checked").expect_err("a name that no handler can have");
+        assert_eq!(code(&unusable), 78);
+        let level = tracing_subscriber::EnvFilter::try_new("controld=nonsense=x").expect_err("no level");
+        assert_eq!(code(&level.into()), 78);
+    }
+}
