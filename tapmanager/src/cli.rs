@@ -17,14 +17,14 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     #[command(flatten)]
-    Duty(Duty),
+    Daemon(DaemonCommand),
     #[command(flatten)]
     Tool(Tool),
 }
 
-/// What needs no daemon that runs.
+/// The daemon itself, and what is done with its files while it does not run.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Duty {
+pub(crate) enum DaemonCommand {
     /// Run the daemon until SIGTERM or SIGINT; running pods are left as they are
     Run(ConfigFile),
     /// Check the configuration and print it with all defaults
@@ -61,7 +61,7 @@ mod tests {
         assert!(Cli::try_parse_from(["tapmanager", "--config", "/c", "run"]).is_err());
         let cli = Cli::try_parse_from(["tapmanager", "run", "--config", "/c"]).expect("parses");
         assert!(
-            matches!(cli.command, Command::Duty(Duty::Run(ConfigFile { config: Some(file) })) if file.as_os_str() == "/c")
+            matches!(cli.command, Command::Daemon(DaemonCommand::Run(ConfigFile { config: Some(file) })) if file.as_os_str() == "/c")
         );
     }
 }

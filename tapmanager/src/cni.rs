@@ -54,7 +54,7 @@ pub(crate) use plugin::{Command, PluginError};
 pub(crate) use ready::{Ready, Unready};
 pub(crate) use result::ResultView;
 
-use ask::{Env, Moment};
+use ask::{Env, Negotiation};
 use cache::{Cache, Entry, Key};
 use conf::watch::ConfWatch;
 use negotiate::VersionCache;
@@ -161,7 +161,7 @@ impl Cni {
         target.capabilities.fit(list)?;
         let offered = target.capabilities.offered();
         let env = self.environment(&target.key(list), target.netns, &target.told())?;
-        let version = self.version_for(list, Moment::Add).await?;
+        let version = self.version_for(list, Negotiation::New).await?;
         let mut last: Option<(Value, ResultView)> = None;
         for (place, plugin) in list.plugins().iter().enumerate() {
             let fail = |cause| CniError::plugin(list, place, Command::Add, cause);
@@ -212,7 +212,7 @@ impl Cni {
             return Ok(());
         }
         let env = self.environment(&target.key(list), target.netns, &target.told())?;
-        let version = self.version_for(list, Moment::After(Some(prev))).await?;
+        let version = self.version_for(list, Negotiation::Earlier(Some(prev))).await?;
         if !version.has_check() {
             return Err(CniError::NoCheck { network: list.name().to_owned(), version: version.as_str() });
         }
@@ -252,7 +252,7 @@ impl Cni {
         offered: &Map<String, Value>,
         prev: Option<&Value>,
     ) -> Result<(), CniError> {
-        let version = self.version_for(list, Moment::After(prev)).await?;
+        let version = self.version_for(list, Negotiation::Earlier(prev)).await?;
         let prev = prev.filter(|_| version.has_check());
         let mut errors = Vec::new();
         for (place, plugin) in list.plugins().iter().enumerate().rev() {

@@ -30,7 +30,7 @@ use crate::handoff;
 use crate::instance::{InstanceError, InstanceId};
 use crate::journal::durable::DurableError;
 use crate::journal::{Journal, JournalError, Loaded};
-use crate::pod::{Kernel, NetnsNames, Occasion, Patience, Pods, Settings, Tools, World};
+use crate::pod::{Kernel, NetnsNames, Occasion, Operations, Pods, RetryPolicy, Settings, World};
 use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
 use crate::sys::netns::{self, NetnsError};
@@ -205,9 +205,9 @@ impl Daemon {
         let world = Kernel::new(&config, &instance, spawner);
         info!(%instance, "namespaces of pods carry this name");
         let place = (NetnsNames::new(config.netns_dir.clone(), &instance), startup::boot_id()?);
-        let tools = Tools::new(world, journal, place, settings(&config), faults);
+        let operations = Operations::new(world, journal, place, settings(&config), faults);
         let access = QemuAccess::load(&config);
-        let service = Arc::new(Service::new(Pods::new(tools), access, &config, &loaded.unreadable)?);
+        let service = Arc::new(Service::new(Pods::new(operations), access, &config, &loaded.unreadable)?);
         service.pods().take_over(loaded);
         let sockets = [config.control_socket(), config.handoff_socket()];
         let daemon = Self {
@@ -312,7 +312,7 @@ fn settings(config: &Config) -> Settings {
         data_path: config.data_path,
         anti_spoof: config.anti_spoof,
         max_queues: config.max_queues,
-        patience: Patience { first_pause: config.detach_retry, give_up: config.detach_give_up },
+        retry: RetryPolicy { first_pause: config.detach_retry, give_up: config.detach_give_up },
         cni_gc: config.cni_gc,
     }
 }

@@ -24,14 +24,14 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
-use cli::{Cli, Command, ConfigFile, Duty};
+use cli::{Cli, Command, ConfigFile, DaemonCommand};
 
 /// How long the end waits for threads that are still closing sockets.
 const LAST_THREADS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Duty(duty) => match work(duty) {
+        Command::Daemon(command) => match work(command) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 // Nobody is left to tell if this fails.
@@ -56,15 +56,15 @@ fn ended(done: Result<Verdict, ToolError>) -> ExitCode {
     }
 }
 
-fn work(duty: Duty) -> anyhow::Result<()> {
-    match duty {
-        Duty::Run(ConfigFile { config }) => run(Config::load(config.as_deref())?),
-        Duty::CheckConfig(ConfigFile { config }) => {
+fn work(command: DaemonCommand) -> anyhow::Result<()> {
+    match command {
+        DaemonCommand::Run(ConfigFile { config }) => run(Config::load(config.as_deref())?),
+        DaemonCommand::CheckConfig(ConfigFile { config }) => {
             let text =
                 toml::to_string(&Config::load(config.as_deref())?).context("failed to print the configuration")?;
             print(&text)
         }
-        Duty::DumpState(ConfigFile { config }) => {
+        DaemonCommand::DumpState(ConfigFile { config }) => {
             let state = daemon::dump_state(&Config::load(config.as_deref())?)?;
             print(&format!("{state:#}\n"))
         }

@@ -52,7 +52,7 @@ use command::Command;
 pub(crate) use command::Occasion;
 pub(crate) use error::PodError;
 pub(crate) use kernel::Kernel;
-pub(crate) use machine::Patience;
+pub(crate) use machine::RetryPolicy;
 pub(crate) use names::NetnsNames;
 pub(crate) use world::World;
 
@@ -61,9 +61,9 @@ const MAX_WAITING: usize = 16;
 /// Pods that are counted or collected at the same time: each may run a plugin or a thread in its namespace.
 const WORKED_ON_AT_ONCE: usize = 8;
 
-/// What the actors work with.
+/// What actors do to pods, one step after the other, and what they need for it.
 #[derive(Debug)]
-pub(crate) struct Tools<W> {
+pub(crate) struct Operations<W> {
     world: W,
     journal: Journal,
     names: NetnsNames,
@@ -72,7 +72,7 @@ pub(crate) struct Tools<W> {
     settings: Settings,
     faults: Arc<Faults>,
     gc_lock: gc_lock::GcLock,
-    turns: RecoveryLimits,
+    recovery_limits: RecoveryLimits,
 }
 
 /// What the configuration says.
@@ -84,8 +84,8 @@ pub(crate) struct Settings {
     pub(crate) anti_spoof: bool,
     /// Most queues of a NIC, whatever a pod says.
     pub(crate) max_queues: u16,
-    /// With what cannot be taken away.
-    pub(crate) patience: Patience,
+    /// How often a pod is tried that cannot be taken away.
+    pub(crate) retry: RetryPolicy,
     /// Whether networks are collected by CNI GC.
     pub(crate) cni_gc: bool,
 }
@@ -115,7 +115,7 @@ pub(crate) struct View {
 
 #[derive(Debug)]
 struct Shared<W> {
-    tools: Tools<W>,
+    operations: Operations<W>,
     /// `None` once the daemon goes down.
     handles: Mutex<Option<BTreeMap<PodId, Handle>>>,
     actors: TaskTracker,
@@ -127,9 +127,9 @@ struct Handle {
     view: watch::Receiver<Option<View>>,
 }
 
-// === impl Tools ===
+// === impl Operations ===
 
-impl<W> Tools<W> {
+impl<W> Operations<W> {
     /// In `boot` of the node, with namespaces of these `names`.
     pub(crate) fn new(
         world: W,
@@ -146,7 +146,7 @@ impl<W> Tools<W> {
             settings,
             faults,
             gc_lock: gc_lock::GcLock::default(),
-            turns: RecoveryLimits::new(),
+            recovery_limits: RecoveryLimits::new(),
         }
     }
 }
@@ -155,9 +155,9 @@ impl<W> Tools<W> {
 
 impl<W: World> Pods<W> {
     /// No pod yet.
-    pub(crate) fn new(tools: Tools<W>) -> Self {
+    pub(crate) fn new(operations: Operations<W>) -> Self {
         let handles = Mutex::new(Some(BTreeMap::new()));
-        Self { shared: Arc::new(Shared { tools, handles, actors: TaskTracker::new() }) }
+        Self { shared: Arc::new(Shared { operations, handles, actors: TaskTracker::new() }) }
     }
 
     /// Gives the pod its network; repeating it gives the same answer.
@@ -199,7 +199,7 @@ impl<W: World> Pods<W> {
     /// All that is known of a pod.
     pub(crate) async fn inspect(&self, pod: &PodId) -> Result<PodDetail, PodError> {
         let view = self.known(pod)?;
-        let (journal, of) = (self.shared.tools.journal.clone(), pod.clone());
+        let (journal, of) = (self.shared.operations.journal.clone(), pod.clone());
         // What is only asked for now and then is not kept in memory.
         let record = off_reactor(move || journal.read(&of)).await;
         let explanation = record.ok().flatten().map_or_else(Vec::new, |record| explain::explain(&record));
@@ -215,7 +215,7 @@ impl<W: World> Pods<W> {
     /// counted is left out.
     pub(crate) async fn stats(&self, list: &List) -> StatsPage {
         let (pods, more) = self.attached(list);
-        let world = &self.shared.tools.world;
+        let world = &self.shared.operations.world;
         let counted = futures_util::stream::iter(pods).map(|(pod, net)| async move {
             match world.stats(&net.netns, &net.nics).await {
                 Ok(nics) => Some(PodStats { pod, nics }),
@@ -269,24 +269,24 @@ impl<W: World> Pods<W> {
     /// the pod's namespace.
     pub(crate) fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Vec<Opened>), PodError> {
         let net = self.usable(pod)?;
-        let opened = self.shared.tools.world.open_taps(&net.netns, &net.nics);
+        let opened = self.shared.operations.world.open_taps(&net.netns, &net.nics);
         let opened = opened.map_err(|cause| PodError::Taps { pod: pod.clone(), cause })?;
         Ok((net, opened))
     }
 
     /// Whether a pod could be given a network now.
     pub(crate) async fn ready(&self) -> Ready {
-        self.shared.tools.world.ready().await
+        self.shared.operations.world.ready().await
     }
 
     /// The same from memory.
     pub(crate) fn known_ready(&self) -> Ready {
-        self.shared.tools.world.known_ready()
+        self.shared.operations.world.known_ready()
     }
 
     /// Time spent in CNI plugins, in microseconds.
     pub(crate) fn plugin_micros(&self) -> u64 {
-        self.shared.tools.world.plugin_micros()
+        self.shared.operations.world.plugin_micros()
     }
 
     /// One page of the pods that are asked for, in the order of their ids.
@@ -362,7 +362,7 @@ impl<W: World> Shared<W> {
     }
 
     async fn revive(self: &Arc<Self>, pod: &PodId) {
-        let (journal, of) = (self.tools.journal.clone(), pod.clone());
+        let (journal, of) = (self.operations.journal.clone(), pod.clone());
         let read = off_reactor(move || journal.read(&of)).await;
         let mut guard = self.lock();
         let Some(handles) = guard.as_mut() else { return };
@@ -373,7 +373,7 @@ impl<W: World> Shared<W> {
         warn!(pod = pod.as_str(), "pod is taken up from its record, as its actor had ended by a bug");
         let left = match read {
             Ok(record) => record.map(Inherited::record),
-            Err(file) => Some(Inherited::unread(&self.tools.names, pod.clone(), &file)),
+            Err(file) => Some(Inherited::unread(&self.operations.names, pod.clone(), &file)),
         };
         let handle = self.start(pod.clone(), left);
         handles.insert(pod.clone(), handle);

@@ -28,16 +28,18 @@ const STATUS_WITHIN: Duration = Duration::from_secs(10);
 /// Variables of a plugin's environment.
 pub(super) type Env = Vec<(&'static str, OsString)>;
 
-/// What a command is about: a new ADD, or one that was made earlier and came to this result, if to any.
+/// How the version is found that a network's plugins are spoken to in.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Moment<'a> {
-    Add,
-    After(Option<&'a Value>),
+pub(super) enum Negotiation<'a> {
+    /// The newest that all of them speak.
+    New,
+    /// The one that an earlier ADD was made in, as its result says, if there is one.
+    Earlier(Option<&'a Value>),
 }
 
-impl Moment<'_> {
+impl Negotiation<'_> {
     fn version_of_add(self) -> Option<SpecVersion> {
-        let Self::After(prev) = self else { return None };
+        let Self::Earlier(prev) = self else { return None };
         prev?.get("cniVersion")?.as_str().and_then(SpecVersion::parse)
     }
 }
@@ -45,9 +47,13 @@ impl Moment<'_> {
 impl Cni {
     /// The version that a network's plugins are spoken to in. After an ADD a plugin that cannot tell its versions does not
     /// keep the others from being run.
-    pub(super) async fn version_for(&self, list: &NetworkList, moment: Moment<'_>) -> Result<SpecVersion, CniError> {
+    pub(super) async fn version_for(
+        &self,
+        list: &NetworkList,
+        negotiation: Negotiation<'_>,
+    ) -> Result<SpecVersion, CniError> {
         let choice = list.versions();
-        if let Some(used) = moment.version_of_add().filter(|used| choice.contains(used)) {
+        if let Some(used) = negotiation.version_of_add().filter(|used| choice.contains(used)) {
             return Ok(used);
         }
         let mut spoken = Vec::new();
@@ -55,19 +61,19 @@ impl Cni {
             let mut asked = BTreeSet::new();
             let plugins = list.plugins().iter().enumerate();
             for (place, plugin) in plugins.filter(|(_, plugin)| asked.insert(&plugin.kind)) {
-                match (self.versions_of(plugin).await, moment) {
+                match (self.versions_of(plugin).await, negotiation) {
                     (Ok(versions), _) => spoken.push(versions),
-                    (Err(_), Moment::After(_)) => {}
-                    (Err(cause), Moment::Add) => {
+                    (Err(_), Negotiation::Earlier(_)) => {}
+                    (Err(cause), Negotiation::New) => {
                         return Err(CniError::plugin(list, place, Command::Version, cause));
                     }
                 }
             }
         }
         let common = negotiate::newest_common(choice, &spoken);
-        let common = match moment {
-            Moment::Add => common,
-            Moment::After(_) => common.or(choice.last().copied()),
+        let common = match negotiation {
+            Negotiation::New => common,
+            Negotiation::Earlier(_) => common.or(choice.last().copied()),
         };
         common.ok_or_else(|| CniError::NoCommonVersion { network: list.name().to_owned() })
     }

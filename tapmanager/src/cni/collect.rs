@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use proto::tap::{IfName, PodId};
 use serde_json::{Map, json};
 
-use super::ask::Moment;
+use super::ask::Negotiation;
 use super::cache::{Entry, Key};
 use super::plugin::{self, Command};
 use super::{Cni, CniError, NetworkList};
@@ -98,7 +98,7 @@ impl Cni {
         if list.gc_disabled() {
             return not("`disableGC` is set");
         }
-        let version = self.version_for(list, Moment::Add).await?;
+        let version = self.version_for(list, Negotiation::New).await?;
         if !version.has_status_and_gc() {
             return not("its CNI version has no GC; 1.1.0 has");
         }

@@ -81,15 +81,15 @@ struct State {
     asking: Option<(Instant, AbortOnDropHandle<()>)>,
 }
 
-/// What to do about a question.
+/// What is known of the plugins' STATUS.
 #[derive(Debug)]
-pub(super) enum Look {
-    /// This is the answer.
-    Enough(Ready),
-    /// So it is, but ask anew.
-    Old(Ready),
-    /// There is nothing to go by.
-    Nothing,
+pub(super) enum CachedStatus {
+    /// It is new enough to be the answer.
+    Fresh(Ready),
+    /// It is the answer, and plugins are asked again.
+    Stale(Ready),
+    /// There is none that could be the answer.
+    Missing,
 }
 
 impl Ready {
@@ -105,19 +105,20 @@ impl StatusCache {
         Self { state: Mutex::default(), answers: watch::Sender::new(0) }
     }
 
-    /// What is to be done about a question of `now`. What is known of another network is forgotten.
-    pub(super) fn look(&self, network: &NetworkList, now: Instant) -> Look {
+    /// What plugins last said of `network`, and whether it is still an answer at `now`. What is known of another network is
+    /// forgotten.
+    pub(super) fn look(&self, network: &NetworkList, now: Instant) -> CachedStatus {
         let mut state = self.lock();
         if state.network.as_deref() != Some(network) {
             *state = State { network: Some(Arc::new(network.clone())), ..State::default() };
         }
-        let Some((at, said)) = &state.said else { return Look::Nothing };
+        let Some((at, said)) = &state.said else { return CachedStatus::Missing };
         let age = now.saturating_duration_since(*at);
         match said {
-            Ok(()) if age < FRESH => Look::Enough(state.ready(now)),
-            Err(_) if age < FRESH_NO => Look::Enough(state.ready(now)),
-            Ok(()) if age < KEPT => Look::Old(state.ready(now)),
-            _ => Look::Nothing,
+            Ok(()) if age < FRESH => CachedStatus::Fresh(state.ready(now)),
+            Err(_) if age < FRESH_NO => CachedStatus::Fresh(state.ready(now)),
+            Ok(()) if age < KEPT => CachedStatus::Stale(state.ready(now)),
+            _ => CachedStatus::Missing,
         }
     }
 

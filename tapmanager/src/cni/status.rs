@@ -10,8 +10,8 @@ use serde_json::Map;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::ask::Moment;
-use super::ready::{Look, PATIENCE};
+use super::ask::Negotiation;
+use super::ready::{CachedStatus, PATIENCE};
 use super::{Cni, CniError, Command, ConfError, NetworkList, Ready, Unready, plugin};
 use crate::blocking::off_reactor;
 
@@ -28,12 +28,12 @@ impl Cni {
         };
         let mut answers = self.ready.answers();
         match self.ready.look(&network, Instant::now()) {
-            Look::Enough(ready) => return ready,
-            Look::Old(ready) => {
+            CachedStatus::Fresh(ready) => return ready,
+            CachedStatus::Stale(ready) => {
                 self.ask_behind();
                 return ready;
             }
-            Look::Nothing => self.ask_behind(),
+            CachedStatus::Missing => self.ask_behind(),
         }
         // Both ends of it are this runtime's; an answer that is late is for the next question.
         let _ = timeout(PATIENCE, answers.changed()).await;
@@ -70,7 +70,7 @@ impl Cni {
     /// Asks whether a pod could be given the network now: its plugins are installed, and those that can be asked say so.
     pub(crate) async fn status(&self, list: &NetworkList) -> Result<(), CniError> {
         self.installed(list)?;
-        let version = self.version_for(list, Moment::Add).await?;
+        let version = self.version_for(list, Negotiation::New).await?;
         if !version.has_status_and_gc() {
             return Ok(());
         }

@@ -83,14 +83,14 @@ const FRAGMENTED: u32 = 1;
 /// A filter on the ingress side of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// On the tap: of what a guest sends that is held to who it is.
-    FromHeld(Identity),
-    /// On the tap: of what a guest sends that may be anybody.
-    FromFree(Served),
-    /// On the CNI's link: of what is sent to the guest with this MAC and to nobody else.
-    ToHeld(MacAddr),
-    /// On the CNI's link: of what is sent to the guest with this MAC, which may be others too.
-    ToFree(MacAddr, Served),
+    /// On the tap: drops what the guest sends from addresses that it was not given (anti-spoofing).
+    FromGuestAntiSpoof(Identity),
+    /// On the tap, without anti-spoofing.
+    FromGuest(Served),
+    /// On the CNI's link: drops what is not for the guest with this MAC address, its partner in anti-spoofing.
+    ToGuestAntiSpoof(MacAddr),
+    /// On the CNI's link, without anti-spoofing: the guest may have more MAC addresses than this one.
+    ToGuest(MacAddr, Served),
 }
 
 /// The address families in which the pod's own servers tell the guest all there is, so that nobody else does.
@@ -147,7 +147,7 @@ struct Exits {
 
 /// Where to load from: the start of the frame or `X`, and bytes from there.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum Offset {
     Frame(u32),
     X(u32),
 }
@@ -162,23 +162,23 @@ impl Guard {
         asm.op(Op::Length);
         asm.unless(Test::AtLeast(ETHERNET_LEN), exits.drop);
         let rules = match self {
-            Self::FromHeld(identity) => {
+            Self::FromGuestAntiSpoof(identity) => {
                 asm.op(Op::VlanTagged);
                 asm.unless(Test::Is(0), exits.drop);
-                unless_mac(&mut asm, Place::Frame(ETHERNET_SOURCE), identity.mac, exits.drop);
+                unless_mac(&mut asm, Offset::Frame(ETHERNET_SOURCE), identity.mac, exits.drop);
                 Rules { identity: Some(identity), ..Rules::from_guest(Served::ALL) }
             }
-            Self::FromFree(served) => Rules::from_guest(*served),
-            Self::ToHeld(mac) => {
+            Self::FromGuest(served) => Rules::from_guest(*served),
+            Self::ToGuestAntiSpoof(mac) => {
                 let group = asm.label();
                 asm.op(Op::Byte(ETHERNET_DESTINATION));
                 asm.when(Test::AnyBit(GROUP_BIT), group);
-                unless_mac(&mut asm, Place::Frame(ETHERNET_DESTINATION), *mac, exits.drop);
+                unless_mac(&mut asm, Offset::Frame(ETHERNET_DESTINATION), *mac, exits.drop);
                 asm.bind(group);
                 drop_reflections(&mut asm, *mac, exits.drop);
                 Rules::to_guest(Served::ALL)
             }
-            Self::ToFree(mac, served) => {
+            Self::ToGuest(mac, served) => {
                 drop_reflections(&mut asm, *mac, exits.drop);
                 Rules::to_guest(*served)
             }
@@ -241,9 +241,9 @@ impl Identity {
     }
 }
 
-// === impl Place ===
+// === impl Offset ===
 
-impl Place {
+impl Offset {
     fn plus(self, bytes: u32) -> Self {
         match self {
             Self::Frame(at) => Self::Frame(at + bytes),
@@ -288,13 +288,13 @@ fn judge(asm: &mut Assembler, rules: &Rules<'_>, exits: Exits) {
 /// Goes to `drop` if the guest itself sent the frame. Overwrites `A`.
 fn drop_reflections(asm: &mut Assembler, guest: MacAddr, drop: Label) {
     let foreign = asm.label();
-    unless_mac(asm, Place::Frame(ETHERNET_SOURCE), guest, foreign);
+    unless_mac(asm, Offset::Frame(ETHERNET_SOURCE), guest, foreign);
     asm.jump(drop);
     asm.bind(foreign);
 }
 
 /// Goes to `other` unless `mac` stands there. Overwrites `A`.
-fn unless_mac(asm: &mut Assembler, place: Place, mac: MacAddr, other: Label) {
+fn unless_mac(asm: &mut Assembler, place: Offset, mac: MacAddr, other: Label) {
     let [a, b, c, d, e, f] = mac.octets();
     asm.op(place.word());
     asm.unless(Test::Is(u32::from_be_bytes([a, b, c, d])), other);

@@ -228,10 +228,10 @@ impl fmt::Display for Step {
             Self::CreateBridge { bridge, mac } => write!(f, "create bridge `{bridge}` with the address `{mac}`"),
             Self::CreateMacvtap { tap, link } => write!(f, "create macvtap `{tap}` on `{link}`"),
             Self::AddClsact { link } => write!(f, "add the clsact qdisc to `{link}`"),
-            Self::AddGuard { link, guard: Guard::FromHeld(_) | Guard::FromFree(_), .. } => {
+            Self::AddGuard { link, guard: Guard::FromGuestAntiSpoof(_) | Guard::FromGuest(_), .. } => {
                 write!(f, "filter what the guest sends on `{link}`")
             }
-            Self::AddGuard { link, guard: Guard::ToHeld(mac) | Guard::ToFree(mac, _), .. } => {
+            Self::AddGuard { link, guard: Guard::ToGuestAntiSpoof(mac) | Guard::ToGuest(mac, _), .. } => {
                 write!(f, "filter what `{link}` gets for `{mac}`")
             }
             Self::DropIngress { link } => write!(f, "keep what `{link}` hears from the namespace's stack"),

@@ -38,16 +38,16 @@ pub(super) struct Actor<W> {
     pub(super) pod: PodId,
     pub(super) publish: watch::Sender<Option<View>>,
     /// `None` while the pod is not on record.
-    pub(super) held: Option<Held>,
+    pub(super) state: Option<PodState>,
     /// There while its record is not understood.
     pub(super) unread: Option<View>,
     /// What was asked before the pod was recovered.
     pub(super) early: Option<Command>,
 }
 
-/// A pod on record.
+/// A pod that is on record.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct PodState {
     pub(super) record: Record,
     pub(super) request: Arc<Attach>,
     netns: Arc<Path>,
@@ -77,24 +77,24 @@ impl<W: World> Actor<W> {
         publish: watch::Sender<Option<View>>,
         left: Option<Inherited>,
     ) -> Self {
-        let (held, unread) = match left {
+        let (state, unread) = match left {
             None => (None, None),
-            Some(Inherited::Record(held)) => (Some(*held), None),
+            Some(Inherited::Record(state)) => (Some(*state), None),
             Some(Inherited::Unread(view)) => (None, Some(view)),
         };
-        Self { shared, pod, publish, held, unread, early: None }
+        Self { shared, pod, publish, state, unread, early: None }
     }
 
     /// Works until the pod is gone, or the daemon goes down, which leaves the pod as it is.
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
-        if self.held.is_some() {
+        if self.state.is_some() {
             let span = self.span(None);
             if self.restore(&mut queue).instrument(span).await.is_break() {
                 return;
             }
         }
         loop {
-            let nothing = self.held.is_none() && self.unread.is_none() && self.early.is_none();
+            let nothing = self.state.is_none() && self.unread.is_none() && self.early.is_none();
             if nothing && self.shared.retire(&self.pod, &queue) {
                 return;
             }
@@ -115,15 +115,15 @@ impl<W: World> Actor<W> {
                 Event::Closing => break,
             }
         }
-        if let Some(serving) = self.held.and_then(|held| held.serving) {
+        if let Some(serving) = self.state.and_then(|state| state.serving) {
             serving.ended().await;
         }
     }
 
     fn span(&self, event: Option<&Event>) -> Span {
-        let attach = match (event, &self.held) {
+        let attach = match (event, &self.state) {
             (Some(Event::Asked(Command::Attach(attach, _))), _) => Some(&**attach),
-            (_, held) => held.as_ref().map(|held| &*held.request),
+            (_, state) => state.as_ref().map(|state| &*state.request),
         };
         span::of_pod(&self.pod, attach)
     }
@@ -132,9 +132,9 @@ impl<W: World> Actor<W> {
         if let Some(early) = self.early.take() {
             return Event::Asked(early);
         }
-        let held = self.held.as_ref();
-        let retry = held.and_then(|held| held.retry);
-        let broken = held.filter(|held| held.trouble.is_none()).and_then(|held| held.serving.as_ref());
+        let state = self.state.as_ref();
+        let retry = state.and_then(|state| state.retry);
+        let broken = state.filter(|state| state.trouble.is_none()).and_then(|state| state.serving.as_ref());
         tokio::select! {
             biased;
             command = queue.recv() => command.map_or(Event::Closing, Event::Asked),
@@ -162,10 +162,10 @@ impl<W: World> Actor<W> {
     }
 
     async fn attach(&mut self, request: Attach) -> Result<Arc<PodNet>, PodError> {
-        let held = self.held.as_ref();
-        let standing = held.map(|held| (held.record.phase, &held.record.request));
-        let trouble = held.and_then(|held| held.trouble.as_deref());
-        match (on_attach(standing, trouble, &request), held.and_then(|held| held.net.as_ref())) {
+        let state = self.state.as_ref();
+        let standing = state.map(|state| (state.record.phase, &state.record.request));
+        let trouble = state.and_then(|state| state.trouble.as_deref());
+        match (on_attach(standing, trouble, &request), state.and_then(|state| state.net.as_ref())) {
             (OnAttach::Same, Some(net)) => Ok(Arc::clone(net)),
             (OnAttach::Refuse(why), _) => Err(PodError::Conflict { pod: self.pod.clone(), why }),
             // An attached pod that has no network on record does not exist: the journal refuses it.
@@ -178,25 +178,25 @@ impl<W: World> Actor<W> {
 
     async fn make(&mut self, request: &Attach) -> Result<Arc<PodNet>, AttachError> {
         let started = Instant::now();
-        let tools = &self.shared.tools;
+        let operations = &self.shared.operations;
         let failed = |cause, undone| AttachError { pod: request.pod.clone(), cause, undone };
-        let record = tools.intend(request).await.map_err(|cause| failed(cause, Undone::default()))?;
+        let record = operations.intend(request).await.map_err(|cause| failed(cause, Undone::default()))?;
         self.unread = None;
-        let held = self.held.insert(Held::new(record));
-        held.show(&self.publish);
+        let state = self.state.insert(PodState::new(record));
+        state.show(&self.publish);
         let mut progress = Progress::default();
-        match tools.make(&mut held.record, &mut progress).await {
+        match operations.make(&mut state.record, &mut progress).await {
             Ok(net) => {
-                held.serving = progress.serving;
-                held.net = Some(Arc::clone(&net));
-                held.show(&self.publish);
+                state.serving = progress.serving;
+                state.net = Some(Arc::clone(&net));
+                state.show(&self.publish);
                 let addresses = net.nics.iter().flat_map(|nic| &nic.addresses).map(ToString::to_string);
                 let addresses = addresses.collect::<Vec<_>>().join(",");
                 info!(addresses, ms = started.elapsed().as_secs_f64() * 1e3, "pod attached");
                 Ok(net)
             }
             Err(cause) => {
-                let undone = tools.undo(&mut held.record, progress).await;
+                let undone = operations.undo(&mut state.record, progress).await;
                 if undone.on_record {
                     self.schedule();
                 } else {
@@ -210,9 +210,9 @@ impl<W: World> Actor<W> {
     /// Takes the pod away, and answers as soon as its networks have it back: what is left then is the pod's alone.
     async fn detach_for(&mut self, reply: oneshot::Sender<Result<(), PodError>>) {
         let given_back = self.give_back().await;
-        let goes_on = given_back.is_ok() && self.held.is_some();
+        let goes_on = given_back.is_ok() && self.state.is_some();
         if goes_on {
-            // Seen by nobody from here on, unless the rest fails.
+            // Lists do not show the pod from here on, unless the rest fails.
             self.publish.send_replace(None);
         }
         let _ = reply.send(given_back.or_else(|cause| self.fail(cause)));
@@ -248,55 +248,55 @@ impl<W: World> Actor<W> {
 
     /// Gives the pod's networks back.
     async fn give_back(&mut self) -> Result<(), StepError> {
-        let Some(held) = &mut self.held else {
+        let Some(state) = &mut self.state else {
             self.leave_unread().await;
             return Ok(());
         };
         let started = Instant::now();
-        held.net = None;
-        held.trouble = None;
-        held.retry = None;
+        state.net = None;
+        state.trouble = None;
+        state.retry = None;
         // Shown before it is begun: no descriptor is handed out any more.
-        held.show_as(PodPhase::Detaching, &self.publish);
-        self.shared.tools.give_back(&mut held.record, held.serving.as_ref()).await?;
+        state.show_as(PodPhase::Detaching, &self.publish);
+        self.shared.operations.give_back(&mut state.record, state.serving.as_ref()).await?;
         info!(ms = started.elapsed().as_secs_f64() * 1e3, "pod detached");
         Ok(())
     }
 
     /// Takes away what is left of the pod after [`Self::give_back`].
     async fn drop_rest(&mut self) -> Result<(), StepError> {
-        let Some(held) = &mut self.held else { return Ok(()) };
-        self.shared.tools.drop_rest(&mut held.record, held.serving.take()).await?;
+        let Some(state) = &mut self.state else { return Ok(()) };
+        self.shared.operations.drop_rest(&mut state.record, state.serving.take()).await?;
         self.gone();
         Ok(())
     }
 
     /// After a failure to take the pod away: shows it, and decides when it is tried again.
     pub(super) fn schedule(&mut self) -> AfterFailure {
-        let tools = &self.shared.tools;
-        let Some(held) = &mut self.held else { return AfterFailure::Overdue };
-        let Some(failing) = &held.record.failing else { return AfterFailure::Overdue };
-        let after = after_failure(failing, tools.settings.patience, tools.world.now());
+        let operations = &self.shared.operations;
+        let Some(state) = &mut self.state else { return AfterFailure::Overdue };
+        let Some(failing) = &state.record.failing else { return AfterFailure::Overdue };
+        let after = after_failure(failing, operations.settings.retry, operations.world.now());
         let tries = failing.tries;
         let trouble = match after {
             AfterFailure::Again(pause) => {
-                held.retry = Some(Instant::now() + pause);
+                state.retry = Some(Instant::now() + pause);
                 format!("not wholly taken away after {tries} tries, which go on: {}", failing.why)
             }
             AfterFailure::Overdue => {
-                held.retry = None;
-                if !std::mem::replace(&mut held.overdue, true) {
+                state.retry = None;
+                if !std::mem::replace(&mut state.overdue, true) {
                     error!(tries, error = failing.why, "pod is overdue: something of it is left until it is collected");
                 }
                 format!("overdue, not wholly taken away after {tries} tries; collect tries again: {}", failing.why)
             }
         };
-        held.in_trouble(&trouble, &self.publish);
+        state.in_trouble(&trouble, &self.publish);
         after
     }
 
     pub(super) fn gone(&mut self) {
-        (self.held, self.unread) = (None, None);
+        (self.state, self.unread) = (None, None);
         self.publish.send_replace(None);
     }
 
@@ -306,8 +306,8 @@ impl<W: World> Actor<W> {
     }
 
     pub(super) fn trouble(&mut self, trouble: &str) {
-        if let Some(held) = &mut self.held {
-            held.in_trouble(trouble, &self.publish);
+        if let Some(state) = &mut self.state {
+            state.in_trouble(trouble, &self.publish);
         }
     }
 
@@ -324,7 +324,7 @@ impl<W: World> Actor<W> {
     }
 }
 
-impl Held {
+impl PodState {
     /// Of a record that an earlier life of the daemon left.
     pub(super) fn left(record: Record) -> Self {
         Self { recovering: true, ..Self::new(record) }

@@ -15,10 +15,10 @@ use futures_util::future::join;
 use proto::tap::{Attach, PodNet, PodPhase};
 use serde_json::Value;
 
-use super::Tools;
+use super::Operations;
 use super::error::{Step, StepCause, StepError, log_left};
 use super::request;
-use super::world::{Network, Seen, Serving, World, WorldError};
+use super::world::{NetnsState, Network, Serving, World, WorldError};
 use crate::blocking::{aside, off_reactor};
 use crate::cni::Gate;
 use crate::journal::{Attachment, Journal, JournalError, Record};
@@ -46,14 +46,14 @@ impl<T, E: Into<StepCause>> At<T> for Result<T, E> {
     }
 }
 
-impl<W: World> Tools<W> {
+impl<W: World> Operations<W> {
     /// Decides what is going to be made, and puts it on record. Nothing is left if it fails.
     pub(super) async fn intend(&self, request: &Attach) -> Result<Record, StepError> {
         let netns = self.names.path(&request.pod);
         let (networks, seen) = join(self.world.networks(request), self.world.look(&netns)).await;
         let networks = networks.at(Step::ReadConfiguration)?;
         // From the intent on, the file is ours to remove. So it must not have been there before.
-        if seen.at(Step::LookAtNetns)? != Seen::Nothing {
+        if seen.at(Step::LookAtNetns)? != NetnsState::Absent {
             return Err(StepError { step: Step::CreateNetns, cause: StepCause::Taken });
         }
         let names = request::interfaces(&request.networks).at(Step::ReadConfiguration)?;

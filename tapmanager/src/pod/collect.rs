@@ -30,8 +30,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::command::{Collected, Command, Occasion};
-use super::names::Holder;
-use super::world::{Checked, OfNetwork, Seen, World};
+use super::names::NetnsOwner;
+use super::world::{Checked, NetnsState, OfNetwork, World};
 use super::{Pods, WORKED_ON_AT_ONCE};
 use crate::blocking::off_reactor;
 use crate::cni::{Leftover, Writer};
@@ -64,7 +64,7 @@ impl<W: World> Pods<W> {
         for one in join_all(collected).await {
             all.add(one);
         }
-        if self.shared.tools.settings.cni_gc {
+        if self.shared.operations.settings.cni_gc {
             self.collect_networks(&mut all).await;
         }
         for line in &all.removed {
@@ -92,13 +92,13 @@ impl<W: World> Pods<W> {
     /// The pods that left something of this daemon and are on no record. It is listed first what there is, and then
     /// looked who is on record: an ADD that runs meanwhile is of a pod that has been on record all the time.
     async fn strays(&self, all: &mut Collected) -> BTreeMap<PodId, Vec<Leftover>> {
-        let tools = &self.shared.tools;
+        let operations = &self.shared.operations;
         let mut pods: BTreeMap<PodId, Vec<Leftover>> = BTreeMap::new();
-        let leftovers = tools.world.leftovers().await.unwrap_or_else(|error| {
+        let leftovers = operations.world.leftovers().await.unwrap_or_else(|error| {
             all.kept.push(Chain(&error).to_string());
             Vec::new()
         });
-        let namespaces = tools.world.namespaces(&tools.names).await.unwrap_or_else(|error| {
+        let namespaces = operations.world.namespaces(&operations.names).await.unwrap_or_else(|error| {
             all.kept.push(Chain(&error).to_string());
             Vec::new()
         });
@@ -106,16 +106,16 @@ impl<W: World> Pods<W> {
             match leftover.writer {
                 Writer::Here => pods.entry(leftover.pod.clone()).or_default().push(leftover),
                 // Its own daemon collects it, if there is one.
-                Writer::Other if matches!(tools.world.look(&leftover.netns).await, Ok(Seen::Netns)) => {}
+                Writer::Other if matches!(operations.world.look(&leftover.netns).await, Ok(NetnsState::Present)) => {}
                 Writer::Other => all.kept.push(format!("{leftover}: {ANOTHER_OWNER}")),
                 Writer::Unknown => all.kept.push(format!("{leftover}: {UNKNOWN_OWNER}")),
             }
         }
         let on_record = self.namespaces_on_record();
-        for (path, holder) in namespaces.into_iter().filter(|(path, _)| !on_record.contains(path)) {
-            match holder {
-                Holder::Ours(pod) => drop(pods.entry(pod).or_default()),
-                Holder::Unknown => all.kept.push(format!("namespace `{}`: {UNKNOWN_OWNER}", path.display())),
+        for (path, owner) in namespaces.into_iter().filter(|(path, _)| !on_record.contains(path)) {
+            match owner {
+                NetnsOwner::ThisDaemon(pod) => drop(pods.entry(pod).or_default()),
+                NetnsOwner::Unknown => all.kept.push(format!("namespace `{}`: {UNKNOWN_OWNER}", path.display())),
             }
         }
         pods
@@ -149,8 +149,8 @@ impl<W: World> Pods<W> {
 
     /// Has the plugins of all networks collect.
     async fn collect_networks(&self, all: &mut Collected) {
-        let tools = &self.shared.tools;
-        let Some(_nobody_adds) = tools.gc_lock.collect() else {
+        let operations = &self.shared.operations;
+        let Some(_nobody_adds) = operations.gc_lock.collect() else {
             all.kept.push("networks were not collected, because pods are being attached".to_owned());
             return;
         };
@@ -160,11 +160,11 @@ impl<W: World> Pods<W> {
         };
         let until = Instant::now() + GC_WITHIN;
         for (name, network) in &networks {
-            if tools.gc_lock.is_add_waiting() {
+            if operations.gc_lock.is_add_waiting() {
                 all.kept.push(format!("networks from `{name}` on were not collected, because a pod is to be attached"));
                 return;
             }
-            match timeout_at(until, tools.world.gc(network)).await {
+            match timeout_at(until, operations.world.gc(network)).await {
                 Ok(Ok(Checked::Well)) => {}
                 Ok(Ok(Checked::NotAsked(why))) => debug!(network = name, why, "no CNI GC"),
                 Ok(Err(error)) => all.kept.push(Chain(&error).to_string()),
@@ -179,8 +179,8 @@ impl<W: World> Pods<W> {
 
     /// All networks with the attachments that are on record, those that are not added to yet as well.
     async fn networks_on_record(&self) -> Result<BTreeMap<String, OfNetwork>, String> {
-        let tools = &self.shared.tools;
-        let journal = tools.journal.clone();
+        let operations = &self.shared.operations;
+        let journal = operations.journal.clone();
         let loaded = off_reactor(move || journal.load()).await.map_err(|error| Chain(&error).to_string())?;
         if !loaded.unreadable.is_empty() {
             // Their attachments would be taken for nobody's.
@@ -191,7 +191,7 @@ impl<W: World> Pods<W> {
             return Err("networks were not collected, because pods have networks through Multus".to_owned());
         }
         let mut networks: BTreeMap<String, OfNetwork> = BTreeMap::new();
-        for network in tools.world.configured().await {
+        for network in operations.world.configured().await {
             let name = network.name().to_owned();
             networks.insert(name, OfNetwork { network, valid: Vec::new() });
         }

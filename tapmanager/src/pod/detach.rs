@@ -30,14 +30,14 @@
 use common::Chain;
 use proto::tap::PodPhase;
 
-use super::Tools;
+use super::Operations;
 use super::attach::{At as _, Progress};
 use super::error::{Step, StepCause, StepError, Undone, log_left};
-use super::world::{Seen, Serving, World, WorldError};
+use super::world::{NetnsState, Serving, World, WorldError};
 use crate::journal::{Attachment, Failing, Journal, Record};
 use crate::net::path;
 
-impl<W: World> Tools<W> {
+impl<W: World> Operations<W> {
     /// Undoes an Attach that broke off.
     pub(super) async fn undo(&self, record: &mut Record, progress: Progress) -> Undone {
         let Progress { netns, added, joined, serving } = progress;
@@ -100,11 +100,11 @@ impl<W: World> Tools<W> {
         self.faults.passed();
         let netns = record.netns.clone();
         let seen = self.world.look(&netns).await.at(Step::LookAtNetns)?;
-        if joined && seen == Seen::Netns {
+        if joined && seen == NetnsState::Present {
             self.world.unjoin(&netns).await.at(Step::Unjoin).unwrap_or_else(|error| overlooked.push(error));
             self.faults.passed();
         }
-        if seen == Seen::OtherFile {
+        if seen == NetnsState::OtherFile {
             self.world.remove_netns(&netns).await.at(Step::RemoveNetns)?;
         }
         self.del_all(record, seen, overlooked).await
@@ -124,7 +124,12 @@ impl<W: World> Tools<W> {
     }
 
     /// Runs DEL of all networks, the last first, and takes those off the record whose DEL is done.
-    async fn del_all(&self, record: &mut Record, seen: Seen, overlooked: &mut Vec<StepError>) -> Result<(), StepError> {
+    async fn del_all(
+        &self,
+        record: &mut Record,
+        seen: NetnsState,
+        overlooked: &mut Vec<StepError>,
+    ) -> Result<(), StepError> {
         let mut failed = Vec::new();
         for place in (0..record.attachments.len()).rev() {
             let Some(attachment) = record.attachments.get(place) else { continue };

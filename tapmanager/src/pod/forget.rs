@@ -12,7 +12,7 @@ use tracing::info;
 use super::Pods;
 use super::command::{Collected, Command};
 use super::error::PodError;
-use super::names::Holder;
+use super::names::NetnsOwner;
 use super::world::World;
 use crate::cni::Leftover;
 
@@ -27,30 +27,30 @@ impl<W: World> Pods<W> {
 
     /// Removes a namespace whose owner is unknown, by the name of its file.
     pub(crate) async fn forget_namespace(&self, name: &PodId) -> Result<CollectReport, PodError> {
-        let tools = &self.shared.tools;
-        let path = tools.names.dir().join(name.as_str());
+        let operations = &self.shared.operations;
+        let path = operations.names.dir().join(name.as_str());
         let on_record = self.namespaces_on_record().contains(&path);
-        if on_record || tools.names.holder(&path) != Some(Holder::Unknown) {
+        if on_record || operations.names.owner(&path) != Some(NetnsOwner::Unknown) {
             return Err(PodError::Owned { netns: path });
         }
         let leftovers = self.leftovers(|leftover| leftover.netns == path).await?;
         let mut all = Collected::default();
         for leftover in &leftovers {
-            all.add(match tools.world.del_leftover(leftover).await {
+            all.add(match operations.world.del_leftover(leftover).await {
                 Ok(()) => Collected::removed(leftover.to_string()),
                 Err(error) => Collected::kept(format!("{leftover}: {}", Chain(&error))),
             });
         }
-        tools.world.remove_netns(&path).await.map_err(|cause| PodError::Forget { what: path.clone(), cause })?;
+        operations.world.remove_netns(&path).await.map_err(|cause| PodError::Forget { what: path.clone(), cause })?;
         info!(netns = %path.display(), "namespace of an unknown owner is removed");
         all.removed.push(format!("namespace `{}`", path.display()));
         Ok(all.report())
     }
 
     async fn leftovers(&self, wanted: impl Fn(&Leftover) -> bool) -> Result<Vec<Leftover>, PodError> {
-        let tools = &self.shared.tools;
-        let all = tools.world.leftovers().await;
-        let all = all.map_err(|cause| PodError::Forget { what: tools.names.dir().to_owned(), cause })?;
+        let operations = &self.shared.operations;
+        let all = operations.world.leftovers().await;
+        let all = all.map_err(|cause| PodError::Forget { what: operations.names.dir().to_owned(), cause })?;
         Ok(all.into_iter().filter(wanted).collect())
     }
 }

@@ -12,8 +12,8 @@ use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodNet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, error, info};
 
-use super::names::{Holder, NetnsNames};
-use super::world::{Checked, Network, OfNetwork, Seen, Serving, World, WorldError};
+use super::names::{NetnsNames, NetnsOwner};
+use super::world::{Checked, NetnsState, Network, OfNetwork, Serving, World, WorldError};
 use super::{request, sysctl};
 use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
@@ -98,12 +98,12 @@ impl World for Kernel {
         off_reactor(move || cni.networks().map_or_else(|_| Vec::new(), |networks| networks.lists.clone())).await
     }
 
-    async fn look(&self, netns: &Path) -> Result<Seen, WorldError> {
+    async fn look(&self, netns: &Path) -> Result<NetnsState, WorldError> {
         let path = netns.to_owned();
         off_reactor(move || match Netns::open(&path) {
-            Ok(Some(_)) => Ok(Seen::Netns),
-            Ok(None) => Ok(Seen::Nothing),
-            Err(NetnsError::NotNetns { .. }) => Ok(Seen::OtherFile),
+            Ok(Some(_)) => Ok(NetnsState::Present),
+            Ok(None) => Ok(NetnsState::Absent),
+            Err(NetnsError::NotNetns { .. }) => Ok(NetnsState::OtherFile),
             Err(error) => Err(error.into()),
         })
         .await
@@ -124,14 +124,14 @@ impl World for Kernel {
         Ok(off_reactor(move || Netns::remove(&path)).await?)
     }
 
-    async fn namespaces(&self, names: &NetnsNames) -> Result<Vec<(PathBuf, Holder)>, WorldError> {
+    async fn namespaces(&self, names: &NetnsNames) -> Result<Vec<(PathBuf, NetnsOwner)>, WorldError> {
         let names = names.clone();
         off_reactor(move || match std::fs::read_dir(names.dir()) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(cause) => Err(WorldError::List { dir: names.dir().to_owned(), cause }),
             Ok(entries) => {
                 let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-                let named = paths.filter_map(|path| names.holder(&path).map(|holder| (path, holder)));
+                let named = paths.filter_map(|path| names.owner(&path).map(|owner| (path, owner)));
                 let mut named: Vec<_> = named.filter(|(path, _)| matches!(Netns::open(path), Ok(Some(_)))).collect();
                 named.sort_unstable();
                 Ok(named)
@@ -159,8 +159,8 @@ impl World for Kernel {
         Ok(Network { raw, reported: all, dns })
     }
 
-    async fn del(&self, record: &Record, attachment: &Attachment, seen: Seen) -> Result<(), WorldError> {
-        let netns = if seen == Seen::Netns { &record.netns } else { Path::new("") };
+    async fn del(&self, record: &Record, attachment: &Attachment, seen: NetnsState) -> Result<(), WorldError> {
+        let netns = if seen == NetnsState::Present { &record.netns } else { Path::new("") };
         let target = target(record, attachment, netns);
         Ok(self.cni.del(&attachment.network, &target, attachment.result.as_ref()).await?)
     }

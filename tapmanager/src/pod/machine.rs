@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use proto::tap::{Attach, PodPhase};
 
-use super::world::Seen;
+use super::world::NetnsState;
 use crate::journal::Failing;
 
 /// Longest pause between two tries to take a pod away.
@@ -84,9 +84,9 @@ pub(super) fn on_attach(standing: Option<(PodPhase, &Attach)>, trouble: Option<&
     }
 }
 
-/// How long what cannot be taken away is tried again.
+/// How often, and for how long, a pod is tried again that could not be taken away.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct RetryPolicy {
     /// Pause after the first try. Each further pause is twice as long.
     pub(crate) first_pause: Duration,
     /// From the first failure on; then the pod is overdue.
@@ -103,30 +103,30 @@ pub(super) enum AfterFailure {
 }
 
 /// Decides what follows the failure that `failing` says, at the time `now`, in seconds since 1970.
-pub(super) fn after_failure(failing: &Failing, patience: Patience, now: u64) -> AfterFailure {
-    let left = failing.since.saturating_add(patience.give_up.as_secs()).saturating_sub(now);
+pub(super) fn after_failure(failing: &Failing, retry: RetryPolicy, now: u64) -> AfterFailure {
+    let left = failing.since.saturating_add(retry.give_up.as_secs()).saturating_sub(now);
     if left == 0 {
         return AfterFailure::Overdue;
     }
     let doubled = 2_u32.saturating_pow(failing.tries.saturating_sub(1));
-    let pause = patience.first_pause.saturating_mul(doubled).min(LONGEST_PAUSE);
+    let pause = retry.first_pause.saturating_mul(doubled).min(LONGEST_PAUSE);
     AfterFailure::Again(pause.min(Duration::from_secs(left)))
 }
 
 /// Whether a pod that is overdue is dropped although a DEL of it failed once more: nothing that could be waited for
 /// would let it succeed. Its plugins are not installed, or there is no namespace that they could look into.
-pub(super) const fn is_hopeless(all_absent: bool, seen: Seen) -> bool {
-    all_absent || !matches!(seen, Seen::Netns)
+pub(super) const fn is_hopeless(all_absent: bool, seen: NetnsState) -> bool {
+    all_absent || !matches!(seen, NetnsState::Present)
 }
 
 /// Decides about a pod that the journal has in `phase`, of this boot of the node or an earlier one, while the kernel has
 /// `seen` at its namespace's path.
-pub(super) const fn on_restart(phase: PodPhase, same_boot: bool, seen: Seen) -> OnRestart {
+pub(super) const fn on_restart(phase: PodPhase, same_boot: bool, seen: NetnsState) -> OnRestart {
     match (phase, seen) {
         (PodPhase::Attaching | PodPhase::Detaching, _) => OnRestart::TakeAway,
         _ if !same_boot => OnRestart::TakeAway,
-        (PodPhase::Attached, Seen::Netns) => OnRestart::Serve,
-        (PodPhase::Attached, Seen::Nothing | Seen::OtherFile) => OnRestart::Report(NETNS_GONE),
+        (PodPhase::Attached, NetnsState::Present) => OnRestart::Serve,
+        (PodPhase::Attached, NetnsState::Absent | NetnsState::OtherFile) => OnRestart::Report(NETNS_GONE),
     }
 }
 

@@ -21,9 +21,9 @@ pub(crate) struct NetnsNames {
 
 /// Whose namespace it is by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Holder {
+pub(crate) enum NetnsOwner {
     /// This daemon made it for this pod.
-    Ours(PodId),
+    ThisDaemon(PodId),
     /// Another daemon, or a release that did not write its name.
     Unknown,
 }
@@ -44,11 +44,11 @@ impl NetnsNames {
     }
 
     /// Whose a file in the directory is; `None` if its name is not of our kind at all.
-    pub(super) fn holder(&self, path: &Path) -> Option<Holder> {
+    pub(super) fn owner(&self, path: &Path) -> Option<NetnsOwner> {
         let name = path.file_name()?.to_str()?;
         name.strip_prefix(LABEL)?.parse::<PodId>().ok()?;
         let ours = name.strip_prefix(&self.prefix).and_then(|pod| pod.parse().ok());
-        Some(ours.map_or(Holder::Unknown, Holder::Ours))
+        Some(ours.map_or(NetnsOwner::Unknown, NetnsOwner::ThisDaemon))
     }
 }
 
@@ -62,17 +62,17 @@ mod tests {
         let names = NetnsNames::new("/run/netns".into(), &instance);
         let pod: PodId = "p-1".parse().expect("pod id");
         assert_eq!(names.path(&pod), Path::new("/run/netns/virtlet-0123abcd-p-1"));
-        for (name, holder) in [
-            ("virtlet-0123abcd-p-1", Some(Holder::Ours(pod))),
-            ("virtlet-89abcdef-p-1", Some(Holder::Unknown)),
-            ("virtlet-p-1", Some(Holder::Unknown)),
-            ("virtlet-0123abcd", Some(Holder::Unknown)),
-            ("virtlet-0123abcd-", Some(Holder::Unknown)),
+        for (name, owner) in [
+            ("virtlet-0123abcd-p-1", Some(NetnsOwner::ThisDaemon(pod))),
+            ("virtlet-89abcdef-p-1", Some(NetnsOwner::Unknown)),
+            ("virtlet-p-1", Some(NetnsOwner::Unknown)),
+            ("virtlet-0123abcd", Some(NetnsOwner::Unknown)),
+            ("virtlet-0123abcd-", Some(NetnsOwner::Unknown)),
             ("virtlet-", None),
             ("virtlet-..", None),
             ("cni-1234", None),
         ] {
-            assert_eq!(names.holder(&Path::new("/run/netns").join(name)), holder, "{name}");
+            assert_eq!(names.owner(&Path::new("/run/netns").join(name)), owner, "{name}");
         }
     }
 }

@@ -26,7 +26,7 @@ impl<W: World> Pods<W> {
         let Some(handles) = guard.as_mut() else { return };
         let unread = unreadable.iter().filter_map(|file| {
             let pod = file.pod()?;
-            Some((pod.clone(), Inherited::unread(&self.shared.tools.names, pod, file)))
+            Some((pod.clone(), Inherited::unread(&self.shared.operations.names, pod, file)))
         });
         let left = records.into_iter().map(|(pod, record)| (pod, Inherited::record(record)));
         for (pod, left) in left.chain(unread) {

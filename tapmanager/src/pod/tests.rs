@@ -27,7 +27,7 @@ pub(crate) fn settings() -> Settings {
         data_path: DataPath::Tc,
         anti_spoof: true,
         max_queues: 8,
-        patience: Patience { first_pause: Duration::from_secs(2), give_up: Duration::from_secs(300) },
+        retry: RetryPolicy { first_pause: Duration::from_secs(2), give_up: Duration::from_secs(300) },
         cni_gc: false,
     }
 }
@@ -55,8 +55,8 @@ impl House {
     fn in_dir(dir: TempDir, world: Arc<Fake>, faults: Faults, settings: Settings, boots: u32) -> Self {
         let journal = Journal::open(dir.path()).expect("journal");
         let place = (names(), format!("boot {boots}"));
-        let tools = Tools::new(Arc::clone(&world), journal, place, settings, Arc::new(faults));
-        Self { dir, world, pods: Pods::new(tools), boots }
+        let operations = Operations::new(Arc::clone(&world), journal, place, settings, Arc::new(faults));
+        Self { dir, world, pods: Pods::new(operations), boots }
     }
 
     /// The daemon dies and comes back, and all its pods are recovered.
@@ -69,9 +69,9 @@ impl House {
     /// The daemon dies and comes back, and no pod is recovered yet.
     async fn come_back(self) -> Self {
         self.pods.close(GRACE).await;
-        let settings = self.pods.shared.tools.settings.clone();
+        let settings = self.pods.shared.operations.settings.clone();
         let house = Self::in_dir(self.dir, self.world, Faults::none(), settings, self.boots);
-        let loaded = house.pods.shared.tools.journal.load().expect("loads");
+        let loaded = house.pods.shared.operations.journal.load().expect("loads");
         house.pods.take_over(loaded);
         house
     }
@@ -84,7 +84,7 @@ impl House {
     }
 
     fn records(&self) -> Records {
-        let loaded = self.pods.shared.tools.journal.load().expect("loads");
+        let loaded = self.pods.shared.operations.journal.load().expect("loads");
         assert!(loaded.unreadable.is_empty(), "{:?}", loaded.unreadable);
         loaded.records
     }
@@ -99,7 +99,7 @@ impl House {
         let mut record = Record::intent(request(pod), boot, netns.clone(), CHOICES, vec![attachment]);
         record.phase = phase;
         record.net = Some(PodNet { netns: netns.clone(), nics: vec![nic(0, "eth0")], dns: proto::tap::Dns::default() });
-        self.pods.shared.tools.journal.create(&record).expect("written");
+        self.pods.shared.operations.journal.create(&record).expect("written");
         at(&mut self.world.state(), &netns);
     }
 
@@ -224,7 +224,7 @@ async fn a_malformed_request_reaches_no_actor() {
 async fn a_failure_after_any_step_undoes_all_earlier_ones() {
     let whole = House::new();
     whole.pods.attach(request("p1")).await.expect("attached");
-    let steps = whole.pods.shared.tools.faults.steps_seen();
+    let steps = whole.pods.shared.operations.faults.steps_seen();
     let mut messages = Vec::new();
     for step in 1..=steps {
         let house = House::with(Faults::after_step(step), Fake::default());
@@ -400,7 +400,7 @@ async fn a_disk_that_takes_nothing_fails_an_attach_and_no_detach() {
 async fn a_restart_undoes_finishes_serves_and_reports() {
     let house = House::new();
     let added = |state: &mut fake::State, netns: &Path| {
-        let Some(names::Holder::Ours(pod)) = names().holder(netns) else { panic!("not ours") };
+        let Some(names::NetnsOwner::ThisDaemon(pod)) = names().owner(netns) else { panic!("not ours") };
         state.added.insert((pod.as_str().to_owned(), "eth0".to_owned()));
     };
     let all = |state: &mut fake::State, netns: &Path| {
@@ -481,7 +481,7 @@ async fn pages_cover_all_pods_once() {
     for n in 0..300 {
         house.put(&format!("p{n:03}"), PodPhase::Attached, |_, _| {});
     }
-    house.pods.take_over(house.pods.shared.tools.journal.load().expect("loads"));
+    house.pods.take_over(house.pods.shared.operations.journal.load().expect("loads"));
     house.pods.recovered().await;
     let first = house.pods.page(&List::default());
     assert_eq!((first.pods.len(), first.more), (192, true));

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::names::{Holder, NetnsNames};
+use super::names::{NetnsNames, NetnsOwner};
 use super::sysctl::SysctlError;
 use crate::cni::{CniError, ConfError, Gate, Leftover, NetworkList, PluginError, Ready};
 use crate::faults::Faults;
@@ -27,13 +27,13 @@ const SERVERS_END_WITHIN: Duration = Duration::from_secs(5);
 
 /// What is found at the path of a pod's namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum NetnsState {
     /// A namespace.
-    Netns,
+    Present,
     /// A file that no namespace is mounted on.
     OtherFile,
     /// No file.
-    Nothing,
+    Absent,
 }
 
 /// What the CNI plugins made.
@@ -108,14 +108,16 @@ pub(crate) trait World: Send + Sync + 'static {
     /// All networks of the node that can be read.
     fn configured(&self) -> impl Future<Output = Vec<NetworkList>> + Send;
     /// Looks at the path of a namespace.
-    fn look(&self, netns: &Path) -> impl Future<Output = Result<Seen, WorldError>> + Send;
+    fn look(&self, netns: &Path) -> impl Future<Output = Result<NetnsState, WorldError>> + Send;
     /// Makes a namespace.
     fn create_netns(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Removes a namespace, or the file in its place.
     fn remove_netns(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
-    /// The mounted namespaces of our kind of name, in order, each with its holder.
-    fn namespaces(&self, names: &NetnsNames)
-    -> impl Future<Output = Result<Vec<(PathBuf, Holder)>, WorldError>> + Send;
+    /// The mounted namespaces of our kind of name, in order, each with its owner.
+    fn namespaces(
+        &self,
+        names: &NetnsNames,
+    ) -> impl Future<Output = Result<Vec<(PathBuf, NetnsOwner)>, WorldError>> + Send;
     /// Sets what the pod wants of its namespace.
     fn sysctls(
         &self,
@@ -136,7 +138,7 @@ pub(crate) trait World: Send + Sync + 'static {
         &self,
         record: &Record,
         attachment: &Attachment,
-        seen: Seen,
+        seen: NetnsState,
     ) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Runs CNI CHECK of one network.
     fn check_network(

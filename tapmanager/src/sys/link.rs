@@ -85,7 +85,7 @@ pub(crate) struct KernelRoute {
     /// Destination.
     pub(crate) dst: IpNetwork,
     /// Next hop.
-    pub(crate) hop: Hop,
+    pub(crate) next_hop: NextHop,
     /// Metric: of two routes to one destination the kernel takes the lower.
     pub(crate) metric: u32,
     /// The most that may be sent this way in one packet, if the route says so.
@@ -94,17 +94,17 @@ pub(crate) struct KernelRoute {
     pub(crate) hops: usize,
 }
 
-/// How a route leaves the link.
+/// Where a route sends packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hop {
+pub(crate) enum NextHop {
     /// The destination is on the link.
     OnLink,
-    /// By way of this neighbour.
+    /// To this neighbour.
     Gateway(IpAddr),
-    /// By a neighbour of another address family, or encapsulated: nothing that DHCP can say.
-    Unspeakable,
-    /// Nothing gets there: a blackhole, or one that is refused (unreachable, prohibit, throw). It is of no link.
-    Nowhere,
+    /// To a neighbour of another address family, or encapsulated: DHCP cannot express it.
+    Unsupported,
+    /// Nowhere (blackhole), or back with an error (unreachable, prohibit, throw). Such a route has no link.
+    Unreachable,
 }
 
 /// The links of this thread's namespace, in the kernel's order. One whose name is none is left out.
@@ -347,15 +347,24 @@ fn routes_of(message: &RouteMessage) -> Vec<KernelRoute> {
         // The kernel's own, where a table is empty.
         _ if header.protocol == RouteProtocol::Kernel => return Vec::new(),
         RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit | RouteType::Throw => {
-            return vec![KernelRoute { link: 0, table, dst, hop: Hop::Nowhere, metric, mtu: None, hops: 0 }];
+            return vec![KernelRoute {
+                link: 0,
+                table,
+                dst,
+                next_hop: NextHop::Unreachable,
+                metric,
+                mtu: None,
+                hops: 0,
+            }];
         }
         _ => return Vec::new(),
     }
-    let single = link.map(|link| (link, hop_of(&message.attributes)));
-    let several = several.iter().map(|hop: &RouteNextHop| (hop.interface_index, hop_of(&hop.attributes)));
-    let ways: Vec<(u32, Hop)> = single.into_iter().chain(several).collect();
+    let single = link.map(|link| (link, next_hop_of(&message.attributes)));
+    let several =
+        several.iter().map(|next_hop: &RouteNextHop| (next_hop.interface_index, next_hop_of(&next_hop.attributes)));
+    let ways: Vec<(u32, NextHop)> = single.into_iter().chain(several).collect();
     let hops = ways.len();
-    ways.into_iter().map(|(link, hop)| KernelRoute { link, table, dst, hop, metric, mtu, hops }).collect()
+    ways.into_iter().map(|(link, next_hop)| KernelRoute { link, table, dst, next_hop, metric, mtu, hops }).collect()
 }
 
 fn mtu_of(metric: &RouteMetric) -> Option<u32> {
@@ -365,17 +374,19 @@ fn mtu_of(metric: &RouteMetric) -> Option<u32> {
     }
 }
 
-fn hop_of(attributes: &[RouteAttribute]) -> Hop {
-    let mut hop = Hop::OnLink;
+fn next_hop_of(attributes: &[RouteAttribute]) -> NextHop {
+    let mut next_hop = NextHop::OnLink;
     for attribute in attributes {
         match attribute {
-            RouteAttribute::Gateway(address) => hop = ip_of(address).map_or(Hop::Unspeakable, Hop::Gateway),
+            RouteAttribute::Gateway(address) => {
+                next_hop = ip_of(address).map_or(NextHop::Unsupported, NextHop::Gateway)
+            }
             RouteAttribute::Via(RouteVia::Inet(_) | RouteVia::Inet6(_) | RouteVia::Packet(_) | RouteVia::Other(_))
-            | RouteAttribute::Encap(_) => return Hop::Unspeakable,
+            | RouteAttribute::Encap(_) => return NextHop::Unsupported,
             _ => {}
         }
     }
-    hop
+    next_hop
 }
 
 fn ip_of(address: &RouteAddress) -> Option<IpAddr> {

@@ -26,14 +26,14 @@ const MAX_AGE: Duration = Duration::from_secs(10);
 pub(in crate::cni) struct ConfWatch {
     dir: PathBuf,
     max_age: Duration,
-    seen: Option<Seen>,
+    snapshot: Option<Snapshot>,
     /// How often the files were read.
     #[cfg(test)]
     reads: usize,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct Snapshot {
     networks: Arc<Networks>,
     at: Instant,
     /// None if the directory cannot be watched.
@@ -55,7 +55,7 @@ impl ConfWatch {
         Self {
             dir,
             max_age: MAX_AGE,
-            seen: None,
+            snapshot: None,
             #[cfg(test)]
             reads: 0,
         }
@@ -68,12 +68,14 @@ impl ConfWatch {
 
     /// The networks if they have not changed. Takes note of it if they have, and reads nothing.
     pub(in crate::cni) fn unchanged(&mut self) -> Option<Arc<Networks>> {
-        let quiet = |seen: &Seen| {
-            seen.at.elapsed() < self.max_age && seen.watched.as_ref().is_some_and(|watched| watched.is_quiet(&self.dir))
+        let quiet = |snapshot: &Snapshot| {
+            snapshot.at.elapsed() < self.max_age
+                && snapshot.watched.as_ref().is_some_and(|watched| watched.is_quiet(&self.dir))
         };
         // What the kernel reported is told once.
-        self.seen = self.seen.take().map(|seen| Seen { current: seen.current && quiet(&seen), ..seen });
-        self.seen.as_ref().filter(|seen| seen.current).map(|seen| Arc::clone(&seen.networks))
+        self.snapshot =
+            self.snapshot.take().map(|snapshot| Snapshot { current: snapshot.current && quiet(&snapshot), ..snapshot });
+        self.snapshot.as_ref().filter(|snapshot| snapshot.current).map(|snapshot| Arc::clone(&snapshot.networks))
     }
 
     /// The networks as they are now. Blocks on the disk if they have changed.
@@ -91,18 +93,18 @@ impl ConfWatch {
         let networks = match Networks::read(&self.dir) {
             Ok(networks) => Arc::new(networks),
             Err(error) => {
-                self.seen = None;
+                self.snapshot = None;
                 return Err(error);
             }
         };
         self.tell(&networks);
-        self.seen = Some(Seen { networks: Arc::clone(&networks), at, watched, current: true });
+        self.snapshot = Some(Snapshot { networks: Arc::clone(&networks), at, watched, current: true });
         Ok(networks)
     }
 
     /// Logs what is new.
     fn tell(&self, now: &Networks) {
-        let before = self.seen.as_ref().map(|seen| &*seen.networks);
+        let before = self.snapshot.as_ref().map(|snapshot| &*snapshot.networks);
         if before.is_none_or(|before| before.lists != now.lists) {
             let names: Vec<_> = now.lists.iter().map(super::NetworkList::name).collect();
             info!(networks = names.join(", "), "network configurations, the default network first");

@@ -34,33 +34,33 @@ fn after(seconds: u64, start: Instant) -> Instant {
 #[tokio::test]
 async fn an_answer_holds_then_is_asked_behind_then_is_waited_for() {
     let (memory, n, t) = (StatusCache::new(), network("n"), Instant::now());
-    assert!(matches!(memory.look(&n, t), Look::Nothing));
+    assert!(matches!(memory.look(&n, t), CachedStatus::Missing));
     assert!(asked(&memory, t) && !asked(&memory, t), "one at a time");
     let mut answers = memory.answers();
     answer(&memory, Ok(()));
     assert!(answers.has_changed().expect("open"));
     answers.mark_unchanged();
-    assert!(matches!(memory.look(&n, after(4, t)), Look::Enough(Ready { outcome: Ok(()), unanswered: None })));
-    assert!(matches!(memory.look(&n, after(5, t)), Look::Old(Ready { outcome: Ok(()), unanswered: None })));
+    assert!(matches!(memory.look(&n, after(4, t)), CachedStatus::Fresh(Ready { outcome: Ok(()), unanswered: None })));
+    assert!(matches!(memory.look(&n, after(5, t)), CachedStatus::Stale(Ready { outcome: Ok(()), unanswered: None })));
     assert!(asked(&memory, after(5, t)));
     // They hang: the answer says since when, and is not believed for ever.
-    let Look::Old(Ready { outcome: Ok(()), unanswered: Some(waited) }) = memory.look(&n, after(12, t)) else {
+    let CachedStatus::Stale(Ready { outcome: Ok(()), unanswered: Some(waited) }) = memory.look(&n, after(12, t)) else {
         panic!("{:?}", memory.look(&n, after(12, t)))
     };
     assert_eq!(waited, Duration::from_secs(7));
-    assert!(matches!(memory.look(&n, after(30, t)), Look::Nothing));
+    assert!(matches!(memory.look(&n, after(30, t)), CachedStatus::Missing));
     answer(&memory, Err(no()));
-    let Look::Enough(Ready { outcome: Err(Unready::Plugins(_)), .. }) = memory.look(&n, after(5, t)) else {
+    let CachedStatus::Fresh(Ready { outcome: Err(Unready::Plugins(_)), .. }) = memory.look(&n, after(5, t)) else {
         panic!("{:?}", memory.look(&n, after(5, t)))
     };
-    assert!(matches!(memory.look(&n, after(6, t)), Look::Nothing), "a no is asked about again soon");
+    assert!(matches!(memory.look(&n, after(6, t)), CachedStatus::Missing), "a no is asked about again soon");
 }
 
 #[tokio::test]
 async fn another_network_ends_what_the_former_one_was_asked() {
     let (memory, t) = (StatusCache::new(), Instant::now());
     assert!(matches!(memory.known(t).outcome, Err(Unready::NotAsked)));
-    assert!(matches!(memory.look(&network("one"), t), Look::Nothing));
+    assert!(matches!(memory.look(&network("one"), t), CachedStatus::Missing));
     let (begun, mut ended) = tokio::sync::oneshot::channel::<()>();
     memory.ask(t, |_| {
         AbortOnDropHandle::new(tokio::spawn(async move {
@@ -69,7 +69,7 @@ async fn another_network_ends_what_the_former_one_was_asked() {
         }))
     });
     let former = memory.lock().network.clone().expect("a network");
-    assert!(matches!(memory.look(&network("two"), t), Look::Nothing));
+    assert!(matches!(memory.look(&network("two"), t), CachedStatus::Missing));
     (&mut ended).await.expect_err("dropped with the task");
     // What it says all the same is about nothing any more.
     memory.answered(&former, Ok(()));

@@ -14,7 +14,7 @@ use crate::cni::{Leftover, Writer};
 use crate::faults::Faults;
 use crate::handoff::Handler as _;
 use crate::journal::Journal;
-use crate::pod::Tools;
+use crate::pod::Operations;
 use crate::pod::tests::fake::Fake;
 use crate::pod::tests::{names, settings};
 use crate::rpc::Handler as _;
@@ -55,8 +55,8 @@ impl House {
         let world = Arc::new(world);
         let journal = Journal::open(dir.path()).expect("journal");
         let place = (names(), "boot".to_owned());
-        let tools = Tools::new(Arc::clone(&world), journal, place, settings(), Arc::new(Faults::none()));
-        let service = Service::new(Pods::new(tools), QemuAccess::load(&config), &config, &[]).expect("service");
+        let operations = Operations::new(Arc::clone(&world), journal, place, settings(), Arc::new(Faults::none()));
+        let service = Service::new(Pods::new(operations), QemuAccess::load(&config), &config, &[]).expect("service");
         let service = Arc::new(service);
         let (control, handoff) = (Control::new(Arc::clone(&service)), HandOff(service));
         Self { _dir: dir, world, control, handoff, config }

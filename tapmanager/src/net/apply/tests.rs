@@ -219,7 +219,7 @@ fn plan() -> Vec<Step> {
     let (tap1, net1, vmbr1) = (name("tap1"), name("net1"), name("vmbr1"));
     let (tap2, net2) = (name("tap2"), name("net2"));
     let mac: MacAddr = "02:00:00:00:00:01".parse().expect("an address");
-    let guard = Guard::FromFree(Served::ALL);
+    let guard = Guard::FromGuest(Served::ALL);
     vec![
         Step::CreateTap { tap: tap0.clone(), queues: 2 },
         Step::SetNoqueue { tap: tap0.clone() },

@@ -9,7 +9,7 @@ use proto::tap::DataPath;
 use super::*;
 use crate::net::observe::Observed;
 use crate::sys::bpf::Program;
-use crate::sys::link::{Address, Hop, KernelRoute, MAIN_TABLE};
+use crate::sys::link::{Address, KernelRoute, MAIN_TABLE, NextHop};
 use crate::sys::tc::{self, Fingerprint, Hook, OurFilters};
 
 const PATHS: [DataPath; 3] = DataPath::ALL;
@@ -39,14 +39,21 @@ fn guarded(data_path: DataPath) -> Guarded {
 
 /// The namespace as the plugins leave it.
 fn bare() -> State {
-    let route =
-        |dst, hop| KernelRoute { link: 2, table: MAIN_TABLE, dst: net(dst), hop, metric: 0, mtu: None, hops: 1 };
-    let gateway = Hop::Gateway("10.77.0.1".parse().expect("an address"));
+    let route = |dst, next_hop| KernelRoute {
+        link: 2,
+        table: MAIN_TABLE,
+        dst: net(dst),
+        next_hop,
+        metric: 0,
+        mtu: None,
+        hops: 1,
+    };
+    let gateway = NextHop::Gateway("10.77.0.1".parse().expect("an address"));
     State {
         observed: Observed {
             links: vec![made(2, "eth0", "veth")],
             addresses: vec![Address { link: 2, net: net("10.77.0.2/24"), lasting: true }],
-            routes: vec![route("10.77.0.0/24", Hop::OnLink), route("0.0.0.0/0", gateway)],
+            routes: vec![route("10.77.0.0/24", NextHop::OnLink), route("0.0.0.0/0", gateway)],
             ..Observed::default()
         },
         ours: vec![],

@@ -4,7 +4,7 @@ use super::layout::{
     ARP_LEN, ARP_LENGTHS, ARP_OPERATION, ARP_REPLY, ARP_REQUEST, ARP_SENDER_IP, ARP_SENDER_MAC, ARP_TARGET_IP,
     ARP_TYPES, ETHERNET_LEN,
 };
-use super::{Exits, Identity, Place, ipv4, unless_mac};
+use super::{Exits, Identity, Offset, ipv4, unless_mac};
 use crate::sys::bpf::{Assembler, Op, Test};
 
 pub(super) fn judge(asm: &mut Assembler, identity: &Identity, exits: Exits) {
@@ -15,7 +15,7 @@ pub(super) fn judge(asm: &mut Assembler, identity: &Identity, exits: Exits) {
     asm.unless(Test::Is(ARP_TYPES), exits.drop);
     asm.op(Op::Half(ETHERNET_LEN + 4));
     asm.unless(Test::Is(ARP_LENGTHS), exits.drop);
-    unless_mac(asm, Place::Frame(ETHERNET_LEN + ARP_SENDER_MAC), identity.mac, exits.drop);
+    unless_mac(asm, Offset::Frame(ETHERNET_LEN + ARP_SENDER_MAC), identity.mac, exits.drop);
     asm.op(Op::Half(ETHERNET_LEN + ARP_OPERATION));
     asm.when(Test::Is(ARP_REQUEST), request);
     asm.unless(Test::Is(ARP_REPLY), exits.drop);

@@ -25,11 +25,11 @@ impl Guards {
                 v4: nic.addresses.iter().any(IpNetwork::is_ipv4),
                 v6: nic.addresses.iter().any(IpNetwork::is_ipv6),
             };
-            return Ok(Self { from_guest: Guard::FromFree(served), to_guest: Guard::ToFree(nic.mac, served) });
+            return Ok(Self { from_guest: Guard::FromGuest(served), to_guest: Guard::ToGuest(nic.mac, served) });
         }
         let addresses: Vec<IpAddr> = nic.addresses.iter().map(IpNetwork::ip).collect();
         let gateways: Vec<IpAddr> = nic.routes.iter().filter_map(|route| route.gateway).collect();
         let identity = Identity::new(nic.mac, &addresses, &gateways)?;
-        Ok(Self { from_guest: Guard::FromHeld(identity), to_guest: Guard::ToHeld(nic.mac) })
+        Ok(Self { from_guest: Guard::FromGuestAntiSpoof(identity), to_guest: Guard::ToGuestAntiSpoof(nic.mac) })
     }
 }

@@ -4,7 +4,7 @@ use super::layout::{
     ETHERNET_LEN, IPV4_FRAGMENT, IPV4_FRAGMENT_OFFSET, IPV4_MIN_LEN, IPV4_MIN_WORDS, IPV4_PROTOCOL, IPV4_SOURCE,
     IPV4_VERSION, UDP, UDP_DESTINATION, UDP_LEN, VERSION_MASK,
 };
-use super::{Exits, Identity, Place, Rules, need};
+use super::{Exits, Identity, Offset, Rules, need};
 use crate::sys::bpf::{Assembler, Label, Op, Test};
 
 pub(super) fn judge(asm: &mut Assembler, rules: &Rules<'_>, exits: Exits) {
@@ -33,12 +33,12 @@ pub(super) fn judge(asm: &mut Assembler, rules: &Rules<'_>, exits: Exits) {
     asm.when(Test::AnyBit(IPV4_FRAGMENT_OFFSET), exits.pass);
     asm.op(Op::XIpv4HeaderLength(ETHERNET_LEN));
     need(asm, ETHERNET_LEN + UDP_LEN, exits.drop);
-    unless_banned(asm, Place::X(ETHERNET_LEN), rules.from[0], rules.udp4, exits.drop);
+    unless_banned(asm, Offset::X(ETHERNET_LEN), rules.from[0], rules.udp4, exits.drop);
     asm.jump(exits.pass);
 }
 
 /// Goes to `drop` if the UDP header at `header` has one of these ports. Overwrites `A`.
-pub(super) fn unless_banned(asm: &mut Assembler, header: Place, from: &[u32], to: &[u32], drop: Label) {
+pub(super) fn unless_banned(asm: &mut Assembler, header: Offset, from: &[u32], to: &[u32], drop: Label) {
     for (place, ports) in [(header, from), (header.plus(UDP_DESTINATION), to)] {
         if !ports.is_empty() {
             asm.op(place.half());

@@ -4,7 +4,7 @@ use super::layout::{
     DESTINATION_OPTIONS, ETHERNET_LEN, EXTENSION_MIN_LEN, FRAGMENT, HOP_BY_HOP, ICMPV6, IPV6_FRAGMENT_OFFSET,
     IPV6_FRAGMENT_RESERVED, IPV6_LEN, IPV6_NEXT_HEADER, IPV6_SOURCE, IPV6_VERSION, ROUTING, UDP, UDP_LEN, VERSION_MASK,
 };
-use super::{Exits, FRAGMENTED, NEXT_HEADER, Place, Rules, ipv4, ipv6_address, need, neighbour};
+use super::{Exits, FRAGMENTED, NEXT_HEADER, Offset, Rules, ipv4, ipv6_address, need, neighbour};
 use crate::sys::bpf::{Assembler, Label, Op, Test};
 
 /// All that RFC 8200, section 4.1, sees a use for. Each costs a joining pod time: the kernel compiles.
@@ -42,7 +42,7 @@ pub(super) fn judge(asm: &mut Assembler, rules: &Rules<'_>, exits: Exits) {
 
     asm.bind(upper.udp);
     need(asm, UDP_LEN, exits.drop);
-    ipv4::unless_banned(asm, Place::X(0), rules.from[1], rules.udp6, exits.drop);
+    ipv4::unless_banned(asm, Offset::X(0), rules.from[1], rules.udp6, exits.drop);
     asm.jump(upper.other);
 
     asm.bind(upper.icmp);
@@ -54,7 +54,7 @@ pub(super) fn judge(asm: &mut Assembler, rules: &Rules<'_>, exits: Exits) {
     if let Some(identity) = rules.identity {
         neighbour::judge(asm, identity, upper.other, exits);
         asm.bind(upper.other);
-        ipv6_address::when_own(asm, identity, Place::Frame(IPV6_SOURCE), exits.pass, exits.drop);
+        ipv6_address::when_own(asm, identity, Offset::Frame(IPV6_SOURCE), exits.pass, exits.drop);
     } else {
         asm.bind(upper.other);
         asm.jump(exits.pass);

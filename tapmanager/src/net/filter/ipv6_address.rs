@@ -2,11 +2,11 @@
 
 use std::net::Ipv6Addr;
 
-use super::{Identity, Place};
+use super::{Identity, Offset};
 use crate::sys::bpf::{Assembler, Label, Op, Test};
 
 /// Ends at `own` if the address at `place` is the guest's or a link-local one that it may have, else at `foreign`.
-pub(super) fn when_own(asm: &mut Assembler, identity: &Identity, place: Place, own: Label, foreign: Label) {
+pub(super) fn when_own(asm: &mut Assembler, identity: &Identity, place: Offset, own: Label, foreign: Label) {
     for address in &identity.ipv6 {
         when_is(asm, place, *address, own);
     }
@@ -28,7 +28,7 @@ pub(super) fn when_own(asm: &mut Assembler, identity: &Identity, place: Place, o
 }
 
 /// Goes to `same` if `address` stands there, else on. Overwrites `A`.
-pub(super) fn when_is(asm: &mut Assembler, place: Place, address: Ipv6Addr, same: Label) {
+pub(super) fn when_is(asm: &mut Assembler, place: Offset, address: Ipv6Addr, same: Label) {
     let other = asm.label();
     let bits = address.to_bits();
     for (bytes, word) in [(0, bits >> 96), (4, bits >> 64), (8, bits >> 32), (12, bits)] {

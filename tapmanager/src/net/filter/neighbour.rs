@@ -6,7 +6,7 @@ use super::layout::{
     IPV6_SOURCE, LISTENER_DONE, LISTENER_REPORT, LISTENER_REPORT_V2, NEIGHBOUR_ADVERTISEMENT, NEIGHBOUR_LEN,
     NEIGHBOUR_SOLICITATION, NEIGHBOUR_TARGET, OPTION_UNIT, SOURCE_MAC_OPTION, TARGET_MAC_OPTION,
 };
-use super::{Exits, FRAGMENTED, Identity, Place, ipv6_address, need, unless_mac};
+use super::{Exits, FRAGMENTED, Identity, Offset, ipv6_address, need, unless_mac};
 use crate::sys::bpf::{Assembler, Label, Op, Test};
 
 /// Hosts send a link-layer address and a nonce (RFC 7527); two more are spare.
@@ -16,7 +16,7 @@ pub(super) const MAX_OPTIONS: usize = 4;
 pub(super) fn judge(asm: &mut Assembler, identity: &Identity, sourced: Label, exits: Exits) {
     let (listener, solicitation, advertisement) = (asm.label(), asm.label(), asm.label());
     let (detection, options) = (asm.label(), asm.label());
-    let from = Place::Frame(IPV6_SOURCE);
+    let from = Offset::Frame(IPV6_SOURCE);
     for kind in [LISTENER_REPORT, LISTENER_DONE, LISTENER_REPORT_V2] {
         asm.when(Test::Is(kind), listener);
     }
@@ -35,11 +35,11 @@ pub(super) fn judge(asm: &mut Assembler, identity: &Identity, sourced: Label, ex
 
     // Duplicate address detection. With a link-layer address in it nobody would take it (RFC 4861, section 7.1.1).
     asm.bind(detection);
-    ipv6_address::when_own(asm, identity, Place::X(NEIGHBOUR_TARGET), exits.pass, exits.drop);
+    ipv6_address::when_own(asm, identity, Offset::X(NEIGHBOUR_TARGET), exits.pass, exits.drop);
 
     asm.bind(advertisement);
     whole(asm, exits.drop);
-    ipv6_address::when_own(asm, identity, Place::X(NEIGHBOUR_TARGET), options, exits.drop);
+    ipv6_address::when_own(asm, identity, Offset::X(NEIGHBOUR_TARGET), options, exits.drop);
 
     asm.bind(options);
     asm.op(Op::AIs(NEIGHBOUR_LEN));
@@ -82,7 +82,7 @@ fn option(asm: &mut Assembler, identity: &Identity, end: Label, drop: Label) {
     asm.when(Test::Is(0), drop);
     asm.jump(done);
     asm.bind(address);
-    unless_mac(asm, Place::X(2), identity.mac, drop);
+    unless_mac(asm, Offset::X(2), identity.mac, drop);
     asm.op(Op::AIs(OPTION_UNIT));
     asm.bind(done);
 }

@@ -113,12 +113,12 @@ fn frames_cross_or_not_as_the_table_says() {
     for (name, frame, from_guest, to_guest) in table() {
         for vlan_tagged in [false, true] {
             let input = Input { frame: &frame, vlan_tagged };
-            let (from, to) = (Guard::FromFree(Served::ALL), Guard::ToFree(guest(), Served::ALL));
+            let (from, to) = (Guard::FromGuest(Served::ALL), Guard::ToGuest(guest(), Served::ALL));
             assert_eq!(run(&from.program(), input), verdict(from_guest), "{name}, from the guest");
             assert_eq!(run(&to.program(), input), verdict(to_guest), "{name}, to the guest");
             let to_held = to_guest && !["to another station", "to a station with another vendor"].contains(&name);
             assert_eq!(
-                run(&Guard::ToHeld(guest()).program(), input),
+                run(&Guard::ToGuestAntiSpoof(guest()).program(), input),
                 verdict(to_held),
                 "{name}, to a guest that is held"
             );
@@ -129,7 +129,7 @@ fn frames_cross_or_not_as_the_table_says() {
 #[test]
 fn a_free_guest_is_told_by_the_network_what_its_pod_does_not_tell_it() {
     let more = |served: Served| {
-        let guards = [Guard::FromFree(served), Guard::ToFree(guest(), served)].map(|guard| guard.program());
+        let guards = [Guard::FromGuest(served), Guard::ToGuest(guest(), served)].map(|guard| guard.program());
         let crosses = |program: &Program, frame: &[u8]| run(program, Input { frame, vlan_tagged: false }) == tc::GO_ON;
         let told = table().into_iter().flat_map(|(name, frame, from_guest, to_guest)| {
             let out = (crosses(&guards[0], &frame) != from_guest).then(|| format!("{name} out"));
@@ -155,7 +155,7 @@ fn a_neighbour_whose_mac_differs_in_one_byte_is_heard() {
         source[at] ^= 0x10;
         let frame = ethernet(source, 0x0806, &[0; 28]);
         let input = Input { frame: &frame, vlan_tagged: false };
-        assert_eq!(run(&Guard::ToHeld(guest()).program(), input), tc::GO_ON, "byte {at}");
+        assert_eq!(run(&Guard::ToGuestAntiSpoof(guest()).program(), input), tc::GO_ON, "byte {at}");
     }
 }
 

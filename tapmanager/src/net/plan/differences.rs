@@ -11,13 +11,14 @@ use proto::tap::Nic;
 use super::{PlanError, routes};
 use crate::net::observe::Observed;
 use crate::net::path;
-use crate::sys::link::{Hop, KernelRoute, Link, MAIN_TABLE};
+use crate::sys::link::{KernelRoute, Link, MAIN_TABLE, NextHop};
 
 /// Refuses a link whose network its guest would misunderstand.
 pub(super) fn refuse(observed: &Observed, link: &Link, nic: &Nic) -> Result<(), PlanError> {
     let name = || nic.name.clone();
     let taken = routes::of_link(observed, link);
-    let nowhere = observed.routes.iter().filter(|route| route.hop == Hop::Nowhere && route.table == MAIN_TABLE);
+    let nowhere =
+        observed.routes.iter().filter(|route| route.next_hop == NextHop::Unreachable && route.table == MAIN_TABLE);
     for KernelRoute { dst, metric, .. } in nowhere.copied() {
         // Of two routes to one destination the lower metric counts.
         let passed_over = taken.iter().any(|route| route.dst == dst && route.metric <= metric);
@@ -45,14 +46,14 @@ pub(super) fn notes(observed: &Observed, link: &Link, nic: &Nic) -> Vec<String> 
         notes.push(format!("nic `{name}`: mtu {} is that of its default route; the link has {}", nic.mtu, link.mtu));
     }
     for route in routes::of_link(observed, link) {
-        let KernelRoute { dst, hop, mtu, hops, .. } = route;
+        let KernelRoute { dst, next_hop, mtu, hops, .. } = route;
         if let Some(mtu) = mtu.filter(|mtu| *mtu < nic.mtu) {
             notes.push(format!("nic `{name}`: route {dst} has the mtu {mtu}, which its guest is not told"));
         }
         if *hops > 1 {
-            let way = match hop {
-                Hop::Gateway(gateway) => format!("{gateway} alone"),
-                Hop::OnLink | Hop::Unspeakable | Hop::Nowhere => "this link alone".to_owned(),
+            let way = match next_hop {
+                NextHop::Gateway(gateway) => format!("{gateway} alone"),
+                NextHop::OnLink | NextHop::Unsupported | NextHop::Unreachable => "this link alone".to_owned(),
             };
             notes.push(format!("nic `{name}`: route {dst} has {hops} next hops; its guest goes by {way}"));
         }

@@ -12,7 +12,7 @@ use proto::tap::{IfName, Route};
 
 use super::PlanError;
 use crate::net::observe::Observed;
-use crate::sys::link::{Hop, KernelRoute, Link, MAIN_TABLE};
+use crate::sys::link::{KernelRoute, Link, MAIN_TABLE, NextHop};
 
 /// What every link carries: RFC 791, and RFC 8200 section 5.
 const IPV4_LEAST_MTU: u32 = 68;
@@ -75,13 +75,15 @@ pub(crate) fn guest_routes(
         if is_for_every_host(route.dst) {
             continue;
         }
-        let gateway = match route.hop {
-            Hop::OnLink if addresses.iter().any(|net| implies(*net, route) || host(net.ip()) == route.dst) => continue,
-            Hop::OnLink => None,
-            Hop::Gateway(gateway) => Some(gateway),
+        let gateway = match route.next_hop {
+            NextHop::OnLink if addresses.iter().any(|net| implies(*net, route) || host(net.ip()) == route.dst) => {
+                continue;
+            }
+            NextHop::OnLink => None,
+            NextHop::Gateway(gateway) => Some(gateway),
             // Of no link.
-            Hop::Nowhere => continue,
-            Hop::Unspeakable => return Err(PlanError::Route { name: name.clone(), dst: route.dst }),
+            NextHop::Unreachable => continue,
+            NextHop::Unsupported => return Err(PlanError::Route { name: name.clone(), dst: route.dst }),
         };
         chosen.push(Route { dst: route.dst, gateway });
     }
@@ -100,7 +102,7 @@ pub(crate) fn guest_routes(
 
 /// Whether `route` is the one that a guest makes by itself for an address with this prefix length.
 fn implies(net: IpNetwork, route: &KernelRoute) -> bool {
-    route.hop == Hop::OnLink && route.dst.ip() == net.network() && route.dst.prefix() == net.prefix()
+    route.next_hop == NextHop::OnLink && route.dst.ip() == net.network() && route.dst.prefix() == net.prefix()
 }
 
 /// Destinations that every host has routes to without being told: IPv6 link-local and multicast.

@@ -7,7 +7,7 @@ use sriov::VirtualFunction;
 
 use super::*;
 use crate::net::tap_name;
-use crate::sys::link::{Hop, KernelRoute, MAIN_TABLE};
+use crate::sys::link::{KernelRoute, MAIN_TABLE, NextHop};
 
 #[test]
 fn bridge_keeps_its_prefix_and_the_default_route() {
@@ -261,15 +261,15 @@ fn link_local(link: u32) -> Address {
 }
 
 fn on_link(link: u32, dst: &str) -> KernelRoute {
-    KernelRoute { link, table: MAIN_TABLE, dst: net(dst), hop: Hop::OnLink, metric: 0, mtu: None, hops: 1 }
+    KernelRoute { link, table: MAIN_TABLE, dst: net(dst), next_hop: NextHop::OnLink, metric: 0, mtu: None, hops: 1 }
 }
 
 fn route(link: u32, dst: &str, gateway: &str) -> KernelRoute {
-    KernelRoute { hop: Hop::Gateway(gateway.parse().expect("an address")), ..on_link(link, dst) }
+    KernelRoute { next_hop: NextHop::Gateway(gateway.parse().expect("an address")), ..on_link(link, dst) }
 }
 
 fn unspeakable(link: u32, dst: &str) -> KernelRoute {
-    KernelRoute { hop: Hop::Unspeakable, ..on_link(link, dst) }
+    KernelRoute { next_hop: NextHop::Unsupported, ..on_link(link, dst) }
 }
 
 fn net(text: &str) -> IpNetwork {

@@ -8,12 +8,12 @@ use crate::blocking::off_reactor;
 use crate::cni::Leftover;
 use crate::pod::command::{Collected, Occasion};
 use crate::pod::machine::{AfterFailure, is_hopeless};
-use crate::pod::world::{Seen, World};
+use crate::pod::world::{NetnsState, World};
 
 impl<W: World> Actor<W> {
     /// Does what is to be done about this pod.
     pub(super) async fn collect(&mut self, leftovers: &[Leftover], occasion: Occasion) -> Collected {
-        match self.held.as_ref().map(|held| held.record.phase) {
+        match self.state.as_ref().map(|state| state.record.phase) {
             None => self.collect_stray(leftovers, occasion).await,
             Some(PodPhase::Detaching) => self.collect_overdue().await,
             // Attached meanwhile.
@@ -22,17 +22,17 @@ impl<W: World> Actor<W> {
     }
 
     async fn collect_stray(&self, leftovers: &[Leftover], occasion: Occasion) -> Collected {
-        let tools = &self.shared.tools;
-        let netns = tools.names.path(&self.pod);
+        let operations = &self.shared.operations;
+        let netns = operations.names.path(&self.pod);
         let name = netns.display().to_string();
-        let (journal, pod) = (tools.journal.clone(), self.pod.clone());
+        let (journal, pod) = (operations.journal.clone(), self.pod.clone());
         if off_reactor(move || journal.has(&pod)).await {
             return Collected::kept(format!(
                 "namespace `{name}`: the journal has a file of its pod that is not understood"
             ));
         }
-        let stands = match tools.world.look(&netns).await {
-            Ok(seen) => seen == Seen::Netns,
+        let stands = match operations.world.look(&netns).await {
+            Ok(seen) => seen == NetnsState::Present,
             Err(error) => return Collected::kept(format!("namespace `{name}`: {}", Chain(&error))),
         };
         if stands && occasion == Occasion::Routine {
@@ -43,7 +43,7 @@ impl<W: World> Actor<W> {
         let mut all = self.del_leftovers(leftovers).await;
         // DEL needs it.
         if stands && all.kept.is_empty() {
-            match tools.world.remove_netns(&netns).await {
+            match operations.world.remove_netns(&netns).await {
                 Ok(()) => all.removed.push(format!("namespace `{name}`, which belongs to no pod")),
                 Err(error) => all.kept.push(format!("namespace `{name}`: {}", Chain(&error))),
             }
@@ -54,7 +54,7 @@ impl<W: World> Actor<W> {
     pub(super) async fn del_leftovers(&self, leftovers: &[Leftover]) -> Collected {
         let mut all = Collected::default();
         for leftover in leftovers {
-            match self.shared.tools.world.del_leftover(leftover).await {
+            match self.shared.operations.world.del_leftover(leftover).await {
                 Ok(()) => all.removed.push(leftover.to_string()),
                 Err(error) => all.kept.push(format!("{leftover}: {}", Chain(&error))),
             }
@@ -68,13 +68,13 @@ impl<W: World> Actor<W> {
             return Collected::removed(format!("what was left of pod `{pod}`"));
         };
         let why = Chain(&error).to_string();
-        let Some(held) = &self.held else { return Collected::default() };
-        let seen = self.shared.tools.world.look(&held.record.netns).await;
+        let Some(state) = &self.state else { return Collected::default() };
+        let seen = self.shared.operations.world.look(&state.record.netns).await;
         let hopeless = seen.is_ok_and(|seen| is_hopeless(error.cause.is_absence(), seen));
         if self.schedule() == AfterFailure::Overdue
             && hopeless
-            && let Some(held) = &self.held
-            && self.shared.tools.drop_remains(&held.record).await.is_ok()
+            && let Some(state) = &self.state
+            && self.shared.operations.drop_remains(&state.record).await.is_ok()
         {
             self.gone();
             return Collected::removed(format!(

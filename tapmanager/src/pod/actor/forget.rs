@@ -17,7 +17,7 @@ use crate::pod::world::World;
 impl<W: World> Actor<W> {
     /// Takes away what there is of a pod that cannot be detached.
     pub(super) async fn forget(&mut self, leftovers: &[Leftover]) -> Result<Collected, PodError> {
-        match self.held.as_ref().map(|held| held.record.phase) {
+        match self.state.as_ref().map(|state| state.record.phase) {
             Some(PodPhase::Attached | PodPhase::Attaching) => Err(PodError::OnRecord { pod: self.pod.clone() }),
             Some(PodPhase::Detaching) => self.give_up().await,
             None => self.forget_unknown(leftovers).await,
@@ -31,8 +31,8 @@ impl<W: World> Actor<W> {
             return Ok(Collected::removed(format!("what was left of pod `{pod}`")));
         };
         let why = Chain(&error).to_string();
-        if let Some(held) = &self.held
-            && let Err(error) = self.shared.tools.drop_remains(&held.record).await
+        if let Some(state) = &self.state
+            && let Err(error) = self.shared.operations.drop_remains(&state.record).await
         {
             self.schedule();
             return Ok(Collected::kept(format!("pod `{pod}`: {why}; and {}", Chain(&error))));
@@ -46,12 +46,12 @@ impl<W: World> Actor<W> {
 
     /// Of a pod without a record that is understood.
     async fn forget_unknown(&mut self, leftovers: &[Leftover]) -> Result<Collected, PodError> {
-        let tools = &self.shared.tools;
+        let operations = &self.shared.operations;
         let mut all = self.del_leftovers(leftovers).await;
-        let netns = tools.names.path(&self.pod);
+        let netns = operations.names.path(&self.pod);
         let failed = |what, cause| PodError::Forget { what, cause };
-        tools.world.remove_netns(&netns).await.map_err(|cause| failed(netns.clone(), cause))?;
-        let (journal, pod) = (tools.journal.clone(), self.pod.clone());
+        operations.world.remove_netns(&netns).await.map_err(|cause| failed(netns.clone(), cause))?;
+        let (journal, pod) = (operations.journal.clone(), self.pod.clone());
         let had = off_reactor(move || {
             let had = journal.has(&pod);
             journal.remove(&pod).map(|()| had)
@@ -70,7 +70,7 @@ impl<W: World> Actor<W> {
         if self.unread.is_none() {
             return;
         }
-        let (journal, pod) = (self.shared.tools.journal.clone(), self.pod.clone());
+        let (journal, pod) = (self.shared.operations.journal.clone(), self.pod.clone());
         if off_reactor(move || journal.has(&pod)).await {
             error!("detach is answered, but the pod's record is not understood, and its network is kept");
         } else {

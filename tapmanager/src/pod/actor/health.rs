@@ -18,23 +18,23 @@ use super::Actor;
 use crate::pod::command::bounded;
 use crate::pod::error::PodError;
 use crate::pod::machine::NETNS_GONE;
-use crate::pod::world::{Checked, Seen, World, WorldError};
+use crate::pod::world::{Checked, NetnsState, World, WorldError};
 
 impl<W: World> Actor<W> {
     /// Compares the pod with what it was given.
     pub(super) async fn check(&mut self) -> Result<CheckReport, PodError> {
-        let world = &self.shared.tools.world;
-        let held = self.held.as_ref().ok_or_else(|| self.not_here())?;
-        let (PodPhase::Attached, Some(net)) = (held.record.phase, &held.net) else {
-            return Err(PodError::NotAttached { pod: self.pod.clone(), phase: held.record.phase });
+        let world = &self.shared.operations.world;
+        let state = self.state.as_ref().ok_or_else(|| self.not_here())?;
+        let (PodPhase::Attached, Some(net)) = (state.record.phase, &state.net) else {
+            return Err(PodError::NotAttached { pod: self.pod.clone(), phase: state.record.phase });
         };
         let mut checked = vec!["its namespace".to_owned()];
         let mut troubles = Vec::new();
         let mut findings = Vec::new();
         match world.look(&net.netns).await {
-            Ok(Seen::Netns) => {
+            Ok(NetnsState::Present) => {
                 checked.push("links, taps and filters".to_owned());
-                match world.check_join(&net.netns, &net.nics, held.record.choices).await {
+                match world.check_join(&net.netns, &net.nics, state.record.choices).await {
                     Ok(found) => {
                         let (breaks, others): (Vec<_>, _) = found.into_iter().partition(|found| found.breaks);
                         troubles.extend(breaks.into_iter().map(|found| found.line));
@@ -43,12 +43,12 @@ impl<W: World> Actor<W> {
                     Err(error) => troubles.push(Chain(&error).to_string()),
                 }
                 checked.push("servers of its guest".to_owned());
-                if held.serving.as_ref().is_none_or(|serving| serving.broken().is_cancelled()) {
+                if state.serving.as_ref().is_none_or(|serving| serving.broken().is_cancelled()) {
                     troubles.push("its guest is not served; recover the pod".to_owned());
                 }
-                for attachment in &held.record.attachments {
+                for attachment in &state.record.attachments {
                     let name = format!("network `{}` on `{}`", attachment.network.name(), attachment.ifname);
-                    match world.check_network(&held.record, attachment).await {
+                    match world.check_network(&state.record, attachment).await {
                         Ok(Checked::Well) => checked.push(format!("{name}, by its plugins")),
                         Ok(Checked::NotAsked(why)) => {
                             checked.push(format!("{name}: its plugins were not asked: {why}"))
@@ -57,7 +57,7 @@ impl<W: World> Actor<W> {
                     }
                 }
             }
-            Ok(Seen::Nothing | Seen::OtherFile) => troubles.push(NETNS_GONE.to_owned()),
+            Ok(NetnsState::Absent | NetnsState::OtherFile) => troubles.push(NETNS_GONE.to_owned()),
             Err(error) => troubles.push(Chain(&error).to_string()),
         }
         self.conclude(troubles.first().map(String::as_str));
@@ -67,45 +67,45 @@ impl<W: World> Actor<W> {
 
     /// Notes what the pod's trouble is now.
     fn conclude(&mut self, trouble: Option<&str>) {
-        let Some(held) = &mut self.held else { return };
-        if held.trouble.as_deref() == trouble {
+        let Some(state) = &mut self.state else { return };
+        if state.trouble.as_deref() == trouble {
             return;
         }
         match trouble {
             Some(trouble) => warn!(trouble, "pod is in trouble"),
             None => info!("pod is well again"),
         }
-        held.trouble = trouble.map(Arc::from);
-        held.show(&self.publish);
+        state.trouble = trouble.map(Arc::from);
+        state.show(&self.publish);
     }
 
     /// Looks whether the pod, if it is attached, stands, and takes it up again if that is ours to do.
     pub(super) async fn look_after(&mut self) {
-        let world = &self.shared.tools.world;
-        let Some(held) = self.held.as_ref().filter(|held| held.record.phase == PodPhase::Attached) else { return };
-        let Some(net) = &held.net else { return };
+        let world = &self.shared.operations.world;
+        let Some(state) = self.state.as_ref().filter(|state| state.record.phase == PodPhase::Attached) else { return };
+        let Some(net) = &state.net else { return };
         match world.look(&net.netns).await {
-            Ok(Seen::Netns) => {}
-            Ok(Seen::Nothing | Seen::OtherFile) => return self.conclude(Some(NETNS_GONE)),
+            Ok(NetnsState::Present) => {}
+            Ok(NetnsState::Absent | NetnsState::OtherFile) => return self.conclude(Some(NETNS_GONE)),
             Err(error) => return self.conclude(Some(&Chain(&error).to_string())),
         }
-        let found = match world.check_join(&net.netns, &net.nics, held.record.choices).await {
+        let found = match world.check_join(&net.netns, &net.nics, state.record.choices).await {
             Ok(found) => found,
             Err(error) => return self.conclude(Some(&Chain(&error).to_string())),
         };
         if let Some(beyond) = found.iter().find(|found| found.breaks && !found.ours) {
             return self.conclude(Some(&beyond.line));
         }
-        let served = held.serving.as_ref().is_some_and(|serving| !serving.broken().is_cancelled());
+        let served = state.serving.as_ref().is_some_and(|serving| !serving.broken().is_cancelled());
         let lost: Vec<&str> = found.iter().filter(|found| found.ours).map(|found| found.line.as_str()).collect();
         if served && lost.is_empty() {
             return self.conclude(None);
         }
         // What is made again is seen in no list, and a machine that runs may have to be started anew.
         warn!(served, lost = lost.join("; "), "pod is not as it was left and is taken up again");
-        let earlier = held.trouble.clone();
+        let earlier = state.trouble.clone();
         if let Err(error) = self.recover().await {
-            let trouble = self.held.as_ref().and_then(|held| held.trouble.clone());
+            let trouble = self.state.as_ref().and_then(|state| state.trouble.clone());
             if trouble != earlier {
                 error!(error = %Chain(&error), "pod was not taken up again");
             }
@@ -115,36 +115,36 @@ impl<W: World> Actor<W> {
     /// Takes the pod up again: makes what our side lost, and serves its guest.
     pub(super) async fn recover(&mut self) -> Result<Arc<PodNet>, PodError> {
         let failed = |cause| PodError::Recover { pod: self.pod.clone(), cause };
-        let world = &self.shared.tools.world;
-        if self.held.is_none() {
+        let world = &self.shared.operations.world;
+        if self.state.is_none() {
             return Err(self.not_here());
         }
-        let held = self.held.as_mut().ok_or_else(|| PodError::Unknown { pod: self.pod.clone() })?;
-        let (PodPhase::Attached, Some(net)) = (held.record.phase, held.net.clone()) else {
-            return Err(PodError::NotAttached { pod: self.pod.clone(), phase: held.record.phase });
+        let state = self.state.as_mut().ok_or_else(|| PodError::Unknown { pod: self.pod.clone() })?;
+        let (PodPhase::Attached, Some(net)) = (state.record.phase, state.net.clone()) else {
+            return Err(PodError::NotAttached { pod: self.pod.clone(), phase: state.record.phase });
         };
         match world.look(&net.netns).await.map_err(failed)? {
-            Seen::Netns => {}
-            Seen::Nothing | Seen::OtherFile => {
+            NetnsState::Present => {}
+            NetnsState::Absent | NetnsState::OtherFile => {
                 self.trouble(NETNS_GONE);
                 return Err(self.netns_gone());
             }
         }
-        let served = held.serving.as_ref().is_some_and(|serving| !serving.broken().is_cancelled());
-        let mut lost = world.check_join(&net.netns, &net.nics, held.record.choices).await.map_err(failed)?;
+        let served = state.serving.as_ref().is_some_and(|serving| !serving.broken().is_cancelled());
+        let mut lost = world.check_join(&net.netns, &net.nics, state.record.choices).await.map_err(failed)?;
         lost.retain(|found| found.breaks || found.ours);
         if served && lost.is_empty() {
-            held.trouble = None;
-            held.show(&self.publish);
+            state.trouble = None;
+            state.show(&self.publish);
             return Ok(net);
         }
-        if let Some(serving) = held.serving.take() {
+        if let Some(serving) = state.serving.take() {
             serving.ended().await;
         }
         let repaired = if lost.is_empty() {
             Ok(())
         } else {
-            world.repair(&net.netns, &net.nics, held.record.choices, &self.shared.tools.faults).await
+            world.repair(&net.netns, &net.nics, state.record.choices, &self.shared.operations.faults).await
         };
         let again = match repaired {
             Ok(()) => self.serve_again().await,
@@ -164,13 +164,13 @@ impl<W: World> Actor<W> {
 
     /// Serves the guest of a pod whose join stands.
     pub(super) async fn serve_again(&mut self) -> Result<Arc<PodNet>, WorldError> {
-        let world = &self.shared.tools.world;
-        let held = self.held.as_mut().ok_or(WorldError::NoNetns)?;
-        let net = held.net.clone().ok_or(WorldError::NoNetns)?;
+        let world = &self.shared.operations.world;
+        let state = self.state.as_mut().ok_or(WorldError::NoNetns)?;
+        let net = state.net.clone().ok_or(WorldError::NoNetns)?;
         let sockets = world.rejoin(&net.netns, &net.nics).await?;
-        held.serving = Some(world.serve(&net, &held.record.request.hostname, sockets));
-        held.trouble = None;
-        held.show(&self.publish);
+        state.serving = Some(world.serve(&net, &state.record.request.hostname, sockets));
+        state.trouble = None;
+        state.show(&self.publish);
         Ok(net)
     }
 }

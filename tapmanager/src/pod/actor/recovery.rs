@@ -16,11 +16,11 @@ use proto::tap::{Attach, PodId, PodPhase};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tracing::{error, info, warn};
 
-use super::{Actor, Held};
+use super::{Actor, PodState};
 use crate::journal::{Record, Unreadable};
 use crate::pod::command::Command;
 use crate::pod::machine::{OnRestart, on_restart};
-use crate::pod::world::{Seen, World};
+use crate::pod::world::{NetnsState, World};
 use crate::pod::{NetnsNames, View};
 
 /// Pods that are looked at, and served again, at the same time: each takes a thread in its namespace for a moment.
@@ -31,7 +31,7 @@ const TAKEN_AWAY_AT_ONCE: usize = 8;
 /// What an earlier life of the daemon left of a pod.
 #[derive(Debug)]
 pub(in crate::pod) enum Inherited {
-    Record(Box<Held>),
+    Record(Box<PodState>),
     /// A file that is not understood.
     Unread(View),
 }
@@ -51,7 +51,7 @@ impl RecoveryLimits {
 
 impl Inherited {
     pub(in crate::pod) fn record(record: Record) -> Self {
-        Self::Record(Box::new(Held::left(record)))
+        Self::Record(Box::new(PodState::left(record)))
     }
 
     pub(in crate::pod) fn unread(names: &NetnsNames, pod: PodId, file: &Unreadable) -> Self {
@@ -60,7 +60,7 @@ impl Inherited {
 
     pub(in crate::pod) fn view(&self) -> View {
         match self {
-            Self::Record(held) => held.view(),
+            Self::Record(state) => state.view(),
             Self::Unread(view) => view.clone(),
         }
     }
@@ -83,7 +83,7 @@ impl<W: World> Actor<W> {
     /// Recovers the pod. Breaks if the daemon goes down before it is its turn.
     pub(super) async fn restore(&mut self, queue: &mut mpsc::Receiver<Command>) -> ControlFlow<()> {
         let shared = Arc::clone(&self.shared);
-        let turns = &shared.tools.turns;
+        let turns = &shared.operations.recovery_limits;
         let turn = self.turn(&turns.look, queue).await?;
         let take_away = self.look_at_left().await;
         drop(turn);
@@ -92,9 +92,9 @@ impl<W: World> Actor<W> {
             // Logged where it fails; it is tried again then.
             let _ = self.detach().await;
         }
-        if let Some(held) = &mut self.held {
-            held.recovering = false;
-            held.show(&self.publish);
+        if let Some(state) = &mut self.state {
+            state.recovering = false;
+            state.show(&self.publish);
         }
         ControlFlow::Continue(())
     }
@@ -123,31 +123,31 @@ impl<W: World> Actor<W> {
 
     /// Looks at the pod and serves it again, unless it has to be taken away.
     async fn look_at_left(&mut self) -> bool {
-        let tools = &self.shared.tools;
-        let Some(held) = &mut self.held else { return false };
-        let seen = match tools.world.look(&held.record.netns).await {
+        let operations = &self.shared.operations;
+        let Some(state) = &mut self.state else { return false };
+        let seen = match operations.world.look(&state.record.netns).await {
             Ok(seen) => seen,
             Err(error) => {
                 error!(error = %Chain(&error), "pod was not recovered");
-                held.in_trouble(&Chain(&error).to_string(), &self.publish);
+                state.in_trouble(&Chain(&error).to_string(), &self.publish);
                 return false;
             }
         };
-        let phase = held.record.phase;
+        let phase = state.record.phase;
         // No mount outlives a reboot.
-        let same_boot = held.record.boot.as_ref().map_or(seen == Seen::Netns, |boot| *boot == tools.boot);
+        let same_boot = state.record.boot.as_ref().map_or(seen == NetnsState::Present, |boot| *boot == operations.boot);
         match on_restart(phase, same_boot, seen) {
             OnRestart::TakeAway => {
                 info!(?phase, same_boot, "taking away what an earlier run left");
                 // After a power failure the results may be gone: any ADD may have run.
                 if phase == PodPhase::Attaching && same_boot {
-                    held.record.keep_begun();
+                    state.record.keep_begun();
                 }
                 return true;
             }
             OnRestart::Report(trouble) => {
                 warn!(trouble, "pod cannot be served");
-                held.in_trouble(trouble, &self.publish);
+                state.in_trouble(trouble, &self.publish);
             }
             OnRestart::Serve => match self.serve_again().await {
                 Ok(_) => info!("pod is served again"),

@@ -64,23 +64,23 @@ fn every_field_of_a_request_makes_a_difference() {
 
 #[test]
 fn restart_is_decided_by_record_boot_and_world() {
-    for seen in [Seen::Netns, Seen::OtherFile, Seen::Nothing] {
+    for seen in [NetnsState::Present, NetnsState::OtherFile, NetnsState::Absent] {
         for same_boot in [false, true] {
             assert_eq!(on_restart(PodPhase::Attaching, same_boot, seen), OnRestart::TakeAway);
             assert_eq!(on_restart(PodPhase::Detaching, same_boot, seen), OnRestart::TakeAway);
         }
         assert_eq!(on_restart(PodPhase::Attached, false, seen), OnRestart::TakeAway);
     }
-    assert_eq!(on_restart(PodPhase::Attached, true, Seen::Netns), OnRestart::Serve);
-    assert_eq!(on_restart(PodPhase::Attached, true, Seen::Nothing), OnRestart::Report(NETNS_GONE));
-    assert_eq!(on_restart(PodPhase::Attached, true, Seen::OtherFile), OnRestart::Report(NETNS_GONE));
+    assert_eq!(on_restart(PodPhase::Attached, true, NetnsState::Present), OnRestart::Serve);
+    assert_eq!(on_restart(PodPhase::Attached, true, NetnsState::Absent), OnRestart::Report(NETNS_GONE));
+    assert_eq!(on_restart(PodPhase::Attached, true, NetnsState::OtherFile), OnRestart::Report(NETNS_GONE));
 }
 
 #[test]
 fn pauses_double_up_to_a_minute_and_end_when_the_pod_is_overdue() {
-    let patience = Patience { first_pause: Duration::from_secs(2), give_up: Duration::from_secs(300) };
+    let retry = RetryPolicy { first_pause: Duration::from_secs(2), give_up: Duration::from_secs(300) };
     let failing = |tries| Failing { since: 1000, tries, why: String::new() };
-    let after = |tries, now| after_failure(&failing(tries), patience, now);
+    let after = |tries, now| after_failure(&failing(tries), retry, now);
     let again = |seconds| AfterFailure::Again(Duration::from_secs(seconds));
     for (tries, pause) in [(0, 2), (1, 2), (2, 4), (3, 8), (5, 32), (6, 60), (7, 60), (u32::MAX, 60)] {
         assert_eq!(after(tries, 1000), again(pause), "{tries}");
@@ -94,8 +94,8 @@ fn pauses_double_up_to_a_minute_and_end_when_the_pod_is_overdue() {
 
 #[test]
 fn only_what_no_waiting_helps_is_hopeless() {
-    assert!(is_hopeless(true, Seen::Netns));
-    assert!(is_hopeless(false, Seen::Nothing));
-    assert!(is_hopeless(false, Seen::OtherFile));
-    assert!(!is_hopeless(false, Seen::Netns));
+    assert!(is_hopeless(true, NetnsState::Present));
+    assert!(is_hopeless(false, NetnsState::Absent));
+    assert!(is_hopeless(false, NetnsState::OtherFile));
+    assert!(!is_hopeless(false, NetnsState::Present));
 }

@@ -9,8 +9,8 @@ use proto::tap::{Attach, Dns, Nic, NicStats, PodNet};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::super::names::{Holder, NetnsNames};
-use super::super::world::{Checked, Culprit, Network, OfNetwork, Seen, Serving, World, WorldError};
+use super::super::names::{NetnsNames, NetnsOwner};
+use super::super::world::{Checked, Culprit, NetnsState, Network, OfNetwork, Serving, World, WorldError};
 use crate::cni::{Gate, Leftover, NetworkList, Ready, Unready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Record};
@@ -203,14 +203,14 @@ impl World for Arc<Fake> {
         vec![network("net")]
     }
 
-    async fn look(&self, netns: &Path) -> Result<Seen, WorldError> {
+    async fn look(&self, netns: &Path) -> Result<NetnsState, WorldError> {
         let name = netns.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         self.hang(format!("look {}", name.rsplit('-').next().unwrap_or_default())).await;
         let state = self.verb("look")?;
         Ok(match (state.netns.contains(netns), state.other_files.contains(netns)) {
-            (true, _) => Seen::Netns,
-            (false, true) => Seen::OtherFile,
-            (false, false) => Seen::Nothing,
+            (true, _) => NetnsState::Present,
+            (false, true) => NetnsState::OtherFile,
+            (false, false) => NetnsState::Absent,
         })
     }
 
@@ -228,9 +228,9 @@ impl World for Arc<Fake> {
         Ok(())
     }
 
-    async fn namespaces(&self, names: &NetnsNames) -> Result<Vec<(PathBuf, Holder)>, WorldError> {
+    async fn namespaces(&self, names: &NetnsNames) -> Result<Vec<(PathBuf, NetnsOwner)>, WorldError> {
         let state = self.verb("namespaces")?;
-        Ok(state.netns.iter().filter_map(|path| Some((path.clone(), names.holder(path)?))).collect())
+        Ok(state.netns.iter().filter_map(|path| Some((path.clone(), names.owner(path)?))).collect())
     }
 
     async fn sysctls(&self, netns: &Path, _: &BTreeMap<String, String>) -> Result<(), WorldError> {
@@ -260,11 +260,11 @@ impl World for Arc<Fake> {
         Ok(Network { raw, reported: vec![reported], dns: dns.unwrap_or_default() })
     }
 
-    async fn del(&self, record: &Record, attachment: &Attachment, seen: Seen) -> Result<(), WorldError> {
+    async fn del(&self, record: &Record, attachment: &Attachment, seen: NetnsState) -> Result<(), WorldError> {
         let key = key(record, attachment);
         self.hang(format!("del {}", key.0)).await;
         let mut state = self.verb_on("del", format!("del {}", attachment.ifname))?;
-        assert_eq!(seen == Seen::Netns, state.netns.contains(&record.netns), "told wrongly of the namespace");
+        assert_eq!(seen == NetnsState::Present, state.netns.contains(&record.netns), "told wrongly of the namespace");
         if let Some(result) = &attachment.result {
             assert_eq!(result["link"], attachment.ifname.as_str(), "the result of another network");
         }

@@ -10,7 +10,7 @@ const ABSENT: &[(usize, bool)] = &[(0, true), (1, true)];
 
 /// A house whose actors do not pause between two tries.
 fn eager() -> House {
-    House::set(Settings { patience: Patience { first_pause: Duration::ZERO, ..settings().patience }, ..settings() })
+    House::set(Settings { retry: RetryPolicy { first_pause: Duration::ZERO, ..settings().retry }, ..settings() })
 }
 
 /// Lets the actors do what is due, until no pod is on record.
@@ -227,7 +227,7 @@ async fn no_plugin_is_told_while_a_pod_is_being_added() {
     let house = House::in_dir(dir, Arc::new(Fake::gated()), Faults::none(), settings, 0);
     let attach = house.pods.attach(request("p1"));
     let collected = async {
-        recovery::until("an ADD runs", || house.pods.shared.tools.gc_lock.collect().is_none()).await;
+        recovery::until("an ADD runs", || house.pods.shared.operations.gc_lock.collect().is_none()).await;
         let report = house.pods.collect(Asked).await;
         house.world.open_gate();
         report
@@ -247,7 +247,7 @@ async fn an_add_that_waits_ends_the_collection_of_networks() {
     let attached = async {
         recovery::until("plugins collect", || house.calls("hangs") == 1).await;
         let waits = async {
-            recovery::until("an ADD waits", || house.pods.shared.tools.gc_lock.is_add_waiting()).await;
+            recovery::until("an ADD waits", || house.pods.shared.operations.gc_lock.is_add_waiting()).await;
             house.world.free(|_| true);
         };
         tokio::join!(house.pods.attach(request("p2")), waits).0
@@ -416,7 +416,7 @@ async fn only_what_would_outlive_del_is_taken_off_before() {
         });
         let mut record = house.records().remove(&id("p1")).expect("on record");
         record.net.as_mut().expect("attached").nics[0].data_path = data_path;
-        house.pods.shared.tools.journal.note(&record).expect("written");
+        house.pods.shared.operations.journal.note(&record).expect("written");
         let house = house.restart().await;
         house.pods.detach(&id("p1")).await.expect("detached");
         assert_eq!(house.calls("unjoin"), usize::from(outlives), "{data_path:?}");

@@ -7,7 +7,7 @@ use crate::span::tests::Log;
 fn whole(state: &mut fake::State, netns: &Path) {
     state.netns.insert(netns.into());
     state.joined.insert(netns.into());
-    let Some(names::Holder::Ours(pod)) = names().holder(netns) else { panic!("not ours") };
+    let Some(names::NetnsOwner::ThisDaemon(pod)) = names().owner(netns) else { panic!("not ours") };
     state.added.insert((pod.as_str().to_owned(), "eth0".to_owned()));
 }
 

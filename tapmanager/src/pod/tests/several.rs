@@ -36,7 +36,7 @@ async fn networks_are_added_in_order_and_taken_away_in_reverse() {
 async fn a_failure_after_any_step_undoes_what_was_added_in_reverse() {
     let whole = House::new();
     whole.pods.attach(three("p1")).await.expect("attached");
-    for step in 1..=whole.pods.shared.tools.faults.steps_seen() {
+    for step in 1..=whole.pods.shared.operations.faults.steps_seen() {
         let house = House::with(Faults::after_step(step), Fake::default());
         house.pods.attach(three("p1")).await.expect_err("injected");
         house.assert_nothing_left().await;
@@ -113,7 +113,7 @@ async fn a_crash_between_two_adds_is_undone_with_the_results_on_record() {
     record.net = None;
     // What the crashed one had: the namespace, the first network, perhaps the second.
     let other = House::new();
-    other.pods.shared.tools.journal.create(&record).expect("written");
+    other.pods.shared.operations.journal.create(&record).expect("written");
     {
         let mut state = other.world.state();
         state.netns.insert(netns_of("p1"));

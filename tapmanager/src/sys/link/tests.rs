@@ -69,8 +69,8 @@ fn each_next_hop_of_a_route_is_one_of_its_link() {
     };
     let hops = RouteAttribute::MultiPath(vec![hop(2, [10, 0, 0, 1]), hop(3, [10, 1, 0, 1])]);
     let routes = routes_of(&route(vec![hops]));
-    let seen: Vec<_> = routes.iter().map(|route| (route.link, route.hop)).collect();
-    assert_eq!(seen, [(2, Hop::Gateway(ip("10.0.0.1"))), (3, Hop::Gateway(ip("10.1.0.1")))]);
+    let seen: Vec<_> = routes.iter().map(|route| (route.link, route.next_hop)).collect();
+    assert_eq!(seen, [(2, NextHop::Gateway(ip("10.0.0.1"))), (3, NextHop::Gateway(ip("10.1.0.1")))]);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_route_says_how_many_ways_share_it_what_fits_through_and_whether_it_leads_no
         let mut nowhere = route(vec![RouteAttribute::Oif(1)]);
         nowhere.header.kind = kind;
         let routes = routes_of(&nowhere);
-        assert_eq!((routes.len(), routes[0].link, routes[0].hop), (1, 0, Hop::Nowhere), "{kind:?}");
+        assert_eq!((routes.len(), routes[0].link, routes[0].next_hop), (1, 0, NextHop::Unreachable), "{kind:?}");
     }
 }
 
@@ -93,7 +93,7 @@ fn a_route_says_how_many_ways_share_it_what_fits_through_and_whether_it_leads_no
 fn a_next_hop_of_another_family_cannot_be_said() {
     let via = RouteAttribute::Via(RouteVia::Inet6([0xfe80, 0, 0, 0, 0, 0, 0, 1].into()));
     let routes = routes_of(&route(vec![RouteAttribute::Oif(2), via]));
-    assert_eq!(routes[0].hop, Hop::Unspeakable);
+    assert_eq!(routes[0].next_hop, NextHop::Unsupported);
 }
 
 #[test]

@@ -170,7 +170,7 @@ pub(in crate::net) fn held() -> Vec<(&'static str, Vec<u8>, bool)> {
 
 #[test]
 fn frames_of_a_guest_that_is_held_to_its_identity_cross_or_not() {
-    let program = Guard::FromHeld(identity()).program();
+    let program = Guard::FromGuestAntiSpoof(identity()).program();
     for (name, frame, crosses) in held() {
         assert_eq!(run(&program, Input { frame: &frame, vlan_tagged: false }), verdict(crosses), "{name}");
         assert_eq!(run(&program, Input { frame: &frame, vlan_tagged: true }), tc::DROP, "{name}, tagged");
@@ -183,13 +183,13 @@ fn the_longest_guard_that_can_be_is_taken_by_the_kernel_and_one_address_more_is_
     let many = |count: u16| (0..count).map(|n| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n).into()).collect::<Vec<_>>();
     let gateways = ["fe80::1".parse().expect("an address"); 2];
     let most = u16::try_from(MAX_ADDRESSES).expect("few") - 2;
-    let longest = Guard::FromHeld(Identity::new(mac, &many(most), &gateways).expect("as many as can be"));
+    let longest = Guard::FromGuestAntiSpoof(Identity::new(mac, &many(most), &gateways).expect("as many as can be"));
     Trial::of(&longest.program()).expect("the kernel takes it");
     let frame = |source| ipv6_frame(GUEST, &ipv6_from(source, ipv6(17, &udp(53))));
     let judged = |source| run(&longest.program(), Input { frame: &frame(source), vlan_tagged: false });
     assert_eq!((judged("fd00::1d"), judged("fd00::1e")), (tc::GO_ON, tc::DROP), "the last, and none");
     for addresses in [vec![], vec!["10.77.0.2".parse().expect("an address")]] {
-        let guard = Guard::FromHeld(Identity::new(mac, &addresses, &[]).expect("few"));
+        let guard = Guard::FromGuestAntiSpoof(Identity::new(mac, &addresses, &[]).expect("few"));
         Trial::of(&guard.program()).unwrap_or_else(|error| panic!("{addresses:?}: {error}"));
     }
     let error = Identity::new(mac, &many(most + 1), &gateways).expect_err("too many");
@@ -200,8 +200,9 @@ fn the_longest_guard_that_can_be_is_taken_by_the_kernel_and_one_address_more_is_
 fn whatever_the_frame_the_program_says_what_the_model_says_and_so_does_the_kernel() {
     let none = Served { v4: false, v6: false };
     let free =
-        [Served::ALL, none].into_iter().flat_map(|served| [Guard::FromFree(served), Guard::ToFree(guest(), served)]);
-    let guards: Vec<Guard> = [Guard::FromHeld(identity()), Guard::ToHeld(guest())].into_iter().chain(free).collect();
+        [Served::ALL, none].into_iter().flat_map(|served| [Guard::FromGuest(served), Guard::ToGuest(guest(), served)]);
+    let guards: Vec<Guard> =
+        [Guard::FromGuestAntiSpoof(identity()), Guard::ToGuestAntiSpoof(guest())].into_iter().chain(free).collect();
     let load = |guard: Guard| {
         let program = guard.program();
         let kernel = Trial::of(&program).expect("the kernel takes it");

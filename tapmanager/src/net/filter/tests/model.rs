@@ -14,10 +14,10 @@ fn judge(guard: &Guard, frame: &[u8], vlan_tagged: bool) -> Option<bool> {
     let (kind, packet) = (number(frame, 12, 2)?, frame.get(14..)?);
     let for_group = destination[0] & 1 == 1;
     let identity = match guard {
-        Guard::FromHeld(identity) => Some(identity),
-        Guard::ToHeld(mac) if !for_group && destination != mac.octets() => return None,
-        Guard::ToHeld(mac) | Guard::ToFree(mac, _) if source == mac.octets() => return None,
-        Guard::FromFree(_) | Guard::ToHeld(_) | Guard::ToFree(..) => None,
+        Guard::FromGuestAntiSpoof(identity) => Some(identity),
+        Guard::ToGuestAntiSpoof(mac) if !for_group && destination != mac.octets() => return None,
+        Guard::ToGuestAntiSpoof(mac) | Guard::ToGuest(mac, _) if source == mac.octets() => return None,
+        Guard::FromGuest(_) | Guard::ToGuestAntiSpoof(_) | Guard::ToGuest(..) => None,
     };
     let held_back = identity.is_some_and(|identity| vlan_tagged || source != identity.mac.octets());
     match kind {
@@ -106,13 +106,13 @@ fn ipv6(guard: &Guard, identity: Option<&Identity>, packet: &[u8]) -> Option<boo
 }
 
 fn is_outwards(guard: &Guard) -> bool {
-    matches!(guard, Guard::FromHeld(_) | Guard::FromFree(_))
+    matches!(guard, Guard::FromGuestAntiSpoof(_) | Guard::FromGuest(_))
 }
 
 fn served(guard: &Guard) -> Served {
     match guard {
-        Guard::FromHeld(_) | Guard::ToHeld(_) => Served { v4: true, v6: true },
-        Guard::FromFree(served) | Guard::ToFree(_, served) => *served,
+        Guard::FromGuestAntiSpoof(_) | Guard::ToGuestAntiSpoof(_) => Served { v4: true, v6: true },
+        Guard::FromGuest(served) | Guard::ToGuest(_, served) => *served,
     }
 }
 

@@ -10,16 +10,16 @@ fn net(text: &str) -> IpNetwork {
     text.parse().expect("a network")
 }
 
-fn route(dst: &str, hop: Hop) -> KernelRoute {
-    KernelRoute { link: 2, table: MAIN_TABLE, dst: net(dst), hop, metric: 0, mtu: None, hops: 1 }
+fn route(dst: &str, next_hop: NextHop) -> KernelRoute {
+    KernelRoute { link: 2, table: MAIN_TABLE, dst: net(dst), next_hop, metric: 0, mtu: None, hops: 1 }
 }
 
 fn via(dst: &str, gateway: &str) -> KernelRoute {
-    route(dst, Hop::Gateway(gateway.parse().expect("an address")))
+    route(dst, NextHop::Gateway(gateway.parse().expect("an address")))
 }
 
 fn nowhere(dst: &str, metric: u32) -> KernelRoute {
-    KernelRoute { link: 0, metric, hops: 0, ..route(dst, Hop::Nowhere) }
+    KernelRoute { link: 0, metric, hops: 0, ..route(dst, NextHop::Unreachable) }
 }
 
 fn observed(routes: Vec<KernelRoute>) -> Observed {
@@ -39,7 +39,7 @@ fn observed(routes: Vec<KernelRoute>) -> Observed {
         mtu: 1500,
         pci: None,
     };
-    let subnet = route("10.77.0.0/24", Hop::OnLink);
+    let subnet = route("10.77.0.0/24", NextHop::OnLink);
     Observed {
         links: vec![link],
         addresses: vec![Address { link: 2, net: net("10.77.0.2/24"), lasting: true }],
@@ -65,7 +65,7 @@ fn the_mtu_of_a_default_route_is_the_guests_and_that_of_others_is_said() {
     assert_eq!(notes, ["nic `eth0`: route 10.9.0.0/16 has the mtu 1400, which its guest is not told"]);
     let (nic, notes) = planned(&observed(vec![narrow("0.0.0.0/0", 9000)]), DataPath::Tc).expect("joins");
     assert_eq!((nic.mtu, notes.len()), (1500, 0));
-    let mut dual = observed(vec![narrow("0.0.0.0/0", 1000), route("fd00::/64", Hop::OnLink)]);
+    let mut dual = observed(vec![narrow("0.0.0.0/0", 1000), route("fd00::/64", NextHop::OnLink)]);
     dual.addresses.push(Address { link: 2, net: net("fd00::2/64"), lasting: true });
     assert_eq!(planned(&dual, DataPath::Tc).expect("joins").0.mtu, 1280, "IPv6 is not taken from it");
 }
@@ -97,7 +97,7 @@ fn a_route_to_nowhere_is_refused_where_the_guest_would_go_around_it() {
 
 #[test]
 fn a_permanent_neighbour_is_said_and_a_macvtap_cannot_have_one_as_gateway() {
-    let mut seen = observed(vec![route("169.254.1.1/32", Hop::OnLink), via("0.0.0.0/0", "169.254.1.1")]);
+    let mut seen = observed(vec![route("169.254.1.1/32", NextHop::OnLink), via("0.0.0.0/0", "169.254.1.1")]);
     let known = |link, ip: &str, mac: &str| Neighbour {
         link,
         ip: ip.parse().expect("an address"),

@@ -33,7 +33,7 @@ enum Connected {
 
 /// Where a destination is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Lookup {
     Nowhere,
     OnLink,
     By(IpAddr),
@@ -100,16 +100,16 @@ fn world(made: &[Made]) -> (Observed, Vec<Reported>) {
             observed.addresses.push(Address { link: index, net: *net, lasting: true });
             let dst = IpNetwork::new(net.network(), net.prefix()).expect("its own length");
             let first = net.iter().find(|ip| !is_own(*ip));
-            let hop = match (connected, first) {
-                (Connected::Kept, _) => Hop::OnLink,
-                (Connected::ByGateway, Some(first)) => Hop::Gateway(first),
+            let next_hop = match (connected, first) {
+                (Connected::Kept, _) => NextHop::OnLink,
+                (Connected::ByGateway, Some(first)) => NextHop::Gateway(first),
                 (Connected::ByGateway, None) | (Connected::Gone, _) => continue,
             };
             observed.routes.push(KernelRoute {
                 link: index,
                 table: MAIN_TABLE,
                 dst,
-                hop,
+                next_hop,
                 metric: 0,
                 mtu: None,
                 hops: 1,
@@ -117,12 +117,12 @@ fn world(made: &[Made]) -> (Observed, Vec<Reported>) {
         }
         // The kernel takes no gateway that is an address of its own.
         for (dst, gateway, metric) in made.routes.iter().filter(|(_, gateway, _)| !gateway.is_some_and(is_own)) {
-            let hop = gateway.map_or(Hop::OnLink, Hop::Gateway);
+            let next_hop = gateway.map_or(NextHop::OnLink, NextHop::Gateway);
             observed.routes.push(KernelRoute {
                 link: index,
                 table: MAIN_TABLE,
                 dst: *dst,
-                hop,
+                next_hop,
                 metric: *metric,
                 mtu: None,
                 hops: 1,
@@ -139,31 +139,31 @@ fn world(made: &[Made]) -> (Observed, Vec<Reported>) {
 }
 
 /// The way of the longest prefix; of several, that with the lowest metric; of several, the first.
-fn way(routes: impl Iterator<Item = (IpNetwork, u32, Way)>, dst: IpAddr) -> Way {
-    let mut best: Option<(u8, u32, Way)> = None;
+fn lookup(routes: impl Iterator<Item = (IpNetwork, u32, Lookup)>, dst: IpAddr) -> Lookup {
+    let mut best: Option<(u8, u32, Lookup)> = None;
     for (net, metric, way) in routes.filter(|(net, ..)| net.contains(dst)) {
         if best.is_none_or(|(prefix, lowest, _)| (net.prefix(), lowest) > (prefix, metric)) {
             best = Some((net.prefix(), metric, way));
         }
     }
-    best.map_or(Way::Nowhere, |(_, _, way)| way)
+    best.map_or(Lookup::Nowhere, |(_, _, way)| way)
 }
 
-fn way_of_process(observed: &Observed, link: u32, dst: IpAddr) -> Way {
+fn lookup_of_process(observed: &Observed, link: u32, dst: IpAddr) -> Lookup {
     let routes = observed.routes.iter().filter(|route| route.link == link).map(|route| {
-        let way = match route.hop {
-            Hop::Gateway(gateway) => Way::By(gateway),
-            Hop::OnLink | Hop::Unspeakable | Hop::Nowhere => Way::OnLink,
+        let way = match route.next_hop {
+            NextHop::Gateway(gateway) => Lookup::By(gateway),
+            NextHop::OnLink | NextHop::Unsupported | NextHop::Unreachable => Lookup::OnLink,
         };
         (route.dst, route.metric, way)
     });
-    way(routes, dst)
+    lookup(routes, dst)
 }
 
-fn way_of_guest(nic: &Nic, dst: IpAddr) -> Way {
-    let connected = nic.addresses.iter().map(|net| (*net, 0, Way::OnLink));
-    let routes = nic.routes.iter().map(|route| (route.dst, 0, route.gateway.map_or(Way::OnLink, Way::By)));
-    way(connected.chain(routes), dst)
+fn lookup_of_guest(nic: &Nic, dst: IpAddr) -> Lookup {
+    let connected = nic.addresses.iter().map(|net| (*net, 0, Lookup::OnLink));
+    let routes = nic.routes.iter().map(|route| (route.dst, 0, route.gateway.map_or(Lookup::OnLink, Lookup::By)));
+    lookup(connected.chain(routes), dst)
 }
 
 /// Every place that a route or an address speaks of, and its neighbours within.
@@ -187,7 +187,7 @@ fn is_its_own_affair(nic: &Nic, dst: IpAddr) -> bool {
 fn assert_reaches_the_same(observed: &Observed, nic: &Nic) {
     let link = observed.links.iter().find(|link| link.name == nic.name).expect("joined");
     for dst in places(observed).into_iter().filter(|dst| !is_its_own_affair(nic, *dst)) {
-        assert_eq!(way_of_guest(nic, dst), way_of_process(observed, link.index, dst), "to {dst} on {nic:?}");
+        assert_eq!(lookup_of_guest(nic, dst), lookup_of_process(observed, link.index, dst), "to {dst} on {nic:?}");
     }
     // One by one, as a DHCP client's script sets them.
     for (place, route) in nic.routes.iter().enumerate() {
