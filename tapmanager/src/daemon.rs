@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
+use crate::durable::DurableError;
 use crate::faults::Faults;
 use crate::handoff;
 use crate::instance::{InstanceError, InstanceId};
-use crate::journal::durable::DurableError;
 use crate::journal::{Journal, JournalError, Loaded};
 use crate::pod::{Kernel, NetnsNames, Occasion, Operations, Pods, RetryPolicy, Settings, World};
 use crate::rpc::{self, Limits, SocketError};

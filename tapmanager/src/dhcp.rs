@@ -17,7 +17,6 @@ use std::net::Ipv4Addr;
 use dhcproto::v4::MessageType;
 use proto::tap::MacAddr;
 
-pub(crate) use frame::checksum;
 pub(crate) use lease::Lease;
 
 use frame::{Datagram, Envelope};

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::durable::{self, DurableError, Existing, Keep};
+use crate::durable::{self, DurableError, Existing, Keep};
 
 const FILE: &str = "instance";
 const VERSION: u32 = 1;

@@ -8,7 +8,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::dhcp::checksum;
+use crate::checksum::checksum;
 
 /// Next header numbers.
 pub(crate) const UDP: u8 = 17;

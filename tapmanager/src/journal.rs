@@ -18,7 +18,6 @@
 //!
 //! All functions block on the disk: call them off the reactor.
 
-pub(crate) mod durable;
 mod first;
 
 use std::collections::BTreeMap;
@@ -32,8 +31,8 @@ use proto::tap::{Attach, IfName, NetworkAsk, PodId, PodNet, PodPhase};
 use serde::{Deserialize, Serialize};
 
 use crate::cni::NetworkList;
+use crate::durable::{self, DurableError, Existing, Keep};
 use crate::net::Choices;
-use durable::{DurableError, Existing, Keep};
 use first::{FIRST, FirstRecord};
 
 /// Version of the files. Any change of meaning raises it.

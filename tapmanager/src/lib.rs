@@ -10,12 +10,13 @@
 //!
 //! [`toolkit`] is a client of the daemon, and knows no more of it than its socket and its configuration.
 //!
-//! Layers, one way only: edge (`main`, [`toolkit`], [`rpc`], [`handoff`]) -> service ([`daemon`], [`pod`]) -> pure core ([`net`]'s plan, the servers
-//! in [`arp`], [`dhcp`], [`dhcp6`] and [`ra`], [`cni`]'s parsers, [`tokens`]) -> [`sys`] and [`journal`].
+//! Which module may use which is data of the layer check, `tests/layers/arrows.toml`: from [`toolkit`] and [`daemon`] at the
+//! top down to [`sys`].
 
 mod addressing;
 mod arp;
 mod blocking;
+mod checksum;
 mod cni;
 pub mod config;
 pub mod confinement;
@@ -23,6 +24,7 @@ pub mod daemon;
 mod dhcp;
 mod dhcp6;
 mod domain;
+mod durable;
 #[doc(hidden)]
 pub mod exercise;
 pub mod faults;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::journal::durable::{self, Existing, Keep};
+use crate::durable::{self, Existing, Keep};
 use crate::rpc::{SocketError, open_to_group};
 
 const FILE: &str = "qemu.json";

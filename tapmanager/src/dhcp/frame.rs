@@ -6,6 +6,8 @@
 
 use std::net::Ipv4Addr;
 
+use crate::checksum::checksum;
+
 /// UDP ports of RFC 2131 section 4.1.
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
@@ -88,21 +90,6 @@ pub(super) fn build(envelope: &Envelope, payload: &[u8]) -> Option<Vec<u8>> {
     };
     let headers = [&ip_header(ip_checksum)[..], &udp_header(udp_checksum)].concat();
     Some([&envelope.to_mac[..], &envelope.from_mac, &ETHERTYPE_IPV4, &headers, payload].concat())
-}
-
-/// Internet checksum of RFC 1071. All parts but the last have an even length.
-pub(crate) fn checksum(parts: &[&[u8]]) -> u16 {
-    let words = parts.iter().flat_map(|part| part.chunks(2));
-    let value = |word: &[u8]| match *word {
-        [high, low] => u32::from(u16::from_be_bytes([high, low])),
-        [high] => u32::from(u16::from_be_bytes([high, 0])),
-        _ => 0,
-    };
-    let mut sum: u32 = words.map(value).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !u16::try_from(sum).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ fn hear(frame: &[u8]) -> Message {
     assert_eq!(header[..4], [2, 35, 2, 34]);
     assert_eq!(usize::from(u16::from_be_bytes([header[4], header[5]])), packet.payload.len());
     let pseudo = [&packet.from.octets()[..], &packet.to.octets(), &[0, 0, header[4], header[5], 0, 0, 0, 17]].concat();
-    assert_eq!(crate::dhcp::checksum(&[&pseudo, packet.payload]), 0);
+    assert_eq!(crate::checksum::checksum(&[&pseudo, packet.payload]), 0);
     let message = Message::from_bytes(payload).unwrap();
     // The decoder stops without a word at what it does not like.
     assert_eq!(decoded(message.opts()), raw(&payload[4..]), "{message:?}");

@@ -107,7 +107,7 @@ fn told(frame: &[u8]) -> String {
     assert_eq!((packet.next_header, packet.hop_limit), (58, 255));
     let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let pseudo = [&from.octets()[..], &to.octets(), &len, &[0, 0, 0, 58]].concat();
-    assert_eq!(crate::dhcp::checksum(&[&pseudo, payload]), 0);
+    assert_eq!(crate::checksum::checksum(&[&pseudo, payload]), 0);
     if to.is_multicast() {
         assert_eq!(packet.to_mac, group_mac(to));
     }
