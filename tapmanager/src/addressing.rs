@@ -1,21 +1,21 @@
-//! Addressing of one NIC's guest: its packet sockets, one task, and the servers that answer on them.
+//! Serves addresses to the guest behind one NIC: one task that reads packet sockets and calls the servers.
 //!
-//! The pod's actor makes the [`Servers`] of each NIC and spawns [`serve`] on the packet socket of its tap. The servers are
-//! pure, a frame in, frames out; this is the edge around them: it reads the guest's frames, hands each to the server of
-//! its protocol and sends the answers.
+//! The pod's actor makes the [`Servers`] of each NIC and spawns [`serve`] on the packet socket of its tap. The servers
+//! are pure: a frame in, frames out. This module reads the guest's frames, hands each to the server of its protocol,
+//! and sends the answers.
 //!
 //! | frame | server |
 //! |---|---|
-//! | ARP of the guest for a neighbour that its pod's namespace was told of for good | [`arp`] |
+//! | ARP of the guest for a permanent neighbour of the pod's link | [`arp`] |
 //! | IPv4 of the guest | [`dhcp`] |
 //! | UDP over IPv6 of the guest | [`dhcp6`] |
 //! | other IPv6 of the guest: router and neighbour solicitations | [`ra`] |
-//! | neighbour advertisements of the network, heard on the CNI's link where a router has to be found there | [`ra`] |
-//! | none: the start, and each [`ra::INTERVAL`] | [`ra`] |
+//! | neighbour advertisements of the network, received on the CNI's link if a router has to be found there | [`ra`] |
+//! | no frame: at the start, and each [`ra::INTERVAL`] | [`ra`] |
 //!
-//! A guest may send as much as it likes, and other pods must not notice: a [`Receiver`] reads no faster than a budget allows.
-//! The servers remember nothing that grows, so neither the memory nor the time that one guest can cost grows with what it
-//! sends. An honest guest needs a few frames at its start and a few per minute later; one that floods delays itself alone.
+//! A guest may send as much as it likes without harm to other pods: a [`Receiver`] reads no faster than a budget
+//! allows, and the servers keep no state that grows. A normal guest needs a few frames at its start and a few per
+//! minute later; a guest that floods delays only itself.
 
 mod budget;
 mod receiver;

@@ -1,7 +1,8 @@
-//! ARP server of one NIC: tells the guest where the neighbours are that its pod's namespace was told of for good. RFC 826.
+//! ARP server of one NIC (RFC 826): answers for the permanent neighbours of the pod's link.
 //!
-//! Called by [`crate::addressing`]. Pure: a frame in, a frame out. The guest's question goes out to the network too, as all
-//! of its ARP; on a link where a plugin makes such entries nobody answers there, or what the entry says.
+//! Called by [`crate::addressing`]. Pure: a frame in, a frame out. The guest's request goes out to the network as well.
+//! Where plugins make permanent neighbour entries, no station on the link answers for them, or it answers what the
+//! entry says.
 
 use std::net::{IpAddr, Ipv4Addr};
 

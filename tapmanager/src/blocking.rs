@@ -1,12 +1,13 @@
-//! Runs work that blocks (disk, namespaces) off the reactor. Called by everything that awaits such work.
+//! Runs work that blocks (disk, namespaces) outside the threads of the async runtime. Called wherever such work is
+//! awaited.
 //!
-//! Single pieces go to the runtime's threads for blocking work ([`off_reactor`], which is [`common::off_reactor`] outside
-//! of an operation). What one pod needs done in a row (an
-//! Attach, a Detach) is an [`operation`]: it has a thread of its own, on which all its pieces run without a hop for each,
-//! and which may stay in the network namespace that it has entered, because it ends with the operation.
+//! A single piece of work goes to the runtime's pool of blocking threads ([`off_reactor`]; outside of an operation that
+//! is [`common::off_reactor`]). The work of an Attach or a Detach is an [`operation`]: it has a thread of its own, on
+//! which all its pieces run without a switch of threads for each. That thread may stay in the pod's network namespace,
+//! because it ends with the operation.
 //!
-//! Invariant: no thread is started from an operation's thread. It would begin its life in the namespace that the
-//! operation has entered, and the runtime would go on using it for others. [`aside`] sees to that.
+//! Invariant: an operation's thread starts no thread. A new thread would begin in the pod's namespace, and the runtime
+//! would go on using it for other pods. [`aside`] sees to that.
 
 use std::any::Any;
 use std::cell::Cell;

@@ -1,15 +1,16 @@
-//! CNI runtime: gives a pod the networks of the node by running their plugins, and takes them away again.
+//! CNI runtime: runs the plugins that give a pod its networks, and those that take them back.
 //!
-//! Called by the pod's actor: [`Cni::default_network`], [`Cni::network`] and [`Cni::add`] at Attach, [`Cni::del`] at
-//! Detach and when an Attach is undone, [`Cni::check`] on demand; by the daemon [`Cni::ready`] for its readiness and
-//! [`Cni::gc`] to collect. Who called `add` calls `del`, whatever `add` came to. The flow is that of the CNI
-//! specification 1.1.0, sections 3 and 4: [`conf`] finds and reads the networks, [`ask`] gives one command to one plugin
-//! in the version that [`negotiate`] chooses, [`result`] reads what it answers, [`cache`] leaves it where other runtimes
-//! would. Whether plugins could do all this now is [`status`]'s.
+//! The pod's actor calls [`Cni::default_network`], [`Cni::network`] and [`Cni::add`] at Attach, [`Cni::del`] at Detach
+//! and when an Attach is undone, and [`Cni::check`] on demand. The daemon calls [`Cni::ready`] for its readiness, and
+//! [`Cni::gc`] to collect. A caller of `add` has to call `del`, whatever the result of `add`.
 //!
-//! Network and result of ADD live in the journal, so that DEL gets what ADD used even if files have changed or the
-//! daemon was restarted in between; the cache is asked where the journal has no result. Any number of pods may be worked
-//! on at once; that there is one command at a time for one pod is the caller's to see to.
+//! The steps are those of the CNI specification 1.1.0, sections 3 and 4. [`conf`] finds and reads networks. [`ask`]
+//! gives one command to one plugin, in the version that [`negotiate`] chooses. [`result`] reads the answer. [`cache`]
+//! stores it where other runtimes look for it. [`status`] asks plugins whether they are ready.
+//!
+//! The journal has the network and the result of each ADD, so that DEL gets what ADD used even if files have changed or
+//! the daemon was restarted in between; the cache is read if the journal has no result. Any number of pods may be
+//! worked on at once. The caller makes sure that there is one command at a time for each pod.
 
 mod ask;
 mod cache;

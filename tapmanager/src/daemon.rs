@@ -1,9 +1,9 @@
-//! The life of the daemon: check what it needs, take the lock, take over its pods, listen, serve until told to go.
+//! The daemon from start to end: checks what it needs, locks its state, takes over its pods, listens, serves, and ends.
 //!
-//! Called by `main` and, in process, by tests. The order of the start is fixed: permissions and directories first, so
-//! that a daemon that cannot work says so before it touches anything; then the lock, as nobody else may write the
-//! journal; then every pod on record is taken over ([`crate::pod`] recovers them while others are served); only then
-//! sockets, and only then readiness is told. Going down leaves all pods as they are.
+//! Called by `main` and, in process, by tests. The order of the start is fixed. Permissions and directories are checked
+//! first, so that a daemon that cannot work says so before it changes anything. The lock comes next, since one daemon
+//! alone may write the journal. Then every pod on record gets its actor ([`crate::pod`] recovers them while others are
+//! served); then the sockets open; then readiness is reported. All pods stay as they are when the daemon ends.
 
 mod access;
 mod service;

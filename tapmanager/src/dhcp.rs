@@ -1,11 +1,11 @@
 //! DHCPv4 server of one NIC: tells the guest what the CNI plugins gave its pod. RFC 2131, 2132, 3397, 3442, 6842.
 //!
-//! [`crate::addressing`] makes a [`Lease`] of each NIC and hands the guest's frames to its [`Server`], which is pure: a frame
-//! in, a frame out, no clock. There is one client, known by its MAC address before it speaks, and one address,
-//! which is its own for as long as the pod lives; so nothing is ever taken back, and a restart of the daemon loses nothing.
+//! [`crate::addressing`] makes a [`Lease`] of each NIC and hands the guest's frames to its [`Server`], which is pure: a
+//! frame in, a frame out, no clock. It has one client, whose MAC address it knows beforehand, and one address, which
+//! the client keeps for as long as the pod lives. So no lease ever ends, and a restart of the daemon loses nothing.
 //!
-//! Who the server is: it says it is the gateway, for a client renews by unicast to who the server says it is, and only the
-//! gateway answers ARP in the pod's network. The tap's filters keep the renewal from getting there.
+//! The server identifies itself by the gateway's address: a client renews by unicast to that address, and only the
+//! gateway answers ARP in the pod's network. The tap's filters keep the renewal from reaching the gateway.
 
 mod frame;
 mod lease;

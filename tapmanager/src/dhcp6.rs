@@ -1,9 +1,9 @@
 //! DHCPv6 server of one NIC: gives the guest the addresses that the CNI plugins gave its pod. RFC 8415, 3646, 4704.
 //!
-//! Called by the dispatcher of the NIC's frames; routes come by [`crate::ra`]. [`Server`] is pure: a frame in, a frame
-//! out, no clock. There is one client, known by its MAC address before it speaks, whatever DUID it gives itself; and its
-//! addresses are its own for as long as the pod lives. So nothing is kept and nothing is ever taken back, and a restart
-//! of the daemon loses nothing. Who the server is (its DUID) is made of the NIC's MAC address.
+//! Called by [`crate::addressing`]; routes come by [`crate::ra`]. [`Server`] is pure: a frame in, a frame out, no
+//! clock. It has one client, whose MAC address it knows beforehand, whatever DUID the client has; the client keeps its
+//! addresses for as long as the pod lives. So there is no state, no lease ever ends, and a restart of the daemon loses
+//! nothing. The server's DUID is made of the NIC's MAC address.
 //!
 //! | message | answer |
 //! |---|---|
@@ -16,8 +16,8 @@
 //! | others | none: they are not for servers, and Relay-forward is not for this one, which has its client on its link |
 //!
 //! Prefixes are not delegated and temporary addresses not given: both are said in the association's status. Messages to
-//! the server's own address get no answer: it has never told one (Server Unicast option), so none is due, and the status
-//! that RFC 8415 had for this, UseMulticast, is obsolete in its successor.
+//! the server's own address get no answer: it has never told one (Server Unicast option), so none is due, and the
+//! status that RFC 8415 had for this, UseMulticast, is obsolete in its successor.
 
 mod associations;
 mod reply;

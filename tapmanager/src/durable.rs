@@ -1,9 +1,10 @@
-//! Writes small files so that after a crash of ours at any moment there is either the old file or the new one, whole.
+//! Writes small files such that a crash of the daemon leaves either the old file or the new one, whole.
 //!
-//! After a power failure the same holds for what was written [`Keep::ForGood`], but that a replaced file may be the old
-//! one again. What was written [`Keep::ForThisBoot`] may be torn or gone, unless [`flush`] has returned since.
+//! A file written with [`Keep::ForGood`] also survives a power failure, after which a replaced file may be the old one
+//! again. A file written with [`Keep::ForThisBoot`] may be torn or gone after a power failure, unless [`flush`] has
+//! returned since.
 //!
-//! Called by the journal and for the daemon's own notes; the only place that writes into the state directory.
+//! Called by [`crate::journal`] and for the daemon's own notes. No other module writes into the state directory.
 //!
 //! [`common::small_file`] always replaces a JSON file as a whole. The journal also needs a write that fails if the file
 //! exists, a flush that comes later than the write, and lines appended to a file; so it has this module.

@@ -1,17 +1,18 @@
-//! The server of the hand-off socket: a connection is one `Get`, and has a thread of its own from accept(2) to the reply.
+//! The server of the hand-off socket. A connection is one `Get`, and one thread serves it from accept(2) to the reply.
 //!
-//! Called by [`crate::daemon`], which gives it a [`Handler`]: who may fetch, and what is answered. Every QEMU of the node can
-//! reach this socket, so what is here costs a stranger's call as little as can be, and nobody else anything:
+//! [`crate::daemon`] gives it a [`Handler`], which says who may fetch, and answers. Every QEMU of the node can reach
+//! this socket, so a stranger's connection has to cost little, and to cost other peers nothing:
 //!
-//! - A peer that may not fetch is told so and closed, before anything of it is read and before it is counted.
-//! - Each process may have few connections at once ([`peer_limit`]), so that none can take those of the others. A peer beyond
-//!   that is told to ask again later, which vmwrapper does.
-//! - A peer that says nothing for [`Limits::patience`] is closed.
+//! - A peer that may not fetch is told so and closed, before the server reads from it or counts it.
+//! - Each process may have few connections at once ([`peer_limit`]), so that none takes the places of others. A peer
+//!   beyond that is told to ask again later, which vmwrapper does.
+//! - A peer that sends nothing for [`Limits::patience`] is closed.
 //!
-//! [`WAITING`] threads wait for peers. One that takes a peer ends with the connection: by then it may be in the pod's
-//! network namespace, from which there is no way back, and so would be every thread that it starts. Its successor is started by
-//! a thread that serves nobody, after the reply; if it was the last to wait it does so itself, before it serves. A hand-off
-//! therefore waits for no other thread, neither a reactor nor a worker, which on a busy node is most of what it would cost.
+//! [`WAITING`] threads wait for peers. A thread ends with the connection that it serves, since it may have entered the
+//! pod's network namespace by then, and every thread that it started would be in that namespace, too. Another thread,
+//! which serves no peer, starts its successor after the reply; a thread that was the last to wait starts the successor
+//! itself, before it serves. So a hand-off waits for no reactor and no worker, which on a busy node would be most of
+//! its cost.
 
 mod log_limit;
 mod peer_limit;

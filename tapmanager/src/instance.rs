@@ -1,11 +1,12 @@
-//! Which daemon this is: what the names of its namespaces and its entries of the CNI result cache carry, so that two
-//! daemons on one node tell theirs apart, and what an earlier state directory made is not taken for one's own.
+//! The identity of this daemon: eight random hex digits, kept in `<state_dir>/instance`.
 //!
-//! Drawn once and kept in `<state_dir>/instance`. Called at the start of the daemon. A file that is not understood is
-//! left alone: the daemon then works under a name that it forgets when it ends. All functions block on the disk.
+//! The names of its namespaces and its entries of the CNI result cache carry it. So two daemons on one node tell theirs
+//! apart, and a daemon does not take over what another state directory's daemon made. Read at the start of the daemon,
+//! which draws it if there is none. The daemon never changes a file that it does not understand: it then works under an
+//! instance that is forgotten when it ends. All functions block on the disk.
 //!
-//! Not read by [`common::small_file`], for which a file of another version is an error: here the daemon starts all the
-//! same, and says under which name.
+//! [`common::small_file`] is not used: for it a file of another version is an error. This daemon starts all the same,
+//! and says what the consequence is.
 
 use std::fmt;
 use std::fs::{self, File};

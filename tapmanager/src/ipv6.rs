@@ -1,10 +1,10 @@
-//! An IPv6 packet in an Ethernet frame, read and written. Pure; used by the servers of IPv6: [`crate::dhcp6`] and
+//! Reads and writes an IPv6 packet in an Ethernet frame. Pure; used by the IPv6 servers, [`crate::dhcp6`] and
 //! [`crate::ra`].
 //!
-//! Reading believes nothing of the sender: whatever does not hold together is no packet. Checksums are not looked at:
-//! the frames come out of the guest's memory or of a link of the same machine, and a checksum that is left to a device
-//! is only half computed. Packets with extension headers are none of ours: neither a DHCP client nor neighbour discovery
-//! has a use for them (RFC 6980). Writing computes all there is.
+//! Reading trusts nothing of the sender: inconsistent lengths make a frame no packet. It does not verify checksums: the
+//! frames come out of the guest's memory or off a link of the same machine, and a checksum that is left to a device is
+//! only half computed. It takes no packets with extension headers, which neither DHCP clients nor neighbour discovery
+//! use (RFC 6980). Writing computes all checksums.
 
 use std::net::Ipv6Addr;
 

@@ -4,16 +4,17 @@
 //! at the end (result) and one when it is being taken away; and once at the start. An actor is the only writer of its
 //! pod's files.
 //!
-//! - A file is replaced as a whole ([`durable`]), so it is never torn by us.
+//! - The daemon replaces a file as a whole ([`durable`]), so a crash of the daemon leaves none half written.
 //! - The intent outlives a power failure, which takes links and namespaces with it: it names all that has to be undone
 //!   then. What is written later only has to outlive the daemon: it goes unflushed to the end of a note, `POD.note`,
-//!   beside `POD.json`. Each line of it is a whole record, and the last whole one holds; what a power failure tore is as
-//!   good as not there.
-//! - Records of earlier releases are read as well. Of the first see [`first`]; the second had one record in a note, which
-//!   each took the place of the one before. Notes of pods that one of them made go on as it knows them, so that it still
-//!   finds its pods if it comes back.
-//! - A file that does not parse, names another pod, or comes from a newer release is never touched: it is reported,
-//!   and its pod cannot be attached until somebody has looked at it. So is a note that cannot be read.
+//!   beside `POD.json`. Each line of it is a whole record, and the last whole one holds; what a power failure tore is
+//!   as good as not there.
+//! - Records of earlier releases are read as well. [`first`] reads those of the first release. The second release
+//!   replaced the one record of a note each time. A pod that an earlier release attached keeps notes in that release's
+//!   form, so that a downgrade still finds its pods.
+//! - The daemon never changes a file that does not parse, names another pod, or comes from a newer release. It reports
+//!   the file, and the pod cannot be attached until a person has looked at it. The same goes for a note that cannot be
+//!   read.
 //! - The directory is read once; lists come from memory.
 //!
 //! All functions block on the disk: call them off the reactor.

@@ -1,17 +1,21 @@
-//! Network daemon of virtlet-rs: gives a pod that is a virtual machine the network that its CNI plugins made.
+//! Network daemon of virtlet-rs: gives a pod that is a virtual machine the network that CNI plugins made for it.
 //!
-//! `main` forks the [`spawner`] of plugins, gives up what the daemon does not need ([`confinement`]) and runs [`daemon`].
+//! `main` forks the [`spawner`] of plugins, gives up privileges ([`confinement`]) and runs [`daemon`].
 //!
-//! The walk of one `Attach`: [`rpc`] takes the request -> the pod's actor in [`pod`] -> [`journal`] intent -> [`sys`]
-//! creates the netns -> [`cni`] ADD of each network, its plugins by the [`spawner`] -> [`net`] reads links, addresses and
-//! routes from the kernel, plans and applies the join of links and taps -> [`addressing`] serves the guest from a packet
-//! socket on each tap -> [`journal`] result -> reply.
-//! `Get` walks [`handoff`] -> [`tokens`] -> [`sys`] opens the tap -> descriptors go to `vmwrapper`, none is kept.
+//! What happens for an `Attach`:
+//! 1. [`rpc`] receives the request; [`daemon`] hands it to the pod's actor in [`pod`].
+//! 2. The actor writes its intent to the [`journal`], and [`sys`] creates the network namespace.
+//! 3. [`cni`] runs ADD of each network; the [`spawner`] starts the plugins.
+//! 4. [`net`] reads links, addresses and routes from the kernel, and joins each link with a tap.
+//! 5. [`addressing`] starts to answer the guest's DHCP and router solicitations on each tap.
+//! 6. The actor writes the result to the [`journal`], and replies.
 //!
-//! [`toolkit`] is a client of the daemon, and knows no more of it than its socket and its configuration.
+//! What happens for a `Get`: [`handoff`] receives it, [`tokens`] tells the pod, [`sys`] opens the taps, and the
+//! descriptors go to `vmwrapper`. The daemon keeps none.
 //!
-//! Which module may use which is data of the layer check, `tests/layers/arrows.toml`: from [`toolkit`] and [`daemon`] at the
-//! top down to [`sys`].
+//! [`toolkit`] is a client of the daemon: it uses its socket and its configuration only.
+//!
+//! `tests/layers/arrows.toml` says which module may use which, and `make lint` checks it.
 
 mod addressing;
 mod arp;

@@ -1,13 +1,13 @@
-//! The network of one pod: joins each link that the CNI plugins made with a tap, which its guest is then given.
+//! The network of one pod: joins each link that CNI plugins made with a tap, which becomes a NIC of the guest.
 //!
-//! Called by the pod's actor. [`join`] looks at the namespace ([`observe`]), decides ([`plan`], pure) and does it
-//! ([`apply`] on [`kernel`]), all on one short thread inside the namespace. What crosses between guest and network,
-//! and what does not, is [`filter`]'s; how the two are joined is the data path's ([`path`]). Afterwards [`compare`] finds
-//! what is not as it was made, and what makes it so again.
+//! Called by the pod's actor. [`join`] looks at the namespace ([`observe`]), decides what to do ([`plan`], pure) and
+//! does it ([`apply`] on [`kernel`]), all on one short thread inside the namespace. [`filter`] says which frames cross
+//! between guest and network; the data path ([`path`]) says how they cross. [`compare`] finds later what is not as it
+//! was made, and how to mend it.
 //!
 //! On every data path:
-//! - Addresses, routes, MAC address and MTU that CNI plugins made are never modified, as CHECK and DEL need them. The guest
-//!   gets copies.
+//! - Addresses, routes, MAC address and MTU that CNI plugins made are never modified, as CHECK and DEL need them. The
+//!   guest gets copies.
 //! - A frame that comes in on one end goes out of the other or is dropped: the namespace's own stack gets none.
 //! - The daemon keeps no descriptor of a tap.
 

@@ -1,11 +1,11 @@
-//! The pods that this daemon has on record: one actor each, and the only way to it.
+//! The pods that this daemon has on record. Each has an actor, which alone changes it.
 //!
-//! Called by [`crate::daemon`]. An [`actor`] owns its pod: what is asked of one pod is done one after the other, and
-//! goes on to its end when whoever asked has hung up. Different pods do not wait for each other. What is only looked at
-//! (lists, hand-off) is read from the view that the actor publishes, without asking it.
+//! Called by [`crate::daemon`]. The [`actor`] of a pod does one thing after the other, and finishes it even if the
+//! client has hung up. Pods do not wait for each other. Lists and hand-offs read the view that the actor publishes, and
+//! do not ask the actor.
 //!
 //! An actor lives while its pod is on record. Commands are queued, and an idle actor retires, under the same lock, so
-//! none is lost in between; nobody waits with that lock held.
+//! that no command is lost in between; that lock is never held across an await.
 
 mod actor;
 mod attach;

@@ -1,33 +1,33 @@
-//! Router advertisements of one NIC: tells the guest the routes that the CNI plugins gave its pod, and that its addresses
-//! come by DHCPv6. RFC 4861, 4191, 8106.
+//! Router advertisements of one NIC: tells the guest the routes that the CNI plugins gave its pod, and that its
+//! addresses come by DHCPv6. RFC 4861, 4191, 8106.
 //!
-//! Called by the dispatcher of the NIC's frames. [`Server`] is pure: a frame in, frames out, no clock.
+//! Called by [`crate::addressing`]. [`Server`] is pure: a frame in, frames out, no clock.
 //!
-//! # What is said
+//! # Contents
 //! - Flags M and O: addresses, and all else that is not about routes, by [`crate::dhcp6`].
-//! - On-link prefixes (L, without A: nobody makes addresses of them) for what the kernel of the pod's namespace has on the
-//!   link. An address that stands alone (/128) gets none, so all of its traffic goes to a router.
+//! - On-link prefixes (L, without A: guests make no addresses of them) for what the kernel of the pod's namespace has
+//!   on the link. An address that stands alone (/128) gets none, so all of its traffic goes to a router.
 //! - A router lifetime only from a router that the pod has a default route through; route information for its others.
 //! - The MTU. Resolvers and search domains, if the pod has any.
 //!
-//! Nothing of this changes while the pod lives, so prefixes, routes and resolvers last for ever, and routers as long as
-//! can be said: a daemon that is away for a while costs the guest nothing.
+//! None of this changes while the pod lives. So prefixes, routes and resolvers have infinite lifetimes, and routers the
+//! longest that there is: a guest does not notice that the daemon is away for a while.
 //!
-//! # Who the router is
-//! An advertisement makes its source the router, and the source is a link-local address (RFC 4861 section 6.1.2). A CNI
-//! result names the gateway as it likes.
+//! # The router's address
+//! The source of an advertisement is the router, and has to be a link-local address (RFC 4861 section 6.1.2). A CNI
+//! result may name a gateway by any address.
 //!
 //! - A link-local gateway is the source itself. The guest finds it on the link as any host would.
-//! - For a global one, its link-local address is unknown: there is one on the same link-layer address, but it need not be
-//!   of the EUI-64 form, and changes if the gateway's MAC does. So the source is a stand-in, a link-local address made of
-//!   the gateway's ([`routers`]) that is no station's. Asked for the stand-in, the server asks the network for the gateway,
-//!   from the pod's address on the CNI's link ([`Answers::to_link`]), and says of the stand-in what the gateway says of
-//!   itself ([`Server::handle_link_frame`]). Nothing is remembered and nothing is answered in the gateway's place: a guest
-//!   finds the one in use, sees when it is gone (and takes another router, if there is one), and a gateway that announces
-//!   another MAC is followed at once. The namespace's own neighbour table is of no use for this: what the network answers
-//!   is for the guest, and the namespace's stack does not get to see it.
+//! - For a global one, its link-local address is unknown: there is one on the same link-layer address, but it need not
+//!   be of the EUI-64 form, and changes if the gateway's MAC does. So the source is a stand-in, a link-local address
+//!   made of the gateway's ([`routers`]) that no station has. Asked for the stand-in, the server asks the network for
+//!   the gateway, from the pod's address on the CNI's link ([`Answers::to_link`]), and says of the stand-in what the
+//!   gateway says of itself ([`Server::handle_link_frame`]). The server keeps no answer and gives none in the gateway's
+//!   place: a guest finds the gateway in use, sees when it is gone (and takes another router, if there is one), and
+//!   follows a gateway that announces another MAC at once. The namespace's own neighbour table is of no use for this:
+//!   what the network answers is for the guest, and the namespace's stack does not get to see it.
 //!
-//! - A neighbour that the pod's namespace was told of for good, be it a gateway or not, is answered for: nobody on the link
+//! - The server answers for each permanent neighbour of the pod's link, be it a gateway or not: no station on the link
 //!   does.
 //!
 //! Several gateways are several routers, each with advertisements of its own.
@@ -37,8 +37,8 @@
 //!   guest ignores it, as RFC 4861 section 8.1 wants, and goes on by the gateway.
 //! - A link-local gateway that does not say it is a router in its neighbour advertisements (a proxy without that flag)
 //!   is no router to a guest that follows RFC 4861 section 7.2.5 to the letter.
-//! - Linux ignores route information unless `accept_ra_rt_info_max_plen` is raised; such a guest sends what is for those
-//!   routes to its default router.
+//! - Linux ignores route information unless `accept_ra_rt_info_max_plen` is raised; such a guest sends what is for
+//!   those routes to its default router.
 //! - A NIC without an IPv6 address has no advertisements. One on a macvtap has no packet socket to send them by.
 
 mod advert;

@@ -1,14 +1,15 @@
 //! The server of the control socket: packets of the tap protocol, one task per connection, which may be kept.
 //!
-//! Called by [`crate::daemon`], which gives it a [`Handler`]: who may speak there, and what is answered. Nothing here knows
-//! what a message means. [`crate::handoff`] serves the other socket, by the same rules but for the last two:
+//! [`crate::daemon`] gives it a [`Handler`], which says who may connect, and answers. This module does not know what a
+//! message means. [`crate::handoff`] serves the other socket, by the same rules but for the last two:
 //!
-//! - Who the peer is comes from the kernel (`SO_PEERCRED`), once. A peer that may not speak is told so and closed, before
-//!   anything of its is read and before it takes a place.
-//! - Descriptors that come with a request are closed unseen.
+//! - The kernel tells who the peer is (`SO_PEERCRED`), once. A peer that may not connect is told so and closed, before
+//!   the server reads from it or counts it.
+//! - Descriptors that come with a request are closed unused.
 //! - Each packet gets exactly one reply. After a packet that is no message the connection ends; so it does after
 //!   [`Limits::idle`] without a packet. A request may take as long as it takes: its own steps have deadlines.
-//! - At most [`Limits::connections`] at a time; more wait in the socket's backlog, and connect(2) waits once that is full.
+//! - At most [`Limits::connections`] at a time; more wait in the socket's backlog, and connect(2) waits once that is
+//!   full.
 
 mod peer;
 mod refuse;

@@ -1,8 +1,8 @@
-//! The spans of what is done about a pod: every line that is logged meanwhile carries the pod's namespace, name and id, as
-//! controld's log has them. An operator searches both logs by one pod.
+//! The spans of work on pods: every line that is logged meanwhile carries the pod's namespace, name and id, by the
+//! names that controld's log has for them. An operator searches both logs by one pod.
 //!
-//! Called by the daemon for each request and each hand-off, and by the pod's actor, which goes on when whoever asked has
-//! hung up.
+//! The daemon makes one for each request and each hand-off. The pod's actor makes its own, since its work goes on when
+//! the client has hung up.
 
 use proto::tap::{Attach, PodId};
 use tracing::{Span, info_span};

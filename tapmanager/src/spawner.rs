@@ -1,27 +1,27 @@
-//! Starts CNI plugins from a process of its own, which is what the daemon was before it gave its rights up.
+//! Starts CNI plugins, in a process that keeps the privileges which the daemon gives up.
 //!
-//! A child inherits its parent's system call filter and bounding set, and plugins need more than the daemon: so [`fork`]
-//! makes a small process first of all, and `main` confines the daemon only then. [`Spawner::run`] is called by
-//! [`crate::cni`]; the other end is [`serve`], one thread for each running plugin. In tests and in process the server is
-//! a thread ([`Spawner::in_process`]), which does the very same.
+//! A child inherits its parent's system call filter and bounding set, and plugins need more than the daemon. So
+//! [`fork`] makes a small process first, and only then does `main` confine the daemon. [`crate::cni`] calls
+//! [`Spawner::run`]; the other end is [`serve`], with one thread for each running plugin. In tests the server is a
+//! thread of the same process ([`Spawner::in_process`]), with the same code.
 //!
 //! # Wire
-//! One packet for each plugin over a `SOCK_SEQPACKET` pair: its limit, program and environment, separated by zero bytes,
-//! with the plugin's three standard descriptors, the other ends of its two outputs, and a socket of the call beside it. On that
-//! socket the server says once how the plugin ended, or that it did not start, or that it is none that it starts
-//! ([`allowed`]); the daemon answers with one byte: that it has all of the output, or that the plugin is to be killed with
-//! all of its process group.
+//! For each plugin the daemon sends one packet over a `SOCK_SEQPACKET` pair: limit, program and environment, separated
+//! by zero bytes, and with it the plugin's three standard descriptors, the other ends of its two outputs, and a socket
+//! for this call. On that socket the server says once how the plugin ended, or that it did not start, or that the
+//! server does not start such a program ([`allowed`]). The daemon answers with one byte: either it has all of the
+//! output, or the server has to kill the plugin's process group.
 //!
-//! A daemon that dies says neither. What runs for a pod then has the rest of its time: a DEL that is killed halfway can leave
-//! what no later DEL finds (rules of a bridge whose link is gone already). The next daemon's command for that pod
-//! waits for it ([`pod_locks`]). What runs for no pod (STATUS, GC, VERSION) is killed: it can be asked again, and GC removes
-//! what it does not know.
+//! A daemon that dies sends neither. A plugin that runs for a pod then has the rest of its time: a DEL that is killed
+//! halfway can leave what no later DEL finds (firewall rules of a bridge whose link is gone already). The next daemon's
+//! command for that pod waits for it ([`pod_locks`]). A plugin that runs for no pod (STATUS, GC, VERSION) is killed: it
+//! can be run again, and GC removes what it does not know.
 //!
-//! On the pair of the server itself nothing is ever sent to the daemon, so what happens there is the server's end:
-//! [`Spawner::gone`], upon which the daemon ends too, for a new one has a new server.
+//! The server itself never sends on its end of the pair, so any event there means that the server has ended
+//! ([`Spawner::gone`]). The daemon then ends as well, for a new daemon has a new server.
 //!
-//! Invariants: a plugin leads a process group of its own; for each pod one plugin runs at a time; a plugin is not reaped
-//! before its call is over, so its number cannot have become that of a stranger's group when the group is killed.
+//! Invariants: each plugin leads a process group of its own; one plugin at a time runs for each pod; the server reaps a
+//! plugin only after its call is over, so that its process id cannot belong to another group when the group is killed.
 
 mod allowed;
 mod pod_locks;

@@ -1,9 +1,9 @@
-//! The kernel's network, one file for each kind of object. Here are the system calls and netlink messages; decisions are
-//! made elsewhere.
+//! The kernel's network, one file for each kind of object. Here are the system calls and netlink messages; decisions
+//! are made elsewhere.
 //!
-//! Called by [`crate::net`], by the pod's actor (namespaces, hand-off of taps) and by the servers ([`ready`]).
-//! Nothing here knows a pod. What works on "this namespace" works on the one of the calling thread, and is therefore
-//! called inside [`netns::Netns::visit`], whose module is the only one that switches namespace.
+//! Called by [`crate::net`], by the pod's actor (namespaces, hand-off of taps) and by the servers ([`ready`]). No
+//! function here knows a pod. "This namespace" is that of the calling thread, so callers use [`netns::Netns::visit`],
+//! whose module alone switches namespaces.
 
 pub(crate) mod bpf;
 pub(crate) mod bridge;

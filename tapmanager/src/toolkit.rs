@@ -1,9 +1,9 @@
-//! The command line's tools for who writes CNI plugins or configurations: a pod's network without Kubernetes.
+//! The tools of the command line, for authors of CNI plugins and configurations: a pod's network without Kubernetes.
 //!
-//! Called by `main` for `attach`, `detach`, `collect`, `forget`, `list`, `status`, `check` and `explain`. All of them speak to a daemon over
-//! its control socket, through the same client as `controld`: the node's, or with `--conf` a private one ([`private`])
-//! that knows a single configuration and leaves nothing behind. `--shell` boots a guest ([`guest`]) as libvirt would,
-//! with `vmwrapper` in front of QEMU. What is printed for programs is [`json`]'s, for people [`text`]'s.
+//! `main` calls it for `attach`, `detach`, `collect`, `forget`, `list`, `status`, `check` and `explain`. Each talks to
+//! a daemon over its control socket with the client that `controld` uses: to the node's daemon, or with `--conf` to a
+//! private one ([`private`]) that knows a single configuration and leaves nothing behind. `--shell` boots a guest
+//! ([`guest`]) as libvirt would, with `vmwrapper` in front of QEMU. [`json`] prints for programs, [`text`] for people.
 //!
 //! | code | sysexits name | when |
 //! |---|---|---|

@@ -1,6 +1,6 @@
-//! How many frames of a guest are worth reading: a token bucket. Pure, the time is passed in; spent by [`super::ear`].
+//! How many frames of a guest may be read: a token bucket. Pure, the time is passed in; used by [`super::receiver`].
 //!
-//! Kept as the time until which all is paid for, so that there is nothing to refill and nothing that could overflow.
+//! It keeps the time up to which frames are paid for, so there is no refill and no overflow.
 
 use std::time::{Duration, Instant};
 

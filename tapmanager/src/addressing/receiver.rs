@@ -1,7 +1,7 @@
 //! A packet socket that is read no faster than a budget allows. Used by [`super::serve`].
 //!
-//! [`BURST`] frames are taken at once, then one each [`REFILL`]. What comes faster waits in the socket's small buffer, and
-//! beyond that the kernel drops it.
+//! [`BURST`] frames are taken at once, then one each [`REFILL`]. What comes faster waits in the socket's small buffer,
+//! and beyond that the kernel drops it.
 
 use std::time::{Duration, Instant};
 

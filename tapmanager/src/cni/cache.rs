@@ -1,12 +1,12 @@
-//! The result cache in the standard place: what each ADD came to, for DEL, for CHECK, and for whoever else looks there.
+//! The CNI result cache in its standard place: the result of each ADD, for DEL, for CHECK, and for other runtimes.
 //!
-//! The form is libcni's (`kind: cniCacheV1`), one file `results/<network>-<container>-<link>` for each attachment. Entries
-//! of ours carry two more members, [`OWNER`] and the daemon's instance, which libcni ignores: no other entry is ever removed
-//! or acted upon.
+//! The form is libcni's (`kind: cniCacheV1`), one file `results/<network>-<container>-<link>` for each attachment.
+//! Entries of this daemon have two more members, [`OWNER`] and the daemon's instance, which libcni ignores. The daemon
+//! never removes any other entry, nor acts upon one.
 //!
 //! Called by [`super::Cni`]; [`super::multus`] reads entries of the same form. A file is replaced as a whole, so that a
-//! crash of the daemon leaves no half one. It is not flushed: a power failure takes the namespaces away as well, and the
-//! journal has the result. Whatever a file holds, reading it is bounded, and a bad one is an error that names it.
+//! crash of the daemon leaves no half one. It is not flushed: a power failure takes the namespaces away as well, and
+//! the journal has the result. Whatever a file holds, reading it is bounded, and a bad one is an error that names it.
 //!
 //! All functions block on the disk: call them off the reactor.
 

@@ -1,9 +1,10 @@
-//! What a pod's network is asked for beside its configuration: the capability arguments of CNI.
+//! The capability arguments of CNI: what a pod asks of a network in addition to the network's configuration.
 //!
-//! Made by the pod's actor of a request, handed to each plugin that declares the capability. Names and forms are those of
-//! the CNI project's CONVENTIONS.md, section "Dynamic Plugin specific fields (Capabilities / Runtime Configuration)".
-//! What a pod asks for by name (a port, a rate, an address) must reach a plugin, so a network without one that declares
-//! the capability is refused before anything is made; what every pod has (resolver settings, a cgroup) is an offer.
+//! The pod's actor makes them of a request; each plugin that declares the capability gets them. Names and forms are
+//! those of the CNI project's CONVENTIONS.md, section "Dynamic Plugin specific fields (Capabilities / Runtime
+//! Configuration)". What a pod asks for by name (a port, a rate, an address) must reach a plugin, so a network without
+//! one that declares the capability is refused before anything is made; what every pod has (resolver settings, a
+//! cgroup) is an offer.
 
 use ipnetwork::IpNetwork;
 use proto::tap::{Attach, Bandwidth, Dns, HostPort, MacAddr, NetworkAsk, PortProtocol};

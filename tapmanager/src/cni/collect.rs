@@ -1,9 +1,8 @@
-//! Taking away what belongs to no attachment on record: CNI GC, and what our entries of the result cache tell of.
+//! Removes attachments that are not on record: by CNI GC, and by a DEL for each leftover entry of the result cache.
 //!
-//! An entry whose attachment nobody knows any more is given a DEL, with the configuration, the arguments and the result that
-//! stand in it, as with libcni. That is about this runtime's own entries alone. GC (CNI specification 1.1.0, section 2)
-//! tells plugins which attachments there are, and is about the whole network, whoever uses it: the caller decides whether
-//! it is for networks like this one at all.
+//! The DEL gets the configuration, the arguments and the result of the entry, as libcni does it. It is for entries that
+//! this daemon wrote. GC (CNI specification 1.1.0, section 2) tells plugins which attachments exist. It is about the
+//! whole network, whichever runtimes use it, so the caller decides for which networks GC may run.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! One run of a plugin's executable: bytes in, bytes out, within a deadline. Called by [`super::plugin`].
 //!
-//! The plugin is started by [`crate::spawner`]. A run that fails leaves no process of the plugin's group; one that nobody
-//! waits for any more has the rest of its time, and the next plugin of its pod waits for it.
+//! [`crate::spawner`] starts the plugin. A run that fails leaves no process of the plugin's group. A run whose caller
+//! has gone has the rest of its time, and the next plugin of its pod waits for it.
 
 use std::ffi::{OsStr, OsString};
 use std::future::Future;

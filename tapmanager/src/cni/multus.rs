@@ -1,13 +1,13 @@
 //! The networks that a pod has through Multus, from what Multus leaves on the node.
 //!
-//! Multus answers ADD with the default network's result alone. Its delegates run through libcni with a cache of their own
-//! (`cniDir` of its configuration, /var/lib/cni/multus), so when ADD has returned there are, in that directory:
+//! Multus answers ADD with the default network's result alone. Its delegates run through libcni with a cache of their
+//! own (`cniDir` of its configuration, /var/lib/cni/multus), so when ADD has returned there are, in that directory:
 //! - `<sandbox>`: the delegates in order, as JSON, the default network first;
 //! - `results/<network>-<sandbox>-<link>`: an entry of libcni's cache for each.
 //!
-//! Both are internal forms of Multus', not an interface. So the entries are what counts, each checked as one of our own
-//! cache is, and the list tells their order if it is there and understood; else the links' names do. A list that names
-//! a delegate without an entry is an error: a machine that misses a NIC must not start.
+//! Both are internal to Multus and no interface. So the entries count, each checked like an entry of this daemon's
+//! cache. The list gives their order if it is there and can be read, else the names of the links do. A list that names
+//! a delegate without an entry is an error: a VM that misses a NIC must not start.
 //!
 //! Called by [`super::Cni::delegated`]. Blocks on the disk.
 

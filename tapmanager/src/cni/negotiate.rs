@@ -1,8 +1,8 @@
-//! Which version of the specification a network's plugins are spoken to in. Called by [`super::Cni`] before each command.
+//! Chooses the version of the CNI specification for a network's plugins. Called by [`super::Cni`] before each command.
 //!
-//! After an ADD its version holds. Else it is the newest that the configuration names and this runtime speaks, if it
-//! names one only; plugins would refuse any other. Where it names several (`cniVersions`, 1.1.0), the plugins are asked,
-//! and the newest is taken that all speak. What a plugin answered is remembered as long as its file is the same.
+//! A command after an ADD uses the version of that ADD. Otherwise, if the configuration names one version, that is it:
+//! plugins would refuse any other. If it names several (`cniVersions`, 1.1.0), the runtime asks the plugins, and takes
+//! the newest that it and all of them speak. It keeps a plugin's answer for as long as the plugin's file is the same.
 
 use std::collections::HashMap;
 use std::fs;

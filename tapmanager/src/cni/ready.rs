@@ -1,11 +1,12 @@
-//! Whether the node's default network could take a pod now, as its plugins last said.
+//! Whether the node's default network could take a pod now, by what its plugins last answered to STATUS.
 //!
-//! Called by [`super::Cni::ready`]. kubelet asks every few seconds and judges the node by the answer, while STATUS starts a
-//! process for each plugin and one that hangs says nothing. So plugins are asked behind the answers, by one task at a time:
+//! Called by [`super::Cni::ready`]. kubelet asks every few seconds and judges the node by the answer, but STATUS starts
+//! a process for each plugin, and a plugin may hang. So one task at a time asks the plugins in the background:
 //!
-//! - An answer of theirs holds for a while ([`FRESH`]), and is given again while they are asked anew ([`KEPT`]).
-//! - Only without one to go by is it waited for them, and not for long ([`PATIENCE`]): at first, after the network was
-//!   configured anew (which ends what the former one's plugins are asked), and after they have said no.
+//! - An answer is current for a while ([`FRESH`]), and is still given while the plugins are asked again ([`KEPT`]).
+//! - Only without such an answer does the caller wait, and not for long ([`PATIENCE`]): at first, after the network's
+//!   configuration has changed (which ends the questions to the plugins of the former one), and after plugins have said
+//!   no.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

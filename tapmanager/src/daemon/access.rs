@@ -1,8 +1,8 @@
-//! Who QEMU runs as, and with it who may use the hand-off socket. Called by the service at `Hello` and at each `Get`.
+//! Who QEMU runs as, and therefore who may use the hand-off socket. Called by the service at `Hello` and at each `Get`.
 //!
-//! The configuration's word holds if it says one; else what `controld` read from libvirt and told in its last `Hello`.
-//! That is kept in the state directory, so that after a restart machines can start before `controld` has spoken; where it
-//! cannot be kept, they start all the same.
+//! The configuration decides, if it names a user; else the user is the one that `controld` read from libvirt and sent
+//! in its last `Hello`. That is kept in the state directory, so that VMs can start after a restart before `controld`
+//! has said hello. If it cannot be kept, they start all the same.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

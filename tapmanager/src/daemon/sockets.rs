@@ -1,8 +1,8 @@
 //! What the servers of the two sockets run: who may speak, and the answers of [`Service`] as packets.
 //!
 //! Each request is served in a span that names its pod ([`span`]). Requests that may take as long as a plugin does are
-//! counted ([`MAX_LASTING`]), so that clients that wait for their pods never hold all connections: there are always some for
-//! the quick ones, by which the node is judged.
+//! counted ([`MAX_LASTING`]), so that clients that wait for their pods never hold all connections: there are always
+//! some for the quick ones, by which the node is judged.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

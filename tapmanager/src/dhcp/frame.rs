@@ -1,6 +1,6 @@
 //! The Ethernet, IPv4 and UDP around a DHCP message, read and written. Pure; called by [`super::Server`].
 //!
-//! Reading believes nothing of the guest: whatever does not hold together is no datagram. Checksums are not looked at:
+//! Reading trusts nothing of the guest: inconsistent lengths make a frame no datagram. It does not verify checksums:
 //! the frames come out of the guest's memory, not over a wire, and the UDP checksum of a guest that offloads it is only
 //! half computed. Writing computes both.
 

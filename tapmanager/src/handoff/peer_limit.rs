@@ -1,5 +1,5 @@
-//! How many connections are served at once, in all and for each process. Pure but for a lock, which is never held while
-//! waiting.
+//! Limits the connections that are served at once, in all and for each process. Pure but for a lock, which is never
+//! held while waiting.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

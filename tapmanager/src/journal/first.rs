@@ -1,8 +1,7 @@
-//! Records as the first release wrote them (version 1), so that an update of the daemon finds its pods again.
+//! Reads records of the first release (version 1), so that an update of the daemon finds its pods again.
 //!
-//! Pure; called by [`super::understood`] alone. That release gave each pod one network by `tc` with one queue, and held guests
-//! to nothing but answers of their own DHCP server. Such a record is written anew as the second
-//! release has it at its next change.
+//! Pure; called by [`super::understood`] alone. The first release gave each pod one network by `tc` with one queue, and
+//! had no anti-spoofing. Such a record is written in the second release's form at its next change.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,9 @@
-//! Does what [`super::plan`] decided, or nothing: when a step fails, all before it are undone in reverse.
+//! Does the steps that [`super::plan`] decided on: all of them, or none. If a step fails, those before it are undone in
+//! reverse.
 //!
-//! Called by [`crate::net`] inside the pod's namespace with [`super::kernel`]'s verbs; tests give it a fake that fails
-//! at each step in turn. Every undo may run twice, and one that fails does not stop the others: what is left behind is
-//! in the error.
+//! Called by [`crate::net`] inside the pod's namespace with [`super::kernel`]'s verbs; tests pass a fake that fails at
+//! each step in turn. Every undo may run twice. An undo that fails does not stop the others; the error says what is
+//! left behind.
 
 use std::fmt;
 use std::io;

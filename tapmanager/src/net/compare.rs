@@ -1,11 +1,12 @@
-//! A joined pod beside what it should be: what of it is not as it was made, and what makes it so again.
+//! Compares a pod's namespace with what the daemon made in it: what differs, and which steps mend it.
 //!
-//! Called by [`crate::net`] for `check`, `repair` and after a restart. What should be there is what the steps of the pod's
-//! data path make ([`super::path`]); what is there is [`super::state`]'s. Pure but for [`look`]. Only what our side made
-//! is made again, and a filter that is another one than it should be is replaced in one step: without it, the namespace's
-//! own stack, which has the guest's addresses, would hear the guest's connections and reset them. A link of a plugin that
-//! is gone, or has another MAC address, is the plugin's to bring back; addresses and routes that it lost are told and left
-//! alone, as the guest keeps its own copies.
+//! Called by [`crate::net`] for `check`, `repair` and after a restart. The steps of the pod's data path say what should
+//! be there ([`super::path`]); [`super::state`] says what is there. Pure but for [`look`].
+//!
+//! Only what the daemon made is made again. A filter that differs is replaced in one step: without a filter the
+//! namespace's own stack, which has the guest's addresses, would receive the packets of the guest's connections and
+//! reset them. If a plugin's link is gone or has another MAC address, the plugin has to bring it back. Addresses and
+//! routes that a link lost are reported and left alone, as the guest keeps its own copies.
 
 use std::net::IpAddr;
 

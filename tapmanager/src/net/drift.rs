@@ -1,4 +1,4 @@
-//! What is not as it was made in a pod's namespace, and how bad that is.
+//! What differs in a pod's namespace from what was made in it, and how bad that is.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,22 +1,22 @@
-//! What must not cross between a guest and the network outside its pod, as classic BPF programs.
+//! Filters between a guest and the network outside its pod: what they drop, as classic BPF programs.
 //!
-//! Used by [`super::plan`], which says who a guest is, and by [`super::kernel`], which hangs the programs on the links.
-//! [`Guard::program`] drops ([`tc::DROP`]) or lets go on ([`tc::GO_ON`]) to the redirect behind it; it never gives
-//! `TC_ACT_OK`, which would show a frame to the namespace's own stack, and therefore checks lengths before each load.
+//! [`super::plan`] chooses a NIC's filters, [`super::kernel`] attaches the programs to the links. [`Guard::program`]
+//! drops ([`tc::DROP`]) or lets go on ([`tc::GO_ON`]) to the redirect behind it; it never gives `TC_ACT_OK`, which
+//! would show a frame to the namespace's own stack, and therefore checks lengths before each load.
 //!
 //! | link | dropped |
 //! |---|---|
 //! | tap (guest to outside) | what a guest asks its pod for: UDP to port 67 over IPv4 and to 547 over IPv6, ICMPv6 133 (router solicitation); what a guest serves nobody: UDP to port 68 and from 67 over IPv4, to 546 and from 547 over IPv6, ICMPv6 134 (router advertisement) and 137 (redirect) |
-//! | tap, guest held to its identity | all but IPv4, IPv6 and ARP, hence LLC and spanning tree too; VLAN tags; source MAC other than the guest's; the rest of the next table |
+//! | tap, with anti-spoofing | all but IPv4, IPv6 and ARP, hence LLC and spanning tree too; VLAN tags; source MAC other than the guest's; the rest of the next table |
 //! | CNI's link (outside to guest) | source MAC is the guest's (a bridge in hairpin mode reflects its broadcasts); UDP to 68 over IPv4 and to 546 over IPv6: foreign DHCP; ICMPv6 type 134: foreign router advertisements |
-//! | CNI's link, guest held to its identity | destination is another station (a bridge floods) |
+//! | CNI's link, with anti-spoofing | destination is another station (a bridge floods) |
 //! | all | frames that cannot be judged: IP or UDP header cut off or of another version, more than one VLAN tag, more than [`ipv6::MAX_EXTENSIONS`] IPv6 extension headers |
 //!
-//! A guest that is not held to its identity may be a bridge or a router with stations of its own behind it, so it is sent
-//! what is for them. It asks the network, and is answered, in a family in which its pod tells it nothing ([`Served`]):
-//! then DHCP of a client, router solicitations and router advertisements cross.
+//! Without anti-spoofing a guest may be a bridge or a router with other stations behind it, so frames for them reach
+//! it. In an address family in which the pod's servers tell the guest nothing ([`Served`]), the guest asks the network:
+//! a DHCP client's messages, router solicitations and router advertisements cross.
 //!
-//! A guest that is held to its identity ([`Identity`]: the default, annotations turn it off) sends only
+//! With anti-spoofing (the default; an annotation turns it off) a guest sends only from its [`Identity`]:
 //!
 //! | what | where |
 //! |---|---|
@@ -36,16 +36,14 @@
 //! What is looked through:
 //! - IPv4 options: the header's own length is used.
 //! - Fragments: the first one has the ports and is judged by them. The others are judged by their addresses alone, as
-//!   nothing is put together without the first. An IPv6 first fragment whose header chain is cut off is dropped, as
-//!   RFC 7112 has it.
+//!   nothing is put together without the first. An IPv6 first fragment whose header chain is cut off is dropped, as RFC
+//!   7112 has it.
 //! - IPv6 extension headers (hop-by-hop, destination options, routing, fragment). Behind IPsec (AH, ESP) nothing is
 //!   looked at: who can open it has agreed to it.
 //! - VLAN: the kernel takes one tag off before filters see a frame, so a tagged frame is judged by what is in it and
-//!   crosses with its tag, if the guest is not held to its identity. A second tag would hide the inside: such frames
-//!   are dropped.
+//!   crosses with its tag, unless there is anti-spoofing. A second tag would hide the inside: such frames are dropped.
 //!
-//! Not caught: what is inside tunnels; from guests not held to their identity also IP over LLC/SNAP, which nobody takes
-//! DHCP from.
+//! Not caught: what is inside tunnels; without anti-spoofing also IP over LLC/SNAP, over which no client takes DHCP.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,8 +1,9 @@
 //! Data paths: how a link of a CNI plugin and the guest's NIC are joined. Each is a file here that says which links it
-//! takes, by which steps it joins, how its descriptors are opened, what of it is to be taken away, and what it is called.
+//! takes, by which steps it joins, how its descriptors are opened, what of it is to be taken away, and what it is
+//! called.
 //!
-//! Called by [`super::plan`] and [`super::compare`] for the steps, by [`crate::net`] for all else. In each path both ends get
-//! their guards before either is up for the guest, so no frame crosses unjudged.
+//! Called by [`super::plan`] and [`super::compare`] for the steps, by [`crate::net`] for all else. In each path both
+//! ends get their guards before either is up for the guest, so no frame crosses unjudged.
 //!
 //! | data path | from the guest | to the guest | what keeps the namespace's stack deaf |
 //! |---|---|---|---|

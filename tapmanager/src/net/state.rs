@@ -1,6 +1,6 @@
-//! A pod's namespace as it is, as far as a join can be seen in it: its links, what is on them, and filters of ours.
+//! The state of a pod's namespace, as far as a join shows in it: links, what is on them, and the daemon's filters.
 //!
-//! Read by [`super::compare`]; what a step should have made is looked for here by [`super::step`].
+//! [`super::compare`] reads it; [`super::step`] looks in it for what a step should have made.
 
 use std::collections::BTreeMap;
 

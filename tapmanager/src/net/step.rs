@@ -1,6 +1,7 @@
-//! One change of a pod's namespace: what it is called, how it is seen that it is done, and what is amiss if it is not.
+//! One change of a pod's namespace: its name, how to see that it is done, and what is wrong if it is not.
 //!
-//! Data paths ([`super::path`]) are made of steps; [`super::apply`] does them, [`super::compare`] looks for them afterwards.
+//! Data paths ([`super::path`]) consist of steps. [`super::apply`] does them, [`super::compare`] looks for them
+//! afterwards.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! The owner of one pod: takes commands one after the other, keeps record, servers and view in step.
+//! The actor of one pod: executes commands one after the other, and keeps record, servers and view consistent.
 //!
-//! Started by [`super::Pods`]. What may follow what is decided in [`super::machine`]; how it is done is in
-//! [`super::attach`] and [`super::detach`]; taking a pod up after a restart is [`recovery`]'s, looking after one that
-//! stands [`health`]'s. Errors are logged here, once, and returned to whoever asked, if they are still there.
+//! [`super::Pods`] starts it. [`super::machine`] decides what may follow what; [`super::attach`] and [`super::detach`]
+//! have the steps; [`recovery`] takes a pod up after a restart; [`health`] looks after a pod that is attached. The
+//! actor logs each error once, and returns it to the client if that is still there.
 
 mod collect;
 mod forget;

@@ -1,10 +1,10 @@
 //! Making a pod's network, step by step. Called by the pod's [`super::actor`] alone.
 //!
 //! Intent -> namespace and its sysctls -> CNI ADD of each network in order -> join of taps and links -> servers ->
-//! result. Each network's result is on record before the next ADD begins, so whenever the daemon is killed it is known
-//! which ADDs may have run, and what each came to. The intent is in place before anything is touched and flushed before
-//! the first plugin is told what to do, while it starts up: what outlives a power failure is what plugins write to disks,
-//! and nothing before. An Attach that fails is undone by [`super::detach`].
+//! result. Each network's result is on record before the next ADD begins, so a daemon that was killed knows afterwards
+//! which ADDs may have run, and their results. The intent is written before anything is changed, and flushed while the
+//! first plugin starts up, before that gets its command: nothing earlier survives a power failure. [`super::detach`]
+//! undoes an Attach that fails.
 //!
 //! Resolver settings are kubelet's if it says any, else those of the first network that says any; there is no mixing of
 //! servers of one network with search domains of another.

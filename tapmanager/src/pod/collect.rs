@@ -1,21 +1,22 @@
-//! Taking away what belongs to no pod. Called at the start of the daemon, from time to time, and when asked for.
+//! Removes what belongs to no pod. Called at the start of the daemon, from time to time, and on request.
 //!
-//! What is ours, and nothing else:
-//! - pods on record that are on their way out: each is tried once more, and a hopeless overdue one is dropped;
-//! - what entries of the CNI result cache with this daemon's name in them tell of and no record does, each by a DEL;
-//! - network namespaces with this daemon's name ([`super::names`]) that no record is about. A record is there before its
-//!   namespace and goes after it, so records were lost then, and a machine may still run in it: it is told, and removed
-//!   only when somebody asks for a collection;
+//! It removes only what this daemon made:
+//! - pods on record that are being taken away: each is tried once more, and one that is overdue and hopeless is
+//!   dropped;
+//! - attachments in the CNI result cache that carry this daemon's name and are not on record, each by a DEL;
+//! - network namespaces with this daemon's name ([`super::names`]) and no record. A record is written before its
+//!   namespace is made and removed after it, so a record has been lost, and a VM may still run in the namespace: a
+//!   collection reports it, and removes it only on request;
 //! - with `cni_gc`, what plugins keep of attachments that are not on record (CNI specification 1.1.0, section 2, "GC").
-//!   That word of CNI is about a whole network, whoever uses it, so it is for networks that are ours alone, and not for a
-//!   node on which Multus adds attachments that are on no record.
+//!   GC is about a whole network, whichever runtimes use it. So it is for networks that only this daemon uses, and not
+//!   for a node on which Multus adds attachments that are on no record.
 //!
-//! What a daemon with another name made, or a release that wrote none, and what is about a file of the journal that is not
-//! understood, is told and kept: [`super::forget`] takes it away on a person's word.
+//! It reports and keeps what another daemon made, or a release that wrote no name, and what belongs to a file of the
+//! journal that the daemon does not understand. [`super::forget`] removes that at a person's request.
 //!
-//! Each pod is collected by its own actor, so a pod that is attached meanwhile loses nothing. A pod whose plugins hang does
-//! not hold up the others: after a while the next pod is begun, and at the end the collection does not wait for it. Only
-//! GC keeps pods from being added, and it ends as soon as one waits.
+//! Each pod's actor collects its pod, so a pod that is attached meanwhile loses nothing. A pod whose plugins hang does
+//! not hold up the others: after a while the next pod begins, and at its end the collection does not wait for such a
+//! pod. Only GC keeps pods from being added, and it ends as soon as an ADD waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

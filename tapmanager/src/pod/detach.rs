@@ -1,9 +1,8 @@
 //! Taking a pod's network away, step by step. Called by the pod's [`super::actor`] alone.
 //!
-//! It is the reverse of making it, and is one function, whether a Detach wants it, an Attach failed half way, a restart
-//! found either cut off, or the node was rebooted: servers -> what of the join would outlive a DEL -> CNI DEL of each
-//! network, the last first -> namespace -> record. A DEL that fails keeps no other from being run; what is done is taken
-//! off the record.
+//! The same steps serve a Detach, an Attach that failed half way, a restart after either was cut off, and a reboot of
+//! the node: servers -> what of the join would outlive a DEL -> CNI DEL of each network, the last first -> namespace ->
+//! record. All DELs run even if one fails. Each that succeeds is taken off the record.
 //!
 //! A Detach is answered after the last DEL, when all that others share with the pod is given back and this is on record
 //! (a pod without networks). Namespace, sockets and record go behind the answer; the pod's next request waits for them,
@@ -15,17 +14,17 @@
 //! things go on, each in its time ([`super::machine::after_failure`]):
 //! - Whoever asked is told what failed, and a Detach that is asked again tries again.
 //! - The actor tries again by itself, after pauses that double up to a minute.
-//! - `detach_give_up_s` after the first failure the pod is *overdue*. From then on Detach is answered as if all was well,
-//!   because nothing may hold a pod's deletion up for ever; the pod stays listed as `Detaching` with its trouble, which
-//!   is logged once as an error, and every collection ([`super::collect`]) tries again. One that is hopeless
-//!   ([`super::machine::is_hopeless`]) is dropped there: its namespace and record are removed, and the report names what
-//!   may be left on the node.
+//! - `detach_give_up_s` after the first failure the pod is *overdue*. From then on Detach is answered as if all was
+//!   well, because nothing may hold a pod's deletion up for ever; the pod stays listed as `Detaching` with its trouble,
+//!   which is logged once as an error, and every collection ([`super::collect`]) tries again. One that is hopeless
+//!   ([`super::machine::is_hopeless`]) is dropped there: its namespace and record are removed, and the report names
+//!   what may be left on the node.
 //!
 //! The time of the first failure is on record, so that a restart does not begin the count anew.
 //!
-//! A plugin whose ADD was never begun, because one before it in the chain failed or it is not installed, holds nothing up:
-//! there is nothing of it. Whoever asked is told. One whose ADD failed may have done half of it, and is given its DEL until
-//! that succeeds.
+//! A plugin whose ADD was never begun, because one before it in the chain failed or it is not installed, holds nothing
+//! up: there is nothing of it. Whoever asked is told. One whose ADD failed may have done half of it, and is given its
+//! DEL until that succeeds.
 
 use common::Chain;
 use proto::tap::PodPhase;

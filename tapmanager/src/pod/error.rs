@@ -1,4 +1,4 @@
-//! What can go wrong with a pod, where it ends: a class for the program that asked, a line for people.
+//! Errors of requests about pods: a class for the program that asked, a line for people.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What became of a pod's networks and why, in lines for people. Pure; called when a pod is inspected.
+//! Explains a pod's networks in lines for people: what was made of them, and why. Pure; called when a pod is inspected.
 
 mod said;
 

@@ -1,8 +1,8 @@
-//! Taking away, on a person's word, what nothing else is known about: a pod whose record is not understood, or is lost, or
-//! whose networks cannot be given back; a namespace whose owner is unknown.
+//! Removes, at a person's request, what the daemon cannot remove by itself: a pod whose record is not understood or
+//! lost, or whose networks cannot be given back; a namespace whose owner is unknown.
 //!
-//! What can be done for networks is done by what the CNI result cache tells of them. What cannot is told, and nothing
-//! keeps the rest from being taken away: whoever asks has looked. The pod's own part is done by its actor.
+//! For the networks it runs DEL with what the CNI result cache has of them. It reports what it cannot do, and removes
+//! the rest all the same, as a person has looked. The pod's actor does the part that is the pod's own.
 
 use common::Chain;
 use proto::tap::{CollectReport, PodId};

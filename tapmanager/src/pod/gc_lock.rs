@@ -1,5 +1,5 @@
-//! Keeps CNI GC and ADD apart: an attachment that is added while its network is collected would not be among those that
-//! the plugins are told to keep. GC gives way: it does not start while a pod is added, and learns that an ADD waits.
+//! Keeps CNI GC and ADD apart: an attachment that is added during a GC of its network would be missing in the list of
+//! those that plugins have to keep. ADD goes first: GC does not start while a pod is added, and sees when an ADD waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -13,9 +13,9 @@
 //!     +---- overdue, and no DEL could help --+---+ and only Collect tries again
 //! ```
 //!
-//! Only the pod's actor moves it, and writes the journal before it acts on a move. `Attaching` and `Detaching` are seen
-//! by others only in lists: the actor works on them without looking at its queue, so a command meets
-//! `Attaching` never, and `Detaching` only after a failure. An attached pod whose namespace is gone or cannot be served
+//! Only the pod's actor changes the state, and writes the journal before it acts on a change. The actor does not read its
+//! queue while it attaches or detaches, so others see `Attaching` and `Detaching` only in lists: a command never finds
+//! `Attaching`, and finds `Detaching` only after a failure. An attached pod whose namespace is gone or cannot be served
 //! is in trouble: it stays `Attached` on record, so that a Detach gives its address back, or Recover takes it up again.
 //! A reboot of the node ended all machines, so pods of an earlier boot are taken away, whatever they were.
 

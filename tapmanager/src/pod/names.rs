@@ -1,7 +1,7 @@
-//! Names of the pods' namespaces: each says whose it is. Pure.
+//! Names of pods' namespaces, which tell the daemon that made each. Pure.
 //!
-//! `virtlet-<instance>-<pod>` in `netns_dir`, with the [`InstanceId`] of the daemon that made it. Releases before that
-//! named them `virtlet-<pod>`; a pod on record keeps the name that its record has.
+//! The name is `virtlet-<instance>-<pod>` in `netns_dir`, with the [`InstanceId`] of the daemon. Earlier releases named
+//! them `virtlet-<pod>`; a pod keeps the name that is on its record.
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,8 @@
-//! Taking up the pods that an earlier life of the daemon left.
+//! Takes over the pods of an earlier run of the daemon.
 //!
-//! Called at the start of the daemon, before it listens: every pod on record has its actor and is shown as its record has
-//! it, *being recovered*, before anybody can ask for it. To recover it is the first thing that its actor does
-//! ([`super::actor`]), and what is asked of the pod meanwhile waits for that: nobody is told that a pod is unknown, or
-//! gone, or well, before it is known.
+//! Called at the start of the daemon, before it listens. Every pod on record gets its actor and is shown as on record,
+//! *being recovered*, before a client can ask for it. The actor recovers the pod first ([`super::actor`]), and requests
+//! about the pod wait for that: no client is told that a pod is unknown, gone or well before the daemon knows.
 
 use std::sync::Arc;
 use std::time::Duration;

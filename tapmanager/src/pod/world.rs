@@ -1,7 +1,7 @@
-//! What a pod's actor can do to the world, at the level of whole verbs: the seam at which tests put a fake.
+//! What a pod's actor does to the kernel and by plugins, as a trait that tests fake.
 //!
-//! Implemented by [`super::kernel::Kernel`] and, in tests, by a fake that can fail at any verb. Each verb that makes
-//! something undoes its own part when it fails; each verb that removes something is fine if the thing is gone.
+//! [`super::kernel::Kernel`] implements it, and in tests a fake that can fail at any verb. Each verb that makes
+//! something undoes its own part when it fails. Each verb that removes something succeeds if the thing is gone.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -1,7 +1,8 @@
-//! Turns a peer away that has no place: without a task, without a wait, and so that it reads why.
+//! Turns a peer away for which there is no place: without a task, without waiting, and such that the peer can read why.
 //!
-//! A close with unread packets would make the kernel throw away what the peer has not read yet. So the peer is kept from
-//! sending first; what it sent until then is taken off, unread, its descriptors closed by the kernel; then it is told.
+//! If packets of the peer are unread at the close, the kernel discards what the peer has not read yet. So the server
+//! first shuts down the peer's sending side, then receives what the peer sent until then without reading it (the kernel
+//! closes its descriptors), and then replies.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 

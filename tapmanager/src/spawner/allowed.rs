@@ -1,8 +1,8 @@
-//! What the server starts: fixed before the daemon has read a byte of anybody's, and not to be changed by it.
+//! Which programs the server starts: fixed before the daemon reads any input, and the daemon cannot change it.
 //!
-//! Who has taken the daemon over is root in the mount namespace of the plugins, so this is no wall against them
-//! (`docs/adr/0012`). It holds against a path or variable that went wrong on its way, and against a plugin that others
-//! than the administrator can write.
+//! An attacker who has taken the daemon over is root in the mount namespace of the plugins, so this does not stop them
+//! (`docs/adr/0012`). It stops a path or variable that went wrong on its way, and a plugin that others than the
+//! administrator can write.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};

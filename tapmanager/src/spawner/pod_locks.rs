@@ -1,9 +1,9 @@
-//! One plugin at a time for each pod, also across daemons: what a dead daemon started may still run when the next one has
-//! a command for the same pod, and an ADD and a DEL side by side leave half of each.
+//! One plugin at a time for each pod, also across daemons. A plugin that a dead daemon started may still run when the
+//! next daemon has a command for the same pod, and an ADD and a DEL side by side leave half of each.
 //!
-//! It is a lock on one byte of one file, which stands for the pod (fcntl_locking(2), open file description locks).
-//! The kernel lets go of it with the descriptor, however that comes to be closed; plugins do not inherit it. Two pods may
-//! share a byte, which costs the one a wait.
+//! The lock is on one byte of one file, which stands for the pod (fcntl_locking(2), open file description locks). The
+//! kernel releases it when the descriptor is closed, for whatever reason; plugins do not inherit the descriptor. Two
+//! pods may share a byte, and then wait for each other.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};

@@ -1,7 +1,7 @@
-//! The end that starts plugins. It blocks, and has a thread for each plugin that runs.
+//! The server that starts plugins. It blocks, and has a thread for each plugin that runs.
 //!
-//! While the daemon lives it minds the deadlines, and its word or its hanging up ends each wait here. After that a plugin
-//! has what is left of its time, which came with the order.
+//! While the daemon lives, the daemon watches the deadlines, and the server waits until the daemon answers or hangs up.
+//! After that a plugin has what is left of its time, which the order says.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

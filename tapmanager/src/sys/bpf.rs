@@ -1,10 +1,10 @@
 //! A small assembler for classic BPF, the filter language of packet sockets and of `cls_bpf`.
 //!
-//! Used by [`crate::net::filter`], which says what the programs decide, and by [`super::tc`] and [`super::packet`], which
-//! hand them to the kernel. Jumps go forward only (the machine's rule), so a label is used first and bound later. The machine's conditional jumps reach 255 instructions: where that is not
-//! enough, [`Assembler::finish`] makes two instructions of one. A load beyond the end of the frame ends a program with
-//! 0, which `cls_bpf` takes for "let the namespace's stack have it": programs for it must check lengths before they
-//! load, see [`Test::AtLeastX`].
+//! Used by [`crate::net::filter`], which says what the programs decide, and by [`super::tc`] and [`super::packet`],
+//! which hand them to the kernel. Jumps go forward only (the machine's rule), so a label is used first and bound later.
+//! The machine's conditional jumps reach 255 instructions: where that is not enough, [`Assembler::finish`] makes two
+//! instructions of one. A load beyond the end of the frame ends a program with 0, which `cls_bpf` takes for "let the
+//! namespace's stack have it": programs for it must check lengths before they load, see [`Test::AtLeastX`].
 //!
 //! Encoding: kernel header `linux/bpf_common.h`, meaning: `Documentation/networking/filter.rst`.
 

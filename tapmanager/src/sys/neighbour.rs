@@ -1,7 +1,7 @@
-//! Neighbours whose MAC address a namespace was told for good.
+//! Permanent neighbour entries of a namespace.
 //!
-//! Listed by [`crate::net`]. Plugins of clouds (AWS VPC's, Azure's) enter the gateway so, because nobody on the link answers
-//! for its address: a process in the namespace does not ask.
+//! Listed by [`crate::net`]. Plugins of clouds (AWS VPC's, Azure's) enter the gateway so, because no station on the
+//! link answers for its address; a process in the namespace sends no request.
 
 use std::net::IpAddr;
 

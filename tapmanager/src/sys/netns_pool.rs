@@ -1,8 +1,8 @@
-//! Network namespaces that are made ahead: making one is the largest part of what the kernel does for a pod's network.
+//! A pool of network namespaces made ahead: making one is the largest part of what the kernel does for a pod's network.
 //!
-//! Kept by the actors' kernel ([`crate::pod`]), which gives them their place. They have neither name nor mount: a
-//! descriptor is all there is of each, so they go with the daemon whatever becomes of it, and nothing has to be swept. Each
-//! is as [`Netns::create`](super::netns::Netns::create) would make it: empty, with its loopback link up.
+//! The actors' kernel ([`crate::pod`]) keeps it, and mounts a namespace from it for each pod. A namespace in the pool
+//! has neither name nor mount, only a descriptor; so all of them go with the daemon, and there is nothing to clean up.
+//! Each is as [`Netns::create`](super::netns::Netns::create) would make it: empty, with its loopback link up.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -1,9 +1,9 @@
 //! Traffic control: how two links are joined, and what must not cross.
 //!
-//! Called by [`crate::net`] inside the pod's namespace. At a hook of a link a guard (`cls_bpf` in direct-action mode: its
-//! program drops a frame or lets it go on) stands before a redirect (`cls_bpf` that matches all, with a `mirred` action
-//! that takes the frame to another link). Both carry a handle of ours, by which they are found again; what others may
-//! have put there is left alone.
+//! Called by [`crate::net`] inside the pod's namespace. At a hook of a link a guard (`cls_bpf` in direct-action mode:
+//! its program drops a frame or lets it go on) stands before a redirect (`cls_bpf` that matches all, with a `mirred`
+//! action that takes the frame to another link). The daemon finds both again by the handle that it gave them, and
+//! leaves filters of others alone.
 //!
 //! Only classic BPF and mirred are used: kernels in the field lack matchall, flower and act_gact. Attributes that
 //! netlink-packet-route has no types for are of `linux/pkt_cls.h`.

@@ -1,7 +1,7 @@
-//! A corner of the kernel for one test: fresh network and mount namespaces, on a thread of its own.
+//! Network and mount namespaces for one test, on a thread of its own.
 //!
-//! Nothing of the machine is seen or touched in there: no link of it, and `/run` is an empty file system, so that
-//! `/run/netns` is the test's own. All goes with the thread. Needs `CAP_SYS_ADMIN`.
+//! The test neither sees nor changes anything of the machine: it has none of its links, and `/run` is an empty file
+//! system, so that `/run/netns` is the test's own. All of it goes with the thread. Needs `CAP_SYS_ADMIN`.
 
 mod guest;
 

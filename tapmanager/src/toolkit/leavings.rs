@@ -1,7 +1,7 @@
-//! Directories of private daemons whose pod could not be detached, once it was. Called by [`super::private`] at each start.
+//! Removes directories of private daemons once their pod is detached. Called by [`super::private`] at each start.
 //!
-//! A tool that is killed, or cannot detach its pod, leaves its daemon's directory, so that somebody can run the daemon
-//! again and try once more. When that is done nobody needs the directory any more; it goes with the next call of the tool.
+//! A tool that is killed, or cannot detach its pod, leaves its daemon's directory, so that a person can run the daemon
+//! again and try once more. After that the directory is of no use, and the next call of the tool removes it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

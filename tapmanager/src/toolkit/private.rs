@@ -1,9 +1,9 @@
 //! A daemon for one network configuration, in a directory of its own. Called by `attach --conf`.
 //!
-//! It is this very program as a child, confined as on a node: what works here works there. It has its own state,
-//! sockets, namespaces and configurations below one temporary directory, so that it neither sees nor sweeps what a
-//! daemon of the node has. What plugins keep elsewhere is theirs. It tells its readiness as it would tell systemd. It is
-//! in a process group of its own: Ctrl-C at the terminal is for the tool, which detaches first.
+//! The daemon is this program as a child process, confined as on a node, so that a configuration that works here works
+//! there. It keeps its state, sockets, namespaces and configuration in one temporary directory, so it neither sees nor
+//! removes what the node's daemon has. What plugins keep elsewhere stays. The daemon reports readiness as it would to
+//! systemd. It is in a process group of its own: Ctrl-C at the terminal is for the tool, which detaches the pod first.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,9 +1,9 @@
 //! Keeps the networks of a directory in memory, and knows when they have changed. Called by [`crate::cni::Cni`].
 //!
-//! Nothing runs in between: whoever asks first takes note of what the kernel reported since (inotify), so an answer is
-//! never older than the question, and costs two system calls if nothing happened. What the kernel does not report (a
-//! file behind a link to elsewhere, a directory of another machine) is seen within [`MAX_AGE`]. Without inotify every
-//! question reads the files.
+//! There is no background task. Each question first reads what the kernel has reported since the last one (inotify), so
+//! an answer is never older than its question, and costs two system calls if nothing changed. What the kernel does not
+//! report (a file behind a link to elsewhere, a directory of another machine) is seen within [`MAX_AGE`]. Without
+//! inotify every question reads the files.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;

@@ -1,4 +1,4 @@
-//! ARP of a guest that is held to its identity: it speaks for its own addresses alone.
+//! ARP of a guest with anti-spoofing: it may speak for its own addresses alone.
 
 use super::layout::{
     ARP_LEN, ARP_LENGTHS, ARP_OPERATION, ARP_REPLY, ARP_REQUEST, ARP_SENDER_IP, ARP_SENDER_MAC, ARP_TARGET_IP,

@@ -1,4 +1,4 @@
-//! IPv4: DHCP, and the source of a guest that is held to its identity.
+//! IPv4: DHCP, and the source addresses of a guest with anti-spoofing.
 
 use super::layout::{
     ETHERNET_LEN, IPV4_FRAGMENT, IPV4_FRAGMENT_OFFSET, IPV4_MIN_LEN, IPV4_MIN_WORDS, IPV4_PROTOCOL, IPV4_SOURCE,

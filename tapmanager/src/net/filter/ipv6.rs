@@ -1,4 +1,4 @@
-//! IPv6: DHCP, router advertisements behind any header chain, and the source of a guest that is held to its identity.
+//! IPv6: DHCP, router advertisements behind any header chain, and the source addresses of a guest with anti-spoofing.
 
 use super::layout::{
     DESTINATION_OPTIONS, ETHERNET_LEN, EXTENSION_MIN_LEN, FRAGMENT, HOP_BY_HOP, ICMPV6, IPV6_FRAGMENT_OFFSET,

@@ -1,4 +1,4 @@
-//! Neighbour Discovery and multicast listener reports of a guest that is held to its identity.
+//! Neighbour Discovery and multicast listener reports of a guest with anti-spoofing.
 
 use std::net::Ipv6Addr;
 

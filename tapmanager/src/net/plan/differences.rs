@@ -1,9 +1,9 @@
-//! Where a guest would not have what a process in the namespace has: what makes a network unfit for it, and what is only
-//! said.
+//! Where the guest's network would differ from the network of a process in the namespace: which differences make a
+//! network unfit for a guest, and which are only reported.
 //!
-//! DHCP and router advertisements have no words for several next hops that share a destination, for the MTU of one route,
-//! nor for a route that leads nowhere. The first two are said: the guest reaches the same. The last is refused where the
-//! guest has a route around it: what the network's author keeps from leaving would leave.
+//! DHCP and router advertisements cannot express several next hops of one route, the MTU of one route, or a route that
+//! leads nowhere. The first two are reported: the guest reaches the same destinations. The last is refused if the guest
+//! has a route around it: the guest would send what the network's author keeps from leaving.
 
 use ipnetwork::IpNetwork;
 use proto::tap::Nic;

@@ -1,4 +1,4 @@
-//! What a collection does about one pod. Part of its actor ([`super`]), so nothing else happens to the pod meanwhile.
+//! A collection of one pod. Part of the pod's actor ([`super`]), so nothing else happens to the pod meanwhile.
 
 use common::Chain;
 use proto::tap::PodPhase;

@@ -1,5 +1,5 @@
-//! Taking away a pod that cannot be detached, as far as it is the pod's own: called for [`Command::Forget`], and by a Detach
-//! of a pod whose record is not understood.
+//! Removes a pod that cannot be detached: what belongs to the pod alone. Called for [`Command::Forget`], and by a
+//! Detach of a pod whose record the daemon does not understand.
 //!
 //! [`Command::Forget`]: crate::pod::command::Command::Forget
 

@@ -1,12 +1,12 @@
-//! Looking after a pod that stands: comparing it with what it was given, and taking it up again when it is in trouble.
+//! Looks after an attached pod: compares it with what it was given, and takes it up again when it is in trouble.
 //!
-//! Part of the pod's actor ([`super`]), so that nothing of the pod changes meanwhile. A pod whose guest is cut off or not
-//! guarded, or whose servers do not run, is in trouble, which lists show and which keeps descriptors from being handed
-//! out; a check that finds it well ends the trouble. What plugins say at CHECK, and addresses and routes that a link
-//! lost, are reported, but are no trouble: the guest's way to its link stands.
+//! Part of the pod's actor ([`super`]), so that nothing of the pod changes meanwhile. A pod is in trouble if its guest
+//! is cut off or has no filters, or if its servers do not run. Lists show the trouble, and no descriptors are handed
+//! out meanwhile. A check that finds the pod well ends the trouble. What plugins say at CHECK, and addresses and routes
+//! that a link lost, are reported but are no trouble: the guest still reaches its link.
 //!
-//! From time to time each pod that stands is looked after without anybody asking: what is ours is made again, and
-//! guests are served again; what is not ours is trouble from then on. Plugins are not run for that.
+//! From time to time each attached pod is looked after without a request: the daemon makes again what it had made, and
+//! serves the guest again; anything else that is missing is trouble from then on. No plugins run for that.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
-//! Recovering one pod that an earlier life of the daemon left: the first thing that its actor does.
+//! Recovers one pod after a restart of the daemon: the first thing that its actor does.
 //!
-//! What was half made is undone, what was half taken away is finished, what an earlier boot of the node left is taken
-//! away, the rest is served again ([`crate::pod::machine::on_restart`]). What fails is logged, and stays for a later
-//! detach.
+//! It undoes an Attach and finishes a Detach that were cut off, takes away a pod of an earlier boot of the node, and
+//! serves any other pod again ([`crate::pod::machine::on_restart`]). It logs a failure, and leaves the pod for a later
+//! Detach.
 //!
-//! Pods take turns, so that a node full of them does not start all at once. Looking at a pod and serving it takes the
-//! kernel a moment. Taking one away runs plugins, which may hang: those turns are others, each ends with the plugins'
-//! deadlines at the latest, and a pod that somebody asks for does not wait for its turn.
+//! The number of pods that are recovered at once is limited, so that those of a full node do not start all together.
+//! Looking at a pod and serving it takes the kernel a moment. Taking a pod away runs plugins, which may hang until
+//! their deadlines, so it has a limit of its own. A pod that a client asks for does not wait for either.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

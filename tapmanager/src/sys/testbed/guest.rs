@@ -1,7 +1,7 @@
-//! A guest for servers of addresses: a network namespace in which real DHCP clients run.
+//! A guest for tests of the servers: a network namespace in which real DHCP clients run.
 //!
-//! To be made inside of [`super::apart`]. `/etc` is a copy then, `/run` and `/var/lib` are empty, and the host name is the
-//! test's own; so only the test sees what clients and their scripts write, and no client finds a bus or a daemon of the
+//! Made inside of [`super::apart`]. `/etc` is a copy, `/run` and `/var/lib` are empty, and the host name is the test's
+//! own. So only the test sees what clients and their scripts write, and no client finds a bus or a daemon of the
 //! machine.
 
 use std::fs;
