@@ -1,0 +1,45 @@
+use tokio::time::Instant;
+
+use super::*;
+
+fn hypervisor(link: Link) -> (Hypervisor, watch::Sender<Link>) {
+    let (sender, link) = watch::channel(link);
+    let shared = Shared {
+        uri: "test:///default".to_owned(),
+        link,
+        wanted: Arc::default(),
+        start_deadline: Duration::ZERO,
+        presses: Presses::default(),
+    };
+    (Hypervisor { shared: Arc::new(shared) }, sender)
+}
+
+#[tokio::test(start_paused = true)]
+async fn kubelet_is_not_told_of_a_libvirtd_that_is_started_again() {
+    let (hypervisor, link) = hypervisor(Link::Down { cause: None, lost: Some(Instant::now()) });
+    hypervisor.serves().await.expect("it was there a moment ago");
+    hypervisor.ready().expect_err("it is not there");
+    tokio::time::advance(RETURNS).await;
+    hypervisor.serves().await.expect_err("it stays away");
+
+    link.send_replace(Link::Down { cause: None, lost: None });
+    let began = Instant::now();
+    hypervisor.serves().await.expect_err("it was never there");
+    assert_eq!(began.elapsed(), FIRST, "our start is waited for");
+    let cause = LibvirtError { code: 38, message: "no such file".to_owned() };
+    link.send_replace(Link::Down { cause: Some(cause), lost: None });
+    let began = Instant::now();
+    hypervisor.serves().await.expect_err("it was never there");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[test]
+fn a_machine_has_one_press_at_a_time() {
+    let presses = Presses::default();
+    let [one, other] = [1, 2].map(Uuid::from_u128);
+    let first = Press::begin(&presses, one).expect("the first");
+    assert!(Press::begin(&presses, one).is_none());
+    assert!(Press::begin(&presses, other).is_some());
+    drop(first);
+    assert!(Press::begin(&presses, one).is_some());
+}
