@@ -97,12 +97,12 @@ impl Containers {
             self.actors.get(*other)?.make_way().await?;
         }
         let id = ContainerId::random();
-        let below = self.uses.images.below(&image)?;
-        let base = Base {
+        let wanted = Base {
             image_id: image.id.to_string(),
             path: image.path.clone(),
             format: image.format.to_string(),
             virtual_size: image.virtual_size,
+            name: create.config.image_name().to_owned(),
         };
         let no_disk = |cause: VolumeError| {
             let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
@@ -113,7 +113,17 @@ impl Containers {
         let owner = self.uses.orphans.owner(&PodName::of(&sandbox)).await?;
         let volumes = self.uses.volumes.clone();
         let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
-        self.uses.images.lease(&image.id, folder.name()).await?;
+        let base = self.uses.volumes.base(&folder, wanted).await.map_err(no_disk)?;
+        let image_id = base
+            .image_id
+            .parse()
+            .map_err(|cause| Error::because(Kind::Internal, "the note of the root disk names no image", cause))?;
+        if image_id != image.id {
+            let (name, now) = (&base.name, &image.id);
+            tracing::info!(pod = %sandbox.id, name, %now, keeps = %image_id, "the pod keeps its disk of an earlier image");
+        }
+        self.uses.images.lease(&image_id, folder.name()).await?;
+        let below = self.uses.images.below(&image_id)?;
         let qemu = self.uses.qemu_user().await?;
         let root_size = annotations.root_volume_size.unwrap_or(0);
         let root = self.uses.volumes.ensure_root(&folder, &base, root_size, qemu).await.map_err(no_disk)?;
@@ -125,7 +135,7 @@ impl Containers {
                 version: RECORD_VERSION,
                 id,
                 sandbox: sandbox.id.clone(),
-                image_id: image.id.to_string(),
+                image_id: base.image_id.clone(),
                 image_handler: image.handler.clone(),
                 machine: Machine {
                     domain: crate::model::domain::name(id.uuid(), &create.config.name),
@@ -151,7 +161,7 @@ impl Containers {
         match made.await {
             Ok(container) => {
                 self.actors.add(self.uses.clone(), &container);
-                tracing::info!(container = %id, pod = %sandbox.id, image = %image.id, "container created");
+                tracing::info!(container = %id, pod = %sandbox.id, image = %image_id, "container created");
                 if let Err(error) = root.keep().await {
                     tracing::warn!(container = %id, error = %Chain(&error), "disk of an earlier image left behind");
                 }

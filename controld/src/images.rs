@@ -94,8 +94,8 @@ impl Images {
     ///
     /// # Errors
     /// When one is missing.
-    pub fn below(&self, image: &Image) -> Result<Vec<Layer>> {
-        let layers = self.store.below(image).map_err(|cause| store_failed("no image for the container", cause))?;
+    pub fn below(&self, id: &ImageId) -> Result<Vec<Layer>> {
+        let layers = self.store.below(id).map_err(|cause| store_failed("no image for the container", cause))?;
         Ok(layers.into_iter().map(|layer| Layer { path: layer.path, format: layer.format.to_string() }).collect())
     }
 

@@ -179,6 +179,14 @@ pub struct ContainerConfig {
     pub resources: Option<Resources>,
 }
 
+impl ContainerConfig {
+    /// The image's name as the user wrote it; as in the request, if kubelet does not tell that.
+    #[must_use]
+    pub fn image_name(&self) -> &str {
+        if self.user_image.is_empty() { &self.image } else { &self.user_image }
+    }
+}
+
 /// A mount, echoed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {

@@ -1,7 +1,8 @@
 //! The root overlay of a pod: `root.qcow2`, and `root.json` beside it with what it stands on.
 //!
 //! The image below is never written: the overlay names it with its format, and it stays root's (see [`crate::model::domain`]).
-//! Which image that is, is told by its id. Where the image lies may change: QEMU is told each file of the chain, and does
+//! Which image that is, is told by its id. A pod keeps its disk as long as it wants the image by the same name: that the
+//! name means another image by now, because it was published anew, is for pods to come. Where the image lies may change: QEMU is told each file of the chain, and does
 //! not look at the name in the overlay. An overlay for another image is made first and then put in the place of the old one,
 //! which is there until the Create that wanted it has succeeded.
 
@@ -21,6 +22,9 @@ use super::error::CREATE_DEADLINE;
 use super::files::{io_error, remove_file, set_mode};
 use super::{Folder, VolumeError, Volumes};
 
+/// An overlay is for the user that QEMU runs as, and not for its group: on some distributions people are in that.
+const OVERLAY_MODE: u32 = 0o600;
+
 /// The image below an overlay. As `root.json` it has had this form since the first release, without a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Base {
@@ -32,6 +36,9 @@ pub struct Base {
     pub format: String,
     /// Bytes that the guest sees of it.
     pub virtual_size: u64,
+    /// The name by which the pod wanted it; empty if an earlier release wrote this.
+    #[serde(default)]
+    pub name: String,
 }
 
 /// The root disk for a Create under way, which ends by [`Root::keep`] or [`Root::undo`].
@@ -62,6 +69,21 @@ struct Files {
 }
 
 impl Volumes {
+    /// What the root overlay of a pod is to stand on that wants `wanted`: what it stands on already, if that had the same
+    /// name.
+    ///
+    /// # Errors
+    /// When the folder cannot be put in order after a Create that was killed.
+    pub async fn base(&self, folder: &Folder, wanted: Base) -> Result<Base, VolumeError> {
+        let files = Files::of(folder);
+        off_reactor(move || {
+            files.tidy()?;
+            let stands_on = files.note().filter(|note| files.overlay.exists() && note.is_named_as(&wanted));
+            Ok(stands_on.map(|base| base.beside(&wanted)).unwrap_or(wanted))
+        })
+        .await
+    }
+
     /// Makes the root overlay of a pod, or takes the one that it has if that stands on the same image.
     ///
     /// # Errors
@@ -74,30 +96,29 @@ impl Volumes {
         qemu: QemuUser,
     ) -> Result<Root, VolumeError> {
         let files = Files::of(folder);
-        files.tidy()?;
-        let there = files.overlay.exists();
-        if there && files.stands_on(base) {
-            files.describe(base)?;
-            return Ok(Root { files, made: Made::Nothing });
+        let (known, on) = (files.clone(), base.clone());
+        let made = off_reactor(move || known.take_up(&on)).await?;
+        if made != Made::Nothing {
+            let created = create(&files.half, base, size.max(base.virtual_size), qemu).await;
+            let (new, on) = (files.clone(), base.clone());
+            off_reactor(move || new.install(created, made, &on)).await?;
         }
-        let made = match create(&files.half, base, size.max(base.virtual_size), qemu).await {
-            Ok(()) => files.put_in(there),
-            failed => failed,
-        };
-        if let Err(error) = made {
-            // The error that matters is the first one; the next call tidies up too.
-            let _ = files.tidy();
-            return Err(error);
-        }
-        let root = Root { files, made: if there { Made::Another } else { Made::Overlay } };
-        match root.files.describe(base) {
-            Ok(()) => Ok(root),
-            Err(error) => {
-                // As above.
-                let _ = root.undo();
-                Err(error)
-            }
-        }
+        Ok(Root { files, made })
+    }
+}
+
+// === impl Base ===
+
+impl Base {
+    /// An unknown name is taken for the same: the other answer costs a disk.
+    fn is_named_as(&self, wanted: &Self) -> bool {
+        self.name.is_empty() || self.name == wanted.name
+    }
+
+    /// The same, known by the name that is wanted now, and where images lie now, named by their ids.
+    fn beside(self, wanted: &Self) -> Self {
+        let path = self.path.file_name().map_or_else(|| self.path.clone(), |file| wanted.path.with_file_name(file));
+        Self { path, name: wanted.name.clone(), ..self }
     }
 }
 
@@ -152,6 +173,34 @@ impl Files {
         }
     }
 
+    /// Puts the folder in order, and takes up the overlay that stands on this image. What has to be made otherwise is said.
+    fn take_up(&self, base: &Base) -> Result<Made, VolumeError> {
+        self.tidy()?;
+        if !self.overlay.exists() {
+            return Ok(Made::Overlay);
+        }
+        if !self.stands_on(base) {
+            return Ok(Made::Another);
+        }
+        // Earlier releases let QEMU's group write it.
+        set_mode(&self.overlay, OVERLAY_MODE)?;
+        self.describe(base)?;
+        Ok(Made::Nothing)
+    }
+
+    /// Puts what was created in its place, or nothing if that fails.
+    fn install(&self, created: Result<(), VolumeError>, made: Made, base: &Base) -> Result<(), VolumeError> {
+        if let Err(error) = created.and_then(|()| self.put_in(made == Made::Another)) {
+            // The error that matters is the first one; the next call tidies up too.
+            let _ = self.tidy();
+            return Err(error);
+        }
+        self.describe(base).inspect_err(|_| {
+            // As above.
+            let _ = Root { files: self.clone(), made }.undo();
+        })
+    }
+
     /// Puts in order what a killed Create left.
     fn tidy(&self) -> Result<(), VolumeError> {
         remove_file(&self.half)?;
@@ -171,10 +220,14 @@ impl Files {
         std::fs::rename(&self.half, &self.overlay).map_err(io_error("name", &self.overlay))
     }
 
+    /// What the overlay stands on, by the note beside it; `None` if that is lost or torn.
+    fn note(&self) -> Option<Base> {
+        serde_json::from_slice(&std::fs::read(&self.made_of).ok()?).ok()
+    }
+
     /// Whether the overlay stands on this image, wherever that lies.
     fn stands_on(&self, base: &Base) -> bool {
-        let described = std::fs::read(&self.made_of).ok();
-        match described.and_then(|text| serde_json::from_slice::<Base>(&text).ok()) {
+        match self.note() {
             Some(described) => described.image_id == base.image_id,
             // Lost or torn. Images are named by their ids.
             None => backing_of(&self.overlay).is_ok_and(|backing| {
@@ -236,6 +289,6 @@ async fn create(path: &Path, base: &Base, size: u64, qemu: QemuUser) -> Result<(
         }
         return Err(VolumeError::QemuImg { path: path.to_owned(), said });
     }
-    set_mode(path, 0o660)?;
+    set_mode(path, OVERLAY_MODE)?;
     chown(path, Some(qemu.uid), Some(qemu.gid)).map_err(io_error("give QEMU's user", path))
 }

@@ -22,7 +22,7 @@ fn base(dir: &Path, name: &str) -> Base {
     let made =
         std::process::Command::new("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&path).arg("8M").status();
     assert!(made.expect("qemu-img (package qemu-utils) is installed").success());
-    Base { image_id: format!("sha256:{name}"), path, format: "qcow2".into(), virtual_size: 8 << 20 }
+    Base { image_id: format!("sha256:{name}"), path, format: "qcow2".into(), virtual_size: 8 << 20, name: name.into() }
 }
 
 fn qemu() -> QemuUser {
@@ -54,15 +54,17 @@ async fn the_overlay_is_kept_for_the_same_image_and_made_anew_for_another() {
     let folder = volumes.claim(&owner("uid-1")).expect("claimed");
     let one = base(dir.path(), "00");
     let root = made(&volumes, &folder, &one).await;
-    assert_eq!(std::fs::metadata(&root).expect("there").mode() & 0o777, 0o660);
+    assert_eq!(std::fs::metadata(&root).expect("there").mode() & 0o777, 0o600);
     let first = inode(&root);
     // As the first releases left it.
     let note = folder.path.join("root.json");
     let mode = |path: &Path| std::fs::metadata(path).expect("there").mode() & 0o777;
     assert_eq!(mode(&note), 0o600);
-    std::fs::set_permissions(&note, std::fs::Permissions::from_mode(0o644)).expect("opened");
+    for (file, open) in [(&note, 0o644), (&root, 0o660)] {
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(open)).expect("opened");
+    }
     assert_eq!(inode(&made(&volumes, &folder, &one).await), first);
-    assert_eq!(mode(&note), 0o600);
+    assert_eq!([mode(&note), mode(&root)], [0o600; 2]);
 
     let two = base(dir.path(), "01");
     let anew = volumes.ensure_root(&folder, &two, 16 << 20, qemu()).await.expect("made anew");
@@ -96,6 +98,31 @@ async fn an_image_that_lies_elsewhere_is_the_same_and_so_is_one_whose_note_is_lo
     std::fs::remove_file(folder.path.join("root.json")).expect("removed");
     let other = base(dir.path(), "01");
     assert_ne!(inode(&made(&volumes, &folder, &other).await), first, "without a note the overlay tells its image");
+}
+
+#[tokio::test]
+async fn a_pod_keeps_its_disk_when_the_name_of_its_image_comes_to_mean_another() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    let folder = volumes.claim(&owner("uid-1")).expect("claimed");
+    let named = |base: Base, name: &str| Base { name: name.into(), ..base };
+    let (one, two) = (named(base(dir.path(), "00"), "web"), named(base(dir.path(), "01"), "web"));
+    assert_eq!(volumes.base(&folder, two.clone()).await.expect("looked"), two, "there is no disk yet");
+    let first = inode(&made(&volumes, &folder, &one).await);
+    let kept = volumes.base(&folder, two.clone()).await.expect("looked");
+    assert_eq!(kept, one);
+    assert_eq!(inode(&made(&volumes, &folder, &kept).await), first);
+
+    // As earlier releases wrote it, for images that lay elsewhere.
+    let note = folder.path.join("root.json");
+    let old =
+        serde_json::json!({"image_id": "sha256:00", "path": "/old/00", "format": "qcow2", "virtual_size": 8 << 20});
+    std::fs::write(&note, old.to_string()).expect("written");
+    assert_eq!(volumes.base(&folder, two.clone()).await.expect("looked"), one);
+
+    made(&volumes, &folder, &one).await;
+    let other = named(two, "db");
+    assert_eq!(volumes.base(&folder, other.clone()).await.expect("looked"), other, "the pod's own image is another");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use tests::cni::{self, Network};
 use tests::command::sh;
 use tests::cri;
 use tests::guest::ping;
+use tests::image_server::Fault;
 use tests::libvirt::only_qemu;
 use tests::net_node::{QEMU, latest_record};
 use tests::node::{BOOT_DEADLINE, Node};
@@ -96,7 +97,15 @@ fn starts_again(bed: &Bed) -> Result<()> {
     ensure!(refused.code() == tonic::Code::FailedPrecondition, "{refused}");
 
     node.cri.stop(&vm.container, GRACE)?;
+    // Before each start kubelet pulls what has no tag, and what it pulls may have been published anew.
+    let anew = bed.dir.join("anew.qcow2");
+    sh(&format!("qemu-img create -q -f qcow2 {} 64M", anew.display()))?;
+    ensure!(node.images.offer("tiny.qcow2", &anew, Fault::None) == image, "another name");
+    let first = node.cri.container(&vm.container)?.image_id;
+    ensure!(node.cri.pull(&image)? != first, "the image is the same");
     let id = node.cri.create(&vm.sandbox, &second, &vm.pod)?;
+    let stands_on = node.cri.container(&id)?.image_id;
+    ensure!(stands_on == first, "a machine on {stands_on}, whose disk stands on {first}");
     node.cri.start(&id)?;
     let mut next = vm.clone();
     next.container = id;

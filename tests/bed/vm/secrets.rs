@@ -88,7 +88,7 @@ const RECORDS: [(&str, &str); 2] = [
 
 /// Files that others than root may open: how they begin and end, the mode, and why.
 const OPEN: [(&str, &str, u32, &str); 3] = [
-    ("volumes/", "/root.qcow2", 0o660, "QEMU's disk, its user's and group's"),
+    ("volumes/", "/root.qcow2", 0o600, "QEMU's disk, its user's"),
     ("images/", "", 0o444, "QEMU reads images below its disks"),
     ("handoff.sock", "", 0o660, "vmwrapper fetches descriptors as QEMU's user"),
 ];

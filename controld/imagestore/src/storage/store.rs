@@ -249,8 +249,8 @@ impl Store {
     ///
     /// # Errors
     /// If one is missing.
-    pub fn below(&self, image: &Image) -> Result<Vec<Layer>, StoreError> {
-        self.content.below(&image.id).map_err(|missing| StoreError::Incomplete { id: image.id.clone(), missing })
+    pub fn below(&self, id: &ImageId) -> Result<Vec<Layer>, StoreError> {
+        self.content.below(id).map_err(|missing| StoreError::Incomplete { id: id.clone(), missing })
     }
 
     /// All images that have a name, by id and handler; those of one handler, if one is named.

@@ -112,7 +112,7 @@ async fn pull(bed: &Bed, name: &str) -> Result<Image, (ErrorKind, String)> {
 /// What is below an image, after it was looked up as for a machine.
 fn below(bed: &Bed, name: &str) -> Vec<String> {
     let image = bed.store.usable(name, "").expect("usable");
-    let layers = bed.store.below(&image).expect("whole");
+    let layers = bed.store.below(&image.id).expect("whole");
     let shown = layers.iter().map(|layer| {
         assert_eq!(layer.path.parent(), image.path.parent());
         format!("{} {}", layer.format, layer.path.file_name().expect("a name").to_str().expect("hex"))
@@ -312,7 +312,7 @@ async fn without_recursion_an_image_waits_for_what_it_stands_on() {
         let refused = bed.store.usable("top:1", "").expect_err("incomplete");
         assert_eq!(refused.kind(), ErrorKind::Incomplete);
         assert!(refused.to_string().contains("stands on `mid:1`, which is not in the store"), "{refused}");
-        assert!(bed.store.below(&image).is_err());
+        assert!(bed.store.below(&image.id).is_err());
         // Each that comes is put where it is missing.
         pull_as(&bed, "mid:1", Some(Layers::Leave)).await.expect("stored");
         let missing = |name| bed.store.get(name, "").expect("a handler").expect("here").missing;
@@ -518,7 +518,7 @@ async fn qemu_reads_the_chain_that_the_store_tells() {
     let own = image.path.display().to_string();
     let alone = qemu(&["qemu-io", "-r", "-f", "qcow2", "-c", "read -q -P 7 0 1M", &own]).expect_err("not by itself");
     assert!(alone.contains("Unknown protocol 'sha256'"), "{alone}");
-    let layers = bed.store.below(&image).expect("whole");
+    let layers = bed.store.below(&image.id).expect("whole");
     let node = |path: &std::path::Path, format: String, backing: serde_json::Value| json!({"driver": format, "file": {"driver": "file", "filename": path}, "backing": backing});
     let below = layers
         .iter()

@@ -157,10 +157,10 @@ pub fn matches_container(filter: Option<&cri::ContainerFilter>, container: &Cont
 /// kubelet finds an image in use by its id and handler: the handler here is that of the image in the store.
 fn image(container: &Container, default_handler: &str) -> cri::ImageSpec {
     let config = &container.config;
-    let shown = if config.user_image.is_empty() { &config.image } else { &config.user_image };
+    let shown = config.image_name();
     let handler = if container.image_handler.is_empty() { default_handler } else { &container.image_handler };
     cri::ImageSpec {
-        image: shown.clone(),
+        image: shown.to_owned(),
         user_specified_image: config.user_image.clone(),
         runtime_handler: handler.to_owned(),
         ..Default::default()
