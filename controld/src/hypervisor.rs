@@ -15,8 +15,9 @@ mod log;
 mod meaning;
 mod start;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use proto::pause::Pause;
@@ -35,6 +36,10 @@ use crate::model::error::{Error, Kind, Result};
 const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 const DEFINE_DEADLINE: Duration = Duration::from_secs(30);
 const DESTROY_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a libvirtd that was there has to be there again.
+const RETURNS: Duration = Duration::from_secs(20);
+/// How long somebody who wants to know waits for the first connection after our start.
+const FIRST: Duration = Duration::from_secs(5);
 /// How long a call waits for its turn behind others.
 const TURN_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a call waits for a connection that is being opened.
@@ -139,6 +144,16 @@ struct Shared {
     link: watch::Receiver<Link>,
     wanted: Arc<Notify>,
     start_deadline: Duration,
+    presses: Presses,
+}
+
+/// Machines whose power button is being pressed.
+type Presses = Arc<Mutex<BTreeSet<Uuid>>>;
+
+/// A press under way, until libvirt has answered.
+struct Press {
+    presses: Presses,
+    id: Uuid,
 }
 
 /// vmwrapper's own word on why a machine did not start.
@@ -173,11 +188,11 @@ impl Hypervisor {
     #[must_use]
     pub fn connect(uri: &str, start_deadline: Duration) -> (Self, broadcast::Receiver<HvEvent>) {
         let (sender, events) = broadcast::channel(EVENT_QUEUE);
-        let (link, seen) = watch::channel(Link::Down(None));
+        let (link, seen) = watch::channel(Link::Down { cause: None, lost: None });
         let wanted = Arc::new(Notify::new());
         let keeper = Keeper { uri: uri.to_owned(), link, wanted: wanted.clone(), events: sender };
         tokio::spawn(keeper.run());
-        let shared = Shared { uri: uri.to_owned(), link: seen, wanted, start_deadline };
+        let shared = Shared { uri: uri.to_owned(), link: seen, wanted, start_deadline, presses: Presses::default() };
         let hypervisor = Self { shared: Arc::new(shared) };
         (hypervisor, events)
     }
@@ -189,8 +204,23 @@ impl Hypervisor {
     pub fn ready(&self) -> Result<()> {
         match &*self.shared.link.borrow() {
             Link::Up(_) => Ok(()),
-            Link::Down(cause) => Err(self.not_connected(cause.clone())),
+            Link::Down { cause, .. } => Err(self.not_connected(cause.clone())),
         }
+    }
+
+    /// The same for kubelet, which leaves all pods of the node alone while there is none, and may call the node unready: a
+    /// libvirtd that is started again takes seconds, and that costs no machine anything.
+    ///
+    /// # Errors
+    /// When there is no connection and was none for a while.
+    pub async fn serves(&self) -> Result<()> {
+        let mut link = self.shared.link.clone();
+        let tried = link.wait_for(|link| !matches!(link, Link::Down { cause: None, lost: None }));
+        // Late is not known.
+        drop(tokio::time::timeout(FIRST, tried).await);
+        let returns =
+            matches!(&*self.shared.link.borrow(), Link::Down { lost: Some(at), .. } if at.elapsed() < RETURNS);
+        if returns { Ok(()) } else { self.ready() }
     }
 
     /// Version of the libvirt that is connected to, if one is.
@@ -198,7 +228,7 @@ impl Hypervisor {
     pub fn version(&self) -> Option<Version> {
         match &*self.shared.link.borrow() {
             Link::Up(lines) => Some(lines.features().version),
-            Link::Down(_) => None,
+            Link::Down { .. } => None,
         }
     }
 
@@ -218,15 +248,20 @@ impl Hypervisor {
         self.call("define the machine", DEFINE_DEADLINE, move |connection| connection.define(&xml).map(drop)).await
     }
 
-    /// Asks the guest to power off.
+    /// Asks the guest to power off. Nothing is done while libvirt has not answered the last time: it waits for a QEMU that
+    /// hangs without a deadline, and there are few turns.
     ///
     /// # Errors
     /// When the machine is not on, or libvirt does not answer.
     pub async fn shutdown(&self, id: Uuid, way: Way) -> Result<()> {
-        let press = move |connection: &Connection| match way {
-            Way::Acpi => existing(connection, id)?.press_power_button(),
+        let Some(one) = Press::begin(&self.shared.presses, id) else { return Ok(()) };
+        let press = move |connection: &Connection| {
+            let _one = one;
+            match way {
+                Way::Acpi => existing(connection, id)?.press_power_button(),
+            }
         };
-        self.call_in(Lane::Stops, "press the power button", QUICK_DEADLINE, press).await
+        self.call_in(Lane::Presses, "press the power button", QUICK_DEADLINE, press).await
     }
 
     /// Ends a machine; fine if it is off or there is none.
@@ -238,7 +273,7 @@ impl Hypervisor {
             Some(domain) => destroyed(&domain),
             None => Ok(()),
         };
-        self.call_in(Lane::Stops, "destroy the machine", DESTROY_DEADLINE, destroy).await
+        self.call_in(Lane::Ends, "destroy the machine", DESTROY_DEADLINE, destroy).await
     }
 
     /// Ends a machine and makes libvirt forget it; fine if it is off or there is none. Nothing can start it afterwards.
@@ -254,7 +289,7 @@ impl Hypervisor {
                 _ => Ok(()),
             }
         };
-        self.call_in(Lane::Stops, "destroy and undefine the machine", DESTROY_DEADLINE, clear).await
+        self.call_in(Lane::Ends, "destroy and undefine the machine", DESTROY_DEADLINE, clear).await
     }
 
     /// Lets a machine go on that its full disk has paused; fine if nothing or somebody else has paused it, or there is none.
@@ -385,7 +420,7 @@ impl Hypervisor {
         match up {
             Ok(Ok(link)) => match &*link {
                 Link::Up(lines) => Ok(lines.clone()),
-                Link::Down(cause) => Err(self.not_connected(cause.clone())),
+                Link::Down { cause, .. } => Err(self.not_connected(cause.clone())),
             },
             _ => Err(self.ready().err().unwrap_or_else(|| self.not_connected(None))),
         }
@@ -410,6 +445,22 @@ async fn call<T>(
         Ok(Err(_cancelled)) => Err(Error::new(Kind::Unavailable, "controld is shutting down")),
         Ok(Ok(Answer { result: Ok(value), .. })) => Ok(value),
         Ok(Ok(Answer { result: Err(cause), alive })) => Err(failed(what, cause, alive)),
+    }
+}
+
+// === impl Press ===
+
+impl Press {
+    /// `None` while there is one.
+    fn begin(presses: &Presses, id: Uuid) -> Option<Self> {
+        let first = presses.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        first.then(|| Self { presses: presses.clone(), id })
+    }
+}
+
+impl Drop for Press {
+    fn drop(&mut self) {
+        self.presses.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
 }
 
@@ -471,3 +522,6 @@ fn failed(what: &'static str, cause: LibvirtError, alive: bool) -> Error {
     };
     Error::because(kind, action, cause)
 }
+
+#[cfg(test)]
+mod tests;

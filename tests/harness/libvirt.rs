@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 
 use crate::case::Bed;
 use crate::command::{command, run};
@@ -72,10 +72,21 @@ pub fn running_domains() -> Result<Vec<String>> {
 /// # Errors
 /// When there is not exactly one.
 pub fn only_qemu() -> Result<i32> {
-    let domains = running_domains()?;
-    ensure!(domains.len() == 1, "not one domain: {domains:?}");
-    let pid = std::fs::read_to_string(Path::new("/run/libvirt/qemu").join(format!("{}.pid", domains.concat())))?;
-    Ok(pid.trim().parse()?)
+    let qemus = qemus()?;
+    let [qemu] = *qemus else { bail!("not one QEMU: {qemus:?}") };
+    Ok(qemu)
+}
+
+/// The process ids of all running machines' QEMUs.
+///
+/// # Errors
+/// When libvirt does not tell.
+pub fn qemus() -> Result<Vec<i32>> {
+    let pid = |domain| -> Result<i32> {
+        let pid = std::fs::read_to_string(Path::new("/run/libvirt/qemu").join(format!("{domain}.pid")))?;
+        Ok(pid.trim().parse()?)
+    };
+    running_domains()?.into_iter().map(pid).collect()
 }
 
 fn listening(daemon: &mut Daemon, socket: &str) -> Result<()> {

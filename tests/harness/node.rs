@@ -116,9 +116,9 @@ impl Node {
                 }
             };
             said = format!("{conditions:?}");
-            // The others are for people.
+            // Of kubelet's two, that of libvirt holds for a while after its end.
             let ready = |kind| conditions.iter().any(|condition| condition.r#type == kind && condition.status);
-            Ok((ready("RuntimeReady") && ready("NetworkReady")).then_some(()))
+            Ok(["RuntimeReady", "NetworkReady", "LibvirtConnected"].into_iter().all(ready).then_some(()))
         })
         .context(said)
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use proto::tap::QemuUser;
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 use super::features::Features;
 use super::ffi::{self, Connection, LibvirtError};
@@ -27,8 +28,13 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 #[derive(Debug, Clone)]
 pub(super) enum Link {
     Up(Arc<Lines>),
-    /// None, and what was the matter last time.
-    Down(Option<LibvirtError>),
+    /// None.
+    Down {
+        /// What was the matter when it was last tried.
+        cause: Option<LibvirtError>,
+        /// When the last one ended, if there was one.
+        lost: Option<Instant>,
+    },
 }
 
 /// The connections to one libvirtd.
@@ -36,7 +42,8 @@ pub(super) enum Link {
 pub(super) struct Lines {
     quick: Line,
     starts: Line,
-    stops: Line,
+    presses: Line,
+    ends: Line,
     lost: Arc<Notify>,
     /// Who this libvirtd runs QEMU as. Another one may be configured otherwise.
     pub(super) qemu_user: OnceCell<QemuUser>,
@@ -49,8 +56,10 @@ pub(super) enum Lane {
     Quick,
     /// Starts: they wait for vmwrapper.
     Starts,
-    /// Ends: they wait for QEMU.
-    Stops,
+    /// Power buttons: libvirt waits as long as QEMU takes to answer, and a QEMU that hangs does not.
+    Presses,
+    /// Ends: they wait for QEMU's process to go, whose end is the end of all other calls about it.
+    Ends,
 }
 
 /// The right to make one call.
@@ -114,7 +123,8 @@ impl Lines {
         match lane {
             Lane::Quick => &self.quick,
             Lane::Starts => &self.starts,
-            Lane::Stops => &self.stops,
+            Lane::Presses => &self.presses,
+            Lane::Ends => &self.ends,
         }
     }
 }
@@ -144,7 +154,7 @@ impl Keeper {
                     let _ = self.events.send(HvEvent::Resync);
                     lost.notified().await;
                     tracing::warn!("connection to libvirt lost");
-                    let gone = self.link.send_replace(Link::Down(None));
+                    let gone = self.link.send_replace(Link::Down { cause: None, lost: Some(Instant::now()) });
                     let _ = self.events.send(HvEvent::Down);
                     // Closing the one that still stands, if one does, is a call.
                     drop(spawn_blocking(move || drop(gone)));
@@ -177,18 +187,22 @@ impl Keeper {
     }
 
     fn say_down(&self, cause: LibvirtError) {
-        let known = matches!(&*self.link.borrow(), Link::Down(Some(before)) if *before == cause);
+        let (known, lost) = match &*self.link.borrow() {
+            Link::Down { cause: before, lost } => (before.as_ref() == Some(&cause), *lost),
+            Link::Up(_) => (false, None),
+        };
         if !known {
             tracing::warn!(error = %cause, "not connected to libvirt; trying on");
         }
-        self.link.send_replace(Link::Down(Some(cause)));
+        self.link.send_replace(Link::Down { cause: Some(cause), lost });
     }
 }
 
 fn open(uri: &str, events: &broadcast::Sender<HvEvent>, lost: Arc<Notify>) -> Result<Lines, LibvirtError> {
     let mut quick = Connection::open(uri)?;
     let starts = Connection::open(uri)?;
-    let stops = Connection::open(uri)?;
+    let presses = Connection::open(uri)?;
+    let ends = Connection::open(uri)?;
     let endings = Mutex::new(meaning::Endings::default());
     let lifecycle = events.clone();
     quick.on_lifecycle(Box::new(move |event| {
@@ -201,12 +215,13 @@ fn open(uri: &str, events: &broadcast::Sender<HvEvent>, lost: Arc<Notify>) -> Re
     }))?;
     let reboots = events.clone();
     quick.on_reboot(Box::new(move |event| drop(reboots.send(HvEvent::Reboot { id: event.id }))))?;
-    for connection in [&quick, &starts, &stops] {
+    for connection in [&quick, &starts, &presses, &ends] {
         let lost = lost.clone();
         connection.on_close(Box::new(move || lost.notify_one()))?;
     }
     let line = |connection| Line { connection, calls: Arc::new(Semaphore::new(CALLS)) };
-    Ok(Lines { quick: line(quick), starts: line(starts), stops: line(stops), lost, qemu_user: OnceCell::new() })
+    let (quick, starts, presses, ends) = (line(quick), line(starts), line(presses), line(ends));
+    Ok(Lines { quick, starts, presses, ends, lost, qemu_user: OnceCell::new() })
 }
 
 fn own_error(message: String) -> LibvirtError {

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::cri::ContainerState;
 use tests::case::{Bed, Case};
-use tests::libvirt::{only_qemu, running_domains, virsh};
+use tests::libvirt::{only_qemu, qemus, running_domains, virsh};
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::wait_until;
 
@@ -16,6 +16,7 @@ const GRACE: Duration = Duration::from_secs(30);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_hung_guest_is_destroyed_at_the_deadline", deadline: DEADLINE, run: hung },
+    Case { name: "vm::qemus_that_hang_hold_up_no_stop", deadline: DEADLINE, run: hung_qemus },
     Case { name: "vm::a_shorter_second_stop_wins", deadline: DEADLINE, run: shorter_stop },
     Case { name: "vm::a_guest_that_powers_off_has_completed", deadline: DEADLINE, run: powers_off },
     Case { name: "vm::a_killed_qemu_is_an_error", deadline: DEADLINE, run: killed },
@@ -36,6 +37,37 @@ fn hung(bed: &Bed) -> Result<()> {
     ensure!((4..12).contains(&took.as_secs()), "stopped after {took:?}");
     ended(&node, &vm, 137, "Error")?;
     node.remove_vm(&vm, GRACE)
+}
+
+fn hung_qemus(bed: &Bed) -> Result<()> {
+    /// Presses that controld has under way at a time.
+    const PRESSES: usize = 4;
+    const HUNG: usize = PRESSES + 1;
+    let node = Node::start(bed)?;
+    let hung: Vec<_> = (0..HUNG).map(|n| node.start_vm(bed, &format!("hung{n}"), "")).collect::<Result<_>>()?;
+    let qemus = qemus()?;
+    ensure!(qemus.len() == HUNG, "QEMUs {qemus:?}");
+    let well = node.boot_vm(bed, "well", "")?;
+    qemus.iter().try_for_each(|qemu| kill(Pid::from_raw(*qemu), Signal::SIGSTOP))?;
+    std::thread::scope(|scope| {
+        let cri = &node.cri;
+        let long = |vm: &'_ Vm| cri.stop(&vm.container, Duration::from_secs(600));
+        let stops: Vec<_> = hung.iter().map(|vm| scope.spawn(move || long(vm))).collect();
+        wait_until("QEMUs that do not answer", BOOT_DEADLINE, || {
+            node.controld.log().is_ok_and(|log| log.matches("power button not pressed").count() >= PRESSES)
+        })?;
+        node.cri.stop(&well.container, Duration::from_secs(8))?;
+        for vm in &hung {
+            let started = Instant::now();
+            node.cri.stop(&vm.container, Duration::ZERO)?;
+            ensure!(started.elapsed() < Duration::from_secs(20), "stopped after {:?}", started.elapsed());
+        }
+        for stop in stops {
+            stop.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        anyhow::Ok(())
+    })?;
+    hung.iter().chain([&well]).try_for_each(|vm| node.remove_vm(vm, GRACE))
 }
 
 fn shorter_stop(bed: &Bed) -> Result<()> {

@@ -92,7 +92,9 @@ impl Runtime {
             reason: failed.as_ref().map(|(reason, _)| (*reason).to_owned()).unwrap_or_default(),
             message: failed.map(|(_, message)| message).unwrap_or_default(),
         };
-        let runtime = self.uses.hypervisor.ready().err().map(|error| ("LibvirtNotReady", Chain(&error).to_string()));
+        let no_libvirt = |error: Error| ("LibvirtNotReady", Chain(&error).to_string());
+        let runtime = self.uses.hypervisor.serves().await.err().map(no_libvirt);
+        let connected = self.uses.hypervisor.ready().err().map(no_libvirt);
         let network = match self.uses.tap.state().await {
             State::Up(status) if status.ready => None,
             State::Up(status) => Some(("NetworkNotReady", status.reason)),
@@ -104,12 +106,13 @@ impl Runtime {
             let since = humantime::format_rfc3339_seconds(trouble.since);
             ("DatabaseNotWritable", format!("since {since}: {}", Chain(&trouble.cause)))
         });
-        // Beside kubelet's two, for people.
+        // Beside kubelet's two, for people. The first is kubelet's without its patience.
         let orphans = self.uses.orphans.trouble().map(|trouble| ("UnknownOwner", trouble));
         let emulated = self.uses.accel.trouble().map(|trouble| ("Emulated", trouble));
         vec![
             condition("RuntimeReady", runtime),
             condition("NetworkReady", network),
+            condition("LibvirtConnected", connected),
             condition("StoreWritable", store),
             condition("OwnersKnown", orphans),
             condition("KvmUsable", emulated),

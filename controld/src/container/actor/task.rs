@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::again::Again;
 use super::heard::{Heard, News};
@@ -226,12 +227,7 @@ impl<H: Host> Task<H> {
         }
         match self.stopping.as_mut().and_then(|(stopping, _)| stopping.due(now)) {
             None => {}
-            Some(Due::Press) => {
-                // A guest that is off by now, or not yet able to hear, is what the next press and the deadline are for.
-                if let Err(error) = self.host.press(&self.container).await {
-                    tracing::debug!(error = %Chain(&error), "power button not pressed");
-                }
-            }
+            Some(Due::Press) => self.press(),
             Some(Due::Destroy) => {
                 let give_up = self.give_up.get_or_insert(GiveUp { at: now + DESTROY_DEADLINE, cause: None });
                 tracing::info!("machine did not power off in time; destroying it");
@@ -245,6 +241,19 @@ impl<H: Host> Task<H> {
                 }
             }
         }
+    }
+
+    /// Presses the power button and goes on meanwhile: of a QEMU that hangs there is no answer, and the deadline is to be
+    /// heard.
+    fn press(&self) {
+        let (host, container) = (self.host.clone(), self.container.clone());
+        let press = async move {
+            // A guest that is off by now, or not yet able to hear, is what the next press and the deadline are for.
+            if let Err(error) = host.press(&container).await {
+                tracing::debug!(error = %Chain(&error), "power button not pressed");
+            }
+        };
+        drop(tokio::spawn(press.in_current_span()));
     }
 
     async fn take(&mut self, news: News) {
