@@ -82,7 +82,7 @@ pub(super) async fn machine(
         let xml = domain::xml(&spec)
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         uses.hypervisor.define(xml).await?;
-        let log = uses.config.libvirt_log_dir.join(format!("{}.log", container.machine.domain));
+        let log = libvirt_log(uses, container);
         uses.hypervisor.start(turn, container.id.uuid(), &log, unwanted).await?;
         remove_file(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
@@ -112,7 +112,12 @@ pub(super) async fn follow(uses: &Arc<Uses>, container: &Container) -> io::Resul
 
 /// Removes what a container has on disk beside the pod's disks and its log.
 pub(super) async fn remove_files(uses: &Uses, container: &Container) -> io::Result<()> {
-    let files = [seed_path(uses, container), uses.console_socket(container.id), uses.agent_socket(container.id)];
+    let files = [
+        seed_path(uses, container),
+        uses.console_socket(container.id),
+        uses.agent_socket(container.id),
+        libvirt_log(uses, container),
+    ];
     let console = uses.console_dir(container);
     off_reactor(move || {
         files.iter().try_for_each(|path| remove_file(path))?;
@@ -168,6 +173,12 @@ fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()>
 
 fn seed_path(uses: &Uses, container: &Container) -> PathBuf {
     uses.config.run_dir.join("seed").join(format!("{}.iso", container.id))
+}
+
+/// What QEMU and libvirt say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
+/// logrotate leaves small ones.
+fn libvirt_log(uses: &Uses, container: &Container) -> PathBuf {
+    uses.config.libvirt_log_dir.join(format!("{}.log", container.machine.domain))
 }
 
 fn remove_file(path: &Path) -> io::Result<()> {
