@@ -131,7 +131,7 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 	@gcc -O2 -static -s -o target/bench/pause tests/bench/pause.c
 	@$(call bed,bench $(BENCH))
 
-lint: host $(LINTERS) ## format, clippy, who may use whom, lean shim, licences, spelling
+lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, lean shim, licences, spelling
 	$(CARGO) fmt --all --check
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings

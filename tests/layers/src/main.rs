@@ -1,11 +1,13 @@
-//! `layers`: fails on a dependency that the plan of this workspace forbids. `make lint` runs it.
+//! `layers`: fails on a dependency that the plan of this workspace forbids, and on a document that names what is gone.
+//! `make lint` runs it.
 //!
 //! It reads the source of every library and program of the workspace, without what is compiled for tests or fuzzing
-//! alone, and `tests/layers/arrows.toml`, and reports
+//! alone, `tests/layers/arrows.toml` and the documents, and reports
 //! - modules in one folder that use each other in a circle. A module counts with all that is below it; a module and the
 //!   modules below it may use each other. Where no folder has a circle, no files form one either;
 //! - a crate that depends on a crate, or a folder that uses a folder, which `arrows.toml` does not allow;
-//! - a generated type outside the modules that `arrows.toml` allows it in.
+//! - a generated type outside the modules that `arrows.toml` allows it in;
+//! - a path or a link in a document that leads nowhere.
 //!
 //! It sees paths: imports, re-exports (followed to where the item is defined), and paths within code, attributes and
 //! macro calls. It does not see methods that are called without a path, nor what macros expand to.
@@ -13,6 +15,7 @@
 
 mod attributes;
 mod cycles;
+mod documents;
 mod resolve;
 mod rules;
 mod source;
@@ -37,12 +40,12 @@ fn main() -> ExitCode {
     let checked = Workspace::read(Path::new("Cargo.toml")).and_then(|workspace| check(&workspace));
     match checked {
         Ok((said, faults)) if faults.is_empty() => {
-            println!("layers: {said}, nothing forbidden");
+            println!("layers: {said}, no fault");
             ExitCode::SUCCESS
         }
         Ok((said, faults)) => {
             faults.iter().for_each(|fault| eprintln!("{fault}"));
-            eprintln!("layers: {said}, {} forbidden; what is allowed stands in `{RULES}`", faults.len());
+            eprintln!("layers: {said}, {} faults; `{RULES}` says who may use whom", faults.len());
             ExitCode::FAILURE
         }
         Err(failed) => {
@@ -69,6 +72,8 @@ fn check(workspace: &Workspace) -> Result<(String, Vec<String>)> {
         faults.extend(cycles::find(tree, &uses).iter().map(ToString::to_string));
         faults.extend(rules.uses(tree, &uses));
     }
+    let (documents, wrong) = documents::check(&workspace.root)?;
+    faults.extend(wrong);
     let modules: usize = trees.iter().map(|tree| tree.modules.len()).sum();
-    Ok((format!("{} crates, {modules} modules", workspace.packages.len()), faults))
+    Ok((format!("{} crates, {modules} modules, {documents} documents", workspace.packages.len()), faults))
 }

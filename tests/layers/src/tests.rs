@@ -46,6 +46,13 @@ const CLEAN: &[(&str, &str)] = &[
         "pub struct Store;\n#[cfg(test)]\nmod tests { use crate::service::Shared; }\n\
          fn f() { /* crate::service::Shared */ let s = \"crate::service::Shared\"; }\n",
     ),
+    (
+        "README.md",
+        "# Top\n[all](docs/ALL.md#how-it-works) `daemon/src/{edge,store.rs}` `edge.rs` `/etc/gone.rs` `example.com/gone`\n\
+         ```\ndaemon/src/gone.rs\n```\n",
+    ),
+    ("docs/ALL.md", "# All\n## How it *works*\n[top](../README.md), [here](#all), [web](https://example.com/gone)\n"),
+    ("docs/adr/0001-gone.md", "Status: superseded by 2.\n`daemon/src/gone.rs`\n"),
     ("daemon/src/words.rs", "#[macro_export]\nmacro_rules! say { () => {} }\npub use say;\n"),
 ];
 
@@ -153,4 +160,31 @@ fn a_generated_type_is_found_wherever_it_comes_through() {
 fn a_rule_that_names_no_module_is_found() {
     let faults = faults_of(&[(crate::RULES, "[[only]]\npath = 'leaf'\nwithin = ['daemon::gone', 'daemon']\n")]);
     assert_eq!(faults, ["a rule names `daemon::gone`, which is no module"]);
+}
+
+#[test]
+fn a_path_in_a_document_that_does_not_exist_is_found() {
+    let planted = [
+        ("README.md", "see `store.rs` and `daemon/src/gone.rs`\n"),
+        ("docs/ALL.md", "`gone.sh`, `service/{actor,gone}`\n"),
+        ("docs/adr/0002-here.md", "Status: accepted.\n`leaf/gone`\n"),
+    ];
+    let expected = [
+        "README.md:6: names `daemon/src/gone.rs`, which does not exist",
+        "docs/ALL.md:4: names `gone.sh`, which does not exist",
+        "docs/ALL.md:4: names `service/{actor,gone}`, which does not exist",
+        "docs/adr/0002-here.md:2: names `leaf/gone`, which does not exist",
+    ];
+    assert_eq!(faults_of(&planted), expected);
+}
+
+#[test]
+fn a_link_in_a_document_that_leads_nowhere_is_found() {
+    let planted = [("docs/ALL.md", "[gone](GONE.md), [no heading](../README.md#gone), [none here](#top)\n")];
+    let expected = [
+        "docs/ALL.md:4: the link to `GONE.md` leads nowhere",
+        "docs/ALL.md:4: the link to `../README.md#gone` leads nowhere",
+        "docs/ALL.md:4: the link to `#top` leads nowhere",
+    ];
+    assert_eq!(faults_of(&planted), expected);
 }
