@@ -89,7 +89,8 @@ fuzz: host ## runs every fuzz target for TIME=60 seconds; TARGETS='dhcp4 spdy' i
 	install -D -t target/fuzz $(CARGO_TARGET_DIR)/$(GNU)/fuzz/fuzz
 	@fuzz/run.sh target/fuzz/fuzz $(TIME) target/fuzz/out $(TARGETS)
 
-# Unit tests, all of tapmanager, that make network namespaces, give files to other users or start CNI plugins.
+# Unit tests, all of tapmanager, that make network namespaces, give files to other users or start CNI plugins, by how their
+# names begin. `test-root` fails if one of these names no test.
 ROOT_TESTS := $(addprefix addressing::tests::,clients flood) cni::tests::real confinement::tests daemon::access::tests \
 	daemon::service::tests::only_vmwrapper_as_qemus handoff::tests::no_thread_waits_in net::tests \
 	pod::sysctl::tests::settings_are ra::tests::clients $(addprefix rpc::tests::,an_over_long_packet sockets_are_private) \
@@ -98,7 +99,13 @@ test-unit: host ## unit tests that need neither root nor programs of others
 	@$(own) set -x; $(CARGO) test --locked --workspace -- $(ROOT_TESTS:%=--skip=%)
 
 test-root: host ## the other unit tests, which need root and CNI plugins
-	@$(own) export VIRTLET_PEERS=$$(tests/peers/build.sh cni); set -x; \
+	@$(own) export VIRTLET_PEERS=$$(tests/peers/build.sh cni); \
+	listed=$$($(CARGO) test --locked --workspace --lib -- --list $(ROOT_TESTS)); \
+	for name in $(ROOT_TESTS); do \
+		grep -q "^$$name.*: test$$" <<<"$$listed" || \
+			{ echo "make: no unit test begins with \`$$name\`; put its new name into ROOT_TESTS of the Makefile" >&2; exit 1; }; \
+	done; \
+	set -x; \
 	$(CARGO) test --locked --workspace --lib -- $(ROOT_TESTS); \
 	$(CARGO) test --locked --workspace --test real
 
