@@ -54,7 +54,7 @@ impl Orphans {
             }
         }
         self.known.swept.store(done, Ordering::Relaxed);
-        self.refresh();
+        self.refresh().await;
     }
 
     async fn settle_folder(&self, records: &OnRecord, found: Found) -> Result<()> {

@@ -34,7 +34,7 @@ impl Orphans {
             OrphanKind::Record => self.forget_record(id).await?,
         }
         tracing::warn!(%kind, id, pod = orphan.pod.name, "removed, as somebody asked for");
-        self.refresh();
+        self.refresh().await;
         Ok(())
     }
 }

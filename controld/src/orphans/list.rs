@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use common::Chain;
+use common::{Chain, off_reactor};
 
 use super::{Orphan, OrphanKind, Orphans};
 use crate::hypervisor::Marked;
@@ -37,7 +37,7 @@ impl Orphans {
             let mut seen = self.seen();
             (seen.machines, seen.looked) = (machines, true);
         }
-        self.refresh();
+        self.refresh().await;
         Ok(())
     }
 
@@ -45,13 +45,19 @@ impl Orphans {
     pub async fn list(&self) -> Vec<Orphan> {
         if let Err(error) = self.look().await {
             tracing::warn!(error = %Chain(&error), "machines not listed; those of before are shown");
-            self.refresh();
+            self.refresh().await;
         }
         self.known.last_seen()
     }
 
-    /// Puts the list together anew. Reads directories, but waits for nobody.
-    pub(super) fn refresh(&self) {
+    /// Puts the list together anew.
+    pub(super) async fn refresh(&self) {
+        let this = self.clone();
+        off_reactor(move || this.put_together()).await;
+    }
+
+    /// Reads directories, but waits for nobody.
+    fn put_together(&self) {
         let (machines, networks) = {
             let seen = self.seen();
             (seen.machines.clone(), seen.networks.clone())

@@ -50,7 +50,7 @@ impl Orphans {
                 self.uses.volumes.keep(&folder, Kept::new(why)).map_err(failed)?;
             }
         }
-        self.refresh();
+        self.refresh().await;
         Ok(())
     }
 

@@ -36,7 +36,7 @@ impl Orphans {
             }
         }
         self.seen().networks = kept;
-        self.refresh();
+        self.refresh().await;
         left
     }
 }
