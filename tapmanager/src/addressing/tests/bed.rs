@@ -127,8 +127,10 @@ async fn set_up(link: &Link) {
             while !is_up(&host("ip", &["link", "show", name]).await) {}
         }
         while !is_up(&link.ip("link show eth0").await) {}
+        // The router hears who asks for it a while after it was given its address, too.
+        while !host("ip", &["-6", "maddr", "show", "dev", "router"]).await.contains("ff02::1:ff00:1") {}
     };
-    timeout(CLIENT_DEADLINE, ready).await.expect("the links come up");
+    timeout(CLIENT_DEADLINE, ready).await.expect("links and router are ready");
 }
 
 fn is_up(shown: &str) -> bool {
