@@ -97,7 +97,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
             token: Token::from_random(*Uuid::new_v4().as_bytes()),
             emulator: "/usr/bin/qemu-system-x86_64".into(),
             nic_slots: vec![0x10],
-            deadline_ms: 1000,
+            deadline: Duration::from_secs(1),
         },
         root,
         bases: vec![Layer { path: base, format: "qcow2".into() }],

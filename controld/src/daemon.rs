@@ -101,7 +101,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
             shutdown.await;
             images.stop_pulls();
         },
-        Duration::from_secs(config.shutdown_deadline_s),
+        config.shutdown_deadline,
     )
     .await;
     tasks.abort_all();

@@ -8,7 +8,6 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use common::Chain;
 use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError};
@@ -270,8 +269,8 @@ fn for_store(config: &Config) -> imagestore::Config {
     store.convert.clone_from(&images.convert);
     // This program, also when the file was replaced since: it decompresses if it is told so.
     store.decoder = Some("/proc/self/exe".into());
-    store.limits = images.limits.for_store(images.max_virtual_size_gib);
-    store.net.timeouts.stall = Duration::from_secs(images.stall_deadline_s);
+    store.limits = images.limits.for_store(images.max_virtual_size);
+    store.net.timeouts.stall = images.stall_deadline;
     store.net.policy.clone_from(&images.network);
     store.net.proxies.clone_from(&images.proxies);
     store.providers.clone_from(&images.providers);

@@ -10,10 +10,13 @@ use imagestore::provider::{Platform, ProviderConfig};
 use imagestore::{DiskFormat, ForeignFormat, ImageRef, Limits, Offline, Protocol};
 use serde::Deserialize;
 
-use super::ConfigError;
+use super::problems::Problems;
+use super::units::{self, GIB};
 
 /// Largest size that a setting may have: a PiB.
-const MOST_GIB: u64 = 1 << 20;
+const MOST: u64 = GIB << 20;
+/// Longest time that a setting may have: a year.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// What is said of one beyond it, or of 0.
 const SIZE_RANGE: &str = "is not within 1 to 1048576 GiB";
 
@@ -47,12 +50,14 @@ pub struct ImagesConfig {
     pub layered: bool,
     /// Formats that are converted if a source declares them.
     pub convert: BTreeSet<ForeignFormat>,
-    /// Largest virtual size of an image, in GiB.
-    pub max_virtual_size_gib: u64,
+    /// Largest virtual size of an image, in bytes.
+    #[serde(rename = "max_virtual_size_gib", deserialize_with = "units::gib")]
+    pub max_virtual_size: u64,
     /// What downloads may take.
     pub limits: LimitsConfig,
-    /// A download that brings no byte for this many seconds is given up.
-    pub stall_deadline_s: u64,
+    /// A download that brings no byte for this time is given up.
+    #[serde(rename = "stall_deadline_s", deserialize_with = "units::seconds")]
+    pub stall_deadline: Duration,
     /// When an image is taken for current without asking where it comes from: `never`, `auto` or `always`.
     pub offline: Offline,
     /// Handler of images where none is named.
@@ -78,25 +83,32 @@ pub struct ImagesConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// Largest file that is downloaded, in GiB.
-    pub artifact_gib: u64,
-    /// Largest file that may come out of a compressed one, in GiB.
-    pub unpacked_gib: u64,
+    /// Largest file that is downloaded, in bytes.
+    #[serde(rename = "artifact_gib", deserialize_with = "units::gib")]
+    pub artifact: u64,
+    /// Largest file that may come out of a compressed one, in bytes.
+    #[serde(rename = "unpacked_gib", deserialize_with = "units::gib")]
+    pub unpacked: u64,
     /// Most bytes, other than long runs of zeros, that come out of each byte of a compressed file.
     pub ratio: u64,
-    /// So much may come out in any case, in GiB.
-    pub ratio_from_gib: u64,
+    /// So much may come out in any case, in bytes.
+    #[serde(rename = "ratio_from_gib", deserialize_with = "units::gib")]
+    pub ratio_from: u64,
     /// Most downloads at a time.
     pub downloads: usize,
     /// How long an image may be given again by its digest to a login that its source gave it to, without the source being
-    /// asked, in seconds.
-    pub granted_for_s: u64,
-    /// How long a broken-off download is kept, in seconds.
-    pub partial_ttl_s: u64,
-    /// Most that broken-off downloads may take, in GiB.
-    pub partial_quota_gib: u64,
-    /// What stays free on the store's file system, in GiB, or a twentieth of it if that is less.
-    pub reserve_gib: u64,
+    /// asked.
+    #[serde(rename = "granted_for_s", deserialize_with = "units::seconds")]
+    pub granted_for: Duration,
+    /// How long a broken-off download is kept.
+    #[serde(rename = "partial_ttl_s", deserialize_with = "units::seconds")]
+    pub partial_ttl: Duration,
+    /// Most that broken-off downloads may take, in bytes.
+    #[serde(rename = "partial_quota_gib", deserialize_with = "units::gib")]
+    pub partial_quota: u64,
+    /// What stays free on the store's file system, in bytes, or a twentieth of it if that is less.
+    #[serde(rename = "reserve_gib", deserialize_with = "units::gib")]
+    pub reserve: u64,
 }
 
 /// What a runtime handler's machines are. What is not said is as on the default handler.
@@ -137,44 +149,50 @@ pub enum Firmware {
 
 impl ImagesConfig {
     /// Looks at values that their types do not restrict.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let refuse = |key, problem: &'static str| Err(ConfigError::Value { key, problem: problem.into() });
-        if self.local_roots.iter().any(|root| !root.is_absolute()) {
-            return refuse("images.local_roots", "has a directory that is not an absolute path");
-        }
-        if self.virt_builder_repos.iter().any(|dir| !dir.is_absolute()) {
-            return refuse("images.virt_builder_repos", "has a directory that is not an absolute path");
-        }
-        if self.strip_prefixes.iter().any(|prefix| prefix.trim_end_matches('/').is_empty()) {
-            return refuse("images.strip_prefixes", "has an empty prefix");
-        }
-        if self.pinned.iter().any(|name| name.parse::<ImageRef>().is_err()) {
-            return refuse("images.pinned", "has a name that is no image name");
-        }
-        if self.handlers.values().any(|handler| handler.machine.as_deref().is_some_and(|machine| machine != "q35")) {
-            return refuse(
+    pub(super) fn check(&self, problems: &mut Problems) {
+        let is_relative = |dirs: &[PathBuf]| dirs.iter().any(|dir| !dir.is_absolute());
+        let handlers = || self.handlers.values();
+        for (is_wrong, key, problem) in [
+            (is_relative(&self.local_roots), "images.local_roots", "has a directory that is not an absolute path"),
+            (
+                is_relative(&self.virt_builder_repos),
+                "images.virt_builder_repos",
+                "has a directory that is not an absolute path",
+            ),
+            (
+                self.strip_prefixes.iter().any(|prefix| prefix.trim_end_matches('/').is_empty()),
+                "images.strip_prefixes",
+                "has an empty prefix",
+            ),
+            (
+                self.pinned.iter().any(|name| name.parse::<ImageRef>().is_err()),
+                "images.pinned",
+                "has a name that is no image name",
+            ),
+            (
+                handlers().any(|handler| handler.machine.as_deref().is_some_and(|machine| machine != "q35")),
                 "images.handlers.<name>.machine",
                 "is not `q35`, and other machine types cannot be made yet",
-            );
-        }
-        if self.handlers.values().any(|handler| handler.firmware == Some(Firmware::Uefi)) {
-            return refuse(
+            ),
+            (
+                handlers().any(|handler| handler.firmware == Some(Firmware::Uefi)),
                 "images.handlers.<name>.firmware",
                 "is not `bios`, and machines cannot boot with others yet",
-            );
+            ),
+            (self.default_handler.is_empty(), "images.default_handler", "is empty"),
+            (!(GIB..=MOST).contains(&self.max_virtual_size), "images.max_virtual_size_gib", SIZE_RANGE),
+            (
+                !dns::is_label(&self.kube_namespace),
+                "images.kube_namespace",
+                "is no name of a namespace: 1 to 63 lower-case letters, digits or `-`, no `-` at either end",
+            ),
+        ] {
+            problems.unless(!is_wrong, key, problem);
         }
-        if self.default_handler.is_empty() {
-            return refuse("images.default_handler", "is empty");
+        self.limits.check(problems);
+        for (name, handler) in &self.handlers {
+            handler.check(name, problems);
         }
-        if !(1..=MOST_GIB).contains(&self.max_virtual_size_gib) {
-            return refuse("images.max_virtual_size_gib", SIZE_RANGE);
-        }
-        self.limits.check()?;
-        if !dns::is_label(&self.kube_namespace) {
-            let problem = "is no name of a namespace: 1 to 63 lower-case letters, digits or `-`, no `-` at either end";
-            return refuse("images.kube_namespace", problem);
-        }
-        self.handlers.iter().try_for_each(|(name, handler)| handler.check(name))
     }
 
     /// What guests of a handler run on.
@@ -185,67 +203,59 @@ impl ImagesConfig {
 }
 
 impl LimitsConfig {
-    fn check(&self) -> Result<(), ConfigError> {
-        let refuse = |key, problem: &'static str| Err(ConfigError::Value { key, problem: problem.into() });
-        for (key, gib, least) in [
-            ("images.limits.artifact_gib", self.artifact_gib, 1),
-            ("images.limits.unpacked_gib", self.unpacked_gib, 1),
-            ("images.limits.ratio_from_gib", self.ratio_from_gib, 0),
-            ("images.limits.partial_quota_gib", self.partial_quota_gib, 0),
-            ("images.limits.reserve_gib", self.reserve_gib, 0),
+    fn check(&self, problems: &mut Problems) {
+        for (key, size) in
+            [("images.limits.artifact_gib", self.artifact), ("images.limits.unpacked_gib", self.unpacked)]
+        {
+            problems.unless((GIB..=MOST).contains(&size), key, SIZE_RANGE);
+        }
+        for (key, size) in [
+            ("images.limits.ratio_from_gib", self.ratio_from),
+            ("images.limits.partial_quota_gib", self.partial_quota),
+            ("images.limits.reserve_gib", self.reserve),
         ] {
-            if !(least..=MOST_GIB).contains(&gib) {
-                return refuse(key, if least == 0 { "is not within 0 to 1048576 GiB" } else { SIZE_RANGE });
-            }
+            problems.unless(size <= MOST, key, "is not within 0 to 1048576 GiB");
         }
-        if !(1..=1_000_000).contains(&self.ratio) {
-            return refuse("images.limits.ratio", "is not within 1 to 1000000");
+        problems.unless((1..=1_000_000).contains(&self.ratio), "images.limits.ratio", "is not within 1 to 1000000");
+        problems.unless((1..=1000).contains(&self.downloads), "images.limits.downloads", "is not within 1 to 1000");
+        for (key, time) in
+            [("images.limits.granted_for_s", self.granted_for), ("images.limits.partial_ttl_s", self.partial_ttl)]
+        {
+            problems.unless(time <= LONGEST, key, "is not within 0 to 31536000 seconds");
         }
-        if !(1..=1000).contains(&self.downloads) {
-            return refuse("images.limits.downloads", "is not within 1 to 1000");
-        }
-        if self.granted_for_s > 365 * 24 * 3600 {
-            return refuse("images.limits.granted_for_s", "is not within 0 to 31536000 seconds");
-        }
-        if self.partial_ttl_s > 365 * 24 * 3600 {
-            return refuse("images.limits.partial_ttl_s", "is not within 0 to 31536000 seconds");
-        }
-        Ok(())
     }
 
     /// As the image store wants them, with the largest disk that an image may describe.
     #[must_use]
-    pub fn for_store(&self, max_virtual_size_gib: u64) -> Limits {
-        let bytes = |gib: u64| gib.saturating_mul(1 << 30);
+    pub fn for_store(&self, virtual_size: u64) -> Limits {
         Limits {
-            artifact: bytes(self.artifact_gib),
-            unpacked: bytes(self.unpacked_gib),
+            artifact: self.artifact,
+            unpacked: self.unpacked,
             ratio: self.ratio,
-            ratio_from: bytes(self.ratio_from_gib),
-            virtual_size: bytes(max_virtual_size_gib),
+            ratio_from: self.ratio_from,
+            virtual_size,
             downloads: self.downloads,
-            granted_for: Duration::from_secs(self.granted_for_s),
-            partial_ttl: Duration::from_secs(self.partial_ttl_s),
-            partial_quota: bytes(self.partial_quota_gib),
-            reserve: bytes(self.reserve_gib),
+            granted_for: self.granted_for,
+            partial_ttl: self.partial_ttl,
+            partial_quota: self.partial_quota,
+            reserve: self.reserve,
         }
     }
 }
 
 impl HandlerConfig {
-    fn check(&self, name: &str) -> Result<(), ConfigError> {
+    fn check(&self, name: &str, problems: &mut Problems) {
         let name = name.escape_debug();
-        let refuse = |key, problem: String| Err(ConfigError::Value { key, problem: problem.into() });
         let known = Platform::known_architectures();
         let architecture = self.architecture.as_deref().map(str::to_ascii_lowercase);
         if let Some(unknown) = architecture.filter(|name| !known.contains(name.as_str())) {
             let known = known.into_iter().collect::<Vec<_>>().join(", ");
             let problem = format!("is `{}` for handler `{name}`, and must be one of {known}", unknown.escape_debug());
-            return refuse("images.handlers.<name>.architecture", problem);
+            problems.add("images.handlers.<name>.architecture", problem);
         }
         if self.formats.as_ref().is_some_and(BTreeSet::is_empty) {
             let problem = format!("is empty for handler `{name}`, which could take no image; list `qcow2` or `raw`");
-            return refuse("images.handlers.<name>.formats", problem);
+            problems.add("images.handlers.<name>.formats", problem);
         }
         let mut files = self.translations.iter().flatten();
         if let Some(file) = files.find(|file| file.is_empty() || file.contains('/')) {
@@ -253,9 +263,8 @@ impl HandlerConfig {
                 "has `{}` for handler `{name}`; write the file's name, without its directory",
                 file.escape_debug()
             );
-            return refuse("images.handlers.<name>.translations", problem);
+            problems.add("images.handlers.<name>.translations", problem);
         }
-        Ok(())
     }
 
     fn platform(&self) -> Platform {
@@ -297,9 +306,9 @@ impl Default for ImagesConfig {
             allow_raw: false,
             layered: false,
             convert: BTreeSet::new(),
-            max_virtual_size_gib: 2048,
+            max_virtual_size: 2048 * GIB,
             limits: LimitsConfig::default(),
-            stall_deadline_s: 60,
+            stall_deadline: Duration::from_secs(60),
             offline: Offline::Never,
             default_handler: "virtlet".into(),
             pinned: Vec::new(),
@@ -316,15 +325,15 @@ impl Default for ImagesConfig {
 impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
-            artifact_gib: 64,
-            unpacked_gib: 256,
+            artifact: 64 * GIB,
+            unpacked: 256 * GIB,
             ratio: 200,
-            ratio_from_gib: 1,
+            ratio_from: GIB,
             downloads: 3,
-            granted_for_s: 3600,
-            partial_ttl_s: 24 * 3600,
-            partial_quota_gib: 20,
-            reserve_gib: 2,
+            granted_for: Duration::from_secs(3600),
+            partial_ttl: Duration::from_secs(24 * 3600),
+            partial_quota: 20 * GIB,
+            reserve: 2 * GIB,
         }
     }
 }

@@ -152,7 +152,7 @@ impl Host for Arc<Uses> {
     }
 
     fn press_interval(&self) -> Duration {
-        self.config.machine.press_interval()
+        self.config.machine.press_interval
     }
 
     fn boot(&self) -> &Boot {

@@ -50,14 +50,14 @@ pub(super) fn of(wanted: Wanted<'_>, accel: Accelerator, config: &MachineConfig)
     let limit = resources.and_then(|r| u64::try_from(r.memory_limit).ok()).filter(|limit| *limit > 0);
     let memory = match limit {
         Some(limit) => guest_memory(limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?,
-        None => config.default_memory_mib * MIB,
+        None => config.default_memory,
     };
     Ok(Size { vcpus, memory })
 }
 
 fn guest_memory(limit: u64, overhead: u64, qemu: &QemuPart, config: &MachineConfig) -> Result<u64> {
     let memory = qemu.leaves(limit.saturating_add(overhead)).min(limit) / GRAIN * GRAIN;
-    if memory >= config.min_memory_mib * MIB {
+    if memory >= config.min_memory {
         return Ok(memory);
     }
     let what = format!(
@@ -67,7 +67,7 @@ fn guest_memory(limit: u64, overhead: u64, qemu: &QemuPart, config: &MachineConf
         memory / MIB,
         qemu.beside(memory) / MIB,
         overhead / MIB,
-        config.min_memory_mib
+        config.min_memory / MIB
     );
     Err(Error::new(Kind::Invalid, what))
 }
@@ -81,8 +81,8 @@ struct QemuPart {
 
 impl QemuPart {
     fn of(vcpus: u16, accel: Accelerator, config: &MachineConfig) -> Self {
-        if let Some(mib) = config.overhead_mib {
-            return Self { fixed: mib.saturating_mul(MIB), grows: false };
+        if let Some(fixed) = config.overhead {
+            return Self { fixed, grows: false };
         }
         let emulation = match accel {
             Accelerator::Kvm => 0,
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn limits_become_vcpus_and_memory() {
-        let config = MachineConfig { overhead_mib: Some(50), ..MachineConfig::default() };
+        let config = MachineConfig { overhead: Some(50 * MIB), ..MachineConfig::default() };
         let mib = 1_i64 << 20;
         for (quota, period, limit, vcpus_annotated, vcpus, memory_mib) in [
             (0, 0, 0, None, 1, 1024),
@@ -151,7 +151,7 @@ mod tests {
             (1024, 0, 4, Qemu, Some(0), 1024),
             (1024, 30, 4, Qemu, Some(100), 954),
         ] {
-            let config = MachineConfig { overhead_mib: set, ..MachineConfig::default() };
+            let config = MachineConfig { overhead: set.map(|mib: u64| mib * MIB), ..MachineConfig::default() };
             let resources = resources(0, 0, limit << 20);
             let wanted = Wanted { resources: Some(&resources), overhead: overhead << 20, vcpus: Some(vcpus) };
             let memory = of(wanted, accel, &config).expect("fits").memory;
@@ -178,7 +178,7 @@ mod tests {
                 "leaves 46 MiB for the guest after 58 MiB for QEMU, of which RuntimeClass `overhead.podFixed` pays 5",
             ),
         ] {
-            let config = MachineConfig { overhead_mib: set, ..MachineConfig::default() };
+            let config = MachineConfig { overhead: set.map(|mib: u64| mib * MIB), ..MachineConfig::default() };
             let resources = resources(0, 0, 100 << 20);
             let asked = Wanted { resources: Some(&resources), overhead: overhead << 20, vcpus: None };
             let error = of(asked, Accelerator::Kvm, &config).expect_err("too little");
@@ -191,7 +191,7 @@ mod tests {
     fn no_limit_is_too_large_to_reckon_with() {
         let resources = resources(0, 0, i64::MAX);
         for set in [None, Some(u64::MAX)] {
-            let config = MachineConfig { overhead_mib: set, ..MachineConfig::default() };
+            let config = MachineConfig { overhead: set, ..MachineConfig::default() };
             let wanted = Wanted { resources: Some(&resources), overhead: u64::MAX, vcpus: None };
             // What matters is that it ends: with a size or with a refusal.
             assert_eq!(of(wanted, Accelerator::Qemu, &config).is_ok(), set.is_none(), "{set:?}");

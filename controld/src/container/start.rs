@@ -66,7 +66,7 @@ pub(super) async fn machine(
                 token,
                 emulator: uses.config.emulator.clone(),
                 nic_slots: (0..net.nics.len()).map(|n| FIRST_NIC_SLOT + n).collect(),
-                deadline_ms: uses.config.machine.handoff_deadline_s * 1000,
+                deadline: uses.config.machine.handoff_deadline,
             },
             root: container.machine.root.clone(),
             bases: container.machine.bases(),

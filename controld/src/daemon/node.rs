@@ -1,7 +1,6 @@
 //! Opens what the services of a node use, and gives each service its own of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use common::watch::Watcher;
 use tokio::sync::broadcast::Receiver;
@@ -56,9 +55,8 @@ impl Node {
         }
         let boot = Boot::of_node(&store).await?;
         let images = Images::open(&config)?;
-        let deadline = Duration::from_secs(config.machine.start_deadline_s);
-        let (hypervisor, events) = Hypervisor::connect(&config.libvirt_uri, deadline);
-        let tap = Tap::new(config.tap_socket(), Duration::from_secs(config.tap_deadline_s));
+        let (hypervisor, events) = Hypervisor::connect(&config.libvirt_uri, config.machine.start_deadline);
+        let tap = Tap::new(config.tap_socket(), config.tap_deadline);
         let orphans = Orphans::new(orphans::Uses {
             config: config.clone(),
             store: store.clone(),

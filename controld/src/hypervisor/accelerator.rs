@@ -45,7 +45,7 @@ impl AcceleratorChoice {
             configured: config.machine.accel,
             emulator: config.emulator.clone(),
             kernel: config.machine.kvm_probe_kernel.clone(),
-            deadline: Duration::from_secs(config.machine.kvm_probe_deadline_s),
+            deadline: config.machine.kvm_probe_deadline,
             work_dir: config.run_dir.clone(),
             device: "/dev/kvm".into(),
         };

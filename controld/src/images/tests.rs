@@ -1,6 +1,7 @@
 //! What is told of rules and settings that cannot be used.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::*;
 

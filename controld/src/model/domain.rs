@@ -10,6 +10,7 @@
 mod xml;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use proto::tap::Token;
 use uuid::Uuid;
@@ -79,8 +80,8 @@ pub struct WrapperEnv {
     pub emulator: PathBuf,
     /// PCI slots on `pcie.0` of the NICs.
     pub nic_slots: Vec<usize>,
-    /// How long vmwrapper may wait, in milliseconds.
-    pub deadline_ms: u64,
+    /// How long vmwrapper may wait.
+    pub deadline: Duration,
 }
 
 impl DomainSpec {

@@ -20,7 +20,7 @@ fn spec() -> DomainSpec {
             token: Token::from_random([7; 16]),
             emulator: "/usr/bin/qemu-system-x86_64".into(),
             nic_slots: vec![0x10, 0x11],
-            deadline_ms: 10_000,
+            deadline: Duration::from_secs(10),
         },
         root: "/var/lib/virtlet/volumes/uid-1/root.qcow2".into(),
         bases: vec![layer("00ff", "qcow2")],

@@ -207,7 +207,7 @@ fn seed_disk(doc: &mut Doc, seed: &str) -> Result<(), DomainError> {
 fn commandline(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     let env = &spec.env;
     let slots: Vec<String> = env.nic_slots.iter().map(|slot| format!("{slot:#x}")).collect();
-    let (slots, deadline) = (slots.join(","), env.deadline_ms.to_string());
+    let (slots, deadline) = (slots.join(","), env.deadline.as_millis().to_string());
     let variables = [
         ("VIRTLET_HANDOFF", path(&env.handoff)?),
         ("VIRTLET_TOKEN", env.token.as_str()),

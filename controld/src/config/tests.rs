@@ -1,0 +1,219 @@
+use super::*;
+
+#[test]
+fn an_empty_file_is_all_defaults_and_valid() {
+    let config = Config::parse("").expect("parses").checked().expect("valid");
+    assert_eq!(config, Config::default());
+    assert_eq!(config.cri_socket(), Path::new("/run/virtlet/cri.sock"));
+    assert_eq!(config.images_dir(), Path::new("/var/lib/virtlet/images"));
+}
+
+#[test]
+fn unknown_keys_and_wrong_types_are_named() {
+    for (text, wanted) in [
+        ("run_dri = '/x'", "run_dri"),
+        ("[machine]\nacel = 'kvm'", "acel"),
+        ("[machine]\naccel = 'xen'", "xen"),
+        ("[machine]\ndefault_vcpus = -1", "default_vcpus"),
+        ("[images]\nprotocol = 'ftp'", "ftp"),
+        ("[streaming]\naddress = 'localhost'", "address"),
+        ("[metrics]\naddress = ':9500'", "address"),
+        ("run_dir = 1", "run_dir"),
+    ] {
+        let error = Config::parse(text).expect_err(text).to_string();
+        assert!(error.contains(wanted), "{text}: {error}");
+    }
+}
+
+#[test]
+fn values_out_of_range_are_named() {
+    for (text, key) in [
+        ("run_dir = 'run'", "run_dir"),
+        ("tap_deadline_s = 0", "tap_deadline_s"),
+        ("shutdown_deadline_s = 0", "shutdown_deadline_s"),
+        ("libvirt_uri = 'qemu+tcp://user:PW@host/system'", "libvirt_uri"),
+        ("[machine]\ndefault_vcpus = 256", "machine.default_vcpus"),
+        ("[machine]\ndefault_memory_mib = 32", "machine.default_memory_mib"),
+        ("[machine]\nstart_deadline_s = 3601", "machine.start_deadline_s"),
+        ("[images]\npinned = ['No Name']", "images.pinned"),
+        ("[images]\nlocal_roots = ['x']", "images.local_roots"),
+        ("[images]\nvirt_builder_repos = ['repos.d']", "images.virt_builder_repos"),
+        ("[images]\nstrip_prefixes = ['/']", "images.strip_prefixes"),
+        ("[images.handlers.a]\nmachine = 'virt'", "images.handlers.<name>.machine"),
+        ("[images.handlers.a]\nfirmware = 'uefi'", "images.handlers.<name>.firmware"),
+    ] {
+        let error = Config::parse(text).expect("parses").checked().expect_err(text);
+        assert!(error.to_string().contains(key), "{error}");
+    }
+}
+
+/// What is logged at the start.
+#[test]
+fn secrets_in_addresses_are_never_shown() {
+    let text = "
+        [[images.providers]]
+        id = 'lago'
+        type = 'lago'
+        uri = 'http://host/repo.metadata?token=PW#PW'
+        transport = { proxy = 'http://proxy/?token=PW' }
+        [[images.providers]]
+        id = 'vb'
+        type = 'virt-builder'
+        uri = 'http://host/index.asc?token=PW'
+        insecure = true
+        [[images.providers]]
+        id = 'streams'
+        type = 'simplestreams'
+        uri = 'http://host/?token=PW'
+        insecure = true
+        [[images.providers]]
+        id = 'corp'
+        type = 'glance'
+        endpoint = 'http://host/?token=PW'
+        auth_url = 'http://host/v3?token=PW'
+        username = 'u'
+        password_file = '/p'
+        project = 'p'
+    ";
+    let mut config = Config::parse(text).expect("parses").checked().expect("valid");
+    let proxies = |name: &str| (name == "HTTP_PROXY").then(|| "http://user:PW@proxy:3128".to_owned());
+    config.images.proxies = EnvProxies::from_vars(proxies).expect("proxies");
+    let shown = format!("{config:?}");
+    assert!(shown.contains("http://host/index.asc") && shown.contains("proxy:3128"), "{shown}");
+    assert!(!shown.contains("PW"), "{shown}");
+    // A login in any of these is refused, with not a word of it.
+    let url = "http://user:PW@host/";
+    let with_login = text.lines().filter(|line| line.contains("token=PW")).map(|line| {
+        let (from, to) = (line.find("'http").expect("a URL") + 1, line.rfind('\'').expect("its end"));
+        text.replace(line, &line.replace(&line[from..to], url))
+    });
+    let broken = [
+        format!("x = '{url}"),
+        format!("libvirt_uri {url}"),
+        format!("images.network = '{url}'"),
+        format!("images.protocol = '{url}'"),
+        format!("images.providers = ['{url}']"),
+        format!("images.providers = [{{ id = 'a', type = 'lago', uri = '{url}' }}]"),
+        format!("images.providers = [{{ id = 'a', type = 'lago', uri = 'http://h/', transport = '{url}' }}]"),
+        format!("images.providers = [{{ id = 'a', type = 'lago', uri = 'http://h/', more = '{url}'"),
+    ];
+    let mut refused = 0;
+    for text in with_login.chain(broken) {
+        let error = Config::parse(&text).expect_err(&text);
+        let problem = format!("{error} {error:?}");
+        assert!(!problem.contains("PW") && problem.contains("line "), "{text}: {problem}");
+        refused += usize::from(problem.contains("has a login in it"));
+    }
+    assert_eq!(refused, 7);
+}
+
+#[test]
+fn settings_of_images_that_mean_nothing_say_what_would() {
+    for (text, wanted) in [
+        ("max_virtual_size_gib = 0", "`images.max_virtual_size_gib` is not within 1 to 1048576 GiB"),
+        ("max_virtual_size_gib = 1048577", "`images.max_virtual_size_gib` is not within 1 to 1048576 GiB"),
+        ("limits.artifact_gib = 0", "`images.limits.artifact_gib` is not within 1 to 1048576 GiB"),
+        ("limits.artifact_gib = 1048577", "`images.limits.artifact_gib` is not within 1 to 1048576 GiB"),
+        ("limits.unpacked_gib = 0", "`images.limits.unpacked_gib` is not within 1 to 1048576 GiB"),
+        ("limits.ratio = 0", "`images.limits.ratio` is not within 1 to 1000000"),
+        ("limits.ratio_from_gib = 1048577", "`images.limits.ratio_from_gib` is not within 0 to 1048576 GiB"),
+        ("limits.downloads = 0", "`images.limits.downloads` is not within 1 to 1000"),
+        ("limits.downloads = 1001", "`images.limits.downloads` is not within 1 to 1000"),
+        ("limits.partial_ttl_s = 31536001", "`images.limits.partial_ttl_s` is not within 0 to 31536000 seconds"),
+        ("limits.partial_quota_gib = 1048577", "`images.limits.partial_quota_gib` is not within 0 to 1048576 GiB"),
+        ("limits.reserve_gib = 1048577", "`images.limits.reserve_gib` is not within 0 to 1048576 GiB"),
+        ("kube_namespace = 'Kube_System'", "`images.kube_namespace` is no name of a namespace: 1 to 63 lower-case"),
+        ("kube_namespace = ''", "`images.kube_namespace` is no name of a namespace"),
+        ("kube_namespace = 'a-'", "`images.kube_namespace` is no name of a namespace"),
+        ("handlers.a.formats = []", "`images.handlers.<name>.formats` is empty for handler `a`"),
+        ("handlers.a.translations = ['x/y.yaml']", "`images.handlers.<name>.translations` has `x/y.yaml` for handler"),
+        ("handlers.a.translations = ['']", "`images.handlers.<name>.translations` has `` for handler `a`"),
+        ("handlers.a.architecture = 'amd46'", "`images.handlers.<name>.architecture` is `amd46` for handler `a`"),
+        ("handlers.a.architecture = 'amd46'", "must be one of 386, aarch64, amd64, arm, arm64, armel, "),
+        ("handlers.a.architecture = ''", "`images.handlers.<name>.architecture` is `` for handler `a`"),
+    ] {
+        let config = Config::parse(&format!("[images]\n{text}")).expect("parses");
+        let error = config.checked().expect_err(text).to_string();
+        assert!(error.starts_with("configuration key ") && error.contains(wanted), "{error}");
+    }
+    for text in [
+        "max_virtual_size_gib = 1048576",
+        "kube_namespace = 'a-1'",
+        "limits.partial_quota_gib = 0\nlimits.partial_ttl_s = 0\nlimits.reserve_gib = 0\nlimits.ratio_from_gib = 0",
+        "handlers.a.architecture = 'AArch64'",
+        "handlers.a.formats = ['raw']",
+        "handlers.a.translations = ['x.yaml']",
+    ] {
+        Config::parse(&format!("[images]\n{text}")).expect("parses").checked().expect(text);
+    }
+}
+
+#[test]
+fn a_named_file_must_exist() {
+    let error = Config::load(Some(Path::new("/nonexistent/controld.toml"))).expect_err("absent");
+    assert!(matches!(error, ConfigError::Read { .. }), "{error}");
+}
+
+#[test]
+fn the_document_has_every_key_with_its_default() {
+    let document = include_str!("../../../docs/configuration.md");
+    let (_, chapter) = document.split_once("\n## controld").expect("a chapter");
+    // What follows is of kinds of providers, which a test of `images` compares.
+    let (chapter, _) = chapter.split_once("\n### ").expect("its sections");
+    let mut sections: std::collections::BTreeMap<&str, String> = std::collections::BTreeMap::new();
+    let mut keys = Vec::new();
+    for line in chapter.lines().filter(|line| line.starts_with("| `")) {
+        let mut cells = line.split('|').skip(1).map(str::trim);
+        let (key, default) = (cells.next().expect("a key"), cells.next().expect("a default"));
+        let (section, key) = key.trim_matches('`').rsplit_once('.').unwrap_or(("", key.trim_matches('`')));
+        keys.push(key);
+        let said = default.trim_matches('`');
+        // What is made of other settings has none of its own in the file.
+        if said.contains('<') || section.contains('<') || said.starts_with("newest") || said == "none" {
+            continue;
+        }
+        let is_bare = said.parse::<u64>().is_ok() || matches!(said, "true" | "false") || said.starts_with('[');
+        let value = if is_bare { said.to_owned() } else { format!("'{said}'") };
+        *sections.entry(section).or_default() += &format!("{key} = {value}\n");
+    }
+    let text: String = sections
+        .iter()
+        .map(|(section, body)| if section.is_empty() { body.clone() } else { format!("[{section}]\n{body}") })
+        .collect();
+    assert_eq!(Config::parse(&text).expect("parses").checked().expect("valid"), Config::default());
+    for key in known_keys() {
+        assert!(keys.contains(&key.as_str()), "`{key}` is not in the document");
+    }
+}
+
+/// What serde says it expects, section by section.
+fn known_keys() -> Vec<String> {
+    let unknown = [
+        "no_such = 1",
+        "[machine]\nno_such = 1",
+        "[images]\nno_such = 1",
+        "[images.network]\nno_such = 1",
+        "[images.limits]\nno_such = 1",
+        "[images.handlers.x]\nno_such = 1",
+        "[streaming]\nno_such = 1",
+        "[metrics]\nno_such = 1",
+        "[log]\nno_such = 1",
+    ];
+    let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").problem);
+    let names = expected.iter().flat_map(|said| said.split('`').skip(3).step_by(2));
+    let sections = ["machine", "images", "network", "limits", "handlers", "providers", "streaming", "metrics", "log"];
+    names.filter(|name| !sections.contains(name)).map(str::to_owned).collect()
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let text = "run_dir = 'run'\n[machine]\npress_interval_s = 0\n[images]\npinned = ['No Name']\nlimits.ratio = 0";
+    let error = Config::parse(text).expect("parses").checked().expect_err(text);
+    assert_eq!(
+        error.to_string(),
+        "configuration key `run_dir` is not an absolute path; \
+         configuration key `machine.press_interval_s` is not within 1 to 3600 seconds; \
+         configuration key `images.pinned` has a name that is no image name; \
+         configuration key `images.limits.ratio` is not within 1 to 1000000"
+    );
+}
