@@ -9,10 +9,8 @@ mod admission;
 pub mod console;
 mod host;
 mod machine;
-mod pause;
 mod size;
 mod start;
-mod stopping;
 mod uses;
 
 use std::sync::Arc;

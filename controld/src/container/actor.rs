@@ -5,7 +5,6 @@
 //! What could not be done is tried again by the task's own clock, and after every new connection to libvirt. Callers may go
 //! away at any time, the work goes on.
 
-mod again;
 mod heard;
 mod task;
 

@@ -9,7 +9,7 @@ use common::off_reactor;
 use nix::sys::statvfs::statvfs;
 use tokio_util::sync::CancellationToken;
 
-use super::pause::Room;
+use super::machine::Room;
 use super::start;
 use super::uses::Uses;
 use crate::container::console::follow::Follower;

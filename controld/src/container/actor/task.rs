@@ -1,31 +1,27 @@
-//! The task of one container.
+//! The task of one container: hears commands, libvirt and clocks, asks [`crate::container::machine`], and performs.
+//!
+//! [`perform`] does what was decided; [`settle`] finds out how things stand, and tries again what failed.
+
+mod perform;
+mod settle;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::Chain;
-use common::now_nanos;
-use proto::pause::Pause;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::again::Again;
 use super::heard::{Heard, News};
 use super::{Command, Reply};
 use crate::container::host::Host;
-use crate::container::machine::{Act, End, Event, Life};
-use crate::container::pause::Lookout;
-use crate::container::stopping::{Due, Stopping};
-use crate::hypervisor::Ending;
+use crate::container::machine::{Act, Again, Due, Event, Life, Lookout, Stopping};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerState, Exit};
-
-/// A stop that has not ended this long after the plug was pulled has failed.
-const DESTROY_DEADLINE: Duration = Duration::from_secs(30);
+use crate::model::{Container, ContainerState};
 
 pub(super) struct Task<H: Host> {
     host: H,
@@ -36,20 +32,12 @@ pub(super) struct Task<H: Host> {
     console: Option<H::Console>,
     starting: Option<Starting<H::Console>>,
     stopping: Option<(Stopping, Vec<Reply>)>,
-    /// When waiting for the plug to have come out is given up.
-    give_up: Option<GiveUp>,
     /// Whether the record shows what the database could not be told yet.
     unwritten: bool,
     /// A start of an earlier controld may have left its seed beside the machine.
     seed_left: bool,
     again: Again,
     lookout: Lookout,
-}
-
-/// When those who wait for the machine's end are told that it does not end, and why it has not ended yet.
-struct GiveUp {
-    at: Instant,
-    cause: Option<String>,
 }
 
 /// A start under way, and who waits for it.
@@ -73,7 +61,6 @@ impl<H: Host> Task<H> {
             console: None,
             starting: None,
             stopping: None,
-            give_up: None,
             unwritten: false,
             seed_left,
             again: Again::default(),
@@ -205,10 +192,7 @@ impl<H: Host> Task<H> {
         let stopping = self.stopping.as_ref().map(|(stopping, _)| stopping.next());
         // What is due is done after the start: see `settle`.
         let again = if self.starting.is_some() { None } else { self.again.at() };
-        [stopping, self.give_up.as_ref().map(|give_up| give_up.at), again, self.lookout.at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [stopping, again, self.lookout.at()].into_iter().flatten().min()
     }
 
     async fn on_time(&mut self) {
@@ -219,24 +203,22 @@ impl<H: Host> Task<H> {
         if self.lookout.at().is_some_and(|at| now >= at) {
             self.look_for_room(now).await;
         }
-        if let Some(GiveUp { cause, .. }) = self.give_up.as_ref().filter(|give_up| now >= give_up.at) {
-            let cause = cause.as_ref().map_or_else(String::new, |cause| format!(": {cause}"));
-            let what = format!("libvirt did not end the machine within {} s{cause}", DESTROY_DEADLINE.as_secs());
-            self.answer_stops(|| Err(Error::new(Kind::Deadline, what.clone())));
-            return;
-        }
-        match self.stopping.as_mut().and_then(|(stopping, _)| stopping.due(now)) {
+        let Some((stopping, _)) = &mut self.stopping else { return };
+        match stopping.due(now) {
             None => {}
+            Some(Due::GiveUp) => {
+                let what = stopping.failure();
+                self.answer_stops(|| Err(Error::new(Kind::Deadline, what.clone())));
+            }
             Some(Due::Press) => self.press(),
             Some(Due::Destroy) => {
-                let give_up = self.give_up.get_or_insert(GiveUp { at: now + DESTROY_DEADLINE, cause: None });
                 tracing::info!("machine did not power off in time; destroying it");
                 match self.host.destroy(&self.container).await {
                     // The event says when and how; if it was lost with a connection, the state does.
                     Ok(()) => self.settle().await,
                     Err(error) => {
                         tracing::warn!(error = %Chain(&error), "machine not destroyed; trying again");
-                        give_up.cause = Some(Chain(&error).to_string());
+                        stopping.resisted(Chain(&error).to_string());
                     }
                 }
             }
@@ -262,214 +244,10 @@ impl<H: Host> Task<H> {
         {
             tracing::warn!(error = %Chain(&error), "what an ended machine left is not cleared away yet");
         }
-        // A machine that runs stirs all the time. Of one that is not to be there nothing is to be heard.
-        let runs = self.life.state() == ContainerState::Running && self.container.pause.is_none();
-        if news.missed || news.paused || news.stirred && !runs {
+        let stirred = news.stirred && self.life.heeds_stirring(self.container.pause.is_some());
+        if news.missed || news.paused || stirred {
             self.settle().await;
         }
-    }
-
-    /// Brings record, libvirt and the container's state together. What cannot be done now is tried again by the clock.
-    async fn settle(&mut self) {
-        if self.starting.is_some() {
-            return;
-        }
-        self.again.begin();
-        let recorded = if self.unwritten { self.record().await } else { Ok(()) };
-        let compared = self.compare().await;
-        if let Err(error) = recorded.and(compared) {
-            tracing::warn!(error = %Chain(&error), "the container is not settled; trying again");
-        }
-        self.again.end();
-    }
-
-    async fn compare(&mut self) -> Result<()> {
-        // What has to go is not asked for first: a start that is still on its way would not show.
-        let seen = if self.life.is_unwanted() { Ok(None) } else { self.host.state(&self.container).await };
-        match seen {
-            Ok(seen) => {
-                let done = self.happens(Event::Seen(seen.map(|seen| seen.phase))).await;
-                self.paused(seen.and_then(|seen| seen.pause));
-                if self.seed_left && self.life.state() == ContainerState::Running {
-                    self.remove_seed(seen.is_some_and(|seen| seen.coming_up));
-                }
-                done
-            }
-            Err(error) => {
-                self.again.failed(Instant::now());
-                Err(error)
-            }
-        }
-    }
-
-    /// Removes the seed that a start of an earlier controld has left.
-    fn remove_seed(&mut self, is_coming_up: bool) {
-        if is_coming_up {
-            self.again.failed(Instant::now());
-            return;
-        }
-        match self.host.seed_is_read(&self.container) {
-            Ok(()) => self.seed_left = false,
-            Err(error) => {
-                tracing::warn!(%error, "seed of a running machine not removed; trying again");
-                self.again.failed(Instant::now());
-            }
-        }
-    }
-
-    /// Shows whether the machine is paused, and sets the clock if it is for us to end that.
-    fn paused(&mut self, pause: Option<Pause>) {
-        let pause = pause.filter(|_| self.life.state() == ContainerState::Running);
-        match pause {
-            Some(Pause::DiskFull) => self.lookout.paused(Instant::now()),
-            Some(Pause::ByHand) | None => self.lookout.over(),
-        }
-        if pause == self.container.pause {
-            return;
-        }
-        match pause {
-            Some(pause) => tracing::warn!(disk = %self.container.machine.root.display(), "{}", pause.message()),
-            None => tracing::info!("the guest is not paused any more"),
-        }
-        self.container.pause = pause;
-        self.host.show(&self.container);
-    }
-
-    async fn look_for_room(&mut self, now: Instant) {
-        self.lookout.looked(now);
-        let gone_on = match self.host.room(&self.container).await {
-            Ok(room) if room.is_enough() => self.host.go_on(&self.container).await,
-            Ok(_full) => return,
-            Err(cause) => Err(Error::because(Kind::Internal, "room on the machine's disk not looked for", cause)),
-        };
-        match gone_on {
-            Ok(()) => {
-                self.lookout.went_on(now);
-                self.settle().await;
-            }
-            Err(error) => tracing::warn!(error = %Chain(&error), "paused machine does not go on; trying again"),
-        }
-    }
-
-    async fn happens(&mut self, event: Event) -> Result<()> {
-        let act = self.life.on(event);
-        self.perform(act).await
-    }
-
-    /// Does what was decided. After an error the clock is set.
-    async fn perform(&mut self, act: Act) -> Result<()> {
-        let done = match act {
-            Act::Nothing | Act::Boot | Act::Await | Act::PowerOff(_) => Ok(()),
-            Act::Refuse(kind, why) => {
-                return Err(Error::new(kind, format!("container `{}` {why}", self.container.id)));
-            }
-            Act::Run => {
-                self.runs().await;
-                Ok(())
-            }
-            Act::Follow => {
-                self.follow().await;
-                Ok(())
-            }
-            Act::End(end) => {
-                self.end(end).await;
-                Ok(())
-            }
-            Act::Clear => match self.clear().await {
-                Ok(()) => {
-                    if let Act::End(end) = self.life.on(Event::Cleared) {
-                        self.end(end).await;
-                    }
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            },
-        };
-        if done.is_err() {
-            self.show();
-            self.again.failed(Instant::now());
-        }
-        done
-    }
-
-    async fn runs(&mut self) {
-        self.container.started_at = now_nanos();
-        if let Err(error) = self.record().await {
-            tracing::error!(error = %Chain(&error), "running machine not recorded; trying again");
-        }
-        self.follow().await;
-    }
-
-    async fn follow(&mut self) {
-        if self.console.is_some() {
-            return;
-        }
-        match self.host.follow(&self.container).await {
-            Ok(console) => self.console = console,
-            Err(error) => {
-                tracing::error!(%error, "console not followed; trying again");
-                self.again.failed(Instant::now());
-            }
-        }
-    }
-
-    async fn end(&mut self, end: End) {
-        let (seen, was_up) = match &end {
-            End::Machine(ending) => (*ending != Ending::Unseen, true),
-            End::NeverUp(_) => (false, false),
-        };
-        let (reason, message) = end.reason(self.stopping.is_some(), self.host.boot().is_after(&self.container.boot));
-        let exit = Exit::now(reason, message);
-        tracing::info!(code = exit.code, reason = exit.reason.as_str(), "container ended");
-        match self.console.take() {
-            Some(console) => self.host.finish(console, seen).await,
-            // Ended while we were down: what it printed last is still to be copied.
-            None if was_up => {
-                if let Ok(Some(console)) = self.host.follow(&self.container).await {
-                    self.host.finish(console, false).await;
-                }
-            }
-            None => {}
-        }
-        self.container.exit = Some(exit);
-        self.container.pause = None;
-        self.lookout.over();
-        if let Err(error) = self.record().await {
-            tracing::error!(error = %Chain(&error), "end of the container not recorded; trying again");
-        }
-        // What libvirt knows of the end is needed until the record has it.
-        if !self.unwritten
-            && let Err(error) = self.host.clear(&self.container).await
-        {
-            tracing::warn!(error = %Chain(&error), "ended machine not undefined; trying again");
-            self.again.failed(Instant::now());
-        }
-        self.answer_stops(|| Ok(()));
-    }
-
-    /// Makes sure that libvirt has no machine. One whose end is not on record yet stays, off: libvirt knows how it ended.
-    async fn clear(&mut self) -> Result<()> {
-        let ended = self.life.state() == ContainerState::Exited;
-        if ended && self.unwritten && self.record().await.is_err() {
-            return self.host.destroy(&self.container).await;
-        }
-        self.host.clear(&self.container).await
-    }
-
-    async fn remove(&mut self) -> Result<()> {
-        let act = self.life.on(Event::Remove);
-        if matches!(act, Act::Refuse(..)) {
-            return self.perform(act).await;
-        }
-        let removed = async {
-            self.host.clear(&self.container).await?;
-            self.host.forget(&self.container).await
-        };
-        let removed = removed.await;
-        if removed.is_err() {
-            self.again.failed(Instant::now());
-        }
-        removed
     }
 
     async fn reopen_log(&mut self) -> Result<()> {
@@ -481,30 +259,9 @@ impl<H: Host> Task<H> {
     }
 
     fn answer_stops(&mut self, answer: impl Fn() -> Result<()>) {
-        self.give_up = None;
         for reply in self.stopping.take().map(|(_, waiting)| waiting).unwrap_or_default() {
             // A caller that is gone does not want its answer.
             let _ = reply.send(answer());
-        }
-    }
-
-    /// Writes the record. One that cannot be written is true all the same: it is shown, and written when that is possible.
-    async fn record(&mut self) -> Result<()> {
-        self.container.state = self.life.state();
-        let written = self.host.put(&self.container).await;
-        self.unwritten = written.is_err();
-        if self.unwritten {
-            self.host.show(&self.container);
-            self.again.failed(Instant::now());
-        }
-        written
-    }
-
-    /// Shows the state, if it is not what the record says.
-    fn show(&mut self) {
-        if self.container.state != self.life.state() {
-            self.container.state = self.life.state();
-            self.host.show(&self.container);
         }
     }
 }

@@ -13,7 +13,7 @@ use super::container;
 use crate::container::actors::Actors;
 use crate::container::admission::{self, Admission};
 use crate::container::host::Host;
-use crate::container::pause::Room;
+use crate::container::machine::Room;
 use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerId, ContainerState, ExitReason};

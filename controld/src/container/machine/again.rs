@@ -9,7 +9,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// The clock. Not set, nothing is due.
 #[derive(Debug)]
-pub(super) struct Again {
+pub(in crate::container) struct Again {
     at: Option<Instant>,
     pause: Duration,
 }
@@ -22,17 +22,17 @@ impl Default for Again {
 
 impl Again {
     /// When something is due.
-    pub(super) fn at(&self) -> Option<Instant> {
+    pub(in crate::container) fn at(&self) -> Option<Instant> {
         self.at
     }
 
     /// A try begins; what fails in it is due again.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::container) fn begin(&mut self) {
         self.at = None;
     }
 
     /// Something failed: it is due after a pause, unless something is due already.
-    pub(super) fn failed(&mut self, now: Instant) {
+    pub(in crate::container) fn failed(&mut self, now: Instant) {
         if self.at.is_none() {
             self.at = Some(now + self.pause);
             self.pause = (self.pause * 2).min(PAUSE.1);
@@ -40,7 +40,7 @@ impl Again {
     }
 
     /// The try is over: if nothing in it failed, the next pause is a short one.
-    pub(super) fn end(&mut self) {
+    pub(in crate::container) fn end(&mut self) {
         if self.at.is_none() {
             self.pause = PAUSE.0;
         }

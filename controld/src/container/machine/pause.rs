@@ -1,4 +1,4 @@
-//! When a machine that found its disk's file system full may go on. Pure: the caller has clock and file system.
+//! When a machine that found its disk's file system full may go on.
 //!
 //! QEMU does the write that found no room again once the machine goes on, so nothing is lost in the guest. No file system
 //! tells when it has room again, so it is asked, by a clock that is set only while such a machine is paused.
@@ -18,15 +18,15 @@ const MOST: u64 = 256 << 20;
 
 /// A file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room {
-    pub(super) size: u64,
+pub(in crate::container) struct Room {
+    pub(in crate::container) size: u64,
     /// For whoever is not root, as QEMU.
-    pub(super) available: u64,
+    pub(in crate::container) available: u64,
 }
 
 /// The clock. Not set, nothing is due.
 #[derive(Debug)]
-pub(super) struct Lookout {
+pub(in crate::container) struct Lookout {
     next: Option<Instant>,
     interval: Duration,
     went_on: Option<Instant>,
@@ -34,7 +34,7 @@ pub(super) struct Lookout {
 
 impl Room {
     /// Whether a machine may go on.
-    pub(super) fn is_enough(self) -> bool {
+    pub(in crate::container) fn is_enough(self) -> bool {
         self.available >= (self.size / PART).min(MOST)
     }
 }
@@ -47,7 +47,7 @@ impl Default for Lookout {
 
 impl Lookout {
     /// The machine is paused for want of room.
-    pub(super) fn paused(&mut self, now: Instant) {
+    pub(in crate::container) fn paused(&mut self, now: Instant) {
         if self.next.is_some() {
             return;
         }
@@ -57,22 +57,22 @@ impl Lookout {
     }
 
     /// The machine is not, or no longer, paused for want of room.
-    pub(super) fn over(&mut self) {
+    pub(in crate::container) fn over(&mut self) {
         self.next = None;
     }
 
     /// When to look for room.
-    pub(super) fn at(&self) -> Option<Instant> {
+    pub(in crate::container) fn at(&self) -> Option<Instant> {
         self.next
     }
 
     /// A look is being made.
-    pub(super) fn looked(&mut self, now: Instant) {
+    pub(in crate::container) fn looked(&mut self, now: Instant) {
         self.next = Some(now + self.interval);
     }
 
     /// There was room, and the machine was let go on.
-    pub(super) fn went_on(&mut self, now: Instant) {
+    pub(in crate::container) fn went_on(&mut self, now: Instant) {
         self.next = None;
         self.went_on = Some(now);
     }

@@ -1,0 +1,95 @@
+//! Finds out how things stand: with libvirt, with what could not be done, and with a machine that is paused.
+
+use common::Chain;
+use proto::pause::Pause;
+use tokio::time::Instant;
+
+use super::Task;
+use crate::container::host::Host;
+use crate::container::machine::Event;
+use crate::model::ContainerState;
+use crate::model::error::{Error, Kind, Result};
+
+impl<H: Host> Task<H> {
+    /// Brings record, libvirt and the container's state together. What cannot be done now is tried again by the clock.
+    pub(super) async fn settle(&mut self) {
+        if self.starting.is_some() {
+            return;
+        }
+        self.again.begin();
+        let recorded = if self.unwritten { self.record().await } else { Ok(()) };
+        let compared = self.compare().await;
+        if let Err(error) = recorded.and(compared) {
+            tracing::warn!(error = %Chain(&error), "the container is not settled; trying again");
+        }
+        self.again.end();
+    }
+
+    async fn compare(&mut self) -> Result<()> {
+        // What has to go is not asked for first: a start that is still on its way would not show.
+        let seen = if self.life.is_unwanted() { Ok(None) } else { self.host.state(&self.container).await };
+        match seen {
+            Ok(seen) => {
+                let done = self.happens(Event::Seen(seen.map(|seen| seen.phase))).await;
+                self.paused(seen.and_then(|seen| seen.pause));
+                if self.seed_left && self.life.state() == ContainerState::Running {
+                    self.remove_seed(seen.is_some_and(|seen| seen.coming_up));
+                }
+                done
+            }
+            Err(error) => {
+                self.again.failed(Instant::now());
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the seed that a start of an earlier controld has left.
+    fn remove_seed(&mut self, is_coming_up: bool) {
+        if is_coming_up {
+            self.again.failed(Instant::now());
+            return;
+        }
+        match self.host.seed_is_read(&self.container) {
+            Ok(()) => self.seed_left = false,
+            Err(error) => {
+                tracing::warn!(%error, "seed of a running machine not removed; trying again");
+                self.again.failed(Instant::now());
+            }
+        }
+    }
+
+    /// Shows whether the machine is paused, and sets the clock if it is for us to end that.
+    fn paused(&mut self, pause: Option<Pause>) {
+        let pause = pause.filter(|_| self.life.state() == ContainerState::Running);
+        match pause {
+            Some(Pause::DiskFull) => self.lookout.paused(Instant::now()),
+            Some(Pause::ByHand) | None => self.lookout.over(),
+        }
+        if pause == self.container.pause {
+            return;
+        }
+        match pause {
+            Some(pause) => tracing::warn!(disk = %self.container.machine.root.display(), "{}", pause.message()),
+            None => tracing::info!("the guest is not paused any more"),
+        }
+        self.container.pause = pause;
+        self.host.show(&self.container);
+    }
+
+    pub(super) async fn look_for_room(&mut self, now: Instant) {
+        self.lookout.looked(now);
+        let gone_on = match self.host.room(&self.container).await {
+            Ok(room) if room.is_enough() => self.host.go_on(&self.container).await,
+            Ok(_full) => return,
+            Err(cause) => Err(Error::because(Kind::Internal, "room on the machine's disk not looked for", cause)),
+        };
+        match gone_on {
+            Ok(()) => {
+                self.lookout.went_on(now);
+                self.settle().await;
+            }
+            Err(error) => tracing::warn!(error = %Chain(&error), "paused machine does not go on; trying again"),
+        }
+    }
+}
