@@ -317,7 +317,7 @@ impl RemoteImage {
         provider: &'a str,
         client: &'a net::Client,
         ask: &'a Ask,
-    ) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+    ) -> Answer<'a, Opened> {
         async move {
             match &self.source {
                 Source::Http(request) => Ok(client.open(request, ask).await?),
@@ -337,9 +337,10 @@ pub trait Unpack: Send + Sync + fmt::Debug {
     fn unpack<'a>(&self, archive: &'a mut (dyn Read + Send)) -> io::Result<Box<dyn Read + 'a>>;
 }
 
+/// What a provider answers. Boxed, so that providers of many kinds stand in one list.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, ProviderError>>;
+
 /// A source of images.
-///
-/// Futures are boxed, so that providers of many kinds stand in one list.
 pub trait Provider: Send + Sync + fmt::Debug {
     /// Its name in the configuration.
     fn id(&self) -> &str;
@@ -359,11 +360,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
 
     /// The image of a rule's URL, whose scheme is one of [`Provider::schemes`]. Unless a provider has another form, that is
     /// `SCHEME://PROVIDER/NAME`.
-    fn resolve<'a>(
-        &'a self,
-        locator: &'a Locator,
-        want: &'a Want,
-    ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
+    fn resolve<'a>(&'a self, locator: &'a Locator, want: &'a Want) -> Answer<'a, RemoteImage> {
         async move {
             let url = locator.url();
             if !self.claims(url) {
@@ -377,27 +374,25 @@ pub trait Provider: Send + Sync + fmt::Debug {
     }
 
     /// The image of a name of its own, the first that fits. `None` if it has no such name.
-    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>>;
+    fn find<'a>(&'a self, _name: &'a str, _want: &'a Want) -> Answer<'a, Option<RemoteImage>> {
+        std::future::ready(Ok(None)).boxed()
+    }
 
     /// Asks for the bytes, or whether they changed.
-    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>>;
+    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> Answer<'a, Opened>;
 
     /// Whether it has an image of that hash.
-    fn contains<'a>(&'a self, hash: &'a ImageHash) -> BoxFuture<'a, Result<bool, ProviderError>> {
+    fn contains<'a>(&'a self, hash: &'a ImageHash) -> Answer<'a, bool> {
         async move { Ok(self.metadata(hash).await?.is_some()) }.boxed()
     }
 
     /// What it tells of the image of that hash.
-    fn metadata<'a>(&'a self, _hash: &'a ImageHash) -> BoxFuture<'a, Result<Option<ImageMetadata>, ProviderError>> {
+    fn metadata<'a>(&'a self, _hash: &'a ImageHash) -> Answer<'a, Option<ImageMetadata>> {
         std::future::ready(Ok(None)).boxed()
     }
 
     /// Images whose name or alias begins with `prefix`.
-    fn search<'a>(
-        &'a self,
-        _prefix: &'a str,
-        _platform: Option<&'a Platform>,
-    ) -> BoxFuture<'a, Result<Vec<ImageMetadata>, ProviderError>> {
+    fn search<'a>(&'a self, _prefix: &'a str, _platform: Option<&'a Platform>) -> Answer<'a, Vec<ImageMetadata>> {
         let unsupported = ProviderError::Unsupported { provider: self.id().to_owned(), what: "search" };
         std::future::ready(Err(unsupported)).boxed()
     }

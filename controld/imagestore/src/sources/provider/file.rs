@@ -15,7 +15,7 @@ use futures_util::future::{BoxFuture, ready};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 
-use super::{Caps, ImageMetadata, Locator, Provider, ProviderError, RemoteImage, Source, Want};
+use super::{Answer, Caps, ImageMetadata, Locator, Provider, ProviderError, RemoteImage, Source, Want};
 use crate::sources::net::{Artifact, Ask, Body, FetchError, Opened, Validators};
 
 /// The provider.
@@ -128,11 +128,7 @@ impl Provider for LocalFiles {
         &["file"]
     }
 
-    fn resolve<'a>(
-        &'a self,
-        locator: &'a Locator,
-        _want: &'a Want,
-    ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
+    fn resolve<'a>(&'a self, locator: &'a Locator, _want: &'a Want) -> Answer<'a, RemoteImage> {
         let path = locator.url().to_file_path();
         let image = path.map(|path| RemoteImage {
             key: format!("file {}", path.display()),
@@ -147,15 +143,7 @@ impl Provider for LocalFiles {
         ready(image.map_err(|()| ProviderError::NotAllowed { path: locator.to_string().into() })).boxed()
     }
 
-    fn find<'a>(
-        &'a self,
-        _name: &'a str,
-        _want: &'a Want,
-    ) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
-        ready(Ok(None)).boxed()
-    }
-
-    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> Answer<'a, Opened> {
         async move {
             let Source::File(path) = &image.source else {
                 return Err(ProviderError::Unsupported { provider: self.id().into(), what: "network" });

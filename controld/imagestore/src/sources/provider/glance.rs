@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use hyper::StatusCode;
 use url::Url;
 
 use super::{
-    Caps, HashAlg, ImageHash, ImageMetadata, Locator, Platform, Provider, ProviderError, RemoteImage, Want, mirror,
+    Answer, Caps, HashAlg, ImageHash, ImageMetadata, Locator, Platform, Provider, ProviderError, RemoteImage, Want,
+    mirror,
 };
 use crate::error::printable;
 use crate::sources::net::{Ask, Client, FetchError, Opened, Request, Small, Transport};
@@ -388,11 +388,7 @@ impl Provider for Glance {
 
     /// `glance+https://HOST/NAME`, where the host is the provider's name or that of its endpoint, and the name an id or
     /// a name, with `v2/images/` before it or without.
-    fn resolve<'a>(
-        &'a self,
-        locator: &'a Locator,
-        want: &'a Want,
-    ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
+    fn resolve<'a>(&'a self, locator: &'a Locator, want: &'a Want) -> Answer<'a, RemoteImage> {
         async move {
             let url = locator.url();
             let missing = || ProviderError::NotFound { provider: self.id.clone(), name: locator.to_string() };
@@ -404,23 +400,19 @@ impl Provider for Glance {
         .boxed()
     }
 
-    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
+    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> Answer<'a, Option<RemoteImage>> {
         self.find_image(name, want).boxed()
     }
 
-    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> Answer<'a, Opened> {
         self.open_data(image, ask).boxed()
     }
 
-    fn metadata<'a>(&'a self, hash: &'a ImageHash) -> BoxFuture<'a, Result<Option<ImageMetadata>, ProviderError>> {
+    fn metadata<'a>(&'a self, hash: &'a ImageHash) -> Answer<'a, Option<ImageMetadata>> {
         self.by_hash(hash).boxed()
     }
 
-    fn search<'a>(
-        &'a self,
-        prefix: &'a str,
-        platform: Option<&'a Platform>,
-    ) -> BoxFuture<'a, Result<Vec<ImageMetadata>, ProviderError>> {
+    fn search<'a>(&'a self, prefix: &'a str, platform: Option<&'a Platform>) -> Answer<'a, Vec<ImageMetadata>> {
         self.find_all(prefix, platform).boxed()
     }
 

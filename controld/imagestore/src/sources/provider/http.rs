@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::ready;
 
-use super::{Caps, Locator, Provider, ProviderError, RemoteImage, Want};
+use super::{Answer, Caps, Locator, Provider, RemoteImage, Want};
 use crate::sources::net::{Ask, Client, Opened, Request};
 
 /// The provider.
@@ -35,11 +35,7 @@ impl Provider for Http {
         &["http", "https"]
     }
 
-    fn resolve<'a>(
-        &'a self,
-        locator: &'a Locator,
-        want: &'a Want,
-    ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
+    fn resolve<'a>(&'a self, locator: &'a Locator, want: &'a Want) -> Answer<'a, RemoteImage> {
         let request = Request::get(locator.url().clone()).with_transport(locator.transport().clone());
         // What a rule says of a login wins over what the caller brought along.
         let url = locator.url();
@@ -52,16 +48,7 @@ impl Provider for Http {
         ready(Ok(RemoteImage::at(self.id(), request))).boxed()
     }
 
-    fn find<'a>(
-        &'a self,
-        _name: &'a str,
-        _want: &'a Want,
-    ) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
-        // A URL says nothing of other names.
-        ready(Ok(None)).boxed()
-    }
-
-    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> Answer<'a, Opened> {
         image.open_by(self.id(), &self.client, ask)
     }
 }

@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::ready;
 use serde::Deserialize;
 use url::Url;
 
 use super::mirror::{self, Fetched};
 use super::{
-    Caps, Dropped, ImageMetadata, LocalFiles, Locator, Platform, Provider, ProviderError, RemoteImage, Revision,
-    Source, SourceUrl, Want,
+    Answer, Caps, Dropped, ImageMetadata, LocalFiles, Locator, Platform, Provider, ProviderError, RemoteImage,
+    Revision, Source, SourceUrl, Want,
 };
 use crate::error::{ErrorKind, printable};
 use crate::sources::net::{Ask, Client, FetchError, Opened, Request, Transport, Validators};
@@ -315,28 +315,20 @@ impl Provider for Lago {
         Caps { search: true, range: true, conditional: true, signed: false, by_hash: false, platform: false }
     }
 
-    fn resolve<'a>(
-        &'a self,
-        locator: &'a Locator,
-        _want: &'a Want,
-    ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
+    fn resolve<'a>(&'a self, locator: &'a Locator, _want: &'a Want) -> Answer<'a, RemoteImage> {
         ready(Err(ProviderError::Scheme { scheme: locator.url().scheme().to_owned() })).boxed()
     }
 
-    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
+    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> Answer<'a, Option<RemoteImage>> {
         self.find_image(name, want).boxed()
     }
 
-    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> Answer<'a, Opened> {
         self.open_disk(image, ask).boxed()
     }
 
     /// The document does not say what its images run on, so the platform does not matter.
-    fn search<'a>(
-        &'a self,
-        prefix: &'a str,
-        _platform: Option<&'a Platform>,
-    ) -> BoxFuture<'a, Result<Vec<ImageMetadata>, ProviderError>> {
+    fn search<'a>(&'a self, prefix: &'a str, _platform: Option<&'a Platform>) -> Answer<'a, Vec<ImageMetadata>> {
         self.list(prefix).boxed()
     }
 

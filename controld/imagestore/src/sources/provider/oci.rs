@@ -16,11 +16,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use url::Url;
 
-use super::{Caps, ImageHash, Locator, Platform, Provider, ProviderError, RemoteImage, Source, Want};
+use super::{Answer, Caps, ImageHash, Locator, Platform, Provider, ProviderError, RemoteImage, Source, Want};
 use crate::error::printable;
 use crate::formats::decode::Decompressor;
 use crate::sources::net::{Ask, Auth, Client, Opened, Transport};
@@ -223,11 +222,7 @@ impl Provider for Oci {
         &["oci", "docker"]
     }
 
-    fn resolve<'a>(
-        &'a self,
-        locator: &'a Locator,
-        want: &'a Want,
-    ) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
+    fn resolve<'a>(&'a self, locator: &'a Locator, want: &'a Want) -> Answer<'a, RemoteImage> {
         async move {
             let url = locator.url();
             let reference =
@@ -240,7 +235,7 @@ impl Provider for Oci {
         .boxed()
     }
 
-    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
+    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> Answer<'a, Option<RemoteImage>> {
         async move {
             let Ok(reference) = Reference::parse(name, want.version.as_ref()) else { return Ok(None) };
             if !self.config.registries.contains(&reference.registry) {
@@ -255,7 +250,7 @@ impl Provider for Oci {
         .boxed()
     }
 
-    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> Answer<'a, Opened> {
         self.open_image(image, ask).boxed()
     }
 

@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use url::Url;
 
@@ -26,8 +25,8 @@ use super::memory::{Memory, Recalled};
 use super::mirror::{self, Fetched};
 use super::signature::{KeyRing, SignatureError, Verified, keys_of, verify_clearsigned, verify_detached};
 use super::{
-    Caps, Covers, Dropped, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
-    SourceUrl, Want, timestamp,
+    Answer, Caps, Covers, Dropped, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage,
+    Revision, SourceUrl, Want, timestamp,
 };
 use crate::error::printable;
 use crate::formats::declared::Declared;
@@ -395,23 +394,19 @@ impl Provider for Simplestreams {
         url.host_str() == Some(&self.id)
     }
 
-    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
+    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> Answer<'a, Option<RemoteImage>> {
         self.find_image(name, want).boxed()
     }
 
-    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> Answer<'a, Opened> {
         image.open_by(&self.id, &self.client, ask)
     }
 
-    fn metadata<'a>(&'a self, hash: &'a ImageHash) -> BoxFuture<'a, Result<Option<ImageMetadata>, ProviderError>> {
+    fn metadata<'a>(&'a self, hash: &'a ImageHash) -> Answer<'a, Option<ImageMetadata>> {
         self.metadata_by_hash(hash).boxed()
     }
 
-    fn search<'a>(
-        &'a self,
-        prefix: &'a str,
-        platform: Option<&'a Platform>,
-    ) -> BoxFuture<'a, Result<Vec<ImageMetadata>, ProviderError>> {
+    fn search<'a>(&'a self, prefix: &'a str, platform: Option<&'a Platform>) -> Answer<'a, Vec<ImageMetadata>> {
         self.list(prefix, platform).boxed()
     }
 

@@ -16,7 +16,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use url::Url;
 
@@ -24,8 +23,8 @@ use super::memory::Memory;
 use super::mirror::{self, Fetched};
 use super::signature::{self, KeyRing, SignatureError};
 use super::{
-    Caps, Covers, Dropped, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage, Revision,
-    SourceUrl, Want,
+    Answer, Caps, Covers, Dropped, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage,
+    Revision, SourceUrl, Want,
 };
 use crate::error::printable;
 use crate::formats::convert::ForeignFormat;
@@ -340,15 +339,15 @@ impl Provider for VirtBuilder {
         url.host_str().is_none_or(|id| id.is_empty() || id == self.id)
     }
 
-    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
+    fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> Answer<'a, Option<RemoteImage>> {
         self.find_image(name, want).boxed()
     }
 
-    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+    fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> Answer<'a, Opened> {
         image.open_by(&self.id, &self.client, ask)
     }
 
-    fn metadata<'a>(&'a self, hash: &'a ImageHash) -> BoxFuture<'a, Result<Option<ImageMetadata>, ProviderError>> {
+    fn metadata<'a>(&'a self, hash: &'a ImageHash) -> Answer<'a, Option<ImageMetadata>> {
         async move {
             let known = self.load().await?;
             let found = known.index.entries.iter().find(|entry| entry.checksums.contains(hash));
@@ -357,11 +356,7 @@ impl Provider for VirtBuilder {
         .boxed()
     }
 
-    fn search<'a>(
-        &'a self,
-        prefix: &'a str,
-        platform: Option<&'a Platform>,
-    ) -> BoxFuture<'a, Result<Vec<ImageMetadata>, ProviderError>> {
+    fn search<'a>(&'a self, prefix: &'a str, platform: Option<&'a Platform>) -> Answer<'a, Vec<ImageMetadata>> {
         async move {
             let known = self.load().await?;
             let begins = |name: &String| name.starts_with(prefix);

@@ -29,11 +29,11 @@ impl Provider for Knowing {
         &["glance+https"]
     }
 
-    fn resolve<'a>(&'a self, locator: &'a Locator, _: &'a Want) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
+    fn resolve<'a>(&'a self, locator: &'a Locator, _: &'a Want) -> Answer<'a, RemoteImage> {
         std::future::ready(Ok(RemoteImage::at(self.id, net::Request::get(locator.url().clone())))).boxed()
     }
 
-    fn find<'a>(&'a self, name: &'a str, _: &'a Want) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
+    fn find<'a>(&'a self, name: &'a str, _: &'a Want) -> Answer<'a, Option<RemoteImage>> {
         self.asked.lock().expect("sound").push(self.id);
         let image = RemoteImage::at(self.id, net::Request::get(locator("https://h/").url().clone()));
         std::future::ready(match self.status {
@@ -43,15 +43,11 @@ impl Provider for Knowing {
         .boxed()
     }
 
-    fn open<'a>(&'a self, _: &'a RemoteImage, _: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+    fn open<'a>(&'a self, _: &'a RemoteImage, _: &'a Ask) -> Answer<'a, Opened> {
         std::future::ready(Ok(Opened::Unchanged)).boxed()
     }
 
-    fn search<'a>(
-        &'a self,
-        prefix: &'a str,
-        _: Option<&'a Platform>,
-    ) -> BoxFuture<'a, Result<Vec<ImageMetadata>, ProviderError>> {
+    fn search<'a>(&'a self, prefix: &'a str, _: Option<&'a Platform>) -> Answer<'a, Vec<ImageMetadata>> {
         let image = |name: &str, hidden| ImageMetadata { name: name.into(), hidden, ..ImageMetadata::default() };
         let found =
             if self.knows.starts_with(prefix) { vec![image(self.knows, false), image("x", true)] } else { Vec::new() };

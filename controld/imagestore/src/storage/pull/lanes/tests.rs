@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, ready};
 use super::*;
 use crate::formats::inspect::Policy;
 use crate::sources::net::{Artifact, Body, Request, Validators};
-use crate::sources::provider::{Caps, Locator, Provider, ProviderError, RemoteImage, Want};
+use crate::sources::provider::{Answer, Caps, Locator, Provider, ProviderError, RemoteImage, Want};
 
 /// Has a file, and serves parts of it in small pieces. Counts who asks.
 #[derive(Debug)]
@@ -42,19 +42,15 @@ impl Provider for Server {
         Caps::default()
     }
 
-    fn resolve<'a>(&'a self, _at: &'a Locator, _want: &'a Want) -> BoxFuture<'a, Result<RemoteImage, ProviderError>> {
+    fn resolve<'a>(&'a self, _at: &'a Locator, _want: &'a Want) -> Answer<'a, RemoteImage> {
         ready(Err(ProviderError::Unknown { id: String::new() })).boxed()
     }
 
-    fn find<'a>(
-        &'a self,
-        _name: &'a str,
-        _want: &'a Want,
-    ) -> BoxFuture<'a, Result<Option<RemoteImage>, ProviderError>> {
+    fn find<'a>(&'a self, _name: &'a str, _want: &'a Want) -> Answer<'a, Option<RemoteImage>> {
         ready(Ok(None)).boxed()
     }
 
-    fn open<'a>(&'a self, _image: &'a RemoteImage, ask: &'a Ask) -> BoxFuture<'a, Result<Opened, ProviderError>> {
+    fn open<'a>(&'a self, _image: &'a RemoteImage, ask: &'a Ask) -> Answer<'a, Opened> {
         let from = ask.from.clone().expect("a range");
         assert_eq!((from.etag.as_deref(), from.total), (Some("\"a\""), Some(self.file.len() as u64)));
         let end = ask.until.expect("a range");
