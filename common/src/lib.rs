@@ -7,6 +7,7 @@
 //! - `jail` (feature): limits and filters of system calls for a process that confines itself.
 //! - [`keyed_mutex`]: one change at a time for each object.
 //! - [`off_reactor`]: work that blocks, kept off the threads that serve everybody.
+//! - [`quantity`]: Kubernetes quantities as bytes.
 //! - [`watch`]: one inotify descriptor for all directories that are watched.
 
 pub mod chain;
@@ -17,6 +18,7 @@ pub mod file_error;
 pub mod jail;
 pub mod keyed_mutex;
 pub mod off_reactor;
+pub mod quantity;
 pub mod small_file;
 pub mod watch;
 

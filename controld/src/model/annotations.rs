@@ -9,7 +9,6 @@ mod bandwidth;
 mod keys;
 mod meta_data;
 mod networks;
-mod quantity;
 mod reader;
 mod ssh_keys;
 mod user_data;
@@ -18,6 +17,7 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use common::quantity::{self, QuantityError};
 use proto::tap::{Bandwidth, DataPath, DataPathError, NetworkAsk};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -184,7 +184,6 @@ fn vcpus(text: &str) -> Result<u16, Problem> {
 }
 
 fn root_volume_size(text: &str) -> Result<u64, Problem> {
-    use quantity::QuantityError;
     quantity::bytes(text).map_err(|error| match error {
         QuantityError::Malformed => Problem::NotQuantity(text.to_owned()),
         QuantityError::Negative => Problem::Below { value: text.to_owned(), limit: 0 },

@@ -1,5 +1,7 @@
 //! Quantities of a command line: memory and CPUs. Whole numbers with a suffix, and CPUs with a fraction.
 
+use common::quantity;
+
 /// CPU quota that is one CPU, in microseconds a period.
 const MILLIS: i64 = 1000;
 
@@ -8,21 +10,11 @@ const MILLIS: i64 = 1000;
 /// # Errors
 /// Says what a size looks like.
 pub(super) fn bytes(text: &str) -> Result<i64, String> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let unit: i64 = match suffix {
-        "" => 1,
-        "k" => 1000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        "T" => 1_000_000_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        "Ti" => 1 << 40,
-        _ => return Err("not a size, such as 512Mi, 2Gi or 1000000000".into()),
-    };
-    let size = number.parse::<i64>().ok().and_then(|number| number.checked_mul(unit)).filter(|size| *size > 0);
+    let suffix = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    if !matches!(suffix, "" | "k" | "M" | "G" | "T" | "Ki" | "Mi" | "Gi" | "Ti") {
+        return Err("not a size, such as 512Mi, 2Gi or 1000000000".into());
+    }
+    let size = quantity::bytes(text).ok().and_then(|size| i64::try_from(size).ok()).filter(|size| *size > 0);
     size.ok_or_else(|| "not a size, such as 512Mi; it must be a whole number above zero, and not too large".into())
 }
 

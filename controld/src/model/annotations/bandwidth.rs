@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use common::quantity;
 use proto::tap::Bandwidth;
 
+use super::Problem;
 use super::reader::Reader;
-use super::{Problem, quantity};
 
 const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
 const EGRESS: &str = "kubernetes.io/egress-bandwidth";

@@ -5,15 +5,16 @@
 //! number is too long or too fine for it.
 
 /// Largest quantity: the API's `int64`.
-pub(super) const MAX: u64 = i64::MAX as u64;
+pub const MAX: u64 = i64::MAX as u64;
 /// An exponent beyond this says no more than one at it.
 const MAX_EXPONENT: i64 = 1000;
 
 /// Why a text is not a number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum QuantityError {
+pub enum QuantityError {
     Malformed,
     Negative,
+    /// Over [`MAX`].
     TooLarge,
 }
 
@@ -33,7 +34,10 @@ struct Decimal {
 }
 
 /// The quantity in whole bytes.
-pub(super) fn bytes(text: &str) -> Result<u64, QuantityError> {
+///
+/// # Errors
+/// When the text is no quantity, or one below zero or over [`MAX`].
+pub fn bytes(text: &str) -> Result<u64, QuantityError> {
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
