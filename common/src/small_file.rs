@@ -25,7 +25,6 @@ pub enum SmallFileError {
     /// A newer release wrote it.
     #[error("`{}` has version {found}, and this release reads version {known}", path.display())]
     Newer {
-        /// The file.
         path: PathBuf,
         /// Its version.
         found: u32,
@@ -35,7 +34,6 @@ pub enum SmallFileError {
     /// It is not what any release wrote.
     #[error("`{}` is damaged", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         #[source]

@@ -61,13 +61,10 @@ pub struct Config {
     pub cgroup_driver: CgroupDriver,
     /// Machines.
     pub machine: MachineConfig,
-    /// Images.
     pub images: ImagesConfig,
     /// Streaming server.
     pub streaming: StreamingConfig,
-    /// Metrics.
     pub metrics: MetricsConfig,
-    /// Log.
     pub log: LogConfig,
 }
 
@@ -123,16 +120,13 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("failed to read configuration `{}`", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The system's word.
         #[source]
         cause: std::io::Error,
     },
     /// The file is not what it should be.
     #[error("configuration `{}` is not valid; keys and units are listed in docs/configuration.md", path.display())]
     Parse {
-        /// The file.
         path: PathBuf,
         /// Line, key and reason.
         #[source]

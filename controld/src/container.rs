@@ -47,7 +47,6 @@ pub struct Containers {
 /// What a container is to be made of.
 #[derive(Debug)]
 pub struct Create {
-    /// Its pod.
     pub sandbox: PodId,
     /// As kubelet wants it.
     pub config: ContainerConfig,

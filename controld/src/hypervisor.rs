@@ -104,13 +104,11 @@ pub enum Ending {
 /// A machine with our mark, and what the mark says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marked {
-    /// Its UUID.
     pub id: Uuid,
     /// libvirt's name of it.
     pub name: String,
     /// Id of its pod's sandbox.
     pub sandbox: String,
-    /// UID of its pod.
     pub pod_uid: String,
     /// Whether it is on.
     pub runs: bool,
@@ -134,7 +132,6 @@ pub struct DomainState {
 pub enum DomainPhase {
     /// On, perhaps paused.
     On,
-    /// Off.
     Off(Ending),
 }
 

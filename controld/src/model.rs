@@ -32,7 +32,6 @@ pub struct ContainerId(Uuid);
 pub struct Sandbox {
     /// [`RECORD_VERSION`].
     pub version: u32,
-    /// Id.
     pub id: PodId,
     /// Where it stands.
     pub state: SandboxState,
@@ -76,9 +75,7 @@ pub struct SandboxConfig {
     pub log_directory: String,
     /// Resolver settings, if kubelet gave any.
     pub dns: Option<Dns>,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// Runtime handler; empty is the default one.
     pub runtime_handler: String,
@@ -104,11 +101,9 @@ pub struct SandboxConfig {
 /// CRI's numbers of `NamespaceMode`, echoed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceOptions {
-    /// Network.
     pub network: i32,
     /// Process ids.
     pub pid: i32,
-    /// IPC.
     pub ipc: i32,
     /// Container whose namespaces are meant by mode TARGET.
     pub target_id: String,
@@ -121,7 +116,6 @@ pub struct Container {
     pub version: u32,
     /// Id, also the machine's.
     pub id: ContainerId,
-    /// Its pod.
     pub sandbox: PodId,
     /// As kubelet wants it.
     pub config: ContainerConfig,
@@ -161,9 +155,7 @@ pub struct ContainerConfig {
     pub image: String,
     /// Image as the user wrote it; may be empty.
     pub user_image: String,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// Mounts, echoed; the guest does not see them yet.
     pub mounts: Vec<Mount>,
@@ -190,13 +182,11 @@ impl ContainerConfig {
 /// A mount, echoed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// Path in the container.
     pub container_path: String,
     /// Path on the node.
     pub host_path: String,
     /// Read-only.
     pub readonly: bool,
-    /// SELinux.
     pub selinux_relabel: bool,
     /// CRI's number of `MountPropagation`.
     pub propagation: i32,
@@ -209,13 +199,10 @@ pub struct Resources {
     pub cpu_period: i64,
     /// CFS quota in microseconds; 0 or less is none.
     pub cpu_quota: i64,
-    /// CPU shares.
     pub cpu_shares: i64,
     /// Memory limit in bytes; 0 is none.
     pub memory_limit: i64,
-    /// OOM score adjustment.
     pub oom_score_adj: i64,
-    /// CPUs.
     pub cpuset_cpus: String,
     /// Memory nodes.
     pub cpuset_mems: String,
@@ -262,7 +249,6 @@ pub struct Machine {
 /// One image of a machine's root disk: of the store, never written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
-    /// The file.
     pub path: PathBuf,
     /// `qcow2` or `raw`.
     pub format: String,
@@ -327,7 +313,6 @@ pub enum ExitReason {
     Error,
     /// The guest's kernel panicked.
     GuestPanicked,
-    /// QEMU died.
     QemuDied,
     /// Could not be started.
     StartError,

@@ -45,18 +45,14 @@ pub enum StoreError {
     /// The database cannot be opened.
     #[error("failed to open database `{}`", path.display())]
     Open {
-        /// Its file.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: Arc<redb::Error>,
     },
     /// The log beside it cannot be opened.
     #[error("failed to open `{}`, the log of the database", path.display())]
     Log {
-        /// Its file.
         path: PathBuf,
-        /// The system's word.
         #[source]
         cause: std::io::Error,
     },
@@ -106,7 +102,6 @@ pub struct Unread {
 pub struct Trouble {
     /// Since when.
     pub since: SystemTime,
-    /// Why.
     pub cause: Arc<redb::Error>,
 }
 

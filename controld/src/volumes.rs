@@ -49,7 +49,6 @@ pub struct Folder {
 /// A folder that was found, and what is written in it.
 #[derive(Debug)]
 pub struct Found {
-    /// The folder.
     pub folder: Folder,
     /// Whose it is, if that is written there; why it cannot be read.
     pub owner: Result<Option<Owner>, String>,

@@ -20,7 +20,6 @@ pub struct DigestError {
 pub enum Algorithm {
     /// SHA-256: also what ids are made of.
     Sha256,
-    /// SHA-512.
     Sha512,
 }
 
@@ -68,7 +67,6 @@ impl Digest {
         Self { algorithm, hex: hex(bytes) }
     }
 
-    /// The algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm

@@ -24,7 +24,6 @@ pub enum Accel {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MachineConfig {
-    /// Accelerator.
     pub accel: Accel,
     /// Kernel (bzImage) that probes KVM; default the newest `/boot/vmlinuz-*`.
     pub kvm_probe_kernel: Option<PathBuf>,

@@ -70,9 +70,7 @@ pub enum SessionError {
     /// The named kubeconfig cannot be used.
     #[error("failed to read kubeconfig `{}`", path.display())]
     Kubeconfig {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: Box<KubeconfigError>,
     },

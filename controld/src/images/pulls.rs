@@ -25,7 +25,6 @@ pub struct PullCounts {
     pub changed: u64,
     /// Ended with the image that the name had before.
     pub unchanged: u64,
-    /// Failed.
     pub failed: u64,
     /// Given up by who asked.
     pub abandoned: u64,

@@ -36,7 +36,6 @@ pub struct DomainSpec {
     pub name: String,
     /// Id of the pod sandbox.
     pub sandbox: String,
-    /// UID of the pod.
     pub pod_uid: String,
     /// Mark of the controld that made it.
     pub instance: Uuid,

@@ -29,7 +29,6 @@ const NO_USER_DATA: &str = "#cloud-config\n";
 /// What a seed is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct SeedInput<'a> {
-    /// Pod name.
     pub pod_name: &'a str,
     /// Pod namespace.
     pub namespace: &'a str,
@@ -37,9 +36,7 @@ pub struct SeedInput<'a> {
     pub uid: &'a str,
     /// The sandbox's host name; empty stands for the pod's name.
     pub hostname: &'a str,
-    /// The pod's annotations.
     pub annotations: &'a PodAnnotations,
-    /// The pod's network.
     pub net: &'a PodNet,
 }
 
@@ -70,7 +67,6 @@ pub enum SeedError {
     Encode {
         /// Which file.
         file: &'static str,
-        /// Why.
         #[source]
         cause: serde_json::Error,
     },

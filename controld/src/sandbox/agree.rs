@@ -29,7 +29,6 @@ enum Word<'a> {
     Unheard,
 }
 
-/// A difference.
 enum Difference {
     /// Our book says something else of this sandbox than tapmanager's.
     Sandbox(PodId),

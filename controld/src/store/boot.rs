@@ -9,7 +9,6 @@ use crate::store::{Store, StoreError};
 
 const FACT: &str = "boot_id";
 
-/// The boot.
 #[derive(Debug, Clone)]
 pub struct Boot {
     /// The kernel's id of it.

@@ -27,7 +27,6 @@ pub(super) struct Key {
     pub(super) name: String,
 }
 
-/// A change.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     pub(super) key: Key,

@@ -19,10 +19,7 @@ pub enum VolumeError {
     Uid(String),
     /// Every folder that the pod could have is kept.
     #[error("pod uid `{pod_uid}` has {MAX_FOLDERS} folders of unknown owner; `virtletctl orphans` lists them")]
-    Folders {
-        /// The pod.
-        pod_uid: String,
-    },
+    Folders { pod_uid: String },
     /// A file operation failed.
     #[error(transparent)]
     Io(#[from] FileError),

@@ -27,11 +27,8 @@ pub struct Owner {
     /// 0 is what releases wrote that did not count.
     #[serde(default)]
     pub commits: u64,
-    /// UID of the pod.
     pub pod_uid: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 

@@ -30,7 +30,6 @@ const OVERLAY_MODE: u32 = 0o600;
 pub struct Base {
     /// Id, `sha256:...`.
     pub image_id: String,
-    /// Its file.
     pub path: PathBuf,
     /// `qcow2` or `raw`.
     pub format: String,

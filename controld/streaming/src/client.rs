@@ -74,7 +74,6 @@ pub enum AttachError {
     Connect {
         /// Its address.
         server: String,
-        /// The system's word.
         #[source]
         cause: io::Error,
     },
@@ -92,9 +91,7 @@ pub enum AttachError {
     /// The server did not take a stream.
     #[error("failed to open stream `{stream}`")]
     Open {
-        /// The stream.
         stream: &'static str,
-        /// Why.
         #[source]
         cause: OpenError,
     },

@@ -71,7 +71,6 @@ impl Config {
 /// What a client of CRI wants to attach to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachRequest {
-    /// The container.
     pub container_id: String,
     /// Send to it.
     pub stdin: bool,

@@ -27,9 +27,7 @@ pub enum CtlError {
     /// controld's socket does not take us.
     #[error("failed to connect to controld at `{}`", socket.display())]
     Connect {
-        /// The socket.
         socket: PathBuf,
-        /// The system's word.
         #[source]
         cause: io::Error,
     },
@@ -80,12 +78,7 @@ pub enum CtlError {
     },
     /// A pod of that name is there already.
     #[error("pod `{namespace}/{name}` is there already")]
-    PodExists {
-        /// Its name.
-        name: String,
-        /// Its namespace.
-        namespace: String,
-    },
+    PodExists { name: String, namespace: String },
     /// The pod has no machine.
     #[error("pod `{0}` has no container")]
     NoContainer(String),
@@ -117,7 +110,6 @@ pub enum CtlError {
     /// A provider's sources could not be asked.
     #[error("provider `{provider}` not refreshed: {why}")]
     NotRefreshed {
-        /// The provider.
         provider: String,
         /// controld's text.
         why: String,
@@ -130,13 +122,11 @@ pub enum CtlError {
     Twice {
         /// The annotation.
         key: String,
-        /// The option.
         option: &'static str,
     },
     /// A file of the command line is too long.
     #[error("`{}` is over {limit} bytes", path.display())]
     TooLong {
-        /// The file.
         path: PathBuf,
         /// What it may be.
         limit: u64,
@@ -152,25 +142,20 @@ pub enum CtlError {
     File {
         /// What was done.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The system's word.
         #[source]
         cause: io::Error,
     },
     /// A file that no store would take as an image.
     #[error("`{}` would not be taken", path.display())]
     Refused {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: imagestore::Refusal,
     },
     /// A layer, which no store takes unless it is told to.
     #[error("`{}` would not be taken: it stands on `{named}`", path.display())]
     Layered {
-        /// The file.
         path: PathBuf,
         /// What it stands on.
         named: String,
@@ -178,9 +163,7 @@ pub enum CtlError {
     /// A file that could not be looked into.
     #[error("failed to inspect `{}`", path.display())]
     Inspect {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: InspectError,
     },
@@ -201,7 +184,6 @@ pub enum CtlError {
     Terminal {
         /// What was done.
         action: &'static str,
-        /// The system's word.
         #[source]
         cause: io::Error,
     },

@@ -38,7 +38,6 @@ pub enum Compression {
     Xz,
     /// Zstandard, RFC 8878.
     Zstd,
-    /// bzip2.
     Bzip2,
 }
 

@@ -87,7 +87,6 @@ pub enum Query {
     Id(ImageId),
     /// A digest that is no id, which is SHA-512.
     Digest(Digest),
-    /// A reference.
     Ref(ImageRef),
 }
 

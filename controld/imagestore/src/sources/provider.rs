@@ -176,7 +176,6 @@ pub struct ImageMetadata {
     pub platform: Platform,
     /// The system in libosinfo's words.
     pub osinfo: Option<String>,
-    /// The distribution.
     pub distro: Option<String>,
     /// Order among images of the name.
     pub revision: Option<Revision>,

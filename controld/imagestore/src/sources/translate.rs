@@ -46,10 +46,8 @@ use template::{Missing, url_of};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// `https://`.
     #[default]
     Https,
-    /// `http://`.
     Http,
 }
 

@@ -56,7 +56,6 @@ pub(in crate::container) enum Event {
 /// What is to be done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::container) enum Act {
-    /// Nothing.
     Nothing,
     /// Record the state, then start the machine.
     Boot,
@@ -94,7 +93,6 @@ impl Life {
         Self { state, unwanted: None }
     }
 
-    /// The state.
     pub(in crate::container) fn state(&self) -> ContainerState {
         self.state
     }

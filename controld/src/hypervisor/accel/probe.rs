@@ -23,18 +23,14 @@ pub(super) enum ProbeError {
     /// The initrd cannot be written.
     #[error("failed to write the probe's initrd `{}`", path.display())]
     Initrd {
-        /// Its path.
         path: PathBuf,
-        /// The system's word.
         #[source]
         cause: io::Error,
     },
     /// QEMU cannot be run.
     #[error("failed to run `{}`", emulator.display())]
     Run {
-        /// The emulator.
         emulator: PathBuf,
-        /// The system's word.
         #[source]
         cause: io::Error,
     },

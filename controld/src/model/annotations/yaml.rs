@@ -12,7 +12,6 @@ use super::Problem;
 pub(super) enum Top {
     /// Nothing, or comments only.
     Empty,
-    /// A map.
     Map,
     /// Anything else.
     Other,

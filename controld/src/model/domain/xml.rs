@@ -27,10 +27,7 @@ const SATA_SLOT: u8 = 0x1f;
 pub enum DomainError {
     /// A text that XML cannot hold.
     #[error("{what} has a character that XML cannot hold")]
-    Character {
-        /// Of what.
-        what: &'static str,
-    },
+    Character { what: &'static str },
     /// A path that is no text.
     #[error("path `{0}` is not UTF-8")]
     Path(String),

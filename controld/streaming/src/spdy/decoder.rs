@@ -19,7 +19,6 @@ pub enum DecodeError {
     TooLong {
         /// Its type.
         kind: u16,
-        /// Its length.
         len: usize,
     },
     /// A control frame's length does not fit its type.
@@ -27,7 +26,6 @@ pub enum DecodeError {
     Length {
         /// Its type.
         kind: u16,
-        /// Its length.
         len: usize,
     },
     /// A frame is for stream 0, which is none.

@@ -60,7 +60,6 @@ pub enum Frame {
         id: u32,
         /// The sender sends nothing more.
         fin: bool,
-        /// The headers.
         headers: Headers,
     },
     /// Flow control, which Go's implementation neither sends nor heeds.
@@ -76,7 +75,6 @@ pub enum Frame {
         id: u32,
         /// The sender sends nothing more.
         fin: bool,
-        /// The bytes.
         payload: Bytes,
     },
 }
@@ -88,7 +86,6 @@ pub struct Setting {
     pub flags: u8,
     /// Which setting, 24 bits.
     pub id: u32,
-    /// Its value.
     pub value: u32,
 }
 

@@ -33,7 +33,6 @@ pub enum ProxyError {
     },
 }
 
-/// A proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Proxy {
     /// Scheme, host and port alone.

@@ -239,9 +239,7 @@ pub(crate) fn login_of(url: &Url) -> Option<Auth> {
 /// What a server gave to recognise a version of what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Validators {
-    /// `ETag`.
     pub etag: Option<String>,
-    /// `Last-Modified`.
     pub last_modified: Option<String>,
 }
 

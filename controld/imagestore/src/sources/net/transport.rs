@@ -60,7 +60,6 @@ pub enum TransportError {
         #[source]
         cause: ProxyError,
     },
-    /// Its certificates.
     #[error("transport `{name}`: certificate {place} cannot be used")]
     Certificate {
         /// The profile.
@@ -71,7 +70,6 @@ pub enum TransportError {
         #[source]
         cause: CertificateError,
     },
-    /// Its name of a server.
     #[error("transport `{name}`: server name is neither a DNS name nor an address")]
     ServerName {
         /// The profile.

@@ -51,15 +51,10 @@ pub struct ProviderConfig {
 /// The kinds of providers, with what each needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// `oci`
     Oci(OciConfig),
-    /// `virt-builder`
     VirtBuilder(VirtBuilderConfig),
-    /// `simplestreams`
     Simplestreams(SimplestreamsConfig),
-    /// `glance`
     Glance(Box<GlanceConfig>),
-    /// `lago`
     Lago(LagoConfig),
 }
 

@@ -93,14 +93,10 @@ pub enum ProviderError {
     },
     /// A file that is not below a directory from which images may come.
     #[error("`{}` is below none of the directories that local images may come from", path.display())]
-    NotAllowed {
-        /// The file.
-        path: PathBuf,
-    },
+    NotAllowed { path: PathBuf },
     /// A file that cannot be read.
     #[error("failed to open `{}`", path.display())]
     File {
-        /// The file.
         path: PathBuf,
         #[source]
         cause: io::Error,

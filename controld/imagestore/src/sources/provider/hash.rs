@@ -13,9 +13,7 @@ pub enum HashAlg {
     Md5,
     /// SHA-1: likewise.
     Sha1,
-    /// SHA-256.
     Sha256,
-    /// SHA-512.
     Sha512,
 }
 
@@ -40,7 +38,6 @@ impl HashAlg {
         [Self::Md5, Self::Sha1, Self::Sha256, Self::Sha512].into_iter().find(|alg| alg.name() == name)
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -81,7 +78,6 @@ impl ImageHash {
         }
     }
 
-    /// The algorithm.
     #[must_use]
     pub fn alg(&self) -> HashAlg {
         self.alg

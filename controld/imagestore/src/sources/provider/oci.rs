@@ -66,11 +66,9 @@ pub struct OciConfig {
     pub logins: BTreeMap<String, LoginConfig>,
 }
 
-/// A login.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoginConfig {
-    /// The user.
     pub username: String,
     /// File with the password.
     pub password_file: PathBuf,

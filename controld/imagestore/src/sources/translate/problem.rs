@@ -151,7 +151,6 @@ impl fmt::Display for Notice {
 #[derive(Debug, thiserror::Error)]
 #[error("failed to read directory `{}`", path.display())]
 pub struct DirError {
-    /// The directory.
     pub path: PathBuf,
     #[source]
     pub cause: io::Error,

@@ -48,7 +48,6 @@ pub enum DiskError {
         action: &'static str,
         /// On what.
         path: PathBuf,
-        /// The kernel's word.
         #[source]
         cause: Errno,
     },
@@ -57,16 +56,10 @@ pub enum DiskError {
         "`{}` must be a directory of the daemon's user that nobody else can write to; correct its owner and mode",
         path.display()
     )]
-    Untrusted {
-        /// The directory.
-        path: PathBuf,
-    },
+    Untrusted { path: PathBuf },
     /// Another daemon has the store.
     #[error("the image store `{}` is in use by another process; stop it first", path.display())]
-    Busy {
-        /// The store.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// Something else stands where an image is to be.
     #[error("`{}` is in the way and not ours; remove it", path.display())]
     Obstructed {

@@ -24,7 +24,6 @@ pub struct Finding {
     pub path: PathBuf,
     /// Whether it was removed; otherwise it was left alone.
     pub removed: bool,
-    /// What it is.
     pub what: &'static str,
 }
 

@@ -14,7 +14,6 @@ pub enum Qcow2Error {
     /// A size of clusters that the format does not allow.
     #[error("clusters of 2^{0} bytes; 2^9 to 2^21 are allowed")]
     ClusterBits(u32),
-    /// The length of the header.
     #[error("header of {length} bytes; a multiple of 8 from {V3_HEADER} to {limit} is allowed")]
     HeaderLength {
         /// What it claims.

@@ -32,7 +32,6 @@ pub struct GlanceConfig {
     /// Id of the user's domain; default is `default`.
     #[serde(default)]
     pub user_domain_id: Option<String>,
-    /// Name of the user's domain.
     #[serde(default)]
     pub user_domain_name: Option<String>,
     /// File with the user's password.
@@ -44,7 +43,6 @@ pub struct GlanceConfig {
     /// Id of the project's domain; default is `default`.
     #[serde(default)]
     pub project_domain_id: Option<String>,
-    /// Name of the project's domain.
     #[serde(default)]
     pub project_domain_name: Option<String>,
     /// File with a token, if there is no Keystone to ask.

@@ -17,15 +17,10 @@ pub enum LagoError {
     Json(#[from] serde_json::Error),
     /// A version without a source.
     #[error("version `{version}` is from source `{source_id}`, which is not described")]
-    Source {
-        version: String,
-        /// The source.
-        source_id: String,
-    },
+    Source { version: String, source_id: String },
     /// A source of some other kind.
     #[error("source `{source_id}` is of type `{kind}`; only `http` and `file` are known")]
     Kind {
-        /// The source.
         source_id: String,
         /// Its type.
         kind: String,
@@ -33,7 +28,6 @@ pub enum LagoError {
     /// A source that does not say where.
     #[error("source `{source_id}` has no usable `{key}`")]
     Place {
-        /// The source.
         source_id: String,
         /// What is missing.
         key: &'static str,
@@ -61,7 +55,6 @@ pub enum LagoError {
     NoHash,
 }
 
-/// A repository.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Repo {
     pub(crate) name: String,

@@ -18,7 +18,6 @@ mod tests;
 pub use tar::TarError;
 use tar::{Data, Kind, Tar};
 
-/// The directory.
 const DIR: &str = "disk";
 /// Begins the name of a file that removes another from the layers below (OCI image specification, layer.md).
 const WHITEOUT: &str = ".wh.";

@@ -39,10 +39,7 @@ pub enum ManifestError {
     Json(#[source] serde_json::Error),
     /// A media type that is none of ours.
     #[error("media type `{media_type}` is not supported")]
-    MediaType {
-        /// The type.
-        media_type: String,
-    },
+    MediaType { media_type: String },
     /// The old form, which cannot be verified.
     #[error("schema 1 manifests are not supported; push the image anew")]
     Schema1,
@@ -51,7 +48,6 @@ pub enum ManifestError {
     Disagree {
         /// The document's media type.
         document: String,
-        /// The header's.
         header: String,
     },
     /// Other bytes than were asked for.
@@ -98,10 +94,7 @@ pub enum ManifestError {
     Empty,
     /// An artifact that is no disk.
     #[error("an artifact of type `{media_type}` is no disk of a VM")]
-    Artifact {
-        /// Its type.
-        media_type: String,
-    },
+    Artifact { media_type: String },
 }
 
 /// What a digest, a size and a type say of another document or of a blob.

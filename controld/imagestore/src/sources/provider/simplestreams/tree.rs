@@ -75,7 +75,6 @@ pub(crate) trait Dated: Sized {
     fn date(&self) -> Option<&str>;
 }
 
-/// An index.
 #[derive(Debug)]
 pub(crate) struct Index {
     updated: Option<String>,

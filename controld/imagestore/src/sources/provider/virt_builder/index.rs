@@ -68,11 +68,7 @@ pub enum IndexError {
     },
     /// A section that comes twice.
     #[error("section `{name}` for {arch} comes twice")]
-    Section {
-        name: String,
-        /// Its architecture.
-        arch: String,
-    },
+    Section { name: String, arch: String },
     /// A field that comes twice.
     #[error("field `{field}` of `{name}` comes twice")]
     Field {
@@ -82,7 +78,6 @@ pub enum IndexError {
     },
 }
 
-/// An index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Index {
     /// The sound sections, in order.

@@ -38,7 +38,6 @@ pub enum ReposError {
     /// Not what it must be.
     #[error("`{}`, line {line}: {what}", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// Where.
         line: usize,
@@ -48,7 +47,6 @@ pub enum ReposError {
     /// A source without a place.
     #[error("`{}`: source `{id}` has no `uri`", path.display())]
     Uri {
-        /// The file.
         path: PathBuf,
         /// The source.
         id: String,
@@ -56,7 +54,6 @@ pub enum ReposError {
     /// A source without a key.
     #[error("`{}`: source `{id}` has no `gpgkey`; configure a provider with `insecure` to take what nobody signed", path.display())]
     Unsigned {
-        /// The file.
         path: PathBuf,
         /// The source.
         id: String,
@@ -64,7 +61,6 @@ pub enum ReposError {
     /// A name that no provider can have.
     #[error("`{}`: the name of source `{id}` can be no provider's: it must be lower-case letters, digits, `.`, `_` or `-`", path.display())]
     Id {
-        /// The file.
         path: PathBuf,
         /// The source.
         id: String,
@@ -72,7 +68,6 @@ pub enum ReposError {
     /// A source that was there before.
     #[error("`{}`: source `{id}` is in `{}`, too, which counts", path.display(), first.display())]
     Twice {
-        /// The file.
         path: PathBuf,
         /// The source.
         id: String,
@@ -82,7 +77,6 @@ pub enum ReposError {
     /// A source that makes no provider.
     #[error("`{}`: source `{id}` cannot be used", path.display())]
     Source {
-        /// The file.
         path: PathBuf,
         /// The source.
         id: String,
