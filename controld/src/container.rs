@@ -147,7 +147,7 @@ impl Containers {
                 config: create.config,
                 machine_annotations: create.annotations,
                 state: ContainerState::Created,
-                created_at: now_nanos(),
+                created_at: self.uses.store.container_time(now_nanos(), &sandbox.config.uid),
                 started_at: 0,
                 boot: String::new(),
                 exit: None,

@@ -107,7 +107,7 @@ impl Sandboxes {
             version: RECORD_VERSION,
             id: id.clone(),
             state: SandboxState::Creating,
-            created_at: now_nanos(),
+            created_at: self.uses.store.sandbox_time(now_nanos(), &config.uid),
             config,
             net: None,
             boot: self.uses.boot.id().to_owned(),

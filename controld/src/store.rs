@@ -12,6 +12,7 @@
 
 pub mod boot;
 mod change;
+pub(crate) mod created;
 mod database;
 mod failure;
 mod log;

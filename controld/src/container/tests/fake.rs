@@ -18,6 +18,7 @@ use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerId, ContainerState, ExitReason};
 use crate::store::boot::Boot;
+use crate::store::created;
 
 /// When a call that was given up has its effect all the same.
 pub(super) const LATE: Duration = Duration::from_secs(45);
@@ -54,6 +55,8 @@ struct World {
     disk: BTreeMap<ContainerId, Container>,
     shown: BTreeMap<ContainerId, Container>,
     domains: BTreeMap<ContainerId, Domain>,
+    /// What the node's clock says. It goes on when it is read.
+    clock: i64,
     /// Why machines that are on do not run.
     paused: BTreeMap<ContainerId, Pause>,
     /// Free bytes of the volumes' file system, of a thousand.
@@ -125,6 +128,12 @@ impl World {
         if !self.libvirt_down {
             self.domains.retain(|id, _| !self.actors.was_removed(*id));
         }
+    }
+
+    /// What `Store::container_time` says.
+    fn creation_time(&mut self) -> i64 {
+        self.clock += 1;
+        created::after(self.clock, self.shown.values().map(|container| container.created_at))
     }
 
     fn show(&mut self, container: &Container) {
@@ -440,6 +449,11 @@ impl Node {
         };
     }
 
+    /// The node's clock is set.
+    pub(super) fn clock_set(&self, by: i64) {
+        self.host.world().clock += by;
+    }
+
     pub(super) fn no_turns(&self, none: bool) {
         self.host.world().no_turns.send_replace(none);
     }
@@ -576,6 +590,7 @@ impl Node {
         for other in &replaced {
             self.actors().get(*other)?.replaced(attempt).await?;
         }
+        let new = Container { created_at: self.host.world().creation_time(), ..new };
         self.host.put(&new).await?;
         self.actors().add(self.host.clone(), &new);
         Ok(new.id)

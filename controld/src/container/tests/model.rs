@@ -28,6 +28,8 @@ enum Happening {
     DiskFull(bool),
     /// Starts have to wait for their turn, or not any more.
     NoTurns(bool),
+    /// The node's clock is set forward or back.
+    Clock(i64),
     /// The guest ends.
     Ends(Ending),
     /// The pod is deleted.
@@ -46,6 +48,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => any::<bool>().prop_map(Happening::Libvirt),
         2 => any::<bool>().prop_map(Happening::DiskFull),
         1 => any::<bool>().prop_map(Happening::NoTurns),
+        1 => (-50_i64..50).prop_map(Happening::Clock),
         2 => ending.prop_map(Happening::Ends),
         1 => Just(Happening::Deleted),
     ]
@@ -70,6 +73,7 @@ async fn live(policy: Policy, story: &[Happening]) -> Result<(), TestCaseError> 
             Happening::Libvirt(up) => node.libvirt(*up),
             Happening::DiskFull(full) => node.disk_full(*full),
             Happening::NoTurns(none) => node.no_turns(*none),
+            Happening::Clock(by) => node.clock_set(*by),
             Happening::Ends(ending) => node.all_end(*ending),
             Happening::Deleted => wish.deleted = true,
         }
@@ -89,6 +93,25 @@ async fn live(policy: Policy, story: &[Happening]) -> Result<(), TestCaseError> 
     Ok(())
 }
 
+fn lives(policy: Policy, story: &[Happening]) -> Result<(), TestCaseError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(live(policy, story))
+}
+
+#[test]
+fn a_pod_is_restarted_after_the_clock_was_set_back() {
+    let story = [
+        Happening::Sync,
+        Happening::Pass(10),
+        Happening::Clock(-1000),
+        Happening::Ends(Ending::Shutdown),
+        Happening::Pass(10),
+        Happening::Sync,
+        Happening::Pass(10),
+    ];
+    lives(Policy::Always, &story).expect("restarted");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -97,7 +120,6 @@ proptest! {
         policy in prop_oneof![Just(Policy::Always), Just(Policy::OnFailure), Just(Policy::Never)],
         story in proptest::collection::vec(happening(), 1..40),
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime").block_on(live(policy, &story))?;
+        lives(policy, &story)?;
     }
 }
