@@ -33,6 +33,7 @@ use crate::model::seed::{self, SeedInput};
 use crate::model::{
     Container, ContainerConfig, ContainerId, ContainerState, Machine, RECORD_VERSION, Sandbox, SandboxState,
 };
+use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
 use crate::volumes::{Base, VolumeError};
 
@@ -105,6 +106,8 @@ impl Containers {
             let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
             Error::because(kind, "the root disk cannot be made", cause)
         };
+        // Another sandbox of the pod that is removed now drops the disks before they are claimed, or not at all.
+        let _disks = self.mutex.lock(disks_key(&sandbox.config.uid)).await;
         self.uses.orphans.make_room(&sandbox).await?;
         // The folder first: what has no folder is nobody's. What is in it goes with the sandbox at the latest.
         let owner = self.uses.orphans.owner(&PodName::of(&sandbox)).await?;

@@ -16,7 +16,7 @@ pub mod instance;
 mod list;
 mod machines;
 mod networks;
-mod owned;
+pub mod owned;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -124,6 +124,12 @@ impl Orphans {
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.known.seen()
+    }
+
+    /// libvirt was asked, and all machines are on record.
+    #[cfg(test)]
+    pub(crate) fn found_no_machines(&self) {
+        self.seen().looked = true;
     }
 }
 

@@ -5,6 +5,13 @@ use crate::model::PodName;
 use crate::model::error::{Error, Kind, Result};
 use crate::volumes::{Folder, Owner, VolumeError};
 
+/// What to lock while the disks of a pod are claimed or dropped, with the record of their user. A pod's sandboxes share its
+/// disks, so that a lock of one sandbox does not do. It is taken last, inside of any other.
+#[must_use]
+pub fn disks_key(pod_uid: &str) -> String {
+    format!("uid/{pod_uid}")
+}
+
 impl Orphans {
     /// A pod as the owner of what is made for it now. The database has its sandbox: it tells by the note if it is put back
     /// from a copy that has not (see [`super::instance`]).

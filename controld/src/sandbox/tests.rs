@@ -1,0 +1,138 @@
+use proto::tap::{Reply, Request};
+use tempfile::TempDir;
+
+use super::*;
+use crate::daemon::node::Node;
+use crate::daemon::node::tests::node;
+use crate::model::PodName;
+use crate::tap::tests::{Fake, until};
+use crate::volumes::Folder;
+
+const UID: &str = "uid-1";
+
+#[test]
+fn a_sandbox_is_not_ready_after_the_node_was_restarted() {
+    let boot = Boot::of_test("this");
+    let sandbox = crate::api::cri::convert::tests::sandbox();
+    for (case, state, made_in, gone) in [
+        ("of an earlier boot", SandboxState::Ready, "other", true),
+        ("of this boot", SandboxState::Ready, "this", false),
+        ("of a release that did not say", SandboxState::Ready, "", false),
+        ("stopped before", SandboxState::NotReady, "other", false),
+        ("half made: it is undone", SandboxState::Creating, "other", false),
+    ] {
+        let sandbox = Sandbox { state, boot: made_in.into(), ..sandbox.clone() };
+        assert_eq!(has_outlived_its_boot(&sandbox, &boot), gone, "{case}");
+    }
+}
+
+/// A node whose machines are all on record, and a tapmanager that does as it is asked.
+struct Fixture {
+    _dir: TempDir,
+    _fake: Fake,
+    node: Node,
+    mutex: KeyedMutex,
+    sandboxes: Sandboxes,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let fake = Fake::told(&dir, |request| match request {
+            Request::Detach { .. } => Some(Reply::Detached),
+            _ => None,
+        });
+        let mut node = node(dir.path()).await;
+        node.tap = fake.tap();
+        node.orphans.found_no_machines();
+        let mutex = KeyedMutex::default();
+        let containers = Containers::new(node.for_containers(), mutex.clone());
+        let sandboxes = Sandboxes::new(node.for_sandboxes(), containers, mutex.clone());
+        Self { _dir: dir, _fake: fake, node, mutex, sandboxes }
+    }
+
+    /// The next sandbox of the pod.
+    async fn run(&self, attempt: u32) -> PodId {
+        self.sandboxes.run(config(attempt)).await.expect("made")
+    }
+
+    async fn claim(&self) -> Folder {
+        let pod = PodName { uid: UID.into(), namespace: "default".into(), name: "web".into() };
+        let owner = self.node.orphans.owner(&pod).await.expect("written");
+        self.node.for_containers().volumes.claim(&owner).expect("claimed")
+    }
+
+    fn folders(&self) -> usize {
+        self.node.for_containers().volumes.of_pod(UID).expect("listed").len()
+    }
+
+    async fn awaits_disks(&self) {
+        until("a call that waits for the disks", || self.mutex.is_contended(&disks_key(UID))).await;
+    }
+}
+
+fn config(attempt: u32) -> SandboxConfig {
+    SandboxConfig {
+        name: "web".into(),
+        namespace: "default".into(),
+        uid: UID.into(),
+        attempt,
+        ..SandboxConfig::default()
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_is_the_newest_of_its_pod_after_the_clock_was_set_back() {
+    let node = Fixture::start().await;
+    let first = node.run(0).await;
+    let first = node.node.store.sandbox(&first).expect("on record");
+    let ahead = first.created_at + 7_200_000_000_000;
+    let first = Sandbox { created_at: ahead, state: SandboxState::NotReady, ..first.as_ref().clone() };
+    node.node.store.put_sandbox(first).await.expect("put");
+    let second = node.run(1).await;
+    assert!(node.node.store.sandbox(&second).expect("on record").created_at > ahead);
+}
+
+#[tokio::test]
+async fn the_last_sandbox_takes_the_disks_with_it() {
+    let node = Fixture::start().await;
+    let (first, second) = (node.run(0).await, node.run(1).await);
+    node.claim().await;
+    node.sandboxes.remove(&first).await.expect("removed");
+    assert_eq!(node.folders(), 1, "they are the pod's");
+    node.sandboxes.remove(&second).await.expect("removed");
+    assert_eq!(node.folders(), 0);
+}
+
+#[tokio::test]
+async fn disks_that_are_claimed_while_an_old_sandbox_is_removed_stay() {
+    let node = Fixture::start().await;
+    let first = node.run(0).await;
+    let claiming = node.mutex.lock(disks_key(UID)).await;
+    let (sandboxes, id) = (node.sandboxes.clone(), first.clone());
+    let removal = tokio::spawn(async move { sandboxes.remove(&id).await });
+    node.awaits_disks().await;
+    // As `Sandboxes::run` and `Containers::create` do under that lock.
+    let second = Sandbox { id: "b".parse().expect("id"), config: config(1), ..first_of(&node, &first) };
+    node.node.store.put_sandbox(second).await.expect("put");
+    node.claim().await;
+    drop(claiming);
+    removal.await.expect("no panic").expect("removed");
+    assert_eq!(node.folders(), 1, "the other sandbox of the pod goes on with them");
+}
+
+#[tokio::test]
+async fn a_sandbox_is_not_on_record_amid_the_removal_of_disks_of_its_pod() {
+    let node = Fixture::start().await;
+    let removing = node.mutex.lock(disks_key(UID)).await;
+    let sandboxes = node.sandboxes.clone();
+    let made = tokio::spawn(async move { sandboxes.run(config(1)).await });
+    node.awaits_disks().await;
+    assert_eq!(node.node.store.sandboxes().len(), 0);
+    drop(removing);
+    made.await.expect("no panic").expect("made");
+}
+
+fn first_of(node: &Fixture, id: &PodId) -> Sandbox {
+    node.node.store.sandbox(id).expect("on record").as_ref().clone()
+}
