@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerConfig, ContainerId, ContainerState};
+use crate::model::{Container, ContainerConfig, ContainerId, ContainerState, Mount};
+
+/// kubelet's annotation of a container, see its `newContainerAnnotations`.
+const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 
 /// What becomes of a request for a container.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +29,7 @@ pub(super) fn judge(present: &[Arc<Container>], wanted: &ContainerConfig) -> Res
     for other in present {
         let (name, attempt) = (&other.config.name, other.config.attempt);
         if *name == wanted.name && attempt == wanted.attempt {
-            if other.state == ContainerState::Created && other.config == *wanted {
+            if other.state == ContainerState::Created && is_repeated(&other.config, wanted) {
                 return Ok(Admission::Same(other.id));
             }
             let what = format!(
@@ -54,6 +57,23 @@ pub(super) fn judge(present: &[Arc<Container>], wanted: &ContainerConfig) -> Res
         }
     }
     Ok(Admission::New(replaced))
+}
+
+/// Whether two requests are one that was repeated. kubelet draws the file of the termination message anew for each call.
+fn is_repeated(earlier: &ContainerConfig, wanted: &ContainerConfig) -> bool {
+    let same = |a: &Mount, b: &Mount| {
+        let drawn = a.container_path == termination_path(wanted);
+        a == b || drawn && *a == Mount { host_path: a.host_path.clone(), ..b.clone() }
+    };
+    let mounts = earlier.mounts.len() == wanted.mounts.len()
+        && earlier.mounts.iter().zip(&wanted.mounts).all(|(a, b)| same(a, b));
+    mounts && *earlier == ContainerConfig { mounts: earlier.mounts.clone(), ..wanted.clone() }
+}
+
+/// Where the termination message is in the container, as kubelet tells by an annotation.
+fn termination_path(config: &ContainerConfig) -> &str {
+    let told = config.annotations.get(TERMINATION_PATH);
+    told.map_or("/dev/termination-log", String::as_str)
 }
 
 #[cfg(test)]
@@ -92,6 +112,45 @@ mod tests {
         }
         let over = present(ContainerState::Exited);
         assert_eq!(judge(&[over], &wanted("another", 0)).expect("admitted"), Admission::New(Vec::new()));
+    }
+
+    #[test]
+    fn a_request_that_is_repeated_may_have_another_file_for_the_termination_message() {
+        let mount = |container: &str, host: &str| Mount {
+            container_path: container.into(),
+            host_path: host.into(),
+            ..Mount::default()
+        };
+        let config = |path: &str, mounts: Vec<Mount>| ContainerConfig {
+            annotations: [(TERMINATION_PATH.to_owned(), path.to_owned())].into(),
+            mounts,
+            ..wanted("vm", 0)
+        };
+        let usual = || mount("/dev/termination-log", "containers/vm/0a1b2c3d");
+        let redrawn = || mount("/dev/termination-log", "containers/vm/4e5f6071");
+        let hosts = || mount("/etc/hosts", "etc-hosts");
+        let untold = |mounts| ContainerConfig { mounts, ..wanted("vm", 0) };
+        let log = "/dev/termination-log";
+        for (case, earlier, repeated, same) in [
+            ("drawn anew", config(log, vec![hosts(), usual()]), config(log, vec![hosts(), redrawn()]), true),
+            ("drawn anew, without the annotation", untold(vec![usual()]), untold(vec![redrawn()]), true),
+            ("another place", config("/m", vec![mount("/m", "a")]), config("/m", vec![mount("/m", "b")]), true),
+            ("not that place", config("/m", vec![usual()]), config("/m", vec![redrawn()]), false),
+            ("another mount changed", config(log, vec![hosts()]), config(log, vec![mount("/etc/hosts", "b")]), false),
+            ("one more", config(log, vec![usual()]), config(log, vec![redrawn(), hosts()]), false),
+            (
+                "otherwise mounted",
+                config(log, vec![usual()]),
+                config(log, vec![Mount { readonly: true, ..redrawn() }]),
+                false,
+            ),
+        ] {
+            let other = Arc::new(Container { config: earlier, ..container("vm", 0) });
+            match judge(from_ref(&other), &repeated) {
+                Ok(admission) => assert_eq!((admission, same), (Admission::Same(other.id), true), "{case}"),
+                Err(error) => assert_eq!((error.kind(), same), (Kind::Exists, false), "{case}"),
+            }
+        }
     }
 
     #[test]
