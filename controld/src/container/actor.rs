@@ -8,9 +8,11 @@
 mod heard;
 mod task;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot};
 
 use self::heard::Heard;
@@ -19,6 +21,9 @@ use super::host::Host;
 use crate::hypervisor::HvEvent;
 use crate::model::Container;
 use crate::model::error::{Error, Kind, Result};
+
+/// How long after a panic the task is started anew: one that panics each time does not take a processor.
+const REVIVED_AFTER: Duration = Duration::from_secs(1);
 
 /// Way to a container's task. Clones share it.
 #[derive(Debug, Clone)]
@@ -42,10 +47,22 @@ enum Command {
 impl Actor {
     /// Starts the task of a container.
     pub(super) fn spawn(host: impl Host, container: Container) -> Self {
-        let (inbox, commands) = mpsc::channel(16);
+        let (inbox, mut commands) = mpsc::channel(16);
         let heard = Arc::new(Heard::default());
-        tokio::spawn(Task::new(host, container, heard.clone()).run(commands));
-        Self { inbox, heard }
+        let way = Self { inbox, heard: heard.clone() };
+        tokio::spawn(async move {
+            let id = container.id;
+            let mut task = Task::new(host.clone(), container, heard.clone());
+            while AssertUnwindSafe(task.run(&mut commands)).catch_unwind().await.is_err() {
+                tracing::error!(container = %id, "the task of the container panicked; starting it anew from its record");
+                tokio::time::sleep(REVIVED_AFTER).await;
+                let Some(record) = host.record(id) else { return };
+                task = Task::revived(host.clone(), record, heard.clone());
+                // Whatever was heard last may be lost.
+                heard.hear(&HvEvent::Resync);
+            }
+        });
+        way
     }
 
     /// See [`super::Containers::start`].
@@ -94,8 +111,10 @@ impl Actor {
 
     async fn ask(&self, command: impl FnOnce(Reply) -> Command) -> Result<()> {
         let gone = || Error::new(Kind::NotFound, "the container was removed meanwhile");
+        let broken = || Error::new(Kind::Internal, "the container's task panicked and is started anew; try again");
         let (reply, answer) = oneshot::channel();
         self.inbox.send(command(reply)).await.map_err(|_closed| gone())?;
-        answer.await.map_err(|_dropped| gone())?
+        // A task that ended has closed the inbox; one that panicked has not.
+        answer.await.map_err(|_dropped| if self.inbox.is_closed() { gone() } else { broken() })?
     }
 }

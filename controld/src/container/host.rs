@@ -14,8 +14,8 @@ use super::start;
 use super::uses::Uses;
 use crate::container::console::follow::Follower;
 use crate::hypervisor::{DomainState, Way};
-use crate::model::Container;
 use crate::model::error::{Error, Kind, Result};
+use crate::model::{Container, ContainerId};
 use crate::store::boot::Boot;
 
 /// The node, as the task of a container needs it. Each call ends by a deadline of its own.
@@ -58,6 +58,9 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
 
     /// Shows a record that could not be made durable.
     fn show(&self, container: &Container);
+
+    /// The record of a container, as it is shown; `None` if it was removed.
+    fn record(&self, id: ContainerId) -> Option<Container>;
 
     /// Removes what the container has on disk, its record last. The machine is gone.
     fn forget(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
@@ -130,6 +133,10 @@ impl Host for Arc<Uses> {
 
     fn show(&self, container: &Container) {
         self.store.show_container(container.clone());
+    }
+
+    fn record(&self, id: ContainerId) -> Option<Container> {
+        self.store.container(id).map(|container| container.as_ref().clone())
     }
 
     async fn forget(&self, container: &Container) -> Result<()> {

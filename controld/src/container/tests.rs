@@ -266,3 +266,31 @@ async fn a_machine_that_a_reboot_ended_says_so_however_late_libvirt_is_asked() {
     node.pass(1).await;
     assert_eq!((node.state(id), node.reason(id)), (ContainerState::Exited, Some(ExitReason::NodeRebooted)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_panics_is_not_taken_for_done_and_the_next_one_stops() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.start(id).await.expect("started");
+    node.panics();
+    let error = node.stop(id, Duration::ZERO).await.expect_err("panicked");
+    assert_eq!(error.kind(), Kind::Internal, "kubelet takes a container that is not found for one that is stopped");
+    assert_eq!((node.state(id), node.domain(id)), (ContainerState::Running, Some(Domain::On)));
+    node.stop(id, Duration::ZERO).await.expect("stopped");
+    assert_eq!((node.state(id), node.domain(id)), (ContainerState::Exited, None));
+    node.remove(id).await.expect("removed");
+    assert_eq!(node.wrong(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_ends_while_its_task_is_started_anew_has_ended() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.start(id).await.expect("started");
+    node.panics();
+    node.actors().hear(&HvEvent::Resync);
+    tokio::task::yield_now().await;
+    node.ends(id, Ending::Panicked);
+    node.pass(10).await;
+    assert_eq!((node.state(id), node.reason(id)), (ContainerState::Exited, Some(ExitReason::GuestPanicked)));
+}

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use common::Chain;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
 use super::heard::{Heard, News};
@@ -42,7 +43,8 @@ pub(super) struct Task<H: Host> {
 
 /// A start under way, and who waits for it.
 struct Starting<C> {
-    task: JoinHandle<Result<Option<C>>>,
+    /// Ends with this task if that panics: nobody would know of its machine.
+    task: AbortOnDropHandle<Result<Option<C>>>,
     /// Gives the start up.
     unwanted: CancellationToken,
     starts: Vec<Reply>,
@@ -70,8 +72,13 @@ impl<H: Host> Task<H> {
         task
     }
 
+    /// The task of a container whose task has panicked. What that had shown may not be written.
+    pub(super) fn revived(host: H, container: Container, heard: Arc<Heard>) -> Self {
+        Self { unwritten: true, ..Self::new(host, container, heard) }
+    }
+
     #[tracing::instrument(name = "container", skip_all, fields(id = %self.container.id, pod = %self.container.sandbox))]
-    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+    pub(super) async fn run(mut self, commands: &mut mpsc::Receiver<Command>) {
         loop {
             let wake = self.next_wake();
             let starts = self.starting.is_some();
@@ -81,7 +88,12 @@ impl<H: Host> Task<H> {
                         return;
                     },
                     // Going down: the machine is left as it is.
-                    None => return,
+                    None => {
+                        if let Some(starting) = self.starting.take() {
+                            drop(starting.task.detach());
+                        }
+                        return;
+                    }
                 },
                 started = outcome(&mut self.starting), if starts => self.started(started).await,
                 // An end that is told amid a start is of the machine that is being started: its turn is after that.
@@ -128,7 +140,7 @@ impl<H: Host> Task<H> {
                 }
                 let (host, container, unwanted) = (self.host.clone(), self.container.clone(), CancellationToken::new());
                 let token = unwanted.clone();
-                let task = tokio::spawn(async move { host.start(&container, &token).await });
+                let task = AbortOnDropHandle::new(tokio::spawn(async move { host.start(&container, &token).await }));
                 self.starting = Some(Starting { task, unwanted, starts: vec![reply], stops: Vec::new() });
             }
             Act::Await => {
@@ -291,7 +303,7 @@ mod tests {
         task.again.failed(Instant::now());
         let due = task.next_wake();
         assert!(due.is_some());
-        let start = tokio::spawn(std::future::pending());
+        let start = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
         let unwanted = CancellationToken::new();
         task.starting = Some(Starting { task: start, unwanted, starts: Vec::new(), stops: Vec::new() });
         assert_eq!(task.next_wake(), None);

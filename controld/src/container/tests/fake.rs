@@ -72,6 +72,8 @@ struct World {
     no_console: u32,
     faults: VecDeque<Fault>,
     libvirt_down: bool,
+    /// The next call to libvirt panics.
+    panics: bool,
     /// So many more writes fit.
     room: Option<u32>,
     /// Whether starts get no turn.
@@ -173,6 +175,8 @@ impl FakeHost {
             tokio::time::sleep(CONNECTION).await;
             return Err(Error::new(Kind::Unavailable, "no connection to libvirt"));
         }
+        let panics = std::mem::take(&mut self.world().panics);
+        assert!(!panics, "the test is of a call that panics");
         let fault = self.world().faults.pop_front().unwrap_or(Fault::None);
         match fault {
             Fault::None => effect(&mut self.world()),
@@ -326,6 +330,10 @@ impl Host for FakeHost {
         }
     }
 
+    fn record(&self, id: ContainerId) -> Option<Container> {
+        self.world().shown.get(&id).cloned()
+    }
+
     async fn forget(&self, container: &Container) -> Result<()> {
         let id = container.id;
         self.write(move |world| {
@@ -424,6 +432,11 @@ impl Node {
 
     pub(super) fn no_more_faults(&self) {
         self.host.world().faults.clear();
+    }
+
+    /// The next call to libvirt panics.
+    pub(super) fn panics(&self) {
+        self.host.world().panics = true;
     }
 
     pub(super) fn disk_full(&self, full: bool) {
