@@ -66,7 +66,6 @@ pub struct OfPod {
     /// The pod
     pub pod: PodId,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "clap would print it as help")]
     pub common: Common,
 }
 
@@ -84,7 +83,6 @@ pub struct Detach {
     #[arg(long, requires = "all")]
     pub yes: bool,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "clap would print it as help")]
     pub common: Common,
 }
 
@@ -99,7 +97,6 @@ pub struct Forget {
     #[arg(long, value_name = "NAME", group = "what")]
     pub namespace: Option<PodId>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "clap would print it as help")]
     pub common: Common,
 }
 
@@ -156,7 +153,6 @@ pub struct Attach {
     #[arg(long, value_name = "SECONDS", requires = "shell", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub timeout: u32,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "clap would print it as help")]
     pub common: Common,
 }
 
