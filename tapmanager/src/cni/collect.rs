@@ -17,6 +17,10 @@ use super::{Cni, CniError, NetworkList};
 use crate::blocking::off_reactor;
 use crate::sys::netns::Netns;
 
+/// What GC calls the attachments that stay: the name of CNI's specification, and the one it had in an early text, which
+/// libcni sends too (its issue 1101). A plugin that finds none under the name it knows removes those of all pods.
+const VALID_ATTACHMENTS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+
 /// An attachment that an entry of ours tells of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leftover {
@@ -107,7 +111,9 @@ impl Cni {
         let mut errors = Vec::new();
         for (place, plugin) in list.plugins().iter().enumerate() {
             let mut conf = plugin::request(plugin, list.name(), version, &Map::new(), None);
-            conf.insert("cni.dev/valid-attachments".to_owned(), valid.clone().into());
+            for name in VALID_ATTACHMENTS {
+                conf.insert(name.to_owned(), valid.clone().into());
+            }
             if let Err(cause) = self.ask(Command::Gc, plugin, &env, &conf).await {
                 errors.push(CniError::plugin(list, place, Command::Gc, cause));
             }

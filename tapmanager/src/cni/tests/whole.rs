@@ -84,7 +84,9 @@ async fn gc_tells_every_plugin_what_is_valid() {
     assert_eq!(error.to_string(), "CNI plugin `a` of network `net` failed at GC");
     let one = |digit: char, link: &str| json!({"containerID": digit.to_string().repeat(32), "ifname": link});
     let valid = json!([one('1', "eth0"), one('1', "net1"), one('2', "eth0")]);
-    let base = json!({"cni.dev/valid-attachments": valid, "cniVersion": "1.1.0", "name": "net"});
+    let base = json!({
+        "cni.dev/attachments": valid, "cni.dev/valid-attachments": valid, "cniVersion": "1.1.0", "name": "net",
+    });
     let of = |kind: &str, mut conf: serde_json::Value| {
         conf["type"] = kind.into();
         format!("GC {kind} {conf}")
