@@ -98,6 +98,8 @@ ROOT_TESTS := $(addprefix addressing::tests::,clients flood) cni::tests::real co
 test-unit: host ## unit tests that need neither root nor programs of others
 	@$(own) set -x; $(CARGO) test --locked --workspace -- $(ROOT_TESTS:%=--skip=%)
 
+# One at a time: a program that one test starts holds the taps of all others until it executes, and a tap that is held is
+# neither opened again nor removed.
 test-root: host ## the other unit tests, which need root and CNI plugins
 	@$(own) export VIRTLET_PEERS=$$(tests/peers/build.sh cni); \
 	listed=$$($(CARGO) test --locked --workspace --lib -- --list $(ROOT_TESTS)); \
@@ -106,7 +108,7 @@ test-root: host ## the other unit tests, which need root and CNI plugins
 			{ echo "make: no unit test begins with \`$$name\`; put its new name into ROOT_TESTS of the Makefile" >&2; exit 1; }; \
 	done; \
 	set -x; \
-	$(CARGO) test --locked --workspace --lib -- $(ROOT_TESTS); \
+	$(CARGO) test --locked --workspace --lib -- --test-threads 1 $(ROOT_TESTS); \
 	$(CARGO) test --locked --workspace --test real
 
 test-net test-image test-mapping: GUESTS := tiny
