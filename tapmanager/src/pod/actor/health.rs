@@ -31,6 +31,7 @@ impl<W: World> Actor<W> {
         let mut checked = vec!["its namespace".to_owned()];
         let mut troubles = Vec::new();
         let mut findings = Vec::new();
+        let mut unseen = None;
         match world.look(&net.netns).await {
             Ok(NetnsState::Present) => {
                 checked.push("links, taps and filters".to_owned());
@@ -40,7 +41,7 @@ impl<W: World> Actor<W> {
                         troubles.extend(breaks.into_iter().map(|found| found.line));
                         findings.extend(others.into_iter().map(|found| found.line));
                     }
-                    Err(error) => troubles.push(Chain(&error).to_string()),
+                    Err(error) => unseen = Some(Chain(&error).to_string()),
                 }
                 checked.push("servers of its guest".to_owned());
                 if state.serving.as_ref().is_none_or(|serving| serving.broken().is_cancelled()) {
@@ -58,9 +59,12 @@ impl<W: World> Actor<W> {
                 }
             }
             Ok(NetnsState::Absent | NetnsState::OtherFile) => troubles.push(NETNS_GONE.to_owned()),
-            Err(error) => troubles.push(Chain(&error).to_string()),
+            Err(error) => unseen = Some(Chain(&error).to_string()),
         }
-        self.conclude(troubles.first().map(String::as_str));
+        if unseen.is_none() || !troubles.is_empty() {
+            self.conclude(troubles.first().map(String::as_str));
+        }
+        troubles.extend(unseen);
         troubles.append(&mut findings);
         Ok(CheckReport { findings: bounded(troubles), checked: bounded(checked) })
     }
@@ -87,11 +91,11 @@ impl<W: World> Actor<W> {
         match world.look(&net.netns).await {
             Ok(NetnsState::Present) => {}
             Ok(NetnsState::Absent | NetnsState::OtherFile) => return self.conclude(Some(NETNS_GONE)),
-            Err(error) => return self.conclude(Some(&Chain(&error).to_string())),
+            Err(error) => return unseen(&error),
         }
         let found = match world.check_join(&net.netns, &net.nics, state.record.choices).await {
             Ok(found) => found,
-            Err(error) => return self.conclude(Some(&Chain(&error).to_string())),
+            Err(error) => return unseen(&error),
         };
         if let Some(beyond) = found.iter().find(|found| found.breaks && !found.ours) {
             return self.conclude(Some(&beyond.line));
@@ -173,4 +177,9 @@ impl<W: World> Actor<W> {
         state.show(&self.publish);
         Ok(net)
     }
+}
+
+/// The pod counts as it did before.
+fn unseen(error: &WorldError) {
+    warn!(error = %Chain(error), "pod not looked at; the next look is as usual");
 }

@@ -139,6 +139,24 @@ async fn what_is_not_ours_is_trouble_without_anybody_asking_and_is_left_alone() 
 }
 
 #[tokio::test]
+async fn a_look_that_fails_makes_no_trouble_and_ends_none() {
+    for verb in ["look", "check_join"] {
+        let house = attached().await;
+        for (lost, trouble) in [(vec![], None), (vec!["link `eth0` is gone".to_owned()], Some("link `eth0` is gone"))] {
+            (house.world.state().lost, house.world.state().beyond) = (lost, true);
+            house.pods.look_after().await;
+            house.world.fail(verb, &[]);
+            house.pods.look_after().await;
+            assert_eq!(house.trouble("p1").as_deref(), trouble, "{verb}");
+            house.world.fail(verb, &[]);
+            let report = house.pods.check(&id("p1")).await.expect("checked");
+            assert_eq!(report.findings, [format!("{verb} fails as the test wants")]);
+            assert_eq!(house.trouble("p1").as_deref(), trouble, "{verb}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_repair_that_fails_is_trouble_until_the_next_time() {
     let house = attached().await;
     house.world.state().lost = vec!["tap `tap0` is gone".into()];
