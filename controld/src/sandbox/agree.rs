@@ -106,6 +106,17 @@ impl Sandboxes {
         Ok(())
     }
 
+    /// Has tapmanager look at the network of a sandbox in which a machine did not start. If it is lost, kubelet is to know:
+    /// it makes another sandbox only for one that is not ready, and would try the same in this one for ever.
+    pub async fn doubt(&self, id: &PodId) {
+        let _pass = self.mutex.lock(id.as_str()).await;
+        let ready = self.uses.store.sandbox(id).filter(|sandbox| sandbox.state == SandboxState::Ready);
+        let Some(sandbox) = ready else { return };
+        if let Err(error) = self.recover(&sandbox, "a machine did not start in it").await {
+            tracing::warn!(pod = %id, error = %Chain(&error), "network of a machine that did not start not looked at");
+        }
+    }
+
     /// Has tapmanager take up a network that is in trouble.
     async fn recover(&self, sandbox: &Sandbox, trouble: &str) -> Result<()> {
         match self.uses.tap.recover(sandbox.id.clone()).await {

@@ -5,12 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{ContainerState, StatusRequest};
+use proto::cri::{ContainerState, PodSandboxState, StatusRequest};
 use tests::case::{Bed, Case};
-use tests::command::sh;
+use tests::cni::{self, Network};
+use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
 use tests::image_server::Fault;
 use tests::libvirt::running_domains;
+use tests::net_node::latest_record;
 use tests::node::Node;
 use tests::wait::wait_until;
 use tests::world::World;
@@ -28,11 +30,37 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_wrong_token_is_a_start_error", deadline: DEADLINE, run: tokens },
     Case { name: "vm::a_dead_tapmanager_is_unavailable", deadline: DEADLINE, run: dead_tapmanager },
     Case { name: "vm::a_dead_libvirtd_is_unavailable", deadline: DEADLINE, run: dead_libvirtd },
+    Case { name: "vm::a_pod_whose_link_is_gone_gets_not_ready", deadline: DEADLINE, run: cut_off },
     Case { name: "vm::a_full_image_store_fails_the_pull", deadline: DEADLINE, run: full_store },
     Case { name: "vm::a_full_volume_disk_fails_the_create", deadline: DEADLINE, run: full_volumes },
     Case { name: "vm::a_full_journal_disk_fails_the_sandbox", deadline: DEADLINE, run: full_journal },
     Case { name: "vm::a_full_database_disk_refuses_pods_and_heals", deadline: DEADLINE, run: full_database },
 ];
+
+/// kubelet makes another sandbox only for one that is not ready.
+fn cut_off(bed: &Bed) -> Result<()> {
+    // With masquerading the plugin leaves its rules if the link is gone before its DEL.
+    let node = Node::on(bed, &Network::BRIDGE.conflist(), &cni::debian_plugins(), "")?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let before = World::look()?;
+    let pod = node.pod("cut")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let container = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod)?;
+    let record = latest_record(&sandbox)?;
+    let netns = Path::new(record["netns"].as_str().context("no namespace on record")?).file_name();
+    let netns = netns.context("no name")?.display();
+    sh(&format!("ip -n {netns} link del eth0"))?;
+    // As tapmanager finds by itself within minutes.
+    let checked = finish(&mut command(bed.program("tapmanager"), ["check", &sandbox]), TOOL_DEADLINE)?;
+    ensure!(checked.code != Some(0), "a pod without its link is well: {}", checked.stdout);
+    let refused = node.cri.start(&container).err().context("a machine started without a link")?;
+    ensure!(refused.message().contains("eth0"), "{refused}");
+    wait_until("a sandbox that is not ready", GRACE, || {
+        node.cri.sandbox(&sandbox).is_ok_and(|sandbox| sandbox.state() == PodSandboxState::SandboxNotready)
+    })?;
+    node.cri.remove_sandbox(&sandbox)?;
+    before.assert_same_but(|thing| thing == "link cni0")
+}
 
 /// Tries to start a machine; the error of StartContainer. Then everything is removed, and the world is as before.
 fn start_error(bed: &Bed, node: &Node, name: &str) -> Result<Status> {

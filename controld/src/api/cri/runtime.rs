@@ -307,8 +307,18 @@ impl RuntimeService for Runtime {
         request: Request<StartContainerRequest>,
     ) -> Result<Response<StartContainerResponse>, Status> {
         let id = answer(self.container_id(&request.into_inner().container_id))?;
-        let containers = self.containers.clone();
-        finish(async move { containers.start(id).await }).await?;
+        let (containers, sandboxes) = (self.containers.clone(), self.sandboxes.clone());
+        let start = async move {
+            let started = containers.start(id).await;
+            if started.is_err()
+                && let Ok(container) = containers.get(id)
+            {
+                // Beside the answer, which a tapmanager that hangs is not to hold up.
+                tokio::spawn(async move { sandboxes.doubt(&container.sandbox).await });
+            }
+            started
+        };
+        finish(start).await?;
         Ok(Response::new(StartContainerResponse {}))
     }
 

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use common::KeyedMutex;
-use proto::tap::{PodPage, Reply, Request};
+use proto::tap::{Dns, PodNet, PodPage, Reply, Request};
 use tempfile::TempDir;
 
 use super::*;
@@ -44,6 +44,8 @@ struct Node {
     _dir: TempDir,
     fake: Fake,
     book: Arc<Mutex<Vec<PodSummary>>>,
+    /// Whether a Recover succeeds.
+    of_use: Arc<Mutex<bool>>,
     mutex: KeyedMutex,
     sandboxes: Sandboxes,
 }
@@ -52,7 +54,8 @@ impl Node {
     async fn start() -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
         let book: Arc<Mutex<Vec<PodSummary>>> = Arc::default();
-        let theirs = book.clone();
+        let of_use = Arc::new(Mutex::new(true));
+        let (theirs, recovers) = (book.clone(), of_use.clone());
         let fake = Fake::told(&dir, move |request| match request {
             Request::List(list) => {
                 let mut pods = theirs.lock().expect("lock").clone();
@@ -60,6 +63,12 @@ impl Node {
                 Some(Reply::Pods(PodPage { pods, more: false }))
             }
             Request::Detach { .. } => Some(Reply::Detached),
+            // Any reply but its own is a failure.
+            Request::Recover { .. } if !*recovers.lock().expect("lock") => Some(Reply::Detached),
+            Request::Recover { .. } => {
+                let (netns, nics, dns) = ("/run/netns/x".into(), Vec::new(), Dns::default());
+                Some(Reply::Attached(PodNet { netns, nics, dns }))
+            }
             _ => None,
         });
         let mut node = node(dir.path()).await;
@@ -67,7 +76,7 @@ impl Node {
         let mutex = KeyedMutex::default();
         let containers = Containers::new(node.for_containers(), mutex.clone());
         let sandboxes = Sandboxes::new(node.for_sandboxes(), containers, mutex.clone());
-        Self { _dir: dir, fake, book, mutex, sandboxes }
+        Self { _dir: dir, fake, book, of_use, mutex, sandboxes }
     }
 
     fn attached(&self) -> PodSummary {
@@ -160,4 +169,19 @@ async fn what_a_call_in_flight_has_begun_is_not_undone() {
     node.put(SandboxState::Creating).await;
     node.agree().await;
     assert_eq!((node.state(), node.fake.asked("detach")), (Some(SandboxState::Creating), 0));
+}
+
+#[tokio::test]
+async fn a_sandbox_in_which_no_machine_starts_is_not_ready_if_its_network_is_of_no_use() {
+    for (network, then) in [(true, SandboxState::Ready), (false, SandboxState::NotReady)] {
+        let node = Node::start().await;
+        node.put(SandboxState::Ready).await;
+        *node.of_use.lock().expect("lock") = network;
+        node.sandboxes.doubt(&id()).await;
+        assert_eq!((node.state(), node.fake.asked("recover")), (Some(then), 1));
+    }
+    let node = Node::start().await;
+    node.put(SandboxState::NotReady).await;
+    node.sandboxes.doubt(&id()).await;
+    assert_eq!((node.state(), node.fake.asked("recover")), (Some(SandboxState::NotReady), 0), "it is known");
 }
