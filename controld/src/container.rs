@@ -113,7 +113,7 @@ impl Containers {
         let owner = self.uses.orphans.owner(&PodName::of(&sandbox)).await?;
         let volumes = self.uses.volumes.clone();
         let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
-        let base = self.uses.volumes.base(&folder, wanted).await.map_err(no_disk)?;
+        let base = self.uses.volumes.base(&folder, wanted).await;
         let image_id = base
             .image_id
             .parse()

@@ -69,16 +69,12 @@ struct Files {
 
 impl Volumes {
     /// What the root overlay of a pod is to stand on that wants `wanted`: what it stands on already, if that had the same
-    /// name.
-    ///
-    /// # Errors
-    /// When the folder cannot be put in order after a Create that was killed.
-    pub async fn base(&self, folder: &Folder, wanted: Base) -> Result<Base, VolumeError> {
+    /// name. Where a killed Create has put the overlay aside there is no note, so nothing has to be put in order first.
+    pub async fn base(&self, folder: &Folder, wanted: Base) -> Base {
         let files = Files::of(folder);
         off_reactor(move || {
-            files.tidy()?;
             let stands_on = files.note().filter(|note| files.overlay.exists() && note.is_named_as(&wanted));
-            Ok(stands_on.map(|base| base.beside(&wanted)).unwrap_or(wanted))
+            stands_on.map(|base| base.beside(&wanted)).unwrap_or(wanted)
         })
         .await
     }

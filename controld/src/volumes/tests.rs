@@ -107,9 +107,9 @@ async fn a_pod_keeps_its_disk_when_the_name_of_its_image_comes_to_mean_another()
     let folder = volumes.claim(&owner("uid-1")).expect("claimed");
     let named = |base: Base, name: &str| Base { name: name.into(), ..base };
     let (one, two) = (named(base(dir.path(), "00"), "web"), named(base(dir.path(), "01"), "web"));
-    assert_eq!(volumes.base(&folder, two.clone()).await.expect("looked"), two, "there is no disk yet");
+    assert_eq!(volumes.base(&folder, two.clone()).await, two, "there is no disk yet");
     let first = inode(&made(&volumes, &folder, &one).await);
-    let kept = volumes.base(&folder, two.clone()).await.expect("looked");
+    let kept = volumes.base(&folder, two.clone()).await;
     assert_eq!(kept, one);
     assert_eq!(inode(&made(&volumes, &folder, &kept).await), first);
 
@@ -118,11 +118,11 @@ async fn a_pod_keeps_its_disk_when_the_name_of_its_image_comes_to_mean_another()
     let old =
         serde_json::json!({"image_id": "sha256:00", "path": "/old/00", "format": "qcow2", "virtual_size": 8 << 20});
     std::fs::write(&note, old.to_string()).expect("written");
-    assert_eq!(volumes.base(&folder, two.clone()).await.expect("looked"), one);
+    assert_eq!(volumes.base(&folder, two.clone()).await, one);
 
     made(&volumes, &folder, &one).await;
     let other = named(two, "db");
-    assert_eq!(volumes.base(&folder, other.clone()).await.expect("looked"), other, "the pod's own image is another");
+    assert_eq!(volumes.base(&folder, other.clone()).await, other, "the pod's own image is another");
 }
 
 #[tokio::test]
