@@ -11,6 +11,7 @@ mod host;
 mod machine;
 mod size;
 mod start;
+mod usage;
 mod uses;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use proto::tap::PodId;
 
 use self::actors::Actors;
 use self::admission::Admission;
+pub use self::usage::Usage;
 pub use self::uses::Uses;
 use crate::hypervisor::HvEvent;
 use crate::model::PodName;

@@ -13,6 +13,7 @@ mod ffi;
 mod link;
 mod log;
 mod meaning;
+pub mod process;
 mod start;
 
 use std::collections::BTreeSet;

@@ -19,8 +19,8 @@ use common::off_reactor;
 use common::small_file::{self, SmallFileError};
 
 pub use self::error::VolumeError;
-pub use self::files::make_dir;
-use self::files::{blocks, io_error, remove_dir, remove_file};
+pub use self::files::{DiskUsage, disk_usage, make_dir};
+use self::files::{io_error, remove_dir, remove_file};
 pub use self::owner::{Kept, Owner};
 pub use self::root::{Base, Root};
 
@@ -206,6 +206,12 @@ impl Volumes {
         Ok(())
     }
 
+    /// Where the folders are.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn candidates(&self, pod_uid: &str) -> Result<impl Iterator<Item = Folder>, VolumeError> {
         plain(pod_uid)?;
         let name = move |n: usize| if n == 0 { pod_uid.to_owned() } else { format!("{pod_uid}.{n}") };
@@ -239,7 +245,7 @@ impl Folder {
     /// What it takes of the disk, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        blocks(&self.path)
+        disk_usage(&self.path).bytes
     }
 }
 

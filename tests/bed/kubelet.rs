@@ -49,6 +49,8 @@ fn static_pod(bed: &Bed) -> Result<()> {
         Ok(log.contains("tiny: ready").then_some(()))
     })?;
 
+    counts_what_it_uses(&kubelet)?;
+
     kubelet.delete("vm")?;
     wait_for("end of the machine", POD_DEADLINE, || Ok(running_domains()?.is_empty().then_some(())))?;
     // The sandbox goes with kubelet's next round of garbage collection.
@@ -60,6 +62,26 @@ fn static_pod(bed: &Bed) -> Result<()> {
     before.assert_same_but(|thing| {
         thing == "link cni0" || thing.starts_with("file /var/lib/virtlet/images") || of_kubelet(thing)
     })
+}
+
+/// A guest of 160 MiB that has booted uses processors, memory and its disk, and kubelet knows.
+fn counts_what_it_uses(kubelet: &Kubelet) -> Result<()> {
+    // kubelet keeps the figures of a pod that it saw before the machine ran for a moment.
+    let container = wait_for("usage of the machine", POD_DEADLINE, || {
+        let summary = kubelet.stats_summary()?;
+        let container = summary.pointer("/pods/0/containers/0").cloned().unwrap_or_default();
+        Ok(container.pointer("/memory/workingSetBytes").is_some().then_some(container))
+    })?;
+    let figure = |path: &str| {
+        container.pointer(path).and_then(Value::as_u64).with_context(|| format!("no `{path}` in {container}"))
+    };
+    ensure!(container["name"] == "vm", "{container}");
+    ensure!(figure("/cpu/usageCoreNanoSeconds")? > 1_000_000_000, "a boot takes longer: {container}");
+    let memory = figure("/memory/workingSetBytes")?;
+    ensure!((30 << 20..400 << 20).contains(&memory), "{container}");
+    ensure!(figure("/rootfs/usedBytes")? > 100_000, "the guest has written to its disk: {container}");
+    ensure!(figure("/rootfs/capacityBytes")? > figure("/rootfs/usedBytes")?, "{container}");
+    Ok(())
 }
 
 fn restarted(bed: &Bed) -> Result<()> {

@@ -123,6 +123,14 @@ impl Kubelet {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
+    /// What kubelet says that the node and its pods use: eviction, `kubectl top` and autoscaling live on it.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn stats_summary(&self) -> Result<Value> {
+        Ok(serde_json::from_str(&ask(READ_ONLY_PORT, "/stats/summary")?)?)
+    }
+
     /// Waits until `holds` is true of the pod.
     ///
     /// # Errors

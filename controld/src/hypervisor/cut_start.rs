@@ -14,7 +14,7 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 /// Where libvirt's QEMU driver keeps the status of running machines, `NAME.xml`, and the pid of its daemon.
-pub(super) const STATUS_DIR: &str = "/run/libvirt/qemu";
+pub const STATUS_DIR: &str = "/run/libvirt/qemu";
 /// The element in question is at the beginning.
 const BEGINNING: u64 = 4096;
 

@@ -56,10 +56,23 @@ pub(super) fn remove_dir(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()
     }
 }
 
-/// Bytes that the files of a directory take of the disk.
-pub(super) fn blocks(dir: &Path) -> u64 {
+/// What a folder of disks takes of its file system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// Bytes that are allocated, as `st_blocks` counts them: a sparse file takes less than its length.
+    pub bytes: u64,
+    /// Files.
+    pub inodes: u64,
+}
+
+/// What the files of a directory take of the disk; nothing if there is no such directory.
+#[must_use]
+pub fn disk_usage(dir: &Path) -> DiskUsage {
     let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
-    entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.blocks() * 512).sum()
+    entries.filter_map(|entry| entry.metadata().ok()).fold(DiskUsage::default(), |sum, found| DiskUsage {
+        bytes: sum.bytes + found.blocks() * 512,
+        inodes: sum.inodes + 1,
+    })
 }
 
 pub(super) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {

@@ -57,6 +57,13 @@ fn crictl(bed: &Bed) -> Result<()> {
         Ok(ok(&["logs", &id])?.contains("tiny: ready").then_some(()))
     })?;
     attaches(bed, &id)?;
+    let stats: serde_json::Value = serde_json::from_str(&ok(&["stats", "-o", "json", "--id", &id[..13]])?)?;
+    for figure in ["/cpu/usageCoreNanoSeconds", "/memory/workingSetBytes", "/writableLayer/usedBytes"] {
+        let value = stats.pointer(&format!("/stats/0{figure}/value")).and_then(|value| value.as_str());
+        ensure!(value.is_some_and(|value| value != "0"), "no `{figure}` in {stats}");
+    }
+    let stats: serde_json::Value = serde_json::from_str(&ok(&["statsp", "-o", "json", "--id", &sandbox])?)?;
+    ensure!(stats.pointer("/stats/0/linux/containers/0/attributes/id") == Some(&json!(id)), "{stats}");
 
     ok(&["stop", "--timeout", "30", &id])?;
     ensure!(ok(&["ps", "-a"])?.contains("Exited"), "not exited");

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 pub use container::{container_config, container_entry, container_status, matches_container};
 pub use sandbox::{matches_sandbox, sandbox_config, sandbox_entry, sandbox_status};
-pub use stats::{matches_stats, sandbox_stats};
+pub use stats::{container_stats, matches_container_stats, matches_stats, sandbox_stats};
 
 use crate::model::Resources;
 use crate::model::error::{Error, Kind};

@@ -1,6 +1,6 @@
 //! RuntimeService. Calls that are not here answer Unimplemented.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::api::span;
 use crate::api::status::{self, finish};
 use crate::config::{CgroupDriver, Config};
 use crate::container::console::hub::Hub;
-use crate::container::{Containers, Create};
+use crate::container::{Containers, Create, Usage};
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{ContainerId, ContainerState};
+use crate::model::{Container, ContainerId, ContainerState};
 use crate::orphans::instance::Instance;
 use crate::orphans::{Known, Orphan};
 use crate::sandbox::Sandboxes;
@@ -83,6 +83,23 @@ impl Runtime {
         }
         span::about_container(id);
         Ok(id)
+    }
+
+    /// What the running containers use, by sandbox. A machine whose QEMU has just ended is left out.
+    async fn container_stats_of(&self, filter: Option<&ContainerStatsFilter>) -> BTreeMap<PodId, Vec<ContainerStats>> {
+        let mut running = self.uses.store.containers();
+        running.retain(|container| convert::matches_container_stats(filter, container));
+        let mut stats: BTreeMap<PodId, Vec<ContainerStats>> = BTreeMap::new();
+        for (container, usage) in self.containers.usage(running).await {
+            if usage.process.is_some() {
+                stats.entry(container.sandbox.clone()).or_default().push(self.stats_of(&container, &usage));
+            }
+        }
+        stats
+    }
+
+    fn stats_of(&self, container: &Container, usage: &Usage) -> ContainerStats {
+        convert::container_stats(container, usage, self.containers.disks_dir())
     }
 
     async fn conditions(&self) -> Vec<RuntimeCondition> {
@@ -267,7 +284,8 @@ impl RuntimeService for Runtime {
         let id = answer(self.sandbox_id(&request.into_inner().pod_sandbox_id))?;
         let sandbox = self.uses.store.sandbox(&id).ok_or_else(|| Status::not_found(format!("no sandbox `{id}`")))?;
         let counters = answer(self.uses.tap.stats(Some(&id)).await)?;
-        let stats = convert::sandbox_stats(&sandbox, counters.iter().find(|stats| stats.pod == id));
+        let containers = self.container_stats_of(None).await.remove(&id).unwrap_or_default();
+        let stats = convert::sandbox_stats(&sandbox, containers, counters.iter().find(|stats| stats.pod == id));
         Ok(Response::new(PodSandboxStatsResponse { stats: Some(stats) }))
     }
 
@@ -278,10 +296,14 @@ impl RuntimeService for Runtime {
         let filter = request.into_inner().filter;
         let counters = answer(self.uses.tap.stats(None).await)?;
         let counters: HashMap<PodId, PodStats> = counters.into_iter().map(|stats| (stats.pod.clone(), stats)).collect();
+        let mut containers = self.container_stats_of(None).await;
         let all = self.uses.store.sandboxes();
         let shown = all.iter().filter(|sandbox| convert::matches_stats(filter.as_ref(), sandbox));
-        let stats = shown.map(|sandbox| convert::sandbox_stats(sandbox, counters.get(&sandbox.id))).collect();
-        Ok(Response::new(ListPodSandboxStatsResponse { stats }))
+        let stats = shown.map(|sandbox| {
+            let containers = containers.remove(&sandbox.id).unwrap_or_default();
+            convert::sandbox_stats(sandbox, containers, counters.get(&sandbox.id))
+        });
+        Ok(Response::new(ListPodSandboxStatsResponse { stats: stats.collect() }))
     }
 
     async fn create_container(
@@ -386,6 +408,28 @@ impl RuntimeService for Runtime {
             &self.uses.config.images.default_handler,
         );
         Ok(Response::new(ContainerStatusResponse { status: Some(status), info }))
+    }
+
+    async fn container_stats(
+        &self,
+        request: Request<ContainerStatsRequest>,
+    ) -> Result<Response<ContainerStatsResponse>, Status> {
+        let id = answer(self.container_id(&request.into_inner().container_id))?;
+        let container = answer(self.containers.get(id))?;
+        let used = self.containers.usage(vec![container]).await;
+        let stats = used.first().map(|(container, usage)| self.stats_of(container, usage));
+        let stats =
+            stats.ok_or_else(|| Status::internal(format!("usage of container `{id}` not read; see the log")))?;
+        Ok(Response::new(ContainerStatsResponse { stats: Some(stats) }))
+    }
+
+    async fn list_container_stats(
+        &self,
+        request: Request<ListContainerStatsRequest>,
+    ) -> Result<Response<ListContainerStatsResponse>, Status> {
+        let filter = request.into_inner().filter;
+        let stats = self.container_stats_of(filter.as_ref()).await;
+        Ok(Response::new(ListContainerStatsResponse { stats: stats.into_values().flatten().collect() }))
     }
 
     async fn reopen_container_log(

@@ -178,7 +178,7 @@ fn echo_mount(mount: &Mount) -> cri::Mount {
     }
 }
 
-fn metadata(config: &ContainerConfig) -> cri::ContainerMetadata {
+pub(super) fn metadata(config: &ContainerConfig) -> cri::ContainerMetadata {
     cri::ContainerMetadata { name: config.name.clone(), attempt: config.attempt }
 }
 

@@ -1,10 +1,16 @@
+use std::path::Path;
+use std::time::Duration;
+
 use proto::cri;
 use proto::pause::Pause;
 
 use super::*;
+use crate::container::Usage;
+use crate::hypervisor::process::ProcessUsage;
 use crate::model::{
     Container, ContainerState, Exit, ExitReason, Machine, RECORD_VERSION, Sandbox, SandboxConfig, SandboxState,
 };
+use crate::volumes::DiskUsage;
 
 /// A change that makes a request wrong, and what the refusal must say.
 type Case<T> = (fn(&mut T), &'static str);
@@ -157,14 +163,14 @@ fn counters_are_the_guests() {
         })
     };
     let counters = serde_json::json!({ "pod": "0123456789abcdef", "nics": [nic("eth0", 1), nic("net1", 9)] });
-    let stats = sandbox_stats(&sandbox(), Some(&serde_json::from_value(counters).expect("stats")));
+    let stats = sandbox_stats(&sandbox(), Vec::new(), Some(&serde_json::from_value(counters).expect("stats")));
     let network = stats.linux.and_then(|linux| linux.network).expect("network");
     let first = network.default_interface.expect("default");
     let value = |value: Option<cri::UInt64Value>| value.expect("counted").value;
     assert_eq!((first.name.as_str(), value(first.rx_bytes), value(first.tx_bytes)), ("eth0", 1, 5));
     assert_eq!((value(first.rx_errors), value(first.tx_errors)), (3, 7));
     assert_eq!(network.interfaces.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>(), ["net1"]);
-    assert!(sandbox_stats(&sandbox(), None).linux.expect("linux").network.is_none());
+    assert!(sandbox_stats(&sandbox(), Vec::new(), None).linux.expect("linux").network.is_none());
 }
 
 fn config_of(request: &mut cri::RunPodSandboxRequest) -> &mut cri::PodSandboxConfig {
@@ -248,4 +254,63 @@ fn a_paused_machine_runs_and_says_why_it_does_not() {
         assert_eq!(status.state(), cri::ContainerState::ContainerRunning);
         assert_eq!((status.reason.as_str(), status.message.as_str()), (pause.as_str(), pause.message()));
     }
+}
+
+fn usage() -> Usage {
+    let process = ProcessUsage {
+        cpu: Duration::from_millis(1500),
+        resident: 900,
+        private: 700,
+        swapped: 50,
+        minor_faults: 8,
+        major_faults: 2,
+        threads: 4,
+    };
+    Usage { at: 7, process: Some(process), disk: DiskUsage { bytes: 4096, inodes: 3 } }
+}
+
+#[test]
+fn a_machine_uses_what_its_qemu_uses_and_its_pod_the_same() {
+    let mut container = container();
+    container.config.resources = Some(Resources { memory_limit: 1000, ..Resources::default() });
+    let stats = container_stats(&container, &usage(), Path::new("/disks"));
+    let of = |value: Option<cri::UInt64Value>| value.expect("a value").value;
+    let (cpu, memory) = (stats.cpu.expect("cpu"), stats.memory.expect("memory"));
+    assert_eq!((cpu.timestamp, of(cpu.usage_core_nano_seconds)), (7, 1_500_000_000));
+    assert_eq!((of(memory.working_set_bytes), of(memory.usage_bytes), of(memory.available_bytes)), (700, 900, 300));
+    assert_eq!((of(memory.page_faults), of(memory.major_page_faults)), (10, 2));
+    let layer = stats.writable_layer.expect("layer");
+    assert_eq!((layer.fs_id.expect("fs").mountpoint.as_str(), of(layer.used_bytes)), ("/disks", 4096));
+
+    let pod = sandbox_stats(&sandbox(), vec![container_stats(&container, &usage(), Path::new("/disks"))], None);
+    let linux = pod.linux.expect("linux");
+    assert_eq!((linux.cpu, linux.memory), (Some(cpu), Some(memory)));
+    assert_eq!(linux.containers.len(), 1);
+
+    container.config.resources = None;
+    let ended = Usage { process: None, ..usage() };
+    let stats = container_stats(&container, &ended, Path::new("/disks"));
+    assert!(stats.cpu.is_none() && stats.memory.is_none() && stats.writable_layer.is_some(), "only the disk is left");
+    let unlimited = container_stats(&container, &usage(), Path::new("/disks"));
+    assert_eq!(unlimited.memory.expect("memory").available_bytes, None, "without a limit");
+}
+
+#[test]
+fn only_running_containers_are_in_a_list_of_usage() {
+    let running = Container { state: ContainerState::Running, exit: None, ..container() };
+    let filter = |id: &str, pod_sandbox_id: &str, label: Option<(&str, &str)>| cri::ContainerStatsFilter {
+        id: id.into(),
+        pod_sandbox_id: pod_sandbox_id.into(),
+        label_selector: label.map(|(key, value)| (key.to_owned(), value.to_owned())).into_iter().collect(),
+    };
+    for (filter, wanted) in [
+        (filter("", "", None), true),
+        (filter("0011", "0123", None), true),
+        (filter("0011", "9", None), false),
+        (filter("9", "", None), false),
+        (filter("", "", Some(("app", "db"))), false),
+    ] {
+        assert_eq!(matches_container_stats(Some(&filter), &running), wanted, "{filter:?}");
+    }
+    assert!(matches_container_stats(None, &running) && !matches_container_stats(None, &container()));
 }
