@@ -19,11 +19,12 @@ use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::cri::{self, Cri};
 use tests::daemon::Daemon;
-use tests::node::{BOOT_DEADLINE, Node};
+use tests::node::Node;
 use tests::pings::Pings;
 use tests::runner;
 use tests::wait::wait_for;
 use tests::world::World;
+use tonic::Code;
 
 pub(crate) const CASES: &[Case] = &[Case {
     name: "soak::a_hundred_pods_come_and_go_while_daemons_are_killed",
@@ -39,6 +40,8 @@ const MACHINE_EVERY: usize = 20;
 const CALLS_BETWEEN_KILLS: (usize, usize) = (5, 25);
 /// What kubelet would try again for all its life.
 const POD_DEADLINE: Duration = Duration::from_secs(240);
+/// How long a machine may take to run while daemons are killed.
+const MACHINE_DEADLINE: Duration = Duration::from_secs(240);
 const SETTLE_DEADLINE: Duration = Duration::from_secs(90);
 const GRACE: Duration = Duration::from_secs(60);
 /// The label of the pods that come and go.
@@ -178,9 +181,25 @@ struct Life<'a> {
 impl Life<'_> {
     fn live(&self) -> Result<()> {
         let mut pod = self.pod()?;
-        let uid = pod.metadata.clone().unwrap_or_default().uid;
-        let sandbox = wait_for(&format!("sandbox of pod {}", self.n), POD_DEADLINE, || {
-            if let Ok(sandbox) = self.counted(|cri| cri.run_sandbox(&pod)) {
+        let uid = uid(&pod);
+        self.sandbox(&mut pod)?;
+        if self.n.is_multiple_of(MACHINE_EVERY) {
+            self.machine(&mut pod)?;
+        }
+        wait_for(&format!("removal of pod {}", self.n), POD_DEADLINE, || {
+            let Ok(there) = listed(self.cri, &uid) else { return Ok(None) };
+            for (sandbox, _) in &there {
+                let _tried_again = self.counted(|cri| cri.remove_sandbox(sandbox));
+            }
+            Ok(there.is_empty().then_some(()))
+        })
+    }
+
+    /// The pod's sandbox once it is ready: the one that is there, or the next attempt.
+    fn sandbox(&self, pod: &mut PodSandboxConfig) -> Result<String> {
+        let uid = uid(pod);
+        wait_for(&format!("sandbox of pod {}", self.n), POD_DEADLINE, || {
+            if let Ok(sandbox) = self.counted(|cri| cri.run_sandbox(pod)) {
                 return Ok(Some(sandbox));
             }
             // kubelet lists what there is of the pod and goes on with a sandbox that is ready.
@@ -193,32 +212,54 @@ impl Life<'_> {
             }
             pod.metadata.get_or_insert_default().attempt += 1;
             Ok(None)
-        })?;
-        if self.n.is_multiple_of(MACHINE_EVERY) {
-            self.machine(&sandbox, &pod)?;
-        }
-        wait_for(&format!("removal of pod {}", self.n), POD_DEADLINE, || {
-            let Ok(there) = listed(self.cri, &uid) else { return Ok(None) };
-            for (sandbox, _) in &there {
-                let _tried_again = self.counted(|cri| cri.remove_sandbox(sandbox));
-            }
-            Ok(there.is_empty().then_some(()))
         })
     }
 
-    /// Starts a machine, once: whether it came up or not, it has to go with the pod.
-    fn machine(&self, sandbox: &str, pod: &PodSandboxConfig) -> Result<()> {
-        let created = wait_for("container, or a sandbox that is gone", BOOT_DEADLINE, || {
-            match self.counted(|cri| cri.create(sandbox, self.container, pod)) {
-                Ok(container) => Ok(Some(Some(container))),
-                Err(refused) if refused.code() == tonic::Code::Unavailable => Ok(None),
-                Err(_refused) => Ok(Some(None)),
+    /// Has the pod's machine run. What does not start is followed by a container of the next attempt.
+    fn machine(&self, pod: &mut PodSandboxConfig) -> Result<()> {
+        let mut last = None;
+        let mut attempt = 0;
+        let mut made = Vec::new();
+        let ran = wait_for("machine that runs", MACHINE_DEADLINE, || {
+            let sandbox = self.sandbox(pod)?;
+            match self.try_machine(&sandbox, pod, attempt, &mut made) {
+                Ok(()) => Ok(Some(())),
+                Err(error) => {
+                    last = Some(error);
+                    attempt += 1;
+                    Ok(None)
+                }
+            }
+        });
+        let last_error = || last.map_or_else(|| "there was no attempt".to_owned(), |error| format!("{error:#}"));
+        ran.with_context(|| {
+            format!("machine of pod `soak-{}` after {attempt} attempts, last: {}", self.n, last_error())
+        })
+    }
+
+    /// Creates and starts one container. What runs counts, also if its start was answered with an error.
+    fn try_machine(&self, sandbox: &str, pod: &PodSandboxConfig, attempt: u32, made: &mut Vec<String>) -> Result<()> {
+        if made.iter().any(|earlier| matches!(self.cri.state(earlier), Ok(ContainerState::ContainerRunning))) {
+            return Ok(());
+        }
+        let mut config = self.container.clone();
+        config.metadata.get_or_insert_default().attempt = attempt;
+        config.log_path = format!("vm_{attempt}.log");
+        // A controld that was killed is back soon; until then nothing is refused.
+        let container = wait_for("answer to the creation of the container", POD_DEADLINE, || {
+            match self.counted(|cri| cri.create(sandbox, &config, pod)) {
+                Err(away) if away.code() == Code::Unavailable => Ok(None),
+                created => Ok(Some(created.context("container not created")?)),
             }
         })?;
-        if let Some(container) = created {
-            let _may_fail = self.counted(|cri| cri.start(&container));
+        made.push(container.clone());
+        let started = self.counted(|cri| cri.start(&container));
+        let state = wait_for("state of the container", POD_DEADLINE, || Ok(self.cri.state(&container).ok()))?;
+        if state == ContainerState::ContainerRunning {
+            return Ok(());
         }
-        Ok(())
+        started.context("container not started")?;
+        Err(anyhow!("container started, and then {state:?}"))
     }
 
     fn pod(&self) -> Result<PodSandboxConfig> {
@@ -236,6 +277,10 @@ impl Life<'_> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         answer
     }
+}
+
+fn uid(pod: &PodSandboxConfig) -> String {
+    pod.metadata.clone().unwrap_or_default().uid
 }
 
 /// Sandboxes of the soak, or those of one pod, and whether they are ready.
