@@ -67,7 +67,7 @@ impl Node {
             instance: instance.clone(),
         });
         let accel = AcceleratorChoice::new(&config, store.clone());
-        let watcher = Watcher::start()?;
+        let watcher = Watcher::start();
         let node = Self { config, store, hypervisor, tap, images, accel, orphans, instance, volumes, watcher, boot };
         Ok((node, events))
     }
@@ -109,6 +109,7 @@ impl Node {
             accel: self.accel.clone(),
             orphans: self.orphans.known().clone(),
             instance: self.instance.clone(),
+            watcher: self.watcher.clone(),
             hub,
         }
     }

@@ -53,9 +53,9 @@ async fn follow(
     out: &mut (dyn Write + Send),
 ) -> Result<(), CtlError> {
     let failed = |action| move |cause| CtlError::File { action, path: path.to_owned(), cause };
-    let watcher = Watcher::start().map_err(failed("watch"))?;
+    let watcher = Watcher::start();
     // Before the first look, so that nothing is missed in between.
-    let watch = watcher.watch(path.parent().unwrap_or(Path::new("/"))).map_err(failed("watch directory of"))?;
+    let mut watch = watcher.watch(path.parent().unwrap_or(Path::new("/"))).map_err(failed("watch directory of"))?;
     let mut log = Log::new(path.to_owned());
     if log.open_if_there()? {
         log.skip_to(tail)?;

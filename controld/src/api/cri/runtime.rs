@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::Chain;
+use common::watch::Watcher;
 use proto::cri::runtime_service_server::RuntimeService;
 use proto::cri::*;
 use proto::pause::Pause;
@@ -44,6 +45,7 @@ pub struct Uses {
     /// The orphans that were seen last.
     pub orphans: Arc<Known>,
     pub instance: Arc<Instance>,
+    pub watcher: Watcher,
     /// Serves attached clients.
     pub hub: Arc<Hub>,
 }
@@ -126,6 +128,7 @@ impl Runtime {
         // Beside kubelet's two, for people. The first is kubelet's without its patience.
         let orphans = self.uses.orphans.trouble().map(|trouble| ("UnknownOwner", trouble));
         let emulated = self.uses.accel.trouble().map(|trouble| ("Emulated", trouble));
+        let polled = self.uses.watcher.trouble().map(|trouble| ("NoInotify", trouble));
         vec![
             condition("RuntimeReady", runtime),
             condition("NetworkReady", network),
@@ -133,6 +136,7 @@ impl Runtime {
             condition("StoreWritable", store),
             condition("OwnersKnown", orphans),
             condition("KvmUsable", emulated),
+            condition("ConsoleLogsWatched", polled),
         ]
     }
 }

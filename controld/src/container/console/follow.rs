@@ -65,7 +65,7 @@ impl Follower {
     }
 }
 
-async fn run(mut copy: Copy, watch: Watch, mut inbox: mpsc::Receiver<Command>) {
+async fn run(mut copy: Copy, mut watch: Watch, mut inbox: mpsc::Receiver<Command>) {
     let mut failing = false;
     loop {
         let copied;
@@ -88,7 +88,7 @@ async fn run(mut copy: Copy, watch: Watch, mut inbox: mpsc::Receiver<Command>) {
             Some(Command::Finish { wait_for_writer }) => {
                 if wait_for_writer {
                     // Past the deadline we copy what is there.
-                    let _ = tokio::time::timeout(WRITER_CLOSE_DEADLINE, writer_closed(&watch)).await;
+                    let _ = tokio::time::timeout(WRITER_CLOSE_DEADLINE, writer_closed(&mut watch)).await;
                 }
                 let (copy, copied) = off_reactor(copy, |copy| copy.advance(true)).await;
                 report(copy.log_path(), failing, &copied);
@@ -100,7 +100,7 @@ async fn run(mut copy: Copy, watch: Watch, mut inbox: mpsc::Receiver<Command>) {
     }
 }
 
-async fn writer_closed(watch: &Watch) {
+async fn writer_closed(watch: &mut Watch) {
     while !watch.writer_closed() {
         watch.changed().await;
     }

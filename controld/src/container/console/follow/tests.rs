@@ -192,10 +192,27 @@ fn reopening_goes_on_in_a_new_file() {
 #[tokio::test]
 async fn a_follower_copies_as_it_comes_and_the_rest_at_the_end() {
     let bed = Bed::new();
-    let watcher = Watcher::start().expect("inotify");
+    let watcher = Watcher::start();
     let follower = Follower::start(&watcher, bed.dir.path(), bed.log()).expect("starts");
     assert!(bed.log().exists(), "the log is there before the machine is");
     bed.print("1\n2\nprompt> ");
     follower.finish(true).await;
     assert_eq!(bed.contents(), ["F 1", "F 2", "P prompt> "]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_copies_without_inotify_too() {
+    let bed = Bed::new();
+    let watcher = Watcher::without_inotify();
+    let follower = Follower::start(&watcher, bed.dir.path(), bed.log()).expect("starts");
+    bed.print("1\n");
+    let copied = async {
+        while bed.contents().is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), copied).await.expect("what is printed is copied");
+    assert!(watcher.trouble().is_some());
+    follower.finish(false).await;
+    assert_eq!((bed.contents(), watcher.trouble()), (vec!["F 1".to_owned()], None));
 }
