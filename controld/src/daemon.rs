@@ -91,7 +91,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     // Only with systemd is there somebody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let runtime = cri::runtime::Runtime::new(node.for_calls(hub), sandboxes, containers);
-    let images = node.images.clone();
+    let (images, store) = (node.images.clone(), node.store.clone());
     let served = api::serve(
         listener,
         runtime,
@@ -100,6 +100,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         async {
             shutdown.await;
             images.stop_pulls();
+            store.end_changes();
         },
         config.shutdown_deadline,
     )

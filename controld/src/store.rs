@@ -15,6 +15,7 @@ mod change;
 pub(crate) mod created;
 mod database;
 mod failure;
+pub mod feed;
 mod log;
 mod replay;
 mod writer;
@@ -31,11 +32,12 @@ use common::Chain;
 use proto::tap::PodId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::oneshot;
+use tokio::sync::{broadcast, oneshot};
 
 use self::change::{Change, Key, Table};
 use self::database::{File, Medium, Opened};
 pub use self::failure::is_disk_full;
+use self::feed::{Feed, Shown};
 use self::log::Log;
 use self::writer::{Order, Writer};
 use crate::model::{Container, ContainerId, Sandbox};
@@ -137,6 +139,7 @@ struct Seen {
     /// As JSON.
     facts: BTreeMap<String, Vec<u8>>,
     unread: Vec<Unread>,
+    feed: Feed,
 }
 
 impl Store {
@@ -212,6 +215,17 @@ impl Store {
     /// Goes on counting transactions from `number`, if that is more.
     pub fn count_on_from(&self, number: u64) {
         self.inner.shared.commits.fetch_max(number, Ordering::SeqCst);
+    }
+
+    /// Each change of what is shown, from now on and until [`Self::end_changes`].
+    #[must_use]
+    pub fn changes(&self) -> broadcast::Receiver<Shown> {
+        self.seen().feed.listen()
+    }
+
+    /// Lets all who listen to changes go: no shutdown waits for one that would listen for ever.
+    pub fn end_changes(&self) {
+        self.seen().feed.end();
     }
 
     /// Whether, since when and why the database cannot be written.

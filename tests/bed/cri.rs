@@ -1,11 +1,12 @@
 //! Tier `cri`: the CRI as real clients use it, and requests that must be refused.
 
 mod clients;
+mod feed;
 mod images;
 mod sandboxes;
 
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [clients::CASES, images::CASES, sandboxes::CASES].into_iter().flatten().copied()
+    [clients::CASES, feed::CASES, images::CASES, sandboxes::CASES].into_iter().flatten().copied()
 }

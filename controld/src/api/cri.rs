@@ -7,4 +7,5 @@
 pub mod convert;
 mod find;
 pub mod image;
+mod lists;
 pub mod runtime;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::feed::Record;
 use super::{Seen, StoreError, Unread};
 use crate::model::{Container, ContainerId, RECORD_VERSION, Sandbox};
 
@@ -125,13 +126,25 @@ pub(super) fn parse_record<T: DeserializeOwned>(record: Value) -> Result<T, Stri
 // === impl Seen ===
 
 impl Seen {
-    /// Shows what is so after a change.
+    /// Shows what is so after a change, and tells those who listen.
     pub(super) fn take(&mut self, change: &Change) {
         match &change.view {
-            View::Sandbox(sandbox) => drop(self.sandboxes.insert(sandbox.id.clone(), sandbox.clone())),
-            View::NoSandbox(id) => drop(self.sandboxes.remove(id)),
-            View::Container(container) => drop(self.containers.insert(container.id, container.clone())),
-            View::NoContainer(id) => drop(self.containers.remove(id)),
+            View::Sandbox(sandbox) => {
+                let before = self.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
+                self.feed.tell(Record::Sandbox { before, now: Some(sandbox.clone()) });
+            }
+            View::NoSandbox(id) => {
+                let before = self.sandboxes.remove(id);
+                self.feed.tell(Record::Sandbox { before, now: None });
+            }
+            View::Container(container) => {
+                let before = self.containers.insert(container.id, container.clone());
+                self.feed.tell(Record::Container { before, now: Some(container.clone()) });
+            }
+            View::NoContainer(id) => {
+                let before = self.containers.remove(id);
+                self.feed.tell(Record::Container { before, now: None });
+            }
             View::Nothing => {}
             View::Fact => {
                 let value = change.value.clone().unwrap_or_default();

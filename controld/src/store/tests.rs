@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use tempfile::TempDir;
 
 use self::flaky::Flaky;
+use super::feed::Record;
 use super::is_disk_full;
 use super::*;
 use crate::model::{ContainerState, RECORD_VERSION, SandboxConfig, SandboxState};
@@ -101,6 +102,25 @@ async fn what_was_put_is_there_after_a_restart_and_what_was_removed_is_not() {
     assert_eq!(*store.sandboxes()[0], sandbox("two"));
     assert_eq!(store.fact::<String>("boot"), Some("id-1".into()));
     assert_eq!(store.fact::<String>("absent"), None);
+}
+
+#[tokio::test]
+async fn who_listens_hears_each_change_once_it_is_shown_until_the_end() {
+    let bed = Bed::new();
+    let store = bed.open();
+    let mut changes = store.changes();
+    store.put_sandbox(sandbox("aaaa")).await.expect("put");
+    store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox("aaaa") });
+    store.remove_sandbox(&id("aaaa")).expect("removed");
+    store.end_changes();
+    let mut heard = Vec::new();
+    while let Ok(shown) = changes.recv().await {
+        let Record::Sandbox { before, now } = shown.record else { panic!("{shown:?}") };
+        heard.push((before.map(|sandbox| sandbox.state), now.map(|sandbox| sandbox.state)));
+    }
+    let (ready, stopped) = (Some(SandboxState::Ready), Some(SandboxState::NotReady));
+    assert_eq!(heard, [(None, ready), (ready, stopped), (stopped, None)]);
+    assert!(store.changes().recv().await.is_err(), "nothing is told after the end");
 }
 
 #[tokio::test]

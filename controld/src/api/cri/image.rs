@@ -11,8 +11,10 @@ use imagestore::net::Auth;
 use imagestore::{Image as Stored, PullRequest};
 use proto::cri::image_service_server::ImageService;
 use proto::cri::*;
+use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
+use super::lists;
 use crate::api::status::{self, finish};
 use crate::images::Images;
 use crate::model::error::{Error, Kind, Result as Answer};
@@ -34,6 +36,12 @@ impl ImageCalls {
     #[must_use]
     pub fn new(images: Images) -> Self {
         Self { images }
+    }
+
+    fn listed(&self, filter: Option<ImageFilter>) -> Answer<Vec<Image>> {
+        let (name, handler) = asked(filter.and_then(|filter| filter.image));
+        let images = self.images.list(&name, &handler)?;
+        Ok(images.into_iter().map(Arc::unwrap_or_clone).map(shown).collect())
     }
 }
 
@@ -97,11 +105,16 @@ impl ImageService for ImageCalls {
     }
 
     async fn list_images(&self, request: Request<ListImagesRequest>) -> Result<Response<ListImagesResponse>, Status> {
-        let (name, handler) = asked(request.into_inner().filter.and_then(|filter| filter.image));
-        let images = answer(self.images.list(&name, &handler))?;
-        Ok(Response::new(ListImagesResponse {
-            images: images.into_iter().map(Arc::unwrap_or_clone).map(shown).collect(),
-        }))
+        let images = answer(self.listed(request.into_inner().filter))?;
+        Ok(Response::new(ListImagesResponse { images }))
+    }
+
+    async fn stream_images(
+        &self,
+        request: Request<StreamImagesRequest>,
+    ) -> Result<Response<BoxStream<StreamImagesResponse>>, Status> {
+        let images = answer(self.listed(request.into_inner().filter))?;
+        Ok(lists::stream(images, |images| StreamImagesResponse { images }))
     }
 
     async fn remove_image(

@@ -1,33 +1,38 @@
 //! RuntimeService. Calls that are not here answer Unimplemented.
 
-use std::collections::{BTreeMap, HashMap};
+mod conditions;
+mod events;
+mod stats;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::Chain;
+use common::now_nanos;
 use common::watch::Watcher;
 use proto::cri::runtime_service_server::RuntimeService;
 use proto::cri::*;
 use proto::pause::Pause;
-use proto::tap::{PodId, PodStats};
+use proto::tap::PodId;
+use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::{convert, find};
+use super::{convert, find, lists};
 use crate::api::span;
 use crate::api::status::{self, finish};
 use crate::config::{CgroupDriver, Config};
 use crate::container::console::hub::Hub;
-use crate::container::{Containers, Create, Usage};
+use crate::container::{Containers, Create};
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerId, ContainerState};
+use crate::model::{Container, ContainerId, ContainerState, Sandbox};
 use crate::orphans::instance::Instance;
 use crate::orphans::{Known, Orphan};
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
-use crate::tap::{State, Tap};
+use crate::tap::Tap;
 
 /// The longest a stop may ask for: a grace in seconds that no clock overflows with.
 const MAX_GRACE_S: i64 = 7 * 24 * 3600;
@@ -87,57 +92,30 @@ impl Runtime {
         Ok(id)
     }
 
-    /// What the running containers use, by sandbox. A machine whose QEMU has just ended is left out.
-    async fn container_stats_of(&self, filter: Option<&ContainerStatsFilter>) -> BTreeMap<PodId, Vec<ContainerStats>> {
-        let mut running = self.uses.store.containers();
-        running.retain(|container| convert::matches_container_stats(filter, container));
-        let mut stats: BTreeMap<PodId, Vec<ContainerStats>> = BTreeMap::new();
-        for (container, usage) in self.containers.usage(running).await {
-            if usage.process.is_some() {
-                stats.entry(container.sandbox.clone()).or_default().push(self.stats_of(&container, &usage));
-            }
-        }
-        stats
+    fn sandboxes_shown(&self, filter: Option<&PodSandboxFilter>) -> Vec<PodSandbox> {
+        let all = self.uses.store.sandboxes();
+        let shown = all.iter().filter(|sandbox| convert::matches_sandbox(filter, sandbox));
+        shown.map(|sandbox| convert::sandbox_entry(sandbox)).collect()
     }
 
-    fn stats_of(&self, container: &Container, usage: &Usage) -> ContainerStats {
-        convert::container_stats(container, usage, self.containers.disks_dir())
+    fn containers_shown(&self, filter: Option<&ContainerFilter>) -> Vec<proto::cri::Container> {
+        let all = self.uses.store.containers();
+        let shown = all.iter().filter(|container| convert::matches_container(filter, container));
+        let default_handler = &self.uses.config.images.default_handler;
+        shown.map(|container| convert::container_entry(container, default_handler)).collect()
     }
 
-    async fn conditions(&self) -> Vec<RuntimeCondition> {
-        let condition = |kind: &str, failed: Option<(&str, String)>| RuntimeCondition {
-            r#type: kind.to_owned(),
-            status: failed.is_none(),
-            reason: failed.as_ref().map(|(reason, _)| (*reason).to_owned()).unwrap_or_default(),
-            message: failed.map(|(_, message)| message).unwrap_or_default(),
-        };
-        let no_libvirt = |error: Error| ("LibvirtNotReady", Chain(&error).to_string());
-        let runtime = self.uses.hypervisor.serves().await.err().map(no_libvirt);
-        let connected = self.uses.hypervisor.ready().err().map(no_libvirt);
-        let network = match self.uses.tap.state().await {
-            State::Up(status) if status.ready => None,
-            State::Up(status) => Some(("NetworkNotReady", status.reason)),
-            State::Down(error) => Some(("TapmanagerNotReady", Chain(&error).to_string())),
-            State::Unknown => Some(("TapmanagerNotReady", "tapmanager has not answered yet".into())),
-        };
-        // One of its own: kubelet leaves all pods alone while RuntimeReady is false, and what runs is to go on.
-        let store = self.uses.store.trouble().map(|trouble| {
-            let since = humantime::format_rfc3339_seconds(trouble.since);
-            ("DatabaseNotWritable", format!("since {since}: {}", Chain(&trouble.cause)))
-        });
-        // Beside kubelet's two, for people. The first is kubelet's without its patience.
-        let orphans = self.uses.orphans.trouble().map(|trouble| ("UnknownOwner", trouble));
-        let emulated = self.uses.accel.trouble().map(|trouble| ("Emulated", trouble));
-        let polled = self.uses.watcher.trouble().map(|trouble| ("NoInotify", trouble));
-        vec![
-            condition("RuntimeReady", runtime),
-            condition("NetworkReady", network),
-            condition("LibvirtConnected", connected),
-            condition("StoreWritable", store),
-            condition("OwnersKnown", orphans),
-            condition("KvmUsable", emulated),
-            condition("ConsoleLogsWatched", polled),
-        ]
+    fn status_of(&self, container: &Container) -> ContainerStatus {
+        let sandbox = self.uses.store.sandbox(&container.sandbox);
+        let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
+        let digest = self.uses.images.repo_digest(&container.image_id, &container.image_handler);
+        let default_handler = &self.uses.config.images.default_handler;
+        convert::container_status(container, &sandbox, digest.as_deref(), default_handler)
+    }
+
+    fn statuses_of(&self, sandbox: &Sandbox) -> Vec<ContainerStatus> {
+        let containers = self.uses.store.containers_of(&sandbox.id);
+        containers.iter().map(|container| self.status_of(container)).collect()
     }
 }
 
@@ -266,7 +244,9 @@ impl RuntimeService for Runtime {
         Ok(Response::new(PodSandboxStatusResponse {
             status: Some(convert::sandbox_status(&sandbox)),
             info,
-            ..Default::default()
+            // The statuses of one moment, for kubelet's evented PLEG.
+            containers_statuses: self.statuses_of(&sandbox),
+            timestamp: now_nanos(),
         }))
     }
 
@@ -274,10 +254,7 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<ListPodSandboxRequest>,
     ) -> Result<Response<ListPodSandboxResponse>, Status> {
-        let filter = request.into_inner().filter;
-        let all = self.uses.store.sandboxes();
-        let shown = all.iter().filter(|sandbox| convert::matches_sandbox(filter.as_ref(), sandbox));
-        let items = shown.map(|sandbox| convert::sandbox_entry(sandbox)).collect();
+        let items = self.sandboxes_shown(request.into_inner().filter.as_ref());
         Ok(Response::new(ListPodSandboxResponse { items }))
     }
 
@@ -297,17 +274,8 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<ListPodSandboxStatsRequest>,
     ) -> Result<Response<ListPodSandboxStatsResponse>, Status> {
-        let filter = request.into_inner().filter;
-        let counters = answer(self.uses.tap.stats(None).await)?;
-        let counters: HashMap<PodId, PodStats> = counters.into_iter().map(|stats| (stats.pod.clone(), stats)).collect();
-        let mut containers = self.container_stats_of(None).await;
-        let all = self.uses.store.sandboxes();
-        let shown = all.iter().filter(|sandbox| convert::matches_stats(filter.as_ref(), sandbox));
-        let stats = shown.map(|sandbox| {
-            let containers = containers.remove(&sandbox.id).unwrap_or_default();
-            convert::sandbox_stats(sandbox, containers, counters.get(&sandbox.id))
-        });
-        Ok(Response::new(ListPodSandboxStatsResponse { stats: stats.collect() }))
+        let stats = answer(self.sandbox_stats_of(request.into_inner().filter.as_ref()).await)?;
+        Ok(Response::new(ListPodSandboxStatsResponse { stats }))
     }
 
     async fn create_container(
@@ -377,11 +345,7 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<ListContainersRequest>,
     ) -> Result<Response<ListContainersResponse>, Status> {
-        let filter = request.into_inner().filter;
-        let all = self.uses.store.containers();
-        let shown = all.iter().filter(|container| convert::matches_container(filter.as_ref(), container));
-        let default_handler = &self.uses.config.images.default_handler;
-        let containers = shown.map(|container| convert::container_entry(container, default_handler)).collect();
+        let containers = self.containers_shown(request.into_inner().filter.as_ref());
         Ok(Response::new(ListContainersResponse { containers }))
     }
 
@@ -392,9 +356,6 @@ impl RuntimeService for Runtime {
         let request = request.into_inner();
         let id = answer(self.container_id(&request.container_id))?;
         let container = answer(self.containers.get(id))?;
-        let sandbox = self.uses.store.sandbox(&container.sandbox);
-        let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
-        let digest = self.uses.images.repo_digest(&container.image_id, &container.image_handler);
         let mut info = HashMap::new();
         if request.verbose {
             let facts = serde_json::json!({
@@ -405,12 +366,7 @@ impl RuntimeService for Runtime {
             });
             info.insert("info".into(), facts.to_string());
         }
-        let status = convert::container_status(
-            &container,
-            &sandbox,
-            digest.as_deref(),
-            &self.uses.config.images.default_handler,
-        );
+        let status = self.status_of(&container);
         Ok(Response::new(ContainerStatusResponse { status: Some(status), info }))
     }
 
@@ -431,8 +387,7 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<ListContainerStatsRequest>,
     ) -> Result<Response<ListContainerStatsResponse>, Status> {
-        let filter = request.into_inner().filter;
-        let stats = self.container_stats_of(filter.as_ref()).await;
+        let stats = self.container_stats_of(request.into_inner().filter.as_ref()).await;
         Ok(Response::new(ListContainerStatsResponse { stats: stats.into_values().flatten().collect() }))
     }
 
@@ -459,5 +414,45 @@ impl RuntimeService for Runtime {
         let wanted = streaming::AttachRequest { container_id, stdin, stdout, stderr, tty, stdin_once };
         let url = answer(self.uses.hub.attach_url(wanted))?;
         Ok(Response::new(AttachResponse { url }))
+    }
+
+    async fn stream_pod_sandboxes(
+        &self,
+        request: Request<StreamPodSandboxesRequest>,
+    ) -> Result<Response<BoxStream<StreamPodSandboxesResponse>>, Status> {
+        let items = self.sandboxes_shown(request.into_inner().filter.as_ref());
+        Ok(lists::stream(items, |pod_sandboxes| StreamPodSandboxesResponse { pod_sandboxes }))
+    }
+
+    async fn stream_containers(
+        &self,
+        request: Request<StreamContainersRequest>,
+    ) -> Result<Response<BoxStream<StreamContainersResponse>>, Status> {
+        let items = self.containers_shown(request.into_inner().filter.as_ref());
+        Ok(lists::stream(items, |containers| StreamContainersResponse { containers }))
+    }
+
+    async fn stream_container_stats(
+        &self,
+        request: Request<StreamContainerStatsRequest>,
+    ) -> Result<Response<BoxStream<StreamContainerStatsResponse>>, Status> {
+        let stats = self.container_stats_of(request.into_inner().filter.as_ref()).await;
+        let items = stats.into_values().flatten().collect();
+        Ok(lists::stream(items, |container_stats| StreamContainerStatsResponse { container_stats }))
+    }
+
+    async fn stream_pod_sandbox_stats(
+        &self,
+        request: Request<StreamPodSandboxStatsRequest>,
+    ) -> Result<Response<BoxStream<StreamPodSandboxStatsResponse>>, Status> {
+        let items = answer(self.sandbox_stats_of(request.into_inner().filter.as_ref()).await)?;
+        Ok(lists::stream(items, |pod_sandbox_stats| StreamPodSandboxStatsResponse { pod_sandbox_stats }))
+    }
+
+    async fn get_container_events(
+        &self,
+        _request: Request<GetEventsRequest>,
+    ) -> Result<Response<BoxStream<ContainerEventResponse>>, Status> {
+        Ok(Response::new(Box::pin(self.events(self.uses.store.changes()))))
     }
 }

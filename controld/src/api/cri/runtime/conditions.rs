@@ -1,0 +1,46 @@
+//! The conditions of `Status`.
+
+use common::Chain;
+use proto::cri::RuntimeCondition;
+
+use super::Runtime;
+use crate::model::error::Error;
+use crate::tap::State;
+
+impl Runtime {
+    pub(super) async fn conditions(&self) -> Vec<RuntimeCondition> {
+        let condition = |kind: &str, failed: Option<(&str, String)>| RuntimeCondition {
+            r#type: kind.to_owned(),
+            status: failed.is_none(),
+            reason: failed.as_ref().map(|(reason, _)| (*reason).to_owned()).unwrap_or_default(),
+            message: failed.map(|(_, message)| message).unwrap_or_default(),
+        };
+        let no_libvirt = |error: Error| ("LibvirtNotReady", Chain(&error).to_string());
+        let runtime = self.uses.hypervisor.serves().await.err().map(no_libvirt);
+        let connected = self.uses.hypervisor.ready().err().map(no_libvirt);
+        let network = match self.uses.tap.state().await {
+            State::Up(status) if status.ready => None,
+            State::Up(status) => Some(("NetworkNotReady", status.reason)),
+            State::Down(error) => Some(("TapmanagerNotReady", Chain(&error).to_string())),
+            State::Unknown => Some(("TapmanagerNotReady", "tapmanager has not answered yet".into())),
+        };
+        // One of its own: kubelet leaves all pods alone while RuntimeReady is false, and what runs is to go on.
+        let store = self.uses.store.trouble().map(|trouble| {
+            let since = humantime::format_rfc3339_seconds(trouble.since);
+            ("DatabaseNotWritable", format!("since {since}: {}", Chain(&trouble.cause)))
+        });
+        // Beside kubelet's two, for people. The first is kubelet's without its patience.
+        let orphans = self.uses.orphans.trouble().map(|trouble| ("UnknownOwner", trouble));
+        let emulated = self.uses.accel.trouble().map(|trouble| ("Emulated", trouble));
+        let polled = self.uses.watcher.trouble().map(|trouble| ("NoInotify", trouble));
+        vec![
+            condition("RuntimeReady", runtime),
+            condition("NetworkReady", network),
+            condition("LibvirtConnected", connected),
+            condition("StoreWritable", store),
+            condition("OwnersKnown", orphans),
+            condition("KvmUsable", emulated),
+            condition("ConsoleLogsWatched", polled),
+        ]
+    }
+}
