@@ -1,6 +1,7 @@
 //! Tier `vm`: the whole chain, with a real guest at its end.
 
 mod cloud;
+mod console;
 mod ends;
 mod failures;
 mod full_disk;
@@ -14,12 +15,13 @@ mod starts;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 8] = [
+    let tables: [&[Case]; 9] = [
         life::CASES,
         ends::CASES,
         failures::CASES,
         full_disk::CASES,
         cloud::CASES,
+        console::CASES,
         networks::CASES,
         secrets::CASES,
         starts::CASES,

@@ -50,12 +50,16 @@ pub struct MachineConfig {
     /// While a machine is asked to stop, its power button is pressed again after this time.
     #[serde(rename = "press_interval_s", deserialize_with = "units::seconds")]
     pub press_interval: Duration,
+    /// How long the log of a console may become before it is rotated, in bytes.
+    #[serde(rename = "console_log_mib", deserialize_with = "units::mib")]
+    pub console_log: u64,
 }
 
 impl MachineConfig {
     /// Looks at values that their types do not restrict.
     pub(super) fn check(&self, problems: &mut Problems) {
         problems.unless((1..=255).contains(&self.default_vcpus), "machine.default_vcpus", "is not within 1 to 255");
+        problems.unless(self.console_log >= MIB, "machine.console_log_mib", "is below 1");
         problems.unless(
             self.min_memory >= 16 * MIB && self.default_memory >= self.min_memory,
             "machine.default_memory_mib",
@@ -77,6 +81,7 @@ impl Default for MachineConfig {
             handoff_deadline: Duration::from_secs(10),
             start_deadline: Duration::from_secs(60),
             press_interval: Duration::from_secs(5),
+            console_log: 100 * MIB,
         }
     }
 }

@@ -106,8 +106,8 @@ pub(super) fn remove_seed(uses: &Uses, container: &Container) -> io::Result<()> 
 pub(super) async fn follow(uses: &Arc<Uses>, container: &Container) -> io::Result<Option<Follower>> {
     let Some(sandbox) = uses.store.sandbox(&container.sandbox) else { return Ok(None) };
     let Some(log) = container.log_path(&sandbox.config) else { return Ok(None) };
-    let (watcher, dir) = (uses.watcher.clone(), uses.console_dir(container));
-    off_reactor(move || Follower::start(&watcher, &dir, log)).await.map(Some)
+    let (watcher, dir, limit) = (uses.watcher.clone(), uses.console_dir(container), uses.config.machine.console_log);
+    off_reactor(move || Follower::start(&watcher, &dir, log, limit)).await.map(Some)
 }
 
 /// Removes what a container has on disk beside the pod's disks and its log.

@@ -5,6 +5,7 @@
 //! again at the next output, and at the latest after [`RETRY`]; nothing is skipped.
 
 mod copy;
+mod pod_log;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,13 +36,14 @@ enum Command {
 }
 
 impl Follower {
-    /// Begins or resumes copying `<dir>/serial.log` to `log`. The log exists when this returns.
+    /// Begins or resumes copying `<dir>/serial.log` to `log`, which may have `limit` bytes and as many in an older file. The log
+    /// exists when this returns.
     ///
     /// # Errors
     /// When the log or the position cannot be opened.
-    pub fn start(watcher: &Watcher, dir: &Path, log: PathBuf) -> io::Result<Self> {
+    pub fn start(watcher: &Watcher, dir: &Path, log: PathBuf, limit: u64) -> io::Result<Self> {
         let watch = watcher.watch(dir)?;
-        let copy = Copy::open(dir, log)?;
+        let copy = Copy::open(dir, log, limit)?;
         let (commands, inbox) = mpsc::channel(4);
         Ok(Self { commands, task: tokio::spawn(run(copy, watch, inbox)) })
     }

@@ -2,12 +2,13 @@
 //!
 //! All of it blocks. What is copied, in which file it stands and how far it is survives a kill: [`Position`].
 
-use std::fs::{File, Metadata, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::pod_log::PodLog;
 use crate::container::console::crilog;
 use crate::container::console::position::Position;
 
@@ -20,8 +21,7 @@ const MAX_ROTATED: usize = 16;
 #[derive(Debug)]
 pub(super) struct Copy {
     dir: PathBuf,
-    log_path: PathBuf,
-    log: File,
+    log: PodLog,
     pub(super) position_file: File,
     pub(super) position: Position,
     /// The file that is being read, with its identity.
@@ -33,22 +33,14 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    pub(super) fn open(dir: &Path, log_path: PathBuf) -> io::Result<Self> {
+    pub(super) fn open(dir: &Path, log_path: PathBuf, log_limit: u64) -> io::Result<Self> {
         let path = dir.join("position");
         let position_file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         let position = Position::read(&position_file)?;
-        let log = open_log(&log_path)?;
-        let mut copy = Self {
-            dir: dir.to_owned(),
-            log_path,
-            log,
-            position_file,
-            position,
-            console: None,
-            pending: Vec::new(),
-            carried: 0,
-        };
+        let log = PodLog::open(log_path, log_limit)?;
+        let mut copy =
+            Self { dir: dir.to_owned(), log, position_file, position, console: None, pending: Vec::new(), carried: 0 };
         copy.catch_up()?;
         Ok(copy)
     }
@@ -73,7 +65,7 @@ impl Copy {
 
     /// The pod's log.
     pub(super) fn log_path(&self) -> &Path {
-        &self.log_path
+        self.log.path()
     }
 
     /// Copies all there is. Nothing more is read before what was read is written.
@@ -102,11 +94,10 @@ impl Copy {
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        if let Err(error) = self.log.write_all(lines) {
-            // A part of it may be there: take it back, so that the next try does not write it twice.
-            let _ = self.log.set_len(self.position.log_len);
-            return Err(error);
+        if self.log.make_room(lines.len(), self.position.log_len)? {
+            self.note_log()?;
         }
+        self.log.append(lines, self.position.log_len)?;
         self.position.log_len += lines.len() as u64;
         Ok(())
     }
@@ -211,9 +202,13 @@ impl Copy {
     }
 
     pub(super) fn reopen(&mut self) -> io::Result<()> {
-        let log = open_log(&self.log_path)?;
-        let found = log.metadata()?;
-        self.log = log;
+        self.log.reopen()?;
+        self.note_log()
+    }
+
+    /// The log is another file than before.
+    fn note_log(&mut self) -> io::Result<()> {
+        let found = self.log.metadata()?;
         self.position.log_id = identity(&found);
         self.position.log_len = found.len();
         self.position.write(&self.position_file)
@@ -226,18 +221,4 @@ fn identity(file: &Metadata) -> u64 {
     // Where the filesystem keeps no time of birth, the inode number alone has to do.
     let born = born.map_or(0, |age| age.as_secs() << 30 | u64::from(age.subsec_nanos()));
     file.ino().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ born
-}
-
-/// A new log has this mode whatever our umask is: who collects logs is in its group.
-fn open_log(path: &Path) -> io::Result<File> {
-    let mut log = OpenOptions::new();
-    log.append(true);
-    match log.clone().create_new(true).mode(0o600).open(path) {
-        Ok(made) => {
-            made.set_permissions(Permissions::from_mode(0o640))?;
-            Ok(made)
-        }
-        Err(there) if there.kind() == io::ErrorKind::AlreadyExists => log.open(path),
-        Err(error) => Err(error),
-    }
 }

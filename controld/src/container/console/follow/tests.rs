@@ -6,6 +6,9 @@ use super::copy::CHUNK;
 use super::*;
 use crate::container::console::crilog;
 
+/// Bytes.
+const LIMIT: u64 = 64 << 20;
+
 struct Bed {
     dir: tempfile::TempDir,
 }
@@ -38,7 +41,7 @@ impl Bed {
     }
 
     fn copy(&self) -> Copy {
-        Copy::open(self.dir.path(), self.log()).expect("open")
+        Copy::open(self.dir.path(), self.log(), LIMIT).expect("open")
     }
 
     fn contents(&self) -> Vec<String> {
@@ -189,11 +192,57 @@ fn reopening_goes_on_in_a_new_file() {
     assert_eq!(std::fs::metadata(bed.log()).expect("log").permissions().mode() & 0o777, 0o640);
 }
 
+#[test]
+fn a_log_that_nobody_rotates_is_bounded_and_ends_with_what_came_last() {
+    let bed = Bed::new();
+    // They become forty times as many bytes.
+    bed.print(&"\n".repeat(1 << 20));
+    let mut copy = Copy::open(bed.dir.path(), bed.log(), 1 << 20).expect("open");
+    copy.advance(false).expect("copies");
+    bed.print("last\n");
+    copy.advance(false).expect("copies");
+    drop(copy);
+    bed.print("after a restart\n");
+    Copy::open(bed.dir.path(), bed.log(), 1 << 20).expect("open").advance(true).expect("copies");
+    let mut lengths = Vec::new();
+    for entry in std::fs::read_dir(bed.dir.path()).expect("listed").map(|entry| entry.expect("entry")) {
+        let name = entry.file_name().into_string().expect("name");
+        if name.starts_with("pod.log") {
+            lengths.push((name, entry.metadata().expect("metadata").len()));
+        }
+    }
+    lengths.sort();
+    let names: Vec<_> = lengths.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["pod.log", "pod.log.1"], "one older log");
+    assert!(lengths.iter().all(|(_, length)| *length <= 1 << 20), "{lengths:?}");
+    let contents = bed.contents();
+    assert_eq!(contents[contents.len() - 2..], ["F last", "F after a restart"]);
+    assert!(contents[..contents.len() - 2].iter().all(|line| line == "F "));
+    assert_eq!(std::fs::metadata(bed.log()).expect("log").permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn a_log_that_kubelet_has_renamed_is_left_to_kubelet() {
+    let bed = Bed::new();
+    let mut copy = Copy::open(bed.dir.path(), bed.log(), 1 << 20).expect("open");
+    let renamed = bed.path("pod.log.20261123-000000");
+    std::fs::rename(bed.log(), &renamed).expect("rename");
+    // It comes to its limit before kubelet asks for a new file.
+    bed.print(&"\n".repeat(1 << 20));
+    copy.advance(false).expect("copies");
+    assert!(!bed.log().exists() && !bed.path("pod.log.1").exists());
+    assert_eq!(std::fs::metadata(&renamed).expect("log").len(), 41 << 20);
+    copy.reopen().expect("reopens");
+    bed.print("2\n");
+    copy.advance(false).expect("copies");
+    assert_eq!(bed.contents(), ["F 2"]);
+}
+
 #[tokio::test]
 async fn a_follower_copies_as_it_comes_and_the_rest_at_the_end() {
     let bed = Bed::new();
     let watcher = Watcher::start();
-    let follower = Follower::start(&watcher, bed.dir.path(), bed.log()).expect("starts");
+    let follower = Follower::start(&watcher, bed.dir.path(), bed.log(), LIMIT).expect("starts");
     assert!(bed.log().exists(), "the log is there before the machine is");
     bed.print("1\n2\nprompt> ");
     follower.finish(true).await;
@@ -204,7 +253,7 @@ async fn a_follower_copies_as_it_comes_and_the_rest_at_the_end() {
 async fn a_follower_copies_without_inotify_too() {
     let bed = Bed::new();
     let watcher = Watcher::without_inotify();
-    let follower = Follower::start(&watcher, bed.dir.path(), bed.log()).expect("starts");
+    let follower = Follower::start(&watcher, bed.dir.path(), bed.log(), LIMIT).expect("starts");
     bed.print("1\n");
     let copied = async {
         while bed.contents().is_empty() {
