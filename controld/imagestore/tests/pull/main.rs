@@ -8,6 +8,7 @@ mod hostile;
 mod layers;
 mod logins;
 mod offline;
+mod registries;
 mod resume;
 mod rig;
 mod together;

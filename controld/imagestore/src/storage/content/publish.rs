@@ -86,6 +86,11 @@ impl ContentStore {
         newest.map(|bound| (bound.id.clone(), bound.record.origin.clone()))
     }
 
+    /// Whether a name got an image from an origin like this.
+    pub(crate) fn came_from(&self, id: &ImageId, is_it: impl Fn(&Origin) -> bool) -> bool {
+        self.read().refs.values().any(|bound| bound.id == *id && is_it(&bound.record.origin))
+    }
+
     /// The source says that a name still stands for what it did. `None` if that is not here any more.
     pub(crate) fn confirm(&self, key: &Key, origin: Origin) -> Result<Option<Image>, DiskError> {
         let _changing = self.lock();

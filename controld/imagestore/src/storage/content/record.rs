@@ -118,6 +118,9 @@ pub(crate) struct Origin {
     /// The same for whoever asks, where logins make a place another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) site: Option<String>,
+    /// Scheme, host and port of the server that has the bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
     /// To whom the source gave it. None if an earlier release pulled it, which did not note that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) granted: Option<Vec<Grant>>,

@@ -1,7 +1,8 @@
 //! Step 4: whether the bytes of an image are in the content store, and the caller may have them.
 //!
-//! The caller may have them if the source shows that it would give them: it promises just these digests, or a rule
-//! demands the digest and the source lets the caller in, or it says that the file did not change.
+//! The caller may have them if their source shows that it would give them: it promises just these digests, or a rule
+//! demands the digest and the source lets the caller in, or it says that the file did not change. A promise counts only
+//! from where the bytes came from: anybody who runs a server can write a manifest with any digest in it.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::Puller;
 use super::error::DownloadError;
 use super::find::Found;
 use super::order::Order;
-use super::origin::{place, site, sought};
+use super::origin::{host, place, site, sought};
 use crate::digest::ImageId;
 use crate::formats::convert::ForeignFormat;
 use crate::sources::net::{Ask, Validators};
@@ -26,6 +27,15 @@ pub(super) enum Here {
     Perhaps(ImageId, Validators),
     /// Nothing of use.
     No,
+}
+
+/// What a server has given of an image that is here.
+enum Gave {
+    /// These very bytes: the same URL.
+    This,
+    /// The same bytes at another URL, such as a registry's other repository. It tells them apart by whom it lets in.
+    Other,
+    Nothing,
 }
 
 impl Puller {
@@ -43,6 +53,14 @@ impl Puller {
         let known = match self.hold_promised(promises, found.foreign(), provider.id()).await? {
             // The source itself has said, to the one who asks, that it has these bytes.
             Some(hold) if !remote.promises.is_empty() => {
+                match self.gave(hold.id(), found) {
+                    Gave::This => {}
+                    Gave::Other => self.ask_leave(found).await?,
+                    Gave::Nothing => {
+                        tracing::debug!(from = remote.shown, id = %hold.id(), "image is here, but not from there");
+                        return Ok(Here::No);
+                    }
+                }
                 tracing::info!(from = remote.shown, id = %hold.id(), "image is here already");
                 return Ok(Here::Usable(hold));
             }
@@ -78,6 +96,18 @@ impl Puller {
         let sought: Vec<_> = promises.iter().map(|promise| sought(promise, foreign)).collect();
         let (this, provider) = (self.clone(), provider.to_owned());
         Ok(off_reactor(move || this.content.hold_promised(&sought, &provider)).await?)
+    }
+
+    /// What the source of a promise gave of an image that is here.
+    fn gave(&self, id: &ImageId, found: &Found) -> Gave {
+        let (site, host) = (site(found), host(found));
+        if self.content.came_from(id, |origin| origin.site.as_ref() == Some(&site)) {
+            Gave::This
+        } else if host.is_some() && self.content.came_from(id, |origin| origin.host == host) {
+            Gave::Other
+        } else {
+            Gave::Nothing
+        }
     }
 
     /// Asks a source for an image as if it were to be downloaded: what it refuses, it refuses before the bytes.

@@ -27,6 +27,14 @@ pub(super) fn site(found: &Found) -> String {
     hex(&Sha256::digest(format!("site {}\n{site}{foreign}", provider.id())))
 }
 
+/// The server that has the bytes; none for a file of the node.
+pub(super) fn host(found: &Found) -> Option<String> {
+    match &found.choice.image.source {
+        Source::Http(request) => Some(request.url().origin().ascii_serialization()),
+        Source::File(_) => None,
+    }
+}
+
 /// What a digest in a name or a rule demands: these bytes, as they are kept.
 pub(super) fn promise_of(digest: &Digest) -> Promise {
     Promise { hash: digest.into(), covers: Covers::Content }
@@ -54,6 +62,7 @@ pub(super) fn origin(order: &Order, found: &Found, promises: &[Promise], place: 
         provider: Some(provider.id().to_owned()),
         place: Some(place.to_owned()),
         site: Some(site(found)),
+        host: host(found),
         artifact: hosted.max_by_key(|promise| promise.hash.alg()).map(|promise| promise.hash.to_string()),
         platform: Some(order.want.platform.to_string()),
         manifest: registered.and_then(|registered| registered.digests.first()?.to_string().parse().ok()),

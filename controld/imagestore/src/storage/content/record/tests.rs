@@ -30,6 +30,7 @@ fn the_forms_on_disk_are_pinned() {
             provider: Some("http".into()),
             place: Some("ab".repeat(32)),
             site: Some("ac".repeat(32)),
+            host: Some("https://example.com".into()),
             granted: Some(vec![
                 serde_json::from_str(r#"{"salt": "00ff", "to": "abcd", "at": 1795000000}"#).expect("one"),
             ]),

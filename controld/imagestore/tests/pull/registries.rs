@@ -1,0 +1,149 @@
+//! What a registry's manifest says of an image that is here counts only from the registry that has the image.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use imagestore::net::Auth;
+use imagestore::{ErrorKind, Image, PullRequest};
+use serde_json::json;
+
+use crate::rig::{Bed, Call, Server, chain, disk, hex};
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+/// base64 of `me:secret`
+const LOGIN: &str = "bWU6c2VjcmV0";
+
+/// What a registry has of the image in a repository, whose manifest names it in any case.
+#[derive(Clone, Copy)]
+enum Blob {
+    Whole,
+    /// Its length, and never its bytes.
+    Length,
+    None,
+    /// All of it, for `me` alone.
+    Private,
+}
+
+/// A registry that does not look at what manifests name.
+struct Registry {
+    server: Server,
+    /// Paths of blobs of the image that were asked for.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Registry {
+    fn with(image: &[u8], repositories: &[(&'static str, Blob)]) -> Self {
+        let (image, repositories) = (image.to_vec(), repositories.iter().copied().collect::<BTreeMap<_, _>>());
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let count = asked.clone();
+        let config = b"{}".to_vec();
+        let descriptor = |media_type: &str, bytes: &[u8]| json!({ "mediaType": media_type, "digest": format!("sha256:{}", hex(bytes)), "size": bytes.len() });
+        let manifest = json!({
+            "schemaVersion": 2, "mediaType": MANIFEST, "artifactType": "application/vnd.example.vm-disk",
+            "config": descriptor("application/vnd.oci.empty.v1+json", &config),
+            "layers": [descriptor("application/octet-stream", &image)],
+        });
+        let manifest = manifest.to_string().into_bytes();
+        let server = Server::plain(move |call| {
+            let path = call.path().to_owned();
+            let parts: Vec<_> = path.split('/').skip(2).collect();
+            let [repository, kind, name] = parts[..] else { return call.send(NOT_FOUND) };
+            let Some(blob) = repositories.get(repository) else { return call.send(NOT_FOUND) };
+            if matches!(blob, Blob::Private) && !call.head.contains(LOGIN) {
+                let wanted =
+                    "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n";
+                return call.send(wanted);
+            }
+            match kind {
+                "manifests" => answer(call, MANIFEST, &manifest),
+                "blobs" if name.ends_with(&hex(&config)) => answer(call, "application/octet-stream", &config),
+                "blobs" => {
+                    count.lock().expect("sound").push(path.clone());
+                    match blob {
+                        Blob::Whole | Blob::Private => answer(call, "application/octet-stream", &image),
+                        Blob::Length => {
+                            call.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", image.len()));
+                            call.hold();
+                        }
+                        Blob::None => call.send(NOT_FOUND),
+                    }
+                }
+                _ => call.send(NOT_FOUND),
+            }
+        });
+        Self { server, asked }
+    }
+
+    fn blobs(&self) -> usize {
+        self.asked.lock().expect("sound").len()
+    }
+}
+
+fn answer(call: &mut Call<'_>, media_type: &str, body: &[u8]) {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n\r\n", body.len());
+    call.send(head);
+    if !call.head.starts_with("HEAD") {
+        call.send(body);
+    }
+}
+
+/// A store with a rule `NUMBER/REPOSITORY` for each registry, which the caller chooses the repository of.
+fn bed(registries: &[&Registry]) -> Bed {
+    let hosts: Vec<_> = registries.iter().map(|registry| registry.server.address.to_string()).collect();
+    let bed = Bed::with("http://unused.example/", |config| {
+        let settings = json!({ "type": "oci", "id": "oci", "plain_http": hosts });
+        config.providers = vec![serde_json::from_value(settings).expect("settings")];
+        config.regexp_translations = true;
+    });
+    let rules = hosts.iter().enumerate();
+    let rules =
+        rules.map(|(number, host)| json!({ "regexp": format!("^{number}/(.*)$"), "url": format!("oci://{host}/$1") }));
+    let rules = json!({ "translations": rules.collect::<Vec<_>>() }).to_string();
+    std::fs::write(bed.dir.path().join("rules/b.yaml"), rules).expect("written");
+    bed
+}
+
+async fn pull(bed: &Bed, name: &str, user: Option<&str>) -> Result<Image, (ErrorKind, String)> {
+    let auth = user.map(|user| Auth::Basic { user: user.into(), password: "secret".into() });
+    let request = PullRequest { auth, ..name.into() };
+    bed.store.pull(request).await.map_err(|error| (error.kind(), chain(&*error)))
+}
+
+#[tokio::test]
+async fn a_manifest_is_no_leave_to_have_what_another_registry_gave() {
+    let image = disk(1, 64 * 1024);
+    let theirs = Registry::with(&image, &[("private", Blob::Private)]);
+    // Whoever runs a registry can say that it has a blob. Only its bytes show it.
+    let own = Registry::with(&image, &[("none", Blob::None), ("length", Blob::Length), ("whole", Blob::Whole)]);
+    let bed = bed(&[&theirs, &own]).reopened_with(|config| {
+        config.net.timeouts.stall = std::time::Duration::from_millis(200);
+    });
+    let id = pull(&bed, "0/private", Some("me")).await.expect("let in").id;
+    for name in ["1/none", "1/length"] {
+        pull(&bed, name, None).await.expect_err(name);
+    }
+    assert_eq!(own.blobs(), 2, "asked for the bytes");
+    assert_eq!(bed.store.list("").expect("listed")[0].repo_tags.len(), 1);
+    assert_eq!(pull(&bed, "1/whole", None).await.expect("had the bytes").id, id);
+}
+
+#[tokio::test]
+async fn another_repository_of_the_registry_is_asked_for_the_blob_and_not_for_its_bytes() {
+    let image = disk(1, 64 * 1024);
+    let repositories = [("private", Blob::Private), ("none", Blob::None), ("length", Blob::Length)];
+    let registry = Registry::with(&image, &repositories);
+    let bed = bed(&[&registry]);
+    let id = pull(&bed, "0/private", Some("me")).await.expect("let in").id;
+    assert_eq!(registry.blobs(), 1);
+    let (kind, error) = pull(&bed, "0/none", None).await.expect_err("the repository does not have it");
+    assert_eq!(kind, ErrorKind::NotFound, "{error}");
+    assert_eq!(registry.blobs(), 2);
+    assert_eq!(pull(&bed, "0/length", None).await.expect("no byte was needed").id, id);
+    assert_eq!(registry.blobs(), 3);
+    // From then on the repository is one that the image came from.
+    pull(&bed, "0/length:other", None).await.expect("let in");
+    pull(&bed, "0/private", Some("me")).await.expect("let in");
+    assert_eq!(registry.blobs(), 3, "the manifest is enough");
+    pull(&bed, "0/private", None).await.expect_err("let in by nobody");
+}
