@@ -7,6 +7,7 @@
 
 mod attach;
 mod handshake;
+mod places;
 mod tokens;
 
 use std::convert::Infallible;
@@ -22,11 +23,11 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::handshake::Refusal;
+use self::places::{Place, Places};
 use self::tokens::Tokens;
 use crate::backend::Backend;
 
@@ -140,13 +141,17 @@ impl Server {
     /// # Errors
     /// When the address cannot be taken.
     pub async fn bind(config: Config, backend: Arc<dyn Backend>) -> Result<Self, BindError> {
+        Self::with(config, backend, Places::new(MAX_CONNECTIONS)).await
+    }
+
+    async fn with(config: Config, backend: Arc<dyn Backend>, places: Arc<Places>) -> Result<Self, BindError> {
         let failed = |cause| BindError { address: config.address, cause };
         let listener = TcpListener::bind(config.address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let tokens = Mutex::new(Tokens::new(config.token_ttl, config.max_tokens));
         let stop = CancellationToken::new();
         let inner = Arc::new(Inner { config, backend, tokens, stop: stop.clone() });
-        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, inner.clone())));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, inner.clone(), places)));
         Ok(Self { inner, address, _stop: stop.drop_guard() })
     }
 
@@ -198,7 +203,7 @@ impl Inner {
     }
 
     /// Answers a request, and starts its session if it is right.
-    fn answer(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
+    fn answer(self: &Arc<Self>, mut request: Request<Incoming>, place: &Place) -> Response<Full<Bytes>> {
         let Some(token) = request.uri().path().strip_prefix(handshake::ATTACH_PATH).map(str::to_owned) else {
             return Refusal::UnknownUrl.response();
         };
@@ -207,6 +212,9 @@ impl Inner {
         }
         if let Err(refusal) = handshake::check(request.method(), request.headers()) {
             return refusal.response();
+        }
+        if !place.leave() {
+            return Refusal::UnknownUrl.response();
         }
         let Some(Pending::Attach(attach)) = self.tokens().take(&token, Instant::now()) else {
             return Refusal::UnknownUrl.response();
@@ -225,17 +233,17 @@ impl Inner {
     }
 }
 
-async fn accept(listener: TcpListener, inner: Arc<Inner>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+async fn accept(listener: TcpListener, inner: Arc<Inner>, places: Arc<Places>) {
     loop {
-        // Never closed.
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let serving = serve(stream, inner.clone());
+                let place = Arc::new(places.take(Instant::now()));
+                let serving = serve(stream, inner.clone(), place.clone());
                 tokio::spawn(inner.stop.clone().run_until_cancelled_owned(async move {
-                    serving.await;
-                    drop(place);
+                    tokio::select! {
+                        () = serving => {}
+                        () = place.closed() => {}
+                    }
                 }));
             }
             Err(error) => {
@@ -247,11 +255,11 @@ async fn accept(listener: TcpListener, inner: Arc<Inner>) {
 }
 
 /// Serves the HTTP part of a connection.
-async fn serve(stream: TcpStream, inner: Arc<Inner>) {
+async fn serve(stream: TcpStream, inner: Arc<Inner>, place: Arc<Place>) {
     // Typed characters are to travel at once. A socket that refuses this is about to fail anyway.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let response = inner.answer(request);
+        let response = inner.answer(request, &place);
         async move { Ok::<_, Infallible>(response) }
     });
     let served = hyper::server::conn::http1::Builder::new()

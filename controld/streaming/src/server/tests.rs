@@ -221,6 +221,31 @@ async fn requests_that_are_not_right_do_not_use_up_the_url() {
 }
 
 #[tokio::test]
+async fn connections_that_say_nothing_make_room_for_clients() {
+    let (backend, mut seen) = Fake::new(Does::Nothing);
+    let server = Server::with(config(), backend, Places::new(4)).await.expect("bind");
+    let session = attach(&server, request(true, false)).await;
+    assert_eq!(soon(seen.recv()).await, Some(Event::Attached));
+    let mut silent = Vec::new();
+    for _ in 0..6 {
+        silent.push(TcpStream::connect(server.address()).await.expect("connect"));
+    }
+    // Those that came first are closed, long before they had to say something.
+    for mut first in silent.drain(..2) {
+        let closed = timeout(REQUEST_DEADLINE / 2, first.read(&mut [0])).await.expect("in time");
+        assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    }
+    timeout(REQUEST_DEADLINE / 2, attach(&server, request(false, false))).await.expect("let in");
+    // Neither session had to go, and who is still connected is answered.
+    let last = silent.last_mut().expect("connected");
+    last.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("write");
+    let mut answer = [0; 12];
+    soon(last.read_exact(&mut answer)).await.expect("answer");
+    assert_eq!(&answer, b"HTTP/1.1 404");
+    drop(session);
+}
+
+#[tokio::test]
 async fn urls_are_only_for_what_can_be_attached() {
     let (backend, _seen) = Fake::new(Does::Echo);
     let server = Server::bind(Config { max_tokens: 1, ..config() }, backend).await.expect("bind");
