@@ -8,6 +8,7 @@
 //! - [`keyed_mutex`]: one change at a time for each object.
 //! - [`off_reactor`]: work that blocks, kept off the threads that serve everybody.
 //! - [`quantity`]: Kubernetes quantities as bytes.
+//! - [`reason`]: an error that is a text and a cause.
 //! - [`watch`]: one inotify descriptor for all directories that are watched.
 
 pub mod chain;
@@ -19,6 +20,7 @@ pub mod jail;
 pub mod keyed_mutex;
 pub mod off_reactor;
 pub mod quantity;
+pub mod reason;
 pub mod small_file;
 pub mod watch;
 
@@ -27,3 +29,4 @@ pub use self::clock::now_nanos;
 pub use self::file_error::FileError;
 pub use self::keyed_mutex::KeyedMutex;
 pub use self::off_reactor::off_reactor;
+pub use self::reason::Reason;

@@ -47,15 +47,11 @@ pub use formats::inspect::{
     Compression, DiskFormat, ImageInfo, InspectError, InspectOptions, Parent, ParentRef, Qcow2Error, Qcow2Summary,
     Refusal, Summary, inspect_path,
 };
-pub use sources::name::{ImageName, ImageRef, NameError, Query, Version};
+pub use sources::name::{ImageName, ImageRef, Query, Version};
 pub use sources::net::{FetchError, NetConfig, Timeouts};
-pub use sources::provider::LocatorError;
 #[doc(hidden)]
 pub use sources::translate::exercise as exercise_translation;
-pub use sources::translate::{
-    DirError, FileError, Mappings, Notice, Origin, OriginKind, Problem, Protocol, RuleError, TemplateError,
-    TranslateError,
-};
+pub use sources::translate::{DirError, Mappings, Notice, Origin, OriginKind, Problem, Protocol, TranslateError};
 pub use sources::{net, provider};
 pub use storage::config::{Config, HandlerConfig, Layers, Limits, Offline};
 pub use storage::content::{

@@ -16,6 +16,8 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
+use common::Reason;
+
 use crate::digest::{Algorithm, Digest, DigestError, ImageId};
 use crate::error::printable;
 
@@ -26,39 +28,6 @@ mod tests;
 const MAX_NAME: usize = 255;
 /// Longest tag, in bytes.
 const MAX_TAG: usize = 128;
-
-/// Why a text is no image name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
-    /// Nothing there.
-    #[error("empty name")]
-    Empty,
-    /// A URL.
-    #[error("a name has no scheme; leave `{scheme}://` out")]
-    Scheme { scheme: String },
-    /// More than a name may have.
-    #[error("name of {length} bytes; at most {MAX_NAME} are allowed")]
-    TooLong {
-        /// What it has.
-        length: usize,
-    },
-    /// Upper case in the path.
-    #[error("upper case in the path component `{component}`; use a translation alias for such a URL")]
-    UpperCase { component: String },
-    /// The part before the first slash is no host.
-    #[error("`{domain}` is no host name or address with an optional port")]
-    Domain {
-        /// The part.
-        domain: String,
-    },
-    /// A part of the path that the grammar does not know.
-    #[error("path component `{component}` must be lower-case letters and digits, joined by `.`, `_`, `__` or hyphens")]
-    Component { component: String },
-    #[error("tag `{tag}` must be 1 to {MAX_TAG} letters, digits, `_`, `.` or `-`, and not begin with `.` or `-`")]
-    Tag { tag: String },
-    #[error(transparent)]
-    Digest(#[from] DigestError),
-}
 
 /// Domain and path of an image, without tag and digest.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,19 +68,20 @@ impl ImageName {
 }
 
 impl FromStr for ImageName {
-    type Err = NameError;
+    type Err = Reason;
 
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, Reason> {
         if text.is_empty() {
-            return Err(NameError::Empty);
+            return Err(Reason::new("empty name"));
         }
         if text.len() > MAX_NAME {
-            return Err(NameError::TooLong { length: text.len() });
+            return Err(Reason::new(format!("name of {} bytes; at most {MAX_NAME} are allowed", text.len())));
         }
         let path = match text.split_once('/') {
             Some((first, rest)) if looks_like_domain(first) => {
                 if !is_domain(first) {
-                    return Err(NameError::Domain { domain: printable(first) });
+                    let first = printable(first);
+                    return Err(Reason::new(format!("`{first}` is no host name or address with an optional port")));
                 }
                 rest
             }
@@ -146,15 +116,15 @@ impl ImageRef {
 }
 
 impl FromStr for ImageRef {
-    type Err = NameError;
+    type Err = Reason;
 
     /// Reads a reference. A digest wins over a tag beside it: the tag says nothing more then.
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, Reason> {
         if let Some((scheme, _)) = text.split_once("://") {
-            return Err(NameError::Scheme { scheme: printable(scheme) });
+            return Err(Reason::new(format!("a name has no scheme; leave `{}://` out", printable(scheme))));
         }
         let (tagged, digest) = match text.split_once('@') {
-            Some((tagged, digest)) => (tagged, Some(digest.parse::<Digest>()?)),
+            Some((tagged, digest)) => (tagged, Some(parse_digest(digest)?)),
             None => (text, None),
         };
         let last_slash = tagged.rfind('/').map_or(0, |at| at + 1);
@@ -175,13 +145,13 @@ impl FromStr for ImageRef {
 }
 
 impl FromStr for Query {
-    type Err = NameError;
+    type Err = Reason;
 
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, Reason> {
         let algorithm = text.split_once(':').and_then(|(before, _)| Algorithm::named(before));
         if algorithm.is_some() {
             // `sha256:<part of a digest>` would otherwise become an image of the name `sha256`.
-            let digest: Digest = text.parse()?;
+            let digest = parse_digest(text)?;
             return Ok(match digest.to_id() {
                 Some(id) => Self::Id(id),
                 None => Self::Digest(digest),
@@ -250,9 +220,16 @@ fn is_port(port: &str) -> bool {
     port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
-fn check_component(component: &str) -> Result<(), NameError> {
+fn parse_digest(text: &str) -> Result<Digest, Reason> {
+    text.parse().map_err(|error: DigestError| Reason::new(error.to_string()))
+}
+
+fn check_component(component: &str) -> Result<(), Reason> {
     if component.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return Err(NameError::UpperCase { component: printable(component) });
+        return Err(Reason::new(format!(
+            "upper case in the path component `{}`; use a translation alias for such a URL",
+            printable(component)
+        )));
     }
     let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = component.as_bytes();
@@ -260,15 +237,27 @@ fn check_component(component: &str) -> Result<(), NameError> {
     let sound = bytes.first().is_some_and(alphanumeric)
         && bytes.last().is_some_and(alphanumeric)
         && component.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit()).all(is_separator);
-    if sound { Ok(()) } else { Err(NameError::Component { component: printable(component) }) }
+    if sound {
+        return Ok(());
+    }
+    Err(Reason::new(format!(
+        "path component `{}` must be lower-case letters and digits, joined by `.`, `_`, `__` or hyphens",
+        printable(component)
+    )))
 }
 
 fn is_separator(run: &str) -> bool {
     matches!(run, "" | "." | "_" | "__") || run.bytes().all(|byte| byte == b'-')
 }
 
-fn check_tag(tag: &str) -> Result<(), NameError> {
+fn check_tag(tag: &str) -> Result<(), Reason> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     let sound = (1..=MAX_TAG).contains(&tag.len()) && tag.bytes().all(allowed) && !tag.starts_with(['.', '-']);
-    if sound { Ok(()) } else { Err(NameError::Tag { tag: printable(tag) }) }
+    if sound {
+        return Ok(());
+    }
+    Err(Reason::new(format!(
+        "tag `{}` must be 1 to {MAX_TAG} letters, digits, `_`, `.` or `-`, and not begin with `.` or `-`",
+        printable(tag)
+    )))
 }

@@ -49,8 +49,8 @@ pub(crate) use request::login_of;
 pub use request::{Ask, Auth, Request, Resume, Validators, redacted};
 use retry::Outcome;
 pub use retry::Retries;
-pub use tls::{CertificateError, CertificateSpec};
-pub use transport::{Transport, TransportError, TransportSpec};
+pub use tls::CertificateSpec;
+pub use transport::{Transport, TransportSpec};
 
 /// Largest status line and headers.
 const MAX_HEAD: usize = 64 * 1024;

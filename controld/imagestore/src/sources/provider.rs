@@ -65,24 +65,18 @@ mod virt_builder;
 pub use config::{Kind, Means, ProviderConfig, TransportConfig};
 pub use error::ProviderError;
 pub use file::LocalFiles;
-pub use glance::{Glance, GlanceConfig, GlanceError, KeystoneError};
+pub use glance::{Glance, GlanceConfig};
 pub use hash::{HashAlg, HashError, ImageHash};
 pub use http::Http;
-pub use lago::{Lago, LagoConfig, LagoError};
-pub use locator::{Locator, LocatorError};
-pub use oci::{
-    LayerError, LayersError, LoginConfig, LoginError, ManifestError, Oci, OciConfig, RealmError, ReferenceError,
-    TarError, login,
-};
+pub use lago::{Lago, LagoConfig};
+pub use locator::Locator;
+pub use oci::{LoginConfig, Oci, OciConfig, ReferenceError, TarError, login};
 pub use platform::Platform;
 pub use registry::{Choice, Registry};
 pub use signature::{KeyError, KeyRing, SignatureError, Verified, verify_clearsigned, verify_detached};
 pub use simplestreams::{Simplestreams, SimplestreamsConfig, StreamsError};
-pub use source_url::{ProxyLogin, ProxyUrl, SourceUrl, SourceUrlError};
-pub use virt_builder::{
-    Entry, EntryError, Index, IndexError, ReposError, Skipped, VirtBuilder, VirtBuilderConfig, VirtBuilderError,
-    parse_index,
-};
+pub use source_url::{ProxyLogin, ProxyUrl, SourceUrl};
+pub use virt_builder::{Entry, Index, ReposError, Skipped, VirtBuilder, VirtBuilderConfig, parse_index};
 
 /// For the fuzzer: what sources say, by kind of source.
 #[doc(hidden)]

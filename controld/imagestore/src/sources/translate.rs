@@ -12,13 +12,14 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use common::Reason;
 use serde::Deserialize;
 
 use crate::digest::Digest;
 use crate::formats::declared::Declared;
 use crate::sources::name::ImageName;
 use crate::sources::net::Transport;
-use crate::sources::provider::{Locator, LocatorError, Platform};
+use crate::sources::provider::{Locator, Platform};
 
 mod dir;
 mod exercise;
@@ -36,10 +37,9 @@ mod tests;
 pub(crate) use dir::RuleDir;
 pub use exercise::exercise;
 pub use mappings::Mappings;
-pub use problem::{DirError, FileError, Notice, Origin, OriginKind, Problem, RuleError};
+pub use problem::{DirError, Notice, Origin, OriginKind, Problem};
 pub(crate) use source::{RuleSet, RuleSource};
 use table::RuleTable;
-pub use template::TemplateError;
 use template::{Missing, url_of};
 
 /// Scheme put before names and URLs that have none.
@@ -78,7 +78,7 @@ pub enum TranslateError {
         /// The rule.
         by: String,
         #[source]
-        cause: Arc<RuleError>,
+        cause: Reason,
     },
     /// The name makes no URL.
     #[error("`{name}` makes no URL by {by}; add a translation rule or mend it")]
@@ -88,7 +88,7 @@ pub enum TranslateError {
         /// The rule.
         by: String,
         #[source]
-        cause: LocatorError,
+        cause: Reason,
     },
     /// The rule names other platforms.
     #[error("{by} has no `{name}` for {wanted}, only for {}", available.join(", "))]

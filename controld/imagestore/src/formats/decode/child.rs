@@ -11,8 +11,8 @@ use std::os::fd::{AsFd as _, RawFd};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use common::Chain;
 use common::jail::{self, BpfProgram, FilterError};
+use common::{Chain, Reason};
 use nix::sys::prctl;
 use nix::sys::resource::Resource;
 use nix::sys::signal::Signal;
@@ -143,20 +143,6 @@ impl FromStr for Outcome {
     }
 }
 
-/// Why a process could not be confined.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfineError {
-    /// A limit, or the death of the parent.
-    #[error("failed to limit the process")]
-    Limit(#[from] nix::Error),
-    /// The filter of system calls cannot be made.
-    #[error("failed to make a filter of system calls")]
-    Filter(#[source] FilterError),
-    /// The kernel does not take it.
-    #[error("failed to install a filter of system calls")]
-    Install(#[source] FilterError),
-}
-
 /// All of the process: `kind` is what the bytes on standard input are compressed by. To be called first in `main`,
 /// while there are no threads.
 #[must_use]
@@ -209,7 +195,13 @@ fn close_others() -> io::Result<()> {
 ///
 /// # Errors
 /// When the kernel does not do so; then nothing may be read.
-pub fn confine() -> Result<(), ConfineError> {
+pub fn confine() -> Result<(), Reason> {
+    limit().map_err(Reason::because("failed to limit the process"))?;
+    let filter = allowed().map_err(Reason::because("failed to make a filter of system calls"))?;
+    jail::install_without_clone3(&filter).map_err(Reason::because("failed to install a filter of system calls"))
+}
+
+fn limit() -> nix::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // No core either, not even to a program that the kernel starts for it.
     prctl::set_dumpable(false)?;
@@ -219,9 +211,7 @@ pub fn confine() -> Result<(), ConfineError> {
         (Resource::RLIMIT_DATA, MEMORY),
         (Resource::RLIMIT_AS, ADDRESSES),
         (Resource::RLIMIT_CPU, TIME),
-    ])?;
-    let filter = allowed().map_err(ConfineError::Filter)?;
-    jail::install_without_clone3(&filter).map_err(ConfineError::Install)
+    ])
 }
 
 fn allowed() -> Result<BpfProgram, FilterError> {

@@ -166,7 +166,8 @@ fn the_error_says_what_to_do() {
 fn lengths_end_where_the_grammar_says() {
     let name = |length: usize| format!("e.com/{}", "a".repeat(length - 6));
     assert!(name(255).parse::<ImageRef>().is_ok());
-    assert_eq!(name(256).parse::<ImageRef>(), Err(NameError::TooLong { length: 256 }));
+    let error = name(256).parse::<ImageRef>().expect_err("too long");
+    assert_eq!(error.to_string(), "name of 256 bytes; at most 255 are allowed");
     assert!(format!("a:{}", "t".repeat(128)).parse::<ImageRef>().is_ok());
     assert!(format!("a:{}", "t".repeat(129)).parse::<ImageRef>().is_err());
 }
@@ -188,13 +189,13 @@ proptest! {
         );
         let image: ImageRef = text.parse().expect("made by the grammar");
         prop_assert_eq!(image.name().as_str(), name);
-        prop_assert_eq!(image.to_string().parse::<ImageRef>(), Ok(image));
+        prop_assert_eq!(image.to_string().parse::<ImageRef>().ok(), Some(image));
     }
 
     #[test]
     fn any_text_is_read_without_panic_and_canonically(text in "\\PC{0,40}|[a-zA-Z0-9:/@._\\[\\]-]{0,60}") {
         if let Ok(Query::Ref(image)) = text.parse::<Query>() {
-            prop_assert_eq!(image.to_string().parse::<ImageRef>(), Ok(image.clone()));
+            prop_assert_eq!(image.to_string().parse::<ImageRef>().ok(), Some(image.clone()));
             prop_assert!(!image.name().as_str().split('/').any(|part| matches!(part, "" | "." | "..")));
             prop_assert!(!image.to_string().contains(['%', '~', '\0']));
         }

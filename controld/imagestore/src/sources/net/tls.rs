@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use common::Reason;
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -30,31 +31,7 @@ impl fmt::Debug for CertificateSpec {
     }
 }
 
-/// Why certificates cannot be used. Shows nothing of them.
-#[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
-    /// No PEM.
-    #[error("it is not sound PEM")]
-    Pem(#[source] rustls::pki_types::pem::Error),
-    /// PEM of something else, or of an encrypted key.
-    #[error("it holds PEM of a kind that is no certificate and no plain key")]
-    Kind,
-    /// Nothing to use.
-    #[error("it holds no certificate")]
-    Empty,
-    /// PEM around something else.
-    #[error("one of its certificates is not sound")]
-    Certificate(#[source] rustls::Error),
-    /// Several keys.
-    #[error("it holds more than one key")]
-    Keys,
-    /// A key that TLS here cannot use.
-    #[error("its key cannot be used; RSA, EC (P-256, P-384) and Ed25519 can")]
-    Key(#[source] rustls::Error),
-    /// A key of nobody.
-    #[error("its key belongs to none of its certificates")]
-    Foreign,
-}
+const KIND: &str = "it holds PEM of a kind that is no certificate and no plain key";
 
 /// What a profile adds to TLS.
 #[derive(Debug, Default)]
@@ -65,27 +42,28 @@ pub(super) struct Identity {
 
 impl Identity {
     /// Reads one record.
-    pub(super) fn add(&mut self, profile: &str, spec: &CertificateSpec) -> Result<(), CertificateError> {
+    pub(super) fn add(&mut self, profile: &str, spec: &CertificateSpec) -> Result<(), Reason> {
         let (mut certificates, mut keys) = (Vec::new(), Vec::new());
         read_pem(&spec.cert, &mut certificates, &mut keys)?;
         if let Some(key) = &spec.key {
             read_pem(key, &mut certificates, &mut keys)?;
         }
         if certificates.is_empty() {
-            return Err(CertificateError::Empty);
+            return Err(Reason::new("it holds no certificate"));
         }
         let mut roots = RootCertStore::empty();
         let mut authorities = Vec::new();
         for certificate in &certificates {
-            roots.add(certificate.clone()).map_err(CertificateError::Certificate)?;
-            let unsound = CertificateError::Certificate(rustls::CertificateError::BadEncoding.into());
-            if facts(certificate).ok_or(unsound)?.is_authority {
+            let unsound = Reason::because("one of its certificates is not sound");
+            roots.add(certificate.clone()).map_err(&unsound)?;
+            let facts = facts(certificate).ok_or(rustls::CertificateError::BadEncoding.into());
+            if facts.map_err(unsound)?.is_authority {
                 authorities.push(certificate.clone());
             }
         }
         let mut keys = keys.into_iter();
         match (keys.next(), keys.next()) {
-            (_, Some(_)) => Err(CertificateError::Keys),
+            (_, Some(_)) => Err(Reason::new("it holds more than one key")),
             (Some(key), None) => {
                 // Authorities beside a key are links of its chain, and trusted no more than the rest of it.
                 self.shown.push(chain(certificates, key)?);
@@ -153,33 +131,34 @@ fn read_pem(
     text: &str,
     certificates: &mut Vec<CertificateDer<'static>>,
     keys: &mut Vec<PrivateKeyDer<'static>>,
-) -> Result<(), CertificateError> {
+) -> Result<(), Reason> {
     let mut blocks = 0;
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(text.as_bytes()) {
-        let (kind, der) = section.map_err(CertificateError::Pem)?;
+        let (kind, der) = section.map_err(Reason::because("it is not sound PEM"))?;
         blocks += 1;
         match kind {
             SectionKind::Certificate => certificates.push(der.into()),
-            kind => keys.push(PrivateKeyDer::from_pem(kind, der).ok_or(CertificateError::Kind)?),
+            kind => keys.push(PrivateKeyDer::from_pem(kind, der).ok_or(Reason::new(KIND))?),
         }
     }
     // The parser passes over what it does not know, such as encrypted keys. `EC PARAMETERS` repeat what the key says.
     let begun = text
         .lines()
         .filter(|line| line.strip_prefix("-----BEGIN ").is_some_and(|kind| !kind.starts_with("EC PARAMETERS-----")));
-    if begun.count() == blocks { Ok(()) } else { Err(CertificateError::Kind) }
+    if begun.count() == blocks { Ok(()) } else { Err(Reason::new(KIND)) }
 }
 
 /// The chain of a key: its own certificate first, the others in their order.
 fn chain(
     mut certificates: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-) -> Result<Arc<CertifiedKey>, CertificateError> {
-    let key = provider().key_provider.load_private_key(key).map_err(CertificateError::Key)?;
+) -> Result<Arc<CertifiedKey>, Reason> {
+    let unusable = Reason::because("its key cannot be used; RSA, EC (P-256, P-384) and Ed25519 can");
+    let key = provider().key_provider.load_private_key(key).map_err(unusable)?;
     let is_its = |certificate: &CertificateDer<'static>| {
         CertifiedKey::new(vec![certificate.clone()], key.clone()).keys_match().is_ok()
     };
-    let own = certificates.iter().position(is_its).ok_or(CertificateError::Foreign)?;
+    let own = certificates.iter().position(is_its).ok_or(Reason::new("its key belongs to none of its certificates"))?;
     certificates[..=own].rotate_right(1);
     Ok(Arc::new(CertifiedKey::new(certificates, key)))
 }

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use common::Reason;
+use rustls::pki_types::ServerName;
 use sha2::{Digest as _, Sha256};
 
-use super::proxy::{Proxy, ProxyError};
-use super::tls::{CertificateError, CertificateSpec, Identity};
+use super::proxy::Proxy;
+use super::tls::{CertificateSpec, Identity};
 
 /// A profile as it is written down. The default is how everybody is spoken to.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -47,37 +48,6 @@ impl TransportSpec {
 /// So much of a SHA-256 that nobody finds another text for it by accident.
 pub(super) fn short_digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes)[..16].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Why a profile cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TransportError {
-    #[error("transport `{name}`")]
-    Proxy {
-        /// The profile.
-        name: String,
-        /// What is wrong with it.
-        #[source]
-        cause: ProxyError,
-    },
-    #[error("transport `{name}`: certificate {place} cannot be used")]
-    Certificate {
-        /// The profile.
-        name: String,
-        /// Which of them, from 1.
-        place: usize,
-        /// What is wrong with it.
-        #[source]
-        cause: CertificateError,
-    },
-    #[error("transport `{name}`: server name is neither a DNS name nor an address")]
-    ServerName {
-        /// The profile.
-        name: String,
-        /// What is wrong with it.
-        #[source]
-        cause: InvalidDnsNameError,
-    },
 }
 
 /// Where a profile's proxy is from.
@@ -124,23 +94,22 @@ impl Transport {
     ///
     /// # Errors
     /// When something in it cannot be used. A profile is never used in part.
-    pub fn new(name: &str, spec: &TransportSpec) -> Result<Arc<Self>, TransportError> {
+    pub fn new(name: &str, spec: &TransportSpec) -> Result<Arc<Self>, Reason> {
         let proxy = match spec.proxy.as_deref().map(str::trim) {
             None | Some("") => ProxyChoice::Environment,
             Some("off") => ProxyChoice::Off,
             Some(text) => ProxyChoice::Named(
-                Proxy::parse(text, "it").map_err(|cause| TransportError::Proxy { name: name.to_owned(), cause })?,
+                Proxy::parse(text, "it").map_err(|cause| Reason::new(format!("transport `{name}`")).with(cause))?,
             ),
         };
         let mut identity = Identity::default();
         for (index, certificate) in spec.certificates.iter().enumerate() {
-            identity.add(name, certificate).map_err(|cause| TransportError::Certificate {
-                name: name.to_owned(),
-                place: index + 1,
-                cause,
-            })?;
+            let place = index + 1;
+            let unusable = || Reason::new(format!("transport `{name}`: certificate {place} cannot be used"));
+            identity.add(name, certificate).map_err(|cause| unusable().with(cause))?;
         }
         let server_name = spec.server_name.clone().filter(|name| !name.is_empty()).map(ServerName::try_from);
+        let unnamed = || Reason::new(format!("transport `{name}`: server name is neither a DNS name nor an address"));
         Ok(Arc::new(Self {
             name: name.to_owned(),
             digest: spec.digest(),
@@ -149,9 +118,7 @@ impl Transport {
             allow_downgrade: spec.allow_downgrade,
             proxy,
             identity,
-            server_name: server_name
-                .transpose()
-                .map_err(|cause| TransportError::ServerName { name: name.to_owned(), cause })?,
+            server_name: server_name.transpose().map_err(|cause| unnamed().with(cause))?,
             insecure: spec.insecure,
         }))
     }

@@ -5,24 +5,24 @@
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Reason;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::source_url::NoServer;
 use super::{
     Glance, GlanceConfig, Http, Lago, LagoConfig, LocalFiles, Oci, OciConfig, Provider, ProviderError, ProxyLogin,
     ProxyUrl, Registry, Simplestreams, SimplestreamsConfig, SourceUrl, VirtBuilder, VirtBuilderConfig,
 };
 use crate::error::printable;
 use crate::formats::decode::Decompressor;
-use crate::sources::net::{CertificateSpec, Client, Transport, TransportError, TransportSpec};
+use crate::sources::net::{CertificateSpec, Client, Transport, TransportSpec};
 
 mod repos;
 
@@ -84,29 +84,6 @@ pub struct TransportConfig {
     pub insecure: bool,
     /// Follows redirects from https to http.
     pub allow_downgrade: bool,
-}
-
-/// Why a provider's transport cannot be had.
-#[derive(Debug, thiserror::Error)]
-enum TransportConfigError {
-    #[error("failed to read `{}`", path.display())]
-    File {
-        path: PathBuf,
-        #[source]
-        cause: io::Error,
-    },
-    #[error("`{setting}` needs `{needed}`")]
-    Missing { setting: &'static str, needed: &'static str },
-    #[error("`{}` is not of the form `USER:PASSWORD`", path.display())]
-    Login { path: PathBuf },
-    #[error("`login_file` is for mirrors (virt-builder, simplestreams, lago); this kind has settings of its own")]
-    NoMirror,
-    #[error(transparent)]
-    NoServer(#[from] NoServer),
-    #[error("`proxy` and `proxy_file` name two proxies")]
-    TwoProxies,
-    #[error(transparent)]
-    Transport(#[from] TransportError),
 }
 
 impl<'de> Deserialize<'de> for ProviderConfig {
@@ -229,17 +206,20 @@ impl Registry {
 impl ProviderConfig {
     fn provider(&self, means: &Means, local: &Arc<LocalFiles>) -> Result<Arc<dyn Provider>, ProviderError> {
         let (id, client) = (self.id.as_str(), means.client.clone());
-        let unsound =
-            |cause: TransportConfigError| ProviderError::Config { provider: id.to_owned(), cause: cause.into() };
+        let unsound = |cause: Reason| ProviderError::Config { provider: id.to_owned(), cause: cause.into() };
         let transport = self.transport.transport(id).map_err(unsound)?;
         let login = self.transport.login().map_err(unsound)?;
         let let_in = |uri: &SourceUrl| match &login {
             None => Ok(uri.clone()),
-            Some((user, password)) => uri.clone().with_login(user, password).map_err(|cause| unsound(cause.into())),
+            Some((user, password)) => uri.clone().with_login(user, password).map_err(unsound),
         };
         let memory = means.memory.as_ref().map(|dir| dir.join(format!("{id}.json")));
         Ok(match &self.kind {
-            Kind::Oci(_) | Kind::Glance(_) if login.is_some() => return Err(unsound(TransportConfigError::NoMirror)),
+            Kind::Oci(_) | Kind::Glance(_) if login.is_some() => {
+                return Err(unsound(Reason::new(
+                    "`login_file` is for mirrors (virt-builder, simplestreams, lago); this kind has settings of its own",
+                )));
+            }
             Kind::Oci(config) => {
                 let oci = Oci::new(id, config.clone(), client, transport);
                 Arc::new(oci.with_decompressor(means.decompressor.clone()))
@@ -262,21 +242,22 @@ impl ProviderConfig {
 }
 
 impl TransportConfig {
-    fn login(&self) -> Result<Option<(String, String)>, TransportConfigError> {
+    fn login(&self) -> Result<Option<(String, String)>, Reason> {
         let Some(path) = &self.login_file else { return Ok(None) };
         let text = read(path)?;
         let line = text.trim_end_matches(['\r', '\n']);
         let login = line.split_once(':').filter(|(user, _)| !user.is_empty() && !line.contains('\n'));
-        let (user, password) = login.ok_or_else(|| TransportConfigError::Login { path: path.clone() })?;
+        let other = || Reason::new(format!("`{}` is not of the form `USER:PASSWORD`", path.display()));
+        let (user, password) = login.ok_or_else(other)?;
         Ok(Some((user.to_owned(), password.to_owned())))
     }
 
-    fn transport(&self, id: &str) -> Result<Arc<Transport>, TransportConfigError> {
+    fn transport(&self, id: &str) -> Result<Arc<Transport>, Reason> {
         if *self == Self::default() {
             return Ok(Transport::plain());
         }
         let proxy = match (&self.proxy, &self.proxy_file) {
-            (Some(_), Some(_)) => return Err(TransportConfigError::TwoProxies),
+            (Some(_), Some(_)) => return Err(Reason::new("`proxy` and `proxy_file` name two proxies")),
             (Some(url), None) => Some(url.as_str().to_owned()),
             (None, Some(file)) => Some(read(file)?.trim().to_owned()),
             (None, None) => None,
@@ -290,7 +271,7 @@ impl TransportConfig {
                 certificates.push(CertificateSpec { cert: read(file)?, key: key.as_deref().map(read).transpose()? })
             }
             (None, Some(_)) => {
-                return Err(TransportConfigError::Missing { setting: "key_file", needed: "certificate_file" });
+                return Err(Reason::new("`key_file` needs `certificate_file`"));
             }
             (None, None) => {}
         }
@@ -303,14 +284,14 @@ impl TransportConfig {
             insecure: self.insecure,
             allow_downgrade: self.allow_downgrade,
         };
-        Ok(Transport::new(id, &spec)?)
+        Transport::new(id, &spec)
     }
 }
 
-fn read(file: &Path) -> Result<String, TransportConfigError> {
+fn read(file: &Path) -> Result<String, Reason> {
     let mut text = String::new();
     let read = File::open(file).and_then(|open| open.take(MAX_PEM).read_to_string(&mut text));
-    read.map_err(|cause| TransportConfigError::File { path: file.to_owned(), cause })?;
+    read.map_err(|cause| Reason::new(format!("failed to read `{}`", file.display())).with(cause))?;
     Ok(text)
 }
 

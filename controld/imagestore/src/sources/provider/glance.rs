@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use common::Reason;
 use futures_util::FutureExt as _;
 use hyper::StatusCode;
 use url::Url;
@@ -36,10 +37,8 @@ mod tests;
 
 pub use exercise::exercise;
 use keystone::Grant;
-pub use keystone::KeystoneError;
 pub use login::GlanceConfig;
 use login::{Login, read_secret};
-pub use record::GlanceError;
 use record::{Page, Record};
 
 /// Largest answer: a page of records, or a token with its catalog.
@@ -148,7 +147,7 @@ impl Glance {
                 return Err(ProviderError::Unsupported { provider: self.id.clone(), what: "endpoint" });
             }
         };
-        let unusable = |cause: KeystoneError| ProviderError::Metadata {
+        let unusable = |cause: Reason| ProviderError::Metadata {
             provider: self.id.clone(),
             what: "Keystone's answer".into(),
             cause: Box::new(cause),
@@ -164,7 +163,7 @@ impl Glance {
             _ => return Err(answer.refusal().into()),
         }
         let token = answer.headers.get("X-Subject-Token").and_then(|value| value.to_str().ok());
-        let token = token.ok_or_else(|| unusable(KeystoneError::NoToken))?;
+        let token = token.ok_or_else(|| unusable(Reason::new("answer without `X-Subject-Token`")))?;
         let grant = Grant::parse(&answer.body).map_err(unusable)?;
         let endpoint = match &self.endpoint {
             Some(endpoint) => endpoint.clone(),
@@ -215,10 +214,10 @@ impl Glance {
         let wrong = |cause| self.unusable("list of images", cause);
         loop {
             if seen.len() == PAGES {
-                return Err(wrong(GlanceError::Pages { limit: PAGES }));
+                return Err(wrong(Reason::new(format!("list of images has more than {PAGES} pages"))));
             }
             if !seen.insert(query.clone()) {
-                return Err(wrong(GlanceError::Circle));
+                return Err(wrong(Reason::new("list of images goes round in circles")));
             }
             let at = |endpoint: &Url| {
                 let mut url = record::images(endpoint);
@@ -247,7 +246,7 @@ impl Glance {
         }
     }
 
-    fn unusable(&self, what: &str, cause: GlanceError) -> ProviderError {
+    fn unusable(&self, what: &str, cause: Reason) -> ProviderError {
         ProviderError::Metadata { provider: self.id.clone(), what: printable(what), cause: Box::new(cause) }
     }
 

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use common::Reason;
 use futures_util::FutureExt as _;
 use futures_util::future::ready;
 use serde::Deserialize;
@@ -33,7 +34,6 @@ mod repo;
 mod tests;
 
 pub use exercise::exercise;
-pub use repo::LagoError;
 use repo::{Image, Metadata, Place, Repo};
 
 /// Largest `repo.metadata`.
@@ -115,7 +115,7 @@ impl Lago {
         })
     }
 
-    fn unusable(&self, what: &str, cause: LagoError) -> ProviderError {
+    fn unusable(&self, what: &str, cause: Reason) -> ProviderError {
         ProviderError::Metadata { provider: self.id.clone(), what: printable(what), cause: Box::new(cause) }
     }
 
@@ -159,15 +159,16 @@ impl Lago {
     }
 
     /// Where a file of an image's source is.
-    fn place(&self, image: &Image, file: &str) -> Result<At, LagoError> {
+    fn place(&self, image: &Image, file: &str) -> Result<At, Reason> {
         match &image.place {
             Place::Dir(root) => Ok(At::Path(Path::new(root).join(file))),
             Place::Url(base) => match Url::parse(base) {
                 Ok(base) if base.scheme() == "http" && self.uri.scheme() == "https" => {
-                    Err(LagoError::Downgrade { base: crate::sources::net::redacted(&base) })
+                    let base = crate::sources::net::redacted(&base);
+                    Err(Reason::new(format!("`{base}` is plain http, though the repository is https")))
                 }
                 Ok(base) if matches!(base.scheme(), "http" | "https") => Ok(At::Url(mirror::join(&base, file))),
-                _ => Err(LagoError::Base { base: printable(base) }),
+                _ => Err(Reason::new(format!("`{}` is no http or https URL", printable(base)))),
             },
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use common::Reason;
 use url::Url;
 
 use crate::error::printable;
@@ -11,17 +12,6 @@ use crate::sources::net::{Transport, redacted};
 /// Schemes that rules may use. Whether a provider for each is configured is found out at the pull.
 const SCHEMES: [&str; 9] =
     ["https", "http", "file", "oci", "docker", "glance+http", "glance+https", "virt-builder", "simplestreams"];
-
-/// Why a text cannot be fetched from.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LocatorError {
-    /// No URL.
-    #[error("not a URL")]
-    Syntax(#[source] url::ParseError),
-    /// Some other scheme.
-    #[error("scheme `{scheme}` is not supported; use one of {}", SCHEMES.join(", "))]
-    Scheme { scheme: String },
-}
 
 /// Where an image is, and who said so. Shown without credentials and without the query, which may hold some.
 #[derive(Clone)]
@@ -38,11 +28,15 @@ impl Locator {
         Self { url, by, transport }
     }
 
-    pub(crate) fn parse_url(text: &str) -> Result<Url, LocatorError> {
-        let url = Url::parse(text).map_err(LocatorError::Syntax)?;
+    pub(crate) fn parse_url(text: &str) -> Result<Url, Reason> {
+        let url = Url::parse(text).map_err(Reason::because("not a URL"))?;
         match url.scheme() {
             scheme if SCHEMES.contains(&scheme) => Ok(url),
-            scheme => Err(LocatorError::Scheme { scheme: printable(scheme) }),
+            scheme => Err(Reason::new(format!(
+                "scheme `{}` is not supported; use one of {}",
+                printable(scheme),
+                SCHEMES.join(", ")
+            ))),
         }
     }
 

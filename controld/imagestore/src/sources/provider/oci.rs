@@ -37,10 +37,8 @@ mod select;
 mod session;
 
 pub use exercise::exercise;
-pub use layer::{LayerError, TarError};
-pub use layers::LayersError;
-pub use login::{LoginError, RealmError, login};
-pub use manifest::ManifestError;
+pub use layer::TarError;
+pub use login::login;
 use reference::Reference;
 pub use reference::ReferenceError;
 use session::{Caller, Session, Tokens};

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::ops::Deref;
 
+use common::Reason;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer};
 use url::Url;
@@ -15,27 +16,6 @@ use crate::sources::net::{login_of, redacted};
 /// Where a provider's source is.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SourceUrl(Url);
-
-/// Why a text is no such address. Shows nothing of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SourceUrlError {
-    /// No URL.
-    #[error("is no URL: {0}")]
-    Syntax(url::ParseError),
-    /// `host:path` and the like.
-    #[error("does not say where it leads to; begin it with `https://`")]
-    Opaque,
-    /// A login in it.
-    #[error(
-        "has a login in it; take it out: secrets are read from the files that `login_file`, `password_file` and their like name"
-    )]
-    Login,
-}
-
-/// An address has no server, so nobody to log in at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("`login_file` is for sources on a server, and `uri` is none")]
-pub(super) struct NoServer;
 
 /// The proxy to a source: its URL, or `off`.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,13 +31,14 @@ impl SourceUrl {
     ///
     /// # Errors
     /// When it is none, or there is a login in it.
-    pub fn parse(text: &str) -> Result<Self, SourceUrlError> {
-        Self::try_from(Url::parse(text).map_err(SourceUrlError::Syntax)?)
+    pub fn parse(text: &str) -> Result<Self, Reason> {
+        Self::try_from(Url::parse(text).map_err(|cause| Reason::new(format!("is no URL: {cause}")))?)
     }
 
     /// The same with a login, which was read from a file. Still nobody sees it.
-    pub(super) fn with_login(mut self, user: &str, password: &str) -> Result<Self, NoServer> {
-        self.0.set_username(user).and_then(|()| self.0.set_password(Some(password))).map_err(|()| NoServer)?;
+    pub(super) fn with_login(mut self, user: &str, password: &str) -> Result<Self, Reason> {
+        let no_server = |()| Reason::new("`login_file` is for sources on a server, and `uri` is none");
+        self.0.set_username(user).and_then(|()| self.0.set_password(Some(password))).map_err(no_server)?;
         Ok(self)
     }
 
@@ -72,14 +53,20 @@ impl SourceUrl {
 }
 
 impl TryFrom<Url> for SourceUrl {
-    type Error = SourceUrlError;
+    type Error = Reason;
 
-    fn try_from(url: Url) -> Result<Self, SourceUrlError> {
+    fn try_from(url: Url) -> Result<Self, Reason> {
         // What stands behind such a scheme may be a login without its scheme: `user:password@host`.
         if url.cannot_be_a_base() {
-            return Err(SourceUrlError::Opaque);
+            return Err(Reason::new("does not say where it leads to; begin it with `https://`"));
         }
-        if login_of(&url).is_some() { Err(SourceUrlError::Login) } else { Ok(Self(url)) }
+        if login_of(&url).is_none() {
+            return Ok(Self(url));
+        }
+        Err(Reason::new(
+            "has a login in it; take it out: secrets are read from the files that `login_file`, `password_file` and \
+             their like name",
+        ))
     }
 }
 

@@ -15,6 +15,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use common::Reason;
 use futures_util::FutureExt as _;
 use serde::Deserialize;
 use url::Url;
@@ -36,7 +37,7 @@ mod index;
 mod repos;
 
 pub use exercise::exercise;
-pub use index::{Entry, EntryError, Index, IndexError, Skipped, parse as parse_index};
+pub use index::{Entry, Index, Skipped, parse as parse_index};
 pub use repos::ReposError;
 pub(crate) use repos::{Format as RepoFormat, Proxy as RepoProxy, Repo, read as read_repos};
 
@@ -84,29 +85,6 @@ impl VirtBuilderConfig {
             allow_rollback: false,
         }
     }
-}
-
-/// Why an index is not used, beside its grammar.
-#[derive(Debug, thiserror::Error)]
-pub enum VirtBuilderError {
-    /// An older one.
-    #[error(
-        "revision {found} of `{name}`, though {seen} was seen before; if it was withdrawn, run `virtletctl image providers forget`"
-    )]
-    Rollback {
-        /// The image.
-        name: String,
-        /// Its revision.
-        found: u64,
-        /// The one seen before.
-        seen: u64,
-    },
-    /// What was seen is not known.
-    #[error("revisions of earlier indices cannot be kept")]
-    Memory(#[source] std::io::Error),
-    /// Signed, but there is no key.
-    #[error("it is signed; name a `keyring`, or the `uri` of the index without a signature")]
-    Signed,
 }
 
 /// The provider.
@@ -187,7 +165,9 @@ impl VirtBuilder {
     fn read(&self, bytes: &[u8]) -> Result<(Index, Option<String>), ProviderError> {
         let Some(keys) = &self.keys else {
             if signature::looks_signed(bytes) {
-                return Err(self.unusable(VirtBuilderError::Signed));
+                return Err(self.unusable(Reason::new(
+                    "it is signed; name a `keyring`, or the `uri` of the index without a signature",
+                )));
             }
             let index = index::parse(bytes, self.config.lenient).map_err(|cause| self.unusable(cause))?;
             return Ok((index, None));
@@ -214,9 +194,12 @@ impl VirtBuilder {
                     tracing::warn!(provider = self.id, image = name, found, seen, "index went back to an older image");
                     return Ok(());
                 }
-                Err(self.unusable(VirtBuilderError::Rollback { name, found, seen }))
+                Err(self.unusable(Reason::new(format!(
+                    "revision {found} of `{name}`, though {seen} was seen before; if it was withdrawn, run \
+                     `virtletctl image providers forget`"
+                ))))
             }
-            Err(cause) => Err(self.unusable(VirtBuilderError::Memory(cause))),
+            Err(cause) => Err(self.unusable(Reason::new("revisions of earlier indices cannot be kept").with(cause))),
         }
     }
 

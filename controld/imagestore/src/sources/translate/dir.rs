@@ -64,7 +64,7 @@ impl RuleDir {
                     set.configs.push(Arc::new(config));
                     set.problems.extend(problems);
                 }
-                Err(cause) => set.problems.push(Problem::File { origin, cause: Arc::new(cause) }),
+                Err(cause) => set.problems.push(Problem::File { origin, cause }),
             }
         }
         set

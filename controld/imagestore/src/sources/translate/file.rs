@@ -22,10 +22,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use common::Reason;
 use serde::Deserialize;
 
 use super::platform;
-use super::problem::{FileError, MAX_RULES, Notice, Origin, Problem, RuleError, on_one_line};
+use super::problem::{MAX_RULES, Notice, Origin, Problem, on_one_line};
 use super::profile::{NoProfile, ProfileDoc, Profiles};
 use super::table::{Pattern, Rejected, Rule, RuleConfig, Target};
 use super::template::Template;
@@ -71,20 +72,17 @@ struct TargetDoc {
 }
 
 /// Reads the text of a configuration. What is left out of it comes back beside it.
-pub(super) fn parse(origin: Origin, text: &str) -> Result<(RuleConfig, Vec<Problem>), FileError> {
-    let doc: ConfigDoc = serde_saphyr::from_str(text).map_err(|error| FileError::Syntax { reason: reason(&error) })?;
+pub(super) fn parse(origin: Origin, text: &str) -> Result<(RuleConfig, Vec<Problem>), Reason> {
+    let syntax = |error| Reason::new(format!("not a translation file: {}", reason(&error)));
+    let doc: ConfigDoc = serde_saphyr::from_str(text).map_err(syntax)?;
     let docs = doc.translations.unwrap_or_default();
     if docs.len() > MAX_RULES {
-        return Err(FileError::TooMany { count: docs.len() });
+        return Err(Reason::new(format!("{} rules; at most {MAX_RULES} are allowed", docs.len())));
     }
     let mut problems = Vec::new();
     let mut profiles = Profiles::build(&origin.name, doc.transports.unwrap_or_default());
     for (transport, cause) in std::mem::take(&mut profiles.bad) {
-        problems.push(Problem::Transport {
-            origin: origin.clone(),
-            transport: printable(&transport),
-            cause: Arc::new(cause),
-        });
+        problems.push(Problem::Transport { origin: origin.clone(), transport: printable(&transport), cause });
     }
     let prefix = doc.prefix.unwrap_or_default().trim_end_matches('/').to_owned();
     let mut config = RuleConfig {
@@ -108,7 +106,6 @@ pub(super) fn parse(origin: Origin, text: &str) -> Result<(RuleConfig, Vec<Probl
                 config.regexps.extend(regexp);
             }
             Err(cause) => {
-                let cause = Arc::new(cause);
                 let name = doc.name.filter(|name| !name.is_empty()).map(Pattern::Name);
                 let regexp = doc.regexp.filter(|regexp| !regexp.is_empty());
                 let regexp = regexp.and_then(|regexp| compile(&regexp).ok()).map(Pattern::Regexp);
@@ -129,11 +126,11 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// The rule by name and the rule by regexp that it is, or both.
-    fn read(&self, doc: &RuleDoc) -> Result<(Option<Rule>, Option<Rule>), RuleError> {
+    fn read(&self, doc: &RuleDoc) -> Result<(Option<Rule>, Option<Rule>), Reason> {
         let name = doc.name.as_deref().filter(|name| !name.is_empty());
         let regexp = doc.regexp.as_deref().filter(|regexp| !regexp.is_empty());
         if name.is_none() && regexp.is_none() {
-            return Err(RuleError::NoName);
+            return Err(Reason::new("it has neither `name` nor `regexp`"));
         }
         let transport = self.transport(doc.transport.as_deref().unwrap_or_default())?;
         let format = doc.format.as_deref().map(declared).transpose()?;
@@ -147,11 +144,11 @@ impl Reader<'_> {
         Ok((fixed, by_regexp))
     }
 
-    fn transport(&self, name: &str) -> Result<Arc<Transport>, RuleError> {
-        let shown = || printable(name);
+    fn transport(&self, name: &str) -> Result<Arc<Transport>, Reason> {
+        let shown = printable(name);
         self.profiles.get(name).map_err(|cause| match cause {
-            NoProfile::Undefined => RuleError::NoTransport { transport: shown() },
-            NoProfile::Unusable => RuleError::BadTransport { transport: shown() },
+            NoProfile::Undefined => Reason::new(format!("transport profile `{shown}` is not defined in the same file")),
+            NoProfile::Unusable => Reason::new(format!("its transport profile `{shown}` cannot be used")),
         })
     }
 }
@@ -159,18 +156,26 @@ impl Reader<'_> {
 /// Where a rule leads: by default, and by platform.
 type Targets = (Option<Target>, Vec<(crate::sources::provider::Platform, Target)>);
 
-fn targets(doc: &RuleDoc, regexp: Option<&regex::bytes::Regex>) -> Result<Targets, RuleError> {
+const NO_URL: &str = "it has no `url`";
+
+fn targets(doc: &RuleDoc, regexp: Option<&regex::bytes::Regex>) -> Result<Targets, Reason> {
     let docs = doc.platforms.iter().flatten();
     let platforms: Vec<_> = docs
         .map(|(key, of)| {
-            let platform = platform::parse(key).ok_or_else(|| RuleError::Platform { platform: printable(key) })?;
+            let unknown = || {
+                Reason::new(format!(
+                    "`{}` is no platform; write `os/architecture`, `os/architecture/variant` or either with `:version`",
+                    printable(key)
+                ))
+            };
+            let platform = platform::parse(key).ok_or_else(unknown)?;
             let target = target(of.url.as_deref(), of.digest.as_deref(), regexp)?;
-            Ok((platform, target.ok_or(RuleError::NoUrl)?))
+            Ok((platform, target.ok_or(Reason::new(NO_URL))?))
         })
-        .collect::<Result<_, RuleError>>()?;
+        .collect::<Result<_, Reason>>()?;
     let url = target(doc.url.as_deref(), doc.digest.as_deref(), regexp)?;
     if url.is_none() && (platforms.is_empty() || doc.digest.is_some()) {
-        return Err(RuleError::NoUrl);
+        return Err(Reason::new(NO_URL));
     }
     Ok((url, platforms))
 }
@@ -179,28 +184,33 @@ fn target(
     url: Option<&str>,
     digest: Option<&str>,
     regexp: Option<&regex::bytes::Regex>,
-) -> Result<Option<Target>, RuleError> {
+) -> Result<Option<Target>, Reason> {
     let Some(url) = url.filter(|url| !url.is_empty()) else { return Ok(None) };
-    let url = Template::parse(url, regexp).map_err(RuleError::Url)?;
-    let digest = digest.map(str::parse::<Digest>).transpose().map_err(RuleError::Digest)?;
+    let url = Template::parse(url, regexp).map_err(Reason::because("its `url` cannot be used"))?;
+    let digest = digest.map(str::parse::<Digest>).transpose();
+    let digest = digest.map_err(Reason::because("its `digest` cannot be used"))?;
     Ok(Some(Target { url, digest }))
 }
 
-fn declared(format: &str) -> Result<Declared, RuleError> {
-    Declared::named(format).ok_or_else(|| RuleError::Format { format: printable(format) })
+fn declared(format: &str) -> Result<Declared, Reason> {
+    Declared::named(format).ok_or_else(|| {
+        let known = Declared::ALL.map(|known| known.to_string()).join(", ");
+        Reason::new(format!("format `{}` is not known; there are {known}", printable(format)))
+    })
 }
 
 /// As in Go, `\d`, `\w` and `\b` are of ASCII, which names are too.
-fn compile(regexp: &str) -> Result<regex::bytes::Regex, RuleError> {
+fn compile(regexp: &str) -> Result<regex::bytes::Regex, Reason> {
+    let broken = |why: &str| Reason::new(format!("its `regexp` cannot be used: {why}"));
     if regexp.len() > MAX_REGEXP {
-        return Err(RuleError::Regexp { reason: format!("longer than {MAX_REGEXP} bytes") });
+        return Err(broken(&format!("longer than {MAX_REGEXP} bytes")));
     }
     let mut builder = regex::bytes::RegexBuilder::new(regexp);
     let built = builder.unicode(false).size_limit(REGEXP_SIZE).dfa_size_limit(REGEXP_CACHE).build();
     built.map_err(|error| {
         let full = error.to_string();
         let said = full.lines().last().unwrap_or_default();
-        RuleError::Regexp { reason: printable(said.strip_prefix("error: ").unwrap_or(said)) }
+        broken(&printable(said.strip_prefix("error: ").unwrap_or(said)))
     })
 }
 

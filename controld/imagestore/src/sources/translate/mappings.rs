@@ -70,7 +70,7 @@ fn read(name: &str, text: &str) -> Entry {
     let origin = Origin::mapping(name);
     match file::parse(origin.clone(), text) {
         Ok((config, problems)) => Entry { config: Some(Arc::new(config)), problems },
-        Err(cause) => Entry { config: None, problems: vec![Problem::File { origin, cause: Arc::new(cause) }] },
+        Err(cause) => Entry { config: None, problems: vec![Problem::File { origin, cause }] },
     }
 }
 

@@ -5,13 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::Chain;
+use common::{Chain, Reason};
 
-use super::template::TemplateError;
-use crate::digest::DigestError;
 use crate::error::printable;
-use crate::formats::declared::Declared;
-use crate::sources::net::TransportError;
 
 /// Most rules of one configuration.
 pub(super) const MAX_RULES: usize = 10_000;
@@ -74,7 +70,7 @@ pub enum Problem {
         /// Which.
         origin: Origin,
         #[source]
-        cause: Arc<FileError>,
+        cause: Reason,
     },
     /// The file cannot be read.
     #[error("{origin} is not readable")]
@@ -92,7 +88,7 @@ pub enum Problem {
         /// Place in it, from 1.
         place: usize,
         #[source]
-        cause: Arc<RuleError>,
+        cause: Reason,
     },
     /// A transport profile cannot be used, and no rule that names it.
     #[error("transport profile `{transport}` of {origin} is not used")]
@@ -102,7 +98,7 @@ pub enum Problem {
         /// The profile.
         transport: String,
         #[source]
-        cause: Arc<TransportError>,
+        cause: Reason,
     },
     /// One rule is in use, and may not do what was meant.
     #[error("rule {place} of {origin} {what}")]
@@ -154,69 +150,6 @@ pub struct DirError {
     pub path: PathBuf,
     #[source]
     pub cause: io::Error,
-}
-
-/// Why a configuration is left out.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// No YAML, or keys that a configuration of rules does not have.
-    #[error("not a translation file: {reason}")]
-    Syntax {
-        /// The parser's words, on one line.
-        reason: String,
-    },
-    /// Too long a list.
-    #[error("{count} rules; at most {MAX_RULES} are allowed")]
-    TooMany {
-        /// How many.
-        count: usize,
-    },
-}
-
-/// Why one rule is left out.
-#[derive(Debug, thiserror::Error)]
-pub enum RuleError {
-    /// Nothing to match.
-    #[error("it has neither `name` nor `regexp`")]
-    NoName,
-    /// Nowhere to go.
-    #[error("it has no `url`")]
-    NoUrl,
-    /// A URL that cannot be used.
-    #[error("its `url` cannot be used")]
-    Url(#[source] TemplateError),
-    /// A regexp that is none, or too large.
-    #[error("its `regexp` cannot be used: {reason}")]
-    Regexp {
-        /// The parser's words, on one line.
-        reason: String,
-    },
-    /// A profile that its configuration does not have.
-    #[error("transport profile `{transport}` is not defined in the same file")]
-    NoTransport {
-        /// The profile's name.
-        transport: String,
-    },
-    /// A profile that cannot be used.
-    #[error("its transport profile `{transport}` cannot be used")]
-    BadTransport {
-        /// The profile's name.
-        transport: String,
-    },
-    /// A digest that is none.
-    #[error("its `digest` cannot be used")]
-    Digest(#[source] DigestError),
-    /// A key of `platforms` that is none.
-    #[error(
-        "`{platform}` is no platform; write `os/architecture`, `os/architecture/variant` or either with `:version`"
-    )]
-    Platform {
-        /// The key.
-        platform: String,
-    },
-    /// A format that nobody knows.
-    #[error("format `{format}` is not known; there are {}", Declared::ALL.map(|known| known.to_string()).join(", "))]
-    Format { format: String },
 }
 
 /// A pattern as messages show it: with its backslashes as they are.

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::Reason;
 use serde::Deserialize;
 
-use crate::sources::net::{CertificateSpec, Transport, TransportError, TransportSpec};
+use crate::sources::net::{CertificateSpec, Transport, TransportSpec};
 
 /// One profile.
 #[derive(Deserialize, Default)]
@@ -65,7 +66,7 @@ impl CertificateDoc {
 /// The profiles of one configuration: those that can be used, and why the others cannot.
 pub(super) struct Profiles {
     usable: BTreeMap<String, Option<Arc<Transport>>>,
-    pub(super) bad: Vec<(String, TransportError)>,
+    pub(super) bad: Vec<(String, Reason)>,
 }
 
 impl Profiles {

@@ -7,9 +7,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use common::Reason;
 use regex::bytes::{Captures, Regex};
 
-use super::problem::{Origin, RuleError, on_one_line};
+use super::problem::{Origin, on_one_line};
 use super::template::Template;
 use super::{Wanted, platform};
 use crate::digest::Digest;
@@ -65,7 +66,7 @@ pub(crate) struct RuleConfig {
 pub(super) struct Rejected {
     pub(super) place: usize,
     pub(super) pattern: Pattern,
-    pub(super) cause: Arc<RuleError>,
+    pub(super) cause: Reason,
 }
 
 /// The rule that is for a name.
@@ -118,7 +119,7 @@ impl RuleTable {
     }
 
     /// The rule that would be for `name` if it could be used, as messages name it, and why it cannot.
-    pub(super) fn rejected(&self, name: &str, wanted: &Wanted<'_>, regexps: bool) -> Option<(String, Arc<RuleError>)> {
+    pub(super) fn rejected(&self, name: &str, wanted: &Wanted<'_>, regexps: bool) -> Option<(String, Reason)> {
         let meant = |rest: &str, pattern: &Pattern| match pattern {
             Pattern::Name(name) => name == rest,
             Pattern::Regexp(regexp) => regexps && regexp.is_match(rest.as_bytes()),

@@ -10,35 +10,13 @@
 //! As in Go and in `regex`, the longest name wins: `$1_x` is the group `1_x`. Unlike there, a group that does not exist
 //! is an error when the rule is read; it would make another URL than was meant.
 
+use common::Reason;
 use regex::bytes::{Captures, Regex};
 use url::Url;
 
 use super::Protocol;
 use crate::error::printable;
-use crate::sources::provider::{Locator, LocatorError, Platform};
-
-/// Why a URL of a rule cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
-    /// A group that the regexp does not have.
-    #[error("group `{group}` is not in its regexp; write `${{1}}` where letters follow, and `$$` for a dollar sign")]
-    Group {
-        /// What was taken for its name.
-        group: String,
-    },
-    /// A word in braces that is none of ours.
-    #[error(
-        "`{{{word}}}` is not known: there are `{{arch}}`, `{{uname_arch}}`, `{{dpkg_arch}}`, `{{os}}`, \
-         `{{os_version}}` and `{{variant}}`; write `%7B` for a brace"
-    )]
-    Placeholder { word: String },
-    /// A scheme that depends on the name.
-    #[error("its scheme must be written out")]
-    Scheme,
-    /// It makes no URL.
-    #[error(transparent)]
-    Url(#[from] LocatorError),
-}
+use crate::sources::provider::{Locator, Platform};
 
 /// A property of the platform that it does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +54,7 @@ const PROPERTIES: [(&str, Property); 6] = [
 
 impl Template {
     /// Reads the URL of a rule by name (no `regexp`), where a dollar sign is one, or by regexp.
-    pub(super) fn parse(url: &str, regexp: Option<&Regex>) -> Result<Self, TemplateError> {
+    pub(super) fn parse(url: &str, regexp: Option<&Regex>) -> Result<Self, Reason> {
         let mut parts = Vec::new();
         let mut text = String::new();
         let mut rest = url;
@@ -124,14 +102,14 @@ impl Template {
     }
 
     /// Whether every URL that comes out stands a chance.
-    fn check(&self) -> Result<(), TemplateError> {
+    fn check(&self) -> Result<(), Reason> {
         let first = match self.0.first() {
             Some(Part::Text(text)) => text.as_str(),
             _ => "",
         };
         let has_scheme = self.0.iter().any(|part| matches!(part, Part::Text(text) if text.contains("://")));
         if has_scheme && !first.contains("://") {
-            return Err(TemplateError::Scheme);
+            return Err(Reason::new("its scheme must be written out"));
         }
         // A hole may be in a name, a port or a path: one of these goes there.
         let tried = ["x", "1"].map(|sample| self.0.iter().map(|part| part.sample(sample)).collect::<String>());
@@ -164,7 +142,7 @@ impl Property {
 }
 
 /// A URL of a rule or made of a name. One without a scheme gets the configured one.
-pub(super) fn url_of(text: &str, protocol: Protocol) -> Result<Url, LocatorError> {
+pub(super) fn url_of(text: &str, protocol: Protocol) -> Result<Url, Reason> {
     if text.contains("://") {
         Locator::parse_url(text)
     } else {
@@ -198,17 +176,28 @@ fn hole(text: &str) -> Option<(Hole<'_>, usize)> {
     is_word.then_some((Hole::Word(word), word.len() + 2))
 }
 
-fn index_of(group: &str, regexp: &Regex) -> Result<usize, TemplateError> {
+fn index_of(group: &str, regexp: &Regex) -> Result<usize, Reason> {
     let index = match group.parse::<usize>() {
         // `$01` is no number to Go either.
         Ok(index) => (group.len() == 1 || !group.starts_with('0')).then_some(index),
         Err(_) => regexp.capture_names().position(|name| name == Some(group)),
     };
     let known = index.filter(|index| *index < regexp.captures_len());
-    known.ok_or_else(|| TemplateError::Group { group: printable(group) })
+    known.ok_or_else(|| {
+        Reason::new(format!(
+            "group `{}` is not in its regexp; write `${{1}}` where letters follow, and `$$` for a dollar sign",
+            printable(group)
+        ))
+    })
 }
 
-fn property(word: &str) -> Result<Property, TemplateError> {
+fn property(word: &str) -> Result<Property, Reason> {
     let known = PROPERTIES.iter().find(|(name, _)| *name == word).map(|(_, property)| *property);
-    known.ok_or_else(|| TemplateError::Placeholder { word: printable(word) })
+    known.ok_or_else(|| {
+        Reason::new(format!(
+            "`{{{}}}` is not known: there are `{{arch}}`, `{{uname_arch}}`, `{{dpkg_arch}}`, `{{os}}`, \
+             `{{os_version}}` and `{{variant}}`; write `%7B` for a brace",
+            printable(word)
+        ))
+    })
 }

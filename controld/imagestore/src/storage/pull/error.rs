@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use common::Reason;
+
 use crate::error::ErrorKind;
-use crate::sources::name::{ImageRef, NameError};
+use crate::sources::name::ImageRef;
 use crate::sources::provider::ProviderError;
 use crate::sources::translate::TranslateError;
 use crate::storage::content::DiskError;
@@ -21,7 +23,7 @@ pub enum PullError {
         /// The caller's text.
         name: String,
         #[source]
-        cause: NameError,
+        cause: Reason,
     },
     /// An id or a bare digest says where nothing is.
     #[error(

@@ -1,8 +1,9 @@
 //! Why the store refused or failed.
 
+use common::Reason;
+
 use crate::digest::{ImageId, is_hex};
 use crate::error::{ErrorKind, printable};
-use crate::sources::name::NameError;
 use crate::sources::provider::ProviderError;
 use crate::sources::translate::DirError;
 use crate::storage::content::{DiskError, MAX_HOLDER, MIN_PREFIX};
@@ -16,7 +17,7 @@ pub enum StoreError {
         /// The caller's text.
         name: String,
         #[source]
-        cause: NameError,
+        cause: Reason,
     },
     /// There is no such handler.
     #[error("unknown runtime handler `{handler}`; this node has {}", known.join(", "))]

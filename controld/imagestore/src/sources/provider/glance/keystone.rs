@@ -1,46 +1,12 @@
 //! Keystone's tokens: what is sent to get one, and what comes back (Identity API v3, `POST /v3/auth/tokens`).
 
+use common::Reason;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
 use super::super::timestamp;
 use crate::error::printable;
-
-/// Why there is no token, or none that leads to images.
-#[derive(Debug, thiserror::Error)]
-pub enum KeystoneError {
-    /// No JSON, or not of this shape.
-    #[error("no valid JSON of a token")]
-    Json(#[from] serde_json::Error),
-    #[error("answer without `X-Subject-Token`")]
-    NoToken,
-    /// No Glance.
-    #[error("catalog has no `image` endpoint for interface `{interface}`{}; it has {}", in_region(region.as_deref()), listed(offered))]
-    NoEndpoint {
-        interface: String,
-        region: Option<String>,
-        /// What there is.
-        offered: Vec<String>,
-    },
-    /// An endpoint that cannot be spoken to.
-    #[error("image endpoint `{url}` of the catalog is no http or https URL")]
-    Endpoint {
-        /// The endpoint.
-        url: String,
-    },
-    /// A token is not sent in the clear if it came encrypted.
-    #[error(
-        "image endpoint `{url}` of the catalog is plain http, though Keystone is https; name it as `endpoint` to allow that"
-    )]
-    Downgrade {
-        /// The endpoint.
-        url: String,
-    },
-    /// A secret that is none.
-    #[error("credential file is no JSON with just `id` and `secret`")]
-    Credential,
-}
 
 fn in_region(region: Option<&str>) -> String {
     region.map(|region| format!(" in region `{region}`")).unwrap_or_default()
@@ -84,7 +50,7 @@ struct Credential {
 }
 
 /// What to send. `secret` is what the secret's file holds.
-pub(crate) fn ask(who: &Who, secret: &str) -> Result<Vec<u8>, KeystoneError> {
+pub(crate) fn ask(who: &Who, secret: &str) -> Result<Vec<u8>, Reason> {
     let body = match who {
         Who::User { name, domain, project, project_domain } => json!({ "auth": {
             "identity": {
@@ -95,7 +61,8 @@ pub(crate) fn ask(who: &Who, secret: &str) -> Result<Vec<u8>, KeystoneError> {
         } }),
         Who::Application => {
             // The cause may quote the secret.
-            let Credential { id, secret } = serde_json::from_str(secret).map_err(|_| KeystoneError::Credential)?;
+            let broken = |_| Reason::new("credential file is no JSON with just `id` and `secret`");
+            let Credential { id, secret } = serde_json::from_str(secret).map_err(broken)?;
             json!({ "auth": { "identity": {
                 "methods": ["application_credential"],
                 "application_credential": { "id": id, "secret": secret },
@@ -143,7 +110,7 @@ struct Endpoint {
 }
 
 impl Grant {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, KeystoneError> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Reason> {
         #[derive(Deserialize)]
         struct Raw {
             token: Token,
@@ -154,13 +121,13 @@ impl Grant {
             #[serde(default)]
             catalog: Vec<Service>,
         }
-        let Raw { token } = serde_json::from_slice(bytes)?;
+        let Raw { token } = serde_json::from_slice(bytes).map_err(Reason::because("no valid JSON of a token"))?;
         let expires = token.expires_at.as_deref().and_then(timestamp::of_internet);
         Ok(Self { expires, catalog: token.catalog })
     }
 
     /// Where Glance is: the first endpoint of that interface in that region, or in any.
-    pub(crate) fn images(&self, interface: &str, region: Option<&str>, auth: &Url) -> Result<Url, KeystoneError> {
+    pub(crate) fn images(&self, interface: &str, region: Option<&str>, auth: &Url) -> Result<Url, Reason> {
         let all =
             || self.catalog.iter().filter(|service| service.kind == "image").flat_map(|service| &service.endpoints);
         let fits = |endpoint: &&Endpoint| {
@@ -169,18 +136,22 @@ impl Grant {
         let Some(endpoint) = all().find(fits) else {
             let shown =
                 |endpoint: &Endpoint| printable(&format!("`{}`{}", endpoint.interface, in_region(endpoint.region())));
-            return Err(KeystoneError::NoEndpoint {
-                interface: interface.to_owned(),
-                region: region.map(str::to_owned),
-                offered: all().map(shown).collect(),
-            });
+            let (region, offered) = (in_region(region), listed(&all().map(shown).collect::<Vec<_>>()));
+            return Err(Reason::new(format!(
+                "catalog has no `image` endpoint for interface `{interface}`{region}; it has {offered}"
+            )));
         };
         let shown = || printable(&endpoint.url);
-        let url = Url::parse(&endpoint.url).map_err(|_| KeystoneError::Endpoint { url: shown() })?;
+        let other = || Reason::new(format!("image endpoint `{}` of the catalog is no http or https URL", shown()));
+        let url = Url::parse(&endpoint.url).map_err(|_| other())?;
         match (url.scheme(), auth.scheme()) {
-            ("http", "https") => Err(KeystoneError::Downgrade { url: shown() }),
+            ("http", "https") => Err(Reason::new(format!(
+                "image endpoint `{}` of the catalog is plain http, though Keystone is https; name it as `endpoint` to \
+                 allow that",
+                shown()
+            ))),
             ("http" | "https", _) => Ok(url),
-            _ => Err(KeystoneError::Endpoint { url: shown() }),
+            _ => Err(other()),
         }
     }
 }

@@ -6,78 +6,16 @@
 
 use std::collections::BTreeMap;
 
+use common::Reason;
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::super::{Covers, HashAlg, HashError, ImageHash, ImageMetadata, Platform, Promise, Revision, timestamp};
+use super::super::{Covers, HashAlg, ImageHash, ImageMetadata, Platform, Promise, Revision, timestamp};
 use crate::error::printable;
 use crate::formats::declared::Declared;
 
-/// Why a record or a list cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum GlanceError {
-    /// No JSON, or not of this shape.
-    #[error("no valid JSON of an image")]
-    Json(#[from] serde_json::Error),
-    /// Not uploaded, deactivated, deleted.
-    #[error("image `{id}` is `{status}`, not `active`")]
-    Status {
-        /// The image.
-        id: String,
-        status: String,
-    },
-    /// A disk that is no disk here.
-    #[error("image `{id}` has disk format `{format}`; use `qcow2`, `raw`, or one that can be converted")]
-    DiskFormat {
-        /// The image.
-        id: String,
-        format: String,
-    },
-    /// A container around the disk.
-    #[error("image `{id}` has container format `{format}`; use `bare`")]
-    ContainerFormat {
-        /// The image.
-        id: String,
-        format: String,
-    },
-    /// A hash of an unknown kind.
-    #[error("image `{id}` has a hash of the unknown algorithm `{algorithm}`")]
-    Algorithm {
-        /// The image.
-        id: String,
-        algorithm: String,
-    },
-    /// A hash that is none.
-    #[error("image `{id}` has a broken hash")]
-    Hash {
-        /// The image.
-        id: String,
-        #[source]
-        cause: HashError,
-    },
-    /// No hash at all.
-    #[error("image `{id}` has no hash")]
-    NoHash {
-        /// The image.
-        id: String,
-    },
-    /// An image id that does not belong in a URL.
-    #[error("image id `{id}` is none")]
-    Id { id: String },
-    /// A next page elsewhere.
-    #[error("next page `{next}` is not of the same list")]
-    NextPage {
-        /// Where.
-        next: String,
-    },
-    /// A list that leads back to a page that was read.
-    #[error("list of images goes round in circles")]
-    Circle,
-    /// A list without end.
-    #[error("list of images has more than {limit} pages")]
-    Pages { limit: usize },
-}
+const NOT_JSON: &str = "no valid JSON of an image";
 
 /// A record, not checked yet.
 #[derive(Debug, Clone, Deserialize)]
@@ -122,9 +60,9 @@ pub(crate) struct Page {
 }
 
 impl Record {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, GlanceError> {
-        let record: Self = serde_json::from_slice(bytes)?;
-        if is_id(&record.id) { Ok(record) } else { Err(GlanceError::Id { id: printable(&record.id) }) }
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Reason> {
+        let record: Self = serde_json::from_slice(bytes).map_err(Reason::because(NOT_JSON))?;
+        if is_id(&record.id) { Ok(record) } else { Err(no_id(&record.id)) }
     }
 
     pub(crate) fn is_active(&self) -> bool {
@@ -171,33 +109,43 @@ impl Record {
     }
 
     /// The digest that its bytes must have. It may be weak.
-    pub(crate) fn promise(&self) -> Result<Promise, GlanceError> {
-        let id = || self.id.clone();
+    pub(crate) fn promise(&self) -> Result<Promise, Reason> {
+        let id = &self.id;
         let (alg, hex) = match (&self.os_hash_algo, &self.os_hash_value, &self.checksum) {
             (Some(name), Some(hex), _) => match HashAlg::named(name) {
                 Some(alg) => (alg, hex),
-                None => return Err(GlanceError::Algorithm { id: id(), algorithm: printable(name) }),
+                None => {
+                    let name = printable(name);
+                    return Err(Reason::new(format!("image `{id}` has a hash of the unknown algorithm `{name}`")));
+                }
             },
             (None, None, Some(hex)) => (HashAlg::Md5, hex),
-            _ => return Err(GlanceError::NoHash { id: id() }),
+            _ => return Err(Reason::new(format!("image `{id}` has no hash"))),
         };
-        let hash = ImageHash::new(alg, hex).map_err(|cause| GlanceError::Hash { id: id(), cause })?;
+        let broken = || Reason::new(format!("image `{id}` has a broken hash"));
+        let hash = ImageHash::new(alg, hex).map_err(|cause| broken().with(cause))?;
         Ok(Promise { hash, covers: Covers::Hosted })
     }
 
     /// The format of its disk, if it is one that may be used, as it is or converted.
-    pub(crate) fn checked(&self) -> Result<Declared, GlanceError> {
-        let id = || self.id.clone();
+    pub(crate) fn checked(&self) -> Result<Declared, Reason> {
+        let id = &self.id;
         let said = |text: &Option<String>| printable(text.as_deref().unwrap_or("none"));
         if !self.is_active() {
-            return Err(GlanceError::Status { id: id(), status: printable(&self.status) });
+            return Err(Reason::new(format!("image `{id}` is `{}`, not `active`", printable(&self.status))));
         }
         if self.container_format.as_deref() != Some("bare") {
-            return Err(GlanceError::ContainerFormat { id: id(), format: said(&self.container_format) });
+            let container = said(&self.container_format);
+            return Err(Reason::new(format!("image `{id}` has container format `{container}`; use `bare`")));
         }
         // Its names are ours; those of memory images and of media are not.
         let format = self.disk_format.as_deref().and_then(Declared::named);
-        format.ok_or_else(|| GlanceError::DiskFormat { id: id(), format: said(&self.disk_format) })
+        format.ok_or_else(|| {
+            Reason::new(format!(
+                "image `{id}` has disk format `{}`; use `qcow2`, `raw`, or one that can be converted",
+                said(&self.disk_format)
+            ))
+        })
     }
 
     /// All that it tells.
@@ -236,10 +184,10 @@ impl Record {
 }
 
 impl Page {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, GlanceError> {
-        let page: Self = serde_json::from_slice(bytes)?;
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Reason> {
+        let page: Self = serde_json::from_slice(bytes).map_err(Reason::because(NOT_JSON))?;
         match page.images.iter().find(|record| !is_id(&record.id)) {
-            Some(record) => Err(GlanceError::Id { id: printable(&record.id) }),
+            Some(record) => Err(no_id(&record.id)),
             None => Ok(page),
         }
     }
@@ -248,9 +196,9 @@ impl Page {
     ///
     /// Glance writes a path from its own root, whatever stands before it at a proxy. So no more than the query is
     /// taken, after a look at whether the rest means this list.
-    pub(crate) fn next(&self, url: &Url) -> Result<Option<Url>, GlanceError> {
+    pub(crate) fn next(&self, url: &Url) -> Result<Option<Url>, Reason> {
         let Some(text) = &self.next else { return Ok(None) };
-        let elsewhere = || GlanceError::NextPage { next: printable(text) };
+        let elsewhere = || Reason::new(format!("next page `{}` is not of the same list", printable(text)));
         let next = url.join(text).map_err(|_| elsewhere())?;
         if next.origin() != url.origin() || !next.path().ends_with("/images") || next.query().is_none() {
             return Err(elsewhere());
@@ -288,6 +236,10 @@ pub(crate) fn exactly(value: &str) -> Option<String> {
         return Some(value.to_owned());
     }
     (!value.contains('"')).then(|| format!("in:\"{value}\""))
+}
+
+fn no_id(text: &str) -> Reason {
+    Reason::new(format!("image id `{}` is none", printable(text)))
 }
 
 /// Whether a text is an id of an image, as Glance makes them: a UUID.

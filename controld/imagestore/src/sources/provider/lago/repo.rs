@@ -2,58 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use common::Reason;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::mirror::stays_below;
-use super::super::{Covers, HashAlg, HashError, ImageHash, ImageMetadata, Platform, Promise};
+use super::super::{Covers, HashAlg, ImageHash, ImageMetadata, Platform, Promise};
 use crate::error::printable;
 
-/// Why a document, or an image of it, cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum LagoError {
-    /// No JSON, or not of this shape.
-    #[error("no valid JSON of that kind")]
-    Json(#[from] serde_json::Error),
-    /// A version without a source.
-    #[error("version `{version}` is from source `{source_id}`, which is not described")]
-    Source { version: String, source_id: String },
-    /// A source of some other kind.
-    #[error("source `{source_id}` is of type `{kind}`; only `http` and `file` are known")]
-    Kind {
-        source_id: String,
-        /// Its type.
-        kind: String,
-    },
-    /// A source that does not say where.
-    #[error("source `{source_id}` has no usable `{key}`")]
-    Place {
-        source_id: String,
-        /// What is missing.
-        key: &'static str,
-    },
-    /// A place that is none.
-    #[error("`{base}` is no http or https URL")]
-    Base {
-        /// The place.
-        base: String,
-    },
-    /// A place in the clear.
-    #[error("`{base}` is plain http, though the repository is https")]
-    Downgrade {
-        /// The place.
-        base: String,
-    },
-    /// A handle that leads elsewhere.
-    #[error("handle `{handle}` does not lead below its source")]
-    Handle { handle: String },
-    /// A hash that is none.
-    #[error("broken hash")]
-    Hash(#[source] HashError),
-    /// No hash at all.
-    #[error("neither `.hash` nor `.metadata` with a hash beside it")]
-    NoHash,
-}
+const NOT_JSON: &str = "no valid JSON of that kind";
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Repo {
@@ -125,13 +82,13 @@ pub(crate) struct Metadata {
 }
 
 impl Repo {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, LagoError> {
-        Ok(serde_json::from_slice(bytes)?)
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Reason> {
+        serde_json::from_slice(bytes).map_err(Reason::because(NOT_JSON))
     }
 
     /// The image of a name: `template`, `template:version`, `repository:template` or all three, as Lago writes it also
     /// with `./` before it. Without a version it is the latest.
-    pub(crate) fn find(&self, name: &str) -> Result<Option<Image>, LagoError> {
+    pub(crate) fn find(&self, name: &str) -> Result<Option<Image>, Reason> {
         let name = name.strip_prefix("./").unwrap_or(name);
         let own = name.strip_prefix(self.name.as_str()).and_then(|rest| rest.strip_prefix(':'));
         for name in [Some(name), own].into_iter().flatten() {
@@ -147,12 +104,12 @@ impl Repo {
     }
 
     /// The latest image of each template whose name begins with `prefix`, in the order of names.
-    pub(crate) fn search<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = Result<Image, LagoError>> + 'a {
+    pub(crate) fn search<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = Result<Image, Reason>> + 'a {
         self.named().filter(move |(name, _)| name.starts_with(prefix)).map(|(_, image)| image)
     }
 
     /// The latest image of each template, with the template's name.
-    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, Result<Image, LagoError>)> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, Result<Image, Reason>)> {
         self.templates.keys().filter_map(|name| {
             let (id, version) = self.versions(name).next()?;
             Some((name.as_str(), self.image(name, id, version)))
@@ -167,9 +124,10 @@ impl Repo {
         versions.into_iter()
     }
 
-    fn image(&self, template: &str, id: &str, version: &Version) -> Result<Image, LagoError> {
+    fn image(&self, template: &str, id: &str, version: &Version) -> Result<Image, Reason> {
         let Some(source) = self.sources.get(&version.source) else {
-            return Err(LagoError::Source { version: printable(id), source_id: printable(&version.source) });
+            let (id, source) = (printable(id), printable(&version.source));
+            return Err(Reason::new(format!("version `{id}` is from source `{source}`, which is not described")));
         };
         Ok(Image {
             template: template.to_owned(),
@@ -182,19 +140,24 @@ impl Repo {
 }
 
 impl SourceSpec {
-    fn place(&self, id: &str) -> Result<Place, LagoError> {
-        let text = |key: &'static str| {
+    fn place(&self, id: &str) -> Result<Place, Reason> {
+        let unusable = |key: &str| Reason::new(format!("source `{}` has no usable `{key}`", printable(id)));
+        let text = |key: &str| {
             let text = self.args.get(key).and_then(Value::as_str);
-            text.map(str::to_owned).ok_or_else(|| LagoError::Place { source_id: printable(id), key })
+            text.map(str::to_owned).ok_or_else(|| unusable(key))
         };
         match self.kind.as_str() {
             "http" => Ok(Place::Url(text("baseurl")?)),
             // Lago also takes `~` and `$HOME`. Whose they are is not for a document from the network to say.
             "file" => match text("root")? {
                 root if root.starts_with('/') => Ok(Place::Dir(root)),
-                _ => Err(LagoError::Place { source_id: printable(id), key: "root" }),
+                _ => Err(unusable("root")),
             },
-            kind => Err(LagoError::Kind { source_id: printable(id), kind: printable(kind) }),
+            kind => Err(Reason::new(format!(
+                "source `{}` is of type `{}`; only `http` and `file` are known",
+                printable(id),
+                printable(kind)
+            ))),
         }
     }
 }
@@ -220,12 +183,12 @@ impl Image {
 }
 
 impl Metadata {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, LagoError> {
-        Ok(serde_json::from_slice(bytes)?)
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Reason> {
+        serde_json::from_slice(bytes).map_err(Reason::because(NOT_JSON))
     }
 
     /// Digests of the disk as it is once decompressed, with the one of a `.hash` file.
-    pub(crate) fn promises(&self, hash_file: Option<&str>) -> Result<Vec<Promise>, LagoError> {
+    pub(crate) fn promises(&self, hash_file: Option<&str>) -> Result<Vec<Promise>, Reason> {
         let written = [
             (HashAlg::Sha512, self.checksum.as_deref()),
             (HashAlg::Sha1, hash_file),
@@ -234,13 +197,18 @@ impl Metadata {
         let mut promises = Vec::new();
         for (alg, hex) in written {
             let Some(hex) = hex else { continue };
-            let promise =
-                Promise { hash: ImageHash::new(alg, hex.trim()).map_err(LagoError::Hash)?, covers: Covers::Content };
+            let promise = Promise {
+                hash: ImageHash::new(alg, hex.trim()).map_err(Reason::because("broken hash"))?,
+                covers: Covers::Content,
+            };
             if !promises.contains(&promise) {
                 promises.push(promise);
             }
         }
-        if promises.is_empty() { Err(LagoError::NoHash) } else { Ok(promises) }
+        if promises.is_empty() {
+            return Err(Reason::new("neither `.hash` nor `.metadata` with a hash beside it"));
+        }
+        Ok(promises)
     }
 
     /// What it runs on, if it says.
@@ -266,6 +234,7 @@ impl Metadata {
 }
 
 /// A handle that, joined to any place, stays below it.
-fn below(handle: &str) -> Result<String, LagoError> {
-    if stays_below(handle) { Ok(handle.to_owned()) } else { Err(LagoError::Handle { handle: printable(handle) }) }
+fn below(handle: &str) -> Result<String, Reason> {
+    let leads_out = || Reason::new(format!("handle `{}` does not lead below its source", printable(handle)));
+    if stays_below(handle) { Ok(handle.to_owned()) } else { Err(leads_out()) }
 }

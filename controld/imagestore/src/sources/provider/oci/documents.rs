@@ -4,13 +4,14 @@
 //! that led to it before it is read.
 
 use bytes::Bytes;
+use common::Reason;
 use hyper::StatusCode;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 
-use super::manifest::{self, Descriptor, Document, Manifest, ManifestError};
+use super::manifest::{self, Descriptor, Document, Manifest};
 use super::reference::{self, Reference, Version};
 use super::session::Session;
-use super::{Oci, layers, select};
+use super::{Oci, select};
 use crate::error::printable;
 use crate::sources::net::Small;
 use crate::sources::provider::{ImageHash, Platform, ProviderError};
@@ -29,6 +30,8 @@ pub(super) struct Chosen {
     /// What the index says that it is for.
     pub(super) platform: Option<Platform>,
 }
+
+const TOO_DEEP: &str = "the index leads to indices too deep or too many, or to a document of another kind than it says";
 
 impl Oci {
     /// Whether the registry has the same document under that reference: one round trip, without the document.
@@ -81,19 +84,19 @@ impl Oci {
                 digest = chosen.hash().map_err(|cause| self.unusable(&shown, cause))?;
                 return match self.document(session, &shown, &digest, Some(&digest), Some(chosen)).await?.1 {
                     Document::Manifest(manifest) => Ok((top, Chosen { manifest, digest, platform })),
-                    Document::Index(_) => Err(self.unusable(&shown, layers::LayersError::Depth)),
+                    Document::Index(_) => Err(self.unusable(&shown, Reason::new(TOO_DEEP))),
                 };
             }
             available.extend(offered.into_iter().flatten().map(|platform| printable(&platform.to_string())));
             for descriptor in &inner {
                 fetched += 1;
                 if depth >= DEPTH || fetched > INNER {
-                    return Err(self.unusable(&shown, layers::LayersError::Depth));
+                    return Err(self.unusable(&shown, Reason::new(TOO_DEEP)));
                 }
                 let digest = descriptor.hash().map_err(|cause| self.unusable(&shown, cause))?;
                 match self.document(session, &shown, &digest, Some(&digest), Some(descriptor)).await?.1 {
                     Document::Index(index) => indices.push((depth + 1, index)),
-                    Document::Manifest(_) => return Err(self.unusable(&shown, layers::LayersError::Depth)),
+                    Document::Manifest(_) => return Err(self.unusable(&shown, Reason::new(TOO_DEEP))),
                 }
             }
         }
@@ -121,7 +124,7 @@ impl Oci {
             && named.alg() == digest.alg()
             && named != digest
         {
-            return Err(unusable(ManifestError::Digest { expected: named, actual: digest }));
+            return Err(unusable(Reason::new(format!("the document is {digest}, not {named}"))));
         }
         let content_type = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let document = manifest::document(&answer.body, content_type).map_err(unusable)?;
@@ -159,7 +162,11 @@ fn named_digest(answer: &Small) -> Option<ImageHash> {
     reference::strong(answer.headers.get("docker-content-digest")?.to_str().ok()?)
 }
 
-fn check_size(descriptor: &Descriptor, body: &Bytes) -> Result<(), ManifestError> {
+fn check_size(descriptor: &Descriptor, body: &Bytes) -> Result<(), Reason> {
     let actual = body.len() as u64;
-    if descriptor.size == actual { Ok(()) } else { Err(ManifestError::Size { expected: descriptor.size, actual }) }
+    let expected = descriptor.size;
+    if expected == actual {
+        return Ok(());
+    }
+    Err(Reason::new(format!("the document has {actual} bytes, not {expected}")))
 }

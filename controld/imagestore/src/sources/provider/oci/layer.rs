@@ -8,6 +8,8 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
+use common::Reason;
+
 use crate::error::printable;
 use crate::sources::provider::Unpack;
 
@@ -24,40 +26,23 @@ const WHITEOUT: &str = ".wh.";
 /// Removes all from the layers below.
 const OPAQUE: &str = ".wh..wh..opq";
 
-/// Why an image's layers hold no disk.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LayerError {
-    #[error("no file in `/disk`; an image for a VM has its disk there")]
-    None,
-    /// More than one.
-    #[error("more than one file in `/disk` ({})", names.join(", "))]
-    Several {
-        /// Some of them.
-        names: Vec<String>,
-    },
-    /// Something else.
-    #[error("`{path}` is a {kind}, but only one regular file may be in `/disk`")]
-    Kind {
-        /// The entry.
-        path: String,
-        /// What it is.
-        kind: &'static str,
-    },
-    /// A path that means another one.
-    #[error("the layer has a path with `..`: `{path}`")]
-    Parent { path: String },
-    /// Not the file that was found when the layers were looked through.
-    #[error("the layer has changed: no `/disk/{name}` in it")]
-    Changed {
-        /// The file.
-        name: String,
-    },
+pub(super) fn no_disk() -> Reason {
+    Reason::new("no file in `/disk`; an image for a VM has its disk there")
 }
 
-impl From<LayerError> for io::Error {
-    fn from(error: LayerError) -> Self {
-        Self::new(io::ErrorKind::InvalidData, error)
-    }
+/// `names` are some of them.
+pub(super) fn several(names: &[String]) -> Reason {
+    Reason::new(format!("more than one file in `/disk` ({})", names.join(", ")))
+}
+
+/// Not the file that was found when the layers were looked through.
+fn changed(name: &str) -> Reason {
+    Reason::new(format!("the layer has changed: no `/disk/{}` in it", printable(name)))
+}
+
+/// The same as the error of a reader.
+fn refused(cause: Reason) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, cause)
 }
 
 /// What a layer does to `/disk`.
@@ -100,9 +85,12 @@ impl Scan {
         let text = String::from_utf8_lossy(&entry.path);
         let parts: Vec<_> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if parts.contains(&"..") {
-            return Err(LayerError::Parent { path: printable(&text) }.into());
+            return Err(refused(Reason::new(format!("the layer has a path with `..`: `{}`", printable(&text)))));
         }
-        let of_kind = |kind| io::Error::from(LayerError::Kind { path: printable(&text), kind });
+        let of_kind = |kind| {
+            let path = printable(&text);
+            refused(Reason::new(format!("`{path}` is a {kind}, but only one regular file may be in `/disk`")))
+        };
         match *parts {
             [OPAQUE] => self.opaque = true,
             [name] if name.strip_prefix(WHITEOUT) == Some(DIR) => self.opaque = true,
@@ -117,7 +105,7 @@ impl Scan {
                     self.removed.insert(removed.to_owned());
                 } else if !self.files.insert(name.to_owned()) {
                     // Twice the same: unpacked, the last one wins; here, the first one is downloaded already.
-                    return Err(LayerError::Several { names: vec![printable(name), printable(name)] }.into());
+                    return Err(refused(several(&[printable(name), printable(name)])));
                 } else {
                     return Ok(Some(name.to_owned()));
                 }
@@ -148,15 +136,15 @@ impl DiskLayer {
     }
 
     /// Whether the file is the only one, once all of the layer is known.
-    fn check(&self, this: &Scan, taken: &str) -> Result<(), LayerError> {
+    fn check(&self, this: &Scan, taken: &str) -> Result<(), Reason> {
         let mut all = this.leaves(&self.below);
         all.extend(this.files.iter().cloned());
         let mut all = self.above.leaves(&all);
         all.extend(self.above.files.iter().cloned());
         if self.named.is_none() && all.len() > 1 {
-            return Err(LayerError::Several { names: all.iter().take(3).map(|name| printable(name)).collect() });
+            return Err(several(&all.iter().take(3).map(|name| printable(name)).collect::<Vec<_>>()));
         }
-        if all.contains(taken) { Ok(()) } else { Err(LayerError::Changed { name: printable(taken) }) }
+        if all.contains(taken) { Ok(()) } else { Err(changed(taken)) }
     }
 }
 
@@ -172,11 +160,7 @@ impl Unpack for DiskLayer {
                 return Ok(Box::new(Disk { tar, scan, rules: self.clone(), state }));
             }
         }
-        Err(match &self.named {
-            Some(name) => LayerError::Changed { name: printable(name) },
-            None => LayerError::None,
-        }
-        .into())
+        Err(refused(self.named.as_deref().map_or_else(no_disk, changed)))
     }
 }
 
@@ -200,7 +184,7 @@ impl<R: Read> Read for Disk<R> {
                 while let Some(entry) = self.tar.next()? {
                     self.scan.note(&entry)?;
                 }
-                self.rules.check(&self.scan, name)?;
+                self.rules.check(&self.scan, name).map_err(refused)?;
                 self.state = None;
                 Ok(0)
             }

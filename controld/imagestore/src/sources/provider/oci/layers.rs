@@ -8,9 +8,10 @@ use std::io::{self, Read as _};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
+use common::Reason;
 use tokio::time::timeout;
 
-use super::layer::{DiskLayer, Scan};
+use super::layer::{DiskLayer, Scan, no_disk, several};
 use super::manifest::{Descriptor, Manifest};
 use super::session::Session;
 use super::{Oci, ProviderError};
@@ -25,34 +26,6 @@ const SMALL_PLAIN: u64 = 1024 * 1024 * 1024;
 const SCAN_DEADLINE: Duration = Duration::from_secs(300);
 /// The manifest's annotation that names the one file that counts.
 const PATH: &str = "virtlet.cloud/disk";
-
-/// Why the layers of an image are not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum LayersError {
-    /// Indices in indices in indices.
-    #[error("the index leads to indices too deep or too many, or to a document of another kind than it says")]
-    Depth,
-    /// Too much to look through.
-    #[error(
-        "layers {first} and {second} are both too large to be looked through for the disk; put the disk into an image of its own (`FROM scratch`)"
-    )]
-    Large {
-        /// A layer's digest.
-        first: String,
-        /// Another's.
-        second: String,
-    },
-    /// A layer that was looked through.
-    #[error("layer {digest} cannot be used")]
-    Layer {
-        digest: String,
-        #[source]
-        cause: io::Error,
-    },
-    /// No disk, or several.
-    #[error(transparent)]
-    Disk(#[from] super::LayerError),
-}
 
 impl Oci {
     /// The layer with the disk, by its place.
@@ -75,12 +48,16 @@ impl Oci {
         let largest = match (large.next(), large.next()) {
             (Some((_, first)), Some((_, second))) => {
                 let (first, second) = (printable(&first.digest), printable(&second.digest));
-                return Err(unusable(LayersError::Large { first, second }));
+                return Err(unusable(Reason::new(format!(
+                    "layers {first} and {second} are both too large to be looked through for the disk; put the disk \
+                     into an image of its own (`FROM scratch`)"
+                ))));
             }
             (largest, _) => largest.map(|(at, _)| at),
         };
-        let broken =
-            |layer: &Descriptor, cause| unusable(LayersError::Layer { digest: printable(&layer.digest), cause });
+        let broken = |layer: &Descriptor, cause: io::Error| {
+            unusable(Reason::new(format!("layer {} cannot be used", printable(&layer.digest))).with(cause))
+        };
         let mut scans = Vec::new();
         for (at, layer) in layers.iter().enumerate() {
             if Some(at) == largest {
@@ -102,16 +79,12 @@ impl Oci {
             };
             scans.push(scan.map_err(of_layer)?);
         }
-        place(&scans, largest, named).map_err(|cause| unusable(cause.into()))
+        place(&scans, largest, named).map_err(unusable)
     }
 }
 
 /// Where the disk is, given what each layer does; nothing is known of `unknown`.
-fn place(
-    scans: &[Scan],
-    unknown: Option<usize>,
-    named: Option<String>,
-) -> Result<(usize, DiskLayer), super::LayerError> {
+fn place(scans: &[Scan], unknown: Option<usize>, named: Option<String>) -> Result<(usize, DiskLayer), Reason> {
     let stack = |scans: &[Scan]| {
         let mut stack = Scan::default();
         scans.iter().for_each(|scan| stack.cover(scan));
@@ -121,7 +94,7 @@ fn place(
         let (below, above) = (stack(&scans[..at]).files, stack(&scans[at + 1..]));
         // What is above is seen for certain, and the large layer may have another.
         if let (Some(name), None) = (above.files.first(), &named) {
-            return Err(super::LayerError::Several { names: vec![printable(name), "of a large layer".into()] });
+            return Err(several(&[printable(name), "of a large layer".into()]));
         }
         return Ok((at, DiskLayer { below, above, named }));
     }
@@ -129,15 +102,13 @@ fn place(
     let taken: BTreeSet<_> = seen.iter().filter(|name| named.as_ref().is_none_or(|named| named == *name)).collect();
     let name = match (taken.first(), taken.len()) {
         (Some(name), 1) => (*name).clone(),
-        (None, _) => return Err(super::LayerError::None),
+        (None, _) => return Err(no_disk()),
         _ => {
-            return Err(super::LayerError::Several {
-                names: taken.iter().take(3).map(|name| printable(name)).collect(),
-            });
+            return Err(several(&taken.iter().take(3).map(|name| printable(name)).collect::<Vec<_>>()));
         }
     };
     // The topmost layer that has it is the one whose file is seen.
-    let at = scans.iter().rposition(|scan| scan.files.contains(&name)).ok_or(super::LayerError::None)?;
+    let at = scans.iter().rposition(|scan| scan.files.contains(&name)).ok_or_else(no_disk)?;
     let (below, above) = (stack(&scans[..at]).files, stack(&scans[at + 1..]));
     Ok((at, DiskLayer { below, above, named }))
 }

@@ -1,6 +1,7 @@
 //! The login of a registry's caller, and where it may be sent.
 
 use base64::Engine as _;
+use common::Reason;
 use url::{Host, Url};
 
 use crate::sources::net::Auth;
@@ -8,13 +9,7 @@ use crate::sources::net::Auth;
 /// The user that stands for "the password is an identity token", as Docker's credential helpers have it.
 const TOKEN_USER: &str = "<token>";
 
-/// Why a pull secret is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum LoginError {
-    /// Base64 of something else.
-    #[error("`auth` of the pull secret is not `user:password` in Base64")]
-    Auth,
-}
+const NO_LOGIN: &str = "`auth` of the pull secret is not `user:password` in Base64";
 
 /// The login of a pull secret in the words of CRI's `AuthConfig`, where empty texts are what is not given. The most
 /// specific one counts: a token for the registry itself, then user and password, then an identity token, then `auth`.
@@ -27,7 +22,7 @@ pub fn login(
     auth: &str,
     identity_token: &str,
     registry_token: &str,
-) -> Result<Option<Auth>, LoginError> {
+) -> Result<Option<Auth>, Reason> {
     let basic = |user: &str, password: &str| Auth::Basic { user: user.to_owned(), password: password.to_owned() };
     if !registry_token.is_empty() {
         return Ok(Some(Auth::Bearer(registry_token.to_owned())));
@@ -41,10 +36,11 @@ pub fn login(
     if auth.is_empty() {
         return Ok(None);
     }
-    let decoded = base64::engine::general_purpose::STANDARD.decode(auth.trim()).map_err(|_| LoginError::Auth)?;
+    let decoded = base64::engine::general_purpose::STANDARD.decode(auth.trim()).ok();
+    let text = decoded.and_then(|decoded| String::from_utf8(decoded).ok());
     // Some tools pad with NUL.
-    let text = String::from_utf8(decoded).map_err(|_| LoginError::Auth)?;
-    let (user, password) = text.trim_end_matches('\0').split_once(':').ok_or(LoginError::Auth)?;
+    let pair = text.as_ref().and_then(|text| text.trim_end_matches('\0').split_once(':'));
+    let (user, password) = pair.ok_or(Reason::new(NO_LOGIN))?;
     Ok(Some(basic(user, password)))
 }
 
@@ -56,48 +52,25 @@ pub(super) fn identity_token(auth: &Auth) -> Option<&str> {
     }
 }
 
-/// Why a place for tokens is none to go to.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RealmError {
-    /// Not a URL.
-    #[error("the registry names no URL to get a token from")]
-    Url,
-    /// It would be read on the way.
-    #[error("the registry wants a token from `{host}` without encryption")]
-    Plain { host: String },
-    /// A login in it.
-    #[error("the registry wants a token from a URL with a login in it")]
-    Login,
-    /// Nobody there.
-    #[error("the registry wants a token from `{url}`, and nothing is there")]
-    Absent {
-        /// Where, without its query.
-        url: String,
-    },
-    /// An answer without a token.
-    #[error("the token service answered without a token")]
-    Empty,
-    /// Nobody we know.
-    #[error("the registry wants its login sent to `{host}`; if that is right, add it to `token_hosts`")]
-    Stranger { host: String },
-}
-
 /// Where to get a token from. `secret` says that a login is sent there.
-pub(super) fn realm(text: &str, registry: &Url, secret: bool, allowed: &[String]) -> Result<Url, RealmError> {
-    let url = Url::parse(text).map_err(|_| RealmError::Url)?;
-    let host = url.host_str().ok_or(RealmError::Url)?.to_owned();
+pub(super) fn realm(text: &str, registry: &Url, secret: bool, allowed: &[String]) -> Result<Url, Reason> {
+    let no_url = || Reason::new("the registry names no URL to get a token from");
+    let url = Url::parse(text).map_err(|_| no_url())?;
+    let host = url.host_str().ok_or_else(no_url)?.to_owned();
     match (url.scheme(), registry.scheme()) {
         ("https", _) | ("http", "http") => {}
-        ("http", _) => return Err(RealmError::Plain { host }),
-        _ => return Err(RealmError::Url),
+        ("http", _) => return Err(Reason::new(format!("the registry wants a token from `{host}` without encryption"))),
+        _ => return Err(no_url()),
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(RealmError::Login);
+        return Err(Reason::new("the registry wants a token from a URL with a login in it"));
     }
     let authority = url.port().map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
     let is_allowed = allowed.iter().any(|allowed| *allowed == host || *allowed == authority);
     if secret && !is_allowed && !is_same_site(&url, registry) {
-        return Err(RealmError::Stranger { host });
+        return Err(Reason::new(format!(
+            "the registry wants its login sent to `{host}`; if that is right, add it to `token_hosts`"
+        )));
     }
     Ok(url)
 }
@@ -144,12 +117,13 @@ mod tests {
             (["u", "p", &pair("x:y"), "", ""], Ok(basic("u", "p"))),
             (["", "", &pair("x:y:z"), "", ""], Ok(basic("x", "y:z"))),
             (["", "", &pair("x:y\0\0"), "", ""], Ok(basic("x", "y"))),
-            (["", "", &pair("x"), "", ""], Err(LoginError::Auth)),
-            (["", "", "%%%", "", ""], Err(LoginError::Auth)),
+            (["", "", &pair("x"), "", ""], Err(NO_LOGIN)),
+            (["", "", "%%%", "", ""], Err(NO_LOGIN)),
             (["u", "p", "", "refresh", ""], Ok(basic("<token>", "refresh"))),
             (["u", "p", &pair("x:y"), "refresh", "token"], Ok(Some(Auth::Bearer("token".into())))),
         ] {
-            assert_eq!(login(fields[0], fields[1], fields[2], fields[3], fields[4]), expected, "{fields:?}");
+            let got = login(fields[0], fields[1], fields[2], fields[3], fields[4]);
+            assert_eq!(got.map_err(|error| error.to_string()), expected.map_err(str::to_owned), "{fields:?}");
         }
         assert_eq!(identity_token(&basic("<token>", "refresh").expect("one")), Some("refresh"));
         assert_eq!(identity_token(&basic("user", "refresh").expect("one")), None);

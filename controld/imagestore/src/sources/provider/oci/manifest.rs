@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use common::Reason;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256, Sha512};
 
@@ -31,70 +32,15 @@ const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 /// Layers of an image, whatever they are compressed by.
 const LAYERS: [&str; 2] = ["application/vnd.oci.image.layer.v1.tar", "application/vnd.docker.image.rootfs.diff.tar"];
 
-/// Why a document of a registry is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
-    /// No JSON of that kind.
-    #[error("not the JSON that it must be")]
-    Json(#[source] serde_json::Error),
-    /// A media type that is none of ours.
-    #[error("media type `{media_type}` is not supported")]
-    MediaType { media_type: String },
-    /// The old form, which cannot be verified.
-    #[error("schema 1 manifests are not supported; push the image anew")]
-    Schema1,
-    /// The header says one thing and the document another.
-    #[error("the document calls itself `{document}`, the server calls it `{header}`")]
-    Disagree {
-        /// The document's media type.
-        document: String,
-        header: String,
-    },
-    /// Other bytes than were asked for.
-    #[error("the document is {actual}, not {expected}")]
-    Digest {
-        /// What was asked for.
-        expected: ImageHash,
-        /// What came.
-        actual: ImageHash,
-    },
-    /// A size that is not that of the document.
-    #[error("the document has {actual} bytes, not {expected}")]
-    Size {
-        /// What was announced.
-        expected: u64,
-        /// What came.
-        actual: u64,
-    },
-    /// A digest that proves nothing.
-    #[error("`{digest}` is no SHA-256 or SHA-512 digest")]
-    WeakDigest { digest: String },
-    /// A layer that is elsewhere.
-    #[error("layer {digest} is to be fetched from other servers, which is not done")]
-    Foreign {
-        /// The layer.
-        digest: String,
-    },
-    /// Layers and their digests in the configuration do not match.
-    #[error("{layers} layers, but {diff_ids} digests of layers in the configuration")]
-    DiffIds {
-        /// Layers of the manifest.
-        layers: usize,
-        /// Digests of the configuration.
-        diff_ids: usize,
-    },
-    /// More than anybody needs.
-    #[error("{count} layers; at most {MAX_LAYERS} are allowed")]
-    Layers {
-        /// How many.
-        count: usize,
-    },
-    /// Nothing in it.
-    #[error("no layers")]
-    Empty,
-    /// An artifact that is no disk.
-    #[error("an artifact of type `{media_type}` is no disk of a VM")]
-    Artifact { media_type: String },
+/// What errors call a document that is no JSON, or not of the shape that its type has.
+const NOT_JSON: &str = "not the JSON that it must be";
+
+fn unsupported(media_type: &str) -> Reason {
+    Reason::new(format!("media type `{}` is not supported", printable(media_type)))
+}
+
+fn weak(digest: &str) -> Reason {
+    Reason::new(format!("`{}` is no SHA-256 or SHA-512 digest", printable(digest)))
 }
 
 /// What a digest, a size and a type say of another document or of a blob.
@@ -199,7 +145,7 @@ pub(super) enum Document {
 }
 
 /// Reads an index or a manifest, whose `Content-Type` is given.
-pub(super) fn document(bytes: &[u8], content_type: Option<&str>) -> Result<Document, ManifestError> {
+pub(super) fn document(bytes: &[u8], content_type: Option<&str>) -> Result<Document, Reason> {
     /// What tells the kinds apart.
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -209,33 +155,34 @@ pub(super) fn document(bytes: &[u8], content_type: Option<&str>) -> Result<Docum
         #[serde(default)]
         schema_version: Option<u32>,
     }
-    let kind: Kind = serde_json::from_slice(bytes).map_err(ManifestError::Json)?;
+    let kind: Kind = serde_json::from_slice(bytes).map_err(Reason::because(NOT_JSON))?;
     // Parameters do not make it another type.
     let header = content_type.and_then(|value| value.split(';').next()).map(|value| value.trim().to_ascii_lowercase());
     if kind.schema_version == Some(1) || header.as_deref().is_some_and(|header| header.contains("manifest.v1+pretty")) {
-        return Err(ManifestError::Schema1);
+        return Err(Reason::new("schema 1 manifests are not supported; push the image anew"));
     }
     // OCI documents may leave it out; then only the server says it.
     let media_type = match (kind.media_type, header) {
         (Some(document), Some(header)) if document != header => {
-            return Err(ManifestError::Disagree { document: printable(&document), header: printable(&header) });
+            let (document, header) = (printable(&document), printable(&header));
+            return Err(Reason::new(format!("the document calls itself `{document}`, the server calls it `{header}`")));
         }
         (Some(one), _) | (None, Some(one)) => one,
-        (None, None) => return Err(ManifestError::MediaType { media_type: String::new() }),
+        (None, None) => return Err(unsupported("")),
     };
     if INDICES.contains(&media_type.as_str()) {
-        serde_json::from_slice(bytes).map(Document::Index).map_err(ManifestError::Json)
+        serde_json::from_slice(bytes).map(Document::Index).map_err(Reason::because(NOT_JSON))
     } else if MANIFESTS.contains(&media_type.as_str()) {
         serde_json::from_slice(bytes)
             .map(|manifest| Document::Manifest(Box::new(manifest)))
-            .map_err(ManifestError::Json)
+            .map_err(Reason::because(NOT_JSON))
     } else {
-        Err(ManifestError::MediaType { media_type: printable(&media_type) })
+        Err(unsupported(&media_type))
     }
 }
 
 /// Compares a document with what was asked for. Gives its digest.
-pub(super) fn check_digest(bytes: &[u8], expected: Option<&ImageHash>) -> Result<ImageHash, ManifestError> {
+pub(super) fn check_digest(bytes: &[u8], expected: Option<&ImageHash>) -> Result<ImageHash, Reason> {
     let alg = expected.map_or(HashAlg::Sha256, ImageHash::alg);
     let sum = match alg {
         HashAlg::Sha512 => Sha512::digest(bytes).to_vec(),
@@ -243,16 +190,16 @@ pub(super) fn check_digest(bytes: &[u8], expected: Option<&ImageHash>) -> Result
     };
     let hex: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
     let alg = if alg == HashAlg::Sha512 { alg } else { HashAlg::Sha256 };
-    let actual = ImageHash::new(alg, &hex).map_err(|_| ManifestError::WeakDigest { digest: hex })?;
+    let actual = ImageHash::new(alg, &hex).map_err(|_| weak(&hex))?;
     match expected {
-        Some(expected) if *expected != actual => Err(ManifestError::Digest { expected: expected.clone(), actual }),
+        Some(expected) if *expected != actual => Err(Reason::new(format!("the document is {actual}, not {expected}"))),
         _ => Ok(actual),
     }
 }
 
 impl Descriptor {
-    pub(super) fn hash(&self) -> Result<ImageHash, ManifestError> {
-        strong(&self.digest).ok_or_else(|| ManifestError::WeakDigest { digest: printable(&self.digest) })
+    pub(super) fn hash(&self) -> Result<ImageHash, Reason> {
+        strong(&self.digest).ok_or_else(|| weak(&self.digest))
     }
 
     pub(super) fn is_index(&self) -> bool {
@@ -300,18 +247,16 @@ fn platform(
 
 impl Index {
     /// What is in it may be an image that nobody can run, but not something of another schema.
-    pub(super) fn check(&self) -> Result<(), ManifestError> {
+    pub(super) fn check(&self) -> Result<(), Reason> {
         check_schema(self.schema_version, self.media_type.as_deref())
     }
 }
 
-fn check_schema(version: u32, media_type: Option<&str>) -> Result<(), ManifestError> {
+fn check_schema(version: u32, media_type: Option<&str>) -> Result<(), Reason> {
     if version == 2 {
         return Ok(());
     }
-    Err(ManifestError::MediaType {
-        media_type: printable(&format!("{} of schema {version}", media_type.unwrap_or_default())),
-    })
+    Err(unsupported(&format!("{} of schema {version}", media_type.unwrap_or_default())))
 }
 
 /// What the layers of a manifest are.
@@ -325,11 +270,13 @@ pub(super) enum Content {
 
 impl Manifest {
     /// What the layers are, if they are of one kind that we know.
-    pub(super) fn content(&self) -> Result<Content, ManifestError> {
+    pub(super) fn content(&self) -> Result<Content, Reason> {
         check_schema(self.schema_version, self.media_type.as_deref())?;
         match self.layers.len() {
-            0 => return Err(ManifestError::Empty),
-            count if count > MAX_LAYERS => return Err(ManifestError::Layers { count }),
+            0 => return Err(Reason::new("no layers")),
+            count if count > MAX_LAYERS => {
+                return Err(Reason::new(format!("{count} layers; at most {MAX_LAYERS} are allowed")));
+            }
             _ => {}
         }
         for layer in &self.layers {
@@ -337,7 +284,10 @@ impl Manifest {
                 || layer.media_type.contains("foreign")
                 || layer.media_type.contains("nondistributable");
             if foreign {
-                return Err(ManifestError::Foreign { digest: printable(&layer.digest) });
+                let digest = printable(&layer.digest);
+                return Err(Reason::new(format!(
+                    "layer {digest} is to be fetched from other servers, which is not done"
+                )));
             }
             layer.hash()?;
         }
@@ -348,7 +298,7 @@ impl Manifest {
             return if CONFIGS.contains(&self.config.media_type.as_str()) {
                 Ok(Content::Layers)
             } else {
-                Err(ManifestError::MediaType { media_type: printable(&self.config.media_type) })
+                Err(unsupported(&self.config.media_type))
             };
         }
         let other = self.layers.iter().find(|layer| !is_layer(&layer.media_type));
@@ -358,7 +308,7 @@ impl Manifest {
         if self.layers.len() == 1 && (is_disk(&media_type) || is_artifact && is_disk(kind)) {
             Ok(Content::Disk)
         } else {
-            Err(ManifestError::Artifact { media_type: printable(&media_type) })
+            Err(Reason::new(format!("an artifact of type `{}` is no disk of a VM", printable(&media_type))))
         }
     }
 
@@ -393,8 +343,8 @@ fn is_disk(media_type: &str) -> bool {
 }
 
 /// Reads a configuration.
-pub(super) fn config(bytes: &[u8]) -> Result<Config, ManifestError> {
-    serde_json::from_slice(bytes).map_err(ManifestError::Json)
+pub(super) fn config(bytes: &[u8]) -> Result<Config, Reason> {
+    serde_json::from_slice(bytes).map_err(Reason::because(NOT_JSON))
 }
 
 impl Config {
@@ -405,11 +355,12 @@ impl Config {
     }
 
     /// Digests of the layers when they are decompressed, one for each of `layers`.
-    pub(super) fn diff_ids(&self, layers: usize) -> Result<Vec<ImageHash>, ManifestError> {
+    pub(super) fn diff_ids(&self, layers: usize) -> Result<Vec<ImageHash>, Reason> {
         let ids = &self.rootfs.diff_ids;
         if ids.len() != layers {
-            return Err(ManifestError::DiffIds { layers, diff_ids: ids.len() });
+            let ids = ids.len();
+            return Err(Reason::new(format!("{layers} layers, but {ids} digests of layers in the configuration")));
         }
-        ids.iter().map(|id| strong(id).ok_or_else(|| ManifestError::WeakDigest { digest: printable(id) })).collect()
+        ids.iter().map(|id| strong(id).ok_or_else(|| weak(id))).collect()
     }
 }

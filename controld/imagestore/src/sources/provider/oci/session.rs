@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use common::Reason;
 use hyper::StatusCode;
 use hyper::header::WWW_AUTHENTICATE;
 use serde::Deserialize;
@@ -17,7 +18,7 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::challenge::{self, Challenge};
-use super::login::{self, RealmError};
+use super::login;
 use super::reference::Reference;
 use crate::sources::net::{Ask, Auth, Client, FetchError, Opened, Request, Small, Transport};
 use crate::sources::provider::ProviderError;
@@ -233,20 +234,21 @@ impl Session {
         let answer: TokenAnswer = match self.client.json(&request, TOKEN_ANSWER).await {
             // Says nothing of the image.
             Err(FetchError::Status { url, status: 404 | 410 }) => {
-                return Err(self.unusable(RealmError::Absent { url }));
+                return Err(self
+                    .unusable(Reason::new(format!("the registry wants a token from `{url}`, and nothing is there"))));
             }
             answer => answer?,
         };
         let given = |token: Option<String>| token.filter(|token| !token.is_empty());
         let token = given(answer.token).or(given(answer.access_token));
-        let token = token.ok_or_else(|| self.unusable(RealmError::Empty))?;
+        let token = token.ok_or_else(|| self.unusable(Reason::new("the token service answered without a token")))?;
         let life = answer.expires_in.map_or(TOKEN_LIFE, Duration::from_secs);
         // One that lives for less is good for the request that follows.
         let until = Instant::now().checked_add(life.saturating_sub(TOKEN_MARGIN).max(Duration::from_secs(1)));
         Ok(Held { auth: Auth::Bearer(token), until })
     }
 
-    fn unusable(&self, cause: RealmError) -> ProviderError {
+    fn unusable(&self, cause: Reason) -> ProviderError {
         ProviderError::Metadata { provider: self.provider.clone(), what: "the login".into(), cause: Box::new(cause) }
     }
 }

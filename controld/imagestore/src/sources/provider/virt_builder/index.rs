@@ -13,6 +13,9 @@
 //! is nonsense costs its section alone ([`Index::skipped`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::Utf8Error;
+
+use common::Reason;
 
 use crate::error::printable;
 
@@ -20,63 +23,10 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Entry, EntryError};
+pub use entry::Entry;
 
 /// Longest value of a field, with its continuations.
 const MAX_VALUE: usize = 1024 * 1024;
-
-/// Why an index is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IndexError {
-    /// Not UTF-8.
-    #[error("not UTF-8 at byte {at}")]
-    Encoding {
-        /// Where.
-        at: usize,
-    },
-    /// A mark at its beginning.
-    #[error("begins with a byte order mark; set `lenient` to read it nevertheless")]
-    Mark,
-    /// Lines of another system.
-    #[error("line {line} ends in CR LF; set `lenient` to read it nevertheless")]
-    Crlf {
-        /// Where.
-        line: usize,
-    },
-    /// Cut off.
-    #[error("the last line has no end; set `lenient` to read it nevertheless")]
-    Unterminated,
-    /// A character that has no place in it.
-    #[error("line {line} has a control character")]
-    Control {
-        /// Where.
-        line: usize,
-    },
-    /// No line of the grammar.
-    #[error("line {line}: {what}")]
-    Syntax {
-        /// Where.
-        line: usize,
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// A field of more than a field may have.
-    #[error("line {line}: the value has more than {MAX_VALUE} bytes")]
-    TooLong {
-        /// Where.
-        line: usize,
-    },
-    /// A section that comes twice.
-    #[error("section `{name}` for {arch} comes twice")]
-    Section { name: String, arch: String },
-    /// A field that comes twice.
-    #[error("field `{field}` of `{name}` comes twice")]
-    Field {
-        /// The section.
-        name: String,
-        field: String,
-    },
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Index {
@@ -93,7 +43,7 @@ pub struct Skipped {
     /// Other names for it.
     pub aliases: Vec<String>,
     /// Why it cannot be used.
-    pub cause: EntryError,
+    pub cause: Reason,
 }
 
 impl Skipped {
@@ -122,15 +72,16 @@ struct Field {
 ///
 /// # Errors
 /// When it is none.
-pub fn parse(bytes: &[u8], lenient: bool) -> Result<Index, IndexError> {
-    let mut text = std::str::from_utf8(bytes).map_err(|error| IndexError::Encoding { at: error.valid_up_to() })?;
+pub fn parse(bytes: &[u8], lenient: bool) -> Result<Index, Reason> {
+    let encoding = |error: Utf8Error| Reason::new(format!("not UTF-8 at byte {}", error.valid_up_to()));
+    let mut text = std::str::from_utf8(bytes).map_err(encoding)?;
     match text.strip_prefix('\u{feff}') {
         Some(rest) if lenient => text = rest,
-        Some(_) => return Err(IndexError::Mark),
+        Some(_) => return Err(Reason::new("begins with a byte order mark; set `lenient` to read it nevertheless")),
         None => {}
     }
     if !text.is_empty() && !text.ends_with('\n') && !lenient {
-        return Err(IndexError::Unterminated);
+        return Err(Reason::new("the last line has no end; set `lenient` to read it nevertheless"));
     }
     let sections = sections(text.strip_suffix('\n').unwrap_or(text), lenient)?;
     let mut index = Index::default();
@@ -140,7 +91,7 @@ pub fn parse(bytes: &[u8], lenient: bool) -> Result<Index, IndexError> {
             Ok(entry) => {
                 let arch = entry.arch.uname_arch().to_owned();
                 if !seen.insert((entry.name.clone(), arch.clone())) {
-                    return Err(IndexError::Section { name: entry.name, arch });
+                    return Err(Reason::new(format!("section `{}` for {arch} comes twice", entry.name)));
                 }
                 index.entries.push(entry);
             }
@@ -153,27 +104,32 @@ pub fn parse(bytes: &[u8], lenient: bool) -> Result<Index, IndexError> {
     Ok(index)
 }
 
-fn sections(text: &str, lenient: bool) -> Result<Vec<Section>, IndexError> {
+fn sections(text: &str, lenient: bool) -> Result<Vec<Section>, Reason> {
     let mut sections: Vec<Section> = Vec::new();
     // The field that a continuation belongs to.
     let mut last: Option<(String, String)> = None;
     for (at, line) in text.split('\n').enumerate() {
         let at = at + 1;
-        let syntax = |what| IndexError::Syntax { line: at, what };
+        let syntax = |what| Reason::new(format!("line {at}: {what}"));
+        let too_long = || Reason::new(format!("line {at}: the value has more than {MAX_VALUE} bytes"));
         let line = match line.strip_suffix('\r') {
             Some(rest) if lenient => rest,
-            Some(_) => return Err(IndexError::Crlf { line: at }),
+            Some(_) => {
+                return Err(Reason::new(format!("line {at} ends in CR LF; set `lenient` to read it nevertheless")));
+            }
             None => line,
         };
         if line.chars().any(|c| c.is_control() && c != '\t') {
-            return Err(IndexError::Control { line: at });
+            return Err(Reason::new(format!("line {at} has a control character")));
         }
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         if let Some(header) = line.strip_prefix('[') {
-            let name =
-                header.trim_end_matches([' ', '\t']).strip_suffix(']').ok_or(syntax("no end of the section's name"))?;
+            let name = header
+                .trim_end_matches([' ', '\t'])
+                .strip_suffix(']')
+                .ok_or_else(|| syntax("no end of the section's name"))?;
             if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
                 return Err(syntax("a section's name is letters, digits, `-`, `.` and `_`"));
             }
@@ -184,25 +140,25 @@ fn sections(text: &str, lenient: bool) -> Result<Vec<Section>, IndexError> {
         if let Some(more) = line.strip_prefix([' ', '\t']) {
             let continued = last.as_ref().zip(sections.last_mut());
             let field = continued.and_then(|(key, section)| section.fields.get_mut(key));
-            let field = field.ok_or(syntax("a continuation without a field before it"))?;
+            let field = field.ok_or_else(|| syntax("a continuation without a field before it"))?;
             field.value.push('\n');
             field.value.push_str(more);
             field.continued = true;
             if field.value.len() > MAX_VALUE {
-                return Err(IndexError::TooLong { line: at });
+                return Err(too_long());
             }
             continue;
         }
         let (key, value) = field(line).map_err(syntax)?;
         if value.len() > MAX_VALUE {
-            return Err(IndexError::TooLong { line: at });
+            return Err(too_long());
         }
-        let section = sections.last_mut().ok_or(syntax("a field before the first section"))?;
+        let section = sections.last_mut().ok_or_else(|| syntax("a field before the first section"))?;
         let field = Field { value: value.to_owned(), continued: false };
         if section.fields.insert(key.clone(), field).is_some() {
             let (key, sub) = key;
             let field = if sub.is_empty() { key } else { format!("{key}[{sub}]") };
-            return Err(IndexError::Field { name: section.name.clone(), field: printable(&field) });
+            return Err(Reason::new(format!("field `{}` of `{}` comes twice", printable(&field), section.name)));
         }
         last = Some(key);
     }

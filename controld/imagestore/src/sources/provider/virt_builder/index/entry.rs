@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use common::Reason;
+
 use super::Section;
 use crate::error::printable;
 use crate::sources::provider::mirror::stays_below;
@@ -9,28 +11,6 @@ use crate::sources::provider::{HashAlg, ImageHash, Platform};
 
 /// Fields that may go on in another line.
 const MULTILINE: &str = "notes";
-
-/// Why a section is passed over.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
-    /// A field that must be there.
-    #[error("no `{field}`")]
-    Missing { field: &'static str },
-    /// A field with a value that it cannot have.
-    #[error("`{field}={value}`: {what}")]
-    Value {
-        field: &'static str,
-        value: String,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-    /// A field that goes on in another line.
-    #[error("`{field}` goes on in another line; only `{MULTILINE}` may")]
-    Continued { field: String },
-    /// Checksums of no kind that we know.
-    #[error("checksums of unknown kinds only ({kinds})")]
-    Checksum { kinds: String },
-}
 
 /// An image of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,14 +48,14 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub(super) fn of(section: &Section) -> Result<Self, EntryError> {
+    pub(super) fn of(section: &Section) -> Result<Self, Reason> {
         let continued = section.fields.iter().find(|((key, _), field)| field.continued && key != MULTILINE);
         if let Some(((key, _), _)) = continued {
-            return Err(EntryError::Continued { field: printable(key) });
+            return Err(Reason::new(format!("`{}` goes on in another line; only `{MULTILINE}` may", printable(key))));
         }
         let get = |key: &str| section.fields.get(&(key.to_owned(), String::new())).map(|field| field.value.as_str());
         let text = |key: &str| get(key).filter(|value| !value.is_empty()).map(str::to_owned);
-        let must = |field| get(field).ok_or(EntryError::Missing { field });
+        let must = |field| get(field).ok_or_else(|| Reason::new(format!("no `{field}`")));
         let number = |field| get(field).map(|value| number(field, value)).transpose();
 
         let arch = must("arch")?.trim();
@@ -97,7 +77,7 @@ impl Entry {
             checksums: checksums(section)?,
             revision: number("revision")?.unwrap_or(1),
             format: text("format").filter(|format| format != "auto"),
-            size: number("size")?.ok_or(EntryError::Missing { field: "size" })?,
+            size: number("size")?.ok_or(Reason::new("no `size`"))?,
             compressed_size: number("compressed_size")?,
             osinfo,
             expand: text("expand"),
@@ -124,12 +104,12 @@ pub(super) fn aliases(section: &Section) -> Vec<String> {
     field.into_iter().flat_map(|field| field.value.split_ascii_whitespace()).map(str::to_owned).collect()
 }
 
-fn value(field: &'static str, value: &str, what: &'static str) -> EntryError {
-    EntryError::Value { field, value: printable(value), what }
+fn value(field: &'static str, value: &str, what: &'static str) -> Reason {
+    Reason::new(format!("`{field}={}`: {what}", printable(value)))
 }
 
 /// A number as virt-builder writes them: decimal, or hexadecimal after `0x`.
-fn number(field: &'static str, text: &str) -> Result<u64, EntryError> {
+fn number(field: &'static str, text: &str) -> Result<u64, Reason> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None => (text, 10),
@@ -141,11 +121,11 @@ fn number(field: &'static str, text: &str) -> Result<u64, EntryError> {
 }
 
 /// A path below the directory of the index.
-fn path(text: &str) -> Result<String, EntryError> {
+fn path(text: &str) -> Result<String, Reason> {
     if stays_below(text) { Ok(text.to_owned()) } else { Err(value("file", text, "not a path below the index")) }
 }
 
-fn checksums(section: &Section) -> Result<Vec<ImageHash>, EntryError> {
+fn checksums(section: &Section) -> Result<Vec<ImageHash>, Reason> {
     let mut found = BTreeMap::new();
     let mut unknown = Vec::new();
     for ((key, sub), field) in &section.fields {
@@ -163,7 +143,7 @@ fn checksums(section: &Section) -> Result<Vec<ImageHash>, EntryError> {
         }
     }
     if found.is_empty() && !unknown.is_empty() {
-        return Err(EntryError::Checksum { kinds: unknown.join(", ") });
+        return Err(Reason::new(format!("checksums of unknown kinds only ({})", unknown.join(", "))));
     }
     Ok(found.into_values().rev().collect())
 }

@@ -1,5 +1,7 @@
 //! Every verdict on an index that the tools of virt-builder were seen to give, and ours beside it.
 
+use common::Reason;
+
 use super::*;
 use crate::sources::provider::HashAlg;
 
@@ -10,7 +12,7 @@ fn sound() -> String {
     "[a]\nname=A\narch=x86_64\nfile=a.xz\nsize=100\n".to_owned()
 }
 
-fn read(text: &str) -> Result<Index, IndexError> {
+fn read(text: &str) -> Result<Index, Reason> {
     parse(text.as_bytes(), false)
 }
 
@@ -160,7 +162,8 @@ fn syntax_errors_refuse_the_whole_index() {
     ] {
         assert!(read(&text).is_err(), "{case}");
     }
-    assert_eq!(parse(b"[a]\nname=\xff\n", false), Err(IndexError::Encoding { at: 9 }));
+    let error = parse(b"[a]\nname=\xff\n", false).expect_err("no text");
+    assert_eq!(error.to_string(), "not UTF-8 at byte 9");
 }
 
 #[test]
