@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what the demo, the tests and the benches need on a Debian 12 machine, as root. Safe to run again, and
-# quick when nothing is missing: apt is asked nothing then.
+# Installs what the demo, the tests and the benches need on a Debian 12 machine, as root. Safe to run again: when
+# nothing is missing it ends at once, without root and without asking apt.
 #
 # libvirt 11 and QEMU 10 come from the backports suite, which a fresh machine does not have enabled; it is taken from
 # the mirror that the machine uses already, so no mirror is named here. Rust and Go are not installed by this script.
@@ -48,8 +48,10 @@ for tool in cargo go; do
 	command -v $tool >/dev/null || { echo "install.sh: no \`$tool\`; install Rust >= 1.95 and Go >= 1.26 first" >&2; exit 69; }
 done
 # shellcheck disable=SC2086 # lists of words
-[ -n "$(missing $from_backports $from_release $servers_of_tests)" ] || ! have_libvirt || exit 0
-[ "$(id -u)" = 0 ] || { echo "install.sh: run as root, to install: $(missing $from_backports $from_release $servers_of_tests | xargs)" >&2; exit 77; }
+absent=$(missing $from_backports $from_release $servers_of_tests | xargs)
+have_libvirt || absent="$absent libvirt-daemon-system>=$least_libvirt"
+[ -n "$absent" ] || exit 0
+[ "$(id -u)" = 0 ] || { echo "install.sh: not installed: $absent; run \`make host\` as root" >&2; exit 77; }
 
 apt-get update -q
 have_suite || { add_suite; apt-get update -q; }
