@@ -183,7 +183,7 @@ impl Cni {
         entry.capability_args = offered;
         entry.result = raw.clone();
         let cache = self.cache.clone();
-        off_reactor(move || cache.write(&entry)).await?;
+        off_reactor(move || cache.write(&entry)).await.map_err(CniError::Cache)?;
         Ok(Added { raw, view })
     }
 
@@ -238,7 +238,7 @@ impl Cni {
             return Ok(Vec::new());
         }
         let (dir, pod, main) = (dir.to_owned(), target.container_id.clone(), target.ifname.clone());
-        Ok(off_reactor(move || multus::delegated(&dir, &pod, &main)).await?)
+        off_reactor(move || multus::delegated(&dir, &pod, &main)).await.map_err(CniError::Multus)
     }
 
     /// Wall time spent inside plugins, each from its start to its end, in microseconds.
@@ -279,7 +279,7 @@ impl Cni {
 
     async fn forget(&self, key: &Key) -> Result<(), CniError> {
         let (cache, key) = (self.cache.clone(), key.clone());
-        Ok(off_reactor(move || cache.remove(&key)).await?)
+        off_reactor(move || cache.remove(&key)).await.map_err(CniError::Cache)
     }
 }
 

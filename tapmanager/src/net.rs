@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use common::Reason;
 use ipnetwork::IpNetwork;
 use proto::tap::{DataPath, IfName, Nic, NicStats};
 use serde::{Deserialize, Serialize};
@@ -127,7 +128,7 @@ pub(crate) enum JoinError {
     Netlink(#[from] NetlinkError),
     /// The namespace could not be looked at.
     #[error(transparent)]
-    Observe(#[from] observe::ObserveError),
+    Observe(Reason),
     /// What the plugins made does not suit a machine.
     #[error("network does not suit a virtual machine")]
     Plan(#[from] plan::PlanError),
@@ -235,7 +236,7 @@ pub(crate) async fn unjoin(netns: &Netns) -> Result<(), JoinError> {
 
 fn join_here(reported: &[Reported], choices: Choices, faults: &Faults) -> Result<Joined, JoinError> {
     let mut netlink = Netlink::open()?;
-    let observed = observe::observe(&mut netlink, Path::new(SYSFS))?;
+    let observed = observe::observe(&mut netlink, Path::new(SYSFS)).map_err(JoinError::Observe)?;
     let plan = plan::plan(&observed, reported, choices)?;
     let mut kernel = kernel::Kernel::new(netlink, &observed);
     let mut opened = apply::apply(&mut kernel, &plan.steps, faults)?.into_iter();

@@ -21,7 +21,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::Chain;
+use common::{Chain, Reason};
 use nix::errno::Errno;
 use proto::tap::{ErrorBody, ErrorCode, Packet, WireError, encode_reply, recv, send};
 use tokio::net::UnixListener;
@@ -144,31 +144,21 @@ struct Connection {
     shutdown: CancellationToken,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum ConnectionError {
-    #[error("failed to receive")]
-    Receive(#[source] io::Error),
-    #[error("failed to send")]
-    Send(#[source] WireError),
-    #[error("peer said nothing for {} s", .0.as_secs_f64())]
-    Idle(Duration),
-    #[error("peer did not take its reply within {} s", .0.as_secs_f64())]
-    Stuck(Duration),
-}
-
 impl Connection {
-    async fn talk<E: Handler>(&self, handler: &E) -> Result<(), ConnectionError> {
+    async fn talk<E: Handler>(&self, handler: &E) -> Result<(), Reason> {
         let idle = self.limits.idle;
         loop {
             let packet = tokio::select! {
                 () = self.shutdown.cancelled() => return Ok(()),
                 packet = timeout(idle, self.receive()) => {
-                    packet.map_err(|_| ConnectionError::Idle(idle))?
+                    packet.map_err(|_| Reason::new(format!("peer said nothing for {} s", idle.as_secs_f64())))?
                 }
             };
             let answer = match packet {
                 Err(WireError::Closed) => return Ok(()),
-                Err(WireError::Os(errno)) => return Err(ConnectionError::Receive(errno.into())),
+                Err(WireError::Os(errno)) => {
+                    return Err(Reason::new("failed to receive").with(io::Error::from(errno)));
+                }
                 Err(error @ WireError::Truncated) => {
                     Answer::refuse(refusal(ErrorCode::BadRequest, error.to_string()), true)
                 }
@@ -176,7 +166,9 @@ impl Connection {
             };
             let last = answer.last;
             let sent = timeout(self.limits.send, self.send(answer)).await;
-            sent.map_err(|_| ConnectionError::Stuck(self.limits.send))?.map_err(ConnectionError::Send)?;
+            let within = self.limits.send.as_secs_f64();
+            let stuck = |_| Reason::new(format!("peer did not take its reply within {within} s"));
+            sent.map_err(stuck)?.map_err(Reason::because("failed to send"))?;
             if last {
                 return Ok(());
             }

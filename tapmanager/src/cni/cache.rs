@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use common::Reason;
 use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::conf::NetworkList;
 use super::conf::dir::read_bounded;
-use super::conf::{ListError, NetworkList};
-use super::result::{ResultError, ResultView};
+use super::result::ResultView;
 
 const KIND: &str = "cniCacheV1";
 /// Our entries' mark.
@@ -71,57 +72,6 @@ pub(super) struct Key {
     pub(super) link: String,
 }
 
-/// The cache, or an entry of it, cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CacheError {
-    /// The kernel says no.
-    #[error("failed to {action} `{}` of the CNI result cache", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// The kernel's word.
-        #[source]
-        cause: io::Error,
-    },
-    /// It is no entry.
-    #[error("`{}` is no entry of a CNI result cache: {problem}", path.display())]
-    Form {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// It is not JSON, or a value of it is of the wrong type.
-    #[error("`{}` is no entry of a CNI result cache", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        #[source]
-        cause: serde_json::Error,
-    },
-    /// Its result is none.
-    #[error("the result in `{}` of the CNI result cache cannot be used", path.display())]
-    Result {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        #[source]
-        cause: ResultError,
-    },
-    /// Its configuration is none.
-    #[error("the configuration in `{}` of the CNI result cache cannot be used", path.display())]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        #[source]
-        cause: ListError,
-    },
-}
-
 /// libcni writes nothing or a list, older releases `null`.
 fn nullable<'de, T: Default + Deserialize<'de>, D: serde::Deserializer<'de>>(value: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(value)?.unwrap_or_default())
@@ -158,25 +108,26 @@ impl Entry {
     }
 
     /// The configuration of ADD.
-    pub(super) fn list(&self, cache: &Cache) -> Result<NetworkList, CacheError> {
+    pub(super) fn list(&self, cache: &Cache) -> Result<NetworkList, Reason> {
         let path = cache.file(&self.key());
         let bytes = BASE64_STANDARD.decode(&self.config).ok();
         let value = bytes.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-        let value = value.ok_or_else(|| CacheError::Form {
-            path: path.clone(),
-            problem: "its configuration is not JSON in base64",
-        })?;
-        NetworkList::try_from(value).map_err(|cause| CacheError::Config { path, cause })
+        let value = value.ok_or_else(|| no_entry(&path, "its configuration is not JSON in base64"))?;
+        let path = path.display();
+        let unusable = || Reason::new(format!("the configuration in `{path}` of the CNI result cache cannot be used"));
+        NetworkList::try_from(value).map_err(|cause| unusable().with(cause))
     }
 
-    fn read(path: &Path) -> Result<Option<Self>, CacheError> {
+    fn read(path: &Path) -> Result<Option<Self>, Reason> {
         let bytes = match read_bounded(path, MAX_FILE) {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(|cause| CacheError::Io { action: "read", path: path.to_owned(), cause })?,
+            other => other.map_err(failed("read", path))?,
         };
-        let problem = |problem| CacheError::Form { path: path.to_owned(), problem };
+        let problem = |problem| no_entry(path, problem);
         let bytes = bytes.ok_or_else(|| problem("it is not a regular file of at most 4 MiB"))?;
-        let json = |cause| CacheError::Json { path: path.to_owned(), cause };
+        let json = |cause: serde_json::Error| {
+            Reason::new(format!("`{}` is no entry of a CNI result cache", path.display())).with(cause)
+        };
         let value: Value = serde_json::from_slice(&bytes).map_err(json)?;
         if value.get("kind") != Some(&KIND.into()) {
             return Err(problem("its kind is not `cniCacheV1`"));
@@ -207,12 +158,8 @@ impl Cache {
     }
 
     /// Puts the entry in place.
-    pub(super) fn write(&self, entry: &Entry) -> Result<(), CacheError> {
+    pub(super) fn write(&self, entry: &Entry) -> Result<(), Reason> {
         let results = self.results();
-        let failed = |action, path: &Path| {
-            let path = path.to_owned();
-            move |cause| CacheError::Io { action, path, cause }
-        };
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&results);
         made.map_err(failed("make", &results))?;
         let path = self.file(&entry.key());
@@ -235,7 +182,7 @@ impl Cache {
     }
 
     /// The entry, if there is one. It is about what its name says, and its result is one.
-    pub(super) fn read(&self, key: &Key) -> Result<Option<Entry>, CacheError> {
+    pub(super) fn read(&self, key: &Key) -> Result<Option<Entry>, Reason> {
         let path = self.file(key);
         let Some(entry) = Entry::read(&path)? else { return Ok(None) };
         sound(&entry, &path)?;
@@ -243,11 +190,11 @@ impl Cache {
     }
 
     /// Removes the entry, and what a crash has left of writing it; fine if there is none.
-    pub(super) fn remove(&self, key: &Key) -> Result<(), CacheError> {
+    pub(super) fn remove(&self, key: &Key) -> Result<(), Reason> {
         for path in [self.temporary(key), self.file(key)] {
             match fs::remove_file(&path) {
                 Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                    return Err(CacheError::Io { action: "remove", path, cause });
+                    return Err(failed("remove", &path)(cause));
                 }
                 _ => {}
             }
@@ -256,16 +203,16 @@ impl Cache {
     }
 
     /// The sound entries whose file name `wanted` takes, in the order of the names, and those that are not sound.
-    pub(super) fn select(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<Result<Entry, CacheError>>, CacheError> {
+    pub(super) fn select(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<Result<Entry, Reason>>, Reason> {
         let dir = self.results();
-        let fail = |cause| CacheError::Io { action: "list", path: dir.clone(), cause };
+        let fail = failed("list", &dir);
         let listing = match fs::read_dir(&dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(fail)?,
+            other => other.map_err(&fail)?,
         };
         let mut names = Vec::new();
         for entry in listing {
-            let name = entry.map_err(fail)?.file_name();
+            let name = entry.map_err(&fail)?.file_name();
             names.extend(name.into_string().ok().filter(|name| wanted(name)));
         }
         names.sort_unstable();
@@ -278,18 +225,24 @@ impl Cache {
     }
 }
 
-fn sound(entry: &Entry, path: &Path) -> Result<(), CacheError> {
+fn sound(entry: &Entry, path: &Path) -> Result<(), Reason> {
     if path.file_name().and_then(|name| name.to_str()) != Some(&file_name(&entry.key())) {
-        return Err(CacheError::Form {
-            path: path.to_owned(),
-            problem: "it is about another attachment than its name",
-        });
+        return Err(no_entry(path, "it is about another attachment than its name"));
     }
     if !entry.result.is_object() {
-        return Err(CacheError::Form { path: path.to_owned(), problem: "it has no result" });
+        return Err(no_entry(path, "it has no result"));
     }
     let view = ResultView::of(&entry.result);
-    view.map(drop).map_err(|cause| CacheError::Result { path: path.to_owned(), cause })
+    let unusable = || Reason::new(format!("the result in `{}` of the CNI result cache cannot be used", path.display()));
+    view.map(drop).map_err(|cause| unusable().with(cause))
+}
+
+fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Reason {
+    move |cause| Reason::new(format!("failed to {action} `{}` of the CNI result cache", path.display())).with(cause)
+}
+
+fn no_entry(path: &Path, problem: &str) -> Reason {
+    Reason::new(format!("`{}` is no entry of a CNI result cache: {problem}", path.display()))
 }
 
 fn file_name(key: &Key) -> String {

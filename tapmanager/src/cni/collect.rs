@@ -54,7 +54,7 @@ impl Cni {
     /// The attachments that entries of daemons like this one tell of. One that is not sound cannot be known to be such.
     pub(crate) async fn leftovers(&self) -> Result<Vec<Leftover>, CniError> {
         let cache = self.cache.clone();
-        let entries = off_reactor(move || cache.select(|_| true)).await?;
+        let entries = off_reactor(move || cache.select(|_| true)).await.map_err(CniError::Cache)?;
         Ok(entries.into_iter().flatten().filter_map(|entry| self.leftover(&entry)).collect())
     }
 
@@ -82,11 +82,12 @@ impl Cni {
             link: leftover.ifname.as_str().to_owned(),
         };
         let (cache, of) = (self.cache.clone(), key.clone());
-        let Some(entry) = off_reactor(move || cache.read(&of)).await? else { return Ok(()) };
+        let entry = off_reactor(move || cache.read(&of)).await.map_err(CniError::Cache)?;
+        let Some(entry) = entry else { return Ok(()) };
         if self.leftover(&entry).as_ref() != Some(leftover) {
             return Ok(());
         }
-        let list = entry.list(&self.cache)?;
+        let list = entry.list(&self.cache).map_err(CniError::Cache)?;
         let netns = leftover.netns.clone();
         let netns = off_reactor(move || matches!(Netns::open(&netns), Ok(Some(_))).then_some(netns)).await;
         let env = self.environment(&key, &netns.unwrap_or_default(), &entry.cni_args)?;

@@ -7,6 +7,7 @@
 pub(super) mod dir;
 pub(super) mod watch;
 
+use common::Reason;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -39,52 +40,6 @@ pub(super) struct Plugin {
     pub(super) kind: String,
     /// Its configuration as in the file.
     pub(super) conf: Map<String, Value>,
-}
-
-/// What is wrong with a network configuration.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ListError {
-    /// Not JSON.
-    #[error("it is not JSON")]
-    Json(#[source] serde_json::Error),
-    /// No regular file, or one that is too long.
-    #[error("it is not a regular file of at most {MAX_FILE} bytes")]
-    NotAFile,
-    /// A value of the wrong type.
-    #[error("`{field}` is missing or not {expected}")]
-    Field {
-        /// Which.
-        field: &'static str,
-        /// What it should be.
-        expected: &'static str,
-    },
-    /// A list with the name of a single configuration.
-    #[error("it has `plugins` but no `type`: a list of plugins belongs into a *.conflist")]
-    ListInConf,
-    /// A single configuration with the name of a list.
-    #[error("it has `type` but no `plugins`: the configuration of a single plugin belongs into a *.conf")]
-    ConfInList,
-    /// Not a name of a network.
-    #[error("`name` is not letters, digits, `_`, `.` and `-`, starting with a letter or digit")]
-    Name,
-    /// No version that both sides speak.
-    #[error("`cniVersion` is {found}; this runtime speaks {}", spoken())]
-    Version {
-        /// As in the file.
-        found: String,
-    },
-    /// Too many plugins, or none.
-    #[error("`plugins` has {found} entries, not 1 to {MAX_PLUGINS}")]
-    PluginCount {
-        /// As in the file.
-        found: usize,
-    },
-    /// A plugin without a usable name.
-    #[error("plugin {at} of `plugins` has no `type` that is a plain file name")]
-    PluginType {
-        /// Counted from 1.
-        at: usize,
-    },
 }
 
 fn spoken() -> String {
@@ -135,12 +90,12 @@ impl NetworkList {
     }
 
     /// Wraps the configuration of a single plugin into a list of one.
-    pub(super) fn of_single(value: Value) -> Result<Self, ListError> {
+    pub(super) fn of_single(value: Value) -> Result<Self, Reason> {
         let Value::Object(conf) = value else {
-            return Err(ListError::Field { field: "type", expected: "a text in an object" });
+            return Err(missing("type", "a text in an object"));
         };
         if conf.contains_key("plugins") && !conf.contains_key("type") {
-            return Err(ListError::ListInConf);
+            return Err(Reason::new("it has `plugins` but no `type`: a list of plugins belongs into a *.conflist"));
         }
         let mut list = Map::new();
         for key in ["name", "cniVersion", "cniVersions", "disableCheck", "disableGC"] {
@@ -161,20 +116,26 @@ impl Plugin {
 }
 
 impl TryFrom<Value> for NetworkList {
-    type Error = ListError;
+    type Error = Reason;
 
     fn try_from(mut value: Value) -> Result<Self, Self::Error> {
-        let name = name_of(&value).ok_or(ListError::Name)?.to_owned();
+        let none = Reason::new("`name` is not letters, digits, `_`, `.` and `-`, starting with a letter or digit");
+        let name = name_of(&value).ok_or(none)?.to_owned();
         let versions = versions(&value)?;
         let disable_check = flag(&value, "disableCheck")?;
         let disable_gc = flag(&value, "disableGC")?;
         let Some(Value::Array(entries)) = value.get_mut("plugins").map(Value::take) else {
             let single = value.get("plugins").is_none() && value.get("type").is_some();
-            let wrong = ListError::Field { field: "plugins", expected: "a list" };
-            return Err(if single { ListError::ConfInList } else { wrong });
+            return Err(if single {
+                Reason::new(
+                    "it has `type` but no `plugins`: the configuration of a single plugin belongs into a *.conf",
+                )
+            } else {
+                missing("plugins", "a list")
+            });
         };
         if entries.is_empty() || entries.len() > MAX_PLUGINS {
-            return Err(ListError::PluginCount { found: entries.len() });
+            return Err(Reason::new(format!("`plugins` has {} entries, not 1 to {MAX_PLUGINS}", entries.len())));
         }
         let plugins = entries.into_iter().zip(1..).map(|(entry, at)| plugin(entry, at)).collect::<Result<_, _>>()?;
         Ok(Self { name, versions, disable_check, disable_gc, plugins })
@@ -201,48 +162,52 @@ impl From<NetworkList> for Value {
 }
 
 /// libcni takes the words as well.
-fn flag(list: &Value, field: &'static str) -> Result<bool, ListError> {
+fn flag(list: &Value, field: &'static str) -> Result<bool, Reason> {
     match list.get(field) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(set)) => Ok(*set),
         Some(Value::String(word)) if word.eq_ignore_ascii_case("true") => Ok(true),
         Some(Value::String(word)) if word.eq_ignore_ascii_case("false") => Ok(false),
-        Some(_) => Err(ListError::Field { field, expected: "true or false" }),
+        Some(_) => Err(missing(field, "true or false")),
     }
 }
 
 /// All versions that the file names and this runtime speaks.
-fn versions(list: &Value) -> Result<Vec<SpecVersion>, ListError> {
+fn versions(list: &Value) -> Result<Vec<SpecVersion>, Reason> {
     let mut named = Vec::new();
     match list.get("cniVersions") {
         None | Some(Value::Null) => {}
         Some(Value::Array(several)) => {
             for version in several {
-                let field = ListError::Field { field: "cniVersions", expected: "a list of texts" };
-                named.push(version.as_str().ok_or(field)?);
+                named.push(version.as_str().ok_or_else(|| missing("cniVersions", "a list of texts"))?);
             }
         }
-        Some(_) => return Err(ListError::Field { field: "cniVersions", expected: "a list of texts" }),
+        Some(_) => return Err(missing("cniVersions", "a list of texts")),
     }
     match list.get("cniVersion") {
         None | Some(Value::Null) => {}
         Some(Value::String(one)) => named.push(one),
-        Some(_) => return Err(ListError::Field { field: "cniVersion", expected: "a text" }),
+        Some(_) => return Err(missing("cniVersion", "a text")),
     }
     let mut known: Vec<_> = named.iter().filter_map(|version| SpecVersion::parse(version)).collect();
     known.sort_unstable();
     known.dedup();
     if known.is_empty() {
         let found = if named.is_empty() { "missing".to_owned() } else { format!("`{}`", named.join("`, `")) };
-        return Err(ListError::Version { found });
+        return Err(Reason::new(format!("`cniVersion` is {found}; this runtime speaks {}", spoken())));
     }
     Ok(known)
 }
 
-fn plugin(entry: Value, at: usize) -> Result<Plugin, ListError> {
-    let Value::Object(conf) = entry else { return Err(ListError::PluginType { at }) };
+fn missing(field: &str, expected: &str) -> Reason {
+    Reason::new(format!("`{field}` is missing or not {expected}"))
+}
+
+fn plugin(entry: Value, at: usize) -> Result<Plugin, Reason> {
+    let nameless = || Reason::new(format!("plugin {at} of `plugins` has no `type` that is a plain file name"));
+    let Value::Object(conf) = entry else { return Err(nameless()) };
     let kind = conf.get("type").and_then(Value::as_str).filter(|kind| is_plain_file_name(kind));
-    let kind = kind.ok_or(ListError::PluginType { at })?.to_owned();
+    let kind = kind.ok_or_else(nameless)?.to_owned();
     Ok(Plugin { kind, conf })
 }
 

@@ -3,9 +3,9 @@
 use std::env;
 use std::fmt;
 
-use super::cache::CacheError;
+use common::Reason;
+
 use super::conf::NetworkList;
-use super::multus::MultusError;
 use super::plugin::{Command, PluginError};
 
 /// Why a network could not be added, removed, checked or collected.
@@ -75,10 +75,10 @@ pub(crate) enum CniError {
     },
     /// The result cache.
     #[error(transparent)]
-    Cache(#[from] CacheError),
+    Cache(Reason),
     /// What Multus left.
     #[error(transparent)]
-    Multus(#[from] MultusError),
+    Multus(Reason),
 }
 
 impl CniError {

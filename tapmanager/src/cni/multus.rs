@@ -14,12 +14,13 @@
 use std::cmp::Ordering;
 use std::path::Path;
 
+use common::Reason;
 use proto::tap::{IdentError, IfName, PodId};
 use serde::Deserialize;
 
-use super::cache::{Cache, CacheError, Entry};
+use super::cache::{Cache, Entry};
 use super::conf::dir::read_bounded;
-use super::result::{ResultError, ResultView};
+use super::result::ResultView;
 
 /// Longest list of delegates: each carries its configuration twice.
 const MAX_LIST: u64 = 4 << 20;
@@ -35,51 +36,6 @@ pub(crate) struct Delegated {
     pub(crate) ifname: IfName,
     /// Its result.
     pub(crate) view: ResultView,
-}
-
-/// What Multus left cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MultusError {
-    /// An entry, or all of them.
-    #[error("the results of Multus' delegates cannot be used")]
-    Entry(#[source] CacheError),
-    /// A result of an entry.
-    #[error("the result of Multus' delegate `{network}` cannot be used")]
-    Result {
-        /// The network.
-        network: String,
-        /// What is wrong with it.
-        #[source]
-        cause: ResultError,
-    },
-    /// A link that cannot be.
-    #[error("Multus' delegate `{network}` has a link that cannot be")]
-    Link {
-        /// The network.
-        network: String,
-        /// What is wrong with its name.
-        #[source]
-        cause: IdentError,
-    },
-    /// The list and the entries disagree.
-    #[error(
-        "Multus says that link `{link}` is of network `{network}`, but `{dir}` has no result of it; \
-         is that the `cniDir` of Multus?"
-    )]
-    Missing {
-        /// As the list has it.
-        network: String,
-        /// As the list has it.
-        link: String,
-        /// Where it was looked for.
-        dir: String,
-    },
-    /// Entries without end.
-    #[error("Multus has {found} results of the pod, more than {MAX_DELEGATES}")]
-    TooMany {
-        /// How many.
-        found: usize,
-    },
 }
 
 /// A delegate in Multus' list; everything else in it is ignored.
@@ -101,38 +57,47 @@ struct Named {
 }
 
 /// What Multus gave to the pod besides `main`, the link of its own result, in the order of the pod's networks.
-pub(super) fn delegated(dir: &Path, pod: &PodId, main: &IfName) -> Result<Vec<Delegated>, MultusError> {
+pub(super) fn delegated(dir: &Path, pod: &PodId, main: &IfName) -> Result<Vec<Delegated>, Reason> {
     let infix = format!("-{}-", pod.as_str());
     let entries = Cache::new(dir.to_owned()).select(|name| !name.starts_with('.') && name.contains(&infix));
     let mut found = Vec::new();
-    for entry in entries.map_err(MultusError::Entry)? {
-        let entry = entry.map_err(MultusError::Entry)?;
+    let unusable = Reason::because("the results of Multus' delegates cannot be used");
+    for entry in entries.map_err(&unusable)? {
+        let entry = entry.map_err(&unusable)?;
         // One directory may serve as our own cache as well.
         if entry.container_id == pod.as_str() && entry.if_name != main.as_str() && !entry.is_ours() {
             found.push(read(entry)?);
         }
     }
     if found.len() > MAX_DELEGATES {
-        return Err(MultusError::TooMany { found: found.len() });
+        return Err(Reason::new(format!("Multus has {} results of the pod, more than {MAX_DELEGATES}", found.len())));
     }
     found.sort_by(|a, b| natural(a.ifname.as_str(), b.ifname.as_str()));
     let mut ordered = Vec::new();
     for (network, link) in listed(dir, pod) {
         match found.iter().position(|one| one.ifname.as_str() == link && one.network == network) {
             Some(at) => ordered.push(found.remove(at)),
-            None => return Err(MultusError::Missing { network, link, dir: dir.display().to_string() }),
+            None => {
+                return Err(Reason::new(format!(
+                    "Multus says that link `{link}` is of network `{network}`, but `{}` has no result of it; is that \
+                     the `cniDir` of Multus?",
+                    dir.display()
+                )));
+            }
         }
     }
     ordered.append(&mut found);
     Ok(ordered)
 }
 
-fn read(entry: Entry) -> Result<Delegated, MultusError> {
+fn read(entry: Entry) -> Result<Delegated, Reason> {
     let network = entry.network_name;
-    let fail = |cause| MultusError::Link { network: network.clone(), cause };
+    let fail =
+        |cause: IdentError| Reason::new(format!("Multus' delegate `{network}` has a link that cannot be")).with(cause);
     let ifname = entry.if_name.parse().map_err(fail)?;
     let view = ResultView::of(&entry.result);
-    let view = view.map_err(|cause| MultusError::Result { network: network.clone(), cause })?;
+    let unusable = || Reason::new(format!("the result of Multus' delegate `{network}` cannot be used"));
+    let view = view.map_err(|cause| unusable().with(cause))?;
     Ok(Delegated { network, ifname, view })
 }
 

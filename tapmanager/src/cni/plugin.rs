@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use common::Reason;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::conf::Plugin;
 use super::exec::{self, Call, ExecError, Gate, Output};
-use super::result::ResultError;
 use super::version::SpecVersion;
 use crate::spawner::{Allowed, Spawner};
 
@@ -75,7 +75,7 @@ pub(crate) enum PluginError {
     },
     /// Its result is of the right form, but cannot be used.
     #[error("its result cannot be used")]
-    Result(#[source] ResultError),
+    Result(#[source] Reason),
 }
 
 /// A run that did not come to an end by itself.

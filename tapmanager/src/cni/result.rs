@@ -6,8 +6,9 @@
 
 use std::net::IpAddr;
 
+use common::Reason;
 use ipnetwork::IpNetwork;
-use proto::tap::{IdentError, IfName, MacAddr};
+use proto::tap::{IfName, MacAddr};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -73,53 +74,6 @@ pub(crate) struct Dns {
     pub(crate) options: Vec<String>,
 }
 
-/// Why a result cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ResultError {
-    /// A value of the wrong type.
-    #[error("it has not the form of a CNI result")]
-    Form(#[source] serde_json::Error),
-    /// A version that this runtime does not speak.
-    #[error("it is of version `{found}`, {asked} was asked for")]
-    Version {
-        /// As in the result.
-        found: String,
-        /// What the plugin was told.
-        asked: SpecVersion,
-    },
-    /// A list without end.
-    #[error("it lists {found} {what}, more than {MAX_ENTRIES}")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many.
-        found: usize,
-    },
-    /// A value that is none.
-    #[error("its {what} `{value}` is not {expected}")]
-    Value {
-        /// Which.
-        what: &'static str,
-        /// As in the result, shortened.
-        value: String,
-        /// What it should be.
-        expected: &'static str,
-    },
-    /// A name that is none.
-    #[error("it names a link that cannot be")]
-    Ident(#[source] IdentError),
-    /// An address on a link that is not there.
-    #[error("its address {address} is on interface {index}, but it lists {count}")]
-    NoInterface {
-        /// The address.
-        address: IpNetwork,
-        /// As in the result.
-        index: i64,
-        /// How many there are.
-        count: usize,
-    },
-}
-
 // === wire ===
 
 #[derive(Deserialize)]
@@ -174,8 +128,8 @@ fn nullable<'de, T: Default + Deserialize<'de>, D: serde::Deserializer<'de>>(val
 
 impl ResultView {
     /// Reads a result of any version that has interfaces and addresses.
-    pub(crate) fn of(raw: &Value) -> Result<Self, ResultError> {
-        let wire = WireResult::deserialize(raw).map_err(ResultError::Form)?;
+    pub(crate) fn of(raw: &Value) -> Result<Self, Reason> {
+        let wire = WireResult::deserialize(raw).map_err(Reason::because("it has not the form of a CNI result"))?;
         bound("interfaces", &wire.interfaces)?;
         bound("addresses", &wire.ips)?;
         bound("routes", &wire.routes)?;
@@ -202,10 +156,13 @@ impl ResultView {
 
 /// Gives a result the form of the version that the plugins of its network are spoken to in. A plugin should answer in
 /// that version; those that answer in another one of the same family are understood all the same.
-pub(super) fn convert(mut raw: Value, to: SpecVersion) -> Result<Value, ResultError> {
+pub(super) fn convert(mut raw: Value, to: SpecVersion) -> Result<Value, Reason> {
     if let Some(found) = raw.get("cniVersion").filter(|found| !found.is_null()) {
         let known = found.as_str().and_then(SpecVersion::parse);
-        known.ok_or_else(|| ResultError::Version { found: shorten(found.as_str().unwrap_or("none")), asked: to })?;
+        known.ok_or_else(|| {
+            let found = shorten(found.as_str().unwrap_or("none"));
+            Reason::new(format!("it is of version `{found}`, {to} was asked for"))
+        })?;
     }
     if let Some(Value::Array(ips)) = raw.get_mut("ips") {
         for entry in ips.iter_mut().filter_map(Value::as_object_mut) {
@@ -224,59 +181,67 @@ pub(super) fn convert(mut raw: Value, to: SpecVersion) -> Result<Value, ResultEr
     Ok(raw)
 }
 
-fn bound<T>(what: &'static str, entries: &[T]) -> Result<(), ResultError> {
-    if entries.len() > MAX_ENTRIES { Err(ResultError::TooMany { what, found: entries.len() }) } else { Ok(()) }
+fn bound<T>(what: &'static str, entries: &[T]) -> Result<(), Reason> {
+    if entries.len() <= MAX_ENTRIES {
+        return Ok(());
+    }
+    Err(Reason::new(format!("it lists {} {what}, more than {MAX_ENTRIES}", entries.len())))
 }
 
-fn interface(wire: WireInterface) -> Result<Interface, ResultError> {
+fn interface(wire: WireInterface) -> Result<Interface, Reason> {
     Ok(Interface {
-        name: wire.name.parse().map_err(ResultError::Ident)?,
+        name: wire.name.parse().map_err(Reason::because("it names a link that cannot be"))?,
         // A link that is not Ethernet may have an address of another length, or none.
         mac: wire.mac.and_then(|mac| mac.parse().ok()),
         sandbox: wire.sandbox.filter(|sandbox| !sandbox.is_empty()),
     })
 }
 
-fn ip(wire: &WireIp, count: usize) -> Result<Ip, ResultError> {
+fn ip(wire: &WireIp, count: usize) -> Result<Ip, Reason> {
     let address = network("address", &wire.address)?;
     let interface = match wire.interface {
         None => None,
         Some(index) => {
             let known = usize::try_from(index).ok().filter(|index| *index < count);
-            Some(known.ok_or(ResultError::NoInterface { address, index, count })?)
+            let none = || Reason::new(format!("its address {address} is on interface {index}, but it lists {count}"));
+            Some(known.ok_or_else(none)?)
         }
     };
     Ok(Ip { address, gateway: optional_address("gateway", wire.gateway.as_deref())?, interface })
 }
 
-fn route(wire: &WireRoute) -> Result<Route, ResultError> {
+fn route(wire: &WireRoute) -> Result<Route, Reason> {
     Ok(Route { dst: network("route", &wire.dst)?, gateway: optional_address("next hop", wire.gw.as_deref())? })
 }
 
-fn dns(wire: WireDns) -> Result<Dns, ResultError> {
+fn dns(wire: WireDns) -> Result<Dns, Reason> {
     let servers = wire.nameservers.iter().map(|server| address("name server", server)).collect::<Result<_, _>>()?;
     let mut searches: Vec<String> = wire.domain.into_iter().filter(|domain| !domain.is_empty()).collect();
     searches.extend(wire.search);
     searches.dedup();
     for (what, texts) in [("search domain", &searches), ("resolver option", &wire.options)] {
         if let Some(bad) = texts.iter().find(|text| text.len() > MAX_TEXT || text.contains(char::is_control)) {
-            return Err(ResultError::Value { what, value: shorten(bad), expected: "a short text" });
+            return Err(wrong(what, bad, "a short text"));
         }
     }
     Ok(Dns { servers, searches, options: wire.options })
 }
 
 /// With a prefix length: `IpNetwork` alone would take a bare address for a network of one.
-fn network(what: &'static str, text: &str) -> Result<IpNetwork, ResultError> {
+fn wrong(what: &str, value: &str, expected: &str) -> Reason {
+    Reason::new(format!("its {what} `{}` is not {expected}", shorten(value)))
+}
+
+fn network(what: &'static str, text: &str) -> Result<IpNetwork, Reason> {
     let parsed = text.contains('/').then(|| text.parse().ok()).flatten();
-    parsed.ok_or_else(|| ResultError::Value { what, value: shorten(text), expected: "an address with a prefix length" })
+    parsed.ok_or_else(|| wrong(what, text, "an address with a prefix length"))
 }
 
-fn address(what: &'static str, text: &str) -> Result<IpAddr, ResultError> {
-    text.parse().map_err(|_| ResultError::Value { what, value: shorten(text), expected: "an IP address" })
+fn address(what: &'static str, text: &str) -> Result<IpAddr, Reason> {
+    text.parse().map_err(|_| wrong(what, text, "an IP address"))
 }
 
-fn optional_address(what: &'static str, text: Option<&str>) -> Result<Option<IpAddr>, ResultError> {
+fn optional_address(what: &'static str, text: Option<&str>) -> Result<Option<IpAddr>, Reason> {
     text.filter(|text| !text.is_empty()).map(|text| address(what, text)).transpose()
 }
 

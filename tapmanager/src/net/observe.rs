@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use common::Reason;
 use proto::tap::IfName;
 use sriov::VirtualFunction;
 
@@ -31,41 +32,11 @@ pub(crate) struct Observed {
     pub(crate) vfs: BTreeMap<IfName, VirtualFunction>,
 }
 
-/// Why the namespace could not be looked at.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ObserveError {
-    /// A list failed.
-    #[error("failed to list {what} of the pod's namespace")]
-    List {
-        /// Of what.
-        what: &'static str,
-        /// Why.
-        #[source]
-        cause: NetlinkError,
-    },
-    /// The kernel names a PCI device that is no address.
-    #[error("link `{name}` has a PCI device of unknown form")]
-    Pci {
-        /// The link.
-        name: IfName,
-        /// Why.
-        #[source]
-        cause: sriov::PciAddrError,
-    },
-    /// The device of a link is unclear.
-    #[error("failed to find out whether link `{name}` is an SR-IOV virtual function")]
-    Discover {
-        /// The link.
-        name: IfName,
-        /// Why.
-        #[source]
-        cause: sriov::DiscoverError,
-    },
-}
-
 /// Looks at this thread's namespace. `sysfs` is asked about PCI devices alone, which belong to no namespace.
-pub(crate) fn observe(netlink: &mut Netlink, sysfs: &Path) -> Result<Observed, ObserveError> {
-    let failed = |what| move |cause| ObserveError::List { what, cause };
+pub(crate) fn observe(netlink: &mut Netlink, sysfs: &Path) -> Result<Observed, Reason> {
+    let failed = |what| {
+        move |cause: NetlinkError| Reason::new(format!("failed to list {what} of the pod's namespace")).with(cause)
+    };
     let links = link::links(netlink).map_err(failed("links"))?;
     let addresses = link::addresses(netlink).map_err(failed("addresses"))?;
     let routes = link::routes(netlink).map_err(failed("routes"))?;
@@ -82,13 +53,17 @@ impl Observed {
     }
 }
 
-fn virtual_functions(links: &[Link], sysfs: &Path) -> Result<BTreeMap<IfName, VirtualFunction>, ObserveError> {
+fn virtual_functions(links: &[Link], sysfs: &Path) -> Result<BTreeMap<IfName, VirtualFunction>, Reason> {
     let mut vfs = BTreeMap::new();
     for Link { name, pci, .. } in links {
         let Some(pci) = pci else { continue };
-        let addr = pci.parse().map_err(|cause| ObserveError::Pci { name: name.clone(), cause })?;
+        let unknown = |cause: sriov::PciAddrError| {
+            Reason::new(format!("link `{name}` has a PCI device of unknown form")).with(cause)
+        };
+        let addr = pci.parse().map_err(unknown)?;
         let vf = sriov::virtual_function(sysfs, addr);
-        let vf = vf.map_err(|cause| ObserveError::Discover { name: name.clone(), cause })?;
+        let failed = || Reason::new(format!("failed to find out whether link `{name}` is an SR-IOV virtual function"));
+        let vf = vf.map_err(|cause| failed().with(cause))?;
         vfs.extend(vf.map(|vf| (name.clone(), vf)));
     }
     Ok(vfs)

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use common::Reason;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
@@ -25,23 +26,6 @@ pub(crate) struct Peer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Executable {
     path: PathBuf,
-}
-
-/// Why a peer's executable is not the expected one.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ExecutableError {
-    #[error("the peer's process is not visible to tapmanager; run both in one process namespace")]
-    Unseen,
-    #[error("failed to examine `{}`", path.display())]
-    Stat {
-        path: PathBuf,
-        #[source]
-        cause: io::Error,
-    },
-    #[error("the peer does not run `{}`", path.display())]
-    Other { path: PathBuf },
-    #[error("the peer has ended")]
-    Ended,
 }
 
 impl Peer {
@@ -72,19 +56,21 @@ impl Executable {
     }
 
     /// Checks that `peer` runs it now. Reads `/proc`; blocks if the file's disk does.
-    pub(crate) fn check(&self, peer: &Peer) -> Result<(), ExecutableError> {
-        let pid = peer.pid.ok_or(ExecutableError::Unseen)?;
+    pub(crate) fn check(&self, peer: &Peer) -> Result<(), Reason> {
+        let unseen = "the peer's process is not visible to tapmanager; run both in one process namespace";
+        let pid = peer.pid.ok_or(Reason::new(unseen))?;
         // Follows the kernel's link to the very file, whatever its name has become.
         let theirs = identity(Path::new(&format!("/proc/{pid}/exe")))?;
         if theirs != identity(&self.path)? {
-            return Err(ExecutableError::Other { path: self.path.clone() });
+            return Err(Reason::new(format!("the peer does not run `{}`", self.path.display())));
         }
         // If it had ended before it was looked at, that was another one with its number.
-        if peer.has_ended() { Err(ExecutableError::Ended) } else { Ok(()) }
+        if peer.has_ended() { Err(Reason::new("the peer has ended")) } else { Ok(()) }
     }
 }
 
-fn identity(path: &Path) -> Result<(u64, u64), ExecutableError> {
-    let metadata = fs::metadata(path).map_err(|cause| ExecutableError::Stat { path: path.to_owned(), cause })?;
+fn identity(path: &Path) -> Result<(u64, u64), Reason> {
+    let failed = || Reason::new(format!("failed to examine `{}`", path.display()));
+    let metadata = fs::metadata(path).map_err(|cause| failed().with(cause))?;
     Ok((metadata.dev(), metadata.ino()))
 }

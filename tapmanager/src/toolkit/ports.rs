@@ -2,30 +2,20 @@
 
 use std::net::IpAddr;
 
+use common::Reason;
 use proto::tap::{HostPort, PortProtocol};
 
-/// Why a host port was refused.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PortError {
-    #[error("is not NODE_PORT:GUEST_PORT, such as 8080:80/tcp")]
-    Form,
-    #[error("`{0}` is not a port from 1 to 65535")]
-    Port(String),
-    #[error("`{0}` is not tcp, udp or sctp")]
-    Protocol(String),
-    #[error("`{0}` is not an IP address; IPv6 stands in brackets")]
-    Address(String),
-}
+const FORM: &str = "is not NODE_PORT:GUEST_PORT, such as 8080:80/tcp";
 
-pub(super) fn parse(text: &str) -> Result<HostPort, PortError> {
+pub(super) fn parse(text: &str) -> Result<HostPort, Reason> {
     let (text, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let protocol = match protocol {
         "tcp" => PortProtocol::Tcp,
         "udp" => PortProtocol::Udp,
         "sctp" => PortProtocol::Sctp,
-        other => return Err(PortError::Protocol(other.to_owned())),
+        other => return Err(Reason::new(format!("`{other}` is not tcp, udp or sctp"))),
     };
-    let (left, container_port) = text.rsplit_once(':').ok_or(PortError::Form)?;
+    let (left, container_port) = text.rsplit_once(':').ok_or(Reason::new(FORM))?;
     let (host_ip, host_port) = match left.rsplit_once(':') {
         None => (None, left),
         Some((ip, port)) => (Some(address(ip)?), port),
@@ -33,17 +23,18 @@ pub(super) fn parse(text: &str) -> Result<HostPort, PortError> {
     Ok(HostPort { host_ip, host_port: port(host_port)?, container_port: port(container_port)?, protocol })
 }
 
-fn address(text: &str) -> Result<IpAddr, PortError> {
+fn address(text: &str) -> Result<IpAddr, Reason> {
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let parsed = match bracketed {
         Some(inner) => inner.parse().map(IpAddr::V6),
         None => text.parse().map(IpAddr::V4),
     };
-    parsed.map_err(|_| PortError::Address(text.to_owned()))
+    parsed.map_err(|_| Reason::new(format!("`{text}` is not an IP address; IPv6 stands in brackets")))
 }
 
-fn port(text: &str) -> Result<u16, PortError> {
-    text.parse().ok().filter(|port| *port != 0).ok_or_else(|| PortError::Port(text.to_owned()))
+fn port(text: &str) -> Result<u16, Reason> {
+    let port = text.parse().ok().filter(|port| *port != 0);
+    port.ok_or_else(|| Reason::new(format!("`{text}` is not a port from 1 to 65535")))
 }
 
 #[cfg(test)]
@@ -66,16 +57,16 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, error) in [
-            ("", PortError::Form),
-            ("80", PortError::Form),
-            ("0:80", PortError::Port("0".into())),
-            ("80:", PortError::Port(String::new())),
-            ("80:65536", PortError::Port("65536".into())),
-            ("80:80/icmp", PortError::Protocol("icmp".into())),
-            ("::1:80:80", PortError::Address("::1".into())),
-            ("[1.2.3.4]:80:80", PortError::Address("[1.2.3.4]".into())),
+            ("", FORM),
+            ("80", FORM),
+            ("0:80", "`0` is not a port from 1 to 65535"),
+            ("80:", "`` is not a port from 1 to 65535"),
+            ("80:65536", "`65536` is not a port from 1 to 65535"),
+            ("80:80/icmp", "`icmp` is not tcp, udp or sctp"),
+            ("::1:80:80", "`::1` is not an IP address; IPv6 stands in brackets"),
+            ("[1.2.3.4]:80:80", "`[1.2.3.4]` is not an IP address; IPv6 stands in brackets"),
         ] {
-            assert_eq!(parse(text), Err(error), "{text}");
+            assert_eq!(parse(text), Err(Reason::new(error)), "{text}");
         }
     }
 }

@@ -12,9 +12,10 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use common::Reason;
 use serde_json::Value;
 
-use super::{ListError, MAX_FILE, NetworkList, flag, name_of};
+use super::{MAX_FILE, NetworkList, flag, name_of};
 
 /// Most files that are read: a directory with more is not one of network configurations.
 const MAX_FILES: usize = 256;
@@ -80,7 +81,7 @@ pub(crate) enum ConfError {
         file: PathBuf,
         /// What is wrong with it.
         #[source]
-        cause: ListError,
+        cause: Reason,
     },
     /// One that was found earlier.
     #[error(transparent)]
@@ -197,8 +198,8 @@ fn read_json(file: &Path) -> Result<Value, ConfError> {
     let refuse = |cause| ConfError::Refused { file: file.to_owned(), cause };
     let bytes = read_bounded(file, MAX_FILE)
         .map_err(|cause| ConfError::Read { file: file.to_owned(), cause })?
-        .ok_or_else(|| refuse(ListError::NotAFile))?;
-    serde_json::from_slice(&bytes).map_err(|error| refuse(ListError::Json(error)))
+        .ok_or_else(|| refuse(Reason::new(format!("it is not a regular file of at most {MAX_FILE} bytes"))))?;
+    serde_json::from_slice(&bytes).map_err(|error| refuse(Reason::new("it is not JSON").with(error)))
 }
 
 /// `None` for what is no regular file (a FIFO would block) or too long.
