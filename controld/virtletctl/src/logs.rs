@@ -1,6 +1,7 @@
 //! `logs`: what a machine wrote to its console, from the file that controld keeps of it.
 //!
-//! controld marks a container as exited only when its log is whole, so that following ends with the last line.
+//! controld marks a container as exited only when its log is whole, so that following ends with the last line. On a full
+//! disk the rest comes later.
 
 mod unwrap;
 

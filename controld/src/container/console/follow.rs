@@ -2,7 +2,7 @@
 //!
 //! Started by the container's actor with the machine, or when controld finds it running; ends after [`Follower::finish`],
 //! when all is copied. All file work runs off the reactor. A pod's log that cannot be written (a full disk) is tried
-//! again at the next output, and at the latest after [`RETRY`]; nothing is skipped.
+//! again after [`RETRY`], also once the machine has ended; nothing is skipped that virtlogd still has.
 
 mod copy;
 mod pod_log;
@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use common::watch::{Watch, Watcher};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 
 use self::copy::Copy;
 
@@ -26,13 +25,12 @@ const WRITER_CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Follower {
     commands: mpsc::Sender<Command>,
-    task: JoinHandle<()>,
 }
 
 #[derive(Debug)]
 enum Command {
     Reopen(oneshot::Sender<io::Result<()>>),
-    Finish { wait_for_writer: bool },
+    Finish { wait_for_writer: bool, tried: oneshot::Sender<()> },
 }
 
 impl Follower {
@@ -45,7 +43,8 @@ impl Follower {
         let watch = watcher.watch(dir)?;
         let copy = Copy::open(dir, log, limit)?;
         let (commands, inbox) = mpsc::channel(4);
-        Ok(Self { commands, task: tokio::spawn(run(copy, watch, inbox)) })
+        tokio::spawn(run(copy, watch, inbox));
+        Ok(Self { commands })
     }
 
     /// The log was renamed away: goes on in a new file of its name.
@@ -60,10 +59,13 @@ impl Follower {
     }
 
     /// The machine has ended: copies the rest and stops. With `wait_for_writer` the writer is given time to write it.
+    ///
+    /// If the log cannot be written now, that goes on behind the caller's back until the container is removed.
     pub async fn finish(self, wait_for_writer: bool) {
+        let (tried, once) = oneshot::channel();
         // Both fail only if the task has ended already.
-        let _ = self.commands.send(Command::Finish { wait_for_writer }).await;
-        let _ = self.task.await;
+        let _ = self.commands.send(Command::Finish { wait_for_writer, tried }).await;
+        let _ = once.await;
     }
 }
 
@@ -87,18 +89,33 @@ async fn run(mut copy: Copy, mut watch: Watch, mut inbox: mpsc::Receiver<Command
                 // The caller may be gone.
                 let _ = reply.send(reopened);
             }
-            Some(Command::Finish { wait_for_writer }) => {
+            Some(Command::Finish { wait_for_writer, tried }) => {
                 if wait_for_writer {
                     // Past the deadline we copy what is there.
                     let _ = tokio::time::timeout(WRITER_CLOSE_DEADLINE, writer_closed(&mut watch)).await;
                 }
-                let (copy, copied) = off_reactor(copy, |copy| copy.advance(true)).await;
-                report(copy.log_path(), failing, &copied);
-                return;
+                return copy_rest(copy, failing, tried).await;
             }
             // The actor is gone, so controld is going down: the next one resumes from the position.
             None => return,
         }
+    }
+}
+
+/// Copies what an ended machine has printed, as soon as the log can be written. Whoever waits is told after one try.
+async fn copy_rest(mut copy: Copy, mut failing: bool, tried: oneshot::Sender<()>) {
+    let mut tried = Some(tried);
+    loop {
+        let copied;
+        (copy, copied) = off_reactor(copy, |copy| copy.advance(true)).await;
+        report(copy.log_path(), failing, &copied);
+        failing = copied.is_err();
+        drop(tried.take());
+        // A console that is removed is of no use to anybody.
+        if !failing || copy.is_removed() {
+            return;
+        }
+        tokio::time::sleep(RETRY).await;
     }
 }
 

@@ -68,6 +68,11 @@ impl Copy {
         self.log.path()
     }
 
+    /// Whether the console's directory has been removed.
+    pub(super) fn is_removed(&self) -> bool {
+        self.position_file.metadata().is_ok_and(|file| file.nlink() == 0)
+    }
+
     /// Copies all there is. Nothing more is read before what was read is written.
     pub(super) fn advance(&mut self, end: bool) -> io::Result<()> {
         loop {
