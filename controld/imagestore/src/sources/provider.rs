@@ -73,8 +73,8 @@ pub use locator::Locator;
 pub use oci::{LoginConfig, Oci, OciConfig, ReferenceError, TarError, login};
 pub use platform::Platform;
 pub use registry::{Choice, Registry};
-pub use signature::{KeyError, KeyRing, SignatureError, Verified, verify_clearsigned, verify_detached};
-pub use simplestreams::{Simplestreams, SimplestreamsConfig, StreamsError};
+pub use signature::{KeyRing, SignatureError, Verified, verify_clearsigned, verify_detached};
+pub use simplestreams::{Simplestreams, SimplestreamsConfig};
 pub use source_url::{ProxyLogin, ProxyUrl, SourceUrl};
 pub use virt_builder::{Entry, Index, ReposError, Skipped, VirtBuilder, VirtBuilderConfig, parse_index};
 

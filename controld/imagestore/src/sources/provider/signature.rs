@@ -25,7 +25,7 @@ use crate::error::printable;
 mod keys;
 mod text;
 
-pub use keys::{KeyError, KeyRing};
+pub use keys::KeyRing;
 
 /// How far the signer's clock may be ahead of ours.
 const CLOCK_SKEW: Duration = Duration::from_secs(24 * 60 * 60);

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use common::Reason;
 use futures_util::FutureExt as _;
 use serde::Deserialize;
 use url::Url;
@@ -38,7 +39,6 @@ mod tests;
 mod tree;
 
 pub use exercise::exercise;
-pub use tree::StreamsError;
 use tree::{Dated, Disk, Index, Item, Products};
 
 /// Largest document.
@@ -50,6 +50,9 @@ const STREAMS: &str = "streams/v1/";
 /// Kinds of items that are disks, the preferred one first.
 const KINDS: [&str; 8] =
     ["disk.img", "disk1.img", "disk-kvm.img", "uefi1.img", "qcow2", "disk.qcow2", "raw.xz", "raw.zst"];
+
+/// Why a signed document is refused that cannot be told from an older one.
+const UNDATED: &str = "no date `updated` of the form `Tue, 08 Mar 2016 01:02:03 +0000`";
 
 /// Settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -214,7 +217,7 @@ impl Simplestreams {
         if signer.is_some() {
             match content.date() {
                 Some(date) => self.check_date(path, date)?,
-                None if T::MUST_BE_DATED => return Err(self.unusable(path, StreamsError::Undated)),
+                None if T::MUST_BE_DATED => return Err(self.unusable(path, Reason::new(UNDATED))),
                 None => {}
             }
         }
@@ -246,21 +249,24 @@ impl Simplestreams {
     }
 
     fn check_date(&self, path: &str, date: &str) -> Result<(), ProviderError> {
-        let Some(moment) = timestamp::of_mail(date) else { return Err(self.unusable(path, StreamsError::Undated)) };
+        let Some(moment) = timestamp::of_mail(date) else { return Err(self.unusable(path, Reason::new(UNDATED))) };
         let document = mirror::join(&self.root, path);
         match self.memory.note(document.as_str(), moment) {
             Ok(Recalled::New) => Ok(()),
-            Ok(Recalled::Older(seen)) => Err(self.unusable(path, StreamsError::Rollback { found: moment, seen })),
-            Err(cause) => Err(self.unusable(path, StreamsError::Memory(cause))),
+            Ok(Recalled::Older(seen)) => Err(self.unusable(path, Reason::new(format!(
+                "of second {moment}, older than the one of second {seen} that was seen before; if that was withdrawn, run \
+                 `virtletctl image providers forget`"
+            )))),
+            Err(cause) => Err(self.unusable(path, Reason::new("dates of earlier documents cannot be kept").with(cause))),
         }
     }
 
-    fn unusable(&self, path: &str, cause: StreamsError) -> ProviderError {
+    fn unusable(&self, path: &str, cause: Reason) -> ProviderError {
         ProviderError::Metadata { provider: self.id.clone(), what: printable(path), cause: Box::new(cause) }
     }
 
     fn missing(&self, path: &str) -> ProviderError {
-        self.unusable(path, StreamsError::Missing)
+        self.unusable(path, Reason::new("not on the mirror"))
     }
 
     /// There is no index.

@@ -6,31 +6,10 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use common::Reason;
 use pgp::composed::{Deserializable as _, SignedPublicKey, SignedPublicSubKey};
 use pgp::packet::{Signature, SignatureType};
 use pgp::types::{KeyDetails as _, Tag, Timestamp};
-
-/// Why there is no key to verify with.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// Not OpenPGP.
-    #[error("no OpenPGP public keys, armored or as `gpg --export` writes them (a `.kbx` key box is none)")]
-    Syntax(#[source] Box<pgp::errors::Error>),
-    /// No key in it.
-    #[error("no public key in it")]
-    Empty,
-    /// A fingerprint that cannot be one.
-    #[error("`{text}` is no fingerprint; write all 40 or 64 hex characters, a key id is too short to rely on")]
-    Fingerprint { text: String },
-    /// The file has other keys.
-    #[error("no key with fingerprint {fingerprint} in it, only {}", has.join(", "))]
-    Missing {
-        /// The one that is wanted.
-        fingerprint: String,
-        /// Those that there are.
-        has: Vec<String>,
-    },
-}
 
 /// Public keys that may sign.
 #[derive(Clone)]
@@ -51,40 +30,49 @@ impl KeyRing {
     ///
     /// # Errors
     /// When there are none.
-    pub fn parse(file: &[u8]) -> Result<Self, KeyError> {
+    pub fn parse(file: &[u8]) -> Result<Self, Reason> {
         const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
-        let broken = |cause| KeyError::Syntax(Box::new(cause));
+        let broken = Reason::because(
+            "no OpenPGP public keys, armored or as `gpg --export` writes them (a `.kbx` key box is none)",
+        );
         let mut keys = Vec::new();
         match std::str::from_utf8(file) {
             Ok(text) if text.contains(BEGIN) => {
                 for block in text.split(BEGIN).skip(1) {
                     let block = format!("{BEGIN}{block}");
-                    let (more, _) = SignedPublicKey::from_armor_many(block.as_bytes()).map_err(broken)?;
-                    keys.extend(more.collect::<Result<Vec<_>, _>>().map_err(broken)?);
+                    let (more, _) = SignedPublicKey::from_armor_many(block.as_bytes()).map_err(&broken)?;
+                    keys.extend(more.collect::<Result<Vec<_>, _>>().map_err(&broken)?);
                 }
             }
             _ => keys.extend(
                 SignedPublicKey::from_bytes_many(file)
-                    .map_err(broken)?
+                    .map_err(&broken)?
                     .collect::<Result<Vec<_>, _>>()
-                    .map_err(broken)?,
+                    .map_err(&broken)?,
             ),
         }
-        if keys.is_empty() { Err(KeyError::Empty) } else { Ok(Self { keys }) }
+        if keys.is_empty() { Err(Reason::new("no public key in it")) } else { Ok(Self { keys }) }
     }
 
     /// The one key of that primary fingerprint; blanks between its characters do not matter.
     ///
     /// # Errors
     /// When it is not there.
-    pub fn pinned(self, fingerprint: &str) -> Result<Self, KeyError> {
+    pub fn pinned(self, fingerprint: &str) -> Result<Self, Reason> {
         let wanted: String = fingerprint.chars().filter(|c| *c != ' ').collect::<String>().to_ascii_uppercase();
         if !matches!(wanted.len(), 40 | 64) || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(KeyError::Fingerprint { text: crate::error::printable(fingerprint) });
+            return Err(Reason::new(format!(
+                "`{}` is no fingerprint; write all 40 or 64 hex characters, a key id is too short to rely on",
+                crate::error::printable(fingerprint)
+            )));
         }
         let has = self.fingerprints();
         let keys: Vec<_> = self.keys.into_iter().filter(|key| hex(key) == wanted).collect();
-        if keys.is_empty() { Err(KeyError::Missing { fingerprint: wanted, has }) } else { Ok(Self { keys }) }
+        if keys.is_empty() {
+            let has = has.join(", ");
+            return Err(Reason::new(format!("no key with fingerprint {wanted} in it, only {has}")));
+        }
+        Ok(Self { keys })
     }
 
     /// Primary fingerprints.

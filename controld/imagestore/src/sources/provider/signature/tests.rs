@@ -354,9 +354,10 @@ fn a_ring_is_read_and_pinned_or_refused() {
     assert_eq!(refusal(&Made::default().sign(&MALLORY.primary_key), &pinned), "stranger");
 
     let absent = both.clone().pinned(&"a".repeat(40));
-    assert!(matches!(absent, Err(KeyError::Missing { .. })));
+    assert!(absent.expect_err("absent").to_string().starts_with("no key with fingerprint AAAA"));
     for short in ["", "DEADBEEF", &alice[..39], &format!("{}g", &alice[..39])] {
-        assert!(matches!(both.clone().pinned(short), Err(KeyError::Fingerprint { .. })), "{short}");
+        let error = both.clone().pinned(short).expect_err(short).to_string();
+        assert!(error.starts_with(&format!("`{short}` is no fingerprint")), "{error}");
     }
     let binary = KeyRing::parse(&{
         let mut out = Vec::new();

@@ -6,70 +6,22 @@
 
 use std::collections::BTreeMap;
 
+use common::Reason;
 use serde::{Deserialize, Deserializer};
 
 use super::super::mirror::stays_below;
-use super::super::{HashAlg, HashError, ImageHash, Platform, timestamp};
+use super::super::{HashAlg, ImageHash, Platform, timestamp};
 use crate::error::printable;
 use crate::formats::inspect::DiskFormat;
 
-/// Why a document or an item of it cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StreamsError {
-    /// No JSON, or not of this shape.
-    #[error("no valid JSON of that format")]
-    Json(#[from] serde_json::Error),
-    /// Some other format.
-    #[error("format `{found}`, not `{wanted}`")]
-    Format {
-        /// What it says.
-        found: String,
-        /// What it must say.
-        wanted: &'static str,
-    },
-    /// A path that leads elsewhere.
-    #[error("path `{path}` does not lead below the root of the mirror")]
-    Path { path: String },
-    /// An item without a place.
-    #[error("item `{item}` has no path")]
-    NoPath { item: String },
-    /// A hash that is none.
-    #[error("item `{item}` has a broken hash")]
-    Hash {
-        item: String,
-        #[source]
-        cause: HashError,
-    },
-    /// An item without any.
-    #[error("item `{item}` has no hash")]
-    NoHash { item: String },
-    /// A signed document without a date cannot be told from an older one.
-    #[error("no date `updated` of the form `Tue, 08 Mar 2016 01:02:03 +0000`")]
-    Undated,
-    /// An older document than one that was seen.
-    #[error(
-        "of second {found}, older than the one of second {seen} that was seen before; if that was withdrawn, run `virtletctl image providers forget`"
-    )]
-    Rollback {
-        /// Its date, in seconds since 1970.
-        found: u64,
-        /// Date of the one seen before.
-        seen: u64,
-    },
-    /// What was seen is not known.
-    #[error("dates of earlier documents cannot be kept")]
-    Memory(#[source] std::io::Error),
-    /// Not there.
-    #[error("not on the mirror")]
-    Missing,
-}
+const NOT_JSON: &str = "no valid JSON of that format";
 
 /// A document that may be older than another.
 pub(crate) trait Dated: Sized {
     /// Whether a signed one is nothing without its date.
     const MUST_BE_DATED: bool;
 
-    fn parse(bytes: &[u8]) -> Result<Self, StreamsError>;
+    fn parse(bytes: &[u8]) -> Result<Self, Reason>;
 
     /// Its date as written.
     fn date(&self) -> Option<&str>;
@@ -155,7 +107,7 @@ impl Dated for Index {
         self.updated.as_deref()
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, StreamsError> {
+    fn parse(bytes: &[u8]) -> Result<Self, Reason> {
         #[derive(Deserialize)]
         struct Raw {
             #[serde(default)]
@@ -170,7 +122,7 @@ impl Dated for Index {
             datatype: Option<String>,
             path: Option<String>,
         }
-        let raw: Raw = serde_json::from_slice(bytes)?;
+        let raw: Raw = serde_json::from_slice(bytes).map_err(Reason::because(NOT_JSON))?;
         must_be(&raw.format, "index:1.0")?;
         // `image-ids` are names within clouds, with nothing to download.
         let downloads = raw
@@ -178,7 +130,7 @@ impl Dated for Index {
             .into_iter()
             .filter(|(_, entry)| entry.format == "products:1.0" && entry.datatype.as_deref() != Some("image-ids"));
         let files = downloads.filter_map(|(id, entry)| Some((id, entry.path?)));
-        let files = files.map(|(id, path)| Ok((id, below_root(&path)?))).collect::<Result<_, StreamsError>>()?;
+        let files = files.map(|(id, path)| Ok((id, below_root(&path)?))).collect::<Result<_, Reason>>()?;
         Ok(Self { updated: raw.updated, files })
     }
 }
@@ -191,7 +143,7 @@ impl Dated for Products {
         self.facts.updated.as_deref()
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, StreamsError> {
+    fn parse(bytes: &[u8]) -> Result<Self, Reason> {
         #[derive(Deserialize)]
         struct Raw {
             #[serde(default)]
@@ -200,7 +152,7 @@ impl Dated for Products {
             #[serde(flatten)]
             facts: Facts,
         }
-        let raw: Raw = serde_json::from_slice(bytes)?;
+        let raw: Raw = serde_json::from_slice(bytes).map_err(Reason::because(NOT_JSON))?;
         must_be(&raw.format, "products:1.0")?;
         Ok(Self { products: raw.products, facts: raw.facts })
     }
@@ -309,20 +261,21 @@ impl Item {
     }
 
     /// The disk, if all that it takes is there.
-    pub(crate) fn checked(&self) -> Result<Disk, StreamsError> {
+    pub(crate) fn checked(&self) -> Result<Disk, Reason> {
         let item = || printable(&format!("{}/{}/{}", self.product, self.serial, self.key));
-        let path = self.facts.path.as_deref().ok_or_else(|| StreamsError::NoPath { item: item() })?;
+        let path = self.facts.path.as_deref().ok_or_else(|| Reason::new(format!("item `{}` has no path", item())))?;
         let Facts { sha512, sha256, md5, size, .. } = &self.facts;
         let written = [(HashAlg::Sha512, sha512), (HashAlg::Sha256, sha256), (HashAlg::Md5, md5)];
         let mut hashes = Vec::new();
         for (alg, hex) in written {
             if let Some(hex) = hex {
                 let hash = ImageHash::new(alg, hex.trim());
-                hashes.push(hash.map_err(|cause| StreamsError::Hash { item: item(), cause })?);
+                let broken = || Reason::new(format!("item `{}` has a broken hash", item()));
+                hashes.push(hash.map_err(|cause| broken().with(cause))?);
             }
         }
         if hashes.is_empty() {
-            return Err(StreamsError::NoHash { item: item() });
+            return Err(Reason::new(format!("item `{}` has no hash", item())));
         }
         let hash = hashes.remove(0);
         Ok(Disk { path: below_root(path)?, size: *size, hash, weaker: hashes })
@@ -335,14 +288,19 @@ impl Disk {
     }
 }
 
-fn must_be(found: &str, wanted: &'static str) -> Result<(), StreamsError> {
-    let same = found == wanted;
-    if same { Ok(()) } else { Err(StreamsError::Format { found: printable(found), wanted }) }
+fn must_be(found: &str, wanted: &'static str) -> Result<(), Reason> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Reason::new(format!("format `{}`, not `{wanted}`", printable(found))))
 }
 
 /// A path that, joined to any root, stays below it.
-fn below_root(path: &str) -> Result<String, StreamsError> {
-    if stays_below(path) { Ok(path.to_owned()) } else { Err(StreamsError::Path { path: printable(path) }) }
+fn below_root(path: &str) -> Result<String, Reason> {
+    if stays_below(path) {
+        return Ok(path.to_owned());
+    }
+    Err(Reason::new(format!("path `{}` does not lead below the root of the mirror", printable(path))))
 }
 
 /// A size is a number, or a text of one.
