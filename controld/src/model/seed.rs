@@ -13,6 +13,7 @@ mod network;
 
 use std::fmt;
 
+use common::Reason;
 use common::dns::MAX_LABEL;
 use proto::tap::PodNet;
 use serde_json::{Map, Value};
@@ -49,41 +50,16 @@ pub struct Seed {
     network_config: Option<Vec<u8>>,
 }
 
-/// Why there is no seed.
-#[derive(Debug, thiserror::Error)]
-pub enum SeedError {
-    /// More than a guest is given this way.
-    #[error("{what} is {}, limit {}; use a volume", mebibytes(*len), mebibytes(*limit))]
-    TooLarge {
-        /// Which part.
-        what: &'static str,
-        /// Its length in bytes.
-        len: usize,
-        /// What it may be.
-        limit: usize,
-    },
-    /// A file did not become JSON.
-    #[error("failed to encode `{file}` of the cloud-init seed")]
-    Encode {
-        /// Which file.
-        file: &'static str,
-        #[source]
-        cause: serde_json::Error,
-    },
-    /// The image was not made.
-    #[error("failed to make the image of the cloud-init seed")]
-    Image(#[source] hadris_iso::write::IsoCreationError),
-}
-
 /// Makes the files of a seed.
 ///
 /// # Errors
 /// When a part is over its limit.
-pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, SeedError> {
+pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
     let user_data = input.annotations.user_data.as_ref().map_or(NO_USER_DATA, |given| given.as_str());
     within("cloud-init user-data", user_data.len(), MAX_USER_DATA)?;
     let encode = |file: &'static str, bytes: serde_json::Result<Vec<u8>>| {
-        bytes.map_err(|cause| SeedError::Encode { file, cause })
+        let failed = || Reason::new(format!("failed to encode `{file}` of the cloud-init seed"));
+        bytes.map_err(|cause| failed().with(cause))
     };
     let network_config = network::config(input.net, input.annotations.network_config);
     let network_config = network_config.map(|config| encode(image::NETWORK_CONFIG, json::encode(&config)));
@@ -116,8 +92,11 @@ fn hostname<'a>(input: &SeedInput<'a>) -> &'a str {
     whole.get(..fits.unwrap_or(0)).unwrap_or_default().trim_end_matches(['-', '.'])
 }
 
-fn within(what: &'static str, len: usize, limit: usize) -> Result<(), SeedError> {
-    if len > limit { Err(SeedError::TooLarge { what, len, limit }) } else { Ok(()) }
+fn within(what: &'static str, len: usize, limit: usize) -> Result<(), Reason> {
+    if len <= limit {
+        return Ok(());
+    }
+    Err(Reason::new(format!("{what} is {}, limit {}; use a volume", mebibytes(len), mebibytes(limit))))
 }
 
 /// Rounded up to a tenth, so that what is over a limit never reads as equal to it.
@@ -145,8 +124,8 @@ impl Seed {
     ///
     /// # Errors
     /// When the image cannot be made.
-    pub fn to_iso(&self) -> Result<Vec<u8>, SeedError> {
-        image::iso(&self.files()).map_err(SeedError::Image)
+    pub fn to_iso(&self) -> Result<Vec<u8>, Reason> {
+        image::iso(&self.files()).map_err(Reason::because("failed to make the image of the cloud-init seed"))
     }
 }
 

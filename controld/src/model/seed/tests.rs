@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process::Command;
 
+use common::Reason;
 use proto::tap::{Dns, Nic};
 
 use super::*;
@@ -38,7 +39,7 @@ fn net() -> PodNet {
     }
 }
 
-fn seed_of(annotations: &PodAnnotations, net: &PodNet, hostname: &str) -> Result<Seed, SeedError> {
+fn seed_of(annotations: &PodAnnotations, net: &PodNet, hostname: &str) -> Result<Seed, Reason> {
     assemble(&SeedInput { pod_name: "vm", namespace: "default", uid: "6f0b", hostname, annotations, net })
 }
 
