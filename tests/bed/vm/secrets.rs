@@ -303,7 +303,8 @@ fn look(bed: &Bed, node: &Node, vm: Option<&Vm>, search: &mut Search) -> Result<
     Ok(())
 }
 
-/// What controld's socket says. CRI wants a pod's annotations in its lists, and in them alone.
+/// What controld's socket says. CRI has a field for annotations wherever it shows a pod or a container: they are in that field
+/// alone.
 fn answers(node: &Node, vm: Option<&Vm>, search: &mut Search) -> Result<()> {
     let status = node.cri.call(|mut client| async move { client.status(StatusRequest { verbose: true }).await })?;
     search.said("Status", &format!("{status:?}"));
@@ -332,6 +333,7 @@ fn answers(node: &Node, vm: Option<&Vm>, search: &mut Search) -> Result<()> {
     let mut answer = node.cri.call(|mut client| async move { client.pod_sandbox_status(request).await })?;
     ensure!(answer.info.contains_key("info"), "nothing verbose of a sandbox: {:?}", answer.info);
     answer.status.as_mut().context("no status")?.annotations.clear();
+    answer.containers_statuses.iter_mut().for_each(|container| container.annotations.clear());
     search.said("PodSandboxStatus", &format!("{answer:?}"));
     let request = ContainerStatusRequest { container_id: vm.container.clone(), verbose: true };
     let mut answer = node.cri.call(|mut client| async move { client.container_status(request).await })?;
@@ -342,9 +344,11 @@ fn answers(node: &Node, vm: Option<&Vm>, search: &mut Search) -> Result<()> {
         Ok(answer) => search.said("Attach", &format!("{answer:?}")),
         Err(refused) => search.said("the error of Attach", &format!("{refused:?}")),
     }
-    let stats = node
+    let mut stats = node
         .cri
-        .call(|mut client| async move { client.list_container_stats(ListContainerStatsRequest::default()).await });
+        .call(|mut client| async move { client.list_container_stats(ListContainerStatsRequest::default()).await })?
+        .stats;
+    stats.iter_mut().filter_map(|stats| stats.attributes.as_mut()).for_each(|whose| whose.annotations.clear());
     search.said("ListContainerStats", &format!("{stats:?}"));
     Ok(())
 }
