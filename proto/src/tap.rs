@@ -37,7 +37,7 @@ mod wire;
 
 pub use client::{Client, ClientError};
 pub use codec::{CodecError, decode_reply, decode_request, encode_reply, encode_request};
-pub use ident::{IdentError, IfName, MacAddr, OwnerId, PodId, Token};
+pub use ident::{IdentError, IfName, MacAddr, NetnsName, OwnerId, PodId, Token};
 pub use message::{
     Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, DataPathError, Dns, ErrorBody, ErrorCode, Forget,
     Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, HostPort, List, NetworkAsk, Nic, NicStats, PodDetail,

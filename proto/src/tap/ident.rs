@@ -27,6 +27,11 @@ impl IdentError {
 #[serde(try_from = "String", into = "String")]
 pub struct PodId(String);
 
+/// Name of a network namespace's file. One of ours has a pod's id in it and is longer than that.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NetnsName(String);
+
 /// Mark of whoever asked for a pod: the instance id of a `controld`, so that it finds all that is its own, and nothing of
 /// another one on the same node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -69,12 +74,16 @@ impl FromStr for PodId {
     }
 }
 
-/// A name that is safe as part of a file name.
+/// An id that is safe as part of a file name.
 fn plain(what: &'static str, text: &str) -> Result<String, IdentError> {
-    let refuse = |problem| Err(IdentError::new(what, text, problem));
     if text.is_empty() || text.len() > PodId::MAX_LEN {
-        return refuse("is not 1 to 64 characters long");
+        return Err(IdentError::new(what, text, "is not 1 to 64 characters long"));
     }
+    plain_of_any_length(what, text)
+}
+
+fn plain_of_any_length(what: &'static str, text: &str) -> Result<String, IdentError> {
+    let refuse = |problem| Err(IdentError::new(what, text, problem));
     if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         return refuse("does not start with a letter or digit");
     }
@@ -82,6 +91,30 @@ fn plain(what: &'static str, text: &str) -> Result<String, IdentError> {
         return refuse("has characters other than letters, digits, `-`, `_` and `.`");
     }
     Ok(text.to_owned())
+}
+
+// === impl NetnsName ===
+
+impl NetnsName {
+    /// Longest name: `NAME_MAX` of Linux.
+    const MAX_LEN: usize = 255;
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for NetnsName {
+    type Err = IdentError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() > Self::MAX_LEN {
+            return Err(IdentError::new("name of a namespace", text, "is longer than 255 characters"));
+        }
+        plain_of_any_length("name of a namespace", text).map(Self)
+    }
 }
 
 // === impl OwnerId ===
@@ -245,7 +278,7 @@ macro_rules! text_ident {
         }
     )*};
 }
-text_ident!(PodId, OwnerId, IfName);
+text_ident!(PodId, NetnsName, OwnerId, IfName);
 
 macro_rules! parse_from_string {
     ($($name:ident),*) => {$(
@@ -258,7 +291,7 @@ macro_rules! parse_from_string {
         }
     )*};
 }
-parse_from_string!(PodId, OwnerId, Token, IfName, MacAddr);
+parse_from_string!(PodId, NetnsName, OwnerId, Token, IfName, MacAddr);
 
 #[cfg(test)]
 mod tests {
@@ -271,6 +304,16 @@ mod tests {
         }
         for bad in ["", ".", "..", "-a", "a/b", "a b", "\u{e9}", "a\0", &"a".repeat(65)] {
             assert!(bad.parse::<PodId>().is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_namespace_s_name_has_room_for_an_id() {
+        for good in ["virtlet-x", &format!("virtlet-0123abcd-{}", "a".repeat(PodId::MAX_LEN)), &"a".repeat(255)] {
+            assert!(good.parse::<NetnsName>().is_ok(), "{good} was refused");
+        }
+        for bad in ["", "..", "a/b", &"a".repeat(256)] {
+            assert!(bad.parse::<NetnsName>().is_err(), "{bad} was taken");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{MacAddr, PodId, Token};
+use super::{MacAddr, NetnsName, PodId, Token};
 
 mod pod;
 mod report;
@@ -154,7 +154,7 @@ pub enum Forget {
     /// A pod whose record is not understood or lost, or whose networks cannot be given back.
     Pod(PodId),
     /// A namespace whose owner is unknown, by the name of its file, as [`Reply::Collected`] has it.
-    Namespace(PodId),
+    Namespace(NetnsName),
 }
 
 /// Names the pod of a start.

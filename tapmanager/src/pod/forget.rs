@@ -5,7 +5,7 @@
 //! the rest all the same, as a person has looked. The pod's actor does the part that is the pod's own.
 
 use common::Chain;
-use proto::tap::{CollectReport, PodId};
+use proto::tap::{CollectReport, NetnsName, PodId};
 use tokio::sync::oneshot;
 use tracing::info;
 
@@ -26,7 +26,7 @@ impl<W: World> Pods<W> {
     }
 
     /// Removes a namespace whose owner is unknown, by the name of its file.
-    pub(crate) async fn forget_namespace(&self, name: &PodId) -> Result<CollectReport, PodError> {
+    pub(crate) async fn forget_namespace(&self, name: &NetnsName) -> Result<CollectReport, PodError> {
         let operations = &self.shared.operations;
         let path = operations.names.dir().join(name.as_str());
         let on_record = self.namespaces_on_record().contains(&path);

@@ -46,7 +46,14 @@ impl NetnsNames {
     /// Whose a file in the directory is; `None` if its name is not of our kind at all.
     pub(super) fn owner(&self, path: &Path) -> Option<NetnsOwner> {
         let name = path.file_name()?.to_str()?;
-        name.strip_prefix(LABEL)?.parse::<PodId>().ok()?;
+        let named = name.strip_prefix(LABEL)?;
+        // A pod's id may be as long as an id can be, and an instance stands before it.
+        let after_instance =
+            named.split_once('-').filter(|(instance, _)| InstanceId::try_from((*instance).to_owned()).is_ok());
+        let is_pod = |text: &str| text.parse::<PodId>().is_ok();
+        if !is_pod(named) && !after_instance.is_some_and(|(_, pod)| is_pod(pod)) {
+            return None;
+        }
         let ours = name.strip_prefix(&self.prefix).and_then(|pod| pod.parse().ok());
         Some(ours.map_or(NetnsOwner::Unknown, NetnsOwner::ThisDaemon))
     }
@@ -62,12 +69,16 @@ mod tests {
         let names = NetnsNames::new("/run/netns".into(), &instance);
         let pod: PodId = "p-1".parse().expect("pod id");
         assert_eq!(names.path(&pod), Path::new("/run/netns/virtlet-0123abcd-p-1"));
+        let longest = "a".repeat(PodId::MAX_LEN);
+        let (of_another, too_long) = (format!("virtlet-89abcdef-{longest}"), format!("virtlet-89abcdef-{longest}a"));
         for (name, owner) in [
             ("virtlet-0123abcd-p-1", Some(NetnsOwner::ThisDaemon(pod))),
             ("virtlet-89abcdef-p-1", Some(NetnsOwner::Unknown)),
             ("virtlet-p-1", Some(NetnsOwner::Unknown)),
             ("virtlet-0123abcd", Some(NetnsOwner::Unknown)),
             ("virtlet-0123abcd-", Some(NetnsOwner::Unknown)),
+            (&of_another, Some(NetnsOwner::Unknown)),
+            (&too_long, None),
             ("virtlet-", None),
             ("virtlet-..", None),
             ("cni-1234", None),

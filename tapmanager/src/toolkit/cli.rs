@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use ipnetwork::IpNetwork;
-use proto::tap::{self, DataPath, HostPort, MacAddr, NetworkAsk, PodId};
+use proto::tap::{self, DataPath, HostPort, MacAddr, NetnsName, NetworkAsk, PodId};
 
 use super::error::ToolError;
 use super::ports;
@@ -95,7 +95,7 @@ pub struct Forget {
     pub pod: Option<PodId>,
     /// Instead, a network namespace whose owner is unknown, by the name of its file
     #[arg(long, value_name = "NAME", group = "what")]
-    pub namespace: Option<PodId>,
+    pub namespace: Option<NetnsName>,
     #[command(flatten)]
     pub common: Common,
 }

@@ -354,10 +354,15 @@ async fn what_nothing_else_can_take_away_is_forgotten_on_a_persons_word() {
             vec![Leftover { netns: "/run/netns/virtlet-89abcdef-p7".into(), ..leftover("p7", Writer::Other) }];
     }
     for name in ["virtlet-0123abcd-p2", "other"] {
-        let body = house.pods.forget_namespace(&id(name)).await.expect_err("not of an unknown owner").body();
+        let body = house
+            .pods
+            .forget_namespace(&name.parse().expect("name"))
+            .await
+            .expect_err("not of an unknown owner")
+            .body();
         assert_eq!(body.code, ErrorCode::Conflict, "{}", body.message);
     }
-    let report = house.pods.forget_namespace(&id("virtlet-89abcdef-p7")).await.expect("forgotten");
+    let report = house.pods.forget_namespace(&"virtlet-89abcdef-p7".parse().expect("name")).await.expect("forgotten");
     assert_eq!(
         report.removed,
         ["attachment `eth0` of pod `p7` to network `net`", "namespace `/run/netns/virtlet-89abcdef-p7`"]
