@@ -33,7 +33,8 @@ use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::seed::{self, SeedInput};
 use crate::model::{
-    Container, ContainerConfig, ContainerId, ContainerState, Machine, RECORD_VERSION, Sandbox, SandboxState,
+    CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, Machine, MachineId, Sandbox,
+    SandboxState,
 };
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
@@ -96,7 +97,7 @@ impl Containers {
         for other in &replaced {
             self.actors.get(*other)?.make_way().await?;
         }
-        let id = ContainerId::random();
+        let (id, machine) = (ContainerId::random(), MachineId::random());
         let wanted = Base {
             image_id: image.id.to_string(),
             path: image.path.clone(),
@@ -134,13 +135,14 @@ impl Containers {
                 self.actors.get(*other)?.replaced(create.config.attempt).await?;
             }
             let container = Container {
-                version: RECORD_VERSION,
+                version: CONTAINER_VERSION,
                 id,
                 sandbox: sandbox.id.clone(),
                 image_id: base.image_id.clone(),
                 image_handler: image.handler.clone(),
                 machine: Machine {
-                    domain: crate::model::domain::name(id.uuid(), &create.config.name),
+                    id: machine,
+                    domain: crate::model::domain::name(machine.uuid(), &create.config.name),
                     vcpus: size.vcpus,
                     memory: size.memory,
                     root: root.path().to_owned(),
@@ -247,7 +249,7 @@ impl Containers {
         self.actors.hear(event);
         // A definition that was given up and that libvirt came to after its container was removed.
         if let HvEvent::Lifecycle { id, .. } = event
-            && self.actors.was_removed(ContainerId::from(*id))
+            && self.actors.was_removed(MachineId::from(*id))
         {
             let (uses, id) = (self.uses.clone(), *id);
             tokio::spawn(async move {

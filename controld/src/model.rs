@@ -6,12 +6,12 @@
 pub mod annotations;
 pub mod domain;
 pub mod error;
+pub mod ids;
 pub mod seed;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use common::now_nanos;
 use proto::pause::Pause;
@@ -19,18 +19,18 @@ use proto::tap::{Dns, HostPort, PodId, PodNet};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Version of both records on disk.
-pub const RECORD_VERSION: u32 = 1;
+pub use self::ids::{ContainerId, MachineId};
 
-/// Id of a container: 32 hex digits, the libvirt domain's UUID without its hyphens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct ContainerId(Uuid);
+/// Version of a sandbox's record on disk.
+pub const SANDBOX_VERSION: u32 = 1;
+
+/// Version of a container's record on disk. Version 1 had no id of the machine: it was the container's.
+pub const CONTAINER_VERSION: u32 = 2;
 
 /// A pod sandbox: a network, and a place for one machine at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sandbox {
-    /// [`RECORD_VERSION`].
+    /// [`SANDBOX_VERSION`].
     pub version: u32,
     pub id: PodId,
     /// Where it stands.
@@ -112,9 +112,8 @@ pub struct NamespaceOptions {
 /// A container: one virtual machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Container {
-    /// [`RECORD_VERSION`].
+    /// [`CONTAINER_VERSION`].
     pub version: u32,
-    /// Id, also the machine's.
     pub id: ContainerId,
     pub sandbox: PodId,
     /// As kubelet wants it.
@@ -227,6 +226,7 @@ impl Resources {
 /// What a machine is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
+    pub id: MachineId,
     /// libvirt's name of it.
     pub domain: String,
     /// Virtual CPUs.
@@ -320,56 +320,6 @@ pub enum ExitReason {
     NodeRebooted,
     /// Ended in a way nobody saw.
     Unknown,
-}
-
-// === impl ContainerId ===
-
-impl ContainerId {
-    /// A new one.
-    #[must_use]
-    pub fn random() -> Self {
-        Self(Uuid::new_v4())
-    }
-
-    /// As libvirt knows it.
-    #[must_use]
-    pub fn uuid(self) -> Uuid {
-        self.0
-    }
-}
-
-impl From<Uuid> for ContainerId {
-    fn from(uuid: Uuid) -> Self {
-        Self(uuid)
-    }
-}
-
-impl fmt::Display for ContainerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_simple().fmt(f)
-    }
-}
-
-impl FromStr for ContainerId {
-    type Err = uuid::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
-
-impl From<ContainerId> for String {
-    fn from(id: ContainerId) -> Self {
-        id.to_string()
-    }
-}
-
-impl TryFrom<String> for ContainerId {
-    type Error = uuid::Error;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
 }
 
 // === impl Sandbox ===

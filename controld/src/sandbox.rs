@@ -21,7 +21,8 @@ pub use self::settling::Settling;
 use crate::container::Containers;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{RECORD_VERSION, Sandbox, SandboxConfig, SandboxState};
+use crate::model::ids::random_cri_id;
+use crate::model::{SANDBOX_VERSION, Sandbox, SandboxConfig, SandboxState};
 use crate::orphans::Orphans;
 use crate::orphans::owned::disks_key;
 use crate::store::Store;
@@ -95,11 +96,8 @@ impl Sandboxes {
                 }
             };
         }
-        let id: PodId = Uuid::new_v4()
-            .as_simple()
-            .to_string()
-            .parse()
-            .map_err(|cause| Error::because(Kind::Internal, "no sandbox id made", cause))?;
+        let id: PodId =
+            random_cri_id().parse().map_err(|cause| Error::because(Kind::Internal, "no sandbox id made", cause))?;
         tracing::Span::current().record("pod", id.as_str());
         // Whoever finds the record, or the network, waits until it is known what becomes of them.
         let _made = self.mutex.lock(id.as_str()).await;
@@ -107,7 +105,7 @@ impl Sandboxes {
         // An older sandbox of the pod that is removed now finds this one, or has dropped the pod's disks before it is there.
         let disks = self.mutex.lock(disks_key(&config.uid)).await;
         let mut sandbox = Sandbox {
-            version: RECORD_VERSION,
+            version: SANDBOX_VERSION,
             id: id.clone(),
             state: SandboxState::Creating,
             created_at: self.uses.store.sandbox_time(now_nanos(), &config.uid),

@@ -20,7 +20,7 @@ mod log;
 mod replay;
 mod writer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -40,7 +40,7 @@ pub use self::failure::is_disk_full;
 use self::feed::{Feed, Shown};
 use self::log::Log;
 use self::writer::{Order, Writer};
-use crate::model::{Container, ContainerId, Sandbox};
+use crate::model::{Container, ContainerId, MachineId, Sandbox};
 
 /// Why a record was not written or not read.
 #[derive(Debug, thiserror::Error)]
@@ -256,6 +256,12 @@ impl Store {
     #[must_use]
     pub fn container(&self, id: ContainerId) -> Option<Arc<Container>> {
         self.seen().containers.get(&id).cloned()
+    }
+
+    /// The machines of all containers.
+    #[must_use]
+    pub fn machines(&self) -> BTreeSet<MachineId> {
+        self.seen().containers.values().map(|container| container.machine.id).collect()
     }
 
     /// Containers of a sandbox.

@@ -51,7 +51,7 @@ fn lost(bed: &Bed) -> Result<()> {
             let listed = orphans(bed)?;
             Ok((listed.len() >= 3 && listed.iter().any(|name| name.starts_with("machine/"))).then_some(listed))
         })?;
-        ensure!(listed.contains(&format!("machine/{}", old.container)), "{again}: {listed:?}");
+        ensure!(listed.contains(&format!("machine/{}", old.machine)), "{again}: {listed:?}");
         ensure!(listed.iter().any(|name| name.starts_with("disk/")), "{again}: {listed:?}");
         ensure!(only_qemu()? == qemu, "{again}: another QEMU");
         ensure!(Path::new(&disk).exists(), "{again}: the disk is gone");
@@ -129,7 +129,7 @@ fn same_life(bed: &Bed) -> Result<()> {
     node.controld.start_again()?;
     node.wait_ready()?;
     let wanted =
-        [format!("machine/{}", late.container), format!("disk/{}", uid(&late)), format!("network/{}", late.sandbox)];
+        [format!("machine/{}", late.machine), format!("disk/{}", uid(&late)), format!("network/{}", late.sandbox)];
     wait_for("the late pod's things in the list", GRACE, || {
         let listed = orphans(bed)?;
         Ok(wanted.iter().all(|wanted| listed.contains(wanted)).then_some(()))
@@ -155,7 +155,7 @@ fn pod_alone(bed: &Bed) -> Result<()> {
     let vm = node.boot_vm(bed, "half", "")?;
     let qemu = only_qemu()?;
     node.controld.terminate()?;
-    ensure!(records::set_versions_of(&["containers"], 2)? == 1, "not one container");
+    ensure!(records::make_newer(&["containers"])? == 1, "not one container");
     node.controld.start_again()?;
     node.wait_ready()?;
 
@@ -164,7 +164,7 @@ fn pod_alone(bed: &Bed) -> Result<()> {
     next.metadata.get_or_insert_default().attempt = 1;
     let refused = node.cri.create(&vm.sandbox, &next, &vm.pod);
     let said = refused.err().context("a second machine in the sandbox")?.message().to_owned();
-    ensure!(said.contains(&format!("forget machine/{}", vm.container)), "{said}");
+    ensure!(said.contains(&format!("forget machine/{}", vm.machine)), "{said}");
     ensure!(only_qemu()? == qemu && Path::new(&disk(&vm)).exists(), "the machine or its disk is gone");
 
     // Another sandbox of the same pod has a disk of its own, and goes without the first one's.
@@ -192,7 +192,7 @@ fn sandbox_lost(bed: &Bed) -> Result<()> {
     let mut node = Node::start(bed)?;
     let vm = node.boot_vm(bed, "roofless", "")?;
     node.controld.terminate()?;
-    ensure!(records::set_versions_of(&["sandboxes"], 2)? == 1, "not one pod");
+    ensure!(records::make_newer(&["sandboxes"])? == 1, "not one pod");
     node.controld.start_again()?;
     node.wait_ready()?;
     let network = format!("network/{}", vm.sandbox);
@@ -225,7 +225,7 @@ fn another_release(bed: &Bed) -> Result<()> {
     let vm = node.boot_vm(bed, "newer", "")?;
     let qemu = only_qemu()?;
     node.controld.terminate()?;
-    ensure!(records::set_versions(2)? == 2, "not one pod and one container");
+    ensure!(records::make_newer(&records::VERSIONED)? == 2, "not one pod and one container");
     for _twice in 0..2 {
         node.controld.start_again()?;
         node.wait_ready()?;
@@ -240,7 +240,7 @@ fn another_release(bed: &Bed) -> Result<()> {
         vm.info().context("the guest")?;
         node.controld.terminate()?;
     }
-    records::set_versions(1)?;
+    records::make_known(&records::VERSIONED)?;
     node.controld.start_again()?;
     node.wait_ready()?;
     ensure!(orphans(bed)?.is_empty(), "left: {:?}", orphans(bed)?);

@@ -175,6 +175,18 @@ impl Cri {
         answer.status.context("a container without a status")
     }
 
+    /// The id of a container's machine, libvirt's UUID without its hyphens.
+    ///
+    /// # Errors
+    /// The daemon's, or when it does not say.
+    pub fn machine(&self, container: &str) -> Result<String> {
+        let request = ContainerStatusRequest { container_id: container.into(), verbose: true };
+        let answer = self.call(|mut client| async move { client.container_status(request).await })?;
+        let info: serde_json::Value = serde_json::from_str(answer.info.get("info").context("no info")?)?;
+        let id = info.pointer("/machine/id").and_then(|id| id.as_str());
+        id.map(str::to_owned).with_context(|| format!("no machine in {info}"))
+    }
+
     /// The state of a container.
     ///
     /// # Errors

@@ -52,6 +52,8 @@ pub struct Vm {
     pub sandbox: String,
     /// The container's id.
     pub container: String,
+    /// Its machine's id.
+    pub machine: String,
     /// Its address.
     pub ip: IpAddr,
     /// Its log, in CRI format.
@@ -177,7 +179,8 @@ impl Node {
         self.cri.start(&id).context("StartContainer")?;
         let network = self.cri.sandbox(&sandbox)?.network.context("a sandbox without a network")?;
         let log = Path::new(&pod.log_directory).join(&container.log_path);
-        Ok(Vm { sandbox, container: id, ip: network.ip.parse()?, log, pod })
+        let machine = self.cri.machine(&id)?;
+        Ok(Vm { sandbox, container: id, machine, ip: network.ip.parse()?, log, pod })
     }
 
     /// [`Node::start_vm`], and waits until the guest answers.

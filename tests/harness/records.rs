@@ -9,19 +9,28 @@ use serde_json::Value;
 /// controld's database.
 pub const DATABASE: &str = "/var/lib/virtlet/meta.redb";
 
-/// Gives all records of pods and containers another version, as a release of another version would; how many.
+/// The tables whose records have a version.
+pub const VERSIONED: [&str; 2] = ["sandboxes", "containers"];
+/// No release comes so soon.
+const NEWER: u64 = 100;
+
+/// Makes the records of these tables such as a newer release would write; how many.
 ///
 /// # Errors
 /// When controld has the database, or a record is none.
-pub fn set_versions(version: u32) -> Result<usize> {
-    set_versions_of(&["sandboxes", "containers"], version)
+pub fn make_newer(tables: &[&str]) -> Result<usize> {
+    change_versions(tables, |version| version.checked_add(NEWER))
 }
 
-/// Gives all records of these tables another version; how many.
+/// Takes [`make_newer`] back; how many.
 ///
 /// # Errors
-/// When controld has the database, or a record is none.
-pub fn set_versions_of(tables: &[&str], version: u32) -> Result<usize> {
+/// As there.
+pub fn make_known(tables: &[&str]) -> Result<usize> {
+    change_versions(tables, |version| version.checked_sub(NEWER))
+}
+
+fn change_versions(tables: &[&str], change: impl Fn(u64) -> Option<u64>) -> Result<usize> {
     let db = Database::open(Path::new(DATABASE))?;
     let write = db.begin_write()?;
     let mut changed = 0;
@@ -33,7 +42,8 @@ pub fn set_versions_of(tables: &[&str], version: u32) -> Result<usize> {
             .collect::<Result<_, _>>()?;
         for (key, value) in records {
             let mut record: Value = serde_json::from_slice(&value)?;
-            *record.get_mut("version").context("a record without a version")? = version.into();
+            let version = record.get_mut("version").context("a record without a version")?;
+            *version = version.as_u64().and_then(&change).context("a record of another version than expected")?.into();
             table.insert(key.as_str(), record.to_string().as_bytes())?;
             changed += 1;
         }

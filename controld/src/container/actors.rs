@@ -7,9 +7,9 @@ use super::actor::Actor;
 use super::host::Host;
 use crate::hypervisor::HvEvent;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerId};
+use crate::model::{Container, ContainerId, MachineId};
 
-/// Removed containers that are remembered: more than are removed while a call to libvirt can be under way.
+/// Machines of removed containers that are remembered: more than are removed while a call to libvirt can be under way.
 const REMEMBERED: usize = 4096;
 
 /// The tasks by their containers. Clones share them.
@@ -21,15 +21,19 @@ pub(super) struct Actors {
 #[derive(Debug, Default)]
 struct All {
     by_id: HashMap<ContainerId, Actor>,
-    /// Containers that were removed, the last one last.
-    removed: VecDeque<ContainerId>,
+    /// libvirt tells of machines.
+    by_machine: HashMap<MachineId, ContainerId>,
+    /// Machines whose containers were removed, the last one last.
+    removed: VecDeque<MachineId>,
 }
 
 impl Actors {
     /// Starts the task of a container.
     pub(super) fn add(&self, host: impl Host, container: &Container) {
         let actor = Actor::spawn(host, container.clone());
-        self.all().by_id.insert(container.id, actor);
+        let mut all = self.all();
+        all.by_id.insert(container.id, actor);
+        all.by_machine.insert(container.machine.id, container.id);
     }
 
     /// The task of a container.
@@ -44,14 +48,16 @@ impl Actors {
     pub(super) fn forget(&self, id: ContainerId) {
         let mut all = self.all();
         all.by_id.remove(&id);
-        all.removed.push_back(id);
-        if all.removed.len() > REMEMBERED {
+        let gone: Vec<_> =
+            all.by_machine.extract_if(|_, container| *container == id).map(|(machine, _)| machine).collect();
+        all.removed.extend(gone);
+        while all.removed.len() > REMEMBERED {
             all.removed.pop_front();
         }
     }
 
-    /// Whether a container was removed of late: what libvirt still makes of it has to go, too.
-    pub(super) fn was_removed(&self, id: ContainerId) -> bool {
+    /// Whether a machine's container was removed of late: what libvirt still makes of it has to go, too.
+    pub(super) fn was_removed(&self, id: MachineId) -> bool {
         self.all().removed.contains(&id)
     }
 
@@ -60,7 +66,8 @@ impl Actors {
         let all = self.all();
         match event {
             HvEvent::Lifecycle { id, .. } | HvEvent::Paused { id } | HvEvent::Reboot { id } => {
-                if let Some(actor) = all.by_id.get(&ContainerId::from(*id)) {
+                let container = all.by_machine.get(&MachineId::from(*id));
+                if let Some(actor) = container.and_then(|container| all.by_id.get(container)) {
                     actor.hear(event);
                 }
             }

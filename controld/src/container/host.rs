@@ -89,11 +89,11 @@ impl Host for Arc<Uses> {
     }
 
     async fn state(&self, container: &Container) -> Result<Option<DomainState>> {
-        self.hypervisor.state(container.id.uuid()).await
+        self.hypervisor.state(container.machine.id.uuid()).await
     }
 
     async fn go_on(&self, container: &Container) -> Result<()> {
-        self.hypervisor.go_on(container.id.uuid()).await
+        self.hypervisor.go_on(container.machine.id.uuid()).await
     }
 
     async fn room(&self, container: &Container) -> io::Result<Room> {
@@ -107,15 +107,15 @@ impl Host for Arc<Uses> {
     }
 
     async fn press(&self, container: &Container) -> Result<()> {
-        self.hypervisor.shutdown(container.id.uuid(), Way::Acpi).await
+        self.hypervisor.shutdown(container.machine.id.uuid(), Way::Acpi).await
     }
 
     async fn destroy(&self, container: &Container) -> Result<()> {
-        self.hypervisor.destroy(container.id.uuid()).await
+        self.hypervisor.destroy(container.machine.id.uuid()).await
     }
 
     async fn clear(&self, container: &Container) -> Result<()> {
-        self.hypervisor.clear(container.id.uuid()).await?;
+        self.hypervisor.clear(container.machine.id.uuid()).await?;
         if let Err(error) = start::remove_seed(self, container) {
             tracing::warn!(%error, "seed of a machine that is gone not removed; removing the container tries again");
         }

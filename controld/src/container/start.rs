@@ -52,7 +52,7 @@ pub(super) async fn machine(
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
         let token = uses.tap.arm(sandbox.id.clone(), qemu).await?;
         let spec = DomainSpec {
-            id: container.id.uuid(),
+            id: container.machine.id.uuid(),
             name: container.machine.domain.clone(),
             sandbox: sandbox.id.to_string(),
             pod_uid: sandbox.config.uid.clone(),
@@ -71,8 +71,8 @@ pub(super) async fn machine(
             root: container.machine.root.clone(),
             bases: container.machine.bases(),
             seed: Some(seed.clone()),
-            console_socket: uses.console_socket(container.id),
-            agent_socket: uses.agent_socket(container.id),
+            console_socket: uses.console_socket(container.machine.id),
+            agent_socket: uses.agent_socket(container.machine.id),
             console_log: uses.console_dir(container).join("serial.log"),
             pvpanic_pci: uses.hypervisor.features().await?.pvpanic_pci,
             smbios_uuid: container.machine.smbios,
@@ -83,7 +83,7 @@ pub(super) async fn machine(
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         uses.hypervisor.define(xml).await?;
         let log = libvirt_log(uses, container);
-        uses.hypervisor.start(turn, container.id.uuid(), &log, unwanted).await?;
+        uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted).await?;
         remove_file(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {
@@ -114,8 +114,8 @@ pub(super) async fn follow(uses: &Arc<Uses>, container: &Container) -> io::Resul
 pub(super) async fn remove_files(uses: &Uses, container: &Container) -> io::Result<()> {
     let files = [
         seed_path(uses, container),
-        uses.console_socket(container.id),
-        uses.agent_socket(container.id),
+        uses.console_socket(container.machine.id),
+        uses.agent_socket(container.machine.id),
         libvirt_log(uses, container),
     ];
     let console = uses.console_dir(container);
@@ -172,7 +172,7 @@ fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()>
 }
 
 fn seed_path(uses: &Uses, container: &Container) -> PathBuf {
-    uses.config.run_dir.join("seed").join(format!("{}.iso", container.id))
+    uses.config.run_dir.join("seed").join(format!("{}.iso", container.machine.id))
 }
 
 /// What QEMU and libvirt say of the machine. No other machine has the name, so nobody else would remove it: libvirt's

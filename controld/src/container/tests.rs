@@ -10,22 +10,25 @@ use std::time::Duration;
 use self::fake::{Domain, Fault, Node};
 use crate::hypervisor::{Ending, HvEvent};
 use crate::model::error::Kind;
-use crate::model::{Container, ContainerConfig, ContainerId, ContainerState, ExitReason, Machine, RECORD_VERSION};
+use crate::model::{
+    CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, ExitReason, Machine, MachineId,
+};
 
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A container of the one pod of these tests.
 pub(super) fn container(name: &str, attempt: u32) -> Container {
-    let id = ContainerId::random();
+    let (id, machine) = (ContainerId::random(), MachineId::random());
     Container {
-        version: RECORD_VERSION,
+        version: CONTAINER_VERSION,
         id,
         sandbox: "pod".parse().expect("pod id"),
         config: ContainerConfig { name: name.into(), attempt, ..ContainerConfig::default() },
         image_id: "sha256:0".into(),
         image_handler: String::new(),
         machine: Machine {
-            domain: format!("vm-{id}"),
+            id: machine,
+            domain: format!("vm-{machine}"),
             vcpus: 1,
             memory: 1 << 27,
             root: "/root.qcow2".into(),
@@ -248,7 +251,7 @@ async fn nobody_waits_for_a_task_that_is_busy_to_tell_it_something() {
     node.pass(1).await;
     for _ in 0..100 {
         node.actors().hear(&HvEvent::Resync);
-        node.actors().hear(&HvEvent::Lifecycle { id: id.uuid(), ending: None });
+        node.actors().hear(&HvEvent::Lifecycle { id: node.machine(id), ending: None });
     }
 }
 

@@ -48,7 +48,7 @@ impl Containers {
 
 fn usage_of(container: &Container) -> std::io::Result<Usage> {
     let machine = &container.machine;
-    let process = process::usage(Path::new(STATUS_DIR), &machine.domain, container.id.uuid())?;
+    let process = process::usage(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid())?;
     let folder = machine.root.parent().map(PathBuf::from).unwrap_or_default();
     Ok(Usage { at: now_nanos(), process, disk: disk_usage(&folder) })
 }

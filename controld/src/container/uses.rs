@@ -13,7 +13,7 @@ use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
 use crate::model::error::Result;
-use crate::model::{Container, ContainerId};
+use crate::model::{Container, MachineId};
 use crate::orphans::Orphans;
 use crate::store::Store;
 use crate::store::boot::Boot;
@@ -51,21 +51,21 @@ impl Uses {
         Ok(user)
     }
 
-    /// Directory of a container's console.
+    /// Directory of the console of a container's machine.
     #[must_use]
     pub fn console_dir(&self, container: &Container) -> PathBuf {
-        self.config.state_dir.join("console").join(container.id.to_string())
+        self.config.state_dir.join("console").join(container.machine.id.to_string())
     }
 
     /// The socket that QEMU's serial port listens on.
     #[must_use]
-    pub fn console_socket(&self, id: ContainerId) -> PathBuf {
+    pub fn console_socket(&self, id: MachineId) -> PathBuf {
         hub::console_dir(&self.config).join(format!("{id}.sock"))
     }
 
     /// The socket that the guest's agent is spoken to through, by libvirt.
     #[must_use]
-    pub fn agent_socket(&self, id: ContainerId) -> PathBuf {
+    pub fn agent_socket(&self, id: MachineId) -> PathBuf {
         hub::console_dir(&self.config).join(format!("{id}.agent"))
     }
 }

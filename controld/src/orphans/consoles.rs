@@ -1,36 +1,35 @@
-//! Console logs, sockets and seeds of machines: each is named by the id of a container.
+//! Console logs, sockets and seeds of machines: each is named by the id of its machine.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Orphans;
-use crate::model::ContainerId;
+use crate::model::MachineId;
 
 impl Orphans {
-    /// Ids of containers that are on no record and have left something.
-    pub(super) fn left_consoles(&self) -> BTreeSet<ContainerId> {
+    /// Machines that are on no record and have left something.
+    pub(super) fn left_consoles(&self) -> BTreeSet<MachineId> {
         let mut ids = BTreeSet::new();
         for (dir, suffix) in self.console_places() {
             let Ok(entries) = std::fs::read_dir(dir) else { continue };
             for entry in entries.filter_map(Result::ok) {
                 let name = entry.file_name().to_string_lossy().into_owned();
-                ids.extend(name.strip_suffix(suffix).and_then(|id| id.parse::<ContainerId>().ok()));
+                ids.extend(name.strip_suffix(suffix).and_then(|id| id.parse::<MachineId>().ok()));
             }
         }
-        ids.retain(|id| self.uses.store.container(*id).is_none());
-        ids
+        &ids - &self.uses.store.machines()
     }
 
     /// What the log takes of the disk, in bytes.
-    pub(super) fn console_bytes(&self, id: ContainerId) -> u64 {
+    pub(super) fn console_bytes(&self, id: MachineId) -> u64 {
         let dir = self.uses.config.state_dir.join("console").join(id.to_string());
         let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
         entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
     }
 
     /// Removes all of it. Fine if there is nothing.
-    pub(super) fn remove_console(&self, id: ContainerId) -> io::Result<()> {
+    pub(super) fn remove_console(&self, id: MachineId) -> io::Result<()> {
         for (dir, suffix) in self.console_places() {
             let path = dir.join(format!("{id}{suffix}"));
             match remove_at(&path) {

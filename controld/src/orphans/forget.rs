@@ -4,7 +4,7 @@ use proto::tap::PodId;
 
 use super::{Orphan, OrphanKind, Orphans};
 use crate::hypervisor::Marked;
-use crate::model::ContainerId;
+use crate::model::MachineId;
 use crate::model::error::{Error, Kind, Result};
 
 impl Orphans {
@@ -20,7 +20,7 @@ impl Orphans {
             orphans.iter().find(|orphan| orphan.kind == kind && orphan.id == id).ok_or_else(|| absent(kind, id))?;
         let user = self.seen().machines.iter().find(|machine| uses(machine, orphan)).map(|machine| machine.id);
         if let Some(machine) = user {
-            let machine = ContainerId::from(machine);
+            let machine = MachineId::from(machine);
             let what =
                 format!("{kind} `{id}` is in use by a machine of unknown owner; forget `machine/{machine}` first");
             return Err(Error::new(Kind::State, what));
@@ -45,14 +45,14 @@ fn uses(machine: &Marked, orphan: &Orphan) -> bool {
         OrphanKind::Disk => machine.pod_uid == orphan.pod.uid || machine.pod_uid == orphan.id,
         OrphanKind::Lease => machine.pod_uid == orphan.id,
         OrphanKind::Network => machine.sandbox == orphan.id,
-        OrphanKind::Console => ContainerId::from(machine.id).to_string() == orphan.id,
+        OrphanKind::Console => MachineId::from(machine.id).to_string() == orphan.id,
         OrphanKind::Machine | OrphanKind::Record => false,
     }
 }
 
 impl Orphans {
     async fn forget_machine(&self, id: &str) -> Result<()> {
-        let id: ContainerId = id.parse().map_err(|_none| absent(OrphanKind::Machine, id))?;
+        let id: MachineId = id.parse().map_err(|_none| absent(OrphanKind::Machine, id))?;
         self.uses.hypervisor.clear(id.uuid()).await?;
         self.seen().machines.retain(|machine| machine.id != id.uuid());
         self.remove_console(id).map_err(|cause| {
@@ -79,8 +79,8 @@ impl Orphans {
     }
 
     fn forget_console(&self, id: &str) -> Result<()> {
-        let container: ContainerId = id.parse().map_err(|_none| absent(OrphanKind::Console, id))?;
-        self.remove_console(container)
+        let machine: MachineId = id.parse().map_err(|_none| absent(OrphanKind::Console, id))?;
+        self.remove_console(machine)
             .map_err(|cause| Error::because(Kind::Internal, format!("console `{id}` not removed"), cause))
     }
 
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn what_a_machine_of_unknown_owner_needs_does_not_go_before_it() {
         let id = Uuid::from_u128(7);
-        let console = ContainerId::from(id).to_string();
+        let console = MachineId::from(id).to_string();
         let machine = Marked {
             id,
             name: "virtlet-x".into(),

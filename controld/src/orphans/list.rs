@@ -19,9 +19,10 @@ impl Orphans {
     /// When libvirt does not answer; then what was seen last still holds.
     pub async fn look(&self) -> Result<()> {
         let ours = self.uses.hypervisor.list_ours(self.uses.instance.id()).await?;
+        let on_record = self.uses.store.machines();
         let mut machines = Vec::new();
         for machine in ours {
-            if self.uses.store.container(machine.id.into()).is_some() {
+            if on_record.contains(&machine.id.into()) {
                 continue;
             }
             // Its record goes last: one that went since the list was made has no machine any more.
@@ -107,7 +108,7 @@ fn machine(marked: &Marked) -> Orphan {
     Orphan {
         pod: PodName { uid: marked.pod_uid.clone(), ..PodName::default() },
         runs: marked.runs,
-        ..Orphan::new(OrphanKind::Machine, crate::model::ContainerId::from(marked.id).to_string())
+        ..Orphan::new(OrphanKind::Machine, crate::model::MachineId::from(marked.id).to_string())
     }
 }
 

@@ -6,7 +6,7 @@ use proto::tap::PodId;
 use super::Orphans;
 use crate::hypervisor::Marked;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{ContainerId, Sandbox};
+use crate::model::{MachineId, Sandbox};
 use crate::volumes::{Kept, VolumeError};
 
 impl Orphans {
@@ -18,7 +18,7 @@ impl Orphans {
     pub async fn make_room(&self, sandbox: &Sandbox) -> Result<()> {
         let in_sandbox = |machine: &Marked| machine.sandbox == sandbox.id.as_str();
         if let Some(machine) = self.on_no_record(in_sandbox).await?.first() {
-            let (id, machine) = (&sandbox.id, ContainerId::from(machine.id));
+            let (id, machine) = (&sandbox.id, MachineId::from(machine.id));
             let what = format!(
                 "a machine of unknown owner is in sandbox `{id}`; stop the sandbox, or run `virtletctl forget machine/{machine}`"
             );
@@ -46,7 +46,7 @@ impl Orphans {
                     machine = machine.name,
                     "disks in use by a machine of unknown owner are kept"
                 );
-                let why = format!("machine `{}`, which is on no record, uses it", ContainerId::from(machine.id));
+                let why = format!("machine `{}`, which is on no record, uses it", MachineId::from(machine.id));
                 self.uses.volumes.keep(&folder, Kept::new(why)).map_err(failed)?;
             }
         }

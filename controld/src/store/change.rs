@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::feed::Record;
 use super::{Seen, StoreError, Unread};
-use crate::model::{Container, ContainerId, RECORD_VERSION, Sandbox};
+use crate::model::{CONTAINER_VERSION, Container, ContainerId, SANDBOX_VERSION, Sandbox};
 
 /// Kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,11 +113,44 @@ fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
     serde_json::to_vec(value).map_err(StoreError::Encode)
 }
 
-/// A record of the version that this release writes.
-pub(super) fn parse_record<T: DeserializeOwned>(record: Value) -> Result<T, String> {
+/// A kind of record that has a version.
+pub(super) trait Versioned: DeserializeOwned {
+    /// The one that this release writes.
+    const VERSION: u32;
+
+    /// Brings a record of version `from`, which is older, to the next version.
+    fn upgrade(record: &mut Value, from: u64);
+}
+
+impl Versioned for Sandbox {
+    const VERSION: u32 = SANDBOX_VERSION;
+
+    fn upgrade(_record: &mut Value, _from: u64) {}
+}
+
+impl Versioned for Container {
+    const VERSION: u32 = CONTAINER_VERSION;
+
+    fn upgrade(record: &mut Value, from: u64) {
+        // The machine had the container's id.
+        if from == 1
+            && let Some(id) = record.get("id").cloned()
+            && let Some(machine) = record.get_mut("machine").and_then(Value::as_object_mut)
+        {
+            machine.insert("id".into(), id);
+        }
+    }
+}
+
+/// A record of this release or an earlier one.
+pub(super) fn parse_record<T: Versioned>(mut record: Value) -> Result<T, String> {
+    let newest = u64::from(T::VERSION);
     match record.get("version").and_then(Value::as_u64) {
-        Some(version) if version == u64::from(RECORD_VERSION) => {}
-        Some(newer) => return Err(format!("version {newer} is not {RECORD_VERSION}")),
+        Some(version @ 1..) if version <= newest => {
+            (version..newest).for_each(|from| T::upgrade(&mut record, from));
+            record["version"] = newest.into();
+        }
+        Some(newer) => return Err(format!("version {newer} is not known, {newest} is the newest")),
         None => return Err("it has no version".into()),
     }
     serde_json::from_value(record).map_err(|error| error.to_string())

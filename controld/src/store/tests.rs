@@ -9,11 +9,11 @@ use self::flaky::Flaky;
 use super::feed::Record;
 use super::is_disk_full;
 use super::*;
-use crate::model::{ContainerState, RECORD_VERSION, SandboxConfig, SandboxState};
+use crate::model::{CONTAINER_VERSION, ContainerState, SANDBOX_VERSION, SandboxConfig, SandboxState};
 
 fn sandbox(id: &str) -> Sandbox {
     Sandbox {
-        version: RECORD_VERSION,
+        version: SANDBOX_VERSION,
         id: id.parse().expect("pod id"),
         state: SandboxState::Ready,
         boot: String::new(),
@@ -142,7 +142,7 @@ async fn a_newer_or_damaged_record_is_reported_kept_and_not_written_over() {
         assert_eq!(ids(&store), ["good"]);
         let unread: Vec<_> = store.unread().iter().map(|unread| (unread.table, unread.key.clone())).collect();
         assert_eq!(unread, [("sandboxes", "newer".to_owned()), ("containers", "torn".to_owned())]);
-        assert_eq!(store.unread()[0].problem, "version 99 is not 1");
+        assert_eq!(store.unread()[0].problem, "version 99 is not known, 1 is the newest");
         let refused = store.put_sandbox(sandbox("newer")).await.expect_err("written over");
         assert!(matches!(refused, StoreError::Unread(_)), "{refused}");
         store.show_sandbox(sandbox("newer"));
@@ -447,4 +447,27 @@ async fn lines_that_another_release_kept_are_taken_up_by_the_one_that_reads_them
         }
     }
     assert_eq!(bed.written(), ["new", "stopped"]);
+}
+
+#[tokio::test]
+async fn a_container_of_the_first_release_keeps_its_id_and_its_machine() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("meta.redb");
+    let old = "00112233445566778899aabbccddeeff";
+    {
+        let db = File::new(&path).open().expect("made");
+        let write = db.begin_write().expect("begun");
+        let table: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("containers");
+        let record = include_bytes!("tests/fixtures/container.v1.json");
+        write.open_table(table).expect("table").insert(old, &record[..]).expect("put");
+        write.commit().expect("committed");
+    }
+    for life in ["upgraded", "started again"] {
+        let store = Store::open(&path).expect("opens");
+        let container = store.container(old.parse().expect("id")).expect("shown");
+        assert_eq!((container.id.to_string(), container.machine.id.to_string()), (old.into(), old.into()), "{life}");
+        assert_eq!(container.version, CONTAINER_VERSION);
+        assert_eq!(store.machines().len(), 1);
+        store.put_container(Container::clone(&container)).await.expect("written as it is now");
+    }
 }

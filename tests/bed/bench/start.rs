@@ -50,7 +50,8 @@ fn start(node: &Node, image: &str) -> Result<(f64, Vm)> {
     let id = node.cri.create(&sandbox, &container, &pod)?;
     let (micros, ()) = timed(|| node.cri.start(&id))?;
     let ip = node.cri.sandbox(&sandbox)?.network.context("no network")?.ip.parse()?;
-    Ok((micros, Vm { sandbox, container: id, ip, log: PathBuf::new(), pod }))
+    let machine = node.cri.machine(&id)?;
+    Ok((micros, Vm { sandbox, container: id, machine, ip, log: PathBuf::new(), pod }))
 }
 
 fn remove(node: &Node, vm: &Vm) -> Result<()> {

@@ -410,7 +410,8 @@ impl RuntimeService for Runtime {
             return Err(status::of(&error));
         }
         let AttachRequest { stdin, stdout, stderr, tty, .. } = request;
-        let (container_id, stdin_once) = (id.to_string(), container.config.stdin_once);
+        // The console is the machine's, and named by it.
+        let (container_id, stdin_once) = (container.machine.id.to_string(), container.config.stdin_once);
         let wanted = streaming::AttachRequest { container_id, stdin, stdout, stderr, tty, stdin_once };
         let url = answer(self.uses.hub.attach_url(wanted))?;
         Ok(Response::new(AttachResponse { url }))

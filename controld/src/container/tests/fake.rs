@@ -8,6 +8,7 @@ use proto::pause::Pause;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::container;
 use crate::container::actors::Actors;
@@ -16,7 +17,7 @@ use crate::container::host::Host;
 use crate::container::machine::Room;
 use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerId, ContainerState, ExitReason};
+use crate::model::{Container, ContainerId, ContainerState, ExitReason, MachineId};
 use crate::store::boot::Boot;
 use crate::store::created;
 
@@ -55,6 +56,8 @@ struct World {
     disk: BTreeMap<ContainerId, Container>,
     shown: BTreeMap<ContainerId, Container>,
     domains: BTreeMap<ContainerId, Domain>,
+    /// The machines of all containers that were ever made.
+    machines: BTreeMap<ContainerId, MachineId>,
     /// What the node's clock says. It goes on when it is read.
     clock: i64,
     /// Why machines that are on do not run.
@@ -102,9 +105,15 @@ pub(super) struct Node {
 // === impl World ===
 
 impl World {
+    /// The machine of a container, also of one that was removed.
+    fn machine(&self, id: ContainerId) -> Uuid {
+        self.machines.get(&id).copied().map(MachineId::uuid).unwrap_or_default()
+    }
+
     fn tell(&self, id: ContainerId, ending: Option<Ending>) {
         if !self.libvirt_down {
-            self.actors.hear(&HvEvent::Lifecycle { id: id.uuid(), ending });
+            let id = self.machine(id);
+            self.actors.hear(&HvEvent::Lifecycle { id, ending });
         }
     }
 
@@ -128,7 +137,8 @@ impl World {
     /// What `Containers::hear` does for containers that were removed.
     fn clear_removed(&mut self) {
         if !self.libvirt_down {
-            self.domains.retain(|id, _| !self.actors.was_removed(*id));
+            let machines = &self.machines;
+            self.domains.retain(|id, _| machines.get(id).is_none_or(|machine| !self.actors.was_removed(*machine)));
         }
     }
 
@@ -497,7 +507,8 @@ impl Node {
     pub(super) fn pauses(&self, id: ContainerId, pause: Pause) {
         let mut world = self.host.world();
         world.paused.insert(id, pause);
-        world.actors.hear(&HvEvent::Paused { id: id.uuid() });
+        let id = world.machine(id);
+        world.actors.hear(&HvEvent::Paused { id });
     }
 
     /// Somebody at libvirt lets it go on.
@@ -527,6 +538,10 @@ impl Node {
 
     pub(super) fn shown(&self) -> Vec<Arc<Container>> {
         self.host.world().shown.values().cloned().map(Arc::new).collect()
+    }
+
+    pub(super) fn machine(&self, id: ContainerId) -> Uuid {
+        self.host.world().machine(id)
     }
 
     pub(super) fn state(&self, id: ContainerId) -> ContainerState {
@@ -604,6 +619,7 @@ impl Node {
             self.actors().get(*other)?.replaced(attempt).await?;
         }
         let new = Container { created_at: self.host.world().creation_time(), ..new };
+        self.host.world().machines.insert(new.id, new.machine.id);
         self.host.put(&new).await?;
         self.actors().add(self.host.clone(), &new);
         Ok(new.id)

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::container::Containers;
 use crate::daemon::node::tests::node;
-use crate::model::{RECORD_VERSION, SandboxConfig};
+use crate::model::{SANDBOX_VERSION, SandboxConfig};
 use crate::tap::tests::{Fake, until};
 
 fn pod(phase: PodPhase, recovering: bool, trouble: Option<&str>) -> PodSummary {
@@ -85,8 +85,15 @@ impl Node {
 
     async fn put(&self, state: SandboxState) {
         let config = SandboxConfig { name: "web".into(), ..SandboxConfig::default() };
-        let sandbox =
-            Sandbox { version: RECORD_VERSION, id: id(), state, created_at: 1, config, net: None, boot: String::new() };
+        let sandbox = Sandbox {
+            version: SANDBOX_VERSION,
+            id: id(),
+            state,
+            created_at: 1,
+            config,
+            net: None,
+            boot: String::new(),
+        };
         self.sandboxes.uses.store.put_sandbox(sandbox).await.expect("put");
     }
 

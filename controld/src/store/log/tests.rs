@@ -1,12 +1,12 @@
 use super::*;
-use crate::model::{RECORD_VERSION, SandboxConfig, SandboxState};
+use crate::model::{SANDBOX_VERSION, SandboxConfig, SandboxState};
 
 /// Made by the first release that had a log. Stays as it is.
 const V1: &[u8] = include_bytes!("fixtures/v1.log");
 
 fn sandbox(id: &str) -> Arc<Sandbox> {
     Arc::new(Sandbox {
-        version: RECORD_VERSION,
+        version: SANDBOX_VERSION,
         id: id.parse().expect("pod id"),
         state: SandboxState::Ready,
         boot: String::new(),
@@ -99,7 +99,10 @@ fn newer_lines_and_records_are_kept_whole() {
     let told: Vec<_> = found.unread.iter().map(|line| (line.bytes.clone(), line.problem.as_str())).collect();
     assert_eq!(
         told,
-        [(bytes.clone(), "version 2 is not 1"), (newer.clone().into_bytes(), "line of version `2`, not 1")]
+        [
+            (bytes.clone(), "version 2 is not known, 1 is the newest"),
+            (newer.clone().into_bytes(), "line of version `2`, not 1")
+        ]
     );
     assert_eq!(found.unread[0].sandbox.as_ref().map(PodId::as_str), Some("new"));
 }

@@ -8,7 +8,8 @@ use super::*;
 use crate::container::Usage;
 use crate::hypervisor::process::ProcessUsage;
 use crate::model::{
-    Container, ContainerState, Exit, ExitReason, Machine, RECORD_VERSION, Sandbox, SandboxConfig, SandboxState,
+    CONTAINER_VERSION, Container, ContainerState, Exit, ExitReason, Machine, MachineId, SANDBOX_VERSION, Sandbox,
+    SandboxConfig, SandboxState,
 };
 use crate::volumes::DiskUsage;
 
@@ -48,7 +49,7 @@ pub(crate) fn sandbox() -> Sandbox {
         "netns": "/run/netns/x", "nics": [nic], "dns": {"servers": [], "searches": [], "options": []}
     });
     Sandbox {
-        version: RECORD_VERSION,
+        version: SANDBOX_VERSION,
         id: "0123456789abcdef".parse().expect("id"),
         state: SandboxState::Ready,
         boot: String::new(),
@@ -60,13 +61,14 @@ pub(crate) fn sandbox() -> Sandbox {
 
 pub(crate) fn container() -> Container {
     Container {
-        version: RECORD_VERSION,
+        version: CONTAINER_VERSION,
         id: "00112233445566778899aabbccddeeff".parse().expect("id"),
         sandbox: sandbox().id,
         config: container_config(container_request()).expect("valid"),
         image_id: "sha256:00".into(),
         image_handler: "vm-arm64".into(),
         machine: Machine {
+            id: MachineId::from(uuid::Uuid::from_u128(7)),
             domain: "virtlet-x".into(),
             vcpus: 1,
             memory: 1 << 30,
