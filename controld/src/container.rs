@@ -25,7 +25,7 @@ use proto::tap::PodId;
 
 use self::actors::Actors;
 use self::admission::Admission;
-pub use self::usage::Usage;
+pub use self::usage::{Details, Filesystem, Usage};
 pub use self::uses::Uses;
 use crate::hypervisor::HvEvent;
 use crate::model::PodName;

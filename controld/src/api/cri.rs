@@ -8,4 +8,5 @@ pub mod convert;
 mod find;
 pub mod image;
 mod lists;
+mod metrics;
 pub mod runtime;

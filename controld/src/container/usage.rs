@@ -3,13 +3,14 @@
 //! A machine uses what its QEMU uses: guest memory that the guest has freed counts, as long as the node has not got it back.
 //! Its writable layer is the folder of its pod's disks.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use common::{Chain, now_nanos, off_reactor};
+use nix::sys::statvfs::statvfs;
 
 use super::Containers;
-use crate::hypervisor::process::{self, ProcessUsage, STATUS_DIR};
+use crate::hypervisor::process::{self, ProcessDetails, ProcessUsage, STATUS_DIR};
 use crate::model::Container;
 use crate::volumes::{DiskUsage, disk_usage};
 
@@ -21,6 +22,25 @@ pub struct Usage {
     /// Its QEMU; `None` if that has ended.
     pub process: Option<ProcessUsage>,
     pub disk: DiskUsage,
+}
+
+/// More of it, for metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Details {
+    /// Nanoseconds since the epoch.
+    pub at: i64,
+    pub process: ProcessDetails,
+    pub disk: DiskUsage,
+    pub filesystem: Filesystem,
+}
+
+/// The file system that the disks of pods lie on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Filesystem {
+    /// In bytes.
+    pub size: u64,
+    pub inodes: u64,
+    pub inodes_free: u64,
 }
 
 impl Containers {
@@ -44,11 +64,51 @@ impl Containers {
         })
         .await
     }
+
+    /// More of what these containers use that run. One that cannot be looked at is left out, and the log says why.
+    pub async fn details(&self, containers: Vec<Arc<Container>>) -> Vec<(Arc<Container>, Details)> {
+        let disks = self.disks_dir().to_owned();
+        off_reactor(move || {
+            let filesystem = filesystem_of(&disks);
+            let with_details = |container: Arc<Container>| match details_of(&container, filesystem) {
+                Ok(details) => details.map(|details| (container, details)),
+                Err(error) => {
+                    tracing::warn!(container = %container.id, error = %Chain(&error), "usage not read");
+                    None
+                }
+            };
+            containers.into_iter().filter_map(with_details).collect()
+        })
+        .await
+    }
+}
+
+fn details_of(container: &Container, filesystem: Filesystem) -> std::io::Result<Option<Details>> {
+    let machine = &container.machine;
+    let process = process::details(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid())?;
+    let disk = disk_usage(folder_of(container));
+    Ok(process.map(|process| Details { at: now_nanos(), process, disk, filesystem }))
+}
+
+/// Nothing of one that does not answer: the machines' own figures are worth having without.
+fn filesystem_of(dir: &Path) -> Filesystem {
+    let found = statvfs(dir).inspect_err(|error| tracing::warn!(%error, "file system of the pods' disks not read"));
+    found.map_or_else(
+        |_| Filesystem::default(),
+        |found| Filesystem {
+            size: found.blocks() * found.fragment_size(),
+            inodes: found.files(),
+            inodes_free: found.files_available(),
+        },
+    )
+}
+
+fn folder_of(container: &Container) -> &Path {
+    container.machine.root.parent().unwrap_or(Path::new(""))
 }
 
 fn usage_of(container: &Container) -> std::io::Result<Usage> {
     let machine = &container.machine;
-    let process = process::usage(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid())?;
-    let folder = machine.root.parent().map(PathBuf::from).unwrap_or_default();
-    Ok(Usage { at: now_nanos(), process, disk: disk_usage(&folder) })
+    let process = process::usage(Path::new(STATUS_DIR), &machine.domain, container.machine.id.uuid())?;
+    Ok(Usage { at: now_nanos(), process, disk: disk_usage(folder_of(container)) })
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use procfs::ProcError;
-use procfs::process::Process;
+use procfs::process::{FDTarget, LimitValue, Process};
 use uuid::Uuid;
 
 pub use super::cut_start::STATUS_DIR;
@@ -31,41 +31,120 @@ pub struct ProcessUsage {
     pub threads: u64,
 }
 
+/// More of what a QEMU uses, which takes longer to find out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessDetails {
+    pub usage: ProcessUsage,
+    /// Time on processors outside the kernel, the guest's included.
+    pub user: Duration,
+    /// Time on processors in the kernel.
+    pub system: Duration,
+    /// Bytes in memory that are a file's.
+    pub file: u64,
+    /// Bytes in memory that are shared: a file's, or guest memory that other processes have mapped.
+    pub mapped: u64,
+    /// Bytes of page tables.
+    pub page_tables: u64,
+    /// Most bytes that were ever in memory.
+    pub peak: u64,
+    /// Bytes that were read from a disk.
+    pub read: u64,
+    /// Bytes that were written to a disk.
+    pub written: u64,
+    /// System calls that read.
+    pub reads: u64,
+    /// System calls that wrote.
+    pub writes: u64,
+    pub descriptors: u64,
+    /// Descriptors that are sockets.
+    pub sockets: u64,
+    /// Threads that its user may have; `None` without a limit.
+    pub threads_max: Option<u64>,
+}
+
 /// What the QEMU of machine `id` uses, whose name in libvirt is `name`; `None` if it does not run. `dir` is where libvirt
 /// keeps the pid files, [`STATUS_DIR`].
 ///
 /// # Errors
 /// When a file cannot be read, or says something else than it should.
 pub fn usage(dir: &Path, name: &str, id: Uuid) -> io::Result<Option<ProcessUsage>> {
-    let Some(pid) = found(std::fs::read_to_string(dir.join(format!("{name}.pid"))))? else { return Ok(None) };
-    let pid = pid.trim().parse().map_err(|_| io::Error::other(format!("pid file of `{name}` has no number in it")))?;
-    gone_is_none(usage_of(pid, &id.to_string()))
+    look(dir, name, id, usage_of)
+}
+
+/// The same in detail.
+///
+/// # Errors
+/// As of [`usage`].
+pub fn details(dir: &Path, name: &str, id: Uuid) -> io::Result<Option<ProcessDetails>> {
+    look(dir, name, id, details_of)
 }
 
 /// One open directory in `/proc` answers all: another process that is given the pid meanwhile is not mixed in.
-fn usage_of(pid: i32, id: &str) -> Result<Option<ProcessUsage>, ProcError> {
-    let process = Process::new(pid)?;
-    // libvirt leaves the file behind if it dies with QEMU, and then the pid may be anybody's.
-    if !process.cmdline()?.iter().any(|argument| argument == id) {
-        return Ok(None);
-    }
+fn look<T>(dir: &Path, name: &str, id: Uuid, look_at: fn(&Process) -> Result<T, ProcError>) -> io::Result<Option<T>> {
+    let Some(pid) = found(std::fs::read_to_string(dir.join(format!("{name}.pid"))))? else { return Ok(None) };
+    let pid = pid.trim().parse().map_err(|_| io::Error::other(format!("pid file of `{name}` has no number in it")))?;
+    let id = id.to_string();
+    gone_is_none(Process::new(pid).and_then(|process| {
+        // libvirt leaves the file behind if it dies with QEMU, and then the pid may be anybody's.
+        let is_machine = process.cmdline()?.contains(&id);
+        is_machine.then(|| look_at(&process)).transpose()
+    }))
+}
+
+fn usage_of(process: &Process) -> Result<ProcessUsage, ProcError> {
     let (stat, status) = (process.stat()?, process.status()?);
-    let bytes = |kib: Option<u64>| kib.unwrap_or_default().saturating_mul(1024);
-    let ticks = (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64;
-    Ok(Some(ProcessUsage {
-        cpu: Duration::from_secs_f64(ticks),
+    Ok(ProcessUsage {
+        cpu: ticks(stat.utime.saturating_add(stat.stime)),
         resident: bytes(status.vmrss),
         private: bytes(status.rssanon).saturating_add(bytes(status.rssshmem)),
         swapped: bytes(status.vmswap),
         minor_faults: stat.minflt,
         major_faults: stat.majflt,
         threads: status.threads,
-    }))
+    })
+}
+
+fn details_of(process: &Process) -> Result<ProcessDetails, ProcError> {
+    let (stat, status, io) = (process.stat()?, process.status()?, process.io()?);
+    let (mut descriptors, mut sockets) = (0, 0);
+    for descriptor in process.fd()? {
+        descriptors += 1;
+        sockets += u64::from(descriptor.is_ok_and(|descriptor| matches!(descriptor.target, FDTarget::Socket(_))));
+    }
+    let threads_max = match process.limits()?.max_processes.soft_limit {
+        LimitValue::Value(threads) => Some(threads),
+        LimitValue::Unlimited => None,
+    };
+    Ok(ProcessDetails {
+        usage: usage_of(process)?,
+        user: ticks(stat.utime),
+        system: ticks(stat.stime),
+        file: bytes(status.rssfile),
+        mapped: bytes(status.rssfile).saturating_add(bytes(status.rssshmem)),
+        page_tables: bytes(status.vmpte),
+        peak: bytes(status.vmhwm),
+        read: io.read_bytes,
+        written: io.write_bytes,
+        reads: io.syscr,
+        writes: io.syscw,
+        descriptors,
+        sockets,
+        threads_max,
+    })
+}
+
+/// Of what the kernel counts in kibibytes.
+fn bytes(kib: Option<u64>) -> u64 {
+    kib.unwrap_or_default().saturating_mul(1024)
+}
+
+fn ticks(ticks: u64) -> Duration {
+    Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64)
 }
 
 fn gone_is_none<T>(result: Result<Option<T>, ProcError>) -> io::Result<Option<T>> {
     match result {
-        Ok(usage) => Ok(usage),
+        Ok(found) => Ok(found),
         Err(ProcError::NotFound(_)) => Ok(None),
         // A process that ends while it is read.
         Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(nix::libc::ESRCH) => Ok(None),
@@ -82,6 +161,7 @@ fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
     use std::process::{Child, Command, Stdio};
 
     use super::*;
@@ -91,8 +171,13 @@ mod tests {
     /// A process with the machine's id among its arguments, and libvirt's note of it.
     fn machine(id: &str) -> (tempfile::TempDir, Child) {
         let dir = tempfile::tempdir().expect("tempdir");
-        let child = Command::new("cat").args(["-", id]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let child = child.expect("spawned");
+        let script = ["-c", "echo ready; read -r _", "sh", id];
+        let child = Command::new("sh").args(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("spawned");
+        // The kernel counts memory in lots: a process that has done nothing may have none.
+        let mut ready = String::new();
+        let output = child.stdout.as_mut().expect("piped");
+        BufReader::new(output).read_line(&mut ready).expect("it says so");
         std::fs::write(dir.path().join("vm.pid"), child.id().to_string()).expect("written");
         (dir, child)
     }
@@ -102,7 +187,9 @@ mod tests {
         let (dir, mut child) = machine(&ID.to_string());
         let usage = usage(dir.path(), "vm", ID).expect("read").expect("it runs");
         assert_eq!(usage.threads, 1);
-        assert!(usage.private > 0 && usage.resident > usage.private, "{usage:?}");
+        let details = details(dir.path(), "vm", ID).expect("read").expect("it runs");
+        assert!(details.descriptors >= 3 && details.sockets == 0 && details.reads > 0, "{details:?}");
+        assert!(usage.resident > 0 && usage.private <= usage.resident, "{usage:?}");
         child.kill().expect("killed");
         child.wait().expect("waited for");
         assert_eq!(super::usage(dir.path(), "vm", ID).expect("read"), None, "it has ended");

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use proto::cri::{
     ContainerEventResponse, GetEventsRequest, ListContainerStatsRequest, ListContainersRequest, ListImagesRequest,
-    ListPodSandboxRequest, StreamContainerStatsRequest, StreamContainersRequest, StreamImagesRequest,
-    StreamPodSandboxStatsRequest, StreamPodSandboxesRequest,
+    ListMetricDescriptorsRequest, ListPodSandboxRequest, StreamContainerStatsRequest, StreamContainersRequest,
+    StreamImagesRequest, StreamPodSandboxMetricsRequest, StreamPodSandboxStatsRequest, StreamPodSandboxesRequest,
 };
 use tests::case::{Bed, Case};
 use tests::node::Node;
@@ -99,6 +99,18 @@ fn pieces(bed: &Bed) -> Result<()> {
     ensure!(stats.len() == 1 && stats.iter().map(whose).eq(list.stats.iter().map(whose)), "{stats:?}, {list:?}");
     let stats = all!(node, call, stream_pod_sandbox_stats, StreamPodSandboxStatsRequest, pod_sandbox_stats)?;
     ensure!(stats.len() == 2, "{stats:?}");
+    let metrics = all!(node, call, stream_pod_sandbox_metrics, StreamPodSandboxMetricsRequest, pod_sandbox_metrics)?;
+    let described = node
+        .cri
+        .call(|mut client| async move { client.list_metric_descriptors(ListMetricDescriptorsRequest {}).await })?;
+    let of_machine = metrics.iter().find(|pod| pod.pod_sandbox_id == vm.sandbox).context("no metrics of the pod")?;
+    let values: Vec<_> = of_machine.container_metrics.iter().flat_map(|container| &container.metrics).collect();
+    for descriptor in described.descriptors {
+        let mut all = values.iter().copied().chain(&of_machine.metrics);
+        ensure!(all.any(|metric| metric.name == descriptor.name), "{} has no value", descriptor.name);
+    }
+    let cpu = values.iter().find(|metric| metric.name == "container_memory_rss").context("no memory")?;
+    ensure!(cpu.value.is_some_and(|value| value.value > 20 << 20), "{cpu:?}");
 
     node.cri.remove_sandbox(&other)?;
     node.remove_vm(&vm, Duration::ZERO)

@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::stat::{Mode, umask};
 use proto::cri::{
     AttachRequest, AuthConfig, ContainerStatusRequest, ImageStatusRequest, KeyValue, ListContainerStatsRequest,
-    ListContainersRequest, ListImagesRequest, ListPodSandboxRequest, PodSandboxStatusRequest, PullImageRequest,
-    StatusRequest,
+    ListContainersRequest, ListImagesRequest, ListPodSandboxMetricsRequest, ListPodSandboxRequest,
+    PodSandboxStatusRequest, PullImageRequest, StatusRequest,
 };
 use serde_json::json;
 use tests::canary::{Canary, Search};
@@ -350,6 +350,9 @@ fn answers(node: &Node, vm: Option<&Vm>, search: &mut Search) -> Result<()> {
         .stats;
     stats.iter_mut().filter_map(|stats| stats.attributes.as_mut()).for_each(|whose| whose.annotations.clear());
     search.said("ListContainerStats", &format!("{stats:?}"));
+    let request = ListPodSandboxMetricsRequest {};
+    let metrics = node.cri.call(|mut client| async move { client.list_pod_sandbox_metrics(request).await });
+    search.said("ListPodSandboxMetrics", &format!("{metrics:?}"));
     Ok(())
 }
 

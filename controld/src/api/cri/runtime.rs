@@ -2,6 +2,7 @@
 
 mod conditions;
 mod events;
+mod metrics;
 mod stats;
 
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use proto::tap::PodId;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::{convert, find, lists};
+use super::{convert, find, lists, metrics as pod_metrics};
 use crate::api::span;
 use crate::api::status::{self, finish};
 use crate::config::{CgroupDriver, Config};
@@ -448,6 +449,28 @@ impl RuntimeService for Runtime {
     ) -> Result<Response<BoxStream<StreamPodSandboxStatsResponse>>, Status> {
         let items = answer(self.sandbox_stats_of(request.into_inner().filter.as_ref()).await)?;
         Ok(lists::stream(items, |pod_sandbox_stats| StreamPodSandboxStatsResponse { pod_sandbox_stats }))
+    }
+
+    async fn list_metric_descriptors(
+        &self,
+        _request: Request<ListMetricDescriptorsRequest>,
+    ) -> Result<Response<ListMetricDescriptorsResponse>, Status> {
+        Ok(Response::new(ListMetricDescriptorsResponse { descriptors: pod_metrics::descriptors() }))
+    }
+
+    async fn list_pod_sandbox_metrics(
+        &self,
+        _request: Request<ListPodSandboxMetricsRequest>,
+    ) -> Result<Response<ListPodSandboxMetricsResponse>, Status> {
+        Ok(Response::new(ListPodSandboxMetricsResponse { pod_metrics: answer(self.metrics().await)? }))
+    }
+
+    async fn stream_pod_sandbox_metrics(
+        &self,
+        _request: Request<StreamPodSandboxMetricsRequest>,
+    ) -> Result<Response<BoxStream<StreamPodSandboxMetricsResponse>>, Status> {
+        let items = answer(self.metrics().await)?;
+        Ok(lists::stream(items, |pod_sandbox_metrics| StreamPodSandboxMetricsResponse { pod_sandbox_metrics }))
     }
 
     async fn get_container_events(
