@@ -1,6 +1,7 @@
 //! Tier `cri`: the CRI as real clients use it, and requests that must be refused.
 
 mod clients;
+mod critest;
 mod feed;
 mod images;
 mod sandboxes;
@@ -8,5 +9,5 @@ mod sandboxes;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [clients::CASES, feed::CASES, images::CASES, sandboxes::CASES].into_iter().flatten().copied()
+    [clients::CASES, critest::CASES, feed::CASES, images::CASES, sandboxes::CASES].into_iter().flatten().copied()
 }

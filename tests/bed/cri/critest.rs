@@ -1,0 +1,104 @@
+//! critest, the conformance tests of CRI, as cri-tools release them: those of its specs that machines meet so far.
+//!
+//! The list grows. What is not in it needs a process started in the guest, images under names of registries that are not
+//! here, or what a machine cannot have: a second container in the pod, namespaces of the node, profiles of its kernel.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use tests::case::{Bed, Case};
+use tests::cni::{self, Network};
+use tests::command::{command, finish};
+use tests::image_server::Fault;
+use tests::node::{CRI_SOCKET, Node};
+use tests::world::World;
+
+const DEADLINE: Duration = Duration::from_secs(420);
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "cri::critest_without_images", deadline: DEADLINE, run: without_images },
+    Case { name: "cri::critest_with_machines", deadline: DEADLINE, run: with_machines },
+];
+
+/// Beginnings of their descriptions, after the one that all have.
+const WITHOUT_IMAGES: &[&str] = &[
+    "PodSandbox runtime should support basic operations on PodSandbox runtime should support running PodSandbox",
+    "PodSandbox runtime should support basic operations on PodSandbox runtime should support stopping PodSandbox",
+    "PodSandbox runtime should support basic operations on PodSandbox runtime should support removing PodSandbox",
+    "PodSandbox runtime should support basic operations on PodSandbox runtime should support preserving PodSandbox attributes",
+    "Runtime info runtime should support returning runtime info runtime should return version info",
+    "Runtime info runtime should support returning runtime info runtime should return runtime conditions",
+    "Idempotence StopPodSandbox should not return an error if not found",
+    "Idempotence StopPodSandbox should not return an error if already stopped",
+    "Idempotence RemovePodSandbox should not return an error if not found",
+    "Idempotence StopContainer should not return an error if not found",
+    "Idempotence RemoveContainer should not return an error if not found",
+    "Idempotence RemoveImage should not return an error if not found",
+];
+
+const WITH_MACHINES: &[&str] = &[
+    "Container runtime should support basic operations on container runtime should support creating container",
+    "Container runtime should support basic operations on container runtime should support preserving container attributes",
+    "Container runtime should support basic operations on container runtime should support starting container",
+    "Container runtime should support basic operations on container runtime should support stopping container",
+    "Container runtime should support basic operations on container runtime should support removing created container",
+    "Container runtime should support basic operations on container runtime should support removing running container",
+    "Container runtime should support basic operations on container runtime should support removing stopped container",
+    "Container runtime should support basic operations on container runtime should support listing container stats",
+    "Container runtime should support basic operations on container runtime should support listing stats for started containers",
+    "Container runtime should support basic operations on container runtime should support listing stats for containers filtered by labels",
+    "Idempotence StopContainer should not return an error if already stopped",
+    "Networking runtime should support networking runtime should support port mapping with only container port",
+    "Networking runtime should support networking runtime should support port mapping with host port and container port",
+    "Security Context bucket runtime should return error if RunAsGroup is set without RunAsUser",
+    "Security Context NamespaceOption runtime should support HostNetwork is false",
+];
+
+fn without_images(bed: &Bed) -> Result<()> {
+    let _node = Node::start(bed)?;
+    let before = World::look()?;
+    run(bed, WITHOUT_IMAGES, &json!({}))?;
+    before.assert_same_but(|thing| thing == "link cni0")
+}
+
+fn with_machines(bed: &Bed) -> Result<()> {
+    // Of host ports.
+    let mut conflist = Network { masquerade: true, ..Network::BRIDGE }.conflist();
+    let plugins = conflist["plugins"].as_array_mut().context("no plugins")?;
+    plugins.push(json!({"type": "portmap", "capabilities": {"portMappings": true}}));
+    let node = Node::on(bed, &conflist, &cni::debian_plugins(), "")?;
+    let before = World::look()?;
+    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    run(bed, WITH_MACHINES, &json!({"defaultTestContainerImage": image, "webServerTestImage": image}))?;
+    // portmap leaves its chains of the whole node.
+    let stays = ["link cni0", "file /var/lib/virtlet/images"];
+    before.assert_same_but(|thing| stays.iter().any(|stays| thing.starts_with(stays)) || thing.contains("CNI-"))
+}
+
+/// Has critest run these specs, of which each has to pass.
+fn run(bed: &Bed, specs: &[&str], images: &Value) -> Result<()> {
+    let (report, named) = (bed.logs().join("critest.json"), bed.dir.join("critest-images.yaml"));
+    // JSON is YAML.
+    fs::write(&named, images.to_string())?;
+    let escaped = |spec: &&str| spec.replace('.', "\\.").replace('|', "\\|");
+    let focus = format!("\\[k8s.io\\] ({})", specs.iter().map(escaped).collect::<Vec<_>>().join("|"));
+    let mut critest = command(bed.config.peer("critest")?, ["--runtime-endpoint", &format!("unix://{CRI_SOCKET}")]);
+    critest.args(["--image-endpoint", &format!("unix://{CRI_SOCKET}"), "--ginkgo.no-color", "--ginkgo.focus", &focus]);
+    critest.arg("--test-images-file").arg(&named).arg("--ginkgo.json-report").arg(&report);
+    let ended = finish(&mut critest, DEADLINE)?;
+    let report: Value = serde_json::from_slice(&fs::read(&report).context("critest wrote no report")?)?;
+    let reports = report.pointer("/0/SpecReports").and_then(Value::as_array).context("a report without specs")?;
+    let ran: Vec<_> =
+        reports.iter().filter(|spec| spec["LeafNodeType"] == "It" && spec["State"] != "skipped").collect();
+    let failed: Vec<_> = ran
+        .iter()
+        .filter(|spec| spec["State"] != "passed")
+        .map(|spec| (&spec["LeafNodeText"], &spec["Failure"]["Message"]))
+        .collect();
+    ensure!(failed.is_empty(), "critest: {failed:#?}");
+    // A spec that cri-tools renamed would otherwise be missing and nobody would know.
+    ensure!(ran.len() >= specs.len() && ended.code == Some(0), "{} of {}: {}", ran.len(), specs.len(), ended.stdout);
+    Ok(())
+}
