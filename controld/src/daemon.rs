@@ -5,7 +5,7 @@
 //! `Status` why the node is not ready, and the records are compared as soon as they answer. Going down leaves every machine
 //! as it is.
 
-mod agree;
+pub(crate) mod agree;
 mod memory;
 pub mod metrics;
 pub(crate) mod node;
@@ -81,7 +81,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(uses, containers.clone(), events));
     tasks.spawn(node.tap.clone().keep_watch());
-    tasks.spawn(agree::with_tapmanager(sandboxes.clone(), node.tap.clone()));
+    let changes = node.store.changes();
+    tasks.spawn(agree::with_tapmanager(sandboxes.clone(), node.tap.clone(), changes, agree::ANEW));
     let accel = node.accel.clone();
     tasks.spawn(async move {
         accel.keep_trying().await;

@@ -1,10 +1,17 @@
-//! When our book of networks and tapmanager's are compared: after each new connection, until they agree.
+//! When our book of networks and tapmanager's are compared: after each new connection until they agree, when a machine has
+//! ended, and from time to time.
+//!
+//! tapmanager finds out by itself that a pod's network is lost, and tells nobody. A machine that runs in it is left as it is;
+//! once it has ended, kubelet must know before it makes another in that sandbox.
 
 use std::time::{Duration, Instant};
 
 use common::Chain;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
 use crate::sandbox::{Sandboxes, Settling};
+use crate::store::feed::{Record, Shown};
 use crate::tap::Tap;
 
 /// When a tapmanager that did not answer, or did not know yet, is asked again.
@@ -14,6 +21,9 @@ const RECOVERED: Duration = Duration::from_secs(600);
 /// When it is asked again from then on: it may take a pod up yet, or lose it.
 const SLOWLY: Duration = Duration::from_secs(30);
 
+/// When books that agreed are compared again. tapmanager itself looks at its pods no more often.
+pub(crate) const ANEW: Duration = Duration::from_secs(300);
+
 /// Pods that tapmanager recovers are waited for.
 #[derive(Debug)]
 struct Wait {
@@ -21,13 +31,22 @@ struct Wait {
     told: bool,
 }
 
-/// Compares for ever.
-pub(super) async fn with_tapmanager(sandboxes: Sandboxes, tap: Tap) {
+/// Compares for ever: `anew` after the last time at the latest.
+pub(crate) async fn with_tapmanager(sandboxes: Sandboxes, tap: Tap, mut changes: Receiver<Shown>, anew: Duration) {
     let (mut agreed, mut compared) = (0, 0);
     let mut settling = Settling::default();
     let mut waiting: Option<Wait> = None;
     loop {
-        let connection = tap.connected(agreed).await;
+        if agreed != 0 {
+            tokio::select! {
+                _another = tap.connected(agreed) => {}
+                () = machine_ended(&mut changes) => {}
+                () = tokio::time::sleep(anew) => {}
+            }
+            agreed = 0;
+            settling.begin_anew();
+        }
+        let connection = tap.connected(0).await;
         if connection != compared {
             settling.begin_anew();
             compared = connection;
@@ -51,6 +70,28 @@ pub(super) async fn with_tapmanager(sandboxes: Sandboxes, tap: Tap) {
                 tokio::time::sleep(AGAIN).await;
             }
         }
+    }
+}
+
+/// Waits until a machine has ended, or may have. All that have ended by then are one occasion.
+async fn machine_ended(changes: &mut Receiver<Shown>) {
+    loop {
+        match changes.recv().await {
+            Ok(shown) if !is_end(&shown.record) => {}
+            Ok(_) | Err(RecvError::Lagged(_)) => break,
+            // At shutdown.
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+    while changes.try_recv().is_ok() {}
+}
+
+fn is_end(record: &Record) -> bool {
+    match record {
+        Record::Container { before: Some(before), now } => {
+            before.state.may_run() && now.as_ref().is_none_or(|now| !now.state.may_run())
+        }
+        Record::Container { .. } | Record::Sandbox { .. } => false,
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_dead_tapmanager_is_unavailable", deadline: DEADLINE, run: dead_tapmanager },
     Case { name: "vm::a_dead_libvirtd_is_unavailable", deadline: DEADLINE, run: dead_libvirtd },
     Case { name: "vm::a_pod_whose_link_is_gone_gets_not_ready", deadline: DEADLINE, run: cut_off },
+    Case { name: "vm::a_pod_whose_link_went_under_its_machine", deadline: DEADLINE, run: cut_off_running },
     Case { name: "vm::a_full_image_store_fails_the_pull", deadline: DEADLINE, run: full_store },
     Case { name: "vm::a_full_volume_disk_fails_the_create", deadline: DEADLINE, run: full_volumes },
     Case { name: "vm::a_full_journal_disk_fails_the_sandbox", deadline: DEADLINE, run: full_journal },
@@ -46,20 +47,42 @@ fn cut_off(bed: &Bed) -> Result<()> {
     let pod = node.pod("cut")?;
     let sandbox = node.cri.run_sandbox(&pod)?;
     let container = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod)?;
-    let record = latest_record(&sandbox)?;
+    lose_link(bed, &sandbox)?;
+    let refused = node.cri.start(&container).err().context("a machine started without a link")?;
+    ensure!(refused.message().contains("eth0"), "{refused}");
+    wait_not_ready(&node, &sandbox)?;
+    node.cri.remove_sandbox(&sandbox)?;
+    before.assert_same_but(|thing| thing == "link cni0")
+}
+
+/// A machine goes on without its link; once it has ended, kubelet makes another sandbox, and tries no start in this one.
+fn cut_off_running(bed: &Bed) -> Result<()> {
+    let node = Node::on(bed, &Network::BRIDGE.conflist(), &cni::debian_plugins(), "")?;
+    let vm = node.start_vm(bed, "cut", "")?;
+    lose_link(bed, &vm.sandbox)?;
+    ensure!(node.cri.sandbox(&vm.sandbox)?.state() == PodSandboxState::SandboxReady, "kubelet would end the machine");
+    ensure!(node.cri.state(&vm.container)? == ContainerState::ContainerRunning, "the machine has ended");
+    sh(&format!("virsh destroy {}", running_domains()?.concat()))?;
+    node.wait_state(&vm, ContainerState::ContainerExited, GRACE)?;
+    wait_not_ready(&node, &vm.sandbox)?;
+    node.remove_vm(&vm, GRACE)
+}
+
+/// The pod's link goes, and tapmanager finds that out, as it does by itself within minutes.
+fn lose_link(bed: &Bed, sandbox: &str) -> Result<()> {
+    let record = latest_record(sandbox)?;
     let netns = Path::new(record["netns"].as_str().context("no namespace on record")?).file_name();
     let netns = netns.context("no name")?.display();
     sh(&format!("ip -n {netns} link del eth0"))?;
-    // As tapmanager finds by itself within minutes.
-    let checked = finish(&mut command(bed.program("tapmanager"), ["check", &sandbox]), TOOL_DEADLINE)?;
+    let checked = finish(&mut command(bed.program("tapmanager"), ["check", sandbox]), TOOL_DEADLINE)?;
     ensure!(checked.code != Some(0), "a pod without its link is well: {}", checked.stdout);
-    let refused = node.cri.start(&container).err().context("a machine started without a link")?;
-    ensure!(refused.message().contains("eth0"), "{refused}");
+    Ok(())
+}
+
+fn wait_not_ready(node: &Node, sandbox: &str) -> Result<()> {
     wait_until("a sandbox that is not ready", GRACE, || {
-        node.cri.sandbox(&sandbox).is_ok_and(|sandbox| sandbox.state() == PodSandboxState::SandboxNotready)
-    })?;
-    node.cri.remove_sandbox(&sandbox)?;
-    before.assert_same_but(|thing| thing == "link cni0")
+        node.cri.sandbox(sandbox).is_ok_and(|sandbox| sandbox.state() == PodSandboxState::SandboxNotready)
+    })
 }
 
 /// Tries to start a machine; the error of StartContainer. Then everything is removed, and the world is as before.

@@ -1,13 +1,16 @@
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::KeyedMutex;
 use proto::tap::{Dns, PodNet, PodPage, Reply, Request};
 use tempfile::TempDir;
 
 use super::*;
+use crate::api::cri::convert::tests::container;
 use crate::container::Containers;
+use crate::daemon::agree::with_tapmanager;
 use crate::daemon::node::tests::node;
-use crate::model::{SANDBOX_VERSION, SandboxConfig};
+use crate::model::{Container, ContainerState, SANDBOX_VERSION, SandboxConfig};
 use crate::tap::tests::{Fake, until};
 
 fn pod(phase: PodPhase, recovering: bool, trouble: Option<&str>) -> PodSummary {
@@ -191,4 +194,29 @@ async fn a_sandbox_in_which_no_machine_starts_is_not_ready_if_its_network_is_of_
     node.put(SandboxState::NotReady).await;
     node.sandboxes.doubt(&id()).await;
     assert_eq!((node.state(), node.fake.asked("recover")), (Some(SandboxState::NotReady), 0), "it is known");
+}
+
+#[tokio::test]
+async fn books_that_agreed_are_compared_again_in_time_and_when_a_machine_ends() {
+    let (soon, never) = (Duration::from_millis(20), Duration::from_secs(3600));
+    for (case, anew) in [("in time", soon), ("a machine ends", never)] {
+        let node = Node::start().await;
+        node.put(SandboxState::Ready).await;
+        node.book.lock().expect("lock").push(node.attached());
+        let store = node.sandboxes.uses.store.clone();
+        let running = Container { sandbox: id(), state: ContainerState::Running, exit: None, ..container() };
+        store.show_container(running.clone());
+        let tap = node.fake.tap();
+        let watching = tokio::spawn(tap.clone().keep_watch());
+        let comparing = tokio::spawn(with_tapmanager(node.sandboxes.clone(), tap, store.changes(), anew));
+        until("a first comparison", || node.fake.asked("list") > 0).await;
+        assert_eq!(node.state(), Some(SandboxState::Ready), "{case}");
+        node.book.lock().expect("lock").clear();
+        if anew == never {
+            store.show_container(Container { state: ContainerState::Exited, ..running });
+        }
+        until(case, || node.state() == Some(SandboxState::NotReady)).await;
+        comparing.abort();
+        watching.abort();
+    }
 }
