@@ -207,7 +207,7 @@ impl Daemon {
         let place = (NetnsNames::new(config.netns_dir.clone(), &instance), startup::boot_id()?);
         let operations = Operations::new(world, journal, place, settings(&config), faults);
         let access = QemuAccess::load(&config);
-        let service = Arc::new(Service::new(Pods::new(operations), access, &config, &loaded.unreadable)?);
+        let service = Arc::new(Service::new(Pods::new(operations), access, &config)?);
         service.pods().take_over(loaded);
         let sockets = [config.control_socket(), config.handoff_socket()];
         let daemon = Self {

@@ -21,7 +21,6 @@ use super::access::QemuAccess;
 use crate::blocking::off_reactor;
 use crate::cni::Ready;
 use crate::config::Config;
-use crate::journal::Unreadable;
 use crate::net::Opened;
 use crate::pod::{Occasion, PodError, Pods, World};
 use crate::rpc::{Executable, Peer, refusal};
@@ -40,19 +39,12 @@ pub(super) struct Service<W> {
     vmwrapper: Executable,
     tokens: Mutex<Tokens>,
     random: File,
-    /// What an operator should look at although pods can be served; may be empty.
-    remark: String,
 }
 
 // === impl Service ===
 
 impl<W: World> Service<W> {
-    pub(super) fn new(
-        pods: Pods<W>,
-        access: QemuAccess,
-        config: &Config,
-        unreadable: &[Unreadable],
-    ) -> Result<Self, DaemonError> {
+    pub(super) fn new(pods: Pods<W>, access: QemuAccess, config: &Config) -> Result<Self, DaemonError> {
         let random = File::open(RANDOM).map_err(|cause| DaemonError::Permission {
             missing: format!("`{RANDOM}` cannot be opened"),
             remedy: "mount /dev for tapmanager",
@@ -64,7 +56,6 @@ impl<W: World> Service<W> {
             vmwrapper: Executable::new(&config.vmwrapper),
             tokens: Mutex::new(Tokens::new(config.arm_ttl)),
             random,
-            remark: remark(unreadable),
         })
     }
 
@@ -147,8 +138,8 @@ impl<W: World> Service<W> {
                 "the CNI plugins have not answered STATUS for {waited} s, and this is what they said before"
             ));
         }
-        if ready && !self.remark.is_empty() {
-            reasons.push(self.remark.clone());
+        if ready {
+            reasons.extend(remark(&self.pods.unread()));
         }
         ServerStatus {
             server: SERVER.to_owned(),
@@ -213,11 +204,11 @@ fn no_random(error: &io::Error) -> ErrorBody {
     refusal(ErrorCode::Internal, format!("failed to read `{RANDOM}`: {error}"))
 }
 
-fn remark(unreadable: &[Unreadable]) -> String {
-    let Some(first) = unreadable.first() else { return String::new() };
-    let others = unreadable.len() - 1;
-    let more = if others == 0 { String::new() } else { format!(" (and {others} more)") };
-    format!("{}{more}", Chain(first))
+/// What an operator should look at although pods can be served: why records are not understood.
+fn remark(unread: &[Arc<str>]) -> Option<String> {
+    let (first, others) = unread.split_first()?;
+    let more = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
+    Some(format!("{first}{more}"))
 }
 
 /// What a peer calls itself, short and on one line.

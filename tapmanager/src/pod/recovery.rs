@@ -41,6 +41,13 @@ impl<W: World> Pods<W> {
         views.filter(|handle| handle.view.borrow().as_ref().is_some_and(|view| view.recovering)).count()
     }
 
+    /// Why the records of pods are not understood that are on record now, in the order of the pods' ids.
+    pub(crate) fn unread(&self) -> Vec<Arc<str>> {
+        let handles = self.shared.lock();
+        let views = handles.iter().flat_map(|handles| handles.values()).map(|handle| handle.view.borrow());
+        views.filter_map(|view| view.as_ref().filter(|view| view.unread)?.trouble.clone()).collect()
+    }
+
     /// Waits until all pods that were taken over are recovered.
     pub(crate) async fn recovered(&self) {
         let views: Vec<_> = {

@@ -56,7 +56,7 @@ impl House {
         let journal = Journal::open(dir.path()).expect("journal");
         let place = (names(), "boot".to_owned());
         let operations = Operations::new(Arc::clone(&world), journal, place, settings(), Arc::new(Faults::none()));
-        let service = Service::new(Pods::new(operations), QemuAccess::load(&config), &config, &[]).expect("service");
+        let service = Service::new(Pods::new(operations), QemuAccess::load(&config), &config).expect("service");
         let service = Arc::new(service);
         let (control, handoff) = (Control::new(Arc::clone(&service)), HandOff(service));
         Self { _dir: dir, world, control, handoff, config }
@@ -199,6 +199,24 @@ async fn status_says_why_pods_cannot_be_served() {
     house.world.fail("ready", &[]);
     let status = house.status().await;
     assert_eq!((status.ready, &*status.reason), (false, "ready fails as the test wants"));
+}
+
+#[tokio::test]
+async fn status_tells_of_a_record_that_is_not_understood_until_it_is_forgotten() {
+    let house = House::new();
+    for pod in ["p1", "p2"] {
+        std::fs::write(house.config.state_dir.join(format!("pods/{pod}.json")), "junk").expect("written");
+    }
+    let journal = Journal::open(&house.config.state_dir).expect("journal");
+    house.handoff.0.pods().take_over(journal.load().expect("loaded"));
+    let told = house.status().await;
+    assert!(told.ready && told.reason.contains("/pods/p1.json` is not understood"), "{}", told.reason);
+    assert!(told.reason.ends_with(" (and 1 more)"), "{}", told.reason);
+    house.ask(Request::Forget(Forget::Pod(pod()))).await.expect("forgotten");
+    let told = house.status().await.reason;
+    assert!(told.contains("/pods/p2.json` is not understood") && !told.contains("more"), "{told}");
+    house.ask(Request::Forget(Forget::Pod("p2".parse().expect("pod id")))).await.expect("forgotten");
+    assert_eq!(house.status().await.reason, "");
 }
 
 #[tokio::test]
