@@ -3,8 +3,11 @@
 //! The actors' kernel ([`crate::pod`]) keeps it, and mounts a namespace from it for each pod. A namespace in the pool
 //! has neither name nor mount, only a descriptor; so all of them go with the daemon, and there is nothing to clean up.
 //! Each is as [`Netns::create`](super::netns::Netns::create) would make it: empty, with its loopback link up.
+//!
+//! Old ones are replaced one at a time while no pod is attached: the kernel's clean-up of a namespace that was closed
+//! holds up whoever makes or attaches one. So the first pod after a quiet time finds a full stock, too.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +19,14 @@ use crate::blocking::aside;
 
 /// Older ones are not given to a pod: what the kernel copied of the node's settings (`net.ipv4.conf`) may have changed.
 const MAX_AGE: Duration = Duration::from_secs(600);
+/// From this age on one is replaced. [`PACE`] leaves time to replace the largest stock, of 64, before [`MAX_AGE`].
+const RENEWED_AT: Duration = Duration::from_secs(300);
+/// Time between two that are replaced.
+const PACE: Duration = Duration::from_secs(4);
+/// The same after one could not be made.
+const PACE_OF_FAILURE: Duration = Duration::from_secs(60);
+/// None is replaced for as long after one was taken: a pod is being attached.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// A stock of namespaces.
 #[derive(Debug)]
@@ -29,14 +40,19 @@ struct Pool {
     /// When each was made; the oldest first.
     spares: Vec<(Instant, UnmountedNetns)>,
     filling: bool,
+    /// When one was last asked for.
+    asked: Option<Instant>,
 }
 
 impl NetnsPool {
-    /// A stock of as many as `wanted`, which is being filled. Like [`Self::take`] it must be called in the context of the
-    /// runtime.
+    /// A stock of as many as `wanted`, which is being filled, and kept young while it is there. Like [`Self::take`] it must
+    /// be called in the context of the runtime.
     pub(crate) fn start(wanted: u16) -> Arc<Self> {
         let spares = Arc::new(Self { wanted: wanted.into(), shelf: Mutex::default() });
-        spares.refill(Instant::now());
+        if wanted > 0 {
+            spares.refill(Instant::now());
+            drop(tokio::spawn(keep_young(Arc::downgrade(&spares))));
+        }
         spares
     }
 
@@ -46,11 +62,7 @@ impl NetnsPool {
     }
 
     fn take_at(self: &Arc<Self>, now: Instant) -> Option<UnmountedNetns> {
-        let taken = {
-            let mut shelf = self.shelf();
-            shelf.drop_stale(now);
-            shelf.spares.pop().map(|(_, spare)| spare)
-        };
+        let taken = self.shelf().take(now);
         self.refill(now);
         taken
     }
@@ -65,30 +77,44 @@ impl NetnsPool {
         }
     }
 
-    fn fill_apart(&self, now: Instant) {
+    /// Replaces the oldest if it is its time. False if it could not be replaced: then it is kept.
+    fn renew(&self, now: Instant) -> bool {
+        let Some(old) = self.shelf().retire(now) else { return true };
+        let filled = self.fill_apart(now);
+        if !filled {
+            self.shelf().spares.insert(0, old);
+        }
+        filled
+    }
+
+    /// Whether all that were missing could be made.
+    fn fill_apart(&self, now: Instant) -> bool {
         thread::scope(|scope| {
             let filled = match thread::Builder::new().spawn_scoped(scope, || self.fill(now)) {
                 Ok(filling) => filling.join().map_err(|_panic| "a bug ended it".to_owned()),
                 Err(error) => Err(error.to_string()),
             };
-            if let Err(error) = filled {
+            filled.unwrap_or_else(|error| {
                 // The next that is taken begins anew.
                 warn!(error, "no namespaces were made ahead");
                 self.shelf().filling = false;
-            }
-        });
+                false
+            })
+        })
     }
 
-    fn fill(&self, now: Instant) {
+    fn fill(&self, now: Instant) -> bool {
         while self.is_short() {
             match UnmountedNetns::make_here() {
                 Ok(spare) => self.shelf().spares.push((now, spare)),
                 Err(error) => {
                     warn!(error = %Chain(&error), "no namespace was made ahead");
                     self.shelf().filling = false;
+                    return false;
                 }
             }
         }
+        true
     }
 
     /// Whether one more is to be made; if not, it is no longer being filled.
@@ -105,8 +131,33 @@ impl NetnsPool {
 }
 
 impl Pool {
-    fn drop_stale(&mut self, now: Instant) {
-        self.spares.retain(|(made, _)| now.saturating_duration_since(*made) < MAX_AGE);
+    /// The oldest that is not too old. So a stock that is used is renewed by that, and those that are too old are left to
+    /// [`NetnsPool::renew`].
+    fn take(&mut self, now: Instant) -> Option<UnmountedNetns> {
+        self.asked = Some(now);
+        let place = self.spares.iter().position(|(made, _)| now.saturating_duration_since(*made) < MAX_AGE)?;
+        Some(self.spares.remove(place).1)
+    }
+
+    /// The oldest, if it is to be replaced now. The caller fills the stock then.
+    fn retire(&mut self, now: Instant) -> Option<(Instant, UnmountedNetns)> {
+        let since = |then: Instant| now.saturating_duration_since(then);
+        let quiet = !self.filling && self.asked.is_none_or(|asked| since(asked) >= QUIET);
+        let (made, _) = self.spares.first()?;
+        let due = quiet && since(*made) >= RENEWED_AT;
+        self.filling |= due;
+        due.then(|| self.spares.remove(0))
+    }
+}
+
+/// Replaces old ones for as long as there is a stock.
+async fn keep_young(spares: Weak<NetnsPool>) {
+    let mut pause = PACE;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(spares) = spares.upgrade() else { return };
+        let renewed = aside(move || spares.renew(Instant::now())).await;
+        pause = if renewed { PACE } else { PACE_OF_FAILURE };
     }
 }
 
@@ -155,15 +206,44 @@ mod tests {
         });
     }
 
+    fn made(spares: &NetnsPool) -> Vec<Instant> {
+        spares.shelf().spares.iter().map(|(made, _)| *made).collect()
+    }
+
     #[test]
-    fn none_is_given_that_is_old_and_none_is_kept_where_none_is_wanted() {
+    fn old_ones_are_replaced_one_at_a_time_while_none_is_asked_for() {
+        apart(async || {
+            let spares = NetnsPool::start(2);
+            filled(&spares).await;
+            let first = made(&spares);
+            assert!(spares.renew(first[0] + RENEWED_AT - Duration::from_secs(1)));
+            assert_eq!(made(&spares), first, "they are young");
+            let later = first[0] + RENEWED_AT;
+            assert!(spares.take_at(later).is_some(), "not too old yet");
+            filled(&spares).await;
+            assert_eq!(made(&spares), [first[1], later], "the oldest was given");
+            assert!(spares.renew(later + QUIET / 2));
+            assert_eq!(made(&spares), [first[1], later], "a pod is being attached");
+            spares.take_at(later + QUIET / 2).expect("one");
+            filled(&spares).await;
+            let (taken, last) = (later + QUIET / 2, later + RENEWED_AT);
+            assert_eq!(made(&spares), [later, taken]);
+            assert!(spares.renew(last));
+            assert_eq!(made(&spares), [taken, last]);
+        });
+    }
+
+    #[test]
+    fn none_is_given_that_is_too_old_and_none_is_kept_where_none_is_wanted() {
         apart(async || {
             let spares = NetnsPool::start(1);
             filled(&spares).await;
-            let later = Instant::now() + MAX_AGE;
-            assert!(spares.take_at(later).is_none(), "it is old");
-            filled(&spares).await;
-            assert!(spares.take_at(later).is_some(), "and was replaced");
+            let first = made(&spares);
+            let later = first[0] + MAX_AGE;
+            assert!(spares.take_at(later).is_none(), "it is too old");
+            assert_eq!(made(&spares), first, "whoever waits for one closes none");
+            assert!(spares.renew(later + QUIET));
+            assert!(spares.take_at(later + QUIET).is_some(), "and was replaced");
             let none = NetnsPool::start(0);
             assert!(none.take().is_none());
             assert!(!none.shelf().filling);
