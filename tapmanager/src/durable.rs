@@ -4,7 +4,8 @@
 //! again. A file written with [`Keep::ForThisBoot`] may be torn or gone after a power failure, unless [`flush`] has
 //! returned since.
 //!
-//! Called by [`crate::journal`] and for the daemon's own notes. No other module writes into the state directory.
+//! Called by [`crate::journal`], for the daemon's own notes, and for the CNI result cache. Nothing else writes into the
+//! state directory.
 //!
 //! [`common::small_file`] always replaces a JSON file as a whole. The journal also needs a write that fails if the file
 //! exists, a flush that comes later than the write, and lines appended to a file; so it has this module.
@@ -84,7 +85,8 @@ pub(crate) fn write(dir: &Path, name: &str, bytes: &[u8], existing: Existing, ke
         placed.map_err(failed("put in place", &path))
     });
     if placed.is_err() {
-        // On a full disk this is what makes room again. If it fails too, loading the journal sweeps it.
+        // On a full disk this is what makes room again. If it fails too, the journal's sweep does it, or the removal of
+        // a cache's entry.
         let _ = fs::remove_file(&temp);
     }
     // Where it replaces one, a power failure may bring the earlier state back, whole. It takes links and namespaces away

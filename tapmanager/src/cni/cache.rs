@@ -10,21 +10,21 @@
 //!
 //! All functions block on the disk: call them off the reactor.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use common::Reason;
-use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::conf::NetworkList;
 use super::conf::dir::read_bounded;
 use super::result::ResultView;
+use crate::durable::{self, DurableError, Existing, Keep};
 
 const KIND: &str = "cniCacheV1";
 /// Our entries' mark.
@@ -152,33 +152,14 @@ impl Cache {
         self.results().join(file_name(key))
     }
 
-    /// Where an entry is written before it is put in place. No network's name begins so, hence no entry's.
-    fn temporary(&self, key: &Key) -> PathBuf {
-        self.results().join(format!(".{}.tmp", file_name(key)))
-    }
-
-    /// Puts the entry in place.
+    /// Puts the entry in place. Until then it has a [`durable::temp_name`]: no network's name begins so, hence no entry's.
     pub(super) fn write(&self, entry: &Entry) -> Result<(), Reason> {
         let results = self.results();
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&results);
         made.map_err(failed("make", &results))?;
-        let path = self.file(&entry.key());
-        let temp = self.temporary(&entry.key());
-        let text = serde_json::to_vec(entry).map_err(|cause| failed("write", &temp)(cause.into()))?;
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(OFlag::O_NOFOLLOW.bits())
-            .open(&temp);
-        let written = file.and_then(|mut file| file.write_all(&text)).map_err(failed("write", &temp));
-        let placed = written.and_then(|()| fs::rename(&temp, &path).map_err(failed("put in place", &path)));
-        if placed.is_err() {
-            // On a full disk this makes room again.
-            let _ = fs::remove_file(&temp);
-        }
-        placed
+        let name = file_name(&entry.key());
+        let text = serde_json::to_vec(entry).map_err(|cause| failed("write", &results.join(&name))(cause.into()))?;
+        durable::write(&results, &name, &text, Existing::Replace, Keep::ForThisBoot).map_err(unchanged("write"))
     }
 
     /// The entry, if there is one. It is about what its name says, and its result is one.
@@ -191,15 +172,9 @@ impl Cache {
 
     /// Removes the entry, and what a crash has left of writing it; fine if there is none.
     pub(super) fn remove(&self, key: &Key) -> Result<(), Reason> {
-        for path in [self.temporary(key), self.file(key)] {
-            match fs::remove_file(&path) {
-                Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed("remove", &path)(cause));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        let (results, name) = (self.results(), file_name(key));
+        let removed = durable::remove(&results, &durable::temp_name(&name));
+        removed.and_then(|()| durable::remove(&results, &name)).map_err(unchanged("remove"))
     }
 
     /// The sound entries whose file name `wanted` takes, in the order of the names, and those that are not sound.
@@ -239,6 +214,10 @@ fn sound(entry: &Entry, path: &Path) -> Result<(), Reason> {
 
 fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Reason {
     move |cause| Reason::new(format!("failed to {action} `{}` of the CNI result cache", path.display())).with(cause)
+}
+
+fn unchanged(action: &'static str) -> impl FnOnce(DurableError) -> Reason {
+    move |cause| Reason::new(format!("failed to {action} an entry of the CNI result cache")).with(cause)
 }
 
 fn no_entry(path: &Path, problem: &str) -> Reason {
