@@ -55,7 +55,8 @@ fn has_no_process(status: &str) -> bool {
     }
 }
 
-fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+/// What is not there is nothing, and no failure.
+pub(super) fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),

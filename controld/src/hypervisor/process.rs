@@ -12,6 +12,7 @@ use procfs::process::{FDTarget, LimitValue, Process};
 use uuid::Uuid;
 
 pub use super::cut_start::STATUS_DIR;
+use super::cut_start::found;
 
 /// What a QEMU uses, its guest included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,13 +150,6 @@ fn gone_is_none<T>(result: Result<Option<T>, ProcError>) -> io::Result<Option<T>
         // A process that ends while it is read.
         Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(nix::libc::ESRCH) => Ok(None),
         Err(error) => Err(io::Error::other(error)),
-    }
-}
-
-fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        other => other.map(Some),
     }
 }
 

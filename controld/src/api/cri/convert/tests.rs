@@ -258,8 +258,8 @@ fn a_paused_machine_runs_and_says_why_it_does_not() {
     }
 }
 
-fn usage() -> Usage {
-    let process = ProcessUsage {
+pub(crate) fn process_usage() -> ProcessUsage {
+    ProcessUsage {
         cpu: Duration::from_millis(1500),
         resident: 900,
         private: 700,
@@ -267,8 +267,11 @@ fn usage() -> Usage {
         minor_faults: 8,
         major_faults: 2,
         threads: 4,
-    };
-    Usage { at: 7, process: Some(process), disk: DiskUsage { bytes: 4096, inodes: 3 } }
+    }
+}
+
+fn usage() -> Usage {
+    Usage { at: 7, process: Some(process_usage()), disk: DiskUsage { bytes: 4096, inodes: 3 } }
 }
 
 #[test]
