@@ -155,6 +155,22 @@ async fn a_chain_comes_with_its_top_by_names() {
 }
 
 #[tokio::test]
+async fn what_is_below_comes_once_for_all_that_stand_on_it() {
+    let base = disk(1, 4096);
+    let top = layer(3, "base:1", "");
+    let other = layer(4, "base:1", "");
+    let (lago, bed) =
+        Lago::with(&[("base", base.clone(), None), ("top", top.clone(), None), ("other", other.clone(), None)]);
+    pull(&bed, "top:1").await.expect("pulled");
+    // Its metadata are still there, and say what it is.
+    lago.files.lock().expect("sound").remove("/one/base").expect("it was offered");
+    pull(&bed, "top:1").await.expect("pulled again");
+    let bed = bed.reopened();
+    pull(&bed, "other:1").await.expect("pulled beside it");
+    assert_eq!(stored(&bed), sorted(&[&base, &top, &other]));
+}
+
+#[tokio::test]
 async fn a_chain_is_found_by_digest_in_the_store() {
     let base = disk(1, 4096);
     let mid = layer(2, &format!("sha256:{}", hex(&base)), "qcow2");

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use super::disk::is_ours;
 use super::index::{Bound, Entry};
 use super::links::{link_name, record_name, target};
-use super::record::{ImageRecord, RefRecord, VERSION, encode};
+use super::record::{Giver, ImageRecord, RefRecord, VERSION, encode};
 use super::{
     Alias, ContentStore, DiskError, Hold, Image, Key, Origin, Parent, Received, Sought, Step, allocated, is_regular,
     meta_name, now, obstructed,
 };
 use crate::digest::ImageId;
 use crate::formats::inspect::{DiskFormat, ImageInfo};
+
+/// Givers of one image that are remembered.
+const MAX_GIVERS: usize = 32;
 
 /// What is known of bytes that are to be stored.
 #[derive(Debug)]
@@ -21,11 +24,12 @@ pub(crate) struct Facts {
     pub(crate) flags: Vec<String>,
     pub(crate) aliases: Vec<Alias>,
     pub(crate) parent: Option<Parent>,
+    pub(crate) giver: Option<Giver>,
 }
 
 impl From<ImageInfo> for Facts {
     fn from(info: ImageInfo) -> Self {
-        Self { info, flags: Vec::new(), aliases: Vec::new(), parent: None }
+        Self { info, flags: Vec::new(), aliases: Vec::new(), parent: None, giver: None }
     }
 }
 
@@ -86,9 +90,13 @@ impl ContentStore {
         newest.map(|bound| (bound.id.clone(), bound.record.origin.clone()))
     }
 
-    /// Whether a name got an image from an origin like this.
-    pub(crate) fn came_from(&self, id: &ImageId, is_it: impl Fn(&Origin) -> bool) -> bool {
-        self.read().refs.values().any(|bound| bound.id == *id && is_it(&bound.record.origin))
+    /// Who gave an image: those of whom the image says so, and those of whom its names do, which earlier releases wrote alone.
+    pub(crate) fn given(&self, id: &ImageId) -> Vec<Giver> {
+        let index = self.read();
+        let known = index.images.get(id).map(|entry| entry.record.given.clone()).unwrap_or_default();
+        let named = index.refs.values().filter(|bound| bound.id == *id).map(|bound| &bound.record.origin);
+        let named = named.filter_map(|origin| Some(Giver { site: origin.site.clone()?, host: origin.host.clone() }));
+        known.into_iter().chain(named).collect()
     }
 
     /// The source says that a name still stands for what it did. `None` if that is not here any more.
@@ -158,6 +166,7 @@ impl ContentStore {
             flags: facts.flags,
             aliases: merged(Vec::new(), own_aliases(received).chain(facts.aliases)),
             parent: facts.parent,
+            given: facts.giver.into_iter().collect(),
             verified_at: now(),
         };
         self.disk.meta.write_record(&meta_name(id), &encode(&record))?;
@@ -175,8 +184,9 @@ impl ContentStore {
         let Some(before) = self.read().images.get(id).map(|entry| entry.record.clone()) else { return Ok(()) };
         let aliases = merged(before.aliases.clone(), own_aliases(received).chain(facts.aliases));
         let found = facts.parent.filter(|parent| parent.id.is_some());
+        let given = with_giver(before.given.clone(), facts.giver);
         let record =
-            ImageRecord { version: VERSION, aliases, parent: found.or(before.parent.clone()), ..before.clone() };
+            ImageRecord { version: VERSION, aliases, parent: found.or(before.parent.clone()), given, ..before.clone() };
         if record != before {
             self.disk.meta.write_record(&meta_name(id), &encode(&record))?;
             if let Some(entry) = self.write().images.get_mut(id) {
@@ -234,6 +244,12 @@ fn id_of(content: &ContentStore, received: &Received) -> Result<ImageId, DiskErr
 /// Digests of the stored bytes that were computed as they came.
 fn own_aliases(received: &Received) -> impl Iterator<Item = Alias> {
     received.sha512.iter().map(Alias::of_content)
+}
+
+/// The last ones are kept: one that is forgotten sends its bytes once more.
+fn with_giver(mut given: Vec<Giver>, giver: Option<Giver>) -> Vec<Giver> {
+    given.extend(giver.filter(|giver| !given.contains(giver)));
+    given.split_off(given.len().saturating_sub(MAX_GIVERS))
 }
 
 fn merged(mut aliases: Vec<Alias>, more: impl Iterator<Item = Alias>) -> Vec<Alias> {

@@ -34,8 +34,21 @@ pub(crate) struct ImageRecord {
     /// The image below this one, if it is a layer.
     #[serde(default)]
     pub(crate) parent: Option<Parent>,
+    /// Who gave these bytes, also if no name says so: what is below a layer has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) given: Vec<Giver>,
     /// Seconds since 1970.
     pub(crate) verified_at: u64,
+}
+
+/// Where bytes came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Giver {
+    /// As of [`Origin`].
+    pub(crate) site: String,
+    /// As of [`Origin`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
 }
 
 /// A digest that leads to stored bytes.
@@ -234,7 +247,17 @@ impl Record for ImageRecord {
         }
         let V1 { size, format, virtual_size, aliases, verified_at } = serde_json::from_str(text).ok()?;
         let aliases = aliases.iter().map(Alias::of_content).collect();
-        Some(Self { version: 1, size, format, virtual_size, flags: Vec::new(), aliases, parent: None, verified_at })
+        Some(Self {
+            version: 1,
+            size,
+            format,
+            virtual_size,
+            flags: Vec::new(),
+            aliases,
+            parent: None,
+            given: Vec::new(),
+            verified_at,
+        })
     }
 }
 

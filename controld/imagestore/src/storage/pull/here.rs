@@ -12,7 +12,7 @@ use super::Puller;
 use super::error::DownloadError;
 use super::find::Found;
 use super::order::Order;
-use super::origin::{host, place, site, sought};
+use super::origin::{giver, place, sought};
 use crate::digest::ImageId;
 use crate::formats::convert::ForeignFormat;
 use crate::sources::net::{Ask, Validators};
@@ -73,7 +73,7 @@ impl Puller {
             // Only the name says so. If it came from there before, whoever asked, the source is asked whether it still
             // has it for this one; otherwise nothing but the bytes themselves shows that it has them at all.
             Some(hold) => {
-                let (id, site) = (hold.id().clone(), site(found));
+                let (id, site) = (hold.id().clone(), giver(found).site);
                 self.known_at(move |of, origin| *of == id && origin.site.as_ref() == Some(&site)).await?
             }
             // What is promised and not here is not what is here, whatever the server says of that.
@@ -100,10 +100,10 @@ impl Puller {
 
     /// What the source of a promise gave of an image that is here.
     fn gave(&self, id: &ImageId, found: &Found) -> Gave {
-        let (site, host) = (site(found), host(found));
-        if self.content.came_from(id, |origin| origin.site.as_ref() == Some(&site)) {
+        let (giver, given) = (giver(found), self.content.given(id));
+        if given.iter().any(|other| other.site == giver.site) {
             Gave::This
-        } else if host.is_some() && self.content.came_from(id, |origin| origin.host == host) {
+        } else if giver.host.is_some() && given.iter().any(|other| other.host == giver.host) {
             Gave::Other
         } else {
             Gave::Nothing

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::find::Found;
 use super::login::fingerprint;
 use super::order::Order;
-use super::origin::place;
+use super::origin::{giver, place};
 use crate::digest::ImageId;
 use crate::formats::convert::ForeignFormat;
 use crate::formats::declared::Declared;
@@ -13,13 +13,14 @@ use crate::formats::inspect::{DiskFormat, Expected, Policy};
 use crate::sources::net::{Resume, Validators};
 use crate::sources::provider::{Choice, Promise, Provider, RemoteImage};
 use crate::storage::config::Layers;
-use crate::storage::content::{Part, PartialFile};
+use crate::storage::content::{Giver, Part, PartialFile};
 
 /// What is to be downloaded.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) provider: Arc<dyn Provider>,
     pub(super) remote: RemoteImage,
+    pub(super) giver: Giver,
     /// Those of the source, and those of the name and its rule.
     pub(super) promises: Vec<Promise>,
     /// What is here of the same source, and what it was recognised by.
@@ -52,7 +53,7 @@ impl Job {
         let key = format!("{} {} {promises:?} {declared:?}", place(found), order.want.platform);
         let flight = format!("{key} {} {layered} {}", order.force, fingerprint(&order.want));
         let (provider, remote) = (provider.clone(), remote.clone());
-        Self { provider, remote, promises, known, expected, foreign: found.foreign(), key, flight }
+        Self { provider, remote, giver: giver(found), promises, known, expected, foreign: found.foreign(), key, flight }
     }
 
     /// Whether the whole can be told from any other bytes, wherever they came from.
@@ -62,10 +63,11 @@ impl Job {
 
     /// The same without what is known.
     pub(super) fn anew(&self) -> Self {
-        let Self { provider, remote, promises, expected, foreign, key, flight, .. } = self;
-        let (provider, remote, promises) = (provider.clone(), remote.clone(), promises.clone());
+        let Self { provider, remote, giver, promises, expected, foreign, key, flight, .. } = self;
+        let (provider, remote, giver) = (provider.clone(), remote.clone(), giver.clone());
+        let promises = promises.clone();
         let (key, flight) = (key.clone(), flight.clone());
-        Self { provider, remote, promises, known: None, expected: *expected, foreign: *foreign, key, flight }
+        Self { provider, remote, giver, promises, known: None, expected: *expected, foreign: *foreign, key, flight }
     }
 
     /// What is known is recognised by these.

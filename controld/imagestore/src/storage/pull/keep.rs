@@ -27,7 +27,8 @@ impl Puller {
             let own = unpacked || !promise.hash.alg().is_strong();
             Alias { hash, covers, provider: own.then(|| job.provider.id().to_owned()), foreign }
         });
-        let facts = Facts { aliases: aliases.collect(), parent, ..Facts::from(summary.info()) };
+        let giver = Some(job.giver.clone());
+        let facts = Facts { aliases: aliases.collect(), parent, giver, ..Facts::from(summary.info()) };
         Ok(self.content.keep(received, facts)?)
     }
 }

@@ -7,7 +7,7 @@ use super::order::Order;
 use crate::digest::{Digest, hex};
 use crate::formats::convert::ForeignFormat;
 use crate::sources::provider::{Choice, Covers, Promise, Source};
-use crate::storage::content::{Cover, Origin, Sought};
+use crate::storage::content::{Cover, Giver, Origin, Sought};
 
 /// Identity of a place where bytes are, and of what they are converted from. Its parts may be secret.
 pub(super) fn place(found: &Found) -> String {
@@ -17,9 +17,8 @@ pub(super) fn place(found: &Found) -> String {
 }
 
 /// The same for whoever asks.
-pub(super) fn site(found: &Found) -> String {
-    let Choice { provider, image } = &found.choice;
-    let foreign = found.foreign().map(|format| format!("\n{format}")).unwrap_or_default();
+fn site(Choice { provider, image }: &Choice, foreign: Option<ForeignFormat>) -> String {
+    let foreign = foreign.map(|format| format!("\n{format}")).unwrap_or_default();
     let site = match &image.source {
         Source::Http(request) => request.url().as_str(),
         Source::File(_) => &image.key,
@@ -27,12 +26,13 @@ pub(super) fn site(found: &Found) -> String {
     hex(&Sha256::digest(format!("site {}\n{site}{foreign}", provider.id())))
 }
 
-/// The server that has the bytes; none for a file of the node.
-pub(super) fn host(found: &Found) -> Option<String> {
-    match &found.choice.image.source {
+/// Who gives the bytes; no host if that is a file of the node.
+pub(super) fn giver(found: &Found) -> Giver {
+    let host = match &found.choice.image.source {
         Source::Http(request) => Some(request.url().origin().ascii_serialization()),
         Source::File(_) => None,
-    }
+    };
+    Giver { site: site(&found.choice, found.foreign()), host }
 }
 
 /// What a digest in a name or a rule demands: these bytes, as they are kept.
@@ -56,13 +56,14 @@ pub(super) fn origin(order: &Order, found: &Found, promises: &[Promise], place: 
     let hosted = promises.iter().filter(|promise| promise.covers == Covers::Hosted);
     let strong = promises.iter().any(|promise| promise.hash.alg().is_strong());
     let registered = remote.registered.as_ref();
+    let Giver { site, host } = giver(found);
     Origin {
         source: Some(remote.shown.clone()),
         by: Some(found.by.clone()),
         provider: Some(provider.id().to_owned()),
         place: Some(place.to_owned()),
-        site: Some(site(found)),
-        host: host(found),
+        site: Some(site),
+        host,
         artifact: hosted.max_by_key(|promise| promise.hash.alg()).map(|promise| promise.hash.to_string()),
         platform: Some(order.want.platform.to_string()),
         manifest: registered.and_then(|registered| registered.digests.first()?.to_string().parse().ok()),

@@ -18,6 +18,7 @@ fn the_forms_on_disk_are_pinned() {
             Alias { hash: "md5:0".into(), covers: Cover::Content, provider: Some("corp".into()), foreign: None },
         ],
         parent: Some(Parent { named: "base:v1".into(), format: Some(DiskFormat::Raw), id: Some(id()) }),
+        given: vec![Giver { site: "ac".repeat(32), host: Some("https://example.com".into()) }],
         verified_at: 1_795_000_000,
     };
     let name = RefRecord {

@@ -7,6 +7,7 @@ use super::*;
 use crate::formats::inspect::Policy;
 use crate::sources::net::{Artifact, Body, Request, Validators};
 use crate::sources::provider::{Answer, Caps, Locator, Provider, ProviderError, RemoteImage, Want};
+use crate::storage::content::Giver;
 
 /// Has a file, and serves parts of it in small pieces. Counts who asks.
 #[derive(Debug)]
@@ -83,6 +84,7 @@ fn lanes(server: &Arc<Server>, count: usize, at: u64) -> Lanes {
     let job = Job {
         provider: server.clone(),
         remote: RemoteImage::at("fake", Request::get(url)),
+        giver: Giver { site: String::new(), host: None },
         promises: Vec::new(),
         known: None,
         expected: Policy { allow_raw: true, max_virtual_size: 0 }.into(),
