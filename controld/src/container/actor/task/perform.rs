@@ -80,11 +80,11 @@ impl<H: Host> Task<H> {
         match self.console.take() {
             Some(console) => self.host.finish(console, seen).await,
             // Ended while we were down: what it printed last is still to be copied.
-            None if was_up => {
-                if let Ok(Some(console)) = self.host.follow(&self.container).await {
-                    self.host.finish(console, false).await;
-                }
-            }
+            None if was_up => match self.host.follow(&self.container).await {
+                Ok(Some(console)) => self.host.finish(console, false).await,
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "what the console printed last is not in the pod's log"),
+            },
             None => {}
         }
         self.container.exit = Some(exit);

@@ -47,7 +47,15 @@ impl PodLog {
 
     /// Goes on in a new file if a log that has this length has no room for so many bytes more; whether it did.
     pub(super) fn make_room(&mut self, more: usize, length: u64) -> io::Result<bool> {
-        if length == 0 || length + more as u64 <= self.limit || !self.has_its_name()? {
+        if length == 0 || length + more as u64 <= self.limit {
+            return Ok(false);
+        }
+        // Somebody has removed it: nobody sees what it takes of the disk. A directory that is gone is not made again.
+        if self.metadata()?.nlink() == 0 {
+            self.reopen().or_else(|_| self.file.set_len(0))?;
+            return Ok(true);
+        }
+        if !self.has_its_name()? {
             return Ok(false);
         }
         let mut older = self.path.clone().into_os_string();

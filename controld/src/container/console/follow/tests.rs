@@ -222,6 +222,21 @@ fn a_log_that_nobody_rotates_is_bounded_and_ends_with_what_came_last() {
 }
 
 #[test]
+fn a_log_that_somebody_has_removed_does_not_grow_out_of_sight() {
+    let bed = Bed::new();
+    bed.print("first\n");
+    let mut copy = Copy::open(bed.dir.path(), bed.log(), 1 << 20).expect("open");
+    copy.advance(false).expect("copies");
+    std::fs::remove_file(bed.log()).expect("removed");
+    bed.print(&"\n".repeat(1 << 16));
+    copy.advance(false).expect("copies");
+    bed.print("last\n");
+    copy.advance(false).expect("copies");
+    assert_eq!(bed.contents().last().map(String::as_str), Some("F last"), "in a new file of its name");
+    assert!(std::fs::metadata(bed.log()).expect("log").len() <= 1 << 20);
+}
+
+#[test]
 fn a_log_that_kubelet_has_renamed_is_left_to_kubelet() {
     let bed = Bed::new();
     let mut copy = Copy::open(bed.dir.path(), bed.log(), 1 << 20).expect("open");
