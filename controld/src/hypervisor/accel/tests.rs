@@ -11,7 +11,7 @@ fn question(dir: &Path) -> Question {
         configured: Accel::Auto,
         emulator: "/usr/bin/qemu-system-x86_64".into(),
         kernel: None,
-        deadline: Duration::from_secs(5),
+        deadline: Duration::from_secs(60),
         work_dir: dir.to_owned(),
         device: "/dev/null".into(),
     }
