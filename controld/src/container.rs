@@ -28,6 +28,7 @@ use self::admission::Admission;
 pub use self::usage::{Details, Filesystem, Usage};
 pub use self::uses::Uses;
 use crate::hypervisor::HvEvent;
+use crate::hypervisor::process::Processes;
 use crate::model::PodName;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
@@ -46,6 +47,7 @@ pub struct Containers {
     uses: Arc<Uses>,
     mutex: KeyedMutex,
     actors: Actors,
+    processes: Arc<Processes>,
 }
 
 /// What a container is to be made of.
@@ -66,7 +68,7 @@ impl Containers {
         for container in uses.store.containers() {
             actors.add(uses.clone(), &container);
         }
-        Self { uses, mutex, actors }
+        Self { uses, mutex, actors, processes: Arc::default() }
     }
 
     /// Makes a container. Repeating it for one that was not started gives the same id; earlier attempts that were never up
@@ -219,10 +221,11 @@ impl Containers {
     /// # Errors
     /// When its machine cannot be stopped, or the record not be removed.
     pub async fn remove(&self, id: ContainerId) -> Result<()> {
-        let Ok(actor) = self.actors.get(id) else { return Ok(()) };
+        let (Ok(actor), Ok(container)) = (self.actors.get(id), self.get(id)) else { return Ok(()) };
         actor.stop(Duration::ZERO).await?;
         actor.remove().await?;
         self.actors.forget(id);
+        self.processes.forget(container.machine.id.uuid());
         tracing::info!(container = %id, "container removed");
         Ok(())
     }

@@ -10,7 +10,7 @@ use common::{Chain, now_nanos, off_reactor};
 use nix::sys::statvfs::statvfs;
 
 use super::Containers;
-use crate::hypervisor::process::{self, ProcessDetails, ProcessUsage, STATUS_DIR};
+use crate::hypervisor::process::{ProcessDetails, ProcessUsage, Processes, STATUS_DIR};
 use crate::model::Container;
 use crate::volumes::{DiskUsage, disk_usage};
 
@@ -52,8 +52,9 @@ impl Containers {
 
     /// What these containers use. One that cannot be looked at is left out, and the log says why.
     pub async fn usage(&self, containers: Vec<Arc<Container>>) -> Vec<(Arc<Container>, Usage)> {
+        let processes = self.processes.clone();
         off_reactor(move || {
-            let with_usage = |container: Arc<Container>| match usage_of(&container) {
+            let with_usage = |container: Arc<Container>| match usage_of(&processes, &container) {
                 Ok(usage) => Some((container, usage)),
                 Err(error) => {
                     tracing::warn!(container = %container.id, error = %Chain(&error), "usage not read");
@@ -67,10 +68,10 @@ impl Containers {
 
     /// More of what these containers use that run. One that cannot be looked at is left out, and the log says why.
     pub async fn details(&self, containers: Vec<Arc<Container>>) -> Vec<(Arc<Container>, Details)> {
-        let disks = self.disks_dir().to_owned();
+        let (disks, processes) = (self.disks_dir().to_owned(), self.processes.clone());
         off_reactor(move || {
             let filesystem = filesystem_of(&disks);
-            let with_details = |container: Arc<Container>| match details_of(&container, filesystem) {
+            let with_details = |container: Arc<Container>| match details_of(&processes, &container, filesystem) {
                 Ok(details) => details.map(|details| (container, details)),
                 Err(error) => {
                     tracing::warn!(container = %container.id, error = %Chain(&error), "usage not read");
@@ -83,9 +84,13 @@ impl Containers {
     }
 }
 
-fn details_of(container: &Container, filesystem: Filesystem) -> std::io::Result<Option<Details>> {
+fn details_of(
+    processes: &Processes,
+    container: &Container,
+    filesystem: Filesystem,
+) -> std::io::Result<Option<Details>> {
     let machine = &container.machine;
-    let process = process::details(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid())?;
+    let process = processes.details(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid())?;
     let disk = disk_usage(folder_of(container));
     Ok(process.map(|process| Details { at: now_nanos(), process, disk, filesystem }))
 }
@@ -107,8 +112,8 @@ fn folder_of(container: &Container) -> &Path {
     container.machine.root.parent().unwrap_or(Path::new(""))
 }
 
-fn usage_of(container: &Container) -> std::io::Result<Usage> {
+fn usage_of(processes: &Processes, container: &Container) -> std::io::Result<Usage> {
     let machine = &container.machine;
-    let process = process::usage(Path::new(STATUS_DIR), &machine.domain, container.machine.id.uuid())?;
+    let process = processes.usage(Path::new(STATUS_DIR), &machine.domain, container.machine.id.uuid())?;
     Ok(Usage { at: now_nanos(), process, disk: disk_usage(folder_of(container)) })
 }

@@ -1,10 +1,13 @@
 //! A machine's QEMU as the kernel counts it.
 //!
 //! libvirt could be asked as well, but it asks QEMU's monitor, and one QEMU that hangs would hold up the figures of all
-//! machines. `/proc` answers for every process.
+//! machines. `/proc` answers without QEMU, but for the files that are read out of its memory: its arguments are looked at
+//! once.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use procfs::ProcError;
@@ -52,10 +55,6 @@ pub struct ProcessDetails {
     pub read: u64,
     /// Bytes that were written to a disk.
     pub written: u64,
-    /// System calls that read.
-    pub reads: u64,
-    /// System calls that wrote.
-    pub writes: u64,
     pub descriptors: u64,
     /// Descriptors that are sockets.
     pub sockets: u64,
@@ -63,33 +62,62 @@ pub struct ProcessDetails {
     pub threads_max: Option<u64>,
 }
 
-/// What the QEMU of machine `id` uses, whose name in libvirt is `name`; `None` if it does not run. `dir` is where libvirt
-/// keeps the pid files, [`STATUS_DIR`].
-///
-/// # Errors
-/// When a file cannot be read, or says something else than it should.
-pub fn usage(dir: &Path, name: &str, id: Uuid) -> io::Result<Option<ProcessUsage>> {
-    look(dir, name, id, usage_of)
+/// The QEMUs that were recognised: by their arguments the first time, then by their pid and the time of their start.
+#[derive(Debug, Default)]
+pub struct Processes {
+    known: Mutex<HashMap<Uuid, (i32, u64)>>,
 }
 
-/// The same in detail.
-///
-/// # Errors
-/// As of [`usage`].
-pub fn details(dir: &Path, name: &str, id: Uuid) -> io::Result<Option<ProcessDetails>> {
-    look(dir, name, id, details_of)
-}
+impl Processes {
+    /// What the QEMU of machine `id` uses, whose name in libvirt is `name`; `None` if it does not run. `dir` is where libvirt
+    /// keeps the pid files, [`STATUS_DIR`].
+    ///
+    /// # Errors
+    /// When a file cannot be read, or says something else than it should.
+    pub fn usage(&self, dir: &Path, name: &str, id: Uuid) -> io::Result<Option<ProcessUsage>> {
+        self.look(dir, name, id, usage_of)
+    }
 
-/// One open directory in `/proc` answers all: another process that is given the pid meanwhile is not mixed in.
-fn look<T>(dir: &Path, name: &str, id: Uuid, look_at: fn(&Process) -> Result<T, ProcError>) -> io::Result<Option<T>> {
-    let Some(pid) = found(std::fs::read_to_string(dir.join(format!("{name}.pid"))))? else { return Ok(None) };
-    let pid = pid.trim().parse().map_err(|_| io::Error::other(format!("pid file of `{name}` has no number in it")))?;
-    let id = id.to_string();
-    gone_is_none(Process::new(pid).and_then(|process| {
-        // libvirt leaves the file behind if it dies with QEMU, and then the pid may be anybody's.
-        let is_machine = process.cmdline()?.contains(&id);
-        is_machine.then(|| look_at(&process)).transpose()
-    }))
+    /// The same in detail.
+    ///
+    /// # Errors
+    /// As of [`Self::usage`].
+    pub fn details(&self, dir: &Path, name: &str, id: Uuid) -> io::Result<Option<ProcessDetails>> {
+        self.look(dir, name, id, details_of)
+    }
+
+    /// One open directory in `/proc` answers all: another process that is given the pid meanwhile is not mixed in.
+    fn look<T>(
+        &self,
+        dir: &Path,
+        name: &str,
+        id: Uuid,
+        look_at: fn(&Process) -> Result<T, ProcError>,
+    ) -> io::Result<Option<T>> {
+        let Some(pid) = found(std::fs::read_to_string(dir.join(format!("{name}.pid"))))? else { return Ok(None) };
+        let no_number = |_| io::Error::other(format!("pid file of `{name}` has no number in it"));
+        let pid = pid.trim().parse().map_err(no_number)?;
+        gone_is_none(Process::new(pid).and_then(|process| {
+            let started = (pid, process.stat()?.starttime);
+            if self.known().get(&id) != Some(&started) {
+                // libvirt leaves the file behind if it dies with QEMU, and then the pid may be anybody's.
+                if !process.cmdline()?.contains(&id.to_string()) {
+                    return Ok(None);
+                }
+                self.known().insert(id, started);
+            }
+            look_at(&process).map(Some)
+        }))
+    }
+
+    /// Forgets a machine that is no more.
+    pub fn forget(&self, id: Uuid) {
+        self.known().remove(&id);
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Uuid, (i32, u64)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn usage_of(process: &Process) -> Result<ProcessUsage, ProcError> {
@@ -126,8 +154,6 @@ fn details_of(process: &Process) -> Result<ProcessDetails, ProcError> {
         peak: bytes(status.vmhwm),
         read: io.read_bytes,
         written: io.write_bytes,
-        reads: io.syscr,
-        writes: io.syscw,
         descriptors,
         sockets,
         threads_max,
@@ -179,25 +205,27 @@ mod tests {
     #[test]
     fn a_machine_is_found_by_its_pid_file_and_its_id() {
         let (dir, mut child) = machine(&ID.to_string());
-        let usage = usage(dir.path(), "vm", ID).expect("read").expect("it runs");
+        let processes = Processes::default();
+        let usage = processes.usage(dir.path(), "vm", ID).expect("read").expect("it runs");
         assert_eq!(usage.threads, 1);
-        let details = details(dir.path(), "vm", ID).expect("read").expect("it runs");
-        assert!(details.descriptors >= 3 && details.sockets == 0 && details.reads > 0, "{details:?}");
+        let details = processes.details(dir.path(), "vm", ID).expect("read").expect("it runs");
+        assert!(details.descriptors >= 3 && details.sockets == 0, "{details:?}");
         assert!(usage.resident > 0 && usage.private <= usage.resident, "{usage:?}");
         child.kill().expect("killed");
         child.wait().expect("waited for");
-        assert_eq!(super::usage(dir.path(), "vm", ID).expect("read"), None, "it has ended");
+        assert_eq!(processes.usage(dir.path(), "vm", ID).expect("read"), None, "it has ended");
     }
 
     #[test]
     fn a_pid_that_another_process_has_is_no_machine() {
         let (dir, mut child) = machine("another");
-        assert_eq!(usage(dir.path(), "vm", ID).expect("read"), None);
-        assert_eq!(usage(dir.path(), "absent", ID).expect("read"), None);
+        let processes = Processes::default();
+        assert_eq!(processes.usage(dir.path(), "vm", ID).expect("read"), None);
+        assert_eq!(processes.usage(dir.path(), "absent", ID).expect("read"), None);
         child.kill().expect("killed");
         child.wait().expect("waited for");
         std::fs::write(dir.path().join("vm.pid"), "x").expect("written");
-        let error = usage(dir.path(), "vm", ID).expect_err("no number");
+        let error = processes.usage(dir.path(), "vm", ID).expect_err("no number");
         assert_eq!(error.to_string(), "pid file of `vm` has no number in it");
     }
 }

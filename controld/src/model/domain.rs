@@ -30,7 +30,7 @@ const MAX_NAME: usize = 24;
 /// A machine.
 #[derive(Debug, Clone)]
 pub struct DomainSpec {
-    /// libvirt's UUID of it, which is the container's id.
+    /// libvirt's UUID of it.
     pub id: Uuid,
     /// libvirt's name of it, see [`name`].
     pub name: String,

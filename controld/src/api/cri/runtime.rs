@@ -265,9 +265,10 @@ impl RuntimeService for Runtime {
     ) -> Result<Response<PodSandboxStatsResponse>, Status> {
         let id = answer(self.sandbox_id(&request.into_inner().pod_sandbox_id))?;
         let sandbox = self.uses.store.sandbox(&id).ok_or_else(|| Status::not_found(format!("no sandbox `{id}`")))?;
-        let counters = answer(self.uses.tap.stats(Some(&id)).await)?;
-        let containers = self.container_stats_of(None).await.remove(&id).unwrap_or_default();
-        let stats = convert::sandbox_stats(&sandbox, containers, counters.iter().find(|stats| stats.pod == id));
+        let counters = self.counters(Some(&id)).await;
+        let of_pod = ContainerStatsFilter { pod_sandbox_id: id.to_string(), ..ContainerStatsFilter::default() };
+        let containers = self.container_stats_of(Some(&of_pod)).await.remove(&id).unwrap_or_default();
+        let stats = convert::sandbox_stats(&sandbox, containers, counters.get(&id));
         Ok(Response::new(PodSandboxStatsResponse { stats: Some(stats) }))
     }
 
@@ -275,7 +276,7 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<ListPodSandboxStatsRequest>,
     ) -> Result<Response<ListPodSandboxStatsResponse>, Status> {
-        let stats = answer(self.sandbox_stats_of(request.into_inner().filter.as_ref()).await)?;
+        let stats = self.sandbox_stats_of(request.into_inner().filter.as_ref()).await;
         Ok(Response::new(ListPodSandboxStatsResponse { stats }))
     }
 
@@ -447,7 +448,7 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<StreamPodSandboxStatsRequest>,
     ) -> Result<Response<BoxStream<StreamPodSandboxStatsResponse>>, Status> {
-        let items = answer(self.sandbox_stats_of(request.into_inner().filter.as_ref()).await)?;
+        let items = self.sandbox_stats_of(request.into_inner().filter.as_ref()).await;
         Ok(lists::stream(items, |pod_sandbox_stats| StreamPodSandboxStatsResponse { pod_sandbox_stats }))
     }
 
@@ -462,14 +463,14 @@ impl RuntimeService for Runtime {
         &self,
         _request: Request<ListPodSandboxMetricsRequest>,
     ) -> Result<Response<ListPodSandboxMetricsResponse>, Status> {
-        Ok(Response::new(ListPodSandboxMetricsResponse { pod_metrics: answer(self.metrics().await)? }))
+        Ok(Response::new(ListPodSandboxMetricsResponse { pod_metrics: self.metrics().await }))
     }
 
     async fn stream_pod_sandbox_metrics(
         &self,
         _request: Request<StreamPodSandboxMetricsRequest>,
     ) -> Result<Response<BoxStream<StreamPodSandboxMetricsResponse>>, Status> {
-        let items = answer(self.metrics().await)?;
+        let items = self.metrics().await;
         Ok(lists::stream(items, |pod_sandbox_metrics| StreamPodSandboxMetricsResponse { pod_sandbox_metrics }))
     }
 

@@ -97,9 +97,9 @@ pub(super) const FAMILIES: &[Family] = &[
     disk("container_fs_limit_bytes", "Size of the file system that the disks are on.", Gauge, |m| m.details.filesystem.size),
     disk("container_fs_inodes_total", "Inodes of the file system that the disks are on.", Gauge, |m| m.details.filesystem.inodes),
     disk("container_fs_inodes_free", "Free inodes of the file system that the disks are on.", Gauge, |m| m.details.filesystem.inodes_free),
-    disk("container_fs_reads_total", "System calls of QEMU that read.", Counter, |m| m.details.process.reads),
+    disk("container_fs_reads_total", "Reads of disks; not counted.", Counter, |_| 0),
     disk("container_fs_reads_bytes_total", "Bytes read from disks.", Counter, |m| m.details.process.read),
-    disk("container_fs_writes_total", "System calls of QEMU that wrote.", Counter, |m| m.details.process.writes),
+    disk("container_fs_writes_total", "Writes to disks; not counted.", Counter, |_| 0),
     disk("container_fs_writes_bytes_total", "Bytes written to disks.", Counter, |m| m.details.process.written),
     family("container_blkio_device_usage_total", "Bytes read from and written to disks.", Counter, Values::Split {
         labels: &["device", "operation"],

@@ -29,8 +29,6 @@ fn details() -> Details {
         peak: 1000,
         read: 30,
         written: 40,
-        reads: 3,
-        writes: 4,
         descriptors: 33,
         sockets: 5,
         threads_max: None,

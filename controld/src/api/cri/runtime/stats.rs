@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use common::Chain;
 use proto::cri::{ContainerStats, ContainerStatsFilter, PodSandboxStats, PodSandboxStatsFilter};
 use proto::tap::{PodId, PodStats};
 
@@ -9,9 +10,17 @@ use super::Runtime;
 use crate::api::cri::convert;
 use crate::container::Usage;
 use crate::model::Container;
-use crate::model::error::Result;
 
 impl Runtime {
+    /// What tapmanager has counted. While it does not answer, the other figures of the pods are worth having.
+    pub(super) async fn counters(&self, pod: Option<&PodId>) -> HashMap<PodId, PodStats> {
+        let counted = self.uses.tap.stats(pod).await.unwrap_or_else(|error| {
+            tracing::warn!(error = %Chain(&error), "usage of the network left out");
+            Vec::new()
+        });
+        counted.into_iter().map(|stats| (stats.pod.clone(), stats)).collect()
+    }
+
     /// What the running containers use, by sandbox. A machine whose QEMU has just ended is left out.
     pub(super) async fn container_stats_of(
         &self,
@@ -33,12 +42,8 @@ impl Runtime {
     }
 
     /// What the sandboxes use that are ready.
-    pub(super) async fn sandbox_stats_of(
-        &self,
-        filter: Option<&PodSandboxStatsFilter>,
-    ) -> Result<Vec<PodSandboxStats>> {
-        let counters = self.uses.tap.stats(None).await?;
-        let counters: HashMap<PodId, PodStats> = counters.into_iter().map(|stats| (stats.pod.clone(), stats)).collect();
+    pub(super) async fn sandbox_stats_of(&self, filter: Option<&PodSandboxStatsFilter>) -> Vec<PodSandboxStats> {
+        let counters = self.counters(None).await;
         let mut containers = self.container_stats_of(None).await;
         let all = self.uses.store.sandboxes();
         let shown = all.iter().filter(|sandbox| convert::matches_stats(filter, sandbox));
@@ -46,6 +51,6 @@ impl Runtime {
             let containers = containers.remove(&sandbox.id).unwrap_or_default();
             convert::sandbox_stats(sandbox, containers, counters.get(&sandbox.id))
         });
-        Ok(stats.collect())
+        stats.collect()
     }
 }
