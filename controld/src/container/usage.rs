@@ -3,6 +3,7 @@
 //! A machine uses what its QEMU uses: guest memory that the guest has freed counts, as long as the node has not got it back.
 //! Its writable layer is the folder of its pod's disks.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,17 +54,7 @@ impl Containers {
     /// What these containers use. One that cannot be looked at is left out, and the log says why.
     pub async fn usage(&self, containers: Vec<Arc<Container>>) -> Vec<(Arc<Container>, Usage)> {
         let processes = self.processes.clone();
-        off_reactor(move || {
-            let with_usage = |container: Arc<Container>| match usage_of(&processes, &container) {
-                Ok(usage) => Some((container, usage)),
-                Err(error) => {
-                    tracing::warn!(container = %container.id, error = %Chain(&error), "usage not read");
-                    None
-                }
-            };
-            containers.into_iter().filter_map(with_usage).collect()
-        })
-        .await
+        off_reactor(move || each(containers, |container| usage_of(&processes, container).map(Some))).await
     }
 
     /// More of what these containers use that run. One that cannot be looked at is left out, and the log says why.
@@ -71,24 +62,27 @@ impl Containers {
         let (disks, processes) = (self.disks_dir().to_owned(), self.processes.clone());
         off_reactor(move || {
             let filesystem = filesystem_of(&disks);
-            let with_details = |container: Arc<Container>| match details_of(&processes, &container, filesystem) {
-                Ok(details) => details.map(|details| (container, details)),
-                Err(error) => {
-                    tracing::warn!(container = %container.id, error = %Chain(&error), "usage not read");
-                    None
-                }
-            };
-            containers.into_iter().filter_map(with_details).collect()
+            each(containers, |container| details_of(&processes, container, filesystem))
         })
         .await
     }
 }
 
-fn details_of(
-    processes: &Processes,
-    container: &Container,
-    filesystem: Filesystem,
-) -> std::io::Result<Option<Details>> {
+fn each<T>(
+    containers: Vec<Arc<Container>>,
+    look_at: impl Fn(&Container) -> io::Result<Option<T>>,
+) -> Vec<(Arc<Container>, T)> {
+    let looked_at = |container: Arc<Container>| match look_at(&container) {
+        Ok(found) => found.map(|found| (container, found)),
+        Err(error) => {
+            tracing::warn!(container = %container.id, error = %Chain(&error), "usage not read");
+            None
+        }
+    };
+    containers.into_iter().filter_map(looked_at).collect()
+}
+
+fn details_of(processes: &Processes, container: &Container, filesystem: Filesystem) -> io::Result<Option<Details>> {
     let machine = &container.machine;
     let process = processes.details(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid())?;
     let disk = disk_usage(folder_of(container));
@@ -112,8 +106,8 @@ fn folder_of(container: &Container) -> &Path {
     container.machine.root.parent().unwrap_or(Path::new(""))
 }
 
-fn usage_of(processes: &Processes, container: &Container) -> std::io::Result<Usage> {
+fn usage_of(processes: &Processes, container: &Container) -> io::Result<Usage> {
     let machine = &container.machine;
-    let process = processes.usage(Path::new(STATUS_DIR), &machine.domain, container.machine.id.uuid())?;
+    let process = processes.usage(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid())?;
     Ok(Usage { at: now_nanos(), process, disk: disk_usage(folder_of(container)) })
 }

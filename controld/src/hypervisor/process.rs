@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use procfs::ProcError;
-use procfs::process::{FDTarget, LimitValue, Process};
+use procfs::process::{FDTarget, LimitValue, Process, Stat, Status};
 use uuid::Uuid;
 
 pub use super::cut_start::STATUS_DIR;
@@ -92,13 +92,14 @@ impl Processes {
         dir: &Path,
         name: &str,
         id: Uuid,
-        look_at: fn(&Process) -> Result<T, ProcError>,
+        look_at: fn(&Process, &Stat) -> Result<T, ProcError>,
     ) -> io::Result<Option<T>> {
         let Some(pid) = found(std::fs::read_to_string(dir.join(format!("{name}.pid"))))? else { return Ok(None) };
         let no_number = |_| io::Error::other(format!("pid file of `{name}` has no number in it"));
         let pid = pid.trim().parse().map_err(no_number)?;
         gone_is_none(Process::new(pid).and_then(|process| {
-            let started = (pid, process.stat()?.starttime);
+            let stat = process.stat()?;
+            let started = (pid, stat.starttime);
             if self.known().get(&id) != Some(&started) {
                 // libvirt leaves the file behind if it dies with QEMU, and then the pid may be anybody's.
                 if !process.cmdline()?.contains(&id.to_string()) {
@@ -106,7 +107,7 @@ impl Processes {
                 }
                 self.known().insert(id, started);
             }
-            look_at(&process).map(Some)
+            look_at(&process, &stat).map(Some)
         }))
     }
 
@@ -120,9 +121,12 @@ impl Processes {
     }
 }
 
-fn usage_of(process: &Process) -> Result<ProcessUsage, ProcError> {
-    let (stat, status) = (process.stat()?, process.status()?);
-    Ok(ProcessUsage {
+fn usage_of(process: &Process, stat: &Stat) -> Result<ProcessUsage, ProcError> {
+    Ok(usage_by(stat, &process.status()?))
+}
+
+fn usage_by(stat: &Stat, status: &Status) -> ProcessUsage {
+    ProcessUsage {
         cpu: ticks(stat.utime.saturating_add(stat.stime)),
         resident: bytes(status.vmrss),
         private: bytes(status.rssanon).saturating_add(bytes(status.rssshmem)),
@@ -130,11 +134,11 @@ fn usage_of(process: &Process) -> Result<ProcessUsage, ProcError> {
         minor_faults: stat.minflt,
         major_faults: stat.majflt,
         threads: status.threads,
-    })
+    }
 }
 
-fn details_of(process: &Process) -> Result<ProcessDetails, ProcError> {
-    let (stat, status, io) = (process.stat()?, process.status()?, process.io()?);
+fn details_of(process: &Process, stat: &Stat) -> Result<ProcessDetails, ProcError> {
+    let (status, io) = (process.status()?, process.io()?);
     let (mut descriptors, mut sockets) = (0, 0);
     for descriptor in process.fd()? {
         descriptors += 1;
@@ -145,7 +149,7 @@ fn details_of(process: &Process) -> Result<ProcessDetails, ProcError> {
         LimitValue::Unlimited => None,
     };
     Ok(ProcessDetails {
-        usage: usage_of(process)?,
+        usage: usage_by(stat, &status),
         user: ticks(stat.utime),
         system: ticks(stat.stime),
         file: bytes(status.rssfile),
