@@ -20,9 +20,9 @@ pub(super) struct Actors {
 
 #[derive(Debug, Default)]
 struct All {
-    by_id: HashMap<ContainerId, Actor>,
+    by_id: HashMap<ContainerId, (MachineId, Actor)>,
     /// libvirt tells of machines.
-    by_machine: HashMap<MachineId, ContainerId>,
+    by_machine: HashMap<MachineId, Actor>,
     /// Machines whose containers were removed, the last one last.
     removed: VecDeque<MachineId>,
 }
@@ -32,8 +32,8 @@ impl Actors {
     pub(super) fn add(&self, host: impl Host, container: &Container) {
         let actor = Actor::spawn(host, container.clone());
         let mut all = self.all();
-        all.by_id.insert(container.id, actor);
-        all.by_machine.insert(container.machine.id, container.id);
+        all.by_machine.insert(container.machine.id, actor.clone());
+        all.by_id.insert(container.id, (container.machine.id, actor));
     }
 
     /// The task of a container.
@@ -41,17 +41,17 @@ impl Actors {
     /// # Errors
     /// When there is none.
     pub(super) fn get(&self, id: ContainerId) -> Result<Actor> {
-        self.all().by_id.get(&id).cloned().ok_or_else(|| Error::new(Kind::NotFound, format!("no container `{id}`")))
+        let actor = self.all().by_id.get(&id).map(|(_, actor)| actor.clone());
+        actor.ok_or_else(|| Error::new(Kind::NotFound, format!("no container `{id}`")))
     }
 
     /// Forgets the task of a container that was removed.
     pub(super) fn forget(&self, id: ContainerId) {
         let mut all = self.all();
-        all.by_id.remove(&id);
-        let gone: Vec<_> =
-            all.by_machine.extract_if(|_, container| *container == id).map(|(machine, _)| machine).collect();
-        all.removed.extend(gone);
-        while all.removed.len() > REMEMBERED {
+        let Some((machine, _actor)) = all.by_id.remove(&id) else { return };
+        all.by_machine.remove(&machine);
+        all.removed.push_back(machine);
+        if all.removed.len() > REMEMBERED {
             all.removed.pop_front();
         }
     }
@@ -66,12 +66,11 @@ impl Actors {
         let all = self.all();
         match event {
             HvEvent::Lifecycle { id, .. } | HvEvent::Paused { id } | HvEvent::Reboot { id } => {
-                let container = all.by_machine.get(&MachineId::from(*id));
-                if let Some(actor) = container.and_then(|container| all.by_id.get(container)) {
+                if let Some(actor) = all.by_machine.get(&MachineId::from(*id)) {
                     actor.hear(event);
                 }
             }
-            HvEvent::Resync | HvEvent::Down => all.by_id.values().for_each(|actor| actor.hear(event)),
+            HvEvent::Resync | HvEvent::Down => all.by_machine.values().for_each(|actor| actor.hear(event)),
         }
     }
 
