@@ -28,7 +28,7 @@ use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerId, ContainerState, Sandbox};
+use crate::model::{Container, ContainerId, ContainerState, Sandbox, SandboxConfig};
 use crate::orphans::instance::Instance;
 use crate::orphans::{Known, Orphan};
 use crate::sandbox::Sandboxes;
@@ -106,17 +106,15 @@ impl Runtime {
         shown.map(|container| convert::container_entry(container, default_handler)).collect()
     }
 
-    fn status_of(&self, container: &Container) -> ContainerStatus {
-        let sandbox = self.uses.store.sandbox(&container.sandbox);
-        let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
+    fn status_of(&self, container: &Container, sandbox: &SandboxConfig) -> ContainerStatus {
         let digest = self.uses.images.repo_digest(&container.image_id, &container.image_handler);
         let default_handler = &self.uses.config.images.default_handler;
-        convert::container_status(container, &sandbox, digest.as_deref(), default_handler)
+        convert::container_status(container, sandbox, digest.as_deref(), default_handler)
     }
 
     fn statuses_of(&self, sandbox: &Sandbox) -> Vec<ContainerStatus> {
         let containers = self.uses.store.containers_of(&sandbox.id);
-        containers.iter().map(|container| self.status_of(container)).collect()
+        containers.iter().map(|container| self.status_of(container, &sandbox.config)).collect()
     }
 }
 
@@ -368,7 +366,9 @@ impl RuntimeService for Runtime {
             });
             info.insert("info".into(), facts.to_string());
         }
-        let status = self.status_of(&container);
+        let sandbox = self.uses.store.sandbox(&container.sandbox);
+        let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
+        let status = self.status_of(&container, &sandbox);
         Ok(Response::new(ContainerStatusResponse { status: Some(status), info }))
     }
 
@@ -478,6 +478,6 @@ impl RuntimeService for Runtime {
         &self,
         _request: Request<GetEventsRequest>,
     ) -> Result<Response<BoxStream<ContainerEventResponse>>, Status> {
-        Ok(Response::new(Box::pin(self.events(self.uses.store.changes()))))
+        Ok(Response::new(Box::pin(self.events())))
     }
 }

@@ -19,11 +19,8 @@ use crate::store::feed::{Record, Shown};
 
 impl Runtime {
     /// All events from now on, until controld ends or the caller goes.
-    pub(super) fn events(
-        &self,
-        changes: Receiver<Shown>,
-    ) -> impl Stream<Item = Result<ContainerEventResponse, Status>> + use<> {
-        let runtime = self.clone();
+    pub(super) fn events(&self) -> impl Stream<Item = Result<ContainerEventResponse, Status>> + use<> {
+        let (runtime, changes) = (self.clone(), self.uses.store.changes());
         // One change may be two events: a sandbox is created and started at once.
         stream::unfold((runtime, changes), |(runtime, mut changes)| async {
             let shown = next(&mut changes).await?;
