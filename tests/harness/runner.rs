@@ -22,49 +22,67 @@ use crate::emulated::{self, OnDemand};
 
 /// Lines of each daemon's log that are shown of a failed case.
 const TAIL: usize = 40;
+/// Stands before each daemon's log.
+const LOG_MARK: &str = "--- ";
+/// Lines of a failed case's own words that are repeated at the end of a run.
+const REPEATED: usize = 20;
 
 /// Runs the cases that `args` (of a test program) choose.
 pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
     let args = Arguments::from_iter(std::iter::once("bed".to_owned()).chain(args));
     // Gone with the last trial.
     let node = Arc::new(OnDemand::default());
-    let spent = Arc::new(Spent::default());
+    let told = Arc::new(Told::default());
     let trial = |case: &'static Case| {
-        let (node, spent) = (Arc::clone(&node), Arc::clone(&spent));
+        let (node, told) = (Arc::clone(&node), Arc::clone(&told));
         let run = move || if case.name.starts_with(emulated::TIER) { node.run(case) } else { in_cell(case) };
         Trial::test(case.name, move || {
             let begun = Instant::now();
-            let outcome = run();
-            spent.add(case, begun.elapsed());
-            outcome.map_err(|failed| Failed::from(format!("{failed:#}")))
+            let outcome = run().map_err(|failed| format!("{failed:#}"));
+            told.add(case, begun.elapsed(), outcome.as_ref().err());
+            outcome.map_err(Failed::from)
         })
     };
     let conclusion = libtest_mimic::run(&args, cases.iter().map(trial).collect());
-    print!("{spent}");
+    print!("{told}");
     conclusion
 }
 
-/// The number of cases of each tier, and how long they took one after the other.
+/// What a run tells when it is over, so that its last lines are enough: the number of cases of each tier and how long
+/// they took one after the other, and why cases failed.
 #[derive(Default)]
-struct Spent(Mutex<BTreeMap<&'static str, (usize, Duration)>>);
+struct Told(Mutex<(BTreeMap<&'static str, (usize, Duration)>, BTreeMap<&'static str, String>)>);
 
-impl Spent {
-    fn add(&self, case: &Case, took: Duration) {
+impl Told {
+    fn add(&self, case: &'static Case, took: Duration, failed: Option<&String>) {
         let tier = case.name.split("::").next().unwrap_or(case.name);
-        let mut tiers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (cases, work) = tiers.entry(tier).or_default();
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (cases, work) = told.0.entry(tier).or_default();
         *cases += 1;
         *work += took;
+        if let Some(failed) = failed {
+            told.1.insert(case.name, own_words(failed));
+        }
     }
 }
 
-impl fmt::Display for Spent {
+impl fmt::Display for Told {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (tier, (cases, work)) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let (tiers, failed) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (tier, (cases, work)) in tiers {
             writeln!(out, "tier {tier}: {cases} cases, {} s of work", work.as_secs())?;
+        }
+        for (case, why) in failed {
+            writeln!(out, "failed {case}: {why}")?;
         }
         Ok(())
     }
+}
+
+/// Of what is shown of a failed case, what is not a daemon's log; no more than its end.
+fn own_words(shown: &str) -> String {
+    let lines: Vec<_> = shown.lines().take_while(|line| !line.starts_with(LOG_MARK)).collect();
+    lines.get(lines.len().saturating_sub(REPEATED)..).unwrap_or_default().join("\n")
 }
 
 /// Runs the cases that the machine outside asks this one, an emulated node, to run.
@@ -170,7 +188,7 @@ fn tails(logs: &Path) -> String {
         let text = fs::read(&file).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<_> = text.lines().collect();
-        let _infallible = writeln!(shown, "--- {}", file.display());
+        let _infallible = writeln!(shown, "{LOG_MARK}{}", file.display());
         for line in lines.iter().skip(lines.len().saturating_sub(TAIL)) {
             let _infallible = writeln!(shown, "{line}");
         }

@@ -35,6 +35,9 @@ const LASTING: [&str; 6] = [
     "/var/lib/cni/networks/vtnet/last_reserved_ip.1",
 ];
 
+/// How lines begin that only a pod's network makes.
+const POD_SIGNS: [&str; 2] = ["netns virtlet-", "file /var/lib/virtlet/net/pods/"];
+
 /// All things of the cell that a pod could leave behind, one a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct World(BTreeSet<String>);
@@ -65,17 +68,21 @@ impl World {
         Ok(Self(things))
     }
 
-    /// Looks once nothing changes any more: after a Detach, whose answer comes before the namespace goes.
+    /// Looks once no pod is left and nothing changes any more: Detach answers before the pod's namespace and notes go.
     ///
     /// # Errors
-    /// When a tool fails, or things come and go without end.
+    /// When a tool fails, a pod stays, or things come and go without end.
     pub fn settled() -> Result<Self> {
         let mut last = Self::look()?;
-        wait_for("world that stays as it is", SETTLE_DEADLINE, || {
+        wait_for("world without pods that stays as it is", SETTLE_DEADLINE, || {
             let earlier = std::mem::replace(&mut last, Self::look()?);
-            Ok((earlier == last).then_some(()))
+            Ok((earlier == last && !last.has_pods()).then_some(()))
         })?;
         Ok(last)
+    }
+
+    fn has_pods(&self) -> bool {
+        self.0.iter().any(|thing| POD_SIGNS.iter().any(|sign| thing.starts_with(sign)))
     }
 
     /// Waits until the world is as it was at `self`, but for things of which `expected` is true.
