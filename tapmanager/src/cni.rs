@@ -19,6 +19,7 @@ mod collect;
 mod conf;
 mod error;
 mod exec;
+#[cfg(any(test, feature = "exercise"))]
 mod exercise;
 mod multus;
 mod negotiate;
@@ -42,6 +43,7 @@ use tracing::warn;
 use crate::blocking::off_reactor;
 use crate::spawner::{Allowed, Spawner};
 
+#[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 
 pub(crate) use capability::CapabilityArgs;

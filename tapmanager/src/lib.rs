@@ -30,6 +30,7 @@ mod dhcp6;
 mod domain;
 mod durable;
 #[doc(hidden)]
+#[cfg(any(test, feature = "exercise"))]
 pub mod exercise;
 pub mod faults;
 mod handoff;

@@ -32,15 +32,18 @@ mod threats;
 
 pub use digest::{Algorithm, Digest, DigestError, ImageId};
 pub use error::ErrorKind;
+#[cfg(any(test, feature = "exercise"))]
 #[doc(hidden)]
 pub use formats::convert::exercise as exercise_conversion;
 pub use formats::convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
 pub use formats::declared::Declared;
 #[doc(hidden)]
 pub use formats::decode::confine as confine_decoder;
+#[cfg(any(test, feature = "exercise"))]
 #[doc(hidden)]
 pub use formats::decode::exercise as exercise_decoder;
 pub use formats::decode::{DecodeError, run_apart as run_decoder};
+#[cfg(any(test, feature = "exercise"))]
 #[doc(hidden)]
 pub use formats::inspect::exercise as exercise_inspection;
 pub use formats::inspect::{
@@ -49,6 +52,7 @@ pub use formats::inspect::{
 };
 pub use sources::name::{ImageName, ImageRef, Query, Version};
 pub use sources::net::{FetchError, NetConfig, Timeouts};
+#[cfg(any(test, feature = "exercise"))]
 #[doc(hidden)]
 pub use sources::translate::exercise as exercise_translation;
 pub use sources::translate::{DirError, Mappings, Notice, Origin, OriginKind, Problem, Protocol, TranslateError};

@@ -168,6 +168,7 @@ impl ForeignFormat {
 }
 
 /// For fuzzing: `bytes` as an image of each format.
+#[cfg(any(test, feature = "exercise"))]
 #[doc(hidden)]
 pub fn exercise(bytes: &[u8]) {
     for format in ForeignFormat::ALL {

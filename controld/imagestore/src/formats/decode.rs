@@ -15,6 +15,7 @@ use flate2::bufread::MultiGzDecoder;
 
 mod apart;
 mod child;
+#[cfg(any(test, feature = "exercise"))]
 mod exercise;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -22,6 +23,7 @@ mod xz;
 
 pub(crate) use apart::{Decompressed, Decompressor, Keeper, Leash};
 pub use child::{confine, run_apart};
+#[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 
 /// Most memory for one xz stream, whatever its dictionary: `xz -9` needs half of it.

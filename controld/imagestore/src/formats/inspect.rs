@@ -15,6 +15,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 pub(crate) mod bytes;
+#[cfg(any(test, feature = "exercise"))]
 mod exercise;
 pub(crate) mod magic;
 mod mbr;
@@ -25,6 +26,7 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 
+#[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 pub use parent::{Parent, ParentRef};
 pub use path::{InspectError, InspectOptions, inspect_path};

@@ -79,6 +79,7 @@ pub use source_url::{ProxyLogin, ProxyUrl, SourceUrl};
 pub use virt_builder::{Entry, Index, ReposError, Skipped, VirtBuilder, VirtBuilderConfig, parse_index};
 
 /// For the fuzzer: what sources say, by kind of source.
+#[cfg(any(test, feature = "exercise"))]
 #[doc(hidden)]
 pub mod exercise {
     pub use super::glance::exercise as glance;

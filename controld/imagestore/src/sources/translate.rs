@@ -22,6 +22,7 @@ use crate::sources::net::Transport;
 use crate::sources::provider::{Locator, Platform};
 
 mod dir;
+#[cfg(any(test, feature = "exercise"))]
 mod exercise;
 mod file;
 mod mappings;
@@ -35,6 +36,7 @@ mod template;
 mod tests;
 
 pub(crate) use dir::RuleDir;
+#[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 pub use mappings::Mappings;
 pub use problem::{DirError, Notice, Origin, OriginKind, Problem};
@@ -182,8 +184,9 @@ impl Translator {
         Self { config, sources, last: Mutex::default() }
     }
 
-    /// Where the image of that name is: by a rule, else by the default rule. Reads files: to be called off the reactor.
-    pub(crate) fn translate(&self, name: &ImageName, wanted: &Wanted<'_>) -> Result<Translated, TranslateError> {
+    /// Where the image of that name is: by a rule, else by the default rule. A pull takes the two apart.
+    #[cfg(any(test, feature = "exercise"))]
+    fn translate(&self, name: &ImageName, wanted: &Wanted<'_>) -> Result<Translated, TranslateError> {
         match self.by_rule(name, wanted)? {
             Some(translated) => Ok(translated),
             None => self.by_default(name),

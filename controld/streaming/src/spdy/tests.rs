@@ -1,6 +1,7 @@
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
+use super::exercise::{decode_in_pieces, join};
 use super::*;
 
 /// Header blocks that a Go client sent on one connection, in order.

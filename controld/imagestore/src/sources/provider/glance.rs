@@ -28,6 +28,7 @@ use super::{
 use crate::error::printable;
 use crate::sources::net::{Ask, Client, FetchError, Opened, Request, Small, Transport};
 
+#[cfg(any(test, feature = "exercise"))]
 mod exercise;
 mod keystone;
 mod login;
@@ -35,6 +36,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+#[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 use keystone::Grant;
 pub use login::GlanceConfig;

@@ -28,11 +28,13 @@ use super::{
 use crate::error::{ErrorKind, printable};
 use crate::sources::net::{Ask, Client, FetchError, Opened, Request, Transport, Validators};
 
+#[cfg(any(test, feature = "exercise"))]
 mod exercise;
 mod repo;
 #[cfg(test)]
 mod tests;
 
+#[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 use repo::{Image, Metadata, Place, Repo};
 

@@ -27,6 +27,7 @@ use crate::sources::net::{Ask, Auth, Client, Opened, Transport};
 mod challenge;
 mod describe;
 mod documents;
+#[cfg(any(test, feature = "exercise"))]
 mod exercise;
 mod layer;
 mod layers;
@@ -36,6 +37,7 @@ mod reference;
 mod select;
 mod session;
 
+#[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 pub use layer::TarError;
 pub use login::login;

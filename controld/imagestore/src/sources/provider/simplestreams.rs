@@ -33,11 +33,13 @@ use crate::error::printable;
 use crate::formats::declared::Declared;
 use crate::sources::net::{self, Ask, Client, Opened, Request, Transport, Validators};
 
+#[cfg(any(test, feature = "exercise"))]
 mod exercise;
 #[cfg(test)]
 mod tests;
 mod tree;
 
+#[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 use tree::{Dated, Disk, Index, Item, Products};
 

@@ -32,10 +32,12 @@ use crate::formats::convert::ForeignFormat;
 use crate::formats::declared::Declared;
 use crate::sources::net::{Ask, Client, Opened, Request, Transport, Validators, redacted};
 
+#[cfg(any(test, feature = "exercise"))]
 mod exercise;
 mod index;
 mod repos;
 
+#[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 pub use index::{Entry, Index, Skipped, parse as parse_index};
 pub use repos::ReposError;
