@@ -108,8 +108,7 @@ test-root: host ## the other unit tests, which need root and CNI plugins
 			{ echo "make: no unit test begins with \`$$name\`; put its new name into ROOT_TESTS of the Makefile" >&2; exit 1; }; \
 	done; \
 	set -x; \
-	$(CARGO) test --locked --workspace --lib -- --test-threads 1 $(ROOT_TESTS); \
-	$(CARGO) test --locked --workspace --test real
+	$(CARGO) test --locked --workspace --lib -- --test-threads 1 $(ROOT_TESTS)
 
 test-net test-image test-mapping: GUESTS := tiny
 test-image: PEERS := python
@@ -144,7 +143,8 @@ lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, l
 	$(CARGO) fmt --all --check
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --locked --workspace --test real -- -D warnings
+	@# As shipped: without what is compiled for the fuzzer alone.
+	$(CARGO) clippy --locked $(SHIPPED:%=-p %) -- -D warnings
 	$(CARGO) run --locked --quiet --bin layers
 	@! $(CARGO) tree --locked -p vmwrapper -e normal --prefix none | grep -E '^(tokio|tonic|prost)' || { echo 'vmwrapper is not lean: see the crates above' >&2; exit 1; }
 	@! $(CARGO) tree --locked -i aws-lc-rs 2>/dev/null || { echo 'TLS is ring here, not aws-lc-rs' >&2; exit 1; }

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use proto::tap::{Reply, Request};
+use anyhow::{Context as _, Result, ensure};
 use tests::case::{Bed, Case};
 use tests::command::{TOOL_DEADLINE, command, finish};
 use tests::libvirt::only_qemu;
@@ -34,9 +33,7 @@ fn run(bed: &Bed) -> Result<()> {
     node.net.wait_ready()?;
     node.wait_ready()?;
     // The daemon's collections say and keep; one that is asked for, too.
-    let Reply::Collected(report) = node.net.client().call(&Request::Collect)? else {
-        bail!("not an answer to collect")
-    };
+    let report = node.net.collect()?;
     ensure!(report.removed.is_empty(), "removed: {:?}", report.removed);
     ensure!(
         report.kept.iter().any(|line| line.contains(&own) && line.contains("its owner is unknown")),

@@ -6,8 +6,8 @@
 //! bed bench [--strict] [GROUP]  measures, prints a table, writes a report
 //! bed soak                      a thousand pods while daemons are killed
 //! ```
-//! Inside only: `enter`, `case`, `demo-inside`, `soak-inside`, `get`, `storm`, `node-agent` (in the emulated node), and `fake-emulator` and
-//! `give-away`, which stand where QEMU would.
+//! Inside only: `enter`, `case`, `demo-inside`, `soak-inside`, `get`, `storm`, `node-agent` (in the emulated node), `doomed-tapmanager`, which
+//! dies at a step, and `fake-emulator` and `give-away`, which stand where QEMU would.
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
 mod bench;
@@ -74,6 +74,7 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         ["get", socket, token] => handoff::get(Path::new(socket), token)?,
         ["storm", socket] => handoff::storm(Path::new(socket))?,
         [vm::sockets::CONNECT, socket] => vm::sockets::connect(Path::new(socket))?,
+        [net::DOOMED, step, vmwrapper] => net::serve_until(step, vmwrapper)?,
         [guest::FAKE_EMULATOR, ..] => guest::emulate(&args)?,
         [taken::GIVE_AWAY, ..] => taken::give_away(&args)?,
         _ => return Ok(runner::run(args, &CASES).exit_code()),

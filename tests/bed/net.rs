@@ -1,11 +1,15 @@
 //! Tier `net`: `tapmanager` on real namespaces with real plugins, and no machine: guests are namespaces behind the tap.
 
 mod faults;
+mod full_disk;
 mod handoff;
 mod hanging;
 mod hostile;
+mod in_process;
 mod input;
+mod instances;
 mod isolation;
+mod kills;
 mod life;
 mod networks;
 mod strain;
@@ -13,6 +17,8 @@ mod toolkit;
 mod worked_example;
 
 use tests::case::Case;
+
+pub(crate) use in_process::{DOOMED, serve_until};
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
     [
@@ -22,6 +28,9 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         hanging::CASES,
         input::CASES,
         faults::CASES,
+        kills::CASES,
+        instances::CASES,
+        full_disk::CASES,
         hostile::CASES,
         networks::CASES,
         strain::CASES,

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use proto::tap::{Arm, Attach, Client, Dns, Hello, PodId, PodNet, QemuUser, Reply, Request, ServerStatus, Token};
+use proto::tap::{
+    Arm, Attach, Client, CollectReport, Dns, Hello, List, PodId, PodNet, PodSummary, QemuUser, Reply, Request,
+    ServerStatus, Token,
+};
 
 use serde_json::Value;
 
@@ -22,6 +25,7 @@ const CONFIG: &str = "/etc/virtlet/tapmanager.toml";
 const RUN_DIR: &str = "/run/virtlet";
 const JOURNAL: &str = "/var/lib/virtlet/net/pods";
 const READY_DEADLINE: Duration = Duration::from_secs(20);
+const RECOVERY_DEADLINE: Duration = Duration::from_secs(60);
 const CALL_DEADLINE: Duration = Duration::from_secs(90);
 
 /// The daemon, wherever it runs, as controld sees it.
@@ -81,11 +85,17 @@ impl Deref for NetNode {
 
 impl Default for Taps {
     fn default() -> Self {
-        Self { client: Client::new(Path::new(RUN_DIR).join("control.sock"), CALL_DEADLINE) }
+        Self::of(Path::new(RUN_DIR))
     }
 }
 
 impl Taps {
+    /// The daemon whose sockets are in `run_dir`.
+    #[must_use]
+    pub fn of(run_dir: &Path) -> Self {
+        Self { client: Client::new(run_dir.join("control.sock"), CALL_DEADLINE) }
+    }
+
     /// Waits until the daemon answers, and introduces itself as controld would. `lives` fails when it ended.
     ///
     /// # Errors
@@ -146,6 +156,36 @@ impl Taps {
         match self.client.call(&Request::Status)? {
             Reply::Status(status) => Ok(status),
             other => bail!("not an answer to status: {other:?}"),
+        }
+    }
+
+    /// All pods on record; no case has more than a page of them.
+    ///
+    /// # Errors
+    /// What `tapmanager` says.
+    pub fn pods(&self) -> Result<Vec<PodSummary>> {
+        match self.client.call(&Request::List(List::default()))? {
+            Reply::Pods(page) => Ok(page.pods),
+            other => bail!("not an answer to list: {other:?}"),
+        }
+    }
+
+    /// Waits until the pods of an earlier daemon are taken up, or taken away.
+    ///
+    /// # Errors
+    /// What `tapmanager` says.
+    pub fn wait_recovered(&self) -> Result<()> {
+        wait_for("recovery of all pods", RECOVERY_DEADLINE, || Ok((self.status()?.recovering == 0).then_some(())))
+    }
+
+    /// What `tapmanager` removes and keeps of that which no pod on record has.
+    ///
+    /// # Errors
+    /// What `tapmanager` says.
+    pub fn collect(&self) -> Result<CollectReport> {
+        match self.client.call(&Request::Collect)? {
+            Reply::Collected(report) => Ok(report),
+            other => bail!("not an answer to collect: {other:?}"),
         }
     }
 

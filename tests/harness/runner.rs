@@ -51,28 +51,36 @@ pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
 /// What a run tells when it is over, so that its last lines are enough: the number of cases of each tier and how long
 /// they took one after the other, and why cases failed.
 #[derive(Default)]
-struct Told(Mutex<(BTreeMap<&'static str, (usize, Duration)>, BTreeMap<&'static str, String>)>);
+struct Told(Mutex<Outcomes>);
+
+#[derive(Default)]
+struct Outcomes {
+    /// By tier: its cases, and the time of all.
+    tiers: BTreeMap<&'static str, (usize, Duration)>,
+    /// By case: why.
+    failed: BTreeMap<&'static str, String>,
+}
 
 impl Told {
     fn add(&self, case: &'static Case, took: Duration, failed: Option<&String>) {
         let tier = case.name.split("::").next().unwrap_or(case.name);
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (cases, work) = told.0.entry(tier).or_default();
+        let (cases, work) = told.tiers.entry(tier).or_default();
         *cases += 1;
         *work += took;
         if let Some(failed) = failed {
-            told.1.insert(case.name, own_words(failed));
+            told.failed.insert(case.name, own_words(failed));
         }
     }
 }
 
 impl fmt::Display for Told {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (tiers, failed) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (tier, (cases, work)) in tiers {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (tier, (cases, work)) in &told.tiers {
             writeln!(out, "tier {tier}: {cases} cases, {} s of work", work.as_secs())?;
         }
-        for (case, why) in failed {
+        for (case, why) in &told.failed {
             writeln!(out, "failed {case}: {why}")?;
         }
         Ok(())

@@ -1,20 +1,16 @@
 //! Attach that fails after each of its steps in turn, on the real kernel with real plugins: nothing is left, and the
 //! next Attach of the same pod succeeds. The daemon runs in this process, told where to fail.
 
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
-use tapmanager::config::Config;
-use tapmanager::daemon;
+use anyhow::{Context as _, Result, ensure};
 use tapmanager::faults::Faults;
-use tapmanager::spawner::Spawner;
 use tests::case::{Bed, Case};
 use tests::cni::{self, Kind, Network};
-use tests::net_node::{Taps, pod_id};
+use tests::net_node::pod_id;
 use tests::world::World;
-use tokio_util::sync::CancellationToken;
+
+use super::in_process::InProcess;
 
 /// Some twenty steps, each with two attaches; ptp waits seconds for the addresses of each.
 const DEADLINE: Duration = Duration::from_secs(400);
@@ -63,35 +59,4 @@ fn steps_of_an_attach(bed: &Bed) -> Result<usize> {
     daemon.taps.detach(&pod)?;
     daemon.stop()?;
     Ok(steps)
-}
-
-struct InProcess {
-    faults: Arc<Faults>,
-    taps: Taps,
-    shutdown: CancellationToken,
-    thread: JoinHandle<Result<()>>,
-}
-
-impl InProcess {
-    fn start(bed: &Bed, faults: Faults) -> Result<Self> {
-        let faults = Arc::new(faults);
-        let shutdown = CancellationToken::new();
-        let config =
-            Config { cni_plugin_dirs: vec![cni::debian_plugins()], vmwrapper: bed.vmwrapper(), ..Config::default() };
-        let (told, injected) = (shutdown.clone(), Arc::clone(&faults));
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let spawner = Spawner::in_process(&config.cni_plugin_dirs, &config.plugin_locks())?;
-            runtime.block_on(daemon::run(config, spawner, injected, told.cancelled_owned()))?;
-            Ok(())
-        });
-        let taps = Taps::default();
-        taps.hello(|| if thread.is_finished() { Err(anyhow!("the daemon ended")) } else { Ok(()) })?;
-        Ok(Self { faults, taps, shutdown, thread })
-    }
-
-    fn stop(self) -> Result<()> {
-        self.shutdown.cancel();
-        self.thread.join().map_err(|_| anyhow!("the daemon panicked"))?
-    }
 }

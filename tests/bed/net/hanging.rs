@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use proto::tap::{Attach, List, NetworkAsk, PodId, PodSummary, Reply, Request};
+use anyhow::{Context as _, Result, ensure};
+use proto::tap::{Attach, NetworkAsk, PodId};
 use tests::case::{Bed, Case};
 use tests::cni::{self, Network};
 use tests::command::sh;
@@ -84,7 +84,7 @@ fn at_a_restart(bed: &Bed) -> Result<()> {
     node.tapmanager.start_again()?;
     // Not one of them has ended yet.
     node.wait_ready()?;
-    let pods = list(&node)?;
+    let pods = node.pods()?;
     ensure!(pods.len() == stuck.len() + 1, "{} pods are listed", pods.len());
     let recovering = pods.iter().filter(|pod| pod.recovering).map(|pod| &pod.pod);
     ensure!(stuck.iter().all(|pod| recovering.clone().any(|other| other == pod)), "not all that hang are shown so");
@@ -95,14 +95,14 @@ fn at_a_restart(bed: &Bed) -> Result<()> {
     node.attach(&new)?;
     node.detach(&new)?;
     node.detach(&running)?;
-    ensure!(list(&node)?.iter().filter(|pod| pod.recovering).count() == stuck.len(), "some do not hang any more");
+    ensure!(node.pods()?.iter().filter(|pod| pod.recovering).count() == stuck.len(), "some do not hang any more");
 
     // At once, whoever is about to write into it.
     fs::rename(STUCK, FREED)?;
     for pod in &stuck {
         node.detach(pod)?;
     }
-    ensure!(list(&node)?.is_empty(), "pods are left");
+    ensure!(node.pods()?.is_empty(), "pods are left");
     fs::remove_dir_all(FREED)?;
     before.assert_same_but(|thing| thing.starts_with("process "))
 }
@@ -162,11 +162,4 @@ fn half_a_del(bed: &Bed) -> Result<()> {
 fn on_sticky(pod: &PodId) -> Attach {
     let ask = NetworkAsk { network: Some("sticky".to_owned()), ..NetworkAsk::default() };
     Attach { networks: vec![ask], ..attach(pod) }
-}
-
-fn list(node: &NetNode) -> Result<Vec<PodSummary>> {
-    match node.client().call(&Request::List(List::default()))? {
-        Reply::Pods(page) => Ok(page.pods),
-        other => bail!("not an answer to list: {other:?}"),
-    }
 }

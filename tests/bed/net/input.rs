@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use proto::tap::PodPhase;
 use serde_json::json;
 use tests::case::{Bed, Case};
 use tests::cni::{self, Network};
@@ -124,7 +125,18 @@ fn plugins(bed: &Bed) -> Result<()> {
         ensure!(started.elapsed() < Duration::from_secs(15), "plugin `{name}` took {:?}", started.elapsed());
         before.assert_same().with_context(|| format!("after plugin `{name}`"))?;
     }
-    Ok(())
+
+    // One that fails at DEL too may have left something: the pod stays until its DEL succeeds.
+    let (pod, cross) = (pod_id(1)?, dir.join("cross"));
+    write_plugin(&cross, "#!/bin/sh\necho no >&2\nexit 3\n")?;
+    cni::install(&conflist("cross"))?;
+    let refused = node.attach(&pod).err().context("plugin `cross` gave a network")?;
+    ensure!(format!("{refused:#}").contains("stderr: `no`"), "{refused:#}");
+    let phases: Vec<_> = node.pods()?.iter().map(|pod| pod.phase).collect();
+    ensure!(phases == [PodPhase::Detaching], "{phases:?}");
+    write_plugin(&cross, "#!/bin/sh\n")?;
+    node.detach(&pod)?;
+    before.assert_same().context("after plugin `cross`")
 }
 
 fn write_plugin(path: &PathBuf, script: &str) -> Result<()> {
