@@ -69,7 +69,7 @@ impl NetnsPool {
 
     fn refill(self: &Arc<Self>, now: Instant) {
         let mut shelf = self.shelf();
-        if !shelf.filling && shelf.spares.len() < self.wanted {
+        if !shelf.filling && shelf.fit(now) < self.wanted {
             shelf.filling = true;
             let spares = Arc::clone(self);
             // On a thread that ends: it takes each new namespace for its own.
@@ -104,7 +104,7 @@ impl NetnsPool {
     }
 
     fn fill(&self, now: Instant) -> bool {
-        while self.is_short() {
+        while self.is_short(now) {
             match UnmountedNetns::make_here() {
                 Ok(spare) => self.shelf().spares.push((now, spare)),
                 Err(error) => {
@@ -118,9 +118,9 @@ impl NetnsPool {
     }
 
     /// Whether one more is to be made; if not, it is no longer being filled.
-    fn is_short(&self) -> bool {
+    fn is_short(&self, now: Instant) -> bool {
         let mut shelf = self.shelf();
-        shelf.filling &= shelf.spares.len() < self.wanted;
+        shelf.filling &= shelf.fit(now) < self.wanted;
         shelf.filling
     }
 
@@ -135,8 +135,13 @@ impl Pool {
     /// [`NetnsPool::renew`].
     fn take(&mut self, now: Instant) -> Option<UnmountedNetns> {
         self.asked = Some(now);
-        let place = self.spares.iter().position(|(made, _)| now.saturating_duration_since(*made) < MAX_AGE)?;
+        let place = self.spares.iter().position(|(made, _)| is_fit(*made, now))?;
         Some(self.spares.remove(place).1)
+    }
+
+    /// How many may be given to a pod.
+    fn fit(&self, now: Instant) -> usize {
+        self.spares.iter().filter(|(made, _)| is_fit(*made, now)).count()
     }
 
     /// The oldest, if it is to be replaced now. The caller fills the stock then.
@@ -148,6 +153,11 @@ impl Pool {
         self.filling |= due;
         due.then(|| self.spares.remove(0))
     }
+}
+
+/// Whether one that was `made` then is not too old.
+fn is_fit(made: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(made) < MAX_AGE
 }
 
 /// Replaces old ones for as long as there is a stock.
@@ -241,9 +251,11 @@ mod tests {
             let first = made(&spares);
             let later = first[0] + MAX_AGE;
             assert!(spares.take_at(later).is_none(), "it is too old");
-            assert_eq!(made(&spares), first, "whoever waits for one closes none");
+            filled(&spares).await;
+            assert_eq!(made(&spares), [first[0], later], "whoever waits for one closes none, and the next finds one");
             assert!(spares.renew(later + QUIET));
-            assert!(spares.take_at(later + QUIET).is_some(), "and was replaced");
+            assert_eq!(made(&spares), [later]);
+            assert!(spares.take_at(later + QUIET).is_some());
             let none = NetnsPool::start(0);
             assert!(none.take().is_none());
             assert!(!none.shelf().filling);
