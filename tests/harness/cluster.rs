@@ -31,9 +31,10 @@ pub struct Cluster {
     pub etcd: Daemon,
     /// The API server.
     pub apiserver: Daemon,
-    /// How to reach it as a node's kubelet does.
+    /// How to reach it as a node's daemons do.
     pub kubeconfig: PathBuf,
-    admin: PathBuf,
+    /// How to reach it as its administrator.
+    pub admin: PathBuf,
     runtime: Runtime,
 }
 
@@ -81,6 +82,8 @@ impl Cluster {
                 "--secure-port=6443".to_owned(),
                 format!("--advertise-address={NODE_IP}"),
                 "--endpoint-reconciler-type=none".to_owned(),
+                // To reach kubelet: names of nodes are in no DNS here.
+                "--kubelet-preferred-address-types=InternalIP".to_owned(),
                 format!("--cert-dir={}", pki.display()),
                 "--service-cluster-ip-range=10.96.0.0/24".to_owned(),
                 format!("--token-auth-file={}", tokens.display()),

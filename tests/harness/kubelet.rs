@@ -1,4 +1,4 @@
-//! A real kubelet on the cell's node, without an API server: static pods from a directory.
+//! A real kubelet on the cell's node: static pods from a directory, and those of an API server if it has one.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::case::Bed;
+use crate::cluster::Cluster;
 use crate::command::sh;
 use crate::cri;
 use crate::daemon::Daemon;
@@ -16,6 +17,8 @@ use crate::http;
 use crate::node::CRI_SOCKET;
 use crate::wait::wait_for;
 
+/// The node's name.
+pub const NODE: &str = "node1";
 const NODE_IP: &str = "192.168.77.1";
 const READ_ONLY_PORT: u16 = 10255;
 const HEALTH_PORT: u16 = 10248;
@@ -44,6 +47,18 @@ impl Kubelet {
     /// # Errors
     /// When it was not built, or does not get healthy.
     pub fn start(bed: &Bed) -> Result<Self> {
+        Self::start_with(bed, &[])
+    }
+
+    /// Starts kubelet against controld's socket, as a node of a cluster.
+    ///
+    /// # Errors
+    /// When it was not built, or does not get healthy.
+    pub fn start_in(bed: &Bed, cluster: &Cluster) -> Result<Self> {
+        Self::start_with(bed, &["--kubeconfig", &cluster.admin.to_string_lossy()])
+    }
+
+    fn start_with(bed: &Bed, more: &[&str]) -> Result<Self> {
         shield_sysctls(&bed.dir)?;
         // Stands for the node's own interface: kubelet wants an address that is not loopback, and asks DNS without one.
         for line in [
@@ -59,8 +74,8 @@ impl Kubelet {
         let config = bed.dir.join("kubelet.yaml");
         // JSON is YAML.
         fs::write(&config, configuration(bed, &manifests)?.to_string())?;
-        let args =
-            ["--config", &*config.to_string_lossy(), "--hostname-override", "node1", "--node-ip", NODE_IP, "--v=2"];
+        let file = config.to_string_lossy();
+        let args = [&["--config", &*file, "--hostname-override", NODE, "--node-ip", NODE_IP, "--v=2"], more].concat();
         let daemon = Daemon::start("kubelet", bed.config.peer("kubelet")?, args, bed.logs().join("kubelet.log"))?;
         let mut kubelet = Self { daemon, manifests };
         kubelet.wait_healthy()?;

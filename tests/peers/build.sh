@@ -1,12 +1,14 @@
 #!/bin/bash
 # Builds the real clients and plugins that the tests use, from their published Go modules, once for each version of this
-# folder, and prints the directory that they are in: crictl, critest, kubelet, kube-apiserver with etcd, the CNI plugins in
-# cni/, containerd for the benches, and, from PyPI, Glance, Keystone and the tools of Simple Streams in python/.
-# usage: build.sh [cri|cni|kubelet|apiserver|python|containerd]...   (default: all that tests need; containerd is for benches)
+# folder, and prints the directory that they are in: crictl, critest, kubelet, kube-apiserver with etcd, the rest of a control
+# plane with kubectl, the CNI plugins in cni/, containerd for the benches, and, from PyPI, Glance, Keystone and the tools of
+# Simple Streams in python/.
+# usage: build.sh [cri|cni|kubelet|apiserver|controllers|python|containerd]...   (default: all that tests need; containerd is
+#        for benches)
 #
 # The directory's name is the hash of these files. A program is built aside and renamed when it is whole; two builders
-# wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, apiserver 3 min, python 1 min, and 1.5 GB of
-# Go's own caches.
+# wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, apiserver 3 min, controllers 2 min, python
+# 1 min, and 1.5 GB of Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
 cache=${VIRTLET_CACHE:-$HOME/.cache/virtlet-rs}/peers
@@ -21,9 +23,10 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	cni) echo cni/vrf ;;
 	kubelet) echo kubelet ;;
 	apiserver) echo kube-apiserver ;;
+	controllers) echo kubectl ;;
 	python) echo python ;;
 	containerd) echo containerd ;;
-	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver, python or containerd" >&2; exit 64 ;;
+	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver, controllers, python or containerd" >&2; exit 64 ;;
 	esac
 }
 build() { # PART
@@ -43,6 +46,10 @@ build() { # PART
 		(cd "$tmp/etcd" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/etcd" go.etcd.io/etcd/server/v3)
 		(cd "$tmp/kubernetes" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" k8s.io/kubernetes/cmd/kube-apiserver)
 		;;
+	controllers)
+		(cd "$tmp/kubernetes" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" \
+			k8s.io/kubernetes/cmd/{kube-controller-manager,kube-scheduler,kubectl})
+		;;
 	python) python/build.sh "$tmp/out/python" ;;
 	containerd) # the newer of the two that benches run beside ours; runc is Debian's
 		(cd "$tmp/containerd" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" \
@@ -52,7 +59,7 @@ build() { # PART
 }
 
 missing=
-for part in "${@:-cri cni kubelet apiserver python}"; do
+for part in "${@:-cri cni kubelet apiserver controllers python}"; do
 	for one in $part; do
 		program=$(last "$one")
 		[ -e "$out/$program" ] || missing="$missing $one"

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,6 +13,7 @@ use tests::http;
 use tests::image_server::Fault;
 use tests::libvirt::running_domains;
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
+use tests::terminal;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
@@ -56,7 +56,9 @@ fn crictl(bed: &Bed) -> Result<()> {
     wait_for("console in crictl logs", BOOT_DEADLINE, || {
         Ok(ok(&["logs", &id])?.contains("tiny: ready").then_some(()))
     })?;
-    attaches(bed, &id)?;
+    let (endpoint, client) = (format!("unix://{CRI_SOCKET}"), bed.config.peer("crictl")?);
+    let attach = ["--runtime-endpoint", &endpoint, "attach", "--stdin", &id];
+    terminal::answers(bed, &mut command(client, attach))?;
     let stats: serde_json::Value = serde_json::from_str(&ok(&["stats", "-o", "json", "--id", &id[..13]])?)?;
     for figure in ["/cpu/usageCoreNanoSeconds", "/memory/workingSetBytes", "/writableLayer/usedBytes"] {
         let value = stats.pointer(&format!("/stats/0{figure}/value")).and_then(|value| value.as_str());
@@ -79,30 +81,6 @@ fn crictl(bed: &Bed) -> Result<()> {
         ensure!(ended.code == Some(0) || ended.stderr.contains("NotFound"), "{gone:?}: {}", ended.stderr);
     }
     before.assert_same()
-}
-
-/// A command typed on the guest's console comes back with its answer.
-fn attaches(bed: &Bed, container: &str) -> Result<()> {
-    let endpoint = format!("unix://{CRI_SOCKET}");
-    let output = bed.dir.join("attached");
-    let crictl = bed.config.peer("crictl")?;
-    let mut attached = Command::new(crictl)
-        .args(["--runtime-endpoint", &endpoint, "attach", "--stdin", container])
-        .stdin(Stdio::piped())
-        .stdout(fs::File::create(&output)?)
-        .stderr(fs::File::create(bed.logs().join("attach.log"))?)
-        .spawn()?;
-    let mut keyboard = attached.stdin.take().context("no pipe")?;
-    let answered = wait_for("answer on the console", BOOT_DEADLINE, || {
-        use std::io::Write as _;
-        // A line typed before the console is connected is nobody's.
-        writeln!(keyboard, "echo answer-$((40 + 2))")?;
-        Ok(fs::read_to_string(&output)?.contains("answer-42").then_some(()))
-    });
-    drop(keyboard);
-    attached.kill()?;
-    attached.wait()?;
-    answered
 }
 
 fn virtletctl(bed: &Bed) -> Result<()> {

@@ -1,0 +1,158 @@
+//! A Deployment of machines in a whole Kubernetes: API server, controllers, scheduler, kubelet and kubectl, all real.
+
+use std::fs::{self, File};
+use std::net::IpAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use tests::case::{Bed, Case};
+use tests::cluster::Cluster;
+use tests::controllers::Controllers;
+use tests::cri;
+use tests::http;
+use tests::image_server::Fault;
+use tests::kubelet::{Kubelet, NODE};
+use tests::libvirt::running_domains;
+use tests::node::{BOOT_DEADLINE, Node};
+use tests::terminal;
+use tests::wait::wait_for;
+
+/// A whole Kubernetes starts, and two machines boot beside it.
+const DEADLINE: Duration = Duration::from_secs(400);
+const STEP_DEADLINE: Duration = Duration::from_secs(120);
+const REPLICAS: usize = 2;
+
+pub(super) const CASES: &[Case] =
+    &[Case { name: "kubelet::a_deployment_of_machines_in_a_whole_cluster", deadline: DEADLINE, run }];
+
+fn run(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let cluster = Cluster::start(bed)?;
+    let mut plane = Controllers::start(bed, &cluster)?;
+    let _kubelet = Kubelet::start_in(bed, &cluster)?;
+    let file = bed.dir.join("objects.json");
+    fs::write(&file, objects(&image).to_string())?;
+    plane.kubectl(&["apply", "-f", &file.to_string_lossy()])?;
+
+    let pods = ready_pods(&mut plane)?;
+    reachable(&mut plane, &pods)?;
+    let (name, _) = pods.first().context("no pod")?;
+    followed(bed, &plane, name)?;
+    terminal::answers(bed, &mut plane.command(&["attach", "--stdin", name]))?;
+    counted(&mut plane, name)?;
+
+    // A pod that is deleted is replaced; a Deployment that is deleted leaves nothing.
+    plane.kubectl(&["delete", "pod", name, "--wait=false"])?;
+    wait_for("pod in its place", STEP_DEADLINE, || {
+        let now = ready_pods(&mut plane)?;
+        Ok((!now.iter().any(|(other, _)| other == name)).then_some(()))
+    })?;
+    plane.kubectl(&["delete", "deployment", "vm", "--wait=false"])?;
+    wait_for("end of all machines", STEP_DEADLINE, || {
+        let left = plane.kubectl(&["get", "pods", "-o", "name"])?;
+        Ok((left.is_empty() && running_domains()?.is_empty()).then_some(()))
+    })
+}
+
+/// Names and addresses of the pods once all are ready by their HTTP probes.
+fn ready_pods(plane: &mut Controllers) -> Result<Vec<(String, IpAddr)>> {
+    wait_for("ready pods", STEP_DEADLINE, || {
+        let list: Value = serde_json::from_str(&plane.kubectl(&["get", "pods", "-o", "json"])?)?;
+        let ready = list["items"].as_array().into_iter().flatten().filter(|pod| is_ready(pod));
+        let told = ready.filter_map(|pod| {
+            let ip = pod.pointer("/status/podIP")?.as_str()?.parse().ok()?;
+            Some((pod.pointer("/metadata/name")?.as_str()?.to_owned(), ip))
+        });
+        let pods: Vec<_> = told.collect();
+        Ok((pods.len() == REPLICAS).then_some(pods))
+    })
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+    let is_leaving = pod.pointer("/metadata/deletionTimestamp").is_some();
+    !is_leaving && conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+/// The Service leads to the machines.
+fn reachable(plane: &mut Controllers, pods: &[(String, IpAddr)]) -> Result<()> {
+    let mut expected: Vec<IpAddr> = pods.iter().map(|(_, ip)| *ip).collect();
+    expected.sort_unstable();
+    let slices = ["get", "endpointslices", "-l", "kubernetes.io/service-name=vm", "-o", "json"];
+    wait_for("machines behind the Service", STEP_DEADLINE, || {
+        let list: Value = serde_json::from_str(&plane.kubectl(&slices)?)?;
+        let endpoints = list.pointer("/items/0/endpoints").and_then(Value::as_array);
+        let ready =
+            endpoints.into_iter().flatten().filter(|one| one.pointer("/conditions/ready") == Some(&json!(true)));
+        let mut found: Vec<IpAddr> =
+            ready.filter_map(|one| one.pointer("/addresses/0")?.as_str()?.parse().ok()).collect();
+        found.sort_unstable();
+        Ok((found == expected).then_some(()))
+    })?;
+    for ip in expected {
+        ensure!(http::get(ip, "/cgi-bin/info")?.contains("cpus 1"), "not the guest at {ip}");
+    }
+    Ok(())
+}
+
+/// `kubectl logs -f` shows the machine's console.
+fn followed(bed: &Bed, plane: &Controllers, name: &str) -> Result<()> {
+    let log = bed.dir.join("followed");
+    let mut follower = plane.command(&["logs", "-f", name]).stdin(Stdio::null()).stdout(File::create(&log)?).spawn()?;
+    let shown = wait_for("console in kubectl logs", BOOT_DEADLINE, || {
+        Ok(fs::read_to_string(&log)?.contains("tiny: ready").then_some(()))
+    });
+    follower.kill()?;
+    follower.wait()?;
+    shown
+}
+
+/// What metrics-server reads of kubelet for `kubectl top` and autoscaling has the machine.
+fn counted(plane: &mut Controllers, name: &str) -> Result<()> {
+    let path = format!("/api/v1/nodes/{NODE}/proxy/metrics/resource");
+    let of_pod = format!("pod=\"{name}\"");
+    wait_for("usage of the machine", STEP_DEADLINE, || {
+        let metrics = plane.kubectl(&["get", "--raw", &path])?;
+        let has = |metric: &str| {
+            let value = metrics.lines().find(|line| line.starts_with(metric) && line.contains(&of_pod));
+            let value =
+                value.and_then(|line| line.split_whitespace().nth(1)).and_then(|value| value.parse::<f64>().ok());
+            value.is_some_and(|value| value > 0.0)
+        };
+        let all = ["container_cpu_usage_seconds_total{", "container_memory_working_set_bytes{"].into_iter().all(has);
+        Ok(all.then_some(()))
+    })
+}
+
+fn objects(image: &str) -> Value {
+    let class = json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "virtlet"}, "handler": "virtlet",
+        "overhead": {"podFixed": {"memory": format!("{}", cri::POD_FIXED)}},
+    });
+    let labels = json!({"app": "vm"});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "vm"},
+        "spec": {
+            "replicas": REPLICAS, "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "runtimeClassName": "virtlet", "terminationGracePeriodSeconds": 10,
+                    "containers": [{
+                        "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent",
+                        "resources": {"limits": {"memory": "160Mi", "cpu": "500m"}},
+                        "readinessProbe": {"httpGet": {"port": 80, "path": "/cgi-bin/info"}, "periodSeconds": 2},
+                    }],
+                },
+            },
+        },
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "vm"},
+        "spec": {"selector": labels, "ports": [{"port": 80}]},
+    });
+    json!({"apiVersion": "v1", "kind": "List", "items": [class, deployment, service]})
+}

@@ -1,0 +1,58 @@
+//! The rest of a control plane, on a [`Cluster`]: the controllers, the scheduler, and kubectl. There is no kube-proxy: what a
+//! Service leads to is seen in its EndpointSlices.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use crate::case::Bed;
+use crate::cluster::Cluster;
+use crate::command::{TOOL_DEADLINE, command, finish};
+use crate::daemon::Daemon;
+
+/// The fixture.
+#[derive(Debug)]
+pub struct Controllers {
+    manager: Daemon,
+    scheduler: Daemon,
+    kubectl: PathBuf,
+    admin: PathBuf,
+}
+
+impl Controllers {
+    /// Starts both.
+    ///
+    /// # Errors
+    /// When they were not built.
+    pub fn start(bed: &Bed, cluster: &Cluster) -> Result<Self> {
+        let admin = cluster.admin.clone();
+        let start = |name: &str| {
+            let kubeconfig = format!("--kubeconfig={}", admin.display());
+            let args = [&*kubeconfig, "--leader-elect=false", "--secure-port=0"];
+            Daemon::start(name, bed.config.peer(name)?, args, bed.logs().join(format!("{name}.log")))
+        };
+        let (manager, scheduler) = (start("kube-controller-manager")?, start("kube-scheduler")?);
+        Ok(Self { manager, scheduler, kubectl: bed.config.peer("kubectl")?, admin })
+    }
+
+    /// `kubectl ARGS...` as the administrator.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut kubectl = command(&self.kubectl, ["--kubeconfig".as_ref(), self.admin.as_os_str()]);
+        kubectl.args(args);
+        kubectl
+    }
+
+    /// What `kubectl ARGS...` prints.
+    ///
+    /// # Errors
+    /// When it fails, or a daemon of the control plane ended.
+    pub fn kubectl(&mut self, args: &[&str]) -> Result<String> {
+        self.manager.still_runs()?;
+        self.scheduler.still_runs()?;
+        let ended = finish(&mut self.command(args), TOOL_DEADLINE)?;
+        ensure!(ended.code == Some(0), "kubectl {args:?}: {}{}", ended.stdout, ended.stderr);
+        Ok(ended.stdout)
+    }
+}
