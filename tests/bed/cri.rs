@@ -2,6 +2,7 @@
 
 mod clients;
 mod critest;
+mod critest_images;
 mod feed;
 mod images;
 mod sandboxes;

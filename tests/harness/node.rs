@@ -71,7 +71,7 @@ impl Node {
         Self::configured(bed, "")
     }
 
-    /// [`Node::start`] with more lines of `controld`'s configuration (top-level keys).
+    /// [`Node::start`] with more lines of `controld`'s configuration: top-level keys, then sections.
     ///
     /// # Errors
     /// When something does not get ready.
@@ -286,8 +286,9 @@ pub fn user_data(script: &str) -> HashMap<String, String> {
 #[must_use]
 pub fn config(bed: &Bed, more: &str) -> String {
     format!(
-        "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\nmachine.accel = 'qemu'\nmachine.press_interval_s = 2\n{more}\n\
-         [images]\nprotocol = 'http'\nstall_deadline_s = 3\n[images.network]\nallow_loopback = true\n[log]\nlevel = 'info,controld=debug,imagestore=debug,streaming=debug'\n",
+        "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\nmachine.accel = 'qemu'\nmachine.press_interval_s = 2\n\
+         images.protocol = 'http'\nimages.stall_deadline_s = 3\nimages.network.allow_loopback = true\n\
+         log.level = 'info,controld=debug,imagestore=debug,streaming=debug'\n{more}\n",
         bed.vmwrapper().display()
     )
 }

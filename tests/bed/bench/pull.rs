@@ -114,7 +114,7 @@ impl Bench<'_> {
         let discarded: Baseline<'_> = &|| shell(&format!("curl -sSf -o /dev/null {url}"));
         let hashed: Baseline<'_> = &|| shell(&format!("curl -sSf {url} | tee {at} | sha256sum >/dev/null; sync {at}"));
         let mut rows = vec![self.row(names[0], 1.5, name, discarded)?, self.row(names[1], 0.35, name, hashed)?];
-        let child = Child { disk, architecture: "amd64", packing: Packing::Tar };
+        let child = Child { disk, architecture: "amd64", packing: Packing::Tar, user: "" };
         let pushed = self.registry.push(&format!("{kind}:latest"), &child)?;
         let rule = json!({"translations": [{"name": "of-registry", "url": format!("oci://{pushed}")}]});
         fs::create_dir_all(RULES)?;

@@ -20,6 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(420);
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::critest_without_images", deadline: DEADLINE, run: without_images },
     Case { name: "cri::critest_with_machines", deadline: DEADLINE, run: with_machines },
+    Case { name: "cri::critest_of_images", deadline: DEADLINE, run: super::critest_images::run },
 ];
 
 /// Beginnings of their descriptions, after the one that all have.
@@ -78,7 +79,7 @@ fn with_machines(bed: &Bed) -> Result<()> {
 }
 
 /// Has critest run these specs, of which each has to pass.
-fn run(bed: &Bed, specs: &[&str], images: &Value) -> Result<()> {
+pub(super) fn run(bed: &Bed, specs: &[&str], images: &Value) -> Result<()> {
     let (report, named) = (bed.logs().join("critest.json"), bed.dir.join("critest-images.yaml"));
     // JSON is YAML.
     fs::write(&named, images.to_string())?;

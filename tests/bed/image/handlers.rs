@@ -42,7 +42,7 @@ fn platforms(bed: &Bed) -> Result<()> {
     let (amd, arm) = (Disk::create(&disks, "amd", 1)?, Disk::create(&disks, "arm", 2)?);
     nginx.put("amd.qcow2", &amd.path)?;
     nginx.put("arm.qcow2", &arm.path)?;
-    let child = |disk, architecture| Child { disk, architecture, packing: Packing::Gzip };
+    let child = |disk, architecture| Child { disk, architecture, packing: Packing::Gzip, user: "" };
     let index = registry.push_index("vm:latest", &[child(&amd, "amd64"), child(&arm, "arm64")])?;
     glance.upload("vm", &amd, &json!({"architecture": "x86_64"}))?;
     glance.upload("vm", &arm, &json!({"architecture": "aarch64"}))?;

@@ -29,13 +29,13 @@ fn disks(bed: &Bed) -> Result<()> {
     let node = ImageNode::start(bed, "", &sections)?;
     let disks = bed.dir.join("disks");
     let [amd, arm] = [Disk::create(&disks, "amd", 1)?, Disk::create(&disks, "arm", 2)?];
-    let child = |packing| Child { disk: &amd, architecture: "amd64", packing };
+    let child = |packing| Child { disk: &amd, architecture: "amd64", packing, user: "" };
     for (tag, packing) in [("tar", Packing::Tar), ("gzip", Packing::Gzip), ("zstd", Packing::Zstd)] {
         let name = open.push(&format!("vm:{tag}"), &child(packing))?;
         node.translate(tag, &format!("oci://{name}"))?;
         ensure!(node.pull(tag).with_context(|| name.clone())? == amd.id, "{name}: another image");
     }
-    let index = [child(Packing::Gzip), Child { disk: &arm, architecture: "arm64", packing: Packing::Gzip }];
+    let index = [child(Packing::Gzip), Child { disk: &arm, architecture: "arm64", packing: Packing::Gzip, user: "" }];
     let name = open.push_index("vm:index", &index)?;
     node.translate("index", &format!("oci://{name}"))?;
     ensure!(node.pull("index")? == amd.id, "another platform's image");
@@ -71,7 +71,7 @@ fn tokens(bed: &Bed) -> Result<()> {
     let sections = format!("[[images.providers]]\nid = 'oci'\ntype = 'oci'\nplain_http = ['{}']", registry.host);
     let node = ImageNode::start(bed, "", &sections)?;
     let disk = Disk::create(&bed.dir.join("disks"), "disk", 1)?;
-    let child = Child { disk: &disk, architecture: "amd64", packing: Packing::Gzip };
+    let child = Child { disk: &disk, architecture: "amd64", packing: Packing::Gzip, user: "" };
     let [public, own] = ["public/vm:latest", "own/vm:latest"].map(|name| registry.push(name, &child));
     let rules =
         [("public", public?), ("own", own?)].map(|(name, of)| json!({"name": name, "url": format!("oci://{of}")}));

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::command::{command, run, sh};
 
-/// A qcow2 of its own content: a mebibyte of `mark`, then nothing.
+/// A disk.
 #[derive(Debug, Clone)]
 pub struct Disk {
     /// Where it is.
@@ -17,7 +17,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes `DIR/NAME.qcow2`, of 64 MiB.
+    /// Makes `DIR/NAME.qcow2`, of 64 MiB: a mebibyte of `mark`, then nothing.
     ///
     /// # Errors
     /// When QEMU's tools fail.
@@ -27,8 +27,15 @@ impl Disk {
         sh(&format!("qemu-img create -q -f qcow2 {} 64M", path.display()))?;
         let write = format!("write -q -P {mark} 0 1M");
         run(&mut command("qemu-io", ["-f", "qcow2", "-c", &write, &path.display().to_string()]))?;
-        let id = format!("sha256:{}", sum("sha256sum", &path)?);
-        Ok(Self { path, id })
+        Self::of(&path)
+    }
+
+    /// One that is there already.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of(path: &Path) -> Result<Self> {
+        Ok(Self { path: path.to_owned(), id: format!("sha256:{}", sum("sha256sum", path)?) })
     }
 
     /// Packs it with `xz`, `gzip`, `zstd` or `bzip2`, beside itself; the packed file.

@@ -53,6 +53,8 @@ pub struct Child<'a> {
     pub architecture: &'a str,
     /// How its layer is packed.
     pub packing: Packing,
+    /// Who its processes run as, as OCI's `config.User` says it; nobody in particular if empty.
+    pub user: &'a str,
 }
 
 impl Registry {
@@ -204,8 +206,9 @@ impl Layout {
             }
         };
         let layer = self.blob(&packed, kind)?;
+        let settings = if child.user.is_empty() { json!({}) } else { json!({"User": child.user}) };
         let config = json!({
-            "architecture": child.architecture, "os": "linux", "config": {},
+            "architecture": child.architecture, "os": "linux", "config": settings,
             "rootfs": {"type": "layers", "diff_ids": [diff_id]},
         });
         let config = self.blob_of(&config, "application/vnd.oci.image.config.v1+json")?;
