@@ -1,6 +1,7 @@
 //! Tier `kubelet`: a real kubelet runs machines from manifests.
 
 mod cluster;
+mod logs;
 mod policies;
 mod recovery;
 
@@ -26,7 +27,7 @@ const POD_DEADLINE: Duration = Duration::from_secs(90);
 
 /// The cases of this tier.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    CASES.iter().chain(recovery::CASES).chain(policies::CASES).chain(cluster::CASES).copied()
+    CASES.iter().chain(recovery::CASES).chain(policies::CASES).chain(logs::CASES).chain(cluster::CASES).copied()
 }
 
 const CASES: &[Case] = &[

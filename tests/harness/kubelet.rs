@@ -47,7 +47,15 @@ impl Kubelet {
     /// # Errors
     /// When it was not built, or does not get healthy.
     pub fn start(bed: &Bed) -> Result<Self> {
-        Self::start_with(bed, &[])
+        Self::configured(bed, &json!({}))
+    }
+
+    /// [`Kubelet::start`] with other settings.
+    ///
+    /// # Errors
+    /// When it was not built, or does not get healthy.
+    pub fn configured(bed: &Bed, settings: &Value) -> Result<Self> {
+        Self::start_with(bed, settings, &[])
     }
 
     /// Starts kubelet against controld's socket, as a node of a cluster.
@@ -55,10 +63,10 @@ impl Kubelet {
     /// # Errors
     /// When it was not built, or does not get healthy.
     pub fn start_in(bed: &Bed, cluster: &Cluster) -> Result<Self> {
-        Self::start_with(bed, &["--kubeconfig", &cluster.admin.to_string_lossy()])
+        Self::start_with(bed, &json!({}), &["--kubeconfig", &cluster.admin.to_string_lossy()])
     }
 
-    fn start_with(bed: &Bed, more: &[&str]) -> Result<Self> {
+    fn start_with(bed: &Bed, settings: &Value, more: &[&str]) -> Result<Self> {
         shield_sysctls(&bed.dir)?;
         // Stands for the node's own interface: kubelet wants an address that is not loopback, and asks DNS without one.
         for line in [
@@ -73,7 +81,11 @@ impl Kubelet {
         fs::create_dir(&manifests)?;
         let config = bed.dir.join("kubelet.yaml");
         // JSON is YAML.
-        fs::write(&config, configuration(bed, &manifests)?.to_string())?;
+        let mut whole = configuration(bed, &manifests)?;
+        for (key, value) in settings.as_object().into_iter().flatten() {
+            whole[key] = value.clone();
+        }
+        fs::write(&config, whole.to_string())?;
         let file = config.to_string_lossy();
         let args = [&["--config", &*file, "--hostname-override", NODE, "--node-ip", NODE_IP, "--v=2"], more].concat();
         let daemon = Daemon::start("kubelet", bed.config.peer("kubelet")?, args, bed.logs().join("kubelet.log"))?;

@@ -15,6 +15,7 @@ pub mod command;
 pub mod config;
 pub mod containerd;
 pub mod controllers;
+pub mod counting;
 pub mod cri;
 pub mod daemon;
 pub mod emulated;
