@@ -5,6 +5,7 @@
 //! The daemons log as they do on a node, not as they do for the other cases.
 
 mod attach;
+mod calls;
 mod datapath;
 mod handoff;
 mod handoff_server;
@@ -33,12 +34,13 @@ use self::report::{Report, Row};
 /// All rows take about ten minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1500);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 9] = [
+const GROUPS: [(&str, Group); 10] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
     ("handoff", handoff::rows),
     ("sandbox", sandbox::rows),
     ("rivals", rivals::rows),
+    ("calls", calls::rows),
     ("start", start::rows),
     ("pull", pull::rows),
     ("images", images::rows),
@@ -107,7 +109,7 @@ fn quiet_node(bed: &Bed) -> Result<Node> {
     cni::install(&Network::BRIDGE.conflist().to_string())?;
     for (file, debug, quiet) in [
         ("/etc/virtlet/tapmanager.toml", "log_level = 'debug'", ""),
-        ("/etc/virtlet/controld.toml", "level = 'info,controld=debug,imagestore=debug,streaming=debug'", ""),
+        ("/etc/virtlet/controld.toml", "log.level = 'info,controld=debug,imagestore=debug,streaming=debug'", ""),
     ] {
         let config = fs::read_to_string(file)?;
         let changed = config.replace(debug, quiet);

@@ -34,7 +34,7 @@ fn boots(bed: &Bed) -> Result<()> {
     let refused = node.cri.pull(&top_name).err().context("pulled though nobody allowed layers")?;
     ensure!(refused.code() == Code::FailedPrecondition && refused.message().starts_with("UnsafeImage"), "{refused}");
     let strict = fs::read_to_string(CONFIG)?;
-    fs::write(CONFIG, strict.replace("[images]\n", "[images]\nlayered = true\n"))?;
+    fs::write(CONFIG, strict + "images.layered = true\n")?;
     node.controld.kill9()?;
     node.controld.start_again()?;
     node.wait_ready()?;
