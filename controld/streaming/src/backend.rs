@@ -7,6 +7,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::ExecRequest;
+
 /// Bytes from the other end. End of file means that the other end sends no more.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;
 /// Bytes to the other end, which waits when the other end does not read. Dropping it ends it.
@@ -14,16 +16,24 @@ pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 /// Why a session failed; its text, and that of its causes, is shown to the client.
 pub type SessionError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Serves the sessions of a [`crate::Server`].
+/// Serves the sessions of a [`crate::Server`]. A session is over when its future is. The future is dropped when the client
+/// goes away.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Joins the client to a container that runs. The session is over when the future is; it is to end when the
-    /// container ends, and after [`AttachSession::stdin`] has ended if [`AttachSession::stdin_once`] is set. The future is
-    /// dropped when the client goes away.
-    fn attach<'a>(&'a self, container_id: &'a str, session: AttachSession) -> BoxFuture<'a, Result<(), SessionError>>;
+    /// Joins the client to a container that runs. The session is to end when the container ends, and after
+    /// [`Session::stdin`] has ended if [`Session::stdin_once`] is set.
+    fn attach<'a>(&'a self, container_id: &'a str, session: Session) -> BoxFuture<'a, Result<(), SessionError>>;
+
+    /// Runs a command in a container that runs, and answers with the command's exit code. The command is to be killed when
+    /// the future is dropped.
+    fn exec<'a>(&'a self, request: &'a ExecRequest, session: Session) -> BoxFuture<'a, Result<u8, SessionError>> {
+        drop(session);
+        let error = format!("failed to run a command in container `{}`: exec is not served here", request.container_id);
+        Box::pin(async { Err(error.into()) })
+    }
 }
 
-/// A client that is attached.
-pub struct AttachSession {
+/// A client that is joined to a container or to a command in it.
+pub struct Session {
     /// What the client types, if it wants to type.
     pub stdin: Option<Input>,
     /// What the client sees, if it wants to see it.
@@ -68,9 +78,9 @@ impl ResizeEvents {
     }
 }
 
-impl fmt::Debug for AttachSession {
+impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AttachSession")
+        f.debug_struct("Session")
             .field("stdin", &self.stdin.is_some())
             .field("stdout", &self.stdout.is_some())
             .field("stderr", &self.stderr.is_some())

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::backend::{Input, Output, TermSize};
 use crate::mux::{Connection, Limits, OpenError, ReadHalf, Role, Stream, WriteHalf};
-use crate::remotecommand::{self, STREAM_TYPE, Status, StreamType};
+use crate::remotecommand::{self, Outcome, STREAM_TYPE, Status, StreamType};
 use crate::spdy::Headers;
 
 /// How long the server may take until a session begins, in each of: connecting, answering, opening the streams.
@@ -106,6 +106,9 @@ pub enum AttachError {
 /// How a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
+    /// The command ended with this exit code, which is not 0.
+    #[error("command terminated with exit code {0}")]
+    Exited(u8),
     /// The server says so.
     #[error("{0}")]
     Failed(String),
@@ -225,7 +228,11 @@ impl End {
         if text.is_empty() {
             return Err(EndError::Lost(None));
         }
-        Status::read(&text).map_err(EndError::Status)?.map_err(EndError::Failed)
+        match Status::read(&text).map_err(EndError::Status)? {
+            Outcome::Success => Ok(()),
+            Outcome::Exited(code) => Err(EndError::Exited(code)),
+            Outcome::Failed(why) => Err(EndError::Failed(why)),
+        }
     }
 
     /// Leaves: what was written is sent, then the connection is closed.

@@ -1,14 +1,14 @@
-//! Kubernetes' remote command protocol, version 4: which streams a session has, and what is said on two of them.
+//! Kubernetes' remote command protocol: which streams a session has, and what is said on two of them.
 //!
 //! Pure; used by both ends. Every stream names its kind in the header [`STREAM_TYPE`]. The error stream carries one JSON
-//! object at the end (k8s.io/apimachinery `metav1.Status`), the resize stream JSON objects without anything between them
-//! (k8s.io/client-go `remotecommand.TerminalSize`).
+//! object at the end (k8s.io/apimachinery `metav1.Status`), before version 4 the text of a failure; the resize stream
+//! carries JSON objects without anything between them (k8s.io/client-go `remotecommand.TerminalSize`).
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend::TermSize;
 
-/// The version that is spoken here. Version 5 differs over WebSocket only.
+/// The version that our client speaks. Version 5 differs over WebSocket only.
 pub const PROTOCOL: &str = "v4.channel.k8s.io";
 /// HTTP header that offers and answers versions.
 pub const PROTOCOL_HEADER: &str = "X-Stream-Protocol-Version";
@@ -19,6 +19,10 @@ pub const UPGRADE: &str = "SPDY/3.1";
 /// Header of every stream, as it is on the wire.
 pub const STREAM_TYPE: &str = "streamtype";
 
+/// Reason of the status of a command that failed.
+const NON_ZERO: &str = "NonZeroExitCode";
+/// Reason of the cause, in it, that holds the exit code.
+const EXIT_CODE: &str = "ExitCode";
 /// Longest JSON object on a resize stream.
 const MAX_RESIZE_LEN: usize = 1024;
 
@@ -45,8 +49,35 @@ pub struct Status {
     message: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    details: Option<Details>,
     #[serde(default, skip_serializing_if = "is_zero")]
     code: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Details {
+    #[serde(default)]
+    causes: Vec<Cause>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Cause {
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// What a [`Status`] says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// All went well; a command ended with exit code 0.
+    Success,
+    /// The command ended with this exit code.
+    Exited(u8),
+    /// The session failed, and why.
+    Failed(String),
 }
 
 /// Reads a resize stream that arrives in pieces.
@@ -95,7 +126,22 @@ impl Status {
     /// All went well.
     #[must_use]
     pub fn success() -> Self {
-        Self { status: "Success".into(), message: String::new(), reason: String::new(), code: 0 }
+        Self { status: "Success".into(), message: String::new(), reason: String::new(), details: None, code: 0 }
+    }
+
+    /// The command ended with this exit code.
+    #[must_use]
+    pub fn exited(code: u8) -> Self {
+        if code == 0 {
+            return Self::success();
+        }
+        Self {
+            status: "Failure".into(),
+            message: format!("command terminated with non-zero exit code: {code}"),
+            reason: NON_ZERO.into(),
+            details: Some(Details { causes: vec![Cause { reason: EXIT_CODE.into(), message: code.to_string() }] }),
+            code: 0,
+        }
     }
 
     /// The session failed for a reason that is not in the container.
@@ -105,6 +151,7 @@ impl Status {
             status: "Failure".into(),
             message: format!("Internal error occurred: {cause}"),
             reason: "InternalError".into(),
+            details: None,
             code: 500,
         }
     }
@@ -115,13 +162,27 @@ impl Status {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads an object: whether it says success, else its message.
+    /// The text that versions before 4 have instead of the object; `None` for success, of which they say nothing.
+    #[must_use]
+    pub fn to_text(&self) -> Option<&str> {
+        (self.status != "Success").then_some(self.message.as_str())
+    }
+
+    /// Reads an object.
     ///
     /// # Errors
     /// When the text is no such object.
-    pub fn read(text: &[u8]) -> Result<Result<(), String>, serde_json::Error> {
+    pub fn read(text: &[u8]) -> Result<Outcome, serde_json::Error> {
         let status: Self = serde_json::from_slice(text)?;
-        Ok(if status.status == "Success" { Ok(()) } else { Err(status.message) })
+        if status.status == "Success" {
+            return Ok(Outcome::Success);
+        }
+        let causes = status.details.map(|details| details.causes).unwrap_or_default();
+        let code = causes.iter().find(|cause| cause.reason == EXIT_CODE).and_then(|cause| cause.message.parse().ok());
+        Ok(match code.filter(|_| status.reason == NON_ZERO) {
+            Some(code) => Outcome::Exited(code),
+            None => Outcome::Failed(status.message),
+        })
     }
 }
 
@@ -180,14 +241,29 @@ mod tests {
             Status::internal_error("no console").to_json(),
             r#"{"status":"Failure","message":"Internal error occurred: no console","reason":"InternalError","code":500}"#
         );
+        assert_eq!(
+            Status::exited(3).to_json(),
+            concat!(
+                r#"{"status":"Failure","message":"command terminated with non-zero exit code: 3","#,
+                r#""reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#
+            )
+        );
+        assert_eq!(Status::exited(0).to_json(), r#"{"status":"Success"}"#);
+        assert_eq!(Status::success().to_text(), None);
+        assert_eq!(Status::exited(3).to_text(), Some("command terminated with non-zero exit code: 3"));
     }
 
     #[test]
     fn statuses_of_others_are_read() {
-        assert_eq!(Status::read(br#"{"metadata":{},"status":"Success"}"#).expect("status"), Ok(()));
+        let read = |text: &[u8]| Status::read(text).expect("status");
+        assert_eq!(read(br#"{"metadata":{},"status":"Success"}"#), Outcome::Success);
         let exited = br#"{"metadata":{},"status":"Failure","message":"exit code 3","reason":"NonZeroExitCode",
             "details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#;
-        assert_eq!(Status::read(exited).expect("status"), Err("exit code 3".into()));
+        assert_eq!(read(exited), Outcome::Exited(3));
+        assert_eq!(read(Status::exited(255).to_json().as_bytes()), Outcome::Exited(255));
+        let beyond = br#"{"status":"Failure","message":"m","reason":"NonZeroExitCode","details":{"causes":[{"reason":
+            "ExitCode","message":"256"}]}}"#;
+        assert_eq!(read(beyond), Outcome::Failed("m".into()));
         Status::read(b"plain text").expect_err("not of this version");
     }
 

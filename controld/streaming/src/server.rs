@@ -1,13 +1,14 @@
-//! The HTTP server that clients come to with the URL that CRI's `Attach` gave them.
+//! The HTTP server that clients come to with the URL that CRI's `Attach` or `Exec` gave them.
 //!
 //! A URL holds a token: eight characters from the system's randomness, good for one session and one minute. It is the
 //! only secret, so the server belongs on loopback. A request that is turned away does not use up its token.
-//! What kind of session a token stands for is in [`Pending`]: exec and port-forward will be more of its kinds, and
-//! WebSocket another way to make the same session.
+//! Kinds of sessions are a table in [`requests`], wire protocols one in [`protocol`]; the code of the answer knows neither.
 
-mod attach;
+mod command;
 mod handshake;
 mod places;
+mod protocol;
+mod requests;
 mod tokens;
 
 use std::convert::Infallible;
@@ -22,12 +23,17 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::command::Command;
 use self::handshake::Refusal;
 use self::places::{Place, Places};
+use self::protocol::Protocol;
+pub use self::requests::{AttachRequest, ExecRequest, UrlError};
+use self::requests::{Kind, Pending};
 use self::tokens::Tokens;
 use crate::backend::Backend;
 
@@ -35,7 +41,7 @@ use crate::backend::Backend;
 const MAX_CONNECTIONS: usize = 1024;
 /// How long a client may take to send its request.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
-/// How long the change from HTTP to SPDY may take once the answer is given.
+/// How long the change from HTTP to another protocol may take once the answer is given.
 const UPGRADE_DEADLINE: Duration = Duration::from_secs(10);
 /// After a failure to accept, such as too many open files, this long passes before the next try.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -69,39 +75,6 @@ impl Config {
     }
 }
 
-/// What a client of CRI wants to attach to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AttachRequest {
-    pub container_id: String,
-    /// Send to it.
-    pub stdin: bool,
-    /// Receive its output.
-    pub stdout: bool,
-    /// Receive its errors.
-    pub stderr: bool,
-    /// The client has a terminal.
-    pub tty: bool,
-    /// The session ends when the client's input does.
-    pub stdin_once: bool,
-}
-
-/// Why there is no URL.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
-    /// The request names no container.
-    #[error("attach request names no container")]
-    NoContainer,
-    /// The request wants no stream.
-    #[error("attach request wants none of stdin, stdout and stderr")]
-    NoStream,
-    /// A terminal has no stderr.
-    #[error("attach request wants stderr of a terminal, which has none; unset tty or stderr")]
-    TtyWithStderr,
-    /// Too many URLs wait for their clients.
-    #[error("{0} streaming URLs are waiting for their clients; try again in a minute")]
-    TooMany(usize),
-}
-
 /// Why the server does not listen.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to listen on `{address}` for streaming; set another address")]
@@ -117,12 +90,6 @@ pub struct Server {
     inner: Arc<Inner>,
     address: SocketAddr,
     _stop: DropGuard,
-}
-
-/// What a token stands for.
-#[derive(Debug)]
-enum Pending {
-    Attach(AttachRequest),
 }
 
 #[derive(Debug)]
@@ -166,18 +133,23 @@ impl Server {
     /// # Errors
     /// See [`UrlError`].
     pub fn attach_url(&self, request: AttachRequest) -> Result<String, UrlError> {
-        if request.container_id.is_empty() {
-            return Err(UrlError::NoContainer);
-        }
-        if !request.stdin && !request.stdout && !request.stderr {
-            return Err(UrlError::NoStream);
-        }
-        if request.tty && request.stderr {
-            return Err(UrlError::TtyWithStderr);
-        }
-        let token = self.inner.tokens().insert(Pending::Attach(request), Instant::now());
+        self.url(Pending::Command(Command::Attach(request)))
+    }
+
+    /// A URL at which a client can run a command, once and soon.
+    ///
+    /// # Errors
+    /// See [`UrlError`].
+    pub fn exec_url(&self, request: ExecRequest) -> Result<String, UrlError> {
+        self.url(Pending::Command(Command::Exec(request)))
+    }
+
+    fn url(&self, pending: Pending) -> Result<String, UrlError> {
+        pending.check()?;
+        let kind = pending.kind().name();
+        let token = self.inner.tokens().insert(pending, Instant::now());
         let token = token.ok_or(UrlError::TooMany(self.inner.config.max_tokens))?;
-        Ok(format!("http://{}{}{token}", self.reachable(), handshake::ATTACH_PATH))
+        Ok(format!("http://{}/{kind}/{token}", self.reachable()))
     }
 
     /// The address as a client on this node reaches it.
@@ -204,32 +176,47 @@ impl Inner {
 
     /// Answers a request, and starts its session if it is right.
     fn answer(self: &Arc<Self>, mut request: Request<Incoming>, place: &Place) -> Response<Full<Bytes>> {
-        let Some(token) = request.uri().path().strip_prefix(handshake::ATTACH_PATH).map(str::to_owned) else {
-            return Refusal::UnknownUrl.response();
-        };
-        if !self.tokens().contains(&token, Instant::now()) {
-            return Refusal::UnknownUrl.response();
-        }
-        if let Err(refusal) = handshake::check(request.method(), request.headers()) {
-            return refusal.response();
-        }
-        if !place.leave() {
-            return Refusal::UnknownUrl.response();
-        }
-        let Some(Pending::Attach(attach)) = self.tokens().take(&token, Instant::now()) else {
-            return Refusal::UnknownUrl.response();
-        };
-        let upgrade = hyper::upgrade::on(&mut request);
-        let inner = self.clone();
-        let session = async move {
-            match timeout(UPGRADE_DEADLINE, upgrade).await {
-                Ok(Ok(upgraded)) => attach::serve(TokioIo::new(upgraded), attach, &*inner.backend, &inner.config).await,
-                Ok(Err(error)) => tracing::debug!(%error, "client left before its session began"),
-                Err(_) => tracing::debug!("client did not change to SPDY in time"),
+        match self.agree(&request, place) {
+            Ok((pending, protocol)) => {
+                let upgrade = hyper::upgrade::on(&mut request);
+                let inner = self.clone();
+                let session = async move {
+                    match timeout(UPGRADE_DEADLINE, upgrade).await {
+                        Ok(Ok(upgraded)) => inner.serve(TokioIo::new(upgraded), pending, protocol).await,
+                        Ok(Err(error)) => tracing::debug!(%error, "client left before its session began"),
+                        Err(_) => tracing::debug!("client did not change protocols in time"),
+                    }
+                };
+                tokio::spawn(self.stop.clone().run_until_cancelled_owned(session));
+                handshake::switch(protocol)
             }
-        };
-        tokio::spawn(self.stop.clone().run_until_cancelled_owned(session));
-        handshake::switch()
+            Err(refusal) => refusal.response(),
+        }
+    }
+
+    /// What the request's token stands for, which is used up, and how its streams are carried.
+    fn agree(&self, request: &Request<Incoming>, place: &Place) -> Result<(Pending, &'static Protocol), Refusal> {
+        let (kind, token) = Kind::of_path(request.uri().path()).ok_or(Refusal::UnknownUrl)?;
+        if self.tokens().get(token, Instant::now()).is_none_or(|pending| pending.kind() != kind) {
+            return Err(Refusal::UnknownUrl);
+        }
+        let protocol = handshake::check(request.method(), request.headers(), kind)?;
+        if !place.leave() {
+            return Err(Refusal::UnknownUrl);
+        }
+        let pending = self.tokens().take(token, Instant::now()).ok_or(Refusal::UnknownUrl)?;
+        Ok((pending, protocol))
+    }
+
+    async fn serve<T>(&self, transport: T, pending: Pending, protocol: &Protocol)
+    where
+        T: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        match pending {
+            Pending::Command(command) => {
+                command::serve(transport, protocol, command, &*self.backend, &self.config).await;
+            }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use streaming::{AttachRequest, AttachSession, Backend, Input, Output, Server, SessionError, UrlError};
+use streaming::{AttachRequest, Backend, Input, Output, Server, Session, SessionError, UrlError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Mutex, broadcast, mpsc};
@@ -62,9 +62,9 @@ impl Hub {
         self.server.attach_url(wanted).map_err(|cause| {
             let kind = match &cause {
                 UrlError::TooMany(_) => Kind::Exhausted,
-                UrlError::NoContainer | UrlError::NoStream | UrlError::TtyWithStderr => Kind::Invalid,
+                _ => Kind::Invalid,
             };
-            Error::because(kind, "no URL to attach at", cause)
+            Error::because(kind, "no URL for a streaming session", cause)
         })
     }
 }
@@ -93,7 +93,7 @@ impl Consoles {
 }
 
 impl Backend for Consoles {
-    fn attach<'a>(&'a self, id: &'a str, session: AttachSession) -> BoxFuture<'a, Result<(), SessionError>> {
+    fn attach<'a>(&'a self, id: &'a str, session: Session) -> BoxFuture<'a, Result<(), SessionError>> {
         async move {
             let Ends { output, input } = self.join(id).await?;
             let shown = show(output, session.stdout);

@@ -5,10 +5,9 @@ use http_body_util::Full;
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use hyper::{Method, Response, StatusCode};
 
+use super::protocol::Protocol;
+use super::requests::Kind;
 use crate::remotecommand;
-
-/// Before the token of an attach URL.
-pub(super) const ATTACH_PATH: &str = "/attach/";
 
 /// Why a request gets no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,11 +17,11 @@ pub(super) enum Refusal {
     Method,
     NoUpgrade,
     NoVersion,
-    OtherVersion,
+    OtherVersion(Kind),
 }
 
-/// Whether a request asks for a session that is spoken here.
-pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+/// The protocol that the session will speak: the first that the client names of those that this kind of session has.
+pub(super) fn check(method: &Method, headers: &HeaderMap, kind: Kind) -> Result<&'static Protocol, Refusal> {
     if method != Method::POST && method != Method::GET {
         return Err(Refusal::Method);
     }
@@ -33,7 +32,8 @@ pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refusal>
     if offered.peek().is_none() {
         return Err(Refusal::NoVersion);
     }
-    if offered.any(|version| version == remotecommand::PROTOCOL) { Ok(()) } else { Err(Refusal::OtherVersion) }
+    let ours = |name: &str| kind.protocols().iter().find(|protocol| protocol.name == name);
+    offered.find_map(ours).ok_or(Refusal::OtherVersion(kind))
 }
 
 impl Refusal {
@@ -43,26 +43,28 @@ impl Refusal {
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "use POST or GET"),
             Self::NoUpgrade => (StatusCode::BAD_REQUEST, "only connections that upgrade to SPDY/3.1 are served here"),
             Self::NoVersion => (StatusCode::BAD_REQUEST, "the header X-Stream-Protocol-Version is required"),
-            Self::OtherVersion => (StatusCode::FORBIDDEN, "none of the offered versions is spoken here"),
+            Self::OtherVersion(_) => (StatusCode::FORBIDDEN, "none of the offered versions is spoken here"),
         };
         let mut response = Response::new(Full::from(format!("{why}\n")));
         *response.status_mut() = status;
-        if self == Self::OtherVersion {
-            let ours = HeaderValue::from_static(remotecommand::PROTOCOL);
-            response.headers_mut().append(remotecommand::ACCEPTED_HEADER, ours);
+        if let Self::OtherVersion(kind) = self {
+            for protocol in kind.protocols() {
+                let ours = HeaderValue::from_static(protocol.name);
+                response.headers_mut().append(remotecommand::ACCEPTED_HEADER, ours);
+            }
         }
         response
     }
 }
 
 /// The answer to a right request.
-pub(super) fn switch() -> Response<Full<Bytes>> {
+pub(super) fn switch(protocol: &Protocol) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static(remotecommand::UPGRADE));
-    headers.insert(remotecommand::PROTOCOL_HEADER, HeaderValue::from_static(remotecommand::PROTOCOL));
+    headers.insert(remotecommand::PROTOCOL_HEADER, HeaderValue::from_static(protocol.name));
     response
 }
 
@@ -91,7 +93,7 @@ mod tests {
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        check(method, &headers).err().map_or_else(switch, Refusal::response).status()
+        check(method, &headers, Kind::Exec).map_or_else(Refusal::response, switch).status()
     }
 
     #[test]
@@ -116,12 +118,26 @@ mod tests {
     }
 
     #[test]
+    fn the_first_version_that_both_speak_is_taken() {
+        let mut headers = HeaderMap::new();
+        headers.insert("connection", HeaderValue::from_static("Upgrade"));
+        headers.insert("upgrade", HeaderValue::from_static("SPDY/3.1"));
+        headers.insert(
+            "x-stream-protocol-version",
+            HeaderValue::from_static("v5.channel.k8s.io,v2.channel.k8s.io,v4.channel.k8s.io"),
+        );
+        let protocol = check(&Method::POST, &headers, Kind::Exec).expect("both speak v2 and v4");
+        assert_eq!(protocol.name, "v2.channel.k8s.io");
+    }
+
+    #[test]
     fn a_client_without_our_version_is_told_it() {
         let mut headers = HeaderMap::new();
         headers.insert("connection", HeaderValue::from_static("Upgrade"));
         headers.insert("upgrade", HeaderValue::from_static("SPDY/3.1"));
         headers.insert("x-stream-protocol-version", HeaderValue::from_static("v9"));
-        let refusal = check(&Method::POST, &headers).expect_err("v9").response();
-        assert_eq!(refusal.headers().get("x-accepted-stream-protocol-versions").expect("header"), "v4.channel.k8s.io");
+        let refusal = check(&Method::POST, &headers, Kind::Attach).expect_err("v9").response();
+        let accepted: Vec<_> = refusal.headers().get_all("x-accepted-stream-protocol-versions").iter().collect();
+        assert_eq!(accepted, ["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"]);
     }
 }

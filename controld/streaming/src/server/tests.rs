@@ -4,8 +4,9 @@ use hyper::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::sync::mpsc;
 
+use super::protocol::COMMAND;
 use super::*;
-use crate::backend::{AttachSession, SessionError, TermSize};
+use crate::backend::{Session, SessionError, TermSize};
 use crate::client::{self, EndError, Options};
 use crate::spdy::{Decoder, Encoder, Frame, Headers};
 
@@ -86,7 +87,8 @@ async fn a_session_does_not_outlive_its_only_input() {
     let (near, far) = duplex(4000);
     let once = AttachRequest { stdin_once: true, tty: false, ..request(true, false) };
     let config = config();
-    let serving = tokio::spawn(async move { attach::serve(far, once, &*backend, &config).await });
+    let serving =
+        tokio::spawn(async move { command::serve(far, &COMMAND[0], Command::Attach(once), &*backend, &config).await });
     let mut peer = Peer::new(near);
     for (id, kind) in [(1, "error"), (3, "stdin"), (5, "stdout")] {
         peer.send(&syn(id, kind)).await;
@@ -105,7 +107,8 @@ async fn a_client_that_opens_no_streams_is_sent_away() {
     let (backend, mut seen) = Fake::new(Does::Nothing);
     let (near, far) = duplex(4000);
     let config = config();
-    let serving = tokio::spawn(async move { attach::serve(far, request(true, false), &*backend, &config).await });
+    let command = Command::Attach(request(true, false));
+    let serving = tokio::spawn(async move { command::serve(far, &COMMAND[0], command, &*backend, &config).await });
     let mut peer = Peer::new(near);
     peer.send(&syn(1, "error")).await;
     peer.send(&syn(3, "error")).await;
@@ -190,6 +193,50 @@ async fn a_go_client_is_served() {
 }
 
 #[tokio::test]
+async fn a_command_ends_with_its_exit_code() {
+    for code in [0, 3, 255] {
+        let server = server(Fake::new(Does::Exit(code)).0).await;
+        let url = server.exec_url(command(&["sh", "-c", "exit"])).expect("url");
+        assert!(url.contains("/exec/"), "{url}");
+        let options = Options { stdin: false, stdout: true, stderr: true, tty: false };
+        let mut session = soon(client::attach(&url, options)).await.expect("session");
+        let mut said = String::new();
+        session.stderr.take().expect("stderr").read_to_string(&mut said).await.expect("a clean end");
+        assert_eq!(said, "sh -c exit");
+        match soon(session.end.wait()).await {
+            Ok(()) => assert_eq!(code, 0),
+            Err(EndError::Exited(exited)) => assert_eq!(exited, code),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_older_client_is_told_a_failure_in_words() {
+    for (version, does, expected) in [
+        (1, Does::Exit(0), ""),
+        (2, Does::Exit(3), "command terminated with non-zero exit code: 3"),
+        (3, Does::Fail, "Internal error occurred: no agent"),
+    ] {
+        let (near, far) = duplex(4000);
+        let serving = tokio::spawn(async move {
+            let wanted = Command::Exec(ExecRequest { tty: version < 3, ..command(&["ls"]) });
+            command::serve(far, &COMMAND[version], wanted, &*Fake::new(does).0, &config()).await;
+        });
+        let mut peer = Peer::new(near);
+        for (id, kind) in [(1, "error"), (3, "stdout"), (5, "stderr")] {
+            peer.send(&syn(id, kind)).await;
+        }
+        if COMMAND[version].resize && version < 3 {
+            peer.send(&syn(7, "resize")).await;
+        }
+        assert_eq!(peer.text_of(1).await, expected, "{}", COMMAND[version].name);
+        drop(peer);
+        soon(serving).await.expect("no panic");
+    }
+}
+
+#[tokio::test]
 async fn requests_that_are_not_right_do_not_use_up_the_url() {
     let (backend, _seen) = Fake::new(Does::Echo);
     let server = server(backend).await;
@@ -250,10 +297,12 @@ async fn urls_are_only_for_what_can_be_attached() {
     let (backend, _seen) = Fake::new(Does::Echo);
     let server = Server::bind(Config { max_tokens: 1, ..config() }, backend).await.expect("bind");
     let nothing = AttachRequest { stdin: false, stdout: false, ..request(true, false) };
-    assert_eq!(server.attach_url(nothing), Err(UrlError::NoStream));
-    assert_eq!(server.attach_url(request(true, true)), Err(UrlError::TtyWithStderr));
+    assert_eq!(server.attach_url(nothing), Err(UrlError::NoStream("attach")));
+    assert_eq!(server.attach_url(request(true, true)), Err(UrlError::TtyWithStderr("attach")));
     let nobody = AttachRequest { container_id: String::new(), ..request(true, false) };
-    assert_eq!(server.attach_url(nobody), Err(UrlError::NoContainer));
+    assert_eq!(server.attach_url(nobody), Err(UrlError::NoContainer("attach")));
+    assert_eq!(server.exec_url(command(&[])), Err(UrlError::NoCommand));
+    assert_eq!(server.exec_url(ExecRequest { tty: true, ..command(&["ls"]) }), Err(UrlError::TtyWithStderr("exec")));
     let url = server.attach_url(request(true, false)).expect("url");
     assert!(url.starts_with(&format!("http://127.0.0.1:{}/attach/", server.address().port())), "{url}");
     assert_eq!(server.attach_url(request(true, false)), Err(UrlError::TooMany(1)));
@@ -281,6 +330,7 @@ enum Does {
     PrintForever,
     Fail,
     Nothing,
+    Exit(u8),
     /// Reads its input to the end, and stays.
     ReadOnly,
 }
@@ -312,7 +362,16 @@ impl Fake {
         (Arc::new(Self { does, events }), seen)
     }
 
-    async fn run(&self, id: &str, mut session: AttachSession) -> Result<(), SessionError> {
+    async fn run_command(&self, request: &ExecRequest, mut session: Session) -> Result<u8, SessionError> {
+        let mut stderr = session.stderr.take().expect("stderr");
+        stderr.write_all(request.cmd.join(" ").as_bytes()).await?;
+        match self.does {
+            Does::Exit(code) => Ok(code),
+            _ => Err("no agent".into()),
+        }
+    }
+
+    async fn run(&self, id: &str, mut session: Session) -> Result<(), SessionError> {
         let _ending = Ending(self.events.clone());
         let mut stdout = session.stdout.take().expect("stdout");
         match self.does {
@@ -339,7 +398,7 @@ impl Fake {
                 }
             }
             Does::Fail => return Err(format!("console of `{id}` is broken").into()),
-            Does::Nothing => {
+            Does::Nothing | Does::Exit(_) => {
                 self.events.send(Event::Attached)?;
                 std::future::pending::<()>().await;
             }
@@ -354,8 +413,12 @@ impl Fake {
 }
 
 impl Backend for Fake {
-    fn attach<'a>(&'a self, id: &'a str, session: AttachSession) -> BoxFuture<'a, Result<(), SessionError>> {
+    fn attach<'a>(&'a self, id: &'a str, session: Session) -> BoxFuture<'a, Result<(), SessionError>> {
         Box::pin(self.run(id, session))
+    }
+
+    fn exec<'a>(&'a self, request: &'a ExecRequest, session: Session) -> BoxFuture<'a, Result<u8, SessionError>> {
+        Box::pin(self.run_command(request, session))
     }
 }
 
@@ -369,6 +432,11 @@ async fn server(backend: Arc<Fake>) -> Server {
 
 fn request(stdin: bool, stderr: bool) -> AttachRequest {
     AttachRequest { container_id: "c1".into(), stdin, stdout: true, stderr, tty: true, stdin_once: false }
+}
+
+fn command(cmd: &[&str]) -> ExecRequest {
+    let cmd = cmd.iter().map(|&word| word.to_owned()).collect();
+    ExecRequest { container_id: "c1".into(), cmd, stdin: false, stdout: true, stderr: true, tty: false }
 }
 
 async fn attach(server: &Server, request: AttachRequest) -> client::Session {

@@ -38,9 +38,10 @@ impl<T> Tokens<T> {
         Some(token)
     }
 
-    pub(super) fn contains(&mut self, token: &str, now: Instant) -> bool {
+    /// What the token stands for; it stays good.
+    pub(super) fn get(&mut self, token: &str, now: Instant) -> Option<&T> {
         self.expire(now);
-        self.waiting.contains_key(token)
+        self.waiting.get(token)
     }
 
     /// What the token stands for; it is used up.
@@ -81,11 +82,11 @@ mod tests {
         assert_eq!(first.len(), 8);
         assert!(first.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{first}");
         assert_ne!(first, second);
-        assert!(tokens.contains(&first, now));
+        assert_eq!(tokens.get(&first, now), Some(&1));
         assert_eq!(tokens.take(&first, now), Some(1));
         assert_eq!(tokens.take(&first, now), None, "used");
         assert_eq!(tokens.take("AAAAAAAA", now), None);
-        assert!(tokens.contains(&second, now + Duration::from_secs(59)));
+        assert_eq!(tokens.get(&second, now + Duration::from_secs(59)), Some(&2));
         assert_eq!(tokens.take(&second, now + Duration::from_secs(60)), None, "too old");
     }
 

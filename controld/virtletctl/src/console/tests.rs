@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use streaming::{AttachRequest, AttachSession, Backend, Config, Server, SessionError};
+use streaming::{AttachRequest, Backend, Config, Server, Session, SessionError};
 
 use super::*;
 
@@ -13,7 +13,7 @@ struct Echo {
 }
 
 impl Backend for Echo {
-    fn attach<'a>(&'a self, id: &'a str, session: AttachSession) -> BoxFuture<'a, Result<(), SessionError>> {
+    fn attach<'a>(&'a self, id: &'a str, session: Session) -> BoxFuture<'a, Result<(), SessionError>> {
         async move {
             let (mut stdin, mut stdout) = (session.stdin.expect("asked for"), session.stdout.expect("asked for"));
             stdout.write_all(b"login: ").await?;

@@ -1,4 +1,4 @@
-//! An attach session over SPDY, from the first stream to the last frame.
+//! A session of attach or exec, from the first stream to the last frame.
 //!
 //! The client opens the streams that its request named, each answered at once, and the backend gets them. The session is
 //! over when the backend says so, when the client is gone, or, with `stdin_once`, a while after the backend has read the end
@@ -16,9 +16,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{AttachRequest, Config};
-use crate::backend::{AttachSession, Backend, Input, Output, ResizeEvents, SessionError, TermSize};
-use crate::mux::{Arrivals, Connection, Limits, ReadHalf, Role, Stream, WriteHalf};
+use super::Config;
+use super::protocol::{Protocol, StatusForm};
+use super::requests::{AttachRequest, ExecRequest};
+use crate::backend::{Backend, Input, Output, ResizeEvents, Session, SessionError, TermSize};
+use crate::mux::{Arrivals, Limits, ReadHalf, Stream, WriteHalf};
 use crate::remotecommand::{ResizeParser, STREAM_TYPE, Status, StreamType};
 use crate::spdy;
 
@@ -27,15 +29,28 @@ const STDIN_ONCE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the client may take to make room for the status.
 const STATUS_DEADLINE: Duration = Duration::from_secs(30);
 
+/// What a session is joined to.
+#[derive(Debug)]
+pub(super) enum Command {
+    Attach(AttachRequest),
+    Exec(ExecRequest),
+}
+
 /// Runs the session to its end, however it ends.
-pub(super) async fn serve<T>(transport: T, request: AttachRequest, backend: &dyn Backend, config: &Config)
-where
+pub(super) async fn serve<T>(
+    transport: T,
+    protocol: &Protocol,
+    command: Command,
+    backend: &dyn Backend,
+    config: &Config,
+) where
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
-    let container = request.container_id.as_str();
+    let container = command.container_id();
+    let wanted = command.wanted(protocol);
     let limits = Limits { idle: config.idle, ..Limits::default() };
-    let (connection, mut arrivals) = Connection::start(transport, Role::Server, limits);
-    let streams = match timeout(config.stream_creation, collect(&mut arrivals, &request)).await {
+    let (connection, mut arrivals) = protocol.start(transport, limits);
+    let streams = match timeout(config.stream_creation, collect(&mut arrivals, wanted)).await {
         Ok(Some(streams)) => streams,
         Ok(None) => return tracing::debug!(container, "client left before its session began"),
         Err(_) => {
@@ -45,38 +60,65 @@ where
     };
     // The session has all it wants: more streams are refused.
     drop(arrivals);
-    tracing::debug!(container, "attached");
-    let (session, mut rest) = Rest::split(streams, &request, connection.closed());
+    let stdin_once = matches!(&command, Command::Attach(attach) if attach.stdin_once);
+    tracing::debug!(container, protocol = protocol.name, "session begins");
+    let (session, mut rest) = Rest::split(streams, stdin_once, connection.closed());
     let result = tokio::select! {
-        result = backend.attach(container, session) => result,
-        () = rest.input_over(request.stdin_once) => Ok(()),
-        () = rest.resizes() => Ok(()),
+        result = command.run(backend, session) => result,
+        () = rest.input_over(stdin_once) => Ok(0),
+        () = rest.resizes() => Ok(0),
         () = connection.closed().cancelled_owned() => {
             let why = connection.why_closed().map(|why| why.to_string());
             return tracing::debug!(container, why, "client is gone");
         }
     };
     if let Err(error) = &result {
-        tracing::warn!(container, error = chain(&**error), "attach session failed");
+        tracing::warn!(container, error = chain(&**error), "streaming session failed");
     }
-    rest.say(result).await;
+    rest.say(result, protocol.status).await;
     connection.finish().await;
-    tracing::debug!(container, "detached");
+    tracing::debug!(container, "session ended");
+}
+
+// === impl Command ===
+
+impl Command {
+    fn container_id(&self) -> &str {
+        match self {
+            Self::Attach(attach) => &attach.container_id,
+            Self::Exec(exec) => &exec.container_id,
+        }
+    }
+
+    /// The streams that the client is to open.
+    fn wanted(&self, protocol: &Protocol) -> BTreeSet<StreamType> {
+        let (stdin, stdout, stderr, tty) = match self {
+            Self::Attach(attach) => (attach.stdin, attach.stdout, attach.stderr, attach.tty),
+            Self::Exec(exec) => (exec.stdin, exec.stdout, exec.stderr, exec.tty),
+        };
+        [
+            (true, StreamType::Error),
+            (stdin, StreamType::Stdin),
+            (stdout, StreamType::Stdout),
+            (stderr, StreamType::Stderr),
+            (tty && protocol.resize, StreamType::Resize),
+        ]
+        .into_iter()
+        .filter_map(|(wanted, kind)| wanted.then_some(kind))
+        .collect()
+    }
+
+    /// Answers with the exit code.
+    async fn run(&self, backend: &dyn Backend, session: Session) -> Result<u8, SessionError> {
+        match self {
+            Self::Attach(attach) => backend.attach(&attach.container_id, session).await.map(|()| 0),
+            Self::Exec(exec) => backend.exec(exec, session).await,
+        }
+    }
 }
 
 /// Takes the streams of a session as they come. `None` when the client is gone.
-async fn collect(arrivals: &mut Arrivals, request: &AttachRequest) -> Option<BTreeMap<StreamType, Stream>> {
-    let mut missing = BTreeSet::from([StreamType::Error]);
-    for (wanted, kind) in [
-        (request.stdin, StreamType::Stdin),
-        (request.stdout, StreamType::Stdout),
-        (request.stderr, StreamType::Stderr),
-        (request.tty, StreamType::Resize),
-    ] {
-        if wanted {
-            missing.insert(kind);
-        }
-    }
+async fn collect(arrivals: &mut Arrivals, mut missing: BTreeSet<StreamType>) -> Option<BTreeMap<StreamType, Stream>> {
     let mut streams = BTreeMap::new();
     while !missing.is_empty() {
         let arrival = arrivals.next().await?;
@@ -103,9 +145,9 @@ struct Rest {
 impl Rest {
     fn split(
         mut streams: BTreeMap<StreamType, Stream>,
-        request: &AttachRequest,
+        stdin_once: bool,
         closed: CancellationToken,
-    ) -> (AttachSession, Self) {
+    ) -> (Session, Self) {
         let mut halves = |kind| streams.remove(&kind).map(Stream::split);
         let mut silent = Vec::new();
         let input_over = CancellationToken::new();
@@ -120,12 +162,12 @@ impl Rest {
                 ((read, sender), events)
             })
             .unzip();
-        let session = AttachSession {
+        let session = Session {
             stdin,
             stdout: halves(StreamType::Stdout).map(|(_, write)| Box::new(write) as Output),
             stderr: halves(StreamType::Stderr).map(|(_, write)| Box::new(write) as Output),
             resize: events,
-            stdin_once: request.stdin_once,
+            stdin_once,
             closed,
         };
         let error = halves(StreamType::Error).map(|(_, write)| write);
@@ -162,20 +204,24 @@ impl Rest {
         }
     }
 
-    async fn say(&mut self, result: Result<(), SessionError>) {
+    async fn say(&mut self, result: Result<u8, SessionError>, form: StatusForm) {
         let status = match result {
-            Ok(()) => Status::success(),
+            Ok(code) => Status::exited(code),
             Err(error) => Status::internal_error(&chain(&*error)),
+        };
+        let text = match form {
+            StatusForm::Json => status.to_json(),
+            StatusForm::Text => status.to_text().unwrap_or_default().to_owned(),
         };
         if let Some(error) = &mut self.error {
             // A client that is gone by now, or does not read, misses it.
-            let _ = timeout(STATUS_DEADLINE, error.write_all(status.to_json().as_bytes())).await;
+            let _ = timeout(STATUS_DEADLINE, error.write_all(text.as_bytes())).await;
         }
     }
 }
 
 /// An error with all its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
