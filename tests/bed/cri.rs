@@ -10,5 +10,8 @@ mod sandboxes;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [clients::CASES, critest::CASES, feed::CASES, images::CASES, sandboxes::CASES].into_iter().flatten().copied()
+    [clients::CASES, critest::CASES, critest_images::CASES, feed::CASES, images::CASES, sandboxes::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
 }

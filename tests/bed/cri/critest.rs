@@ -15,12 +15,11 @@ use tests::image_server::Fault;
 use tests::node::{CRI_SOCKET, Node};
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(420);
+pub(super) const DEADLINE: Duration = Duration::from_secs(420);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::critest_without_images", deadline: DEADLINE, run: without_images },
     Case { name: "cri::critest_with_machines", deadline: DEADLINE, run: with_machines },
-    Case { name: "cri::critest_of_images", deadline: DEADLINE, run: super::critest_images::run },
 ];
 
 /// Beginnings of their descriptions, after the one that all have.

@@ -7,7 +7,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
-use tests::case::Bed;
+use tests::case::{Bed, Case};
 use tests::image_node::RULES;
 use tests::node::Node;
 use tests::peers::disk::Disk;
@@ -15,6 +15,8 @@ use tests::peers::registry::{Child, Packing, Registry};
 use tests::world::World;
 
 use super::critest;
+
+pub(super) const CASES: &[Case] = &[Case { name: "cri::critest_of_images", deadline: critest::DEADLINE, run }];
 
 const SPECS: &[&str] = &[
     "Image Manager public image with tag should be pulled and removed",
@@ -55,7 +57,7 @@ const IMAGES: &[(&str, usize, &str)] = &[
 /// Beside the one that boots.
 const SMALL_DISKS: u8 = 7;
 
-pub(super) fn run(bed: &Bed) -> Result<()> {
+fn run(bed: &Bed) -> Result<()> {
     let registry = Registry::start(bed)?;
     let disks = bed.dir.join("disks");
     let mut all = vec![Disk::of(&bed.config.guest("tiny.qcow2")?)?];
