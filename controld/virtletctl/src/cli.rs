@@ -8,10 +8,14 @@ pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
     Verify,
 };
+pub use self::output::{Form, Output};
+pub use self::pods::{Events, InspectPods, Kill, Ps, Rm, Scope, Start, Stats, Stop, Top};
 use super::thing::{Thing, thing};
 use super::{name, quantity};
 
 mod image;
+mod output;
+mod pods;
 
 /// Runs virtual machines as pods on this node, through controld.
 #[derive(Debug, Parser)]
@@ -32,15 +36,39 @@ pub enum Command {
     ///
     /// The image is pulled if it is not on this node. When a step fails, or on Ctrl-C, what was made is removed again.
     /// kubelet removes pods that it did not make: on its nodes, this is for looking into things only.
+    ///
+    /// When the image cannot be pulled, it exits as `image pull` does; on Ctrl-C with 130.
     Run(Run),
     /// List pods
+    #[command(visible_alias = "get")]
     Ps(Ps),
+    /// Print all that is known of pods and their machines, as JSON
+    Inspect(InspectPods),
+    /// Show what machines use, again and again
+    Stats(Stats),
+    /// Show what machines use, once
+    Top(Top),
+    /// Print what becomes of pods and machines from now on
+    Events(Events),
     /// Print what a machine wrote to its console
     Logs(Logs),
     /// Attach to the serial console of a machine
     ///
     /// Ctrl-] leaves. If the input is no terminal, all of it is sent, and the output is shown until the machine ends.
+    #[command(visible_alias = "attach")]
     Console(Console),
+    /// Stop machines; prints what was stopped
+    ///
+    /// The pods keep their networks and their disks; `virtletctl start` goes on with both.
+    Stop(Stop),
+    /// Stop machines at once, as by pulling the plug
+    Kill(Kill),
+    /// Start machines that were stopped, with their disks as they are; prints what was started
+    ///
+    /// Only pods that `virtletctl run` made: kubelet starts the machines of its pods itself.
+    Start(Start),
+    /// Stop machines and start them again
+    Restart(Stop),
     /// Stop pods and remove them
     Rm(Rm),
     /// List things on this node whose owner is not known
@@ -62,6 +90,12 @@ pub enum Command {
         #[command(subcommand)]
         command: ImageCommand,
     },
+    /// Same as `image ls`
+    Images(List),
+    /// Same as `image pull`
+    Pull(Pull),
+    /// Same as `image rm`
+    Rmi(Remove),
 }
 
 /// Of `run`.
@@ -74,10 +108,10 @@ pub struct Run {
     #[arg(long, value_parser = name::label)]
     pub name: Option<String>,
     /// Namespace of the pod
-    #[arg(long, default_value = "default", value_parser = name::label)]
+    #[arg(short, long, default_value = "default", value_parser = name::label)]
     pub namespace: String,
     /// Memory of the pod, such as 512Mi; the guest has a little less
-    #[arg(long, value_name = "QUANTITY", value_parser = quantity::bytes)]
+    #[arg(short, long, value_name = "QUANTITY", value_parser = quantity::bytes)]
     pub memory: Option<i64>,
     /// CPUs, such as 2 or 500m; the guest has the next whole number
     #[arg(long, value_name = "QUANTITY", value_parser = quantity::milli_cpus)]
@@ -96,17 +130,6 @@ pub struct Run {
     pub log_dir: PathBuf,
 }
 
-/// Of `ps`.
-#[derive(Debug, Args)]
-pub struct Ps {
-    /// Also what does not run
-    #[arg(short, long)]
-    pub all: bool,
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// Of `logs`.
 #[derive(Debug, Args)]
 pub struct Logs {
@@ -116,8 +139,11 @@ pub struct Logs {
     /// Go on until the machine has ended
     #[arg(short, long)]
     pub follow: bool,
+    /// Of the machine before the newest, if it is on record
+    #[arg(short, long, conflicts_with = "follow")]
+    pub previous: bool,
     /// Begin with the last N lines
-    #[arg(long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N")]
     pub tail: Option<usize>,
 }
 
@@ -132,9 +158,9 @@ pub struct Console {
 /// Of `orphans`.
 #[derive(Debug, Args)]
 pub struct Orphans {
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Of `forget`.
@@ -143,18 +169,4 @@ pub struct Forget {
     /// What to remove, as `virtletctl orphans` shows it
     #[arg(value_name = "KIND/ID", required = true, value_parser = thing)]
     pub things: Vec<Thing>,
-}
-
-/// Of `rm`.
-#[derive(Debug, Args)]
-pub struct Rm {
-    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
-    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
-    pub pods: Vec<String>,
-    /// Do not wait for the guests to shut down
-    #[arg(long, conflicts_with = "timeout")]
-    pub force: bool,
-    /// How long a guest may take to shut down, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=604_800))]
-    pub timeout: u32,
 }

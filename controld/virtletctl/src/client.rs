@@ -14,7 +14,7 @@ use proto::images::image_admin_client::ImageAdminClient;
 use proto::orphans::orphans_client::OrphansClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Response, Status};
+use tonic::{Response, Status, Streaming};
 
 use super::error::{CtlError, Refusal};
 use super::text::short;
@@ -100,6 +100,35 @@ impl Client {
         answer.status.ok_or_else(|| CtlError::Answer { action: action.into(), lacks: "status" })
     }
 
+    /// The same with what controld says beside CRI's fields.
+    pub(super) async fn container_in_full(&self, id: &str) -> Result<ContainerStatusResponse, CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
+        look("read the container's status", runtime.container_status(request)).await
+    }
+
+    /// A pod's status with what controld says beside CRI's fields.
+    pub(super) async fn sandbox_in_full(&self, id: &str) -> Result<PodSandboxStatusResponse, CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
+        look("read the pod's status", runtime.pod_sandbox_status(request)).await
+    }
+
+    /// What the pods that run use.
+    pub(super) async fn stats(&self) -> Result<Vec<PodSandboxStats>, CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = ListPodSandboxStatsRequest::default();
+        Ok(look("read what pods use", runtime.list_pod_sandbox_stats(request)).await?.stats)
+    }
+
+    /// What becomes of pods and machines from now on.
+    pub(super) async fn events(&self) -> Result<Messages<ContainerEventResponse>, CtlError> {
+        let mut runtime = self.runtime.clone();
+        let action = "listen to events".to_owned();
+        let stream = look(&action, runtime.get_container_events(GetEventsRequest {})).await?;
+        Ok(Messages { action, stream })
+    }
+
     pub(super) async fn run_sandbox(&self, config: PodSandboxConfig) -> Result<String, CtlError> {
         let mut runtime = self.runtime.clone();
         let request = RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
@@ -110,14 +139,11 @@ impl Client {
         &self,
         sandbox: &str,
         config: ContainerConfig,
-        pod: PodSandboxConfig,
+        pod: Option<PodSandboxConfig>,
     ) -> Result<String, CtlError> {
         let mut runtime = self.runtime.clone();
-        let request = CreateContainerRequest {
-            pod_sandbox_id: sandbox.to_owned(),
-            config: Some(config),
-            sandbox_config: Some(pod),
-        };
+        let request =
+            CreateContainerRequest { pod_sandbox_id: sandbox.to_owned(), config: Some(config), sandbox_config: pod };
         Ok(work("make the machine", runtime.create_container(request)).await?.container_id)
     }
 
@@ -161,6 +187,22 @@ impl Client {
         let mut images = self.images.clone();
         let request = ImageStatusRequest { image: Some(spec(name)), verbose: false };
         look(&format!("look for image `{name}`"), images.image_status(request)).await
+    }
+}
+
+/// Messages that come one after the other.
+///
+/// There is no deadline on them: controld has one on each part of its work, and the user sees how far it is.
+#[derive(Debug)]
+pub(crate) struct Messages<T> {
+    action: String,
+    stream: Streaming<T>,
+}
+
+impl<T> Messages<T> {
+    /// The next one, if there is one.
+    pub(crate) async fn next(&mut self) -> Result<Option<T>, CtlError> {
+        self.stream.message().await.map_err(refused(&self.action))
     }
 }
 

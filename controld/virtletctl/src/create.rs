@@ -14,7 +14,7 @@ use super::error::CtlError;
 use super::find::Node;
 use super::logdir::{self, LogDir};
 use super::text::shown;
-use super::{cli, name, pull};
+use super::{cli, name, pull, wait};
 
 /// CFS period, in microseconds (kernel, `Documentation/scheduler/sched-bwc.rst`).
 const CPU_PERIOD: i64 = 100_000;
@@ -55,7 +55,7 @@ pub(super) async fn run(
     let mut made = Made::default();
     match make(client, plan, &mut made, interrupt).await {
         Ok(ip) => writeln!(out, "{name} {}", if ip.is_empty() { "-".into() } else { shown(&ip) })?,
-        Err(first) => match made.undo(client).await {
+        Err(first) => match wait::told("undoing what was begun", made.undo(client)).await {
             Ok(()) => return Err(first),
             Err(undo) => {
                 return Err(CtlError::LeftBehind { pod: name, first: Box::new(first), undo: Box::new(undo) });
@@ -70,7 +70,7 @@ async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Cancella
     let image = container.image.clone().unwrap_or_default().image;
     if client.image(&image).await?.image.is_none() {
         let request = PullWithProgressRequest { name: image, ..PullWithProgressRequest::default() };
-        pull::run(client, request, cli::Progress::Auto, interrupt).await?;
+        pull::run(client, request, cli::Progress::Auto, interrupt).await.map_err(CtlError::of_images)?;
     }
     let name = container.metadata.clone().unwrap_or_default().name;
     made.logs = Some(logs.clone());
@@ -78,12 +78,13 @@ async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Cancella
     // controld ends what it has begun, so we hear it out before we undo it.
     let go_on = || if interrupt.is_cancelled() { Err(CtlError::Interrupted) } else { Ok(()) };
     go_on()?;
-    let sandbox = client.run_sandbox(pod.clone()).await?;
+    let networked = client.run_sandbox(pod.clone());
+    let sandbox = wait::told("waiting for the pod's network: the CNI plugins are at work", networked).await?;
     made.sandbox = Some(sandbox.clone());
     go_on()?;
-    let id = client.create_container(&sandbox, container, pod).await?;
+    let id = client.create_container(&sandbox, container, Some(pod)).await?;
     go_on()?;
-    client.start_container(&id).await?;
+    wait::told("waiting for the machine to start", client.start_container(&id)).await?;
     go_on()?;
     client.pod_ip(&sandbox).await
 }

@@ -20,6 +20,8 @@ const INTEGRITY: u8 = 4;
 const NETWORK: u8 = 5;
 const NO_SPACE: u8 = 6;
 const UNSAFE: u8 = 7;
+/// As shells have it of SIGINT.
+pub const INTERRUPTED: u8 = 130;
 
 /// A command, or a part of it, that failed.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +84,23 @@ pub enum CtlError {
     /// The pod has no machine.
     #[error("pod `{0}` has no container")]
     NoContainer(String),
+    /// No container before the newest.
+    #[error("pod `{0}` has no machine before the one that it has")]
+    NoPrevious(String),
+    /// How the containers of a pod are made, only who made it knows.
+    #[error("the machine of pod `{0}` cannot be started again: the pod was not made by `virtletctl run`")]
+    NotOurs(String),
+    /// controld does not know whether a machine runs.
+    #[error("it is not known whether the machine of pod `{0}` runs")]
+    Uncertain(String),
+    /// A row has no such field.
+    #[error("a row has no field `{field}`; the fields are {}", known.join(", "))]
+    NoField {
+        /// What was written.
+        field: String,
+        /// What there is.
+        known: Vec<String>,
+    },
     /// No such image on this node.
     #[error("no image `{0}` on this node")]
     NoImage(String),
@@ -263,7 +282,8 @@ impl CtlError {
             Self::Inspect { .. } | Self::Output(_) => 74,
             Self::Image { cause, .. } => cause.exit_code(),
             Self::NoImage(_) | Self::ShortId(_) | Self::NoName(_) => NOT_FOUND,
-            Self::AmbiguousImage { .. } => USAGE,
+            Self::AmbiguousImage { .. } | Self::NoField { .. } => USAGE,
+            Self::Interrupted => INTERRUPTED,
             Self::BadImages { .. } => INTEGRITY,
             Self::NotRefreshed { .. } => NETWORK,
             _ => 1,
@@ -293,6 +313,8 @@ impl CtlError {
             Self::AmbiguousImage { .. } => Some("write more of the id"),
             Self::BadImages { .. } => Some("they are put aside, and `virtletctl image pull` brings them again"),
             Self::PodExists { .. } => Some("choose another --name, or remove it first"),
+            Self::NotOurs(_) => Some("whoever made it, such as kubelet, decides on that"),
+            Self::Uncertain(_) => Some("stop it first, once libvirt answers again"),
             Self::NoContainer(_) => Some("`virtletctl rm` removes it"),
             Self::NoImage(_) => Some("`virtletctl image ls` lists all"),
             Self::ShortId(_) => Some("of an id, write 8 characters or more"),

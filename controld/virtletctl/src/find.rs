@@ -74,6 +74,11 @@ impl Pod {
         self.containers.first().ok_or_else(|| CtlError::NoContainer(self.name()))
     }
 
+    /// The container before it.
+    pub(super) fn previous(&self) -> Result<&Container, CtlError> {
+        self.containers.get(1).ok_or_else(|| CtlError::NoPrevious(self.name()))
+    }
+
     /// The pod's name, or else its id.
     pub(super) fn name(&self) -> String {
         let metadata = self.sandbox.metadata.as_ref();

@@ -10,7 +10,11 @@ pub mod cli;
 pub mod client;
 mod console;
 mod create;
+mod describe;
+mod document;
+mod each;
 pub mod error;
+mod events;
 mod find;
 mod image;
 mod inspect;
@@ -22,10 +26,17 @@ mod ps;
 mod pull;
 mod quantity;
 mod rm;
+pub mod selector;
+mod start;
+mod stats;
+mod stop;
 mod text;
 pub mod thing;
+mod wait;
 
+use std::future::Future;
 use std::io::Write;
+use std::pin::Pin;
 
 use tokio_util::sync::CancellationToken;
 
@@ -45,17 +56,31 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         // Asks no daemon.
         return inspect::run(wanted, out).map_err(one);
     }
-    let client = Client::connect(&cli.socket).await.map_err(|cause| one(or_file(cause, &cli.command)))?;
-    match cli.command {
-        Command::Run(wanted) => create::run(&client, wanted, out, &interrupt).await.map_err(one),
-        Command::Ps(wanted) => ps::run(&client, &wanted, out).await.map_err(one),
-        Command::Logs(wanted) => logs::run(&client, &wanted, out).await.map_err(one),
-        Command::Console(wanted) => console::run(&client, &wanted).await.map_err(one),
-        Command::Rm(wanted) => rm::run(&client, wanted, out).await,
-        Command::Orphans(wanted) => orphans::list(&client, &wanted, out).await.map_err(one),
-        Command::Forget(wanted) => orphans::forget(&client, wanted, out).await,
-        Command::Image { command } => image::run(&client, command, out, &interrupt).await,
-    }
+    let client = &Client::connect(&cli.socket).await.map_err(|cause| one(or_file(cause, &cli.command)))?;
+    let interrupt = &interrupt;
+    // Boxed, since the largest of them needs as much of a stack as all of them.
+    let done: Pin<Box<dyn Future<Output = _> + '_>> = match cli.command {
+        Command::Run(wanted) => Box::pin(async { create::run(client, wanted, out, interrupt).await.map_err(one) }),
+        Command::Ps(wanted) => Box::pin(async move { ps::run(client, &wanted, out).await.map_err(one) }),
+        Command::Logs(wanted) => Box::pin(async move { logs::run(client, &wanted, out).await.map_err(one) }),
+        Command::Console(wanted) => Box::pin(async move { console::run(client, &wanted).await.map_err(one) }),
+        Command::Inspect(wanted) => Box::pin(async move { describe::run(client, &wanted, out).await }),
+        Command::Stats(wanted) => Box::pin(async move { stats::stats(client, &wanted, out).await.map_err(one) }),
+        Command::Top(wanted) => Box::pin(async move { stats::top(client, &wanted, out).await.map_err(one) }),
+        Command::Events(wanted) => Box::pin(async move { events::run(client, &wanted, out).await.map_err(one) }),
+        Command::Stop(wanted) => Box::pin(stop::run(client, wanted.pods, wanted.timeout, out)),
+        Command::Kill(wanted) => Box::pin(stop::run(client, wanted.pods, 0, out)),
+        Command::Start(wanted) => Box::pin(start::run(client, wanted.pods, out)),
+        Command::Restart(wanted) => Box::pin(start::again(client, wanted, out)),
+        Command::Rm(wanted) => Box::pin(rm::run(client, wanted, out)),
+        Command::Orphans(wanted) => Box::pin(async move { orphans::list(client, &wanted, out).await.map_err(one) }),
+        Command::Forget(wanted) => Box::pin(orphans::forget(client, wanted, out)),
+        Command::Images(wanted) => Box::pin(image::run(client, ImageCommand::Ls(wanted), out, interrupt)),
+        Command::Pull(wanted) => Box::pin(image::run(client, ImageCommand::Pull(wanted), out, interrupt)),
+        Command::Rmi(wanted) => Box::pin(image::run(client, ImageCommand::Rm(wanted), out, interrupt)),
+        Command::Image { command } => Box::pin(image::run(client, command, out, interrupt)),
+    };
+    done.await
 }
 
 /// Why nobody can be asked, and that there is no file either where one may have been meant.

@@ -30,7 +30,8 @@ const CHUNK: u64 = 64 << 10;
 
 pub(super) async fn run(client: &Client, wanted: &cli::Logs, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let pod = Node::read(client).await?.find(&wanted.pod)?;
-    let id = &pod.container()?.id;
+    let container = if wanted.previous { pod.previous()? } else { pod.container()? };
+    let id = &container.id;
     let path = client.container(id).await?.log_path;
     if path.is_empty() {
         return Err(CtlError::NoLog(pod.name()));

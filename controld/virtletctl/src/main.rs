@@ -7,7 +7,7 @@ use clap::Parser as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use virtletctl::cli::{Cli, Command, ImageCommand};
-use virtletctl::error::{CtlError, Line};
+use virtletctl::error::{CtlError, INTERRUPTED, Line};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<(), Vec<CtlError>> {
     let interrupt = CancellationToken::new();
     // Others end at once, as processes do, or listen themselves.
-    if matches!(cli.command, Command::Run(_) | Command::Image { command: ImageCommand::Pull(_) }) {
+    if matches!(cli.command, Command::Run(_) | Command::Pull(_) | Command::Image { command: ImageCommand::Pull(_) }) {
         let failed = |cause| vec![CtlError::Terminal { action: "listen to signals", cause }];
         let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
@@ -41,7 +41,7 @@ async fn run(cli: Cli) -> Result<(), Vec<CtlError>> {
             fired.cancel();
             // Whoever asks twice does not want to wait for the undoing.
             let _ = interrupted.recv().await;
-            std::process::exit(1);
+            std::process::exit(INTERRUPTED.into());
         });
     }
     virtletctl::run(cli, &mut io::stdout(), interrupt).await

@@ -6,21 +6,24 @@ use common::now_nanos;
 use proto::orphans::{Kind, Orphan};
 use serde_json::{Value, json};
 
-use super::cli;
+use super::cli::{self, Form};
 use super::client::Client;
+use super::document;
 use super::error::CtlError;
-use super::text::{age, harmless, moment, shown, size, table};
+use super::text::{age, moment, shown, size, table};
 use super::thing::{Thing, name_of};
 
 /// Prints them.
 pub(super) async fn list(client: &Client, wanted: &cli::Orphans, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let orphans = client.orphans().await?;
-    let text = if wanted.json {
-        harmless(&format!("{:#}\n", orphans.iter().map(as_json).collect::<Value>()))
-    } else {
-        let now = now_nanos();
-        let rows: Vec<_> = orphans.iter().map(|orphan| row(orphan, now)).collect();
-        table(["KIND/ID", "STATE", "POD", "SIZE", "KNOWN FOR", "WHY IT IS KEPT"], &rows)
+    let text = match wanted.output.form() {
+        None | Some(Form::Wide) => {
+            let now = now_nanos();
+            let rows: Vec<_> = orphans.iter().map(|orphan| row(orphan, now)).collect();
+            table(["KIND/ID", "STATE", "POD", "SIZE", "KNOWN FOR", "WHY IT IS KEPT"], &rows)
+        }
+        Some(Form::Name) => orphans.iter().map(|orphan| format!("{}\n", shown(&name(orphan)))).collect(),
+        Some(form) => document::of(orphans.iter().map(as_json).collect(), form)?,
     };
     Ok(out.write_all(text.as_bytes())?)
 }
@@ -50,13 +53,17 @@ fn row(orphan: &Orphan, now: i64) -> [String; 6] {
     };
     let since = i64::try_from(orphan.since).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
     [
-        format!("{}/{}", name_of(orphan.kind()), orphan.id),
+        name(orphan),
         state(orphan).unwrap_or_default().into(),
         pod,
         if orphan.bytes == 0 { String::new() } else { size(orphan.bytes) },
         if since == 0 { String::new() } else { age(since, now) },
         orphan.why.clone(),
     ]
+}
+
+fn name(orphan: &Orphan) -> String {
+    format!("{}/{}", name_of(orphan.kind()), orphan.id)
 }
 
 /// Of a machine.

@@ -1,6 +1,6 @@
 //! `ps`: pods with their machines, one row for each container and each pod that has none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
@@ -8,19 +8,20 @@ use common::now_nanos;
 use futures_util::future::join_all;
 use proto::cri::{Container, ContainerState, PodSandbox, PodSandboxState};
 use proto::pause::Pause;
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::Code;
 
-use super::cli;
+use super::cli::{self, Form, Scope};
 use super::client::Client;
+use super::document;
 use super::error::CtlError;
 use super::find::Node;
-use super::text::{age, short, table};
+use super::text::{age, short, shown, table};
 
 const RUNNING: &str = "Running";
 
 /// A row, with its ids in full.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Row {
     name: String,
     namespace: String,
@@ -30,6 +31,9 @@ struct Row {
     created: i64,
     pod: String,
     container: String,
+    labels: HashMap<String, String>,
+    handler: String,
+    attempt: u32,
 }
 
 pub(super) async fn run(client: &Client, wanted: &cli::Ps, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
@@ -48,14 +52,48 @@ pub(super) async fn run(client: &Client, wanted: &cli::Ps, out: &mut (dyn Write 
         }
     }
     let mut rows = rows(&node, &known);
-    rows.retain(|row| wanted.all || row.state == RUNNING);
+    // Who asks for a state means it.
+    let all = wanted.all || wanted.field_selector.names("state");
+    rows.retain(|row| (all || row.state == RUNNING) && is_in(&wanted.scope, &row.namespace, &row.labels));
     join_all(rows.iter_mut().filter(|row| row.state == RUNNING).map(|row| tell_paused(client, row)))
         .await
         .into_iter()
         .collect::<Result<(), _>>()?;
+    let rows = rows.into_iter().map(|row| Ok(selected(wanted, &row)?.then_some(row)));
+    let mut rows: Vec<Row> = rows.filter_map(Result::transpose).collect::<Result<_, CtlError>>()?;
     rows.sort_by(|a, b| (&a.namespace, &a.name, b.created).cmp(&(&b.namespace, &b.name, a.created)));
-    let text = if wanted.json { as_json(&rows) } else { as_table(&rows, now_nanos()) };
+    let lines = |line: fn(&Row) -> String| rows.iter().map(|row| format!("{}\n", shown(&line(row)))).collect();
+    let text = match wanted.output.form() {
+        // Of a pod with several containers, once.
+        None if wanted.quiet => {
+            let ids: BTreeSet<_> = rows.iter().map(|row| &row.pod).collect();
+            ids.into_iter().map(|id| format!("{}\n", shown(id))).collect()
+        }
+        None => as_table(&rows, now_nanos()),
+        Some(Form::Wide) => as_wide_table(&rows, now_nanos()),
+        Some(Form::Name) => lines(|row| format!("{}/{}", row.namespace, row.name)),
+        Some(form) => document::of(rows.iter().map(as_json).collect(), form)?,
+    };
     Ok(out.write_all(text.as_bytes())?)
+}
+
+/// Whether a pod of this namespace and with these labels is meant.
+pub(super) fn is_in(scope: &Scope, namespace: &str, labels: &HashMap<String, String>) -> bool {
+    scope.namespace.as_deref().is_none_or(|wanted| wanted == namespace) && scope.selector.select(labels)
+}
+
+fn selected(wanted: &cli::Ps, row: &Row) -> Result<bool, CtlError> {
+    let json = as_json(row);
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let fields: BTreeMap<&str, String> = json
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| !value.is_object())
+        .map(|(key, value)| (key.as_str(), text(value)))
+        .collect();
+    let unknown = |field| CtlError::NoField { field, known: fields.keys().map(|key| (*key).to_owned()).collect() };
+    wanted.field_selector.select(&fields).map_err(unknown)
 }
 
 /// A list does not say whether a machine that runs is paused; its status does.
@@ -99,6 +137,9 @@ fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<Strin
         created: container.map_or(sandbox.created_at, |container| container.created_at),
         pod: sandbox.id.clone(),
         container: container.map(|container| container.id.clone()).unwrap_or_default(),
+        labels: sandbox.labels.clone(),
+        handler: sandbox.runtime_handler.clone(),
+        attempt: container.and_then(|container| container.metadata.as_ref()).map_or(0, |metadata| metadata.attempt),
     }
 }
 
@@ -123,7 +164,7 @@ fn as_table(rows: &[Row], now: i64) -> String {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
-            let Row { name, namespace, state, ip, image, created, pod, container } = row;
+            let Row { name, namespace, state, ip, image, created, pod, container, .. } = row;
             let ids = (short(pod), short(container));
             [
                 name.clone(),
@@ -140,18 +181,25 @@ fn as_table(rows: &[Row], now: i64) -> String {
     table(["NAME", "NAMESPACE", "STATE", "IP", "IMAGE", "AGE", "POD-ID", "CONTAINER-ID"], &rows)
 }
 
-fn as_json(rows: &[Row]) -> String {
+fn as_wide_table(rows: &[Row], now: i64) -> String {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
-            let Row { name, namespace, state, ip, image, created, pod, container } = row;
-            let since = Duration::from_nanos(u64::try_from(*created).unwrap_or_default());
-            let created = humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since).to_string();
-            json!({
-                "name": name, "namespace": namespace, "state": state, "ip": ip, "image": image, "createdAt": created,
-                "podId": pod, "containerId": container,
-            })
+            let Row { name, namespace, state, ip, image, created, pod, container, handler, attempt, .. } = row.clone();
+            let (age, attempt) = (age(created, now), attempt.to_string());
+            [name, namespace, state.into(), attempt, ip, image, handler, age, pod, container]
         })
         .collect();
-    format!("{:#}\n", serde_json::Value::from(rows))
+    let heads = ["NAME", "NAMESPACE", "STATE", "ATTEMPT", "IP", "IMAGE", "HANDLER", "AGE", "POD-ID", "CONTAINER-ID"];
+    table(heads, &rows)
+}
+
+fn as_json(row: &Row) -> Value {
+    let Row { name, namespace, state, ip, image, created, pod, container, labels, handler, attempt } = row;
+    let since = Duration::from_nanos(u64::try_from(*created).unwrap_or_default());
+    let created = humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since).to_string();
+    json!({
+        "name": name, "namespace": namespace, "state": state, "ip": ip, "image": image, "createdAt": created,
+        "podId": pod, "containerId": container, "runtimeHandler": handler, "attempt": attempt, "labels": labels,
+    })
 }

@@ -2,6 +2,7 @@
 
 mod fake;
 mod images;
+mod machines;
 mod orphans;
 
 use std::path::Path;

@@ -48,6 +48,11 @@ pub(super) fn moment(seconds: u64) -> Option<String> {
     Some(humantime::format_rfc3339_seconds(moment).to_string())
 }
 
+/// A moment, of nanoseconds since the epoch, as [`moment`] has it.
+pub(super) fn moment_of(nanos: i64) -> Option<String> {
+    moment(u64::try_from(nanos / 1_000_000_000).ok()?)
+}
+
 /// The beginning of an id.
 pub(super) fn short(id: &str) -> String {
     shown(&id.chars().take(ID_SHOWN).collect::<String>())

@@ -108,7 +108,20 @@ fn virtletctl(bed: &Bed) -> Result<()> {
     wait_for("console in virtletctl logs", BOOT_DEADLINE, || {
         Ok(ok(&["logs", "mine"])?.contains("tiny: ready").then_some(()))
     })?;
-    ok(&["rm", "mine"])?;
+    ensure!(ok(&["top", "-o", "name"])? == "default/mine\n", "top: {}", ok(&["top"])?);
+    ensure!(ok(&["stop", "-t", "0", "mine"])? == "mine\n" && running_domains()?.is_empty(), "still runs");
+    ensure!(ok(&["ps", "-o", "name", "--field-selector", "state=Exited"])? == "default/mine\n", "not exited");
+    ok(&["start", "mine"])?;
+    wait_until("HTTP answer after the second start", BOOT_DEADLINE, || http::get(ip, "/cgi-bin/info").is_ok())?;
+    let inspected: serde_json::Value = serde_json::from_str(&ok(&["inspect", "mine"])?)?;
+    let machines = inspected.pointer("/0/machines").context("no machines")?;
+    ensure!(machines.pointer("/0/attempt") == Some(&json!(1)) && machines.get(1).is_none(), "{inspected}");
+    ensure!(
+        ok(&["ps", "-l", "!no-such-label", "-o", "wide"])?.contains("tiny.qcow2"),
+        "{}",
+        ok(&["ps", "-o", "wide"])?
+    );
+    ok(&["rm", "-f", "mine"])?;
     ensure!(!ok(&["ps"])?.contains("mine") && running_domains()?.is_empty(), "still there");
     let refused = run(&["run", "UPPER/Case"])?;
     ensure!(refused.code != Some(0) && !refused.stderr.is_empty(), "an image name in upper case was taken");

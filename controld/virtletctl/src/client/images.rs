@@ -1,26 +1,9 @@
 //! Calls to the service for looking after images.
 
 use proto::images::*;
-use tonic::Streaming;
 
 use super::super::error::CtlError;
-use super::{Client, look, refused, work};
-
-/// Messages that come one after the other.
-///
-/// There is no deadline on them: controld has one on each part of its work, and the user sees how far it is.
-#[derive(Debug)]
-pub(crate) struct Messages<T> {
-    action: String,
-    stream: Streaming<T>,
-}
-
-impl<T> Messages<T> {
-    /// The next one, if there is one.
-    pub(crate) async fn next(&mut self) -> Result<Option<T>, CtlError> {
-        self.stream.message().await.map_err(refused(&self.action))
-    }
-}
+use super::{Client, Messages, look, work};
 
 impl Client {
     /// Dropping the messages stops the pull.

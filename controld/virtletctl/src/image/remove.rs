@@ -1,6 +1,6 @@
 //! `image rm`: what went with a name, and why a file stays.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 
 use imagestore::MIN_PREFIX;
@@ -20,12 +20,24 @@ pub(super) async fn run(client: &Client, wanted: &cli::Remove, out: &mut (dyn Wr
         // The service is fine with an absent image; a person has mistyped it.
         return Err(absent(name, &client.list_images("", handler).await?));
     }
+    let pods = if removed.iter().any(is_held) { pods(client).await? } else { HashMap::new() };
     let text = if wanted.json {
         pretty(&removed.iter().map(json).collect())
     } else {
-        removed.iter().flat_map(lines).map(|line| format!("{}\n", shown(&line))).collect()
+        removed.iter().flat_map(|removed| lines(removed, &pods)).map(|line| format!("{}\n", shown(&line))).collect()
     };
     Ok(out.write_all(text.as_bytes())?)
+}
+
+fn is_held(removed: &Removed) -> bool {
+    removed.kept.as_ref().is_some_and(|kept| !kept.holders.is_empty())
+}
+
+/// The pods of this node by their UIDs, as other lists name them.
+async fn pods(client: &Client) -> Result<HashMap<String, String>, CtlError> {
+    let sandboxes = client.sandboxes().await?;
+    let named = sandboxes.into_iter().filter_map(|sandbox| sandbox.metadata);
+    Ok(named.map(|pod| (pod.uid, format!("pod {}/{}", pod.namespace, pod.name))).collect())
 }
 
 /// Why a text means none of the images.
@@ -50,19 +62,24 @@ fn absent(text: &str, images: &[Image]) -> CtlError {
 }
 
 /// A line for each name that went, and one for the file.
-fn lines(removed: &Removed) -> Vec<String> {
+fn lines(removed: &Removed, pods: &HashMap<String, String>) -> Vec<String> {
     let mut lines: Vec<String> = removed.names.iter().map(|name| format!("{} removed", of_handler(name))).collect();
     lines.push(match &removed.kept {
-        Some(kept) => format!("{} kept{}", removed.id, reasons(kept)),
+        Some(kept) => format!("{} kept{}", removed.id, reasons(kept, pods)),
         None => format!("{} removed", removed.id),
     });
     lines
 }
 
-fn reasons(kept: &Keepers) -> String {
+fn reasons(kept: &Keepers, pods: &HashMap<String, String>) -> String {
+    let holders: Vec<String> = kept
+        .holders
+        .iter()
+        .map(|uid| pods.get(uid).map_or_else(|| format!("pod of UID {uid}"), Clone::clone))
+        .collect();
     let names: Vec<String> = kept.names.iter().map(of_handler).collect();
     let mut reasons = String::new();
-    for (what, values) in [("has", &names), ("used by", &kept.holders), ("below", &kept.above)] {
+    for (what, values) in [("has", &names), ("used by", &holders), ("below", &kept.above)] {
         if !values.is_empty() {
             reasons.push_str(&format!("; {what} {}", values.join(", ")));
         }
@@ -93,4 +110,16 @@ fn json(removed: &Removed) -> Value {
         })
     });
     json!({ "id": removed.id, "names": names(&removed.names), "removed": removed.kept.is_none(), "kept": kept })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_uses_an_image_is_named_as_in_other_lists() {
+        let kept = Keepers { holders: vec!["uid-1".into(), "uid-2".into()], ..Keepers::default() };
+        let pods = HashMap::from([("uid-1".to_owned(), "pod default/web".to_owned())]);
+        assert_eq!(reasons(&kept, &pods), "; used by pod default/web, pod of UID uid-2");
+    }
 }

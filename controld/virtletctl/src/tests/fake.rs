@@ -42,6 +42,44 @@ pub(super) struct Fake {
     calls: Vec<String>,
     last_words: Option<(PathBuf, &'static str)>,
     reason: String,
+    /// For who listens next; then the stream ends.
+    events: Vec<ContainerEventResponse>,
+    /// How often it was asked what pods use.
+    looks: i64,
+    /// Containers so far.
+    made: usize,
+}
+
+/// A pod that uses a quarter of a CPU, looked at every second.
+fn usage(pod: &PodSandbox, looks: i64) -> PodSandboxStats {
+    let value = |value| Some(UInt64Value { value });
+    let cpu = CpuUsage {
+        timestamp: looks * 1_000_000_000,
+        usage_core_nano_seconds: value(u64::try_from(looks).unwrap_or_default() * 250_000_000),
+        ..Default::default()
+    };
+    let memory =
+        MemoryUsage { working_set_bytes: value(128 << 20), available_bytes: value(384 << 20), ..Default::default() };
+    let container = ContainerStats {
+        attributes: Some(ContainerAttributes { id: format!("c{}", pod.id), ..Default::default() }),
+        cpu: Some(cpu),
+        memory: Some(memory),
+        writable_layer: Some(FilesystemUsage { used_bytes: value(1 << 30), ..Default::default() }),
+        ..Default::default()
+    };
+    let nic = |rx, tx| NetworkInterfaceUsage { rx_bytes: value(rx), tx_bytes: value(tx), ..Default::default() };
+    let network =
+        NetworkUsage { default_interface: Some(nic(1024, 10)), interfaces: vec![nic(1024, 20)], ..Default::default() };
+    PodSandboxStats {
+        attributes: Some(PodSandboxAttributes {
+            id: pod.id.clone(),
+            metadata: pod.metadata.clone(),
+            labels: pod.labels.clone(),
+            ..Default::default()
+        }),
+        linux: Some(LinuxPodSandboxStats { network: Some(network), containers: vec![container], ..Default::default() }),
+        windows: None,
+    }
 }
 
 /// The server's other end, for the test.
@@ -66,6 +104,10 @@ pub(super) fn serve(fake: Fake) -> (TempDir, Handle, PathBuf) {
 impl Fake {
     pub(super) fn having(orphans: Vec<Orphan>) -> Self {
         Self { orphans, ..Self::default() }
+    }
+
+    pub(super) fn telling(events: Vec<ContainerEventResponse>) -> Self {
+        Self { events, ..Self::default() }
     }
 
     pub(super) fn failing(call: &'static str, status: Status) -> Self {
@@ -97,6 +139,20 @@ impl Handle {
     /// Why all machines are in the state that they are in.
     pub(super) fn give_reason(&self, reason: &str) {
         self.state().reason = reason.to_owned();
+    }
+
+    /// What the container that was made last was to be.
+    pub(super) fn newest_container(&self) -> ContainerConfig {
+        self.state().machines.last().expect("made").1.clone()
+    }
+
+    /// All pods are as others make them.
+    pub(super) fn forget_labels(&self) {
+        self.state().pods.iter_mut().for_each(|(pod, _)| pod.labels.clear());
+    }
+
+    pub(super) fn now_fails(&self, call: &'static str, status: Status) {
+        self.state().fail(call, status);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -161,11 +217,15 @@ impl RuntimeService for Handle {
         })
     }
 
-    async fn pod_sandbox_status(&self, _: Request<PodSandboxStatusRequest>) -> Answer<PodSandboxStatusResponse> {
-        self.called("PodSandboxStatus", "", |_| {
+    async fn pod_sandbox_status(&self, request: Request<PodSandboxStatusRequest>) -> Answer<PodSandboxStatusResponse> {
+        let id = request.into_inner().pod_sandbox_id;
+        self.called("PodSandboxStatus", "", |state| {
+            let pod = state.pods.iter().find(|(pod, _)| pod.id == id);
+            let metadata = pod.and_then(|(pod, _)| pod.metadata.clone());
             let network = PodSandboxNetworkStatus { ip: "10.1.0.1".into(), additional_ips: Vec::new() };
-            let status = PodSandboxStatus { network: Some(network), ..Default::default() };
-            PodSandboxStatusResponse { status: Some(status), ..Default::default() }
+            let status = PodSandboxStatus { id, metadata, network: Some(network), ..Default::default() };
+            let info = [("info".to_owned(), r#"{"net":{"nics":[]}}"#.to_owned())].into();
+            PodSandboxStatusResponse { status: Some(status), info, ..Default::default() }
         })
     }
 
@@ -178,7 +238,8 @@ impl RuntimeService for Handle {
         let request = request.into_inner();
         let config = request.config.expect("config");
         self.called("CreateContainer", "", |state| {
-            let id = format!("c0{:030}", state.machines.len() + 1);
+            state.made += 1;
+            let id = format!("c0{:030}", state.made);
             let machine = Container {
                 id: id.clone(),
                 pod_sandbox_id: request.pod_sandbox_id,
@@ -202,7 +263,13 @@ impl RuntimeService for Handle {
     }
 
     async fn stop_container(&self, request: Request<StopContainerRequest>) -> Answer<StopContainerResponse> {
-        self.called("StopContainer", &request.into_inner().timeout.to_string(), |_| StopContainerResponse {})
+        let StopContainerRequest { container_id, timeout } = request.into_inner();
+        self.called("StopContainer", &timeout.to_string(), |state| {
+            for (machine, _) in state.machines.iter_mut().filter(|(machine, _)| machine.id == container_id) {
+                machine.set_state(ContainerState::ContainerExited);
+            }
+            StopContainerResponse {}
+        })
     }
 
     async fn remove_container(&self, request: Request<RemoveContainerRequest>) -> Answer<RemoveContainerResponse> {
@@ -211,6 +278,25 @@ impl RuntimeService for Handle {
             state.machines.retain(|(machine, _)| machine.id != id);
             RemoveContainerResponse {}
         })
+    }
+
+    async fn list_pod_sandbox_stats(
+        &self,
+        _: Request<ListPodSandboxStatsRequest>,
+    ) -> Answer<ListPodSandboxStatsResponse> {
+        let mut state = self.state();
+        state.looks += 1;
+        let looks = state.looks;
+        let stats = state.pods.iter().map(|(pod, _)| usage(pod, looks)).collect();
+        Ok(Response::new(ListPodSandboxStatsResponse { stats }))
+    }
+
+    async fn get_container_events(
+        &self,
+        _: Request<GetEventsRequest>,
+    ) -> Answer<tonic::codegen::BoxStream<ContainerEventResponse>> {
+        let events: Vec<_> = self.state().events.drain(..).map(Ok).collect();
+        Ok(Response::new(Box::pin(tokio_stream::iter(events))))
     }
 
     async fn list_containers(&self, _: Request<ListContainersRequest>) -> Answer<ListContainersResponse> {
@@ -224,8 +310,17 @@ impl RuntimeService for Handle {
         let (machine, config) = state.machines.iter().find(|(machine, _)| machine.id == id).expect("made");
         let dir = &state.pods.iter().find(|(pod, _)| pod.id == machine.pod_sandbox_id).expect("made").1.log_directory;
         let log_path = format!("{dir}/{}", config.log_path);
-        let mut status =
-            ContainerStatus { state: machine.state, reason: state.reason.clone(), log_path, ..Default::default() };
+        let mut status = ContainerStatus {
+            id,
+            state: machine.state,
+            reason: state.reason.clone(),
+            log_path,
+            metadata: machine.metadata.clone(),
+            image: machine.image.clone(),
+            image_id: "sha256:1".into(),
+            resources: config.linux.clone().map(|linux| ContainerResources { linux: linux.resources, windows: None }),
+            ..Default::default()
+        };
         // The first question is for the path.
         match state.last_words.take() {
             Some((log, words)) if words.is_empty() => {

@@ -1,0 +1,35 @@
+//! How a list is printed, the same of every command.
+
+use clap::{Args, ValueEnum};
+
+/// Forms of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// A table with more columns
+    Wide,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+    /// Names alone
+    Name,
+}
+
+/// How to print; a table if nothing is said.
+#[derive(Debug, Default, Args)]
+pub struct Output {
+    /// How to print [default: a table]
+    #[arg(short, long, value_name = "FORM")]
+    output: Option<Form>,
+    /// Same as `-o json`
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+impl Output {
+    /// What is wanted, if it is no table of the usual width.
+    #[must_use]
+    pub fn form(&self) -> Option<Form> {
+        if self.json { Some(Form::Json) } else { self.output }
+    }
+}

@@ -1,0 +1,130 @@
+//! The commands of pods and their machines.
+
+use clap::Args;
+
+use super::Output;
+use crate::name;
+use crate::selector::{self, Fields, Labels};
+
+/// Which pods a list is of.
+#[derive(Debug, Default, Args)]
+pub struct Scope {
+    /// Only pods of this namespace
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = name::label)]
+    pub namespace: Option<String>,
+    /// Pods of all namespaces, which is the default
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// Only pods with such labels, as kubectl has them: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`, with
+    /// commas in between
+    #[arg(short = 'l', long, value_name = "LABELS", default_value = "", hide_default_value = true, value_parser = selector::labels)]
+    pub selector: Labels,
+}
+
+/// Of `ps`.
+#[derive(Debug, Args)]
+pub struct Ps {
+    /// Also what does not run
+    #[arg(short, long)]
+    pub all: bool,
+    /// Only ids of pods, in full
+    #[arg(short, long, conflicts_with_all = ["output", "json"])]
+    pub quiet: bool,
+    /// Which pods.
+    #[command(flatten)]
+    pub scope: Scope,
+    /// Only rows with such fields, such as `state=Exited` or `namespace!=default`; the fields are those of `-o json`
+    #[arg(long, value_name = "FIELDS", default_value = "", hide_default_value = true, value_parser = selector::fields)]
+    pub field_selector: Fields,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Of `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectPods {
+    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
+    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
+    pub pods: Vec<String>,
+    /// How to print
+    #[arg(short, long, value_name = "FORM", default_value = "json", value_parser = ["json", "yaml"])]
+    pub output: String,
+}
+
+/// Of `stats`.
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// Which machines.
+    #[command(flatten)]
+    pub top: Top,
+    /// Once, and no more
+    #[arg(long)]
+    pub no_stream: bool,
+}
+
+/// Of `top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids [default: all that run]
+    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    pub pods: Vec<String>,
+    /// Which pods.
+    #[command(flatten)]
+    pub scope: Scope,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Of `events`.
+#[derive(Debug, Args)]
+pub struct Events {
+    /// Which pods.
+    #[command(flatten)]
+    pub scope: Scope,
+    /// How to print; JSON is one object a line.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Of `stop` and `restart`.
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
+    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
+    pub pods: Vec<String>,
+    /// How long a guest may take to shut down, in seconds
+    #[arg(short, long, visible_alias = "time", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=604_800))]
+    pub timeout: u32,
+}
+
+/// Of `kill`.
+#[derive(Debug, Args)]
+pub struct Kill {
+    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
+    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
+    pub pods: Vec<String>,
+}
+
+/// Of `start`.
+#[derive(Debug, Args)]
+pub struct Start {
+    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
+    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
+    pub pods: Vec<String>,
+}
+
+/// Of `rm`.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
+    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
+    pub pods: Vec<String>,
+    /// Do not wait for the guests to shut down
+    #[arg(short, long, conflicts_with = "timeout")]
+    pub force: bool,
+    /// How long a guest may take to shut down, in seconds
+    #[arg(short, long, visible_aliases = ["time", "grace-period"], value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=604_800))]
+    pub timeout: u32,
+}

@@ -1,0 +1,194 @@
+//! Selectors, as kubectl's `-l` and `--field-selector` have them.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// More requirements than anybody writes.
+const MAX: usize = 64;
+
+/// What one key must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Must {
+    OneOf(Vec<String>),
+    /// A key that is absent is fine too.
+    NoneOf(Vec<String>),
+    Exist,
+    Not,
+}
+
+type Requirements = Vec<(String, Must)>;
+
+/// What the labels of a pod must be; all of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Labels(Requirements);
+
+/// What the fields of a row must be; all of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fields(Requirements);
+
+/// Reads a `-l`.
+pub(super) fn labels(text: &str) -> Result<Labels, String> {
+    parts(text)?.into_iter().map(label).collect::<Result<_, _>>().map(Labels)
+}
+
+/// Reads a `--field-selector`, which knows `=`, `==` and `!=` alone.
+pub(super) fn fields(text: &str) -> Result<Fields, String> {
+    let field = |part: &str| compared(part).ok_or_else(|| format!("`{part}` must be FIELD=VALUE or FIELD!=VALUE"))?;
+    let fields = parts(text)?.into_iter().map(field).collect::<Result<Requirements, _>>()?;
+    Ok(Fields(fields.into_iter().map(|(key, must)| (of_kubectl(key), must)).collect()))
+}
+
+/// kubectl's words for fields that we have too.
+fn of_kubectl(key: String) -> String {
+    match key.as_str() {
+        "metadata.name" => "name".into(),
+        "metadata.namespace" => "namespace".into(),
+        "status.phase" => "state".into(),
+        "status.podIP" => "ip".into(),
+        _ => key,
+    }
+}
+
+/// The parts between commas; those in parentheses stay together.
+fn parts(text: &str) -> Result<Vec<&str>, String> {
+    let mut depth = 0_i32;
+    let parts: Vec<&str> = text
+        .split(|c| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            c == ',' && depth == 0
+        })
+        .map(str::trim)
+        .collect();
+    match parts.as_slice() {
+        [""] => Ok(Vec::new()),
+        parts if parts.iter().any(|part| part.is_empty()) => Err("nothing stands beside a comma".into()),
+        parts if parts.len() > MAX => Err(format!("more than {MAX} requirements")),
+        _ => Ok(parts),
+    }
+}
+
+fn label(part: &str) -> Result<(String, Must), String> {
+    if let Some(compared) = compared(part) {
+        return compared;
+    }
+    if let Some(absent) = part.strip_prefix('!') {
+        return Ok((key(absent)?, Must::Not));
+    }
+    let Some((name, rest)) = part.split_once(char::is_whitespace) else { return Ok((key(part)?, Must::Exist)) };
+    let set = |word| {
+        let list = rest.trim_start().strip_prefix(word)?.trim().strip_prefix('(')?.strip_suffix(')')?;
+        Some(list.split(',').map(|value| value.trim().to_owned()).collect())
+    };
+    let must = set("in").map(Must::OneOf).or_else(|| set("notin").map(Must::NoneOf));
+    Ok((key(name)?, must.ok_or_else(|| format!("`{part}` must be KEY in (A,B) or KEY notin (A,B)"))?))
+}
+
+/// `a=b`, `a==b` or `a!=b`.
+fn compared(part: &str) -> Option<Result<(String, Must), String>> {
+    let (left, right) = part.split_once('=')?;
+    let right = right.strip_prefix('=').unwrap_or(right).trim().to_owned();
+    let (name, must) = match left.strip_suffix('!') {
+        Some(name) => (name, Must::NoneOf(vec![right])),
+        None => (left, Must::OneOf(vec![right])),
+    };
+    Some(key(name).map(|key| (key, must)))
+}
+
+fn key(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let is_key = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if text.is_empty() || !text.chars().all(is_key) {
+        return Err(format!("`{text}` is no key; see `--help`"));
+    }
+    Ok(text.to_owned())
+}
+
+impl Must {
+    fn allows(&self, value: Option<&str>) -> bool {
+        match self {
+            Self::OneOf(values) => value.is_some_and(|value| values.iter().any(|wanted| wanted == value)),
+            Self::NoneOf(values) => value.is_none_or(|value| !values.iter().any(|wanted| wanted == value)),
+            Self::Exist => value.is_some(),
+            Self::Not => value.is_none(),
+        }
+    }
+}
+
+// === impl Labels ===
+
+impl Labels {
+    /// Whether a pod with these labels is meant.
+    pub(super) fn select(&self, labels: &HashMap<String, String>) -> bool {
+        self.0.iter().all(|(key, must)| must.allows(labels.get(key).map(String::as_str)))
+    }
+}
+
+// === impl Fields ===
+
+impl Fields {
+    /// Whether something is required of this field.
+    pub(super) fn names(&self, field: &str) -> bool {
+        self.0.iter().any(|(key, _)| key == field)
+    }
+
+    /// Whether a row with these fields is meant.
+    ///
+    /// # Errors
+    /// The name of a field that there is not.
+    pub(super) fn select(&self, fields: &BTreeMap<&str, String>) -> Result<bool, String> {
+        let mut meant = true;
+        for (key, must) in &self.0 {
+            let value = fields.get(key.as_str()).ok_or_else(|| key.clone())?;
+            meant &= must.allows(Some(value));
+        }
+        Ok(meant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_selected_as_by_kubectl() {
+        let of = [("app", "web"), ("tier", "front"), ("a.b/c", "")];
+        let of: HashMap<_, _> = of.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        for (selector, wanted) in [
+            ("", true),
+            ("app=web", true),
+            ("app==web,tier = front", true),
+            ("app=db", false),
+            ("app!=db", true),
+            ("app!=web", false),
+            ("none!=x", true),
+            ("none=x", false),
+            ("app in (db, web),tier", true),
+            ("app in (db)", false),
+            ("app notin (db,web)", false),
+            ("none notin (x)", true),
+            ("!none", true),
+            ("!app", false),
+            ("none", false),
+            ("a.b/c=", true),
+        ] {
+            assert_eq!(labels(selector).expect(selector).select(&of), wanted, "{selector}");
+        }
+        for wrong in [",", "a,,b", "a b", "a in b", "a in (b", "=x", "!", "a b=c", &"a,".repeat(80)] {
+            labels(wrong).expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn fields_are_selected_by_our_words_and_kubectls() {
+        let row = BTreeMap::from([("state", "Running".to_owned()), ("name", "web".to_owned())]);
+        for (selector, wanted) in [
+            ("", Ok(true)),
+            ("state=Running,metadata.name=web", Ok(true)),
+            ("status.phase!=Running", Ok(false)),
+            ("state=Exited", Ok(false)),
+            ("colour=red", Err("colour".to_owned())),
+        ] {
+            assert_eq!(fields(selector).expect(selector).select(&row), wanted, "{selector}");
+        }
+        assert!(fields("state").is_err() && fields("state in (a)").is_err());
+    }
+}

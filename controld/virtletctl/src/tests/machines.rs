@@ -1,0 +1,164 @@
+//! Commands that look at machines, and those that stop and start them.
+
+use std::path::Path;
+
+use proto::cri::{ContainerEventResponse, ContainerEventType, ContainerStatus, PodSandboxMetadata, PodSandboxStatus};
+use serde_json::{Value, json};
+use tonic::Status;
+
+use super::ctl;
+use super::fake::{Fake, Handle, serve};
+
+/// Two machines in two namespaces.
+async fn two(fake: Fake) -> (tempfile::TempDir, Handle, std::path::PathBuf) {
+    let (dir, fake, socket) = serve(fake);
+    let logs = dir.path().join("logs");
+    let logs = logs.to_str().expect("UTF-8");
+    for (name, namespace) in [("web", "default"), ("db", "prod")] {
+        let args = ["run", "x/a.img", "--name", name, "-n", namespace, "-m", "512Mi", "--log-dir", logs];
+        assert_eq!(ctl(&socket, &args).await.1, [""; 0]);
+    }
+    fake.forget_calls();
+    (dir, fake, socket)
+}
+
+async fn ok(socket: &Path, args: &[&str]) -> String {
+    let (out, errors) = ctl(socket, args).await;
+    assert_eq!(errors, [""; 0], "{args:?}");
+    out
+}
+
+#[tokio::test]
+async fn lists_are_narrowed_and_printed_as_by_kubectl_and_docker() {
+    let (_dir, _fake, socket) = two(Fake::default()).await;
+    for (args, wanted) in [
+        (&["ps", "-o", "name"][..], "default/web\nprod/db\n"),
+        (&["ps", "-n", "prod", "-o", "name"], "prod/db\n"),
+        (&["ps", "-A", "-o", "name", "-l", "virtlet.cloud/log-dir"], "default/web\nprod/db\n"),
+        (&["ps", "-o", "name", "-l", "!virtlet.cloud/log-dir"], ""),
+        (&["ps", "-o", "name", "--field-selector", "metadata.name!=web"], "prod/db\n"),
+        (&["ps", "-o", "name", "--field-selector", "state=Exited"], ""),
+        (&["ps", "-q"], "5a000000000000000000000000000001\n5a000000000000000000000000000002\n"),
+        (&["get", "-n", "none", "-q"], ""),
+    ] {
+        assert_eq!(ok(&socket, args).await, wanted, "{args:?}");
+    }
+    ok(&socket, &["stop", "db", "-t", "1"]).await;
+    assert_eq!(ok(&socket, &["ps", "-o", "name"]).await, "default/web\n");
+    // Who asks for a state means it, also without `-a`.
+    assert_eq!(ok(&socket, &["ps", "-o", "name", "--field-selector", "state=Exited"]).await, "prod/db\n");
+    insta::assert_snapshot!(ok(&socket, &["ps", "-a", "-o", "wide"]).await);
+    let yaml = ok(&socket, &["ps", "-n", "prod", "-a", "-o", "yaml"]).await;
+    assert!(yaml.contains("state: Exited") && yaml.contains("name: db"), "{yaml}");
+    let (_, errors) = ctl(&socket, &["ps", "--field-selector", "colour=red"]).await;
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[tokio::test]
+async fn a_machine_that_was_stopped_starts_as_its_next_attempt() {
+    let (dir, fake, socket) = two(Fake::default()).await;
+    assert_eq!(ok(&socket, &["start", "web"]).await, "web\n");
+    assert_eq!(fake.calls(), [""; 0], "it runs");
+    assert_eq!(ok(&socket, &["stop", "--time", "7", "web", "prod/db"]).await, "web\nprod/db\n");
+    assert_eq!(fake.calls(), ["StopContainer 7", "StopContainer 7"]);
+    assert_eq!(ok(&socket, &["stop", "web"]).await, "web\n");
+    assert_eq!(fake.calls().len(), 2, "it is off");
+    fake.forget_calls();
+    assert_eq!(ok(&socket, &["start", "web"]).await, "web\n");
+    assert_eq!(fake.calls(), ["CreateContainer", "StartContainer", "RemoveContainer"]);
+    let made = fake.newest_container();
+    let metadata = made.metadata.expect("metadata");
+    assert_eq!((metadata.name.as_str(), metadata.attempt, made.log_path.as_str()), ("web", 1, "web/1.log"));
+    let image = made.image.expect("image");
+    assert_eq!((image.image.as_str(), image.user_specified_image.as_str()), ("sha256:1", "x/a.img"));
+    let memory = made.linux.and_then(|linux| linux.resources).map(|resources| resources.memory_limit_in_bytes);
+    assert_eq!((memory, made.tty), (Some(512 << 20), true));
+    fake.forget_calls();
+    assert_eq!(ok(&socket, &["restart", "web", "-t", "0"]).await, "web\n");
+    assert_eq!(fake.calls(), ["StopContainer 0", "CreateContainer", "StartContainer", "RemoveContainer"]);
+    fake.forget_calls();
+    assert_eq!(ok(&socket, &["kill", "web"]).await, "web\n");
+    assert_eq!(fake.calls(), ["StopContainer 0"]);
+    drop(dir);
+}
+
+#[tokio::test]
+async fn a_machine_that_kubelet_made_is_not_started_again_nor_stopped_for_that() {
+    let (_dir, fake, socket) = two(Fake::default()).await;
+    fake.forget_labels();
+    let (_, errors) = ctl(&socket, &["restart", "web"]).await;
+    insta::assert_snapshot!(errors.join("\n"));
+    assert_eq!(fake.calls(), [""; 0]);
+    ok(&socket, &["stop", "web"]).await;
+    assert_eq!(ctl(&socket, &["start", "web"]).await.1, errors);
+}
+
+#[tokio::test]
+async fn a_next_attempt_that_does_not_start_keeps_the_last_one_and_says_why() {
+    let mut fake = Fake::default();
+    fake.fail("RemoveContainer", Status::internal("it burns"));
+    let (_dir, fake, socket) = two(fake).await;
+    ok(&socket, &["stop", "web"]).await;
+    fake.now_fails("StartContainer", Status::unavailable("libvirt is away"));
+    fake.forget_calls();
+    let (out, errors) = ctl(&socket, &["start", "web"]).await;
+    assert_eq!((out.as_str(), errors), ("", vec!["failed to start the machine: libvirt is away".into()]));
+    assert_eq!(fake.calls(), ["CreateContainer", "StartContainer"]);
+}
+
+#[tokio::test]
+async fn what_machines_use_is_shown_as_by_docker_and_kubectl() {
+    let (_dir, _fake, socket) = two(Fake::default()).await;
+    insta::assert_snapshot!(ok(&socket, &["stats", "--no-stream"]).await);
+    insta::assert_snapshot!(ok(&socket, &["top", "-n", "prod"]).await);
+    let json: Value = serde_json::from_str(&ok(&socket, &["top", "web", "-o", "json"]).await).expect("JSON");
+    assert_eq!(json.as_array().map(Vec::len), Some(1));
+    assert_eq!((&json[0]["milliCpus"], &json[0]["memoryLimitBytes"]), (&json!(250), &json!(512 << 20)));
+    assert_eq!((&json[0]["networkReceivedBytes"], &json[0]["networkSentBytes"]), (&json!(2048), &json!(30)));
+    let (_, errors) = ctl(&socket, &["top", "nobody"]).await;
+    assert!(errors[0].starts_with("no pod or container `nobody`"), "{errors:?}");
+}
+
+#[tokio::test]
+async fn events_are_told_as_they_come() {
+    let pod = |name: &str, namespace: &str| PodSandboxStatus {
+        id: format!("5a{name}"),
+        metadata: Some(PodSandboxMetadata { name: name.into(), namespace: namespace.into(), ..Default::default() }),
+        ..Default::default()
+    };
+    let event = |id: &str, kind: ContainerEventType, pod| ContainerEventResponse {
+        container_id: id.into(),
+        container_event_type: kind.into(),
+        created_at: 1_700_000_000_000_000_000,
+        pod_sandbox_status: Some(pod),
+        containers_statuses: vec![ContainerStatus {
+            id: "c0".into(),
+            reason: "Completed".into(),
+            ..Default::default()
+        }],
+    };
+    let events = vec![
+        event("5aweb", ContainerEventType::ContainerCreatedEvent, pod("web", "default")),
+        event("c0", ContainerEventType::ContainerStartedEvent, pod("web", "default")),
+        event("5adb", ContainerEventType::ContainerDeletedEvent, pod("db", "prod")),
+        event("c0", ContainerEventType::ContainerStoppedEvent, pod("web\u{1b}[2J", "default")),
+    ];
+    let mut told = Vec::new();
+    for args in [&["events"][..], &["events", "-n", "prod", "-o", "json"], &["events", "-o", "name"]] {
+        let (_dir, _fake, socket) = serve(Fake::telling(events.clone()));
+        told.push(ok(&socket, args).await);
+    }
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[tokio::test]
+async fn a_pod_is_described_in_full() {
+    let (dir, _fake, socket) = two(Fake::default()).await;
+    let (json, errors) = ctl(&socket, &["inspect", "nobody", "web"]).await;
+    assert!(errors[0].starts_with("no pod or container `nobody`") && errors.len() == 1, "{errors:?}");
+    let json = json.replace(dir.path().to_str().expect("UTF-8"), "DIR");
+    let mut json: Value = serde_json::from_str(&json).expect("JSON");
+    let uid = json[0]["uid"].take();
+    insta::assert_snapshot!(format!("{json:#}").replace(uid.as_str().expect("uid"), "UID"));
+    assert!(ok(&socket, &["inspect", "web", "-o", "yaml"]).await.contains("namespace: default"));
+}
