@@ -2,11 +2,13 @@
 //! own for images and for what is on no record ([`admin`]).
 //!
 //! [`socket`] makes the socket, [`serve`] serves it, [`drain`] lets calls that are under way end, [`status`] gives each
-//! failure its gRPC code, and [`span`] each line of the log its call and pod.
+//! failure its gRPC code, and [`span`] each line of the log its call and pod. [`edge`] is around all services: it gives each
+//! call its deadline and counts it.
 
 pub mod admin;
 pub mod cri;
 mod drain;
+pub mod edge;
 pub mod socket;
 mod span;
 pub mod status;
@@ -26,6 +28,7 @@ use self::admin::AdminCalls;
 use self::admin::orphans::OrphanCalls;
 use self::cri::image::ImageCalls;
 use self::cri::runtime::Runtime;
+use self::edge::{Calls, EdgeLayer};
 
 /// Largest message in either direction, as kubelet's client has it.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -44,6 +47,7 @@ pub async fn serve(
     runtime: Runtime,
     images: ImageCalls,
     admin: (AdminCalls, OrphanCalls),
+    calls: Calls,
     shutdown: impl Future<Output = ()>,
     deadline: Duration,
 ) -> Result<(), ServeError> {
@@ -55,6 +59,7 @@ pub async fn serve(
     let stop = CancellationToken::new();
     let server = tonic::transport::Server::builder()
         .trace_fn(span::of)
+        .layer(EdgeLayer(calls))
         .add_service(runtime)
         .add_service(images)
         .add_service(ImageAdminServer::new(admin.0).max_encoding_message_size(MAX_MESSAGE))

@@ -22,6 +22,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 
 use self::node::Node;
+use crate::api::edge::Calls;
 use crate::api::{self, admin, cri};
 use crate::config::{Config, LogConfig, LogFormat};
 use crate::container::console::hub::Hub;
@@ -63,13 +64,14 @@ pub fn main(config: Config) -> anyhow::Result<()> {
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
     tracing::info!(?config, "controld {} starting", env!("CARGO_PKG_VERSION"));
     make_dirs(&config)?;
+    let calls = Calls::default();
     let (node, events) = Node::open(config).await?;
     let config = node.config.clone();
     let _watching = mapping::start(&config.images, node.images.mappings()).await;
     let hub = Arc::new(Hub::bind(&config).await?);
     node.accel.refresh_wrapper(&config).await;
     let _metrics = match config.metrics.address {
-        Some(address) => Some(metrics::start(address, node.for_metrics()).await?),
+        Some(address) => Some(metrics::start(address, node.for_metrics(), &calls).await?),
         None => None,
     };
     node.orphans.sweep().await;
@@ -98,6 +100,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
         runtime,
         cri::image::ImageCalls::new(node.images.clone()),
         (admin::AdminCalls::new(node.images.clone()), admin::orphans::OrphanCalls::new(node.orphans.clone())),
+        calls,
         async {
             shutdown.await;
             images.stop_pulls();

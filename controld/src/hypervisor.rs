@@ -221,6 +221,15 @@ impl Hypervisor {
         if returns { Ok(()) } else { self.ready() }
     }
 
+    /// How many calls are under way on each lane.
+    #[must_use]
+    pub fn running(&self) -> [(&'static str, u64); 4] {
+        match &*self.shared.link.borrow() {
+            Link::Up(lines) => lines.running(),
+            Link::Down { .. } => link::LANES.map(|(_, name)| (name, 0)),
+        }
+    }
+
     /// Version of the libvirt that is connected to, if one is.
     #[must_use]
     pub fn version(&self) -> Option<Version> {

@@ -72,6 +72,14 @@ impl Tap {
         watch.run(|| [makes, ends, starts, counts, quick].into_iter().for_each(Lines::close_idle)).await;
     }
 
+    /// How many requests are under way on each sort of connections.
+    #[must_use]
+    pub fn running(&self) -> [(&'static str, u64); 5] {
+        let Shared { makes, ends, starts, counts, quick, .. } = &*self.shared;
+        [("makes", makes), ("ends", ends), ("starts", starts), ("counts", counts), ("quick", quick)]
+            .map(|(name, lines)| (name, lines.running()))
+    }
+
     /// What state tapmanager is in, as of a moment ago. One that was ready and is being started again counts as ready for a
     /// while.
     pub async fn state(&self) -> State {

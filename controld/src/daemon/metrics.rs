@@ -1,8 +1,8 @@
 //! Metrics for Prometheus: figures of the image store and of what runs, in OpenMetrics' text, by HTTP.
 //!
-//! [`start`] is called by [`crate::daemon`] if `metrics.address` is set. Nothing is kept here: each scrape reads what the
-//! image store and the records have in memory, off the reactor and without the disk ([`facts`]), so no figure can be out
-//! of date. [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of the
+//! [`start`] is called by [`crate::daemon`] if `metrics.address` is set. Each scrape reads what the image
+//! store, the records and the ways to libvirt and tapmanager have in memory, off the reactor and without the disk ([`facts`]),
+//! so no figure can be out of date; how long calls took is kept at the [edge](crate::api::edge). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of the
 //! configuration and of this crate's own states, so their number is bounded.
 
 mod facts;
@@ -19,10 +19,13 @@ use prometheus_client::registry::Registry;
 use self::facts::Facts;
 use self::server::Limits;
 pub use self::server::{BindError, Server};
+use crate::api::edge::Calls;
+use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
 use crate::orphans::Known;
 use crate::store::Store;
+use crate::tap::Tap;
 
 /// Where the figures come from.
 #[derive(Debug)]
@@ -31,14 +34,17 @@ pub struct Sources {
     pub records: Store,
     pub accel: AcceleratorChoice,
     pub orphans: Arc<Known>,
+    pub hypervisor: Hypervisor,
+    pub tap: Tap,
 }
 
 /// Serves the metrics at `address` until what this returns is dropped.
 ///
 /// # Errors
 /// When the address cannot be had.
-pub async fn start(address: SocketAddr, sources: Sources) -> Result<Server, BindError> {
-    let registry = registry(sources);
+pub async fn start(address: SocketAddr, sources: Sources, calls: &Calls) -> Result<Server, BindError> {
+    let mut registry = registry(sources);
+    calls.register(&mut registry);
     let server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;
     tracing::info!(address = %server.address(), "metrics served");
     Ok(server)

@@ -120,6 +120,8 @@ impl Node {
             records: self.store.clone(),
             accel: self.accel.clone(),
             orphans: self.orphans.known().clone(),
+            hypervisor: self.hypervisor.clone(),
+            tap: self.tap.clone(),
         }
     }
 }

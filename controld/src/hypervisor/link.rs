@@ -62,6 +62,10 @@ pub(super) enum Lane {
     Ends,
 }
 
+/// All lanes, with their names in the metrics.
+pub(super) const LANES: [(Lane, &str); 4] =
+    [(Lane::Quick, "quick"), (Lane::Starts, "starts"), (Lane::Presses, "presses"), (Lane::Ends, "ends")];
+
 /// The right to make one call.
 #[derive(Debug)]
 pub(super) struct Turn {
@@ -112,6 +116,11 @@ impl Lines {
             Answer { result, alive }
         });
         called.await
+    }
+
+    /// How many calls are under way on each lane.
+    pub(super) fn running(&self) -> [(&'static str, u64); 4] {
+        LANES.map(|(lane, name)| (name, CALLS.saturating_sub(self.line(lane).calls.available_permits()) as u64))
     }
 
     /// What libvirt can do.

@@ -65,6 +65,11 @@ impl Lines {
         Ok(self.ask_over(line, request).await?)
     }
 
+    /// How many requests are under way.
+    pub(super) fn running(&self) -> u64 {
+        self.places.saturating_sub(self.free.available_permits()) as u64
+    }
+
     /// Closes what was not used lately.
     pub(super) fn close_idle(&self) {
         self.idle().retain(|(_, used)| used.elapsed() < IDLE);

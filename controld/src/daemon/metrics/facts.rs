@@ -30,10 +30,16 @@ const ACCELERATOR: &str = "virtlet_accelerator";
 const EMULATED: &str = "virtlet_emulated_unwanted";
 const PAUSED: &str = "virtlet_machines_paused";
 const ORPHANS: &str = "virtlet_orphans";
+const COMMITS: &str = "virtlet_database_transactions";
+const WRITABLE: &str = "virtlet_database_writable";
+const LIBVIRT: &str = "virtlet_libvirt_connected";
+const LANES: &str = "virtlet_libvirt_calls_running";
+const TAP: &str = "virtlet_tapmanager_requests_running";
 
 const ACCELERATOR_NAME: &str = "accelerator";
 const HANDLER: &str = "handler";
 const KIND: &str = "kind";
+const LANE: &str = "lane";
 const REASON: &str = "reason";
 const OUTCOME: &str = "outcome";
 const STATE: &str = "state";
@@ -59,12 +65,20 @@ pub(super) struct Facts {
     pub(super) paused: BTreeMap<&'static str, u64>,
     /// By kind, of all kinds.
     pub(super) orphans: BTreeMap<&'static str, u64>,
+    /// Number of the database's last transaction.
+    pub(super) transactions: u64,
+    pub(super) writable: bool,
+    pub(super) libvirt: bool,
+    /// Calls to libvirt under way, by lane, of all lanes.
+    pub(super) libvirt_calls: BTreeMap<&'static str, u64>,
+    /// Requests to tapmanager under way, by lane, of all lanes.
+    pub(super) tap_requests: BTreeMap<&'static str, u64>,
 }
 
 impl Facts {
     /// Looks at memory alone.
     pub(super) fn of(sources: &Sources) -> Self {
-        let Sources { images, records, accel, orphans } = sources;
+        let Sources { images, records, accel, orphans, hypervisor, tap } = sources;
         let verdict = accel.known();
         let containers = records.containers();
         let mut unused = images.sizes();
@@ -112,6 +126,11 @@ impl Facts {
                 }),
             ),
             orphans: orphans.counts(),
+            transactions: records.commits(),
+            writable: records.trouble().is_none(),
+            libvirt: hypervisor.ready().is_ok(),
+            libvirt_calls: hypervisor.running().into(),
+            tap_requests: tap.running().into(),
         }
     }
 }
@@ -170,7 +189,14 @@ impl Collector for Facts {
         let paused = self.paused.iter().map(|(reason, count)| ([(REASON, *reason)], *count));
         page.gauges(PAUSED, "Running machines whose guests are paused", paused)?;
         let orphans = self.orphans.iter().map(|(kind, count)| ([(KIND, *kind)], *count));
-        page.gauges(ORPHANS, "Things of ours whose owner is not known, which are kept", orphans)
+        page.gauges(ORPHANS, "Things of ours whose owner is not known, which are kept", orphans)?;
+        page.counter(COMMITS, "Transactions of the database since it was made", self.transactions)?;
+        page.gauge(WRITABLE, "1 if the database could be written when it last had to be", self.writable.into())?;
+        page.gauge(LIBVIRT, "1 if controld is connected to libvirt", self.libvirt.into())?;
+        let calls = self.libvirt_calls.iter().map(|(lane, count)| ([(LANE, *lane)], *count));
+        page.gauges(LANES, "Calls to libvirt under way; those that wait for a place are not in it", calls)?;
+        let requests = self.tap_requests.iter().map(|(lane, count)| ([(LANE, *lane)], *count));
+        page.gauges(TAP, "Requests to tapmanager under way; those that wait for a place are not in it", requests)
     }
 }
 
@@ -188,6 +214,11 @@ impl Page<'_> {
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
         self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+        let mut counter = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        counter.encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
     fn gauges<L: EncodeLabelSet>(

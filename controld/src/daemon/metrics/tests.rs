@@ -17,6 +17,11 @@ fn facts() -> Facts {
         emulated_unwanted: true,
         paused: [("disk_full", 1), ("by_hand", 0)].into(),
         orphans: [("machine", 0), ("disk", 2)].into(),
+        transactions: 17,
+        writable: true,
+        libvirt: false,
+        libvirt_calls: [("quick", 0), ("starts", 4)].into(),
+        tap_requests: [("makes", 3)].into(),
     }
 }
 
@@ -84,6 +89,22 @@ fn the_text_of_a_scrape() {
     # TYPE virtlet_orphans gauge
     virtlet_orphans{kind="disk"} 2
     virtlet_orphans{kind="machine"} 0
+    # HELP virtlet_database_transactions Transactions of the database since it was made
+    # TYPE virtlet_database_transactions counter
+    virtlet_database_transactions_total 17
+    # HELP virtlet_database_writable 1 if the database could be written when it last had to be
+    # TYPE virtlet_database_writable gauge
+    virtlet_database_writable 1
+    # HELP virtlet_libvirt_connected 1 if controld is connected to libvirt
+    # TYPE virtlet_libvirt_connected gauge
+    virtlet_libvirt_connected 0
+    # HELP virtlet_libvirt_calls_running Calls to libvirt under way; those that wait for a place are not in it
+    # TYPE virtlet_libvirt_calls_running gauge
+    virtlet_libvirt_calls_running{lane="quick"} 0
+    virtlet_libvirt_calls_running{lane="starts"} 4
+    # HELP virtlet_tapmanager_requests_running Requests to tapmanager under way; those that wait for a place are not in it
+    # TYPE virtlet_tapmanager_requests_running gauge
+    virtlet_tapmanager_requests_running{lane="makes"} 3
     # EOF
     "##);
 }
@@ -139,7 +160,11 @@ async fn a_scrape_tells_what_is_so_now() {
     let records = Store::open(&root.path().join("meta.redb")).expect("opened");
     let accel = AcceleratorChoice::new(&crate::config::Config::default(), records.clone());
     let orphans = Arc::default();
-    let registry = registry(Sources { images: images.clone(), records: records.clone(), accel, orphans });
+    let nobody = format!("qemu+unix:///system?socket={}", root.path().join("no.sock").display());
+    let (hypervisor, _events) = Hypervisor::connect(&nobody, std::time::Duration::from_secs(1));
+    let tap = Tap::new(root.path().join("no.sock"), std::time::Duration::from_secs(1));
+    let sources = Sources { images: images.clone(), records: records.clone(), accel, orphans, hypervisor, tap };
+    let registry = registry(sources);
     let value = |series: &str| {
         let text = text(&registry).expect("written");
         let found = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse::<u64>().ok());

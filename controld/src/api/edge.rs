@@ -1,0 +1,92 @@
+//! What all calls have in common, seen before they are decoded: a deadline, and a place in the metrics.
+//!
+//! [`super::serve`] puts [`Edge`] around all services. A call is given up at the client's own deadline (`grpc-timeout`) or at
+//! ours ([`calls`]), whichever comes first. What changes state goes on all the same: it runs in a task of its own
+//! ([`super::status::finish`]).
+
+mod body;
+mod calls;
+mod timeout;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tonic::body::Body;
+use tonic::codegen::http::{HeaderMap, Request, Response};
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+
+use self::body::Watched;
+use self::calls::Call;
+pub use self::calls::Calls;
+
+/// Puts an [`Edge`] around services.
+#[derive(Debug, Clone)]
+pub(super) struct EdgeLayer(pub(super) Calls);
+
+/// Services with an edge.
+#[derive(Debug, Clone)]
+pub(super) struct Edge<S> {
+    inner: S,
+    calls: Calls,
+}
+
+impl<S> Layer<S> for EdgeLayer {
+    type Service = Edge<S>;
+
+    fn layer(&self, inner: S) -> Edge<S> {
+        Edge { inner, calls: self.0.clone() }
+    }
+}
+
+impl<S> Service<Request<Body>> for Edge<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let call = Call::of(request.uri().path());
+        let running = self.calls.begin(call);
+        let deadline = [call.longest, timeout::of(request.headers())].into_iter().flatten().min();
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answered = match deadline {
+                None => answer.await,
+                Some(deadline) => match tokio::time::timeout(deadline, answer).await {
+                    Ok(answered) => answered,
+                    Err(_elapsed) => {
+                        tracing::warn!(deadline_s = deadline.as_secs_f32(), "call not answered in time");
+                        let text = format!("`{}` was not answered within {} s", call.name, deadline.as_secs_f32());
+                        running.end(Code::DeadlineExceeded);
+                        return Ok(Status::deadline_exceeded(text).into_http());
+                    }
+                },
+            };
+            let response = answered?;
+            match code(response.headers()) {
+                Some(code) => running.end(code),
+                // How a stream ends is told after its last message.
+                None if call.streams => return Ok(response.map(|body| Body::new(Watched::new(body, running)))),
+                None => running.end(Code::Ok),
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// What gRPC says in headers or trailers, if it does.
+fn code(headers: &HeaderMap) -> Option<Code> {
+    headers.get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests;

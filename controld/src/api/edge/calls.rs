@@ -1,0 +1,196 @@
+//! The calls there are, how long each may take, and how long they took.
+//!
+//! What clients send makes no new series: a call is one of the table or [`OTHER`].
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tonic::Code;
+
+use self::table::CALLS;
+
+mod table;
+
+/// The name of the metric, without its unit.
+const NAME: &str = "virtlet_call_duration";
+/// Upper bounds in seconds, from what is answered from memory to what waits for guests.
+const BUCKETS: [f64; 15] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 300.0];
+/// The longest that answers from memory, or from one look at the node, may take.
+const LOOK: Option<Duration> = Some(Duration::from_secs(60));
+/// The longest that work on a pod may take. Each of its steps has a deadline of its own, which says more.
+const WORK: Option<Duration> = Some(Duration::from_secs(900));
+/// Calls whose parts have deadlines, and that take as long as who asks wants: a grace, a download, all events.
+const OPEN: Option<Duration> = None;
+/// Whatever else a client may send.
+const OTHER: Call = Call { name: "other", longest: LOOK, streams: false };
+
+/// What is called.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call {
+    pub(super) name: &'static str,
+    /// How long it may take at most.
+    pub(super) longest: Option<Duration>,
+    /// The answer is a stream of messages.
+    pub(super) streams: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    call: &'static str,
+    code: &'static str,
+}
+
+/// How long calls took, by call and by gRPC's code. Clones share it.
+#[derive(Clone)]
+pub struct Calls(Family<Labels, Histogram, fn() -> Histogram>);
+
+/// A call under way. Dropped before its end, the client is gone.
+#[derive(Debug)]
+pub(super) struct Running {
+    calls: Calls,
+    name: &'static str,
+    began: Instant,
+    code: Code,
+}
+
+// === impl Call ===
+
+impl Call {
+    const fn one(name: &'static str, longest: Option<Duration>) -> Self {
+        Self { name, longest, streams: false }
+    }
+
+    const fn stream(name: &'static str, longest: Option<Duration>) -> Self {
+        Self { name, longest, streams: true }
+    }
+
+    /// The call at a path.
+    pub(super) fn of(path: &str) -> Self {
+        let Some((service, method)) = path.strip_prefix('/').and_then(|path| path.split_once('/')) else {
+            return OTHER;
+        };
+        let known = CALLS.iter().find(|(of, called, _)| *called == method && *of == service);
+        known.map_or(OTHER, |(_, _, call)| *call)
+    }
+}
+
+// === impl Calls ===
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self(Family::new_with_constructor(|| Histogram::new(BUCKETS)))
+    }
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calls").finish_non_exhaustive()
+    }
+}
+
+impl Calls {
+    /// Has them in what a scrape tells.
+    pub fn register(&self, registry: &mut Registry) {
+        let help = "How long calls to controld's socket took, by what was called and the code of the answer. \
+                    Canceled: the client was gone before";
+        registry.register_with_unit(NAME, help, Unit::Seconds, self.0.clone());
+    }
+
+    pub(super) fn begin(&self, call: Call) -> Running {
+        Running { calls: self.clone(), name: call.name, began: Instant::now(), code: Code::Cancelled }
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    pub(super) fn end(mut self, code: Code) {
+        self.code = code;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let labels = Labels { call: self.name, code: name(self.code) };
+        self.calls.0.get_or_create(&labels).observe(self.began.elapsed().as_secs_f64());
+    }
+}
+
+/// As other exporters of gRPC's metrics write them.
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Package and service, method, and whether it streams its answer, of each call of a protocol.
+    fn methods(proto: &str) -> Vec<(String, String, bool)> {
+        let word = |line: &str, before: &str| {
+            let rest = line.trim().strip_prefix(before)?;
+            Some(rest.split(['(', ' ', ';', '{']).next().unwrap_or_default().to_owned())
+        };
+        let package = proto.lines().find_map(|line| word(line, "package ")).expect("a package");
+        let mut service = String::new();
+        let mut methods = Vec::new();
+        for line in proto.lines() {
+            if let Some(name) = word(line, "service ") {
+                service = format!("{package}.{name}");
+            }
+            if let Some(name) = word(line, "rpc ") {
+                methods.push((service.clone(), name, line.contains("(stream ")));
+            }
+        }
+        methods
+    }
+
+    #[test]
+    fn every_call_is_in_the_table_once() {
+        let protos = [
+            include_str!("../../../../proto/cri/api.proto"),
+            include_str!("../../../../proto/images/admin.proto"),
+            include_str!("../../../../proto/orphans/orphans.proto"),
+        ];
+        let mut there: Vec<_> = protos.iter().flat_map(|proto| methods(proto)).collect();
+        let mut known: Vec<_> =
+            CALLS.iter().map(|(service, method, call)| ((*service).into(), (*method).into(), call.streams)).collect();
+        there.sort();
+        known.sort();
+        assert_eq!(known, there);
+        let mut names: Vec<_> = CALLS.iter().map(|(_, _, call)| call.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CALLS.len());
+    }
+
+    #[test]
+    fn what_is_no_call_is_other() {
+        assert_eq!(Call::of("/runtime.v1.RuntimeService/Version").name, "Version");
+        for path in ["", "/", "/x", "/runtime.v1.RuntimeService/version", "/runtime.v1alpha2.RuntimeService/Version"] {
+            assert_eq!(Call::of(path).name, "other", "{path}");
+        }
+    }
+}
