@@ -9,7 +9,8 @@ mod admission;
 pub mod console;
 mod host;
 mod machine;
-mod size;
+mod parts;
+mod plan;
 mod start;
 mod usage;
 mod uses;
@@ -25,6 +26,7 @@ use proto::tap::PodId;
 
 use self::actors::Actors;
 use self::admission::Admission;
+use self::plan::{Draft, Wishes};
 pub use self::usage::{Details, Filesystem, Usage};
 pub use self::uses::Uses;
 use crate::hypervisor::HvEvent;
@@ -32,10 +34,10 @@ use crate::hypervisor::process::Processes;
 use crate::model::PodName;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::{Layer, RootDisk};
 use crate::model::seed::{self, SeedInput};
 use crate::model::{
-    CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, Machine, MachineId, Sandbox,
-    SandboxState,
+    CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, MachineId, Sandbox, SandboxState,
 };
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
@@ -87,12 +89,13 @@ impl Containers {
         let image = self.uses.images.find(&create.config.image, &sandbox.config.runtime_handler)?;
         let annotations = PodAnnotations::parse(&create.annotations)
             .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
-        let wanted = size::Wanted {
-            resources: create.config.resources.as_ref(),
-            overhead: sandbox.config.memory_overhead.unwrap_or_default(),
-            vcpus: annotations.vcpus,
-        };
-        let size = size::of(wanted, self.uses.accel.get().await, &self.uses.config.machine)?;
+        let draft = Draft::of(Wishes {
+            sandbox: &sandbox.config,
+            container: &create.config,
+            annotations: &annotations,
+            accel: self.uses.accel.get().await,
+            node: &self.uses.config.machine,
+        })?;
         check_seed(&sandbox, &annotations)?;
 
         // Nobody else may have the disk from here on.
@@ -128,7 +131,8 @@ impl Containers {
             tracing::info!(pod = %sandbox.id, name, %now, keeps = %image_id, "the pod keeps its disk of an earlier image");
         }
         self.uses.images.lease(&image_id, folder.name()).await?;
-        let below = self.uses.images.below(&image_id)?;
+        let mut images = vec![Layer { path: base.path.clone(), format: base.format.clone() }];
+        images.extend(self.uses.images.below(&image_id)?);
         let qemu = self.uses.qemu_user().await?;
         let root_size = annotations.root_volume_size.unwrap_or(0);
         let root = self.uses.volumes.ensure_root(&folder, &base, root_size, qemu).await.map_err(no_disk)?;
@@ -136,23 +140,14 @@ impl Containers {
             for other in &replaced {
                 self.actors.get(*other)?.replaced(create.config.attempt).await?;
             }
+            let disk = RootDisk { overlay: root.path().to_owned(), images };
             let container = Container {
                 version: CONTAINER_VERSION,
                 id,
                 sandbox: sandbox.id.clone(),
                 image_id: base.image_id.clone(),
                 image_handler: image.handler.clone(),
-                machine: Machine {
-                    id: machine,
-                    domain: crate::model::domain::name(machine.uuid(), &create.config.name),
-                    vcpus: size.vcpus,
-                    memory: size.memory,
-                    root: root.path().to_owned(),
-                    base: base.path.clone(),
-                    base_format: base.format.clone(),
-                    below,
-                    smbios: annotations.system_uuid,
-                },
+                machine: draft.finish(machine, &create.config.name, disk),
                 config: create.config,
                 machine_annotations: create.annotations,
                 state: ContainerState::Created,

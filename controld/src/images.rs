@@ -18,8 +18,8 @@ pub use self::pulls::PullCounts;
 use self::pulls::Pulls;
 use crate::config::Config;
 use crate::config::images::HandlerConfig;
-use crate::model::Layer;
 use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::Layer;
 
 /// Most problems of translation rules that a status shows.
 const MAX_PROBLEMS: usize = 32;

@@ -7,6 +7,7 @@ pub mod annotations;
 pub mod domain;
 pub mod error;
 pub mod ids;
+pub mod plan;
 pub mod seed;
 
 use std::collections::BTreeMap;
@@ -17,15 +18,16 @@ use common::now_nanos;
 use proto::pause::Pause;
 use proto::tap::{Dns, HostPort, PodId, PodNet};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 pub use self::ids::{ContainerId, MachineId};
+use self::plan::MachinePlan;
 
 /// Version of a sandbox's record on disk.
 pub const SANDBOX_VERSION: u32 = 1;
 
-/// Version of a container's record on disk. Version 1 had no id of the machine: it was the container's.
-pub const CONTAINER_VERSION: u32 = 2;
+/// Version of a container's record on disk. Version 1 had no id of the machine: it was the container's. Up to version 2 there
+/// was no plan of the machine, but some of its fields.
+pub const CONTAINER_VERSION: u32 = 3;
 
 /// A pod sandbox: a network, and a place for one machine at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,7 +126,7 @@ pub struct Container {
     #[serde(default)]
     pub image_handler: String,
     /// What the machine is made of.
-    pub machine: Machine,
+    pub machine: MachinePlan,
     /// The pod's annotations when the container was made; the seed is assembled from them at the start.
     pub machine_annotations: BTreeMap<String, String>,
     /// Where it stands.
@@ -220,46 +222,6 @@ impl Resources {
         let period = if self.cpu_period > 0 { self.cpu_period } else { DEFAULT_PERIOD };
         let cpus = self.cpu_quota / period + i64::from(self.cpu_quota % period != 0);
         Some(u16::try_from(cpus).unwrap_or(u16::MAX))
-    }
-}
-
-/// What a machine is made of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    pub id: MachineId,
-    /// libvirt's name of it.
-    pub domain: String,
-    /// Virtual CPUs.
-    pub vcpus: u16,
-    /// Guest memory in bytes.
-    pub memory: u64,
-    /// Root disk: the overlay.
-    pub root: PathBuf,
-    /// The image below it.
-    pub base: PathBuf,
-    /// Format of the image below.
-    pub base_format: String,
-    /// Images below that one, from the top down.
-    #[serde(default)]
-    pub below: Vec<Layer>,
-    /// SMBIOS UUID, if the pod wants its own.
-    pub smbios: Option<Uuid>,
-}
-
-/// One image of a machine's root disk: of the store, never written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layer {
-    pub path: PathBuf,
-    /// `qcow2` or `raw`.
-    pub format: String,
-}
-
-impl Machine {
-    /// The images below the overlay, from the top down.
-    #[must_use]
-    pub fn bases(&self) -> Vec<Layer> {
-        let base = Layer { path: self.base.clone(), format: self.base_format.clone() };
-        std::iter::once(base).chain(self.below.iter().cloned()).collect()
     }
 }
 

@@ -10,6 +10,7 @@ use nix::sys::statvfs::statvfs;
 use tokio_util::sync::CancellationToken;
 
 use super::machine::Room;
+use super::parts::{self, Part};
 use super::start;
 use super::uses::Uses;
 use crate::container::console::follow::Follower;
@@ -97,7 +98,7 @@ impl Host for Arc<Uses> {
     }
 
     async fn room(&self, container: &Container) -> io::Result<Room> {
-        let root = container.machine.root.clone();
+        let root = container.machine.root.overlay.clone();
         off_reactor(move || {
             let stat = statvfs(&root)?;
             let unit = stat.fragment_size();
@@ -116,14 +117,14 @@ impl Host for Arc<Uses> {
 
     async fn clear(&self, container: &Container) -> Result<()> {
         self.hypervisor.clear(container.machine.id.uuid()).await?;
-        if let Err(error) = start::remove_seed(self, container) {
+        if let Err(error) = Part::Seed.undo(self, container) {
             tracing::warn!(%error, "seed of a machine that is gone not removed; removing the container tries again");
         }
         Ok(())
     }
 
     fn seed_is_read(&self, container: &Container) -> io::Result<()> {
-        start::remove_seed(self, container)
+        Part::Seed.undo(self, container)
     }
 
     async fn put(&self, container: &Container) -> Result<()> {
@@ -140,7 +141,7 @@ impl Host for Arc<Uses> {
     }
 
     async fn forget(&self, container: &Container) -> Result<()> {
-        start::remove_files(self, container)
+        parts::undo_all(self, container)
             .await
             .map_err(|cause| Error::because(Kind::Internal, "files of the container not removed", cause))?;
         Ok(self.store.remove_container(container.id).await?)

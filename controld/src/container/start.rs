@@ -15,6 +15,7 @@ use common::off_reactor;
 use proto::tap::{PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 
+use super::parts::{self, libvirt_log, seed_path};
 use super::uses::Uses;
 use crate::container::console::follow::Follower;
 use crate::model::annotations::PodAnnotations;
@@ -52,14 +53,11 @@ pub(super) async fn machine(
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
         let token = uses.tap.arm(sandbox.id.clone(), qemu).await?;
         let spec = DomainSpec {
-            id: container.machine.id.uuid(),
-            name: container.machine.domain.clone(),
+            plan: container.machine.clone(),
             sandbox: sandbox.id.to_string(),
             pod_uid: sandbox.config.uid.clone(),
             instance: uses.instance,
             accel: uses.accel.get().await,
-            vcpus: container.machine.vcpus,
-            memory: container.machine.memory,
             vmwrapper: uses.config.vmwrapper.clone(),
             env: WrapperEnv {
                 handoff: uses.config.handoff_socket(),
@@ -68,14 +66,11 @@ pub(super) async fn machine(
                 nic_slots: (0..net.nics.len()).map(|n| FIRST_NIC_SLOT + n).collect(),
                 deadline: uses.config.machine.handoff_deadline,
             },
-            root: container.machine.root.clone(),
-            bases: container.machine.bases(),
             seed: Some(seed.clone()),
             console_socket: uses.console_socket(container.machine.id),
             agent_socket: uses.agent_socket(container.machine.id),
             console_log: uses.console_dir(container).join("serial.log"),
             pvpanic_pci: uses.hypervisor.features().await?.pvpanic_pci,
-            smbios_uuid: container.machine.smbios,
         };
         // The emulator may have been replaced since the last start.
         uses.accel.refresh_wrapper(&uses.config).await;
@@ -84,7 +79,7 @@ pub(super) async fn machine(
         uses.hypervisor.define(xml).await?;
         let log = libvirt_log(uses, container);
         uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted).await?;
-        remove_file(&seed).map_err(|cause| io_failed("seed not removed", cause))
+        parts::remove(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {
         Ok(()) => Ok(follower),
@@ -97,36 +92,12 @@ pub(super) async fn machine(
     }
 }
 
-/// Removes the seed, if the start did not come to that.
-pub(super) fn remove_seed(uses: &Uses, container: &Container) -> io::Result<()> {
-    remove_file(&seed_path(uses, container))
-}
-
 /// Copies the console to the pod's log, if the pod has one.
 pub(super) async fn follow(uses: &Arc<Uses>, container: &Container) -> io::Result<Option<Follower>> {
     let Some(sandbox) = uses.store.sandbox(&container.sandbox) else { return Ok(None) };
     let Some(log) = container.log_path(&sandbox.config) else { return Ok(None) };
     let (watcher, dir, limit) = (uses.watcher.clone(), uses.console_dir(container), uses.config.machine.console_log);
     off_reactor(move || Follower::start(&watcher, &dir, log, limit)).await.map(Some)
-}
-
-/// Removes what a container has on disk beside the pod's disks and its log.
-pub(super) async fn remove_files(uses: &Uses, container: &Container) -> io::Result<()> {
-    let files = [
-        seed_path(uses, container),
-        uses.console_socket(container.machine.id),
-        uses.agent_socket(container.machine.id),
-        libvirt_log(uses, container),
-    ];
-    let console = uses.console_dir(container);
-    off_reactor(move || {
-        files.iter().try_for_each(|path| remove_file(path))?;
-        match std::fs::remove_dir_all(console) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    })
-    .await
 }
 
 async fn write_seed(
@@ -158,7 +129,7 @@ async fn write_seed(
 
 /// Writes a file that QEMU's group may read and nobody else: it holds what the pod's user wants kept.
 fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()> {
-    remove_file(path)?;
+    parts::remove(path)?;
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).and_then(|mut file: File| {
         file.write_all(contents)?;
         chown(path, Some(0), Some(qemu.gid))?;
@@ -166,26 +137,9 @@ fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()>
     });
     if written.is_err() {
         // The error that matters is the first one.
-        let _ = remove_file(path);
+        let _ = parts::remove(path);
     }
     written
-}
-
-fn seed_path(uses: &Uses, container: &Container) -> PathBuf {
-    uses.config.run_dir.join("seed").join(format!("{}.iso", container.machine.id))
-}
-
-/// What QEMU and libvirt say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
-/// logrotate leaves small ones.
-fn libvirt_log(uses: &Uses, container: &Container) -> PathBuf {
-    uses.config.libvirt_log_dir.join(format!("{}.log", container.machine.domain))
-}
-
-fn remove_file(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 fn io_failed(what: &'static str, cause: io::Error) -> Error {

@@ -10,9 +10,8 @@ use std::time::Duration;
 use self::fake::{Domain, Fault, Node};
 use crate::hypervisor::{Ending, HvEvent};
 use crate::model::error::Kind;
-use crate::model::{
-    CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, ExitReason, Machine, MachineId,
-};
+use crate::model::plan::{Cpus, Layer, MachinePlan, Memory, RootDisk};
+use crate::model::{CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, ExitReason, MachineId};
 
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -26,15 +25,15 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
         config: ContainerConfig { name: name.into(), attempt, ..ContainerConfig::default() },
         image_id: "sha256:0".into(),
         image_handler: String::new(),
-        machine: Machine {
+        machine: MachinePlan {
             id: machine,
             domain: format!("vm-{machine}"),
-            vcpus: 1,
-            memory: 1 << 27,
-            root: "/root.qcow2".into(),
-            base: "/base".into(),
-            base_format: "raw".into(),
-            below: Vec::new(),
+            cpus: Cpus::fixed(1),
+            memory: Memory::fixed(1 << 27),
+            root: RootDisk {
+                overlay: "/root.qcow2".into(),
+                images: vec![Layer { path: "/base".into(), format: "raw".into() }],
+            },
             smbios: None,
         },
         machine_annotations: std::collections::BTreeMap::new(),

@@ -103,7 +103,7 @@ fn filesystem_of(dir: &Path) -> Filesystem {
 }
 
 fn folder_of(container: &Container) -> &Path {
-    container.machine.root.parent().unwrap_or(Path::new(""))
+    container.machine.root.overlay.parent().unwrap_or(Path::new(""))
 }
 
 fn usage_of(processes: &Processes, container: &Container) -> io::Result<Usage> {

@@ -1,4 +1,4 @@
-//! A machine's description for libvirt. Pure: [`DomainSpec`] in, XML out.
+//! A machine's description for libvirt: its plan, rendered for one start. Pure: [`DomainSpec`] in, XML out.
 //!
 //! What matters beyond the obvious (each was seen to go wrong otherwise):
 //! - Every device has an explicit PCI address. `pcie.0` slots 0x10 to 0x1e are left to the NICs that vmwrapper adds; libvirt
@@ -16,7 +16,8 @@ use proto::tap::Token;
 use uuid::Uuid;
 
 pub use self::xml::{DomainError, xml};
-use crate::model::{Accelerator, Layer};
+use crate::model::Accelerator;
+use crate::model::plan::MachinePlan;
 
 /// XML namespace of our metadata element. Only machines that have it are ours.
 pub const METADATA_NAMESPACE: &str = "https://virtlet.cloud/xml/machine/1";
@@ -30,10 +31,8 @@ const MAX_NAME: usize = 24;
 /// A machine.
 #[derive(Debug, Clone)]
 pub struct DomainSpec {
-    /// libvirt's UUID of it.
-    pub id: Uuid,
-    /// libvirt's name of it, see [`name`].
-    pub name: String,
+    /// What it has.
+    pub plan: MachinePlan,
     /// Id of the pod sandbox.
     pub sandbox: String,
     pub pod_uid: String,
@@ -41,19 +40,10 @@ pub struct DomainSpec {
     pub instance: Uuid,
     /// KVM or emulation.
     pub accel: Accelerator,
-    /// Virtual CPUs.
-    pub vcpus: u16,
-    /// Guest memory in bytes.
-    pub memory: u64,
     /// What libvirt runs.
     pub vmwrapper: PathBuf,
     /// What vmwrapper is told.
     pub env: WrapperEnv,
-    /// Root disk: a qcow2 overlay that QEMU's user may write.
-    pub root: PathBuf,
-    /// The image below it, and those below that, from the top down. QEMU is told each of them with its format, and
-    /// follows no name that is written in one.
-    pub bases: Vec<Layer>,
     /// cloud-init seed, an ISO image.
     pub seed: Option<PathBuf>,
     /// Socket of the serial port.
@@ -64,8 +54,6 @@ pub struct DomainSpec {
     pub console_log: PathBuf,
     /// Whether libvirt knows the panic device of PCI; else it is on ISA.
     pub pvpanic_pci: bool,
-    /// SMBIOS UUID, if the pod wants one of its own; see [`DomainSpec::smbios_uuid`].
-    pub smbios_uuid: Option<Uuid>,
 }
 
 /// What vmwrapper is told, by its environment.
@@ -87,7 +75,7 @@ impl DomainSpec {
     /// The UUID that the guest's firmware shows: the pod's, so that a restarted container is the same machine to its guest.
     #[must_use]
     pub fn smbios_uuid(&self) -> Uuid {
-        self.smbios_uuid.unwrap_or_else(|| Uuid::new_v5(&POD_NAMESPACE, self.pod_uid.as_bytes()))
+        self.plan.smbios.unwrap_or_else(|| Uuid::new_v5(&POD_NAMESPACE, self.pod_uid.as_bytes()))
     }
 }
 

@@ -120,7 +120,7 @@ fn fate(found: &Found, records: &OnRecord, instance: &Instance) -> Fate {
 impl OnRecord {
     fn of(store: &Store) -> Self {
         Self {
-            roots: store.containers().iter().map(|container| container.machine.root.clone()).collect(),
+            roots: store.containers().iter().map(|container| container.machine.root.overlay.clone()).collect(),
             pods: store.sandboxes().iter().map(|sandbox| PodName::of(sandbox)).collect(),
             unread: !store.unread().is_empty(),
         }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::feed::Record;
 use super::{Seen, StoreError, Unread};
+use crate::model::plan;
 use crate::model::{CONTAINER_VERSION, Container, ContainerId, SANDBOX_VERSION, Sandbox};
 
 /// Kinds of records.
@@ -132,12 +133,13 @@ impl Versioned for Container {
     const VERSION: u32 = CONTAINER_VERSION;
 
     fn upgrade(record: &mut Value, from: u64) {
-        // The machine had the container's id.
-        if from == 1
-            && let Some(id) = record.get("id").cloned()
-            && let Some(machine) = record.get_mut("machine").and_then(Value::as_object_mut)
-        {
-            machine.insert("id".into(), id);
+        let id = record.get("id").cloned();
+        let Some(machine) = record.get_mut("machine") else { return };
+        match (from, id, machine.as_object_mut()) {
+            // The machine had the container's id.
+            (1, Some(id), Some(machine)) => drop(machine.insert("id".into(), id)),
+            (2, ..) => *machine = plan::of_fields(machine),
+            _ => {}
         }
     }
 }

@@ -9,6 +9,7 @@ use self::flaky::Flaky;
 use super::feed::Record;
 use super::is_disk_full;
 use super::*;
+use crate::model::plan::{Cpus, Layer, MachinePlan, Memory, RootDisk};
 use crate::model::{CONTAINER_VERSION, ContainerState, SANDBOX_VERSION, SandboxConfig, SandboxState};
 
 fn sandbox(id: &str) -> Sandbox {
@@ -470,4 +471,23 @@ async fn a_container_of_the_first_release_keeps_its_id_and_its_machine() {
         assert_eq!(store.machines().len(), 1);
         store.put_container(Container::clone(&container)).await.expect("written as it is now");
     }
+}
+
+#[test]
+fn a_machine_of_the_release_before_plans_is_the_same_by_its_plan() {
+    let record = serde_json::from_slice(include_bytes!("tests/fixtures/container.v2.json")).expect("JSON");
+    let container: Container = change::parse_record(record).expect("upgraded");
+    let layer = |path: &str, format: &str| Layer { path: path.into(), format: format.into() };
+    let plan = MachinePlan {
+        id: "00112233445566778899aabbccddeeff".parse().expect("id"),
+        domain: "virtlet-0011223344556-vm".into(),
+        cpus: Cpus { boot: 2, max: 2 },
+        memory: Memory { boot: 1_010_827_264, max: 1_010_827_264 },
+        root: RootDisk {
+            overlay: "/disks/uid/root.qcow2".into(),
+            images: vec![layer("/images/00", "qcow2"), layer("/images/11", "raw")],
+        },
+        smbios: None,
+    };
+    assert_eq!((container.version, container.machine), (CONTAINER_VERSION, plan));
 }

@@ -137,8 +137,7 @@ impl Facts {
 
 /// Names of the image files that a container's disk stands on.
 fn files(container: &Container) -> impl Iterator<Item = String> {
-    let bases = container.machine.bases().into_iter();
-    bases.filter_map(|layer| Some(layer.path.file_name()?.to_str()?.to_owned()))
+    container.machine.root.images.iter().filter_map(|layer| Some(layer.path.file_name()?.to_str()?.to_owned()))
 }
 
 /// How many there are of each state, also of those that nothing is in.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::images::PullCounts;
+use crate::model::plan::Layer;
 
 fn facts() -> Facts {
     let pulls = PullCounts { started: 10, changed: 4, unchanged: 3, failed: 2, abandoned: 1, bytes: 5 << 30 };
@@ -195,7 +196,7 @@ async fn a_scrape_tells_what_is_so_now() {
     let space = || (value("virtlet_image_store_bytes"), value("virtlet_image_store_unused_bytes"));
     assert_eq!(space(), (image.size, image.size));
     let mut container = crate::api::cri::convert::tests::container();
-    container.machine.base = image.path.clone();
+    container.machine.root.images = vec![Layer { path: image.path.clone(), format: "qcow2".into() }];
     records.put_container(container.clone()).await.expect("put");
     assert_eq!(space(), (image.size, 0));
     assert_eq!(value("virtlet_machines{state=\"exited\"}"), 1);

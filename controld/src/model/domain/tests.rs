@@ -1,4 +1,6 @@
 use super::*;
+use crate::model::MachineId;
+use crate::model::plan::{Cpus, Layer, Memory, RootDisk};
 
 fn layer(hex: &str, format: &str) -> Layer {
     Layer { path: format!("/var/lib/virtlet/images/data/{hex}").into(), format: format.into() }
@@ -6,14 +8,11 @@ fn layer(hex: &str, format: &str) -> Layer {
 
 fn spec() -> DomainSpec {
     DomainSpec {
-        id: Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
-        name: "virtlet-0011223344556-main".into(),
+        plan: plan(),
         sandbox: "5ad0".into(),
         pod_uid: "uid-1".into(),
         instance: Uuid::from_u128(1),
         accel: Accelerator::Qemu,
-        vcpus: 2,
-        memory: 256 << 20,
         vmwrapper: "/usr/lib/virtlet/vmwrapper".into(),
         env: WrapperEnv {
             handoff: "/run/virtlet/handoff.sock".into(),
@@ -22,14 +21,25 @@ fn spec() -> DomainSpec {
             nic_slots: vec![0x10, 0x11],
             deadline: Duration::from_secs(10),
         },
-        root: "/var/lib/virtlet/volumes/uid-1/root.qcow2".into(),
-        bases: vec![layer("00ff", "qcow2")],
         seed: Some("/run/virtlet/seed/x.iso".into()),
         console_socket: "/run/virtlet/console/x.sock".into(),
         agent_socket: "/run/virtlet/console/x.agent".into(),
         console_log: "/var/lib/virtlet/console/x/serial.log".into(),
         pvpanic_pci: true,
-        smbios_uuid: None,
+    }
+}
+
+fn plan() -> MachinePlan {
+    MachinePlan {
+        id: MachineId::from(Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)),
+        domain: "virtlet-0011223344556-main".into(),
+        cpus: Cpus::fixed(2),
+        memory: Memory::fixed(256 << 20),
+        root: RootDisk {
+            overlay: "/var/lib/virtlet/volumes/uid-1/root.qcow2".into(),
+            images: vec![layer("00ff", "qcow2")],
+        },
+        smbios: None,
     }
 }
 
@@ -46,13 +56,15 @@ fn a_libvirt_without_the_panic_device_of_pci_gets_the_other() {
 
 #[test]
 fn a_machine_with_kvm_a_uuid_of_its_own_and_no_seed() {
-    let spec = DomainSpec { accel: Accelerator::Kvm, smbios_uuid: Some(Uuid::from_u128(9)), seed: None, ..spec() };
+    let plan = MachinePlan { smbios: Some(Uuid::from_u128(9)), ..plan() };
+    let spec = DomainSpec { accel: Accelerator::Kvm, plan, seed: None, ..spec() };
     insta::assert_snapshot!(xml(&spec).expect("describes"));
 }
 
 #[test]
 fn a_restarted_container_is_the_same_machine_to_its_guest() {
-    let restarted = DomainSpec { id: Uuid::from_u128(99), ..spec() };
+    let plan = MachinePlan { id: MachineId::from(Uuid::from_u128(99)), ..plan() };
+    let restarted = DomainSpec { plan, ..spec() };
     assert_eq!(restarted.smbios_uuid(), spec().smbios_uuid());
     assert_ne!(DomainSpec { pod_uid: "uid-2".into(), ..spec() }.smbios_uuid(), spec().smbios_uuid());
 }
@@ -93,7 +105,7 @@ fn machine_names_are_short_and_plain() {
 #[test]
 fn every_image_below_the_root_disk_is_named_and_the_last_one_ends_the_chain() {
     let mut spec = spec();
-    spec.bases.extend([layer("11ee", "qcow2"), layer("22dd", "raw")]);
+    spec.plan.root.images.extend([layer("11ee", "qcow2"), layer("22dd", "raw")]);
     let xml = xml(&spec).expect("described");
     let (_, chain) = xml.split_once("<backingStore").expect("a chain");
     let (chain, _) = chain.split_once("<target").expect("the disk goes on");

@@ -8,7 +8,7 @@ use quick_xml::events::{BytesStart, BytesText, Event};
 
 use super::{DomainSpec, METADATA_NAMESPACE};
 use crate::model::Accelerator;
-use crate::model::Layer;
+use crate::model::plan::Layer;
 
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
@@ -57,8 +57,8 @@ pub fn xml(spec: &DomainSpec) -> Result<String, DomainError> {
 }
 
 fn identity(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
-    doc.text("name", &[], &spec.name)?;
-    doc.text("uuid", &[], &spec.id.to_string())?;
+    doc.text("name", &[], &spec.plan.domain)?;
+    doc.text("uuid", &[], &spec.plan.id.uuid().to_string())?;
     doc.nest("metadata", &[], |doc| {
         let instance = spec.instance.to_string();
         doc.leaf(
@@ -74,8 +74,8 @@ fn identity(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
 }
 
 fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
-    doc.text("memory", &[("unit", "KiB")], &(spec.memory / 1024).to_string())?;
-    doc.text("vcpu", &[("placement", "static")], &spec.vcpus.to_string())?;
+    doc.text("memory", &[("unit", "KiB")], &(spec.plan.memory.boot / 1024).to_string())?;
+    doc.text("vcpu", &[("placement", "static")], &spec.plan.cpus.boot.to_string())?;
     doc.nest("sysinfo", &[("type", "smbios")], |doc| {
         doc.nest("system", &[], |doc| {
             doc.text("entry", &[("name", "manufacturer")], "virtlet")?;
@@ -95,7 +95,7 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         Accelerator::Kvm => &[("mode", "host-passthrough"), ("check", "none"), ("migratable", "off")],
         Accelerator::Qemu => &[("mode", "maximum"), ("check", "none")],
     };
-    let cores = spec.vcpus.to_string();
+    let cores = spec.plan.cpus.boot.to_string();
     doc.nest("cpu", cpu, |doc| doc.leaf("topology", &[("sockets", "1"), ("cores", &cores), ("threads", "1")]))?;
     doc.nest("clock", &[("offset", "utc")], |doc| {
         doc.leaf("timer", &[("name", "rtc"), ("tickpolicy", "catchup")])?;
@@ -163,14 +163,14 @@ fn controllers(doc: &mut Doc) -> Result<(), DomainError> {
 }
 
 fn root_disk(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
-    let overlay = path(&spec.root)?;
+    let overlay = path(&spec.plan.root.overlay)?;
     doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
         // A write without room pauses the guest, see `container::pause`; other errors are the guest's to hear, as of a disk.
         let errors = [("error_policy", "enospace"), ("rerror_policy", "report")];
         let driver = [("name", "qemu"), ("type", "qcow2"), errors[0], errors[1], ("discard", "unmap")];
         doc.leaf("driver", &driver)?;
         doc.unlabelled_source(overlay)?;
-        chain(doc, &spec.bases)?;
+        chain(doc, &spec.plan.root.images)?;
         doc.leaf("target", &[("dev", "vda"), ("bus", "virtio")])?;
         doc.text("serial", &[], "root")?;
         doc.leaf("boot", &[("order", "1")])?;
@@ -178,8 +178,8 @@ fn root_disk(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     })
 }
 
-/// The images below a disk, each within the one above it. The end is said too: without it libvirt would look into the
-/// last one.
+/// The images below a disk, each within the one above it. QEMU is told each of them with its format, and follows no name that
+/// is written in one. The end is said too: without it libvirt would look into the last one.
 fn chain(doc: &mut Doc, bases: &[Layer]) -> Result<(), DomainError> {
     let Some((base, below)) = bases.split_first() else { return doc.leaf("backingStore", &[]) };
     let file = path(&base.path)?;

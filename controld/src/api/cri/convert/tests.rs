@@ -7,9 +7,10 @@ use proto::pause::Pause;
 use super::*;
 use crate::container::Usage;
 use crate::hypervisor::process::ProcessUsage;
+use crate::model::plan::{Cpus, Layer, MachinePlan, Memory, RootDisk};
 use crate::model::{
-    CONTAINER_VERSION, Container, ContainerState, Exit, ExitReason, Machine, MachineId, SANDBOX_VERSION, Sandbox,
-    SandboxConfig, SandboxState,
+    CONTAINER_VERSION, Container, ContainerState, Exit, ExitReason, MachineId, SANDBOX_VERSION, Sandbox, SandboxConfig,
+    SandboxState,
 };
 use crate::volumes::DiskUsage;
 
@@ -67,15 +68,12 @@ pub(crate) fn container() -> Container {
         config: container_config(container_request()).expect("valid"),
         image_id: "sha256:00".into(),
         image_handler: "vm-arm64".into(),
-        machine: Machine {
+        machine: MachinePlan {
             id: MachineId::from(uuid::Uuid::from_u128(7)),
             domain: "virtlet-x".into(),
-            vcpus: 1,
-            memory: 1 << 30,
-            root: "/r".into(),
-            base: "/b".into(),
-            base_format: "qcow2".into(),
-            below: Vec::new(),
+            cpus: Cpus::fixed(1),
+            memory: Memory::fixed(1 << 30),
+            root: RootDisk { overlay: "/r".into(), images: vec![Layer { path: "/b".into(), format: "qcow2".into() }] },
             smbios: None,
         },
         machine_annotations: BTreeMap::new(),

@@ -70,7 +70,7 @@ impl<H: Host> Task<H> {
             return;
         }
         match pause {
-            Some(pause) => tracing::warn!(disk = %self.container.machine.root.display(), "{}", pause.message()),
+            Some(pause) => tracing::warn!(disk = %self.container.machine.root.overlay.display(), "{}", pause.message()),
             None => tracing::info!("the guest is not paused any more"),
         }
         self.container.pause = pause;

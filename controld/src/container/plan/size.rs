@@ -7,6 +7,7 @@ use crate::config::MachineConfig;
 use crate::model::Accelerator;
 use crate::model::Resources;
 use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::{Cpus, Memory};
 
 const MIB: u64 = 1 << 20;
 /// The page size that guest memory is a multiple of.
@@ -35,10 +36,8 @@ pub(super) struct Wanted<'a> {
 /// Size of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
-    /// Virtual CPUs.
-    pub(super) vcpus: u16,
-    /// Guest memory in bytes.
-    pub(super) memory: u64,
+    pub(super) cpus: Cpus,
+    pub(super) memory: Memory,
 }
 
 /// The size of a machine: vCPUs are the CPU limit rounded up unless an annotation says otherwise, memory is the memory limit
@@ -52,7 +51,7 @@ pub(super) fn of(wanted: Wanted<'_>, accel: Accelerator, config: &MachineConfig)
         Some(limit) => guest_memory(limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?,
         None => config.default_memory,
     };
-    Ok(Size { vcpus, memory })
+    Ok(Size { cpus: Cpus::fixed(vcpus), memory: Memory::fixed(memory) })
 }
 
 fn guest_memory(limit: u64, overhead: u64, qemu: &QemuPart, config: &MachineConfig) -> Result<u64> {
@@ -128,10 +127,10 @@ mod tests {
             let resources = resources(quota, period, limit);
             let wanted = Wanted { resources: Some(&resources), overhead: 0, vcpus: vcpus_annotated };
             let size = of(wanted, Accelerator::Kvm, &config).expect("fits");
-            assert_eq!((size.vcpus, size.memory / MIB), (vcpus, memory_mib), "{quota}/{period} {limit}");
+            assert_eq!((size.cpus.boot, size.memory.boot / MIB), (vcpus, memory_mib), "{quota}/{period} {limit}");
         }
         let nothing = of(Wanted::default(), Accelerator::Kvm, &config).expect("fits");
-        assert_eq!(nothing, Size { vcpus: 1, memory: 1024 * MIB });
+        assert_eq!(nothing, Size { cpus: Cpus::fixed(1), memory: Memory::fixed(1024 * MIB) });
     }
 
     #[test]
@@ -154,7 +153,7 @@ mod tests {
             let config = MachineConfig { overhead: set.map(|mib: u64| mib * MIB), ..MachineConfig::default() };
             let resources = resources(0, 0, limit << 20);
             let wanted = Wanted { resources: Some(&resources), overhead: overhead << 20, vcpus: Some(vcpus) };
-            let memory = of(wanted, accel, &config).expect("fits").memory;
+            let memory = of(wanted, accel, &config).expect("fits").memory.boot;
             assert_eq!(memory / MIB, memory_mib, "{limit} + {overhead}, {vcpus} vCPUs, {accel}, {set:?}");
             let qemu = QemuPart::of(vcpus, accel, &config).beside(memory);
             let all = resources.memory_limit.cast_unsigned() + wanted.overhead;

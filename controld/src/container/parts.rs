@@ -1,0 +1,70 @@
+//! What is made on the node for each part of a machine's plan, and the undo of it. The root disk is the pod's, and goes with
+//! the pod.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use common::off_reactor;
+
+use super::uses::Uses;
+use crate::model::Container;
+
+/// What a start makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Seed,
+    /// The serial port's socket, its log, and how far that is copied.
+    Console,
+    /// The socket of the guest's agent.
+    Agent,
+    /// What QEMU and libvirt say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
+    /// logrotate leaves small ones.
+    LibvirtLog,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Seed, Self::Console, Self::Agent, Self::LibvirtLog];
+
+    /// Where it lies.
+    fn paths(self, uses: &Uses, container: &Container) -> Vec<PathBuf> {
+        let machine = &container.machine;
+        match self {
+            Self::Seed => vec![uses.config.run_dir.join("seed").join(format!("{}.iso", machine.id))],
+            Self::Console => vec![uses.console_socket(machine.id), uses.console_dir(container)],
+            Self::Agent => vec![uses.agent_socket(machine.id)],
+            Self::LibvirtLog => vec![uses.config.libvirt_log_dir.join(format!("{}.log", machine.domain))],
+        }
+    }
+
+    /// Removes what was made for it; fine if nothing was.
+    pub(super) fn undo(self, uses: &Uses, container: &Container) -> io::Result<()> {
+        self.paths(uses, container).iter().try_for_each(|path| remove(path))
+    }
+}
+
+/// The undo of every part, also after an earlier undo.
+pub(super) async fn undo_all(uses: &Uses, container: &Container) -> io::Result<()> {
+    let paths: Vec<_> = Part::ALL.iter().flat_map(|part| part.paths(uses, container)).collect();
+    off_reactor(move || paths.iter().try_for_each(|path| remove(path))).await
+}
+
+pub(super) fn seed_path(uses: &Uses, container: &Container) -> PathBuf {
+    Part::Seed.paths(uses, container).remove(0)
+}
+
+pub(super) fn libvirt_log(uses: &Uses, container: &Container) -> PathBuf {
+    Part::LibvirtLog.paths(uses, container).remove(0)
+}
+
+/// Removes a file, or a directory with what is in it.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    let removed = match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,53 @@
+//! The plan of a machine, from what kubelet, the pod and the node say. Pure: it looks at nothing, and makes nothing.
+
+mod size;
+
+use crate::config::MachineConfig;
+use crate::model::annotations::PodAnnotations;
+use crate::model::domain;
+use crate::model::error::Result;
+use crate::model::plan::{MachinePlan, RootDisk};
+use crate::model::{Accelerator, ContainerConfig, MachineId, SandboxConfig};
+
+/// What a plan is made from, beside its root disk.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wishes<'a> {
+    pub(super) sandbox: &'a SandboxConfig,
+    pub(super) container: &'a ContainerConfig,
+    pub(super) annotations: &'a PodAnnotations,
+    pub(super) accel: Accelerator,
+    pub(super) node: &'a MachineConfig,
+}
+
+/// All of a plan but the disks, which are not looked for until the rest of it is known to be possible.
+#[derive(Debug, Clone)]
+pub(super) struct Draft {
+    size: size::Size,
+    smbios: Option<uuid::Uuid>,
+}
+
+impl Draft {
+    /// # Errors
+    /// When there is no machine that is as it is wished.
+    pub(super) fn of(wishes: Wishes<'_>) -> Result<Self> {
+        let wanted = size::Wanted {
+            resources: wishes.container.resources.as_ref(),
+            overhead: wishes.sandbox.memory_overhead.unwrap_or_default(),
+            vcpus: wishes.annotations.vcpus,
+        };
+        let size = size::of(wanted, wishes.accel, wishes.node)?;
+        Ok(Self { size, smbios: wishes.annotations.system_uuid })
+    }
+
+    /// The plan of machine `id` of container `name`.
+    pub(super) fn finish(self, id: MachineId, name: &str, root: RootDisk) -> MachinePlan {
+        MachinePlan {
+            id,
+            domain: domain::name(id.uuid(), name),
+            cpus: self.size.cpus,
+            memory: self.size.memory,
+            root,
+            smbios: self.smbios,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What a container becomes: planned once, at CreateContainer, kept in the container's record, and rendered into a domain at
+//! each StartContainer. The version of the record is the plan's.
+//!
+//! A plan says what the machine has and nothing of a single start: no token, no seed, no socket. What a part of it makes on
+//! the node goes by that part's undo, see `container::parts`.
+
+mod root;
+mod size;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+pub use self::root::{Layer, RootDisk};
+pub use self::size::{Cpus, Memory};
+use super::ids::MachineId;
+
+/// A machine, as it was planned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachinePlan {
+    pub id: MachineId,
+    /// libvirt's name of it.
+    pub domain: String,
+    pub cpus: Cpus,
+    pub memory: Memory,
+    pub root: RootDisk,
+    /// SMBIOS UUID, if the pod wants its own.
+    pub smbios: Option<Uuid>,
+}
+
+/// The plan that says what a machine of records before version 3 says. Such a machine has a fixed size.
+#[must_use]
+pub fn of_fields(machine: &Value) -> Value {
+    let field = |name: &str| machine.get(name).cloned().unwrap_or_default();
+    let top = json!({ "path": field("base"), "format": field("base_format") });
+    let below = machine.get("below").and_then(Value::as_array).cloned().unwrap_or_default();
+    let images: Vec<Value> = std::iter::once(top).chain(below).collect();
+    json!({
+        "id": field("id"),
+        "domain": field("domain"),
+        "cpus": { "boot": field("vcpus"), "max": field("vcpus") },
+        "memory": { "boot": field("memory"), "max": field("memory") },
+        "root": { "overlay": field("root"), "images": images },
+        "smbios": field("smbios"),
+    })
+}
