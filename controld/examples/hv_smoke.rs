@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor, Way};
-use controld::model::Accelerator;
-use controld::model::Layer;
 use controld::model::domain::{self, DomainSpec, WrapperEnv};
+use controld::model::plan::{Cpus, Layer, MachinePlan, Memory, RootDisk};
+use controld::model::{Accelerator, MachineId};
 use proto::tap::{QemuUser, Token};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
@@ -38,9 +38,9 @@ async fn main() -> anyhow::Result<()> {
     let spec = spec(Path::new(&dir), emulator.into(), user)?;
     hypervisor.define(domain::xml(&spec)?).await?;
     let ran = run(&hypervisor, &mut events, &spec).await;
-    hypervisor.clear(spec.id).await?;
+    hypervisor.clear(spec.plan.id.uuid()).await?;
     ran?;
-    ensure!(hypervisor.state(spec.id).await?.is_none(), "the machine is still defined");
+    ensure!(hypervisor.state(spec.plan.id.uuid()).await?.is_none(), "the machine is still defined");
     println!("gone");
     Ok(())
 }
@@ -49,18 +49,18 @@ async fn run(hv: &Hypervisor, events: &mut broadcast::Receiver<HvEvent>, spec: &
     let begun = std::time::Instant::now();
     let wanted = CancellationToken::new();
     let turn = hv.start_turn(&wanted).await?;
-    hv.start(turn, spec.id, Path::new("/var/log/libvirt/qemu/none.log"), &wanted).await?;
+    hv.start(turn, spec.plan.id.uuid(), Path::new("/var/log/libvirt/qemu/none.log"), &wanted).await?;
     println!("started in {} ms", begun.elapsed().as_millis());
-    let state = hv.state(spec.id).await?;
+    let state = hv.state(spec.plan.id.uuid()).await?;
     ensure!(state.is_some_and(|state| state.phase == DomainPhase::On), "started, yet {state:?}");
     println!("ours: {:?}", hv.list_ours(spec.instance).await?);
     ensure!(hv.list_ours(Uuid::new_v4()).await?.is_empty(), "another instance's machine was taken for its own");
-    hv.shutdown(spec.id, Way::Acpi).await?;
+    hv.shutdown(spec.plan.id.uuid(), Way::Acpi).await?;
     println!("power button pressed; an empty disk does not hear it");
-    hv.destroy(spec.id).await?;
-    let ended = tokio::time::timeout(DEADLINE, ended(events, spec.id)).await;
+    hv.destroy(spec.plan.id.uuid()).await?;
+    let ended = tokio::time::timeout(DEADLINE, ended(events, spec.plan.id.uuid())).await;
     ended.context("no event of the end came")??;
-    println!("state: {:?}", hv.state(spec.id).await?);
+    println!("state: {:?}", hv.state(spec.plan.id.uuid()).await?);
     Ok(())
 }
 
@@ -83,14 +83,19 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
     make_disk(&root, &["-F", "qcow2", "-b", &below], &[])?;
     chown(&root, Some(user.uid), Some(user.gid))?;
     Ok(DomainSpec {
-        id,
-        name: domain::name(id, "hv-smoke"),
+        plan: MachinePlan {
+            id: MachineId::from(id),
+            domain: domain::name(id, "hv-smoke"),
+            cpus: Cpus::fixed(2),
+            memory: Memory::fixed(128 << 20),
+            root: RootDisk { overlay: root, images: vec![Layer { path: base, format: "qcow2".into() }] },
+            smbios: Some(Uuid::new_v4()),
+            cgroup: None,
+        },
         sandbox: Uuid::new_v4().simple().to_string(),
         pod_uid: "hv-smoke".into(),
         instance: Uuid::new_v4(),
         accel: Accelerator::Qemu,
-        vcpus: 2,
-        memory: 128 << 20,
         vmwrapper: emulator,
         env: WrapperEnv {
             handoff: dir.join("handoff.sock"),
@@ -99,14 +104,11 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
             nic_slots: vec![0x10],
             deadline: Duration::from_secs(1),
         },
-        root,
-        bases: vec![Layer { path: base, format: "qcow2".into() }],
         seed: None,
         console_socket: dir.join("console.sock"),
         agent_socket: dir.join("console.agent"),
         console_log: dir.join("console.log"),
         pvpanic_pci: true,
-        smbios_uuid: Some(Uuid::new_v4()),
     })
 }
 

@@ -57,8 +57,8 @@ pub struct Config {
     pub vmwrapper: PathBuf,
     /// Runtime handlers that a pod may name beside the default one.
     pub runtime_handlers: Vec<String>,
-    /// Cgroup driver that kubelet is told: `systemd` or `cgroupfs`.
-    pub cgroup_driver: CgroupDriver,
+    /// Cgroup driver that kubelet is told: `systemd` or `cgroupfs`; without it, by the node.
+    pub cgroup_driver: Option<CgroupDriver>,
     /// Machines.
     pub machine: MachineConfig,
     pub images: ImagesConfig,
@@ -76,6 +76,17 @@ pub enum CgroupDriver {
     Systemd,
     /// Directly.
     Cgroupfs,
+}
+
+/// What is there if systemd runs the node (sd_booted(3)).
+const SYSTEMD: &str = "/run/systemd/system";
+
+impl CgroupDriver {
+    /// The one of a node that is not configured: systemd's, if systemd is who manages the node's cgroups.
+    #[must_use]
+    pub fn of_node() -> Self {
+        if Path::new(SYSTEMD).is_dir() { Self::Systemd } else { Self::Cgroupfs }
+    }
 }
 
 /// Streaming server for attach.
@@ -252,7 +263,7 @@ impl Default for Config {
             emulator: "/usr/bin/qemu-system-x86_64".into(),
             vmwrapper: "/usr/lib/virtlet/vmwrapper".into(),
             runtime_handlers: vec!["virtlet".into()],
-            cgroup_driver: CgroupDriver::Systemd,
+            cgroup_driver: None,
             machine: MachineConfig::default(),
             images: ImagesConfig::default(),
             streaming: StreamingConfig::default(),

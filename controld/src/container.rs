@@ -6,6 +6,7 @@
 mod actor;
 mod actors;
 mod admission;
+mod confinement;
 pub mod console;
 mod host;
 mod machine;
@@ -89,7 +90,9 @@ impl Containers {
         let image = self.uses.images.find(&create.config.image, &sandbox.config.runtime_handler)?;
         let annotations = PodAnnotations::parse(&create.annotations)
             .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
+        let (id, machine) = (ContainerId::random(), MachineId::random());
         let draft = Draft::of(Wishes {
+            id: machine,
             sandbox: &sandbox.config,
             container: &create.config,
             annotations: &annotations,
@@ -102,7 +105,6 @@ impl Containers {
         for other in &replaced {
             self.actors.get(*other)?.make_way().await?;
         }
-        let (id, machine) = (ContainerId::random(), MachineId::random());
         let wanted = Base {
             image_id: image.id.to_string(),
             path: image.path.clone(),
@@ -147,7 +149,7 @@ impl Containers {
                 sandbox: sandbox.id.clone(),
                 image_id: base.image_id.clone(),
                 image_handler: image.handler.clone(),
-                machine: draft.finish(machine, &create.config.name, disk),
+                machine: draft.finish(&create.config.name, disk),
                 config: create.config,
                 machine_annotations: create.annotations,
                 state: ContainerState::Created,

@@ -276,6 +276,9 @@ pub enum ExitReason {
     /// The guest's kernel panicked.
     GuestPanicked,
     QemuDied,
+    /// The kernel killed QEMU for want of memory.
+    #[serde(rename = "OOMKilled")]
+    OomKilled,
     /// Could not be started.
     StartError,
     /// Ended while the node was down.
@@ -326,6 +329,7 @@ impl ExitReason {
             Self::Error => "Error",
             Self::GuestPanicked => "GuestPanicked",
             Self::QemuDied => "QemuDied",
+            Self::OomKilled => "OOMKilled",
             Self::StartError => "StartError",
             Self::NodeRebooted => "NodeRebooted",
             Self::Unknown => "Unknown",
@@ -339,7 +343,7 @@ impl ExitReason {
             Self::Completed => 0,
             Self::StartError => 128,
             Self::GuestPanicked => 134,
-            Self::Error | Self::NodeRebooted => 137,
+            Self::Error | Self::OomKilled | Self::NodeRebooted => 137,
             Self::QemuDied | Self::Unknown => 255,
         }
     }

@@ -7,6 +7,7 @@ mod failures;
 mod full_disk;
 mod life;
 mod networks;
+mod resources;
 mod secrets;
 pub(crate) mod sockets;
 mod stand_in;
@@ -15,7 +16,7 @@ mod starts;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 9] = [
+    let tables: [&[Case]; 10] = [
         life::CASES,
         ends::CASES,
         failures::CASES,
@@ -23,6 +24,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         cloud::CASES,
         console::CASES,
         networks::CASES,
+        resources::CASES,
         secrets::CASES,
         starts::CASES,
     ];

@@ -5,10 +5,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::off_reactor;
+use common::{Chain, off_reactor};
 use nix::sys::statvfs::statvfs;
 use tokio_util::sync::CancellationToken;
 
+use super::confinement;
 use super::machine::Room;
 use super::parts::{self, Part};
 use super::start;
@@ -48,11 +49,17 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// Ends the machine and leaves it defined; fine if it is off or there is none.
     fn destroy(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
-    /// Ends the machine and makes libvirt forget it; fine if there is none. Its seed goes with it.
+    /// Ends the machine and makes libvirt forget it; fine if there is none. Its seed and its cgroup go with it.
     fn clear(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
     /// Removes the seed of a machine that has read it. Its start does that, if it comes to its end.
     fn seed_is_read(&self, container: &Container) -> io::Result<()>;
+
+    /// Holds a machine that runs to its resources. Its start does that, if it comes to its end.
+    fn confine(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// Whether the kernel has killed the machine for want of memory.
+    fn was_oom_killed(&self, container: &Container) -> bool;
 
     /// Makes the record durable and shows it.
     fn put(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
@@ -117,14 +124,26 @@ impl Host for Arc<Uses> {
 
     async fn clear(&self, container: &Container) -> Result<()> {
         self.hypervisor.clear(container.machine.id.uuid()).await?;
-        if let Err(error) = Part::Seed.undo(self, container) {
-            tracing::warn!(%error, "seed of a machine that is gone not removed; removing the container tries again");
+        for part in [Part::Seed, Part::Cgroup] {
+            if let Err(error) = part.undo(self, container) {
+                let error = Chain(&error);
+                tracing::warn!(?part, %error, "part of a machine that is gone not removed; removing the container tries again");
+            }
         }
         Ok(())
     }
 
     fn seed_is_read(&self, container: &Container) -> io::Result<()> {
         Part::Seed.undo(self, container)
+    }
+
+    async fn confine(&self, container: &Container) -> Result<()> {
+        confinement::prepare(self, container).await?;
+        confinement::admit(self, container).await
+    }
+
+    fn was_oom_killed(&self, container: &Container) -> bool {
+        confinement::was_oom_killed(self, container)
     }
 
     async fn put(&self, container: &Container) -> Result<()> {

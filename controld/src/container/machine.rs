@@ -11,6 +11,6 @@ mod pause;
 mod stopping;
 
 pub(super) use self::again::Again;
-pub(super) use self::life::{Act, End, Event, Life};
+pub(super) use self::life::{Act, Circumstances, End, Event, Life};
 pub(super) use self::pause::{Lookout, Room};
 pub(super) use self::stopping::{Due, Stopping};

@@ -3,9 +3,11 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use common::off_reactor;
 
+use super::confinement;
 use super::uses::Uses;
 use crate::model::Container;
 
@@ -20,10 +22,12 @@ pub(super) enum Part {
     /// What QEMU and libvirt say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
     /// logrotate leaves small ones.
     LibvirtLog,
+    /// With what a restarted libvirtd leaves of its own.
+    Cgroup,
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Seed, Self::Console, Self::Agent, Self::LibvirtLog];
+    const ALL: [Self; 5] = [Self::Seed, Self::Console, Self::Agent, Self::LibvirtLog, Self::Cgroup];
 
     /// Where it lies.
     fn paths(self, uses: &Uses, container: &Container) -> Vec<PathBuf> {
@@ -33,19 +37,23 @@ impl Part {
             Self::Console => vec![uses.console_socket(machine.id), uses.console_dir(container)],
             Self::Agent => vec![uses.agent_socket(machine.id)],
             Self::LibvirtLog => vec![uses.config.libvirt_log_dir.join(format!("{}.log", machine.domain))],
+            Self::Cgroup => Vec::new(),
         }
     }
 
     /// Removes what was made for it; fine if nothing was.
     pub(super) fn undo(self, uses: &Uses, container: &Container) -> io::Result<()> {
-        self.paths(uses, container).iter().try_for_each(|path| remove(path))
+        match self {
+            Self::Cgroup => confinement::remove(uses, container),
+            _ => self.paths(uses, container).iter().try_for_each(|path| remove(path)),
+        }
     }
 }
 
 /// The undo of every part, also after an earlier undo.
-pub(super) async fn undo_all(uses: &Uses, container: &Container) -> io::Result<()> {
-    let paths: Vec<_> = Part::ALL.iter().flat_map(|part| part.paths(uses, container)).collect();
-    off_reactor(move || paths.iter().try_for_each(|path| remove(path))).await
+pub(super) async fn undo_all(uses: &Arc<Uses>, container: &Container) -> io::Result<()> {
+    let (uses, container) = (uses.clone(), container.clone());
+    off_reactor(move || Part::ALL.iter().try_for_each(|part| part.undo(&uses, &container))).await
 }
 
 pub(super) fn seed_path(uses: &Uses, container: &Container) -> PathBuf {

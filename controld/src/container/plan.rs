@@ -6,12 +6,13 @@ use crate::config::MachineConfig;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
 use crate::model::error::Result;
-use crate::model::plan::{MachinePlan, RootDisk};
+use crate::model::plan::{Cgroup, MachinePlan, RootDisk};
 use crate::model::{Accelerator, ContainerConfig, MachineId, SandboxConfig};
 
 /// What a plan is made from, beside its root disk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wishes<'a> {
+    pub(super) id: MachineId,
     pub(super) sandbox: &'a SandboxConfig,
     pub(super) container: &'a ContainerConfig,
     pub(super) annotations: &'a PodAnnotations,
@@ -22,8 +23,10 @@ pub(super) struct Wishes<'a> {
 /// All of a plan but the disks, which are not looked for until the rest of it is known to be possible.
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
+    id: MachineId,
     size: size::Size,
     smbios: Option<uuid::Uuid>,
+    cgroup: Cgroup,
 }
 
 impl Draft {
@@ -36,18 +39,20 @@ impl Draft {
             vcpus: wishes.annotations.vcpus,
         };
         let size = size::of(wanted, wishes.accel, wishes.node)?;
-        Ok(Self { size, smbios: wishes.annotations.system_uuid })
+        let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
+        Ok(Self { id: wishes.id, size, smbios: wishes.annotations.system_uuid, cgroup })
     }
 
-    /// The plan of machine `id` of container `name`.
-    pub(super) fn finish(self, id: MachineId, name: &str, root: RootDisk) -> MachinePlan {
+    /// The plan of the machine of container `name`.
+    pub(super) fn finish(self, name: &str, root: RootDisk) -> MachinePlan {
         MachinePlan {
-            id,
-            domain: domain::name(id.uuid(), name),
+            id: self.id,
+            domain: domain::name(self.id.uuid(), name),
             cpus: self.size.cpus,
             memory: self.size.memory,
             root,
             smbios: self.smbios,
+            cgroup: Some(self.cgroup),
         }
     }
 }

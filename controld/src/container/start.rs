@@ -2,7 +2,7 @@
 //!
 //! Order: the turn to start a machine -> console directory and log (so that nothing is lost from power-on) -> seed ->
 //! tapmanager is told who QEMU is and arms the pod -> define, with the token in the machine's environment -> libvirt starts
-//! it -> the seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn
+//! it -> QEMU is moved into the pod's cgroup -> the seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn
 //! comes first because it may be long in coming: the token lapses, and libvirt shows it to whoever may read from it.
 
 use std::fs::{File, OpenOptions};
@@ -15,6 +15,7 @@ use common::off_reactor;
 use proto::tap::{PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 
+use super::confinement;
 use super::parts::{self, libvirt_log, seed_path};
 use super::uses::Uses;
 use crate::container::console::follow::Follower;
@@ -76,9 +77,11 @@ pub(super) async fn machine(
         uses.accel.refresh_wrapper(&uses.config).await;
         let xml = domain::xml(&spec)
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
+        confinement::prepare(uses, container).await?;
         uses.hypervisor.define(xml).await?;
         let log = libvirt_log(uses, container);
         uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted).await?;
+        confinement::admit(uses, container).await?;
         parts::remove(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {

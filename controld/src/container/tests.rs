@@ -35,6 +35,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
                 images: vec![Layer { path: "/base".into(), format: "raw".into() }],
             },
             smbios: None,
+            cgroup: None,
         },
         machine_annotations: std::collections::BTreeMap::new(),
         state: ContainerState::Created,

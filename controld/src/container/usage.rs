@@ -10,7 +10,8 @@ use std::sync::Arc;
 use common::{Chain, now_nanos, off_reactor};
 use nix::sys::statvfs::statvfs;
 
-use super::Containers;
+use super::{Containers, confinement};
+use crate::cgroup::Counts;
 use crate::hypervisor::process::{ProcessDetails, ProcessUsage, Processes, STATUS_DIR};
 use crate::model::Container;
 use crate::volumes::{DiskUsage, disk_usage};
@@ -31,6 +32,8 @@ pub struct Details {
     /// Nanoseconds since the epoch.
     pub at: i64,
     pub process: ProcessDetails,
+    /// What the kernel counted of its cgroup.
+    pub cgroup: Counts,
     pub disk: DiskUsage,
     pub filesystem: Filesystem,
 }
@@ -59,10 +62,13 @@ impl Containers {
 
     /// More of what these containers use that run. One that cannot be looked at is left out, and the log says why.
     pub async fn details(&self, containers: Vec<Arc<Container>>) -> Vec<(Arc<Container>, Details)> {
-        let (disks, processes) = (self.disks_dir().to_owned(), self.processes.clone());
+        let (disks, processes, uses) = (self.disks_dir().to_owned(), self.processes.clone(), self.uses.clone());
         off_reactor(move || {
             let filesystem = filesystem_of(&disks);
-            each(containers, |container| details_of(&processes, container, filesystem))
+            each(containers, |container| {
+                let cgroup = confinement::counts(uses.cgroups.as_ref(), container);
+                details_of(&processes, container, cgroup, filesystem)
+            })
         })
         .await
     }
@@ -82,11 +88,16 @@ fn each<T>(
     containers.into_iter().filter_map(looked_at).collect()
 }
 
-fn details_of(processes: &Processes, container: &Container, filesystem: Filesystem) -> io::Result<Option<Details>> {
+fn details_of(
+    processes: &Processes,
+    container: &Container,
+    cgroup: Counts,
+    filesystem: Filesystem,
+) -> io::Result<Option<Details>> {
     let machine = &container.machine;
     let process = processes.details(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid())?;
     let disk = disk_usage(folder_of(container));
-    Ok(process.map(|process| Details { at: now_nanos(), process, disk, filesystem }))
+    Ok(process.map(|process| Details { at: now_nanos(), process, cgroup, disk, filesystem }))
 }
 
 /// Nothing of one that does not answer: the machines' own figures are worth having without.

@@ -7,6 +7,7 @@ use common::watch::Watcher;
 use proto::tap::QemuUser;
 use uuid::Uuid;
 
+use crate::cgroup::Cgroups;
 use crate::config::Config;
 use crate::container::console::hub;
 use crate::hypervisor::Hypervisor;
@@ -36,6 +37,8 @@ pub struct Uses {
     pub orphans: Orphans,
     /// The boot of the node that controld runs in.
     pub boot: Boot,
+    /// Where QEMUs run; `None` on a node without cgroups, where they stay as libvirt starts them.
+    pub cgroups: Option<Cgroups>,
     /// This controld's mark, which its machines carry.
     pub instance: Uuid,
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use common::Chain;
 use common::watch::Watcher;
 use tokio::sync::broadcast::Receiver;
 
 use super::metrics;
 use crate::api::cri::runtime;
+use crate::cgroup::Cgroups;
 use crate::config::Config;
 use crate::container::console::hub::Hub;
 use crate::hypervisor::accelerator::AcceleratorChoice;
@@ -34,6 +36,7 @@ pub(crate) struct Node {
     volumes: Volumes,
     watcher: Watcher,
     boot: Boot,
+    cgroups: Option<Cgroups>,
 }
 
 impl Node {
@@ -68,7 +71,12 @@ impl Node {
         });
         let accel = AcceleratorChoice::new(&config, store.clone());
         let watcher = Watcher::start();
-        let node = Self { config, store, hypervisor, tap, images, accel, orphans, instance, volumes, watcher, boot };
+        let cgroups = Cgroups::find().inspect_err(|error| {
+            tracing::error!(error = %Chain(error), "no limits for machines: they stay in libvirt's cgroups, or in none");
+        });
+        let cgroups = cgroups.ok();
+        let node =
+            Self { config, store, hypervisor, tap, images, accel, orphans, instance, volumes, watcher, boot, cgroups };
         Ok((node, events))
     }
 
@@ -84,6 +92,7 @@ impl Node {
             accel: self.accel.clone(),
             orphans: self.orphans.clone(),
             boot: self.boot.clone(),
+            cgroups: self.cgroups.clone(),
             instance: self.instance.id(),
         })
     }

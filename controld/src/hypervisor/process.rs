@@ -121,6 +121,14 @@ impl Processes {
     }
 }
 
+/// The process id of the QEMU of machine `id`, as [`Processes::usage`] finds it.
+///
+/// # Errors
+/// When a file cannot be read, or says something else than it should.
+pub fn pid_of(dir: &Path, name: &str, id: Uuid) -> io::Result<Option<i32>> {
+    Processes::default().look(dir, name, id, |process, _| Ok(process.pid))
+}
+
 fn usage_of(process: &Process, stat: &Stat) -> Result<ProcessUsage, ProcError> {
     Ok(usage_by(stat, &process.status()?))
 }

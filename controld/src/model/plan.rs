@@ -4,6 +4,7 @@
 //! A plan says what the machine has and nothing of a single start: no token, no seed, no socket. What a part of it makes on
 //! the node goes by that part's undo, see `container::parts`.
 
+mod cgroup;
 mod root;
 mod size;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+pub use self::cgroup::{Cgroup, CpuLimit, Limits};
 pub use self::root::{Layer, RootDisk};
 pub use self::size::{Cpus, Memory};
 use super::ids::MachineId;
@@ -26,6 +28,9 @@ pub struct MachinePlan {
     pub root: RootDisk,
     /// SMBIOS UUID, if the pod wants its own.
     pub smbios: Option<Uuid>,
+    /// `None` of a machine that an earlier release made: it stays where libvirt has put it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<Cgroup>,
 }
 
 /// The plan that says what a machine of records before version 3 says. Such a machine has a fixed size.

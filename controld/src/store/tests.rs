@@ -488,6 +488,7 @@ fn a_machine_of_the_release_before_plans_is_the_same_by_its_plan() {
             images: vec![layer("/images/00", "qcow2"), layer("/images/11", "raw")],
         },
         smbios: None,
+        cgroup: None,
     };
     assert_eq!((container.version, container.machine), (CONTAINER_VERSION, plan));
 }

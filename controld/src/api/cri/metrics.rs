@@ -1,8 +1,7 @@
 //! The metrics that kubelet serves as `/metrics/cadvisor` once it takes pods' figures from us (`PodAndContainerStatsFromCRI`).
 //!
 //! Names and meaning are cadvisor's, which dashboards know; CRI gives values as whole numbers, so seconds are whole seconds.
-//! A machine is the QEMU process with its guest in it. It has no quota of the kernel's, so it is never throttled, and what
-//! counts throttling is zero.
+//! A machine is the QEMU process with its guest in it; throttling and want of memory are those of its cgroup.
 
 mod families;
 

@@ -179,7 +179,8 @@ impl RuntimeService for Runtime {
         &self,
         _request: Request<RuntimeConfigRequest>,
     ) -> Result<Response<RuntimeConfigResponse>, Status> {
-        let driver = match self.uses.config.cgroup_driver {
+        let driver = self.uses.config.cgroup_driver.unwrap_or_else(CgroupDriver::of_node);
+        let driver = match driver {
             CgroupDriver::Systemd => proto::cri::CgroupDriver::Systemd,
             CgroupDriver::Cgroupfs => proto::cri::CgroupDriver::Cgroupfs,
         };

@@ -37,6 +37,8 @@ pub(super) struct Task<H: Host> {
     unwritten: bool,
     /// A start of an earlier controld may have left its seed beside the machine.
     seed_left: bool,
+    /// A start of an earlier controld may not have come to the machine's cgroup.
+    is_loose: bool,
     again: Again,
     lookout: Lookout,
 }
@@ -65,6 +67,7 @@ impl<H: Host> Task<H> {
             stopping: None,
             unwritten: false,
             seed_left,
+            is_loose: seed_left,
             again: Again::default(),
             lookout: Lookout::default(),
         };

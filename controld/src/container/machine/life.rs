@@ -84,6 +84,17 @@ pub(in crate::container) enum End {
     NeverUp(String),
 }
 
+/// What tells ends apart that look the same to libvirt.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::container) struct Circumstances {
+    /// We were stopping the machine: if it was destroyed, it was by us.
+    pub(in crate::container) stopping: bool,
+    /// The node was restarted since: what ended unseen ended with it.
+    pub(in crate::container) node_rebooted: bool,
+    /// The kernel has killed its process for want of memory.
+    pub(in crate::container) oom_killed: bool,
+}
+
 // === impl Life ===
 
 impl Life {
@@ -231,22 +242,26 @@ impl End {
         matches!(self, Self::Machine(ending) if *ending != Ending::Unseen)
     }
 
-    /// What the record says of it. `stopping` tells a machine that we destroyed from one that somebody else did; an end that
-    /// nobody saw is the node's if that was restarted.
-    pub(in crate::container) fn reason(self, stopping: bool, node_rebooted: bool) -> (ExitReason, String) {
+    /// What the record says of it.
+    pub(in crate::container) fn reason(self, seen: Circumstances) -> (ExitReason, String) {
         let ending = match self {
             Self::NeverUp(why) => return (ExitReason::StartError, why),
             Self::Machine(ending) => ending,
         };
         let (reason, message) = match ending {
             Ending::Shutdown => (ExitReason::Completed, ""),
-            Ending::Destroyed if stopping => {
+            Ending::Destroyed if seen.stopping => {
                 (ExitReason::Error, "the guest did not power off in time and was destroyed")
             }
             Ending::Destroyed => (ExitReason::Error, "the machine was destroyed from outside"),
             Ending::Panicked => (ExitReason::GuestPanicked, "the guest's kernel panicked; see the console log"),
+            Ending::Failed | Ending::Unseen if seen.oom_killed => (
+                ExitReason::OomKilled,
+                "the kernel killed QEMU: the machine, or its pod, was at its memory limit; raise the limit, or RuntimeClass \
+                 `overhead.podFixed`",
+            ),
             Ending::Failed => (ExitReason::QemuDied, "QEMU died; see libvirt's log of the machine"),
-            Ending::Unseen if node_rebooted => (ExitReason::NodeRebooted, "the node was restarted"),
+            Ending::Unseen if seen.node_rebooted => (ExitReason::NodeRebooted, "the node was restarted"),
             Ending::Unseen => (ExitReason::Unknown, "the machine ended while nobody watched"),
         };
         (reason, message.into())

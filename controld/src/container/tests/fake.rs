@@ -324,6 +324,14 @@ impl Host for FakeHost {
         Ok(())
     }
 
+    async fn confine(&self, _container: &Container) -> Result<()> {
+        Ok(())
+    }
+
+    fn was_oom_killed(&self, _container: &Container) -> bool {
+        false
+    }
+
     async fn put(&self, container: &Container) -> Result<()> {
         let container = container.clone();
         self.write(move |world| {

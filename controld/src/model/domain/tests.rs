@@ -40,6 +40,7 @@ fn plan() -> MachinePlan {
             images: vec![layer("00ff", "qcow2")],
         },
         smbios: None,
+        cgroup: None,
     }
 }
 

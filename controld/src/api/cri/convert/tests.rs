@@ -75,6 +75,7 @@ pub(crate) fn container() -> Container {
             memory: Memory::fixed(1 << 30),
             root: RootDisk { overlay: "/r".into(), images: vec![Layer { path: "/b".into(), format: "qcow2".into() }] },
             smbios: None,
+            cgroup: None,
         },
         machine_annotations: BTreeMap::new(),
         state: ContainerState::Exited,

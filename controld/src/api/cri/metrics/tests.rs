@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::api::cri::convert::tests::{container, process_usage, sandbox};
+use crate::cgroup::Counts;
 use crate::container::Filesystem;
 use crate::hypervisor::process::ProcessDetails;
 use crate::volumes::DiskUsage;
@@ -33,8 +34,15 @@ fn details() -> Details {
         sockets: 5,
         threads_max: None,
     };
+    let cgroup = Counts {
+        periods: 60,
+        throttled_periods: 61,
+        throttled: Duration::from_millis(62_900),
+        oom_kills: 63,
+        limit_hits: 64,
+    };
     let filesystem = Filesystem { size: 1 << 20, inodes: 100, inodes_free: 60 };
-    Details { at: 7_500_000_000, process, disk: DiskUsage { bytes: 4096, inodes: 3 }, filesystem }
+    Details { at: 7_500_000_000, process, cgroup, disk: DiskUsage { bytes: 4096, inodes: 3 }, filesystem }
 }
 
 fn network() -> PodStats {
@@ -74,6 +82,11 @@ fn each_has_a_value_and_as_many_labels_as_it_says() {
         ("container_cpu_usage_seconds_total", 1),
         ("container_memory_working_set_bytes", 700),
         ("container_network_transmit_bytes_total", 5),
+        ("container_cpu_cfs_periods_total", 60),
+        ("container_cpu_cfs_throttled_periods_total", 61),
+        ("container_cpu_cfs_throttled_seconds_total", 62),
+        ("container_oom_events_total", 63),
+        ("container_memory_failcnt", 64),
         ("container_last_seen", 7),
     ] {
         assert_eq!(values[name], Some(UInt64Value { value }), "{name}");

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::Task;
 use crate::container::host::Host;
-use crate::container::machine::{Act, End, Event};
+use crate::container::machine::{Act, Circumstances, End, Event};
 use crate::model::error::{Error, Result};
 use crate::model::{ContainerState, Exit};
 
@@ -73,12 +73,17 @@ impl<H: Host> Task<H> {
     }
 
     async fn end(&mut self, end: End) {
-        let (seen, was_up) = (end.was_seen(), end.was_up());
-        let (reason, message) = end.reason(self.stopping.is_some(), self.host.boot().is_after(&self.container.boot));
+        let (was_seen, was_up) = (end.was_seen(), end.was_up());
+        let seen = Circumstances {
+            stopping: self.stopping.is_some(),
+            node_rebooted: self.host.boot().is_after(&self.container.boot),
+            oom_killed: self.host.was_oom_killed(&self.container),
+        };
+        let (reason, message) = end.reason(seen);
         let exit = Exit::now(reason, message);
         tracing::info!(code = exit.code, reason = exit.reason.as_str(), "container ended");
         match self.console.take() {
-            Some(console) => self.host.finish(console, seen).await,
+            Some(console) => self.host.finish(console, was_seen).await,
             // Ended while we were down: what it printed last is still to be copied.
             None if was_up => match self.host.follow(&self.container).await {
                 Ok(Some(console)) => self.host.finish(console, false).await,

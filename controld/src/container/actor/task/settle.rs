@@ -32,8 +32,10 @@ impl<H: Host> Task<H> {
             Ok(seen) => {
                 let done = self.happens(Event::Seen(seen.map(|seen| seen.phase))).await;
                 self.paused(seen.and_then(|seen| seen.pause));
-                if self.seed_left && self.life.state() == ContainerState::Running {
-                    self.remove_seed(seen.is_some_and(|seen| seen.coming_up));
+                if self.life.state() == ContainerState::Running {
+                    let is_coming_up = seen.is_some_and(|seen| seen.coming_up);
+                    self.confine(is_coming_up).await;
+                    self.remove_seed(is_coming_up);
                 }
                 done
             }
@@ -44,8 +46,29 @@ impl<H: Host> Task<H> {
         }
     }
 
+    /// Holds a machine to its resources that a start of an earlier controld has left as libvirt starts it.
+    async fn confine(&mut self, is_coming_up: bool) {
+        if !self.is_loose {
+            return;
+        }
+        if is_coming_up {
+            self.again.failed(Instant::now());
+            return;
+        }
+        match self.host.confine(&self.container).await {
+            Ok(()) => self.is_loose = false,
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "running machine not held to its resources; trying again");
+                self.again.failed(Instant::now());
+            }
+        }
+    }
+
     /// Removes the seed that a start of an earlier controld has left.
     fn remove_seed(&mut self, is_coming_up: bool) {
+        if !self.seed_left {
+            return;
+        }
         if is_coming_up {
             self.again.failed(Instant::now());
             return;

@@ -102,19 +102,23 @@ fn a_start_that_was_not_recorded_was_not_made() {
 #[test]
 fn only_a_guest_that_powered_off_has_succeeded() {
     use Ending::{Destroyed, Failed, Panicked, Shutdown, Unseen};
-    for (ending, stopping, rebooted, code, reason) in [
-        (Shutdown, false, false, 0, "Completed"),
-        (Shutdown, true, true, 0, "Completed"),
-        (Destroyed, true, false, 137, "Error"),
-        (Destroyed, false, false, 137, "Error"),
-        (Panicked, false, false, 134, "GuestPanicked"),
-        (Failed, true, false, 255, "QemuDied"),
-        (Unseen, false, false, 255, "Unknown"),
-        (Unseen, false, true, 137, "NodeRebooted"),
+    for (ending, stopping, node_rebooted, oom_killed, code, reason) in [
+        (Shutdown, false, false, false, 0, "Completed"),
+        (Shutdown, true, true, false, 0, "Completed"),
+        (Destroyed, true, false, false, 137, "Error"),
+        (Destroyed, false, false, false, 137, "Error"),
+        (Panicked, false, false, false, 134, "GuestPanicked"),
+        (Failed, true, false, false, 255, "QemuDied"),
+        (Unseen, false, false, false, 255, "Unknown"),
+        (Unseen, false, true, false, 137, "NodeRebooted"),
+        (Failed, false, false, true, 137, "OOMKilled"),
+        (Unseen, false, false, true, 137, "OOMKilled"),
+        (Shutdown, false, false, true, 0, "Completed"),
     ] {
-        let (found, _) = End::Machine(ending).reason(stopping, rebooted);
+        let (found, _) = End::Machine(ending).reason(Circumstances { stopping, node_rebooted, oom_killed });
         assert_eq!((found.code(), found.as_str()), (code, reason), "{ending:?}");
     }
-    let (never, why) = End::NeverUp("no vmwrapper".into()).reason(false, true);
+    let (never, why) =
+        End::NeverUp("no vmwrapper".into()).reason(Circumstances { node_rebooted: true, ..Circumstances::default() });
     assert_eq!((never.code(), never.as_str(), why.as_str()), (128, "StartError", "no vmwrapper"));
 }

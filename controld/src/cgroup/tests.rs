@@ -1,0 +1,121 @@
+use super::files::{File, Version};
+use super::*;
+use crate::model::plan::CpuLimit;
+
+const MIB: u64 = 1 << 20;
+
+fn limits() -> Limits {
+    Limits {
+        cpu: Some(CpuLimit { quota: Some(150_000), period: 100_000 }),
+        shares: Some(1024),
+        memory: Some(256 * MIB),
+        cpuset_cpus: "0-1".into(),
+        cpuset_mems: String::new(),
+    }
+}
+
+fn written(version: Version) -> Vec<String> {
+    let line = |file: File| format!("{}/{}={}", file.controller, file.name, file.value);
+    version.files_of(&limits()).into_iter().map(line).collect()
+}
+
+#[test]
+fn each_version_has_files_of_its_own() {
+    assert_eq!(
+        written(Version::One),
+        [
+            "cpu/cpu.cfs_quota_us=-1",
+            "cpu/cpu.cfs_period_us=100000",
+            "cpu/cpu.cfs_quota_us=150000",
+            "cpu/cpu.shares=1024",
+            "memory/memory.limit_in_bytes=268435456",
+            "cpuset/cpuset.cpus=0-1",
+        ]
+    );
+    assert_eq!(
+        written(Version::Two),
+        ["cpu/cpu.max=150000 100000", "cpu/cpu.weight=39", "memory/memory.max=268435456", "cpuset/cpuset.cpus=0-1"]
+    );
+    let nothing = Limits::default();
+    assert!(Version::One.files_of(&nothing).is_empty() && Version::Two.files_of(&nothing).is_empty());
+}
+
+#[test]
+fn counts_of_either_version_are_the_same() {
+    let one = |_controller, name: &'static str| match name {
+        "cpu.stat" => Some("nr_periods 9\nnr_throttled 3\nthrottled_time 5000000\n".into()),
+        "memory.failcnt" => Some("7\n".into()),
+        "memory.oom_control" => Some("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n".into()),
+        _ => None,
+    };
+    let two = |_controller, name: &'static str| match name {
+        "cpu.stat" => Some("usage_usec 1\nnr_periods 9\nnr_throttled 3\nthrottled_usec 5000\n".into()),
+        "memory.events" => Some("low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n".into()),
+        _ => None,
+    };
+    let counts =
+        Counts { periods: 9, throttled_periods: 3, throttled: Duration::from_millis(5), oom_kills: 1, limit_hits: 7 };
+    assert_eq!((Version::One.counts(one), Version::Two.counts(two)), (counts, counts));
+    assert_eq!(Version::Two.counts(|_, _| None), Counts::default());
+}
+
+#[test]
+fn a_cgroup_of_version_2_gets_its_controllers_from_above() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let at = root.path();
+    // The kernel makes these in each directory.
+    for dir in ["", "pods", "pods/one"] {
+        fs::create_dir_all(at.join(dir)).expect("made");
+        fs::write(at.join(dir).join("cgroup.controllers"), "cpu memory misc\n").expect("written");
+        fs::write(at.join(dir).join("cgroup.subtree_control"), "memory\n").expect("written");
+    }
+    let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", at.display());
+    let cgroups = Cgroups::of(&mounts).expect("found");
+    cgroups.make("/pods/one/vm", &limits()).expect("made");
+    for dir in ["", "pods", "pods/one"] {
+        let passed = fs::read_to_string(at.join(dir).join("cgroup.subtree_control")).expect("read");
+        assert_eq!(passed, "+cpu", "{dir}");
+    }
+    let vm = at.join("pods/one/vm");
+    assert_eq!(fs::read_to_string(vm.join("cpu.max")).expect("read"), "150000 100000");
+    assert!(!vm.join("cpuset.cpus").exists(), "there is no such controller");
+    cgroups.admit("/pods/one/vm", 42).expect("moved");
+    assert_eq!(fs::read_to_string(vm.join("cgroup.procs")).expect("read"), "42");
+    let full = cgroups.remove("/pods/one/vm", "virtlet-x").expect_err("it is not empty");
+    assert_eq!(full.to_string(), "failed to remove cgroup `/pods/one/vm`");
+    cgroups.remove("/pods/none", "virtlet-x").expect("nothing there");
+}
+
+#[test]
+fn version_1_is_used_where_it_has_memory_and_a_new_cpuset_is_filled() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let at = |name: &str| root.path().join(name);
+    for name in ["cpu", "memory", "cpuset/pod/vm", "unified"] {
+        fs::create_dir_all(at(name)).expect("made");
+    }
+    for (dir, list) in [("cpuset", "0-3\n"), ("cpuset/pod", "\n"), ("cpuset/pod/vm", "\n")] {
+        fs::write(at(dir).join("cpuset.cpus"), list).expect("written");
+        fs::write(at(dir).join("cpuset.mems"), list).expect("written");
+    }
+    let line = |name: &str, kind: &str| format!("x {} {kind} rw,relatime,{name} 0 0\n", at(name).display());
+    let mounts =
+        [line("cpu", "cgroup"), line("memory", "cgroup"), line("cpuset", "cgroup"), line("unified", "cgroup2")];
+    let cgroups = Cgroups::of(&mounts.concat()).expect("found");
+    let limits = Limits { cpuset_cpus: String::new(), ..limits() };
+    cgroups.make("/pod/vm", &limits).expect("made");
+    assert_eq!(fs::read_to_string(at("cpuset/pod/vm/cpuset.cpus")).expect("read"), "0-3");
+    assert!(at("memory/pod/vm/memory.limit_in_bytes").exists() && !at("unified/pod").exists());
+    assert!(Cgroups::of(&line("cpu", "cgroup")).is_err(), "memory is missing");
+}
+
+#[test]
+fn what_a_restarted_libvirtd_forgot_goes_with_the_machine_and_nothing_else() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let of = |name: &str| root.path().join(LIBVIRTS).join(name);
+    for name in ["qemu-1-virtlet-a.libvirt-qemu/vcpu0", "qemu-2-virtlet-ab.libvirt-qemu", "qemu-3-other"] {
+        fs::create_dir_all(of(name)).expect("made");
+    }
+    remove_libvirts(&root.path().join(LIBVIRTS), "virtlet-a");
+    assert!(!of("qemu-1-virtlet-a.libvirt-qemu").exists());
+    assert!(of("qemu-2-virtlet-ab.libvirt-qemu").exists() && of("qemu-3-other").exists());
+}

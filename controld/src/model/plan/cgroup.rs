@@ -1,0 +1,124 @@
+//! The cgroup that QEMU runs in.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::error::{Error, Kind, Result};
+use crate::model::{MachineId, Resources};
+
+/// Where machines are whose pod has no cgroup, as pods that kubelet did not make.
+const WITHOUT_POD: &str = "/virtlet";
+/// Longer than kubelet's, shorter than what makes a path too long.
+const MAX_PARENT: usize = 1024;
+/// CFS period when kubelet names none, in microseconds (kernel, `sched_cfs_period_us`).
+const DEFAULT_PERIOD: u64 = 100_000;
+/// What the kernel takes as shares.
+const SHARES: std::ops::RangeInclusive<u64> = 2..=262_144;
+
+/// A cgroup below the pod's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgroup {
+    /// Its path below the root of each hierarchy.
+    pub path: String,
+}
+
+/// What the kernel is to hold a cgroup to. What is not said stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub cpu: Option<CpuLimit>,
+    /// Weight against other cgroups, in shares as of version 1.
+    pub shares: Option<u64>,
+    /// Bytes.
+    pub memory: Option<u64>,
+    /// List of CPUs; empty if not said.
+    pub cpuset_cpus: String,
+    /// List of memory nodes; empty if not said.
+    pub cpuset_mems: String,
+}
+
+/// Time on CPUs in a period, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuLimit {
+    /// `None` is any.
+    pub quota: Option<u64>,
+    pub period: u64,
+}
+
+impl Cgroup {
+    /// The cgroup of machine `id`, whose pod has `parent`: a path, or the name of a slice of systemd's.
+    ///
+    /// # Errors
+    /// When `parent` is neither.
+    pub fn of(parent: &str, id: MachineId) -> Result<Self> {
+        let parent = match parent {
+            "" | "/" => WITHOUT_POD.to_owned(),
+            slice if !slice.contains('/') && slice.ends_with(".slice") => slice_path(slice),
+            path => path.to_owned(),
+        };
+        let named = |name: &str| !name.is_empty() && name != "." && name != ".." && !name.contains(char::is_control);
+        let names = parent.strip_prefix('/').unwrap_or(&parent);
+        if parent.len() > MAX_PARENT || !names.split('/').all(named) {
+            let shown: String = parent.chars().filter(|c| !c.is_control()).take(64).collect();
+            return Err(Error::new(Kind::Invalid, format!("`{shown}` is not the path of a cgroup")));
+        }
+        Ok(Self { path: format!("/{names}/virtlet-{id}") })
+    }
+}
+
+/// `a-b.slice` lies in `a.slice`.
+fn slice_path(slice: &str) -> String {
+    let stem = slice.strip_suffix(".slice").unwrap_or(slice);
+    let ends = stem.match_indices('-').map(|(at, _)| at).chain([stem.len()]);
+    ends.filter_map(|end| stem.get(..end)).map(|stem| format!("/{stem}.slice")).collect()
+}
+
+impl Limits {
+    /// The limits of resources, when the pod has `overhead` bytes beside: QEMU takes these before it takes of the guest's.
+    #[must_use]
+    pub fn of(resources: &Resources, overhead: u64) -> Self {
+        let positive = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
+        let period = positive(resources.cpu_period).unwrap_or(DEFAULT_PERIOD);
+        let quota = positive(resources.cpu_quota);
+        Self {
+            cpu: (resources.cpu_quota != 0).then_some(CpuLimit { quota, period }),
+            shares: positive(resources.cpu_shares).map(|shares| shares.clamp(*SHARES.start(), *SHARES.end())),
+            memory: positive(resources.memory_limit).map(|limit| limit.saturating_add(overhead)),
+            cpuset_cpus: resources.cpuset_cpus.clone(),
+            cpuset_mems: resources.cpuset_mems.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_lies_below_its_pod() {
+        let id = MachineId::from(uuid::Uuid::from_u128(7));
+        for (parent, path) in [
+            ("/kubepods/burstable/pod1", "/kubepods/burstable/pod1"),
+            ("kubepods/pod1", "/kubepods/pod1"),
+            ("", "/virtlet"),
+            ("kubepods-burstable-pod1.slice", "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice"),
+            ("/kubepods.slice/kubepods-pod1.slice", "/kubepods.slice/kubepods-pod1.slice"),
+        ] {
+            let cgroup = Cgroup::of(parent, id).expect(parent);
+            assert_eq!(cgroup.path, format!("{path}/virtlet-{id}"), "{parent}");
+        }
+        for parent in ["/a/../b", "..", "/a//b", "/a/./b", "/a\n", &"a".repeat(2000)] {
+            let refused = Cgroup::of(parent, id).expect_err("no path");
+            assert_eq!(refused.kind(), Kind::Invalid, "{parent:?}");
+        }
+    }
+
+    #[test]
+    fn limits_are_those_of_the_container_and_memory_is_with_the_pods_overhead() {
+        let resources = Resources { cpu_quota: 150_000, cpu_shares: 1, memory_limit: 1000, ..Resources::default() };
+        let limits = Limits::of(&resources, 50);
+        assert_eq!(limits.cpu, Some(CpuLimit { quota: Some(150_000), period: 100_000 }));
+        assert_eq!((limits.shares, limits.memory), (Some(2), Some(1050)));
+        assert_eq!(Limits::of(&Resources::default(), 50), Limits::default());
+        let unlimited = Limits::of(&Resources { cpu_quota: -1, cpu_period: 50_000, ..Resources::default() }, 0);
+        assert_eq!(unlimited.cpu, Some(CpuLimit { quota: None, period: 50_000 }));
+    }
+}

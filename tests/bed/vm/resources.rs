@@ -1,0 +1,133 @@
+//! What a machine may take of its node: cgroups, and what becomes of one that takes more.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use proto::cri::{ContainerState, LinuxContainerResources, PodSandboxConfig};
+use tests::case::{Bed, Case};
+use tests::cri;
+use tests::libvirt::only_qemu;
+use tests::node::{BOOT_DEADLINE, Node, Vm};
+use tests::world::World;
+
+const DEADLINE: Duration = Duration::from_secs(240);
+const CGROUPS: &str = "/sys/fs/cgroup";
+const MIB: i64 = 1 << 20;
+/// Of the container.
+const LIMIT: i64 = 160 * MIB;
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "vm::a_machine_counts_as_its_pod", deadline: DEADLINE, run: counts_as_its_pod },
+    Case { name: "vm::a_machine_without_memory_is_oom_killed", deadline: DEADLINE, run: oom_killed },
+];
+
+fn resources() -> LinuxContainerResources {
+    LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: 150_000,
+        cpu_shares: 512,
+        memory_limit_in_bytes: LIMIT,
+        ..Default::default()
+    }
+}
+
+fn pod(node: &Node, name: &str, parent: &str) -> Result<PodSandboxConfig> {
+    let mut pod = node.pod(name)?;
+    pod.linux.get_or_insert_default().cgroup_parent = parent.to_owned();
+    Ok(pod)
+}
+
+fn start(bed: &Bed, node: &Node, pod: PodSandboxConfig) -> Result<Vm> {
+    let mut container = cri::container(&node.pull(bed, "tiny.qcow2")?, [].into());
+    container.linux.get_or_insert_default().resources = Some(resources());
+    node.start_pod(pod, &container)
+}
+
+/// The cgroup of the one QEMU in each hierarchy, by controller.
+fn cgroups_of_qemu() -> Result<BTreeMap<String, String>> {
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", only_qemu()?))?;
+    let of = |line: &str| {
+        let mut words = line.splitn(3, ':').skip(1);
+        Some((words.next()?.to_owned(), words.next()?.to_owned()))
+    };
+    let groups = text.lines().filter_map(of);
+    Ok(groups
+        .flat_map(|(names, path)| names.split(',').map(|name| (name.to_owned(), path.clone())).collect::<Vec<_>>())
+        .collect())
+}
+
+/// Where the machine of a pod's cgroup has the files of these controllers: a directory for each.
+fn machine_in(parent: &str) -> Result<String> {
+    let groups = cgroups_of_qemu()?;
+    let shown = || format!("{groups:?}");
+    let path = groups.get("memory").or_else(|| groups.get("")).with_context(shown)?.clone();
+    ensure!(path.starts_with(&format!("{parent}/virtlet-")), "{path} is not below {parent}: {groups:?}");
+    for controller in ["cpu", "cpuacct", "cpuset", "pids", "blkio"] {
+        ensure!(groups.get(controller).is_none_or(|other| *other == path), "{controller}: {groups:?}");
+    }
+    Ok(path)
+}
+
+fn file(controller: &str, group: &str, name: &str) -> PathBuf {
+    Path::new(CGROUPS).join(controller).join(group.trim_start_matches('/')).join(name)
+}
+
+fn number(controller: &str, group: &str, name: &str) -> Result<i64> {
+    let path = file(controller, group, name);
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(text.trim().parse()?)
+}
+
+fn counts_as_its_pod(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    node.pull(bed, "tiny.qcow2")?;
+    let before = World::look()?;
+    let parent = "/kubepods/burstable/pod-counts";
+    let vm = start(bed, &node, pod(&node, "counts", parent)?)?;
+    let group = machine_in(parent)?;
+    ensure!(number("cpu", &group, "cpu.cfs_quota_us")? == 150_000 && number("cpu", &group, "cpu.shares")? == 512);
+    ensure!(number("memory", &group, "memory.limit_in_bytes")? == LIMIT + cri::POD_FIXED);
+    vm.wait_up()?;
+    let used = number("memory", &group, "memory.usage_in_bytes")?;
+    ensure!(used > 32 * MIB, "the guest has taken {used} bytes of the pod's cgroup");
+
+    // What was not done when controld died is done by the next one.
+    node.controld.kill9()?;
+    let qemu = only_qemu()?.to_string();
+    fs::write(file("cpu", "", "cgroup.procs"), &qemu)?;
+    fs::write(file("memory", "", "cgroup.procs"), &qemu)?;
+    ensure!(machine_in(parent).is_err(), "it is back where it was");
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    tests::wait::wait_until("QEMU in its cgroup", BOOT_DEADLINE, || machine_in(parent).is_ok())?;
+
+    // libvirtd does not find the cgroup that it made.
+    node.libvirt.libvirtd.kill9()?;
+    node.libvirt.libvirtd.start_again()?;
+    node.libvirt.wait_ready()?;
+    node.wait_ready()?;
+    node.remove_vm(&vm, Duration::ZERO)?;
+    ensure!(!file("memory", &group, "").exists() && !file("cpu", &group, "").exists(), "{group} is left");
+    fs::remove_dir_all(&vm.pod.log_directory)?;
+    let again =
+        |thing: &str| thing.starts_with("process ") && (thing.ends_with(" controld") || thing.ends_with(" libvirtd"));
+    before.assert_same_but(|thing| thing == "link cni0" || again(thing))
+}
+
+fn oom_killed(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let parent = "/kubepods/pod-greedy";
+    // As kubelet makes it: the pod's limit counts, whatever its container's is.
+    let dir = file("memory", parent, "");
+    fs::create_dir_all(&dir)?;
+    fs::write(dir.join("memory.limit_in_bytes"), (24 * MIB).to_string())?;
+    let vm = start(bed, &node, pod(&node, "greedy", parent)?)?;
+    node.wait_state(&vm, ContainerState::ContainerExited, BOOT_DEADLINE)?;
+    let status = node.cri.container(&vm.container)?;
+    ensure!((status.exit_code, status.reason.as_str()) == (137, "OOMKilled"), "{} {}", status.exit_code, status.reason);
+    ensure!(status.message.contains("memory limit"), "{}", status.message);
+    node.remove_vm(&vm, Duration::ZERO)
+}
