@@ -3,10 +3,11 @@
 //!
 //! [`socket`] makes the socket, [`serve`] serves it, [`drain`] lets calls that are under way end, [`status`] gives each
 //! failure its gRPC code, and [`span`] each line of the log its call and pod. [`edge`] is around all services: it gives each
-//! call its deadline and counts it.
+//! call its deadline and counts it, and [`door`] opens when there is somebody to answer.
 
 pub mod admin;
 pub mod cri;
+pub mod door;
 mod drain;
 pub mod edge;
 pub mod socket;
@@ -23,11 +24,13 @@ use proto::orphans::orphans_server::OrphansServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
 use self::admin::AdminCalls;
 use self::admin::orphans::OrphanCalls;
 use self::cri::image::ImageCalls;
 use self::cri::runtime::Runtime;
+use self::door::Door;
 use self::edge::{Calls, EdgeLayer};
 
 /// Largest message in either direction, as kubelet's client has it.
@@ -38,32 +41,36 @@ const MAX_MESSAGE: usize = 16 << 20;
 #[error("CRI server failed")]
 pub struct ServeError(#[from] tonic::transport::Error);
 
-/// Serves CRI's services, and our own beside them, until `shutdown`; calls under way then have `deadline` to end.
-///
-/// # Errors
-/// When the transport fails.
-pub async fn serve(
-    listener: UnixListener,
-    runtime: Runtime,
-    images: ImageCalls,
-    admin: (AdminCalls, OrphanCalls),
-    calls: Calls,
-    shutdown: impl Future<Output = ()>,
-    deadline: Duration,
-) -> Result<(), ServeError> {
+/// CRI's services, and our own beside them.
+#[must_use]
+pub fn services(runtime: Runtime, images: ImageCalls, admin: (AdminCalls, OrphanCalls)) -> Routes {
     let runtime = RuntimeServiceServer::new(runtime)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
     let images =
         ImageServiceServer::new(images).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
+    Routes::new(runtime)
+        .add_service(images)
+        .add_service(ImageAdminServer::new(admin.0).max_encoding_message_size(MAX_MESSAGE))
+        .add_service(OrphansServer::new(admin.1).max_encoding_message_size(MAX_MESSAGE))
+        .prepare()
+}
+
+/// Serves what is behind the door until `shutdown`; calls under way then have `deadline` to end.
+///
+/// # Errors
+/// When the transport fails.
+pub async fn serve(
+    listener: UnixListener,
+    door: Door,
+    calls: Calls,
+    shutdown: impl Future<Output = ()>,
+    deadline: Duration,
+) -> Result<(), ServeError> {
     let stop = CancellationToken::new();
     let server = tonic::transport::Server::builder()
         .trace_fn(span::of)
         .layer(EdgeLayer(calls))
-        .add_service(runtime)
-        .add_service(images)
-        .add_service(ImageAdminServer::new(admin.0).max_encoding_message_size(MAX_MESSAGE))
-        .add_service(OrphansServer::new(admin.1).max_encoding_message_size(MAX_MESSAGE))
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(door, UnixListenerStream::new(listener), stop.clone().cancelled_owned());
     Ok(drain::serve_until(server, stop, shutdown, deadline).await?)
 }

@@ -1,7 +1,7 @@
 //! The daemon's life: what is started in which order, and how it goes down.
 //!
-//! Order: directories -> database -> image store -> connection to libvirt -> metrics -> records against tapmanager and
-//! libvirt -> CRI socket -> ready. libvirt or tapmanager being down does not keep the daemon from starting: kubelet asks
+//! Order: directories -> CRI socket, which says what is waited for -> database -> image store -> connection to libvirt -> metrics
+//! -> records against tapmanager and libvirt -> ready. libvirt or tapmanager being down does not keep the daemon from starting: kubelet asks
 //! `Status` why the node is not ready, and the records are compared as soon as they answer. Going down leaves every machine
 //! as it is.
 
@@ -12,6 +12,7 @@ pub(crate) mod node;
 
 use std::future::Future;
 use std::io::IsTerminal as _;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,11 @@ use common::KeyedMutex;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
 use self::node::Node;
+use crate::api::door::Opener;
 use crate::api::edge::Calls;
 use crate::api::{self, admin, cri};
 use crate::config::{Config, LogConfig, LogFormat};
@@ -64,16 +68,82 @@ pub fn main(config: Config) -> anyhow::Result<()> {
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
     tracing::info!(?config, "controld {} starting", env!("CARGO_PKG_VERSION"));
     make_dirs(&config)?;
-    let calls = Calls::default();
-    let (node, events) = Node::open(config).await?;
+    let (socket, deadline) = (config.cri_socket(), config.shutdown_deadline);
+    let _lock = api::socket::lock(&socket)?;
+    let listener = api::socket::open(&socket)?;
+    let (door, opener) = api::door::shut();
+    let (calls, stop) = (Calls::default(), CancellationToken::new());
+    // Ends with us, should the start fail.
+    let mut serving = JoinSet::new();
+    serving.spawn(api::serve(listener, door, calls.clone(), stop.clone().cancelled_owned(), deadline));
+    tracing::info!(socket = %socket.display(), "listening");
+    let mut shutdown = pin!(shutdown);
+    let started = tokio::select! {
+        started = start(config, &opener, &calls) => started?,
+        () = &mut shutdown => {
+            tracing::info!("told to end amid the start");
+            // Fails only if somebody removed it before.
+            let _ = std::fs::remove_file(&socket);
+            return Ok(());
+        }
+    };
+    let Started { node, services, mut tasks, _watching, _metrics } = started;
+    opener.open(services);
+    tracing::info!(socket = %socket.display(), "serving");
+    // Only with systemd is there somebody to tell.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let served = tokio::select! {
+        // Without being told to.
+        served = serving.join_next() => served,
+        () = shutdown => {
+            node.images.stop_pulls();
+            node.store.end_changes();
+            stop.cancel();
+            serving.join_next().await
+        }
+    };
+    tasks.abort_all();
+    // So that the log is empty, which an earlier release does not read. Calls that outlive their deadline may still hold the store.
+    match tokio::time::timeout(FLUSH_DEADLINE, node.store.flush()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(error = %Chain(&error), "records stay in the log; the next start takes them up")
+        }
+        Err(_elapsed) => {
+            tracing::warn!("records not flushed within {} s; they stay in the log", FLUSH_DEADLINE.as_secs())
+        }
+    }
+    // Fails only if somebody removed it before.
+    let _ = std::fs::remove_file(&socket);
+    tracing::info!("down; machines go on running");
+    // There was one task.
+    served.map_or(Ok(()), |served| Ok(served??))
+}
+
+/// A daemon that can answer.
+struct Started {
+    node: Node,
+    services: Routes,
+    tasks: JoinSet<()>,
+    _watching: Option<mapping::Watching>,
+    _metrics: Option<metrics::Server>,
+}
+
+/// Opens all that calls need, and begins what goes on beside them.
+async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result<Started> {
+    let (node, events) = Node::open(config, |what| opener.waits_for(what)).await?;
     let config = node.config.clone();
-    let _watching = mapping::start(&config.images, node.images.mappings()).await;
+    opener.waits_for("the image mappings of the cluster");
+    let watching = mapping::start(&config.images, node.images.mappings()).await;
+    opener.waits_for(format!("its consoles below `{}`", config.run_dir.display()));
     let hub = Arc::new(Hub::bind(&config).await?);
+    opener.waits_for("a first look at the emulator");
     node.accel.refresh_wrapper(&config).await;
-    let _metrics = match config.metrics.address {
-        Some(address) => Some(metrics::start(address, node.for_metrics(), &calls).await?),
+    let metrics = match config.metrics.address {
+        Some(address) => Some(metrics::start(address, node.for_metrics(), calls).await?),
         None => None,
     };
+    opener.waits_for("the removal of what earlier lives left");
     node.orphans.sweep().await;
     let mutex = KeyedMutex::default();
     let uses = node.for_containers();
@@ -89,41 +159,12 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     tasks.spawn(async move {
         accel.keep_trying().await;
     });
-    let listener = api::socket::open(&config.cri_socket())?;
-    tracing::info!(socket = %config.cri_socket().display(), "serving");
-    // Only with systemd is there somebody to tell.
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    let runtime = cri::runtime::Runtime::new(node.for_calls(hub), sandboxes, containers);
-    let (images, store) = (node.images.clone(), node.store.clone());
-    let served = api::serve(
-        listener,
-        runtime,
+    let services = api::services(
+        cri::runtime::Runtime::new(node.for_calls(hub), sandboxes, containers),
         cri::image::ImageCalls::new(node.images.clone()),
         (admin::AdminCalls::new(node.images.clone()), admin::orphans::OrphanCalls::new(node.orphans.clone())),
-        calls,
-        async {
-            shutdown.await;
-            images.stop_pulls();
-            store.end_changes();
-        },
-        config.shutdown_deadline,
-    )
-    .await;
-    tasks.abort_all();
-    // So that the log is empty, which an earlier release does not read. Calls that outlive their deadline may still hold the store.
-    match tokio::time::timeout(FLUSH_DEADLINE, node.store.flush()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            tracing::warn!(error = %Chain(&error), "records stay in the log; the next start takes them up")
-        }
-        Err(_elapsed) => {
-            tracing::warn!("records not flushed within {} s; they stay in the log", FLUSH_DEADLINE.as_secs())
-        }
-    }
-    // Fails only if somebody removed it before.
-    let _ = std::fs::remove_file(config.cri_socket());
-    tracing::info!("down; machines go on running");
-    Ok(served?)
+    );
+    Ok(Started { node, services, tasks, _watching: watching, _metrics: metrics })
 }
 
 /// The records as JSON.

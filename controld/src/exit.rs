@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::io;
 
+use controld::api::socket::Taken;
 use controld::config::ConfigError;
 use controld::store;
 use imagestore::DiskError;
@@ -34,7 +35,8 @@ fn of(cause: &(dyn Error + 'static)) -> Option<u8> {
         )
         .then_some(CONFIGURATION);
     }
-    if matches!(cause.downcast_ref(), Some(store::StoreError::Held { .. }))
+    if cause.is::<Taken>()
+        || matches!(cause.downcast_ref(), Some(store::StoreError::Held { .. }))
         || matches!(cause.downcast_ref(), Some(DiskError::Busy { .. }))
     {
         return Some(TEMPORARY);

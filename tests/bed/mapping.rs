@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use proto::cri::{ImageFsInfoRequest, VersionRequest};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::cluster::Cluster;
@@ -12,6 +13,7 @@ use tests::cri::Cri;
 use tests::daemon::Daemon;
 use tests::image_server::{Fault, HOST, ImageServer};
 use tests::wait::wait_for;
+use tonic::Code;
 
 const DEADLINE: Duration = Duration::from_secs(300);
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -98,6 +100,8 @@ fn start_first(bed: &Bed) -> Result<()> {
     let kubeconfig = bed.dir.join("cluster").join("node.kubeconfig");
     // Neither a server nor a kubeconfig is there.
     let node = Node::start(bed, &kubeconfig)?;
+    // It waits a while for the cluster all the same, and says so: its socket is there first.
+    ensure!(node.heard.contains("it waits for the image mappings of the cluster"), "while it started: {}", node.heard);
     ensure!(node.cri.pull("cluster/a").is_err(), "there are no rules yet");
     // A server without the definition, and where nodes may not read it; then with both.
     let cluster = Cluster::start(bed)?;
@@ -112,6 +116,8 @@ fn start_first(bed: &Bed) -> Result<()> {
 struct Node {
     controld: Daemon,
     cri: Cri,
+    /// What calls were refused with while it started.
+    heard: String,
 }
 
 impl Node {
@@ -130,7 +136,25 @@ impl Node {
             controld.still_runs()?;
             Ok(Path::new(SOCKET).exists().then_some(()))
         })?;
-        Ok(Self { controld, cri: Cri::new(Path::new(SOCKET))? })
+        let cri = Cri::new(Path::new(SOCKET))?;
+        let mut heard = String::new();
+        wait_for("answer of the image service", START_DEADLINE, || {
+            controld.still_runs()?;
+            let version = cri.call(|mut client| async move { client.version(VersionRequest::default()).await })?;
+            ensure!(version.runtime_name == "virtlet", "{version:?}");
+            match cri.image_call(|mut client| async move { client.image_fs_info(ImageFsInfoRequest {}).await }) {
+                Ok(_) => Ok(Some(())),
+                Err(not_yet) => {
+                    ensure!(not_yet.code() == Code::Unavailable, "{not_yet}");
+                    if !heard.contains(not_yet.message()) {
+                        heard.push_str(not_yet.message());
+                        heard.push('\n');
+                    }
+                    Ok(None)
+                }
+            }
+        })?;
+        Ok(Self { controld, cri, heard })
     }
 
     /// Waits until an image of that name can be pulled.

@@ -10,3 +10,4 @@ pub mod image;
 mod lists;
 mod metrics;
 pub mod runtime;
+pub(super) mod starting;

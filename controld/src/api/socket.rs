@@ -1,12 +1,13 @@
 //! Makes the socket that kubelet connects to. Called at the daemon's start.
 //!
 //! The permissions of a socket's file are those of the open socket at bind(2), less the umask: set before, there is no
-//! moment at which somebody else could connect. Only one daemon runs on a directory, which its database sees to.
+//! moment at which somebody else could connect. Only one daemon serves a path, which [`lock`] sees to: the socket is there before
+//! the database, whose lock would notice too late.
 
-use std::fs;
+use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,34 @@ pub struct SocketError {
     path: PathBuf,
     #[source]
     cause: io::Error,
+}
+
+/// Keeps other daemons off a socket as long as it lives.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "closed on drop, which ends the lock")] fs::File);
+
+/// There is another daemon on the socket.
+#[derive(Debug, thiserror::Error)]
+#[error("another controld serves `{}`; stop it, or set another `run_dir` or `cri_socket`", path.display())]
+pub struct Taken {
+    path: PathBuf,
+}
+
+/// Makes sure that nobody serves the socket at `path`, by a lock on a file beside it. The lock ends with the process, however
+/// that ends.
+///
+/// # Errors
+/// [`Taken`], or when the file cannot be made.
+pub fn lock(path: &Path) -> anyhow::Result<Lock> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let failed = |cause| SocketError { action: "lock", path: path.to_owned(), cause };
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(name).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Lock(file)),
+        Err(TryLockError::WouldBlock) => Err(Taken { path: path.to_owned() }.into()),
+        Err(TryLockError::Error(cause)) => Err(failed(cause).into()),
+    }
 }
 
 /// Takes the socket at `path`, for root alone (mode 0600), and replaces what a dead daemon left there.
@@ -74,6 +103,17 @@ mod tests {
         let events: Vec<_> = inotify.read_events().expect("events").into_iter().map(|event| event.mask).collect();
         assert_eq!(events, [AddWatchFlags::IN_CREATE], "its mode is not changed once others may connect");
         assert_eq!(mode(&path), 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_second_daemon_does_not_take_the_socket_of_the_first() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("cri.sock");
+        let held = lock(&path).expect("free");
+        let error = lock(&path).expect_err("held");
+        assert!(error.is::<Taken>(), "{error}");
+        drop(held);
+        lock(&path).expect("free again");
     }
 
     #[tokio::test]

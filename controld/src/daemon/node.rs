@@ -40,16 +40,20 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Opens database, volumes and image store, and begins to connect to libvirt, whose events come with the node.
+    /// Opens database, volumes and image store, and begins to connect to libvirt, whose events come with the node. `comes_to` hears
+    /// what is opened next.
     ///
     /// # Errors
     /// When the database, the image store or a file of the state directory cannot be opened.
-    pub(crate) async fn open(config: Config) -> anyhow::Result<(Self, Receiver<HvEvent>)> {
+    pub(crate) async fn open(config: Config, comes_to: impl Fn(String)) -> anyhow::Result<(Self, Receiver<HvEvent>)> {
         let config = Arc::new(config);
-        let store = Store::open(&config.state_dir.join("meta.redb"))?;
+        let database = config.state_dir.join("meta.redb");
+        comes_to(format!("its database `{}`", database.display()));
+        let store = Store::open(&database)?;
         for unread in store.unread() {
             tracing::error!(%unread, "record left alone");
         }
+        comes_to(format!("the disks of pods below `{}`", config.state_dir.display()));
         let volumes = Volumes::open(config.state_dir.join("volumes"))?;
         let owners: Vec<_> = volumes.look()?.into_iter().filter_map(|found| found.owner.ok().flatten()).collect();
         let instance = Arc::new(Instance::begin(&config.state_dir, &store, &owners).await?);
@@ -57,6 +61,7 @@ impl Node {
             tracing::error!(doubt, "records may be missing; nothing that is on no record is removed");
         }
         let boot = Boot::of_node(&store).await?;
+        comes_to(format!("its image store `{}`", config.images_dir().display()));
         let images = Images::open(&config)?;
         let (hypervisor, events) = Hypervisor::connect(&config.libvirt_uri, config.machine.start_deadline);
         let tap = Tap::new(config.tap_socket(), config.tap_deadline);
@@ -148,7 +153,7 @@ pub(crate) mod tests {
         for made in [config.state_dir.join("console"), config.run_dir.clone()] {
             std::fs::create_dir_all(made).expect("made");
         }
-        let (node, _events) = Node::open(config).await.expect("opened");
+        let (node, _events) = Node::open(config, |_| {}).await.expect("opened");
         node
     }
 }

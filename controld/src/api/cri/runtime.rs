@@ -18,7 +18,7 @@ use proto::tap::PodId;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::{convert, find, lists, metrics as pod_metrics};
+use super::{convert, find, lists, metrics as pod_metrics, starting};
 use crate::api::span;
 use crate::api::status::{self, finish};
 use crate::config::{CgroupDriver, Config};
@@ -140,12 +140,7 @@ fn answer<T>(result: Result<T>) -> Result<T, Status> {
 #[tonic::async_trait]
 impl RuntimeService for Runtime {
     async fn version(&self, _request: Request<VersionRequest>) -> Result<Response<VersionResponse>, Status> {
-        Ok(Response::new(VersionResponse {
-            version: "0.1.0".into(),
-            runtime_name: "virtlet".into(),
-            runtime_version: env!("CARGO_PKG_VERSION").into(),
-            runtime_api_version: "v1".into(),
-        }))
+        Ok(Response::new(starting::version()))
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {

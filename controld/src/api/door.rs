@@ -1,0 +1,137 @@
+//! What calls come to while controld starts. The socket is there before the database, the image store and the rest: kubelet
+//! and people are told what is waited for, rather than that nobody is there.
+//!
+//! Until [`Opener::open`], `Version` is answered, `Status` has its conditions false, and all else is Unavailable; the two say
+//! what is waited for.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::task::{Context, Poll};
+
+use proto::cri::runtime_service_server::RuntimeServiceServer;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tonic::service::Routes;
+use tower::Service;
+
+use super::cri::starting::Starting;
+
+/// What is answered by [`Starting`] until the door is open.
+const ANSWERED: [&str; 2] = ["/runtime.v1.RuntimeService/Version", "/runtime.v1.RuntimeService/Status"];
+
+/// The services, once they are there. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Door(Arc<RwLock<State>>);
+
+/// Opens a [`Door`].
+#[derive(Debug)]
+pub struct Opener(Arc<RwLock<State>>);
+
+#[derive(Debug)]
+enum State {
+    /// What for.
+    Waiting(String),
+    Open(Routes),
+}
+
+/// A door that is shut, and what opens it.
+#[must_use]
+pub fn shut() -> (Door, Opener) {
+    let state = Arc::new(RwLock::new(State::Waiting("its first step".into())));
+    (Door(state.clone()), Opener(state))
+}
+
+impl Opener {
+    /// The start has come to this: what calls are told from now on.
+    pub fn waits_for(&self, what: impl Into<String>) {
+        self.set(State::Waiting(what.into()));
+    }
+
+    /// Calls come to these from now on.
+    pub fn open(&self, services: Routes) {
+        self.set(State::Open(services));
+    }
+
+    fn set(&self, state: State) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+}
+
+impl Service<Request<Body>> for Door {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Open(services) => Box::pin(services.clone().call(request)),
+            State::Waiting(what) => {
+                let why = format!("controld starts; it waits for {what}");
+                if ANSWERED.contains(&request.uri().path()) {
+                    return Box::pin(RuntimeServiceServer::new(Starting::new(why)).call(request));
+                }
+                Box::pin(std::future::ready(Ok(Status::unavailable(why).into_http())))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hyper_util::rt::TokioIo;
+    use proto::cri::runtime_service_client::RuntimeServiceClient;
+    use proto::cri::{ListContainersRequest, StatusRequest, VersionRequest};
+    use tokio::net::UnixStream;
+    use tokio_util::sync::CancellationToken;
+    use tonic::Code;
+    use tonic::transport::Endpoint;
+
+    use super::*;
+    use crate::api::edge::Calls;
+    use crate::api::{serve, socket};
+
+    #[tokio::test]
+    async fn a_client_hears_what_the_start_waits_for_and_then_gets_its_answers() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("cri.sock");
+        let (door, opener) = shut();
+        let listener = socket::open(&path).expect("made");
+        let stop = CancellationToken::new();
+        let serving =
+            tokio::spawn(serve(listener, door, Calls::default(), stop.clone().cancelled_owned(), Duration::ZERO));
+        let connector = tower::service_fn(move |_| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        let channel = Endpoint::from_static("http://x").connect_with_connector(connector).await.expect("connected");
+        let mut client = RuntimeServiceClient::new(channel);
+
+        opener.waits_for("the image store at `/x`");
+        let version = client.version(VersionRequest::default()).await.expect("answered").into_inner();
+        assert_eq!((version.runtime_name.as_str(), version.runtime_api_version.as_str()), ("virtlet", "v1"));
+        let status = client.status(StatusRequest::default()).await.expect("answered").into_inner();
+        let conditions = status.status.expect("a status").conditions;
+        let told: Vec<_> = conditions.iter().map(|is| (is.r#type.as_str(), is.status, is.reason.as_str())).collect();
+        assert_eq!(told, [("RuntimeReady", false, "Starting"), ("NetworkReady", false, "Starting")]);
+        let why = "controld starts; it waits for the image store at `/x`";
+        assert!(conditions.iter().all(|condition| condition.message == why), "{conditions:?}");
+        let refused = client.list_containers(ListContainersRequest::default()).await.expect_err("not yet");
+        assert_eq!((refused.code(), refused.message()), (Code::Unavailable, why));
+
+        // Over the connection that it has.
+        opener.open(Routes::new(RuntimeServiceServer::new(Starting::new("open".into()))));
+        let answered = client.list_containers(ListContainersRequest::default()).await.expect_err("not of this service");
+        assert_eq!(answered.code(), Code::Unimplemented);
+        stop.cancel();
+        serving.await.expect("ended").expect("well");
+    }
+}
