@@ -102,6 +102,40 @@ fn platforms(bed: &Bed) -> Result<()> {
 }
 
 /// What a scraper sees of pulls for two handlers, and of removals.
+/// What Grafana would ask for is in the page, with the labels that it groups by.
+fn dashboard(page: &str) -> Result<()> {
+    let dashboard: serde_json::Value = serde_json::from_str(include_str!("../../../deploy/grafana-dashboard.json"))?;
+    let panels = dashboard.pointer("/panels").and_then(|panels| panels.as_array()).context("no panels")?;
+    let targets = panels.iter().filter_map(|panel| panel.get("targets")?.as_array()).flatten();
+    let queries: Vec<&str> = targets.filter_map(|target| target.get("expr")?.as_str()).collect();
+    ensure!(queries.len() > 20, "{} queries", queries.len());
+    let series = |metric: &str| -> Vec<&str> {
+        let of_metric = |line: &&str| line.strip_prefix(metric).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        page.lines().filter(of_metric).collect()
+    };
+    let words = |text: &str| -> Vec<String> {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        text.split(|c: char| !is_word(c)).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    for query in queries {
+        let groups = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+        let mut labels: Vec<String> = groups.flat_map(words).collect();
+        // Prometheus' own.
+        labels.retain(|label| label != "instance");
+        let metrics: Vec<String> = words(query).into_iter().filter(|word| word.starts_with("virtlet_")).collect();
+        ensure!(!metrics.is_empty(), "`{query}` asks for nothing of ours");
+        for metric in metrics {
+            let found = series(&metric);
+            ensure!(!found.is_empty(), "`{query}`: no `{metric}` in\n{page}");
+            for label in &labels {
+                let has = found.iter().any(|line| line.contains(&format!("{label}=\"")));
+                ensure!(has, "`{query}`: no label `{label}` in {found:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
 fn metrics(bed: &Bed) -> Result<()> {
     let server = ImageServer::start()?;
     let disk = Disk::create(&bed.dir.join("disks"), "one", 1)?;
@@ -133,6 +167,7 @@ fn metrics(bed: &Bed) -> Result<()> {
             ensure!(found == Some(count), "{labels}: {found:?} is not {count} (`{absent}`):\n{page}");
         }
     }
+    dashboard(&page)?;
     let length = disk.path.metadata()?.len();
     let came = value(&page, &format!("virtlet_image_pulls_downloaded_bytes_total{{handler=\"{AMD}\"}}"));
     ensure!(came == Some(length), "{came:?} bytes came of {length}");
