@@ -8,6 +8,7 @@
 pub mod accel;
 pub mod accelerator;
 mod cut_start;
+pub mod emulator;
 mod features;
 mod ffi;
 mod link;

@@ -120,7 +120,8 @@ impl Node {
             said = format!("{conditions:?}");
             // Of kubelet's two, that of libvirt holds for a while after its end.
             let ready = |kind| conditions.iter().any(|condition| condition.r#type == kind && condition.status);
-            Ok(["RuntimeReady", "NetworkReady", "LibvirtConnected"].into_iter().all(ready).then_some(()))
+            let others = ["LibvirtConnected", "EmulatorStarts", "TapmanagerReady", "CniReady"];
+            Ok(["RuntimeReady", "NetworkReady"].into_iter().chain(others).all(ready).then_some(()))
         })
         .context(said)
     }

@@ -12,6 +12,7 @@ use crate::cgroup::Cgroups;
 use crate::config::Config;
 use crate::container::console::hub::Hub;
 use crate::hypervisor::accelerator::AcceleratorChoice;
+use crate::hypervisor::emulator::Emulator;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
 use crate::orphans::instance::Instance;
@@ -32,6 +33,7 @@ pub(crate) struct Node {
     pub(crate) images: Images,
     pub(crate) accel: AcceleratorChoice,
     pub(crate) orphans: Orphans,
+    emulator: Emulator,
     instance: Arc<Instance>,
     volumes: Volumes,
     watcher: Watcher,
@@ -80,8 +82,22 @@ impl Node {
             tracing::error!(error = %Chain(error), "no limits for machines: they stay in libvirt's cgroups, or in none");
         });
         let cgroups = cgroups.ok();
-        let node =
-            Self { config, store, hypervisor, tap, images, accel, orphans, instance, volumes, watcher, boot, cgroups };
+        let emulator = Emulator::new(config.emulator.clone());
+        let node = Self {
+            config,
+            store,
+            hypervisor,
+            tap,
+            images,
+            accel,
+            orphans,
+            emulator,
+            instance,
+            volumes,
+            watcher,
+            boot,
+            cgroups,
+        };
         Ok((node, events))
     }
 
@@ -121,6 +137,7 @@ impl Node {
             tap: self.tap.clone(),
             images: self.images.clone(),
             accel: self.accel.clone(),
+            emulator: self.emulator.clone(),
             orphans: self.orphans.known().clone(),
             instance: self.instance.clone(),
             watcher: self.watcher.clone(),

@@ -26,6 +26,7 @@ use crate::container::console::hub::Hub;
 use crate::container::{Containers, Create};
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
+use crate::hypervisor::emulator::Emulator;
 use crate::images::Images;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerId, ContainerState, Sandbox, SandboxConfig};
@@ -48,6 +49,7 @@ pub struct Uses {
     pub tap: Tap,
     pub images: Images,
     pub accel: AcceleratorChoice,
+    pub emulator: Emulator,
     /// The orphans that were seen last.
     pub orphans: Arc<Known>,
     pub instance: Arc<Instance>,

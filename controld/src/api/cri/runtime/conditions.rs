@@ -18,12 +18,20 @@ impl Runtime {
         let no_libvirt = |error: Error| ("LibvirtNotReady", Chain(&error).to_string());
         let runtime = self.uses.hypervisor.serves().await.err().map(no_libvirt);
         let connected = self.uses.hypervisor.ready().err().map(no_libvirt);
-        let network = match self.uses.tap.state().await {
-            State::Up(status) if status.ready => None,
-            State::Up(status) => Some(("NetworkNotReady", status.reason)),
-            State::Down(error) => Some(("TapmanagerNotReady", Chain(&error).to_string())),
+        let tapmanager = self.uses.tap.state().await;
+        let down = match &tapmanager {
+            State::Up(_) => None,
+            State::Down(error) => Some(("TapmanagerNotReady", Chain(error).to_string())),
             State::Unknown => Some(("TapmanagerNotReady", "tapmanager has not answered yet".into())),
         };
+        let no_plugins = match tapmanager {
+            State::Up(status) if !status.ready => Some(("NetworkNotReady", status.reason)),
+            State::Up(_) => None,
+            State::Down(_) | State::Unknown => Some(("Unknown", "tapmanager, which runs the plugins, is away".into())),
+        };
+        // The first that is not well is what the other comes from.
+        let network = down.clone().or_else(|| no_plugins.clone());
+        let emulator = self.uses.emulator.trouble().await.map(|trouble| ("EmulatorFails", trouble));
         // One of its own: kubelet leaves all pods alone while RuntimeReady is false, and what runs is to go on.
         let store = self.uses.store.trouble().map(|trouble| {
             let since = humantime::format_rfc3339_seconds(trouble.since);
@@ -37,6 +45,9 @@ impl Runtime {
             condition("RuntimeReady", runtime),
             condition("NetworkReady", network),
             condition("LibvirtConnected", connected),
+            condition("EmulatorStarts", emulator),
+            condition("TapmanagerReady", down),
+            condition("CniReady", no_plugins),
             condition("StoreWritable", store),
             condition("OwnersKnown", orphans),
             condition("KvmUsable", emulated),
