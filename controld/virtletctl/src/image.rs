@@ -1,5 +1,6 @@
 //! The commands of `image`: what a node has, gets and loses. `inspect` of a file is [`inspect`](super::inspect).
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -8,11 +9,11 @@ use proto::images::{Auth, Image, Offline, PullWithProgressRequest};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::cli::{self, ImageCommand};
+use super::cli::{self, Form, ImageCommand};
 use super::client::Client;
 use super::error::CtlError;
-use super::pull;
 use super::text::{ID_SHOWN, harmless, shown, size, table};
+use super::{document, pull};
 
 mod details;
 mod providers;
@@ -48,7 +49,13 @@ pub(super) async fn run(
 async fn list(client: &Client, wanted: &cli::List, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let mut images = client.list_images("", optional(&wanted.handler)).await?;
     images.sort_by(|a, b| (&a.repo_tags, &a.handler, &a.id).cmp(&(&b.repo_tags, &b.handler, &b.id)));
-    let text = if wanted.json { pretty(&images.iter().map(as_json).collect()) } else { as_table(&images) };
+    let text = match wanted.output.form() {
+        None if wanted.quiet => lines(images.iter().map(|image| image.id.clone())),
+        None => as_table(&images, short),
+        Some(Form::Wide) => as_table(&images, str::to_owned),
+        Some(Form::Name) => lines(images.iter().flat_map(names)),
+        Some(form) => document::of(images.iter().map(as_json).collect(), form)?,
+    };
     Ok(out.write_all(text.as_bytes())?)
 }
 
@@ -77,19 +84,30 @@ async fn pull(
     Ok(writeln!(out, "{}", shown(&id))?)
 }
 
-fn as_table(images: &[Image]) -> String {
+/// Each once, as several handlers may have the same.
+fn lines(all: impl Iterator<Item = String>) -> String {
+    all.collect::<BTreeSet<_>>().iter().map(|line| format!("{}\n", shown(line))).collect()
+}
+
+fn names(image: &Image) -> Vec<String> {
+    if image.repo_tags.is_empty() { image.repo_digests.clone() } else { image.repo_tags.clone() }
+}
+
+fn as_table(images: &[Image], id: fn(&str) -> String) -> String {
     let mut rows = Vec::new();
     for image in images {
-        let mut names = if image.repo_tags.is_empty() { image.repo_digests.clone() } else { image.repo_tags.clone() };
+        let mut names = names(image);
         if names.is_empty() {
             names.push(String::new());
         }
         let handler = &image.handler;
         let virtual_size = if image.virtual_size == 0 { String::new() } else { size(image.virtual_size) };
         let flags = flags(image).join(",");
-        rows.extend(names.into_iter().map(|name| {
-            [name, handler.clone(), short(&image.id), size(image.size), virtual_size.clone(), flags.clone()]
-        }));
+        rows.extend(
+            names.into_iter().map(|name| {
+                [name, handler.clone(), id(&image.id), size(image.size), virtual_size.clone(), flags.clone()]
+            }),
+        );
     }
     table(["NAME", "RUNTIME", "ID", "SIZE", "VIRTUAL", "FLAGS"], &rows)
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::Output;
 use crate::name::non_empty;
 
 /// The commands of `image`.
@@ -56,9 +57,12 @@ pub struct List {
     /// Only images of this runtime handler
     #[arg(long, value_name = "HANDLER", value_parser = non_empty)]
     pub handler: Option<String>,
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
+    /// Only ids, in full
+    #[arg(short, long, conflicts_with_all = ["output", "json"])]
+    pub quiet: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Of `image pull`.

@@ -74,6 +74,12 @@ async fn images_are_listed_pulled_and_removed() {
     ");
     let (json, ..) = image(&socket, &["ls", "--json"]).await;
     insta::assert_snapshot!(json);
+    let (names, ..) = image(&socket, &["ls", "-o", "name", "--handler", "vm-arm64"]).await;
+    assert_eq!(names, "x/a.img\n");
+    let (ids, ..) = image(&socket, &["ls", "-q"]).await;
+    assert_eq!(ids, format!("{}\n{}\n{}\n", id("ab"), id("ac"), id("cd")));
+    let (wide, ..) = image(&socket, &["ls", "-o", "wide"]).await;
+    assert!(wide.contains(&id("ac")), "{wide}");
     let (of_one, ..) = image(&socket, &["ls", "--handler", "vm-arm64", "--json"]).await;
     let of_one: serde_json::Value = serde_json::from_str(&of_one).expect("JSON");
     assert_eq!((of_one.as_array().map(Vec::len), &of_one[0]["id"]), (Some(1), &id("ac").into()));
