@@ -59,6 +59,13 @@ impl Emulator {
 
     /// Why it does not start, as of the last try.
     pub async fn trouble(&self) -> Option<String> {
+        let emulator = self.clone();
+        // To its end also if who asks does not wait for it: then the next one has the answer.
+        let looked = tokio::spawn(async move { emulator.look().await }).await;
+        looked.unwrap_or_else(|bug| Some(format!("the look at the emulator ended in a bug: {bug}")))
+    }
+
+    async fn look(&self) -> Option<String> {
         // Who comes while it is tried waits for the same answer.
         let mut tried = self.tried.lock().await;
         let now = match Fingerprint::of(&self.path) {
@@ -97,6 +104,8 @@ impl Emulator {
 mod tests {
     use std::path::Path;
 
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     /// A program of the system in the emulator's place.
@@ -105,6 +114,19 @@ mod tests {
         std::os::unix::fs::symlink(program, &half).expect("linked");
         std::fs::rename(half, &path).expect("installed");
         path
+    }
+
+    #[tokio::test]
+    async fn who_does_not_wait_leaves_the_answer_to_the_next() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let emulator = Emulator::new(install(dir.path(), "/bin/false"));
+        assert!(emulator.trouble().now_or_never().is_none(), "it takes a moment");
+        let known = async {
+            while emulator.tried.lock().await.is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(DEADLINE, known).await.expect("it was tried all the same");
     }
 
     #[tokio::test]
