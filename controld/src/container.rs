@@ -12,6 +12,7 @@ mod host;
 mod machine;
 mod parts;
 mod plan;
+mod resize;
 mod start;
 mod usage;
 mod uses;
@@ -38,7 +39,8 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Layer, RootDisk};
 use crate::model::seed::{self, SeedInput};
 use crate::model::{
-    CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, MachineId, Sandbox, SandboxState,
+    CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, MachineId, Resources, Sandbox,
+    SandboxState,
 };
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
@@ -155,6 +157,7 @@ impl Containers {
                 state: ContainerState::Created,
                 created_at: self.uses.store.container_time(now_nanos(), &sandbox.config.uid),
                 started_at: 0,
+                applied: None,
                 boot: String::new(),
                 exit: None,
                 pause: None,
@@ -234,6 +237,15 @@ impl Containers {
     pub async fn reopen_log(&self, id: ContainerId) -> Result<()> {
         self.get(id)?;
         self.actors.get(id)?.reopen_log().await
+    }
+
+    /// Changes the resources of a container that runs, all or none of them. What is zero or empty stays as it is.
+    ///
+    /// # Errors
+    /// When it does not run, or its machine cannot have these without a restart.
+    pub async fn update(&self, id: ContainerId, resources: Resources) -> Result<()> {
+        self.get(id)?;
+        self.actors.get(id)?.update(resources).await
     }
 
     /// The container.

@@ -315,6 +315,24 @@ impl Hypervisor {
         self.call("let the machine go on", QUICK_DEADLINE, go_on).await
     }
 
+    /// Gives a machine that runs so many virtual CPUs.
+    ///
+    /// # Errors
+    /// When it does not run, libvirt does not do it, or does not answer.
+    pub async fn set_vcpus(&self, id: Uuid, count: u16) -> Result<()> {
+        let set = move |connection: &Connection| existing(connection, id)?.set_vcpus(count);
+        self.call("change the machine's vCPUs", QUICK_DEADLINE, set).await
+    }
+
+    /// Asks the guest of a machine that runs to get along with so many bytes of memory, or to take so many.
+    ///
+    /// # Errors
+    /// When it does not run, libvirt does not do it, or does not answer.
+    pub async fn set_memory(&self, id: Uuid, bytes: u64) -> Result<()> {
+        let set = move |connection: &Connection| existing(connection, id)?.set_memory(bytes / 1024);
+        self.call("change the machine's memory", QUICK_DEADLINE, set).await
+    }
+
     /// Where a machine stands; `None` if there is none.
     ///
     /// # Errors

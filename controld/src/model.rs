@@ -135,6 +135,9 @@ pub struct Container {
     pub created_at: i64,
     /// Nanoseconds since the epoch; 0 until then.
     pub started_at: i64,
+    /// What its running machine has been given since; `None` is what it was planned with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<Applied>,
     /// Boot of the node that its machine was started in; empty until then, and in records of the first release.
     #[serde(default)]
     pub boot: String,
@@ -143,6 +146,15 @@ pub struct Container {
     /// Why its running machine is paused, if it is. Not on disk: libvirt knows.
     #[serde(skip)]
     pub pause: Option<Pause>,
+}
+
+/// What a machine has of what it can be given while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// Virtual CPUs.
+    pub vcpus: u16,
+    /// Guest memory in bytes.
+    pub memory: u64,
 }
 
 /// What kubelet says of a container.
@@ -168,7 +180,7 @@ pub struct ContainerConfig {
     pub stdin_once: bool,
     /// Whether the console is a terminal to its clients.
     pub tty: bool,
-    /// Resources, echoed.
+    /// Resources, as they were asked for last and are in force.
     pub resources: Option<Resources>,
 }
 
@@ -213,6 +225,22 @@ pub struct Resources {
 const DEFAULT_PERIOD: i64 = 100_000;
 
 impl Resources {
+    /// These, with what `update` says in place of its own; what is zero or empty there stays.
+    #[must_use]
+    pub fn updated(&self, update: &Self) -> Self {
+        let number = |old: i64, new: i64| if new == 0 { old } else { new };
+        let text = |old: &str, new: &str| if new.is_empty() { old.to_owned() } else { new.to_owned() };
+        Self {
+            cpu_period: number(self.cpu_period, update.cpu_period),
+            cpu_quota: number(self.cpu_quota, update.cpu_quota),
+            cpu_shares: number(self.cpu_shares, update.cpu_shares),
+            memory_limit: number(self.memory_limit, update.memory_limit),
+            oom_score_adj: number(self.oom_score_adj, update.oom_score_adj),
+            cpuset_cpus: text(&self.cpuset_cpus, &update.cpuset_cpus),
+            cpuset_mems: text(&self.cpuset_mems, &update.cpuset_mems),
+        }
+    }
+
     /// The CPU limit rounded up to whole CPUs, if there is one.
     #[must_use]
     pub fn cpus(&self) -> Option<u16> {
@@ -308,6 +336,13 @@ impl SandboxConfig {
 // === impl Container ===
 
 impl Container {
+    /// What its machine has, or boots with.
+    #[must_use]
+    pub fn applied(&self) -> Applied {
+        let (cpus, memory) = (self.machine.cpus, self.machine.memory);
+        self.applied.unwrap_or(Applied { vcpus: cpus.boot, memory: memory.boot })
+    }
+
     /// Absolute path of the log, if it has one.
     #[must_use]
     pub fn log_path(&self, sandbox: &SandboxConfig) -> Option<PathBuf> {

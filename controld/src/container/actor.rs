@@ -19,8 +19,8 @@ use self::heard::Heard;
 use self::task::Task;
 use super::host::Host;
 use crate::hypervisor::HvEvent;
-use crate::model::Container;
 use crate::model::error::{Error, Kind, Result};
+use crate::model::{Container, Resources};
 
 /// How long after a panic the task is started anew: one that panics each time does not take a processor.
 const REVIVED_AFTER: Duration = Duration::from_secs(1);
@@ -42,6 +42,7 @@ enum Command {
     Replaced { attempt: u32, reply: Reply },
     Remove(Reply),
     ReopenLog(Reply),
+    Update(Box<Resources>, Reply),
 }
 
 impl Actor {
@@ -102,6 +103,11 @@ impl Actor {
     /// See [`super::Containers::reopen_log`].
     pub(super) async fn reopen_log(&self) -> Result<()> {
         self.ask(Command::ReopenLog).await
+    }
+
+    /// See [`super::Containers::update`].
+    pub(super) async fn update(&self, resources: Resources) -> Result<()> {
+        self.ask(|reply| Command::Update(Box::new(resources), reply)).await
     }
 
     /// Tells the task what libvirt said. Does not wait.

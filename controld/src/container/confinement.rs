@@ -21,6 +21,25 @@ pub(super) async fn prepare(uses: &Arc<Uses>, container: &Container) -> Result<(
     made.map_err(|cause| Error::because(Kind::Internal, "failed to make the machine's cgroup", cause))
 }
 
+/// Holds a machine that runs to these resources.
+pub(super) async fn set(uses: &Arc<Uses>, container: &Container, resources: &Resources) -> Result<()> {
+    let Some((cgroups, cgroup)) = of(uses, container) else {
+        return Err(Error::new(
+            Kind::State,
+            "the machine has no cgroup, as an earlier release started it; restart the pod",
+        ));
+    };
+    let limits = limits(uses, container, Some(resources));
+    let set = off_reactor(move || cgroups.set(&cgroup.path, &limits)).await;
+    set.map_err(|cause| Error::because(Kind::Internal, "failed to change the limits of the machine's cgroup", cause))
+}
+
+/// Bytes that a machine holds in memory; `None` if that is not known.
+pub(super) fn held(uses: &Uses, container: &Container) -> Option<u64> {
+    let (cgroups, cgroup) = of(uses, container)?;
+    cgroups.held(&cgroup.path)
+}
+
 /// Moves the QEMU of a machine that runs into its cgroup.
 pub(super) async fn admit(uses: &Arc<Uses>, container: &Container) -> Result<()> {
     let Some((cgroups, cgroup)) = of(uses, container) else { return Ok(()) };

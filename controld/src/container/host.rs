@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 use super::confinement;
 use super::machine::Room;
 use super::parts::{self, Part};
+use super::resize;
 use super::start;
 use super::uses::Uses;
 use crate::container::console::follow::Follower;
 use crate::hypervisor::{DomainState, Way};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerId};
+use crate::model::{Applied, Container, ContainerId, Resources};
 use crate::store::boot::Boot;
 
 /// The node, as the task of a container needs it. Each call ends by a deadline of its own.
@@ -57,6 +58,9 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
 
     /// Holds a machine that runs to its resources. Its start does that, if it comes to its end.
     fn confine(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// Gives a machine that runs these resources, all or none of them; what it has then.
+    fn resize(&self, container: &Container, wanted: &Resources) -> impl Future<Output = Result<Applied>> + Send;
 
     /// Whether the kernel has killed the machine for want of memory.
     fn was_oom_killed(&self, container: &Container) -> bool;
@@ -140,6 +144,10 @@ impl Host for Arc<Uses> {
     async fn confine(&self, container: &Container) -> Result<()> {
         confinement::prepare(self, container).await?;
         confinement::admit(self, container).await
+    }
+
+    async fn resize(&self, container: &Container, wanted: &Resources) -> Result<Applied> {
+        resize::machine(self, container, wanted).await
     }
 
     fn was_oom_killed(&self, container: &Container) -> bool {

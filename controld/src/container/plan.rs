@@ -7,7 +7,7 @@ use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
 use crate::model::error::Result;
 use crate::model::plan::{Cgroup, MachinePlan, RootDisk};
-use crate::model::{Accelerator, ContainerConfig, MachineId, SandboxConfig};
+use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
 
 /// What a plan is made from, beside its root disk.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +29,23 @@ pub(super) struct Draft {
     cgroup: Cgroup,
 }
 
+/// What a container's machine that runs has with other resources.
+///
+/// # Errors
+/// When it cannot have that without a restart.
+pub(super) fn resized(
+    container: &Container,
+    resources: &Resources,
+    overhead: u64,
+    annotations: &PodAnnotations,
+    accel: Accelerator,
+    node: &MachineConfig,
+) -> Result<Applied> {
+    let before = container.config.resources.as_ref().map(|resources| resources.memory_limit).unwrap_or_default();
+    let wanted = size::Wanted { resources: Some(resources), overhead, vcpus: annotations.vcpus, ..Default::default() };
+    size::again(&container.machine, container.applied(), before, wanted, accel, node)
+}
+
 impl Draft {
     /// # Errors
     /// When there is no machine that is as it is wished.
@@ -37,6 +54,8 @@ impl Draft {
             resources: wishes.container.resources.as_ref(),
             overhead: wishes.sandbox.memory_overhead.unwrap_or_default(),
             vcpus: wishes.annotations.vcpus,
+            max_vcpus: wishes.annotations.max_vcpus,
+            max_memory: wishes.annotations.max_memory,
         };
         let size = size::of(wanted, wishes.accel, wishes.node)?;
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;

@@ -4,6 +4,7 @@ pub(super) mod fake;
 mod kubelet;
 mod model;
 mod pause;
+mod update;
 
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
         state: ContainerState::Created,
         created_at: i64::from(attempt) + 1,
         started_at: 0,
+        applied: None,
         boot: String::new(),
         exit: None,
         pause: None,

@@ -276,6 +276,18 @@ impl Domain {
         done(unsafe { sys::virDomainResume(self.0.as_ptr()) })
     }
 
+    /// Plugs virtual CPUs into a machine that runs, up to this number.
+    pub(super) fn set_vcpus(&self, count: u16) -> Result<(), LibvirtError> {
+        // SAFETY: the domain is owned.
+        done(unsafe { sys::virDomainSetVcpusFlags(self.0.as_ptr(), count.into(), sys::VIR_DOMAIN_AFFECT_LIVE) })
+    }
+
+    /// Has the balloon leave so much memory to the guest, which takes its time.
+    pub(super) fn set_memory(&self, kib: u64) -> Result<(), LibvirtError> {
+        // SAFETY: the domain is owned.
+        done(unsafe { sys::virDomainSetMemoryFlags(self.0.as_ptr(), kib, sys::VIR_DOMAIN_AFFECT_LIVE) })
+    }
+
     pub(super) fn press_power_button(&self) -> Result<(), LibvirtError> {
         // SAFETY: the domain is owned.
         done(unsafe { sys::virDomainShutdownFlags(self.0.as_ptr(), sys::VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN) })

@@ -36,6 +36,10 @@ const MAX_SHOWN: usize = 64;
 pub struct PodAnnotations {
     /// Virtual CPUs, 1 to 255; `None` leaves it to the CPU limit.
     pub vcpus: Option<u16>,
+    /// Virtual CPUs that the machine can be given while it runs, 1 to 255; `None` is what it boots with.
+    pub max_vcpus: Option<u16>,
+    /// Bytes of memory that the guest can be given while it runs; `None` is what it boots with.
+    pub max_memory: Option<u64>,
     /// Size of the root disk in bytes, rounded up; `None` is the image's own.
     pub root_volume_size: Option<u64>,
     /// UUID that the guest's firmware shows; the domain's own is not touched.
@@ -153,7 +157,9 @@ impl PodAnnotations {
         let mut reader = Reader::new(all);
         let parsed = Self {
             vcpus: reader.read(keys::VCPU_COUNT, vcpus),
-            root_volume_size: reader.read(keys::ROOT_VOLUME_SIZE, root_volume_size),
+            max_vcpus: reader.read(keys::MAX_VCPUS, vcpus),
+            max_memory: reader.read(keys::MAX_MEMORY, bytes),
+            root_volume_size: reader.read(keys::ROOT_VOLUME_SIZE, bytes),
             system_uuid: reader.read(keys::SYSTEM_UUID, system_uuid),
             meta_data: MetaData(reader.read(keys::META_DATA, meta_data::parse).unwrap_or_default()),
             user_data: reader.either((keys::USER_DATA, UserData::parse), (keys::SCRIPT, UserData::script)),
@@ -183,7 +189,7 @@ fn vcpus(text: &str) -> Result<u16, Problem> {
     }
 }
 
-fn root_volume_size(text: &str) -> Result<u64, Problem> {
+fn bytes(text: &str) -> Result<u64, Problem> {
     quantity::bytes(text).map_err(|error| match error {
         QuantityError::Malformed => Problem::NotQuantity(text.to_owned()),
         QuantityError::Negative => Problem::Below { value: text.to_owned(), limit: 0 },

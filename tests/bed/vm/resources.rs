@@ -9,13 +9,15 @@ use anyhow::{Context as _, Result, ensure};
 use proto::cri::{ContainerState, LinuxContainerResources, PodSandboxConfig};
 use tests::case::{Bed, Case};
 use tests::cri;
-use tests::libvirt::only_qemu;
+use tests::libvirt::{only_qemu, running_domains, virsh};
 use tests::node::{BOOT_DEADLINE, Node, Vm};
+use tests::wait::wait_until;
 use tests::world::World;
 
 const DEADLINE: Duration = Duration::from_secs(240);
 const CGROUPS: &str = "/sys/fs/cgroup";
 const MIB: i64 = 1 << 20;
+const PARENT: &str = "/kubepods/burstable/pod-counts";
 /// Of the container.
 const LIMIT: i64 = 160 * MIB;
 
@@ -40,9 +42,11 @@ fn pod(node: &Node, name: &str, parent: &str) -> Result<PodSandboxConfig> {
     Ok(pod)
 }
 
-fn start(bed: &Bed, node: &Node, pod: PodSandboxConfig) -> Result<Vm> {
+fn start(bed: &Bed, node: &Node, pod: PodSandboxConfig, most: &[(&str, &str)]) -> Result<Vm> {
     let mut container = cri::container(&node.pull(bed, "tiny.qcow2")?, [].into());
     container.linux.get_or_insert_default().resources = Some(resources());
+    let annotations = most.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let pod = PodSandboxConfig { annotations, ..pod };
     node.start_pod(pod, &container)
 }
 
@@ -85,14 +89,17 @@ fn counts_as_its_pod(bed: &Bed) -> Result<()> {
     let mut node = Node::start(bed)?;
     node.pull(bed, "tiny.qcow2")?;
     let before = World::look()?;
-    let parent = "/kubepods/burstable/pod-counts";
-    let vm = start(bed, &node, pod(&node, "counts", parent)?)?;
+    let parent = PARENT;
+    let most = [("virtlet.cloud/max-vcpus", "3"), ("virtlet.cloud/max-memory", "256Mi")];
+    let vm = start(bed, &node, pod(&node, "counts", parent)?, &most)?;
     let group = machine_in(parent)?;
     ensure!(number("cpu", &group, "cpu.cfs_quota_us")? == 150_000 && number("cpu", &group, "cpu.shares")? == 512);
     ensure!(number("memory", &group, "memory.limit_in_bytes")? == LIMIT + cri::POD_FIXED);
     vm.wait_up()?;
     let used = number("memory", &group, "memory.usage_in_bytes")?;
     ensure!(used > 32 * MIB, "the guest has taken {used} bytes of the pod's cgroup");
+
+    updated(&node, &vm, &group)?;
 
     // What was not done when controld died is done by the next one.
     node.controld.kill9()?;
@@ -102,7 +109,7 @@ fn counts_as_its_pod(bed: &Bed) -> Result<()> {
     ensure!(machine_in(parent).is_err(), "it is back where it was");
     node.controld.start_again()?;
     node.wait_ready()?;
-    tests::wait::wait_until("QEMU in its cgroup", BOOT_DEADLINE, || machine_in(parent).is_ok())?;
+    wait_until("QEMU in its cgroup", BOOT_DEADLINE, || machine_in(parent).is_ok())?;
 
     // libvirtd does not find the cgroup that it made.
     node.libvirt.libvirtd.kill9()?;
@@ -117,6 +124,39 @@ fn counts_as_its_pod(bed: &Bed) -> Result<()> {
     before.assert_same_but(|thing| thing == "link cni0" || again(thing))
 }
 
+/// Live: limits, vCPUs and memory, all or nothing.
+fn updated(node: &Node, vm: &Vm, group: &str) -> Result<()> {
+    let domain = running_domains()?.pop().context("no machine")?;
+    let vcpus = || virsh(&format!("vcpucount {domain} --live --current"));
+    ensure!(vcpus()?.trim() == "2", "{}", vcpus()?);
+    let update = |words: &[&str]| node.crictl(&[&["update"], words, &[vm.container.as_str()]].concat());
+    let done = update(&["--cpu-quota", "250000", "--cpu-share", "1024", "--memory", &(200 * MIB).to_string()])?;
+    ensure!(done.code == Some(0), "{done:?}");
+    ensure!(number("cpu", group, "cpu.cfs_quota_us")? == 250_000 && number("cpu", group, "cpu.shares")? == 1024);
+    ensure!(number("memory", group, "memory.limit_in_bytes")? == 200 * MIB + cri::POD_FIXED);
+    ensure!(vcpus()?.trim() == "3", "{}", vcpus()?);
+    // Threads of new vCPUs, too.
+    machine_in(PARENT)?;
+    let threads = fs::read_to_string(file("cpu", group, "tasks"))?.lines().count();
+    let all = fs::read_dir(format!("/proc/{}/task", only_qemu()?))?.count();
+    ensure!(threads + 1 >= all, "{threads} of {all} threads in {group}");
+    wait_until("memory by the balloon", BOOT_DEADLINE, || {
+        virsh(&format!("dommemstat {domain}")).is_ok_and(|stat| stat.contains(&format!("actual {}\n", 200 << 10)))
+    })?;
+
+    let refused = update(&["--cpu-quota", "900000", "--memory", &(190 * MIB).to_string()])?;
+    ensure!(refused.code != Some(0), "{refused:?}");
+    ensure!(format!("{refused:?}").contains("virtlet.cloud/max-vcpus"), "{refused:?}");
+    ensure!(number("memory", group, "memory.limit_in_bytes")? == 200 * MIB + cri::POD_FIXED, "half of it is done");
+
+    let less = update(&["--memory", &LIMIT.to_string()])?;
+    ensure!(less.code == Some(0), "{less:?}");
+    let resources = node.cri.container(&vm.container)?.resources.and_then(|all| all.linux).context("no resources")?;
+    let shown = (resources.cpu_quota, resources.cpu_shares, resources.memory_limit_in_bytes);
+    ensure!(shown == (250_000, 1024, LIMIT), "{shown:?}");
+    Ok(())
+}
+
 fn oom_killed(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
     let parent = "/kubepods/pod-greedy";
@@ -124,7 +164,7 @@ fn oom_killed(bed: &Bed) -> Result<()> {
     let dir = file("memory", parent, "");
     fs::create_dir_all(&dir)?;
     fs::write(dir.join("memory.limit_in_bytes"), (24 * MIB).to_string())?;
-    let vm = start(bed, &node, pod(&node, "greedy", parent)?)?;
+    let vm = start(bed, &node, pod(&node, "greedy", parent)?, &[])?;
     node.wait_state(&vm, ContainerState::ContainerExited, BOOT_DEADLINE)?;
     let status = node.cri.container(&vm.container)?;
     ensure!((status.exit_code, status.reason.as_str()) == (137, "OOMKilled"), "{} {}", status.exit_code, status.reason);

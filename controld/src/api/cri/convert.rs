@@ -8,7 +8,7 @@ mod stats;
 
 use std::collections::{BTreeMap, HashMap};
 
-pub use container::{container_config, container_entry, container_status, matches_container};
+pub use container::{container_config, container_entry, container_status, matches_container, update};
 pub use sandbox::{matches_sandbox, sandbox_config, sandbox_entry, sandbox_status};
 pub use stats::{container_stats, matches_container_stats, matches_stats, sandbox_stats};
 

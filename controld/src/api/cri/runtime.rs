@@ -360,6 +360,7 @@ impl RuntimeService for Runtime {
                 "sandboxID": container.sandbox,
                 "runtimeType": "virtlet",
                 "machine": container.machine,
+                "applied": container.applied(),
                 "paused": container.pause.map(Pause::as_str),
             });
             info.insert("info".into(), facts.to_string());
@@ -368,6 +369,27 @@ impl RuntimeService for Runtime {
         let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
         let status = self.status_of(&container, &sandbox);
         Ok(Response::new(ContainerStatusResponse { status: Some(status), info }))
+    }
+
+    async fn update_container_resources(
+        &self,
+        request: Request<UpdateContainerResourcesRequest>,
+    ) -> Result<Response<UpdateContainerResourcesResponse>, Status> {
+        let request = request.into_inner();
+        let id = answer(self.container_id(&request.container_id))?;
+        let resources = answer(convert::update(request))?;
+        let containers = self.containers.clone();
+        finish(async move { containers.update(id, resources).await }).await?;
+        Ok(Response::new(UpdateContainerResourcesResponse {}))
+    }
+
+    async fn update_pod_sandbox_resources(
+        &self,
+        request: Request<UpdatePodSandboxResourcesRequest>,
+    ) -> Result<Response<UpdatePodSandboxResourcesResponse>, Status> {
+        // The pod's own cgroup is kubelet's, and its containers' are told of one by one.
+        answer(self.sandbox_id(&request.into_inner().pod_sandbox_id))?;
+        Ok(Response::new(UpdatePodSandboxResourcesResponse {}))
     }
 
     async fn container_stats(

@@ -115,6 +115,7 @@ impl<H: Host> Task<H> {
             Command::MakeWay(reply) => drop(reply.send(self.happens(Event::MakeWay).await)),
             Command::Replaced { attempt, reply } => drop(reply.send(self.happens(Event::Replaced(attempt)).await)),
             Command::ReopenLog(reply) => drop(reply.send(self.reopen_log().await)),
+            Command::Update(resources, reply) => drop(reply.send(self.update(&resources).await)),
             Command::Remove(reply) => {
                 let removed = self.remove().await;
                 let gone = removed.is_ok();

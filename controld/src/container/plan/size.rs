@@ -5,9 +5,10 @@
 
 use crate::config::MachineConfig;
 use crate::model::Accelerator;
+use crate::model::Applied;
 use crate::model::Resources;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Cpus, Memory};
+use crate::model::plan::{Cpus, MachinePlan, Memory};
 
 const MIB: u64 = 1 << 20;
 /// The page size that guest memory is a multiple of.
@@ -31,6 +32,10 @@ pub(super) struct Wanted<'a> {
     pub(super) overhead: u64,
     /// Virtual CPUs by annotation.
     pub(super) vcpus: Option<u16>,
+    /// Most virtual CPUs, by annotation.
+    pub(super) max_vcpus: Option<u16>,
+    /// Most guest memory, by annotation, in bytes.
+    pub(super) max_memory: Option<u64>,
 }
 
 /// Size of a machine.
@@ -51,7 +56,58 @@ pub(super) fn of(wanted: Wanted<'_>, accel: Accelerator, config: &MachineConfig)
         Some(limit) => guest_memory(limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?,
         None => config.default_memory,
     };
-    Ok(Size { cpus: Cpus::fixed(vcpus), memory: Memory::fixed(memory) })
+    let max = wanted.max_vcpus.unwrap_or(vcpus);
+    if max < vcpus {
+        return Err(below("vcpus", u64::from(max), &format!("{vcpus} vCPUs")));
+    }
+    let max_memory = wanted.max_memory.map_or(memory, |bytes| bytes / GRAIN * GRAIN);
+    if max_memory < memory {
+        return Err(below("memory", max_memory, &format!("{memory} bytes")));
+    }
+    Ok(Size { cpus: Cpus { boot: vcpus, max }, memory: Memory { boot: memory, max: max_memory } })
+}
+
+fn below(what: &str, max: u64, boots: &str) -> Error {
+    let what = format!("annotation virtlet.cloud/max-{what}: {max} is below what the machine boots with, {boots}");
+    Error::new(Kind::Invalid, what)
+}
+
+/// What a machine of `plan` that runs with `now` has with other resources. `before` is the memory limit that it has `now`.
+///
+/// vCPUs are not taken away: the guest may not let go of them, and the quota holds it all the same.
+pub(super) fn again(
+    plan: &MachinePlan,
+    now: Applied,
+    before: i64,
+    wanted: Wanted<'_>,
+    accel: Accelerator,
+    config: &MachineConfig,
+) -> Result<Applied> {
+    let resources = wanted.resources;
+    let vcpus = wanted.vcpus.or_else(|| resources.and_then(Resources::cpus)).unwrap_or(now.vcpus).max(now.vcpus);
+    if vcpus > plan.cpus.max {
+        let what = format!(
+            "{vcpus} vCPUs are more than the {} that the running machine can be given; set annotation virtlet.cloud/max-vcpus \
+             and restart the pod",
+            plan.cpus.max
+        );
+        return Err(Error::new(Kind::State, what));
+    }
+    let limit = resources.map(|resources| resources.memory_limit).filter(|limit| *limit > 0 && *limit != before);
+    let memory = match limit.and_then(|limit| u64::try_from(limit).ok()) {
+        Some(limit) => guest_memory(limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?,
+        None => now.memory,
+    };
+    if memory > plan.memory.max {
+        let what = format!(
+            "{} MiB of guest memory are more than the {} MiB that the running machine can be given; set annotation \
+             virtlet.cloud/max-memory and restart the pod",
+            memory / MIB,
+            plan.memory.max / MIB
+        );
+        return Err(Error::new(Kind::State, what));
+    }
+    Ok(Applied { vcpus, memory })
 }
 
 fn guest_memory(limit: u64, overhead: u64, qemu: &QemuPart, config: &MachineConfig) -> Result<u64> {
@@ -125,7 +181,8 @@ mod tests {
             (0, 0, -5, Some(2), 2, 1024),
         ] {
             let resources = resources(quota, period, limit);
-            let wanted = Wanted { resources: Some(&resources), overhead: 0, vcpus: vcpus_annotated };
+            let wanted =
+                Wanted { resources: Some(&resources), overhead: 0, vcpus: vcpus_annotated, ..Wanted::default() };
             let size = of(wanted, Accelerator::Kvm, &config).expect("fits");
             assert_eq!((size.cpus.boot, size.memory.boot / MIB), (vcpus, memory_mib), "{quota}/{period} {limit}");
         }
@@ -152,7 +209,12 @@ mod tests {
         ] {
             let config = MachineConfig { overhead: set.map(|mib: u64| mib * MIB), ..MachineConfig::default() };
             let resources = resources(0, 0, limit << 20);
-            let wanted = Wanted { resources: Some(&resources), overhead: overhead << 20, vcpus: Some(vcpus) };
+            let wanted = Wanted {
+                resources: Some(&resources),
+                overhead: overhead << 20,
+                vcpus: Some(vcpus),
+                ..Wanted::default()
+            };
             let memory = of(wanted, accel, &config).expect("fits").memory.boot;
             assert_eq!(memory / MIB, memory_mib, "{limit} + {overhead}, {vcpus} vCPUs, {accel}, {set:?}");
             let qemu = QemuPart::of(vcpus, accel, &config).beside(memory);
@@ -179,7 +241,8 @@ mod tests {
         ] {
             let config = MachineConfig { overhead: set.map(|mib: u64| mib * MIB), ..MachineConfig::default() };
             let resources = resources(0, 0, 100 << 20);
-            let asked = Wanted { resources: Some(&resources), overhead: overhead << 20, vcpus: None };
+            let asked =
+                Wanted { resources: Some(&resources), overhead: overhead << 20, vcpus: None, ..Wanted::default() };
             let error = of(asked, Accelerator::Kvm, &config).expect_err("too little");
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(error.to_string().contains(wanted), "{error}");
@@ -191,9 +254,74 @@ mod tests {
         let resources = resources(0, 0, i64::MAX);
         for set in [None, Some(u64::MAX)] {
             let config = MachineConfig { overhead: set, ..MachineConfig::default() };
-            let wanted = Wanted { resources: Some(&resources), overhead: u64::MAX, vcpus: None };
+            let wanted = Wanted { resources: Some(&resources), overhead: u64::MAX, vcpus: None, ..Wanted::default() };
             // What matters is that it ends: with a size or with a refusal.
             assert_eq!(of(wanted, Accelerator::Qemu, &config).is_ok(), set.is_none(), "{set:?}");
+        }
+    }
+
+    fn plan() -> MachinePlan {
+        let root = crate::model::plan::RootDisk { overlay: "/r".into(), images: Vec::new() };
+        MachinePlan {
+            id: crate::model::MachineId::from(uuid::Uuid::nil()),
+            domain: "vm".into(),
+            cpus: Cpus { boot: 1, max: 3 },
+            memory: Memory { boot: 400 * MIB, max: 800 * MIB },
+            root,
+            smbios: None,
+            cgroup: None,
+        }
+    }
+
+    #[test]
+    fn a_running_machine_has_what_it_can_be_given() {
+        let config = MachineConfig { overhead: Some(100 * MIB), ..MachineConfig::default() };
+        let now = Applied { vcpus: 2, memory: 400 * MIB };
+        let before = 500 << 20;
+        for (quota, limit_mib, vcpus, memory_mib) in [
+            (0, 0, 2, 400),
+            // The quota holds a machine with more vCPUs.
+            (50_000, 500, 2, 400),
+            (300_000, 500, 3, 400),
+            (0, 900, 2, 800),
+            (0, 300, 2, 200),
+        ] {
+            let resources = resources(quota, 100_000, limit_mib << 20);
+            let wanted = Wanted { resources: Some(&resources), ..Wanted::default() };
+            let size = again(&plan(), now, before, wanted, Accelerator::Kvm, &config).expect("fits");
+            assert_eq!((size.vcpus, size.memory / MIB), (vcpus, memory_mib), "{quota} {limit_mib}");
+        }
+        for (quota, limit_mib, why) in [
+            (400_000, 0, "4 vCPUs are more than the 3 that the running machine can be given"),
+            (0, 1000, "900 MiB of guest memory are more than the 800 MiB"),
+            (0, 120, "leaves 20 MiB for the guest"),
+        ] {
+            let resources = resources(quota, 100_000, limit_mib << 20);
+            let wanted = Wanted { resources: Some(&resources), ..Wanted::default() };
+            let error = again(&plan(), now, before, wanted, Accelerator::Kvm, &config).expect_err("too much");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_most_of_a_machine_is_not_below_what_it_boots_with() {
+        let resources = resources(200_000, 100_000, 500 << 20);
+        let config = MachineConfig { overhead: Some(100 * MIB), ..MachineConfig::default() };
+        let wanted = |max_vcpus, max_memory| Wanted {
+            resources: Some(&resources),
+            max_vcpus: Some(max_vcpus),
+            max_memory: Some(max_memory),
+            ..Wanted::default()
+        };
+        let size = of(wanted(4, 1 << 30), Accelerator::Kvm, &config).expect("fits");
+        let all = (Cpus { boot: 2, max: 4 }, Memory { boot: 400 * MIB, max: 1 << 30 });
+        assert_eq!((size.cpus, size.memory), all);
+        for (max_vcpus, max_memory, why) in [
+            (1, 1 << 30, "annotation virtlet.cloud/max-vcpus: 1 is below what the machine boots with, 2 vCPUs"),
+            (2, 1 << 20, "annotation virtlet.cloud/max-memory: 0 is below"),
+        ] {
+            let error = of(wanted(max_vcpus, max_memory), Accelerator::Kvm, &config).expect_err("too little");
+            assert!(error.to_string().contains(why), "{error}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::container::host::Host;
 use crate::container::machine::Room;
 use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerId, ContainerState, ExitReason, MachineId};
+use crate::model::{Applied, Container, ContainerId, ContainerState, ExitReason, MachineId, Resources};
 use crate::store::boot::Boot;
 use crate::store::created;
 
@@ -326,6 +326,13 @@ impl Host for FakeHost {
 
     async fn confine(&self, _container: &Container) -> Result<()> {
         Ok(())
+    }
+
+    async fn resize(&self, container: &Container, wanted: &Resources) -> Result<Applied> {
+        if wanted.memory_limit < 0 {
+            return Err(Error::new(Kind::State, "no machine is so small"));
+        }
+        Ok(Applied { vcpus: wanted.cpus().unwrap_or(1), memory: container.applied().memory })
     }
 
     fn was_oom_killed(&self, _container: &Container) -> bool {

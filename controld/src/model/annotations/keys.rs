@@ -25,6 +25,11 @@ pub(super) const DATA_PATH: &str = "virtlet.cloud/data-path";
 /// Whether the guest is held to its own addresses.
 pub(super) const ANTI_SPOOF: &str = "virtlet.cloud/anti-spoof";
 
+/// Virtual CPUs that a running machine can be given.
+pub(super) const MAX_VCPUS: &str = "virtlet.cloud/max-vcpus";
+/// Memory that a running guest can be given.
+pub(super) const MAX_MEMORY: &str = "virtlet.cloud/max-memory";
+
 /// Before the kebab-case names.
 const DOMAIN: &str = "virtlet.cloud/";
 /// Before Virtlet's own names.
@@ -80,8 +85,8 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     (NETWORKS, Use::Read),
     (DATA_PATH, Use::Read),
     (ANTI_SPOOF, Use::Read),
-    ("virtlet.cloud/max-vcpus", Use::Later),
-    ("virtlet.cloud/max-memory", Use::Later),
+    (MAX_VCPUS, Use::Read),
+    (MAX_MEMORY, Use::Read),
 ];
 
 /// Whether a key claims to be one of ours.

@@ -63,6 +63,21 @@ fn a_machine_with_kvm_a_uuid_of_its_own_and_no_seed() {
 }
 
 #[test]
+fn what_a_machine_may_be_given_later_is_there_from_the_start() {
+    let plan =
+        MachinePlan { cpus: Cpus { boot: 1, max: 4 }, memory: Memory { boot: 128 << 20, max: 512 << 20 }, ..plan() };
+    let text = xml(&DomainSpec { plan, ..spec() }).expect("describes");
+    for line in [
+        "<memory unit=\"KiB\">524288</memory>",
+        "<currentMemory unit=\"KiB\">131072</currentMemory>",
+        "<vcpu placement=\"static\" current=\"1\">4</vcpu>",
+        "<topology sockets=\"1\" cores=\"4\" threads=\"1\"/>",
+    ] {
+        assert!(text.contains(line), "no {line} in {text}");
+    }
+}
+
+#[test]
 fn a_restarted_container_is_the_same_machine_to_its_guest() {
     let plan = MachinePlan { id: MachineId::from(Uuid::from_u128(99)), ..plan() };
     let restarted = DomainSpec { plan, ..spec() };

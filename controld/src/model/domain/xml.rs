@@ -74,8 +74,15 @@ fn identity(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
 }
 
 fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
-    doc.text("memory", &[("unit", "KiB")], &(spec.plan.memory.boot / 1024).to_string())?;
-    doc.text("vcpu", &[("placement", "static")], &spec.plan.cpus.boot.to_string())?;
+    let (memory, cpus) = (spec.plan.memory, spec.plan.cpus);
+    doc.text("memory", &[("unit", "KiB")], &(memory.max / 1024).to_string())?;
+    if memory.boot < memory.max {
+        doc.text("currentMemory", &[("unit", "KiB")], &(memory.boot / 1024).to_string())?;
+    }
+    let now = cpus.boot.to_string();
+    let vcpus: &[_] =
+        if cpus.boot < cpus.max { &[("placement", "static"), ("current", &now)] } else { &[("placement", "static")] };
+    doc.text("vcpu", vcpus, &cpus.max.to_string())?;
     doc.nest("sysinfo", &[("type", "smbios")], |doc| {
         doc.nest("system", &[], |doc| {
             doc.text("entry", &[("name", "manufacturer")], "virtlet")?;
@@ -95,7 +102,7 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         Accelerator::Kvm => &[("mode", "host-passthrough"), ("check", "none"), ("migratable", "off")],
         Accelerator::Qemu => &[("mode", "maximum"), ("check", "none")],
     };
-    let cores = spec.plan.cpus.boot.to_string();
+    let cores = spec.plan.cpus.max.to_string();
     doc.nest("cpu", cpu, |doc| doc.leaf("topology", &[("sockets", "1"), ("cores", &cores), ("threads", "1")]))?;
     doc.nest("clock", &[("offset", "utc")], |doc| {
         doc.leaf("timer", &[("name", "rtc"), ("tickpolicy", "catchup")])?;
@@ -134,8 +141,9 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         doc.text("backend", &[("model", "random")], "/dev/urandom")?;
         doc.pci(0, RNG_SLOT)
     })?;
-    // Gives memory that the guest has freed back to the node.
-    let balloon = [("model", "virtio"), ("autodeflate", "on"), ("freePageReporting", "on")];
+    // Gives memory that the guest has freed back to the node. What the balloon holds is not the guest's, however little it has:
+    // it would be killed at its cgroup's limit.
+    let balloon = [("model", "virtio"), ("autodeflate", "off"), ("freePageReporting", "on")];
     doc.nest("memballoon", &balloon, |doc| {
         doc.leaf("stats", &[("period", "10")])?;
         doc.pci(0, BALLOON_SLOT)

@@ -4,7 +4,7 @@ use proto::cri;
 
 use super::{invalid, selects, sorted, unsorted};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerConfig, ContainerState, Exit, Mount, SandboxConfig};
+use crate::model::{Container, ContainerConfig, ContainerState, Exit, Mount, Resources, SandboxConfig};
 
 /// CRI's number of `MountPropagation::PRIVATE`.
 const PRIVATE: i32 = 0;
@@ -51,6 +51,18 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
         tty: config.tty,
         resources: linux.resources.map(super::resources),
     })
+}
+
+/// The resources that a container is to have in place of its own.
+///
+/// # Errors
+/// When they are not those of a Linux node, or none that a machine has.
+pub fn update(request: cri::UpdateContainerResourcesRequest) -> Result<Resources> {
+    let linux = request.linux.ok_or_else(|| invalid("request has no resources of a Linux node"))?;
+    if linux.hugepage_limits.iter().any(|page| page.limit > 0) {
+        return Err(invalid("huge pages cannot be given to a machine yet; unset them"));
+    }
+    Ok(super::resources(linux))
 }
 
 fn mount(mount: cri::Mount) -> Result<Mount> {

@@ -81,6 +81,7 @@ pub(crate) fn container() -> Container {
         state: ContainerState::Exited,
         created_at: 1,
         started_at: 2,
+        applied: None,
         boot: String::new(),
         exit: Some(Exit { code: 137, reason: ExitReason::Error, message: "late".into(), finished_at: 3 }),
         pause: None,

@@ -1,0 +1,102 @@
+//! The size of a machine that runs, changed: all of it or nothing.
+//!
+//! Order: memory that the guest has to give back -> limits -> vCPUs -> memory that it may take. So the cgroup never has less
+//! than what the guest was told that it has. What was changed before a step that failed is changed back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Chain, off_reactor};
+use tokio::time::{Instant, sleep};
+
+use super::confinement;
+use super::plan::resized;
+use super::uses::Uses;
+use crate::model::annotations::PodAnnotations;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::{Applied, Container, Resources};
+
+/// How long a guest may take to give memory back.
+const BALLOON_DEADLINE: Duration = Duration::from_secs(10);
+/// A cgroup's usage has no event, so it is looked at this often meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Gives a machine that runs these resources in place of those on record; what it has then.
+pub(super) async fn machine(uses: &Arc<Uses>, container: &Container, wanted: &Resources) -> Result<Applied> {
+    let annotations = PodAnnotations::parse(&container.machine_annotations)
+        .map_err(|cause| Error::because(Kind::Invalid, "the pod's annotations cannot be read", cause))?;
+    let sandbox = uses.store.sandbox(&container.sandbox);
+    let overhead = sandbox.and_then(|sandbox| sandbox.config.memory_overhead).unwrap_or_default();
+    let before = container.applied();
+    let after = resized(container, wanted, overhead, &annotations, uses.accel.get().await, &uses.config.machine)?;
+    let change = Change { uses, container, before, after };
+    let result = change.make(wanted).await;
+    if result.is_err() {
+        change.take_back().await;
+    }
+    result.map(|()| after)
+}
+
+struct Change<'a> {
+    uses: &'a Arc<Uses>,
+    container: &'a Container,
+    before: Applied,
+    after: Applied,
+}
+
+impl Change<'_> {
+    async fn make(&self, wanted: &Resources) -> Result<()> {
+        if self.after.memory < self.before.memory {
+            self.set_memory(self.after.memory).await?;
+            self.wait_for_memory(wanted).await?;
+        }
+        confinement::set(self.uses, self.container, wanted).await?;
+        if self.after.vcpus > self.before.vcpus {
+            let id = self.container.machine.id.uuid();
+            let plugged = self.uses.hypervisor.set_vcpus(id, self.after.vcpus).await;
+            // libvirt puts the threads of new vCPUs where it thinks that QEMU is.
+            confinement::admit(self.uses, self.container).await?;
+            plugged?;
+        }
+        if self.after.memory > self.before.memory {
+            self.set_memory(self.after.memory).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_back(&self) {
+        let resources = self.container.config.resources.clone().unwrap_or_default();
+        let limits = confinement::set(self.uses, self.container, &resources).await;
+        let memory =
+            if self.after.memory == self.before.memory { Ok(()) } else { self.set_memory(self.before.memory).await };
+        for error in [limits.err(), memory.err()].into_iter().flatten() {
+            tracing::warn!(error = %Chain(&error), "a change of resources that failed is not taken back as a whole");
+        }
+    }
+
+    async fn set_memory(&self, bytes: u64) -> Result<()> {
+        self.uses.hypervisor.set_memory(self.container.machine.id.uuid(), bytes).await
+    }
+
+    /// Waits until what QEMU holds fits into the new limit.
+    async fn wait_for_memory(&self, wanted: &Resources) -> Result<()> {
+        let Some(limit) = confinement::limits(self.uses, self.container, Some(wanted)).memory else { return Ok(()) };
+        let deadline = Instant::now() + BALLOON_DEADLINE;
+        loop {
+            let (uses, container) = (self.uses.clone(), self.container.clone());
+            let held = off_reactor(move || confinement::held(&uses, &container)).await;
+            match held {
+                Some(held) if held > limit && Instant::now() < deadline => sleep(LOOK_EVERY).await,
+                Some(held) if held > limit => {
+                    let (held, limit, seconds) = (held >> 20, limit >> 20, BALLOON_DEADLINE.as_secs());
+                    let what = format!(
+                        "the machine uses {held} MiB, which is more than the new limit of {limit} MiB, and its guest has not \
+                         given that back within {seconds} s; free memory in the guest, or restart the pod"
+                    );
+                    return Err(Error::new(Kind::State, what));
+                }
+                Some(_) | None => return Ok(()),
+            }
+        }
+    }
+}

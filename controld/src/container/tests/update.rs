@@ -1,0 +1,42 @@
+//! Changes of resources.
+
+use super::GRACE;
+use super::fake::Node;
+use crate::model::error::Kind;
+use crate::model::{Applied, Container, ContainerId, Resources};
+
+fn quota(cpu_quota: i64) -> Resources {
+    Resources { cpu_quota, ..Resources::default() }
+}
+
+fn shown(node: &Node, id: ContainerId) -> (Resources, Option<Applied>) {
+    let all = node.shown();
+    let container: &Container = all.iter().find(|container| container.id == id).expect("shown");
+    (container.config.resources.clone().unwrap_or_default(), container.applied)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_on_record_once_it_is_in_force() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    let actor = node.actors().get(id).expect("there");
+    let early = actor.update(quota(200_000)).await.expect_err("it does not run");
+    assert_eq!(early.kind(), Kind::State);
+    node.start(id).await.expect("started");
+    actor.update(Resources { memory_limit: 1 << 28, ..quota(200_000) }).await.expect("changed");
+    let memory = 1 << 27;
+    let now = (Resources { memory_limit: 1 << 28, ..quota(200_000) }, Some(Applied { vcpus: 2, memory }));
+    assert_eq!(shown(&node, id), now);
+    actor.update(Resources { memory_limit: -1, ..quota(300_000) }).await.expect_err("the host refuses");
+    assert_eq!(shown(&node, id), now, "nothing of it");
+    actor.update(quota(0)).await.expect("nothing to do");
+    assert_eq!(shown(&node, id), now, "zero is unchanged");
+    // Where the record cannot be written it is true all the same.
+    node.disk_full(true);
+    actor.update(quota(300_000)).await.expect("in force");
+    assert_eq!(shown(&node, id).1, Some(Applied { vcpus: 3, memory }));
+    node.disk_full(false);
+    node.stop(id, GRACE).await.expect("stopped");
+    let late = actor.update(quota(100_000)).await.expect_err("it has ended");
+    assert_eq!(late.kind(), Kind::State);
+}
