@@ -30,6 +30,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
         let error = format!("failed to run a command in container `{}`: exec is not served here", request.container_id);
         Box::pin(async { Err(error.into()) })
     }
+
+    /// Connects to a port of a pod. [`crate::Server`] gives it a deadline.
+    fn dial<'a>(&'a self, pod_id: &'a str, port: u16) -> BoxFuture<'a, Result<(Input, Output), SessionError>> {
+        let error = format!("failed to connect to port {port} of pod `{pod_id}`: port-forward is not served here");
+        Box::pin(async { Err(error.into()) })
+    }
 }
 
 /// A client that is joined to a container or to a command in it.

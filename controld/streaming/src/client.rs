@@ -1,6 +1,8 @@
-//! The other end: attaches to a container by the URL that CRI's `Attach` gave.
+//! The other end: comes with the URL that CRI's `Attach`, `Exec` or `PortForward` gave.
 //!
-//! Used by `virtletctl console`. Plain `http` only: the URL leads to a server on this node.
+//! Used by `virtletctl`. Plain `http` only: the URL leads to a server on this node.
+
+mod forward;
 
 use std::fmt;
 use std::io;
@@ -19,6 +21,8 @@ use crate::backend::{Input, Output, TermSize};
 use crate::mux::{Connection, Limits, OpenError, ReadHalf, Role, Stream, WriteHalf};
 use crate::remotecommand::{self, Outcome, STREAM_TYPE, Status, StreamType};
 use crate::spdy::Headers;
+
+pub use self::forward::{Forward, Forwarded, forward};
 
 /// How long the server may take until a session begins, in each of: connecting, answering, opening the streams.
 const STEP_DEADLINE: Duration = Duration::from_secs(10);
@@ -125,6 +129,12 @@ pub enum EndError {
 /// # Errors
 /// See [`AttachError`].
 pub async fn attach(url: &str, options: Options) -> Result<Session, AttachError> {
+    let connection = connect(url, remotecommand::PROTOCOL).await?;
+    step("take the streams", open(connection, options)).await?
+}
+
+/// Connects to the server, which is to carry streams as `protocol` says.
+async fn connect(url: &str, protocol: &'static str) -> Result<Connection, AttachError> {
     let bad_url = || AttachError::Url(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| bad_url())?;
     let server = uri.authority().filter(|_| uri.scheme_str() == Some("http")).ok_or_else(bad_url)?.clone();
@@ -135,12 +145,16 @@ pub async fn attach(url: &str, options: Options) -> Result<Session, AttachError>
         .map_err(|cause| AttachError::Connect { server: server.to_string(), cause })?;
     // Only typing would be slower without it.
     let _ = stream.set_nodelay(true);
-    let upgraded = step("answer the request", upgrade(stream, &uri, server.as_str())).await??;
-    let (connection, _no_streams) = Connection::start(TokioIo::new(upgraded), Role::Client, Limits::default());
-    step("take the streams", open(connection, options)).await?
+    let upgraded = step("answer the request", upgrade(stream, &uri, server.as_str(), protocol)).await??;
+    Ok(Connection::start(TokioIo::new(upgraded), Role::Client, Limits::default()).0)
 }
 
-async fn upgrade(stream: TcpStream, uri: &Uri, host: &str) -> Result<hyper::upgrade::Upgraded, AttachError> {
+async fn upgrade(
+    stream: TcpStream,
+    uri: &Uri,
+    host: &str,
+    protocol: &str,
+) -> Result<hyper::upgrade::Upgraded, AttachError> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(AttachError::Http)?;
     // Ends with the connection, or hands it over.
@@ -153,7 +167,7 @@ async fn upgrade(stream: TcpStream, uri: &Uri, host: &str) -> Result<hyper::upgr
         (HOST.as_str(), host),
         (CONNECTION.as_str(), "Upgrade"),
         (UPGRADE.as_str(), remotecommand::UPGRADE),
-        (remotecommand::PROTOCOL_HEADER, remotecommand::PROTOCOL),
+        (remotecommand::PROTOCOL_HEADER, protocol),
     ] {
         let value = value.parse().map_err(|_| AttachError::Url(uri.to_string()))?;
         let name: hyper::header::HeaderName = name.parse().map_err(|_| AttachError::Url(uri.to_string()))?;

@@ -1,16 +1,17 @@
 //! Streaming of CRI: sessions between a client and a container, over HTTP beside the CRI socket.
 //!
-//! CRI's `Attach` and `Exec` answer with a URL ([`Server::attach_url`], [`Server::exec_url`]); the client connects to it, changes the connection to SPDY/3.1
+//! CRI's `Attach`, `Exec` and `PortForward` answer with a URL ([`Server::attach_url`] and its like); the client connects to it, changes the connection to SPDY/3.1
 //! and opens a stream for each of stdin, stdout and so on. The daemon gets plain bytes ([`Backend`]). Layers, from the
-//! bottom: [`spdy`], frames and bytes; [`mux`], streams over a connection; [`remotecommand`], what Kubernetes says on those
+//! bottom: [`spdy`], frames and bytes; [`mux`], streams over a connection; [`remotecommand`] and [`portforward`], what Kubernetes says on those
 //! streams; [`Server`] and [`client`], the two ends. Knows no libvirt and no CRI type.
 
 pub mod backend;
 pub mod client;
 pub mod mux;
+pub mod portforward;
 pub mod remotecommand;
 mod server;
 pub mod spdy;
 
 pub use self::backend::{Backend, Input, Output, ResizeEvents, Session, SessionError, TermSize};
-pub use self::server::{AttachRequest, BindError, Config, ExecRequest, Server, UrlError};
+pub use self::server::{AttachRequest, BindError, Config, ExecRequest, PortForwardRequest, Server, UrlError};

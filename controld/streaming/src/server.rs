@@ -1,10 +1,11 @@
-//! The HTTP server that clients come to with the URL that CRI's `Attach` or `Exec` gave them.
+//! The HTTP server that clients come to with the URL that CRI's `Attach`, `Exec` or `PortForward` gave them.
 //!
 //! A URL holds a token: eight characters from the system's randomness, good for one session and one minute. It is the
 //! only secret, so the server belongs on loopback. A request that is turned away does not use up its token.
 //! Kinds of sessions are a table in [`requests`], wire protocols one in [`protocol`]; the code of the answer knows neither.
 
 mod command;
+mod forward;
 mod handshake;
 mod places;
 mod protocol;
@@ -32,7 +33,7 @@ use self::command::Command;
 use self::handshake::Refusal;
 use self::places::{Place, Places};
 use self::protocol::Protocol;
-pub use self::requests::{AttachRequest, ExecRequest, UrlError};
+pub use self::requests::{AttachRequest, ExecRequest, PortForwardRequest, UrlError};
 use self::requests::{Kind, Pending};
 use self::tokens::Tokens;
 use crate::backend::Backend;
@@ -144,6 +145,14 @@ impl Server {
         self.url(Pending::Command(Command::Exec(request)))
     }
 
+    /// A URL at which a client can connect to ports of a pod, once and soon.
+    ///
+    /// # Errors
+    /// See [`UrlError`].
+    pub fn port_forward_url(&self, request: PortForwardRequest) -> Result<String, UrlError> {
+        self.url(Pending::PortForward(request))
+    }
+
     fn url(&self, pending: Pending) -> Result<String, UrlError> {
         pending.check()?;
         let kind = pending.kind().name();
@@ -215,6 +224,9 @@ impl Inner {
         match pending {
             Pending::Command(command) => {
                 command::serve(transport, protocol, command, &*self.backend, &self.config).await;
+            }
+            Pending::PortForward(request) => {
+                forward::serve(transport, protocol, request, self.backend.clone(), &self.config).await;
             }
         }
     }

@@ -3,6 +3,7 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::mux::{Arrivals, Connection, Limits, Role};
+use crate::portforward;
 
 /// A row: one way to carry the streams of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,9 @@ pub(super) const COMMAND: &[Protocol] = &[
     spdy("v2.channel.k8s.io", StatusForm::Text, false),
     spdy("channel.k8s.io", StatusForm::Text, false),
 ];
+
+/// Of port-forward.
+pub(super) const FORWARD: &[Protocol] = &[spdy(portforward::PROTOCOL, StatusForm::Text, false)];
 
 const fn spdy(name: &'static str, status: StatusForm, resize: bool) -> Protocol {
     Protocol { name, upgrade: Upgrade::Spdy, status, resize }

@@ -1,7 +1,7 @@
 //! What CRI's calls ask for, and the kinds of sessions that come of it: a table with the path and the protocols of each.
 
 use super::command::Command;
-use super::protocol::{COMMAND, Protocol};
+use super::protocol::{COMMAND, FORWARD, Protocol};
 
 /// What a client of CRI wants to attach to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +35,23 @@ pub struct ExecRequest {
     pub tty: bool,
 }
 
+/// What a client of CRI wants to connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortForwardRequest {
+    pub pod_id: String,
+    /// The ports, for clients that do not name them again at each connection.
+    pub ports: Vec<u16>,
+}
+
 /// Why there is no URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// The request names no container.
     #[error("{0} request names no container")]
     NoContainer(&'static str),
+    /// The request names no pod.
+    #[error("port-forward request names no pod")]
+    NoPod,
     /// The request wants no stream.
     #[error("{0} request wants none of stdin, stdout and stderr")]
     NoStream(&'static str),
@@ -60,29 +71,33 @@ pub enum UrlError {
 pub(super) enum Kind {
     Attach,
     Exec,
+    PortForward,
 }
 
 /// What a token stands for.
 #[derive(Debug)]
 pub(super) enum Pending {
     Command(Command),
+    PortForward(PortForwardRequest),
 }
 
 // === impl Kind ===
 
 impl Kind {
-    const ALL: [Self; 2] = [Self::Attach, Self::Exec];
+    const ALL: [Self; 3] = [Self::Attach, Self::Exec, Self::PortForward];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Attach => "attach",
             Self::Exec => "exec",
+            Self::PortForward => "portforward",
         }
     }
 
     pub(super) fn protocols(self) -> &'static [Protocol] {
         match self {
             Self::Attach | Self::Exec => COMMAND,
+            Self::PortForward => FORWARD,
         }
     }
 
@@ -101,6 +116,7 @@ impl Pending {
         match self {
             Self::Command(Command::Attach(_)) => Kind::Attach,
             Self::Command(Command::Exec(_)) => Kind::Exec,
+            Self::PortForward(_) => Kind::PortForward,
         }
     }
 
@@ -116,6 +132,9 @@ impl Pending {
                     return Err(UrlError::NoCommand);
                 }
                 (container_id, *stdin || *stdout || *stderr, *tty && *stderr)
+            }
+            Self::PortForward(request) => {
+                return if request.pod_id.is_empty() { Err(UrlError::NoPod) } else { Ok(()) };
             }
         };
         if container_id.is_empty() {

@@ -10,6 +10,8 @@ use crate::backend::{Session, SessionError, TermSize};
 use crate::client::{self, EndError, Options};
 use crate::spdy::{Decoder, Encoder, Frame, Headers};
 
+mod forward;
+
 const SOON: Duration = Duration::from_secs(10);
 
 #[tokio::test]
