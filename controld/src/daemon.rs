@@ -29,11 +29,11 @@ use crate::api::door::Opener;
 use crate::api::edge::Calls;
 use crate::api::{self, admin, cri};
 use crate::config::{Config, LogConfig, LogFormat};
-use crate::container::console::hub::Hub;
 use crate::container::{Containers, Uses};
 use crate::hypervisor::HvEvent;
 use crate::images::mapping;
 use crate::sandbox::Sandboxes;
+use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::volumes::make_dir;
 
@@ -135,8 +135,8 @@ async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result
     let config = node.config.clone();
     opener.waits_for("the image mappings of the cluster");
     let watching = mapping::start(&config.images, node.images.mappings()).await;
-    opener.waits_for(format!("its consoles below `{}`", config.run_dir.display()));
-    let hub = Arc::new(Hub::bind(&config).await?);
+    opener.waits_for(format!("its streaming server at `{}`", config.streaming.address));
+    let sessions = Arc::new(Sessions::bind(&config, node.store.clone()).await?);
     opener.waits_for("a first look at the emulator");
     node.accel.refresh_wrapper(&config).await;
     let metrics = match config.metrics.address {
@@ -160,7 +160,7 @@ async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result
         accel.keep_trying().await;
     });
     let services = api::services(
-        cri::runtime::Runtime::new(node.for_calls(hub), sandboxes, containers),
+        cri::runtime::Runtime::new(node.for_calls(sessions), sandboxes, containers),
         cri::image::ImageCalls::new(node.images.clone()),
         (admin::AdminCalls::new(node.images.clone()), admin::orphans::OrphanCalls::new(node.orphans.clone())),
     );

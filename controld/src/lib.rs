@@ -20,6 +20,7 @@ pub mod images;
 pub mod model;
 pub mod orphans;
 pub mod sandbox;
+pub mod sessions;
 pub mod store;
 pub mod tap;
 pub mod volumes;

@@ -4,6 +4,7 @@ mod clients;
 mod critest;
 mod critest_images;
 mod feed;
+mod forward;
 mod images;
 mod sandboxes;
 

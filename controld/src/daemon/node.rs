@@ -10,13 +10,13 @@ use super::metrics;
 use crate::api::cri::runtime;
 use crate::cgroup::Cgroups;
 use crate::config::Config;
-use crate::container::console::hub::Hub;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::emulator::Emulator;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
 use crate::orphans::instance::Instance;
 use crate::orphans::{self, Orphans};
+use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::store::boot::Boot;
 use crate::tap::Tap;
@@ -129,7 +129,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn for_calls(&self, hub: Arc<Hub>) -> runtime::Uses {
+    pub(crate) fn for_calls(&self, sessions: Arc<Sessions>) -> runtime::Uses {
         runtime::Uses {
             config: self.config.clone(),
             store: self.store.clone(),
@@ -141,7 +141,7 @@ impl Node {
             orphans: self.orphans.known().clone(),
             instance: self.instance.clone(),
             watcher: self.watcher.clone(),
-            hub,
+            sessions,
         }
     }
 

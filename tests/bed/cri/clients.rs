@@ -17,6 +17,8 @@ use tests::terminal;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
+use super::forward;
+
 const DEADLINE: Duration = Duration::from_secs(240);
 
 pub(super) const CASES: &[Case] = &[
@@ -59,6 +61,7 @@ fn crictl(bed: &Bed) -> Result<()> {
     let (endpoint, client) = (format!("unix://{CRI_SOCKET}"), bed.config.peer("crictl")?);
     let attach = ["--runtime-endpoint", &endpoint, "attach", "--stdin", &id];
     terminal::answers(bed, &mut command(client, attach))?;
+    forward::answers(bed, &sandbox, "spdy")?;
     let stats: serde_json::Value = serde_json::from_str(&ok(&["stats", "-o", "json", "--id", &id[..13]])?)?;
     for figure in ["/cpu/usageCoreNanoSeconds", "/memory/workingSetBytes", "/writableLayer/usedBytes"] {
         let value = stats.pointer(&format!("/stats/0{figure}/value")).and_then(|value| value.as_str());

@@ -22,17 +22,17 @@ use super::{convert, find, lists, metrics as pod_metrics, starting};
 use crate::api::span;
 use crate::api::status::{self, finish};
 use crate::config::{CgroupDriver, Config};
-use crate::container::console::hub::Hub;
 use crate::container::{Containers, Create};
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::emulator::Emulator;
 use crate::images::Images;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerId, ContainerState, Sandbox, SandboxConfig};
+use crate::model::{Container, ContainerId, ContainerState, Sandbox, SandboxConfig, SandboxState};
 use crate::orphans::instance::Instance;
 use crate::orphans::{Known, Orphan};
 use crate::sandbox::Sandboxes;
+use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::tap::Tap;
 
@@ -54,8 +54,8 @@ pub struct Uses {
     pub orphans: Arc<Known>,
     pub instance: Arc<Instance>,
     pub watcher: Watcher,
-    /// Serves attached clients.
-    pub hub: Arc<Hub>,
+    /// Serves streaming clients.
+    pub sessions: Arc<Sessions>,
 }
 
 /// The service behind the calls. Clones share it.
@@ -435,8 +435,22 @@ impl RuntimeService for Runtime {
         // The console is the machine's, and named by it.
         let (container_id, stdin_once) = (container.machine.id.to_string(), container.config.stdin_once);
         let wanted = streaming::AttachRequest { container_id, stdin, stdout, stderr, tty, stdin_once };
-        let url = answer(self.uses.hub.attach_url(wanted))?;
+        let url = answer(self.uses.sessions.attach_url(wanted))?;
         Ok(Response::new(AttachResponse { url }))
+    }
+
+    async fn port_forward(
+        &self,
+        request: Request<PortForwardRequest>,
+    ) -> Result<Response<PortForwardResponse>, Status> {
+        let request = request.into_inner();
+        let id = answer(self.sandbox_id(&request.pod_sandbox_id))?;
+        if self.uses.store.sandbox(&id).is_none_or(|sandbox| sandbox.state != SandboxState::Ready) {
+            let error = Error::new(Kind::State, format!("sandbox `{id}` is not ready, so it has no ports"));
+            return Err(status::of(&error));
+        }
+        let url = answer(self.uses.sessions.port_forward_url(id.to_string(), &request.port))?;
+        Ok(Response::new(PortForwardResponse { url }))
     }
 
     async fn stream_pod_sandboxes(

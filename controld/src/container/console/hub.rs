@@ -1,4 +1,4 @@
-//! Consoles that clients are attached to: the streaming server's backend.
+//! Consoles that clients are attached to.
 //!
 //! `Attach` of CRI asks for a URL; the client that comes to it joins the console's [`line`], which is opened for the first
 //! client and let go by the last. A session ends with the machine, with the client, or, for a container that wants it
@@ -8,65 +8,24 @@ mod line;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use streaming::{AttachRequest, Backend, Input, Output, Server, Session, SessionError, UrlError};
+use streaming::{Input, Output, Session, SessionError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Mutex, broadcast, mpsc};
 
 use self::line::{Ends, Line, LineError};
 use crate::config::Config;
-use crate::model::error::{Error, Kind, Result};
 
 /// Bytes of input that are taken at once.
 const INPUT_CHUNK: usize = 4096;
 
-/// The hub.
+/// The consoles of all machines.
 #[derive(Debug)]
-pub struct Hub {
-    server: Server,
-}
-
-#[derive(Debug)]
-struct Consoles {
+pub struct Consoles {
     dir: PathBuf,
     lines: Mutex<HashMap<String, Line>>,
-}
-
-// === impl Hub ===
-
-impl Hub {
-    /// Starts the streaming server.
-    ///
-    /// # Errors
-    /// When its address cannot be had.
-    pub async fn bind(config: &Config) -> Result<Self> {
-        let consoles = Consoles { dir: console_dir(config), lines: Mutex::default() };
-        let wanted = streaming::Config::at(config.streaming.address);
-        let server = Server::bind(wanted, Arc::new(consoles)).await.map_err(|cause| {
-            Error::because(Kind::Unavailable, "streaming server not started; see `streaming.address`", cause)
-        })?;
-        tracing::info!(address = %server.address(), "streaming server listens");
-        Ok(Self { server })
-    }
-
-    /// The URL at which one client may attach to a console, soon and once.
-    ///
-    /// # Errors
-    /// When the request makes no sense, or too many wait already.
-    pub fn attach_url(&self, wanted: AttachRequest) -> Result<String> {
-        self.server.attach_url(wanted).map_err(|cause| {
-            let kind = match &cause {
-                UrlError::TooMany(_) => Kind::Exhausted,
-                _ => Kind::Invalid,
-            };
-            Error::because(kind, "no URL for a streaming session", cause)
-        })
-    }
 }
 
 /// Directory of the consoles' sockets.
@@ -78,6 +37,36 @@ pub fn console_dir(config: &Config) -> PathBuf {
 // === impl Consoles ===
 
 impl Consoles {
+    /// The consoles of this node's machines.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self { dir: console_dir(config), lines: Mutex::default() }
+    }
+
+    /// Joins a client to a console until the machine ends, or the client's only input.
+    ///
+    /// # Errors
+    /// When the console cannot be connected to.
+    pub async fn attach(&self, id: &str, session: Session) -> Result<(), SessionError> {
+        let Ends { output, input } = self.join(id).await?;
+        let shown = show(output, session.stdout);
+        let typed = async {
+            match session.stdin {
+                Some(stdin) => type_in(stdin, input).await,
+                None => std::future::pending().await,
+            }
+            if !session.stdin_once {
+                // The rest of the output is still wanted.
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = shown => {}
+            () = typed => {}
+        }
+        Ok(())
+    }
+
     async fn join(&self, id: &str) -> Result<Ends, LineError> {
         let mut lines = self.lines.lock().await;
         if let Some(ends) = lines.get(id).and_then(Line::join) {
@@ -89,31 +78,6 @@ impl Consoles {
         let (line, ends) = Line::open(&self.dir.join(format!("{id}.sock"))).await?;
         lines.insert(id.to_owned(), line);
         Ok(ends)
-    }
-}
-
-impl Backend for Consoles {
-    fn attach<'a>(&'a self, id: &'a str, session: Session) -> BoxFuture<'a, Result<(), SessionError>> {
-        async move {
-            let Ends { output, input } = self.join(id).await?;
-            let shown = show(output, session.stdout);
-            let typed = async {
-                match session.stdin {
-                    Some(stdin) => type_in(stdin, input).await,
-                    None => std::future::pending().await,
-                }
-                if !session.stdin_once {
-                    // The rest of the output is still wanted.
-                    std::future::pending::<()>().await;
-                }
-            };
-            tokio::select! {
-                () = shown => {}
-                () = typed => {}
-            }
-            Ok(())
-        }
-        .boxed()
     }
 }
 

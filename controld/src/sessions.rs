@@ -1,0 +1,86 @@
+//! Streaming sessions of CRI: the server to whose URLs clients come, and who serves each kind of session.
+//!
+//! Attach goes to the consoles of machines, port-forward to the pod's address.
+
+mod forward;
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use streaming::{AttachRequest, Backend, Input, Output, PortForwardRequest, Server, Session, SessionError, UrlError};
+
+use crate::config::Config;
+use crate::container::console::hub::Consoles;
+use crate::model::error::{Error, Kind, Result};
+use crate::store::Store;
+
+/// The streaming server.
+#[derive(Debug)]
+pub struct Sessions {
+    server: Server,
+}
+
+#[derive(Debug)]
+struct Serving {
+    consoles: Consoles,
+    store: Store,
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// Starts the streaming server.
+    ///
+    /// # Errors
+    /// When its address cannot be had.
+    pub async fn bind(config: &Config, store: Store) -> Result<Self> {
+        let serving = Serving { consoles: Consoles::new(config), store };
+        let wanted = streaming::Config::at(config.streaming.address);
+        let server = Server::bind(wanted, Arc::new(serving)).await.map_err(|cause| {
+            Error::because(Kind::Unavailable, "streaming server not started; see `streaming.address`", cause)
+        })?;
+        tracing::info!(address = %server.address(), "streaming server listens");
+        Ok(Self { server })
+    }
+
+    /// The URL at which one client may attach to a console, soon and once.
+    ///
+    /// # Errors
+    /// When the request makes no sense, or too many wait already.
+    pub fn attach_url(&self, wanted: AttachRequest) -> Result<String> {
+        self.server.attach_url(wanted).map_err(no_url)
+    }
+
+    /// The URL at which one client may connect to ports of a pod, soon and once.
+    ///
+    /// # Errors
+    /// When the request makes no sense, or too many wait already.
+    pub fn port_forward_url(&self, pod_id: String, ports: &[i32]) -> Result<String> {
+        let port = |port: &i32| u16::try_from(*port).ok().filter(|port| *port != 0);
+        let ports = ports.iter().map(|given| port(given).ok_or(given)).collect::<std::result::Result<_, _>>();
+        let ports = ports.map_err(|bad| Error::new(Kind::Invalid, format!("port {bad} is not one of 1 to 65535")))?;
+        self.server.port_forward_url(PortForwardRequest { pod_id, ports }).map_err(no_url)
+    }
+}
+
+fn no_url(cause: UrlError) -> Error {
+    let kind = if matches!(cause, UrlError::TooMany(_)) { Kind::Exhausted } else { Kind::Invalid };
+    Error::because(kind, "no URL for a streaming session", cause)
+}
+
+// === impl Serving ===
+
+impl Backend for Serving {
+    fn attach<'a>(&'a self, id: &'a str, session: Session) -> BoxFuture<'a, std::result::Result<(), SessionError>> {
+        self.consoles.attach(id, session).boxed()
+    }
+
+    fn dial<'a>(
+        &'a self,
+        pod_id: &'a str,
+        port: u16,
+    ) -> BoxFuture<'a, std::result::Result<(Input, Output), SessionError>> {
+        forward::dial(&self.store, pod_id, port).boxed()
+    }
+}
