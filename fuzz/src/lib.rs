@@ -24,6 +24,7 @@ pub const TARGETS: &[Target] = &[
     ("tap-message", tap_message),
     ("annotations", annotations),
     ("spdy", streaming::spdy::exercise),
+    ("websocket", streaming::ws::exercise),
     ("image-name", image_name),
     ("translation", imagestore::exercise_translation),
     ("image-file", imagestore::exercise_inspection),

@@ -1,8 +1,8 @@
 //! Streaming of CRI: sessions between a client and a container, over HTTP beside the CRI socket.
 //!
 //! CRI's `Attach`, `Exec` and `PortForward` answer with a URL ([`Server::attach_url`] and its like); the client connects to it, changes the connection to SPDY/3.1
-//! and opens a stream for each of stdin, stdout and so on. The daemon gets plain bytes ([`Backend`]). Layers, from the
-//! bottom: [`spdy`], frames and bytes; [`mux`], streams over a connection; [`remotecommand`] and [`portforward`], what Kubernetes says on those
+//! or WebSocket and opens a stream for each of stdin, stdout and so on. The daemon gets plain bytes ([`Backend`]). Layers, from the
+//! bottom: [`spdy`] and [`ws`], frames and bytes; [`mux`], streams over a connection; [`remotecommand`] and [`portforward`], what Kubernetes says on those
 //! streams; [`Server`] and [`client`], the two ends. Knows no libvirt and no CRI type.
 
 pub mod backend;
@@ -12,6 +12,7 @@ pub mod portforward;
 pub mod remotecommand;
 mod server;
 pub mod spdy;
+pub mod ws;
 
 pub use self::backend::{Backend, Input, Output, ResizeEvents, Session, SessionError, TermSize};
 pub use self::server::{AttachRequest, BindError, Config, ExecRequest, PortForwardRequest, Server, UrlError};

@@ -1,6 +1,6 @@
-//! Many streams over one connection: SPDY/3.1 over anything that reads and writes.
+//! Many streams over one connection: SPDY/3.1, or what a [`codec`] shows as it, over anything that reads and writes.
 //!
-//! Called by [`crate::Server`] and [`crate::client`]; a WebSocket tunnel will be one more thing to read and write.
+//! Called by [`crate::Server`] and [`crate::client`].
 //! [`Connection::start`] spawns one task that owns the transport. Streams are `AsyncRead` and `AsyncWrite` halves.
 //!
 //! Towards the peer, writers wait once [`Limits::outgoing`] bytes have not left yet. From the peer, Kubernetes' clients know no
@@ -9,6 +9,7 @@
 //! read from the transport until somebody reads from the full stream: bytes are held back by TCP rather than lost. While it
 //! waits so, the task pings, because a peer that is gone shows only to those who write.
 
+pub(crate) mod codec;
 mod drive;
 mod shared;
 mod state;
@@ -23,13 +24,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::codec::Codec;
+pub use self::codec::CodecError;
 use self::shared::Shared;
 use self::state::State;
 pub use self::stream::{ReadHalf, Stream, WriteHalf};
-use crate::spdy::{DecodeError, Headers, Status};
+use crate::spdy::{Headers, Status};
 
 /// Streams that the peer has opened and nobody has looked at yet.
-const MAX_ARRIVALS: usize = 64;
+pub(crate) const MAX_ARRIVALS: usize = 64;
 /// How long a finished connection may take to bring its last bytes to the peer.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -80,7 +83,7 @@ pub enum Closed {
     Io(#[source] Arc<io::Error>),
     /// The peer sent what cannot be understood.
     #[error("peer broke the protocol")]
-    Protocol(#[source] DecodeError),
+    Protocol(#[source] CodecError),
     /// The peer makes us answer faster than it reads answers.
     #[error("peer sends requests and does not read the answers")]
     Flooded,
@@ -140,9 +143,17 @@ impl Connection {
     where
         T: AsyncRead + AsyncWrite + Send + 'static,
     {
+        Self::start_with(codec::plain(), transport, role, limits)
+    }
+
+    /// Takes over a transport whose bytes are not SPDY's own.
+    pub(crate) fn start_with<T>(codec: Codec, transport: T, role: Role, limits: Limits) -> (Self, Arrivals)
+    where
+        T: AsyncRead + AsyncWrite + Send + 'static,
+    {
         let (arrived, queue) = mpsc::channel(MAX_ARRIVALS);
         let shared = Arc::new(Shared::new(State::new(role, limits, arrived)));
-        let task = tokio::spawn(drive::drive(shared.clone(), transport));
+        let task = tokio::spawn(drive::drive(shared.clone(), transport, codec));
         (Self { shared: shared.clone(), task }, Arrivals { shared, queue })
     }
 

@@ -30,7 +30,8 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::command::Command;
-use self::handshake::Refusal;
+use self::forward::MAX_FIXED_PORTS;
+use self::handshake::{Agreed, Refusal};
 use self::places::{Place, Places};
 use self::protocol::Protocol;
 pub use self::requests::{AttachRequest, ExecRequest, PortForwardRequest, UrlError};
@@ -186,7 +187,8 @@ impl Inner {
     /// Answers a request, and starts its session if it is right.
     fn answer(self: &Arc<Self>, mut request: Request<Incoming>, place: &Place) -> Response<Full<Bytes>> {
         match self.agree(&request, place) {
-            Ok((pending, protocol)) => {
+            Ok((pending, agreed)) => {
+                let protocol = agreed.protocol;
                 let upgrade = hyper::upgrade::on(&mut request);
                 let inner = self.clone();
                 let session = async move {
@@ -197,24 +199,28 @@ impl Inner {
                     }
                 };
                 tokio::spawn(self.stop.clone().run_until_cancelled_owned(session));
-                handshake::switch(protocol)
+                handshake::switch(&agreed)
             }
             Err(refusal) => refusal.response(),
         }
     }
 
     /// What the request's token stands for, which is used up, and how its streams are carried.
-    fn agree(&self, request: &Request<Incoming>, place: &Place) -> Result<(Pending, &'static Protocol), Refusal> {
+    fn agree(&self, request: &Request<Incoming>, place: &Place) -> Result<(Pending, Agreed), Refusal> {
         let (kind, token) = Kind::of_path(request.uri().path()).ok_or(Refusal::UnknownUrl)?;
-        if self.tokens().get(token, Instant::now()).is_none_or(|pending| pending.kind() != kind) {
-            return Err(Refusal::UnknownUrl);
+        let ports = match self.tokens().get(token, Instant::now()) {
+            Some(pending) if pending.kind() == kind => pending.ports(),
+            _ => return Err(Refusal::UnknownUrl),
+        };
+        let agreed = handshake::check(request.method(), request.headers(), kind)?;
+        if ports.is_some_and(|ports| agreed.protocol.is_fixed() && !(1..=MAX_FIXED_PORTS).contains(&ports)) {
+            return Err(Refusal::Ports);
         }
-        let protocol = handshake::check(request.method(), request.headers(), kind)?;
         if !place.leave() {
             return Err(Refusal::UnknownUrl);
         }
         let pending = self.tokens().take(token, Instant::now()).ok_or(Refusal::UnknownUrl)?;
-        Ok((pending, protocol))
+        Ok((pending, agreed))
     }
 
     async fn serve<T>(&self, transport: T, pending: Pending, protocol: &Protocol)

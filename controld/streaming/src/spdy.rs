@@ -20,6 +20,8 @@ pub use self::decoder::{DecodeError, Decoder};
 pub use self::encoder::Encoder;
 #[cfg(any(test, feature = "exercise"))]
 pub use self::exercise::exercise;
+#[cfg(any(test, feature = "exercise"))]
+pub(crate) use self::exercise::join;
 pub use self::frame::{Frame, Setting, Status};
 pub use self::headers::{HeaderError, Headers};
 pub use self::zlib::ZlibError;

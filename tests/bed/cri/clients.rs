@@ -61,7 +61,9 @@ fn crictl(bed: &Bed) -> Result<()> {
     let (endpoint, client) = (format!("unix://{CRI_SOCKET}"), bed.config.peer("crictl")?);
     let attach = ["--runtime-endpoint", &endpoint, "attach", "--stdin", &id];
     terminal::answers(bed, &mut command(client, attach))?;
-    forward::answers(bed, &sandbox, "spdy")?;
+    for transport in ["spdy", "websocket"] {
+        forward::answers(bed, &sandbox, transport)?;
+    }
     let stats: serde_json::Value = serde_json::from_str(&ok(&["stats", "-o", "json", "--id", &id[..13]])?)?;
     for figure in ["/cpu/usageCoreNanoSeconds", "/memory/workingSetBytes", "/writableLayer/usedBytes"] {
         let value = stats.pointer(&format!("/stats/0{figure}/value")).and_then(|value| value.as_str());

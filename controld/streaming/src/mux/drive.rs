@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{sleep_until, timeout};
 
 use super::Closed;
+use super::codec::{Codec, Decode, Decoded, Encode};
 use super::shared::Shared;
 use super::state::{Batch, State};
-use crate::spdy::{Decoder, Encoder};
 
 /// Buffers that are read into, and how little room in one is worth a read.
 const READ_LEN: usize = 32 << 10;
@@ -25,6 +25,10 @@ const LAST_WORDS_DEADLINE: Duration = Duration::from_secs(1);
 /// kernel reset the connection and with it lose what the peer has not read yet.
 const LINGER_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Statuses of GOAWAY.
+const OK: u32 = 0;
+const PROTOCOL_ERROR: u32 = 1;
+
 /// Whatever ends the task, no stream waits for it after that.
 struct CloseAtEnd(Arc<Shared>);
 
@@ -34,17 +38,17 @@ impl Drop for CloseAtEnd {
     }
 }
 
-pub(super) async fn drive(shared: Arc<Shared>, transport: impl AsyncRead + AsyncWrite) {
+pub(super) async fn drive(shared: Arc<Shared>, transport: impl AsyncRead + AsyncWrite, codec: Codec) {
     let _close = CloseAtEnd(shared.clone());
     let (reader, writer) = tokio::io::split(transport);
-    let mut reading = pin!(read(&shared, reader));
-    let mut writing = pin!(write(&shared, writer));
+    let (decoder, encoder) = codec;
+    let mut reading = pin!(read(&shared, reader, decoder));
+    let mut writing = pin!(write(&shared, writer, encoder));
     tokio::select! {
-        why = &mut reading => {
-            let tell = matches!(why, Closed::Protocol(_) | Closed::Flooded);
+        (why, last_word) = &mut reading => {
             shared.close(why);
-            if tell {
-                shared.act(State::give_up);
+            if let Some(status) = last_word {
+                shared.act(|state| state.give_up(status));
                 // It may well not listen.
                 let _ = timeout(LAST_WORDS_DEADLINE, writing).await;
             }
@@ -60,10 +64,27 @@ pub(super) async fn drive(shared: Arc<Shared>, transport: impl AsyncRead + Async
     }
 }
 
-async fn read(shared: &Shared, mut reader: impl AsyncRead + Unpin) -> Closed {
-    let mut decoder = Decoder::new();
+/// Reads until the connection is over: why it is, and the status that the peer is to be told.
+async fn read(
+    shared: &Shared,
+    mut reader: impl AsyncRead + Unpin,
+    mut decoder: Box<dyn Decode>,
+) -> (Closed, Option<u32>) {
     let mut buffer = BytesMut::new();
     loop {
+        // First, since a codec may have something to say before the peer does.
+        loop {
+            match decoder.decode(&mut buffer) {
+                Ok(Decoded::Frame(frame)) => {
+                    if let Err(why) = shared.act(|state| state.receive(frame)) {
+                        return (why, Some(PROTOCOL_ERROR));
+                    }
+                }
+                Ok(Decoded::More) => break,
+                Ok(Decoded::End) => return (Closed::Peer, Some(OK)),
+                Err(error) => return (Closed::Protocol(error), Some(PROTOCOL_ERROR)),
+            }
+        }
         while shared.lock().is_full() {
             if timeout(PING_WHILE_FULL, shared.room()).await.is_err() {
                 shared.act(State::ping);
@@ -73,26 +94,14 @@ async fn read(shared: &Shared, mut reader: impl AsyncRead + Unpin) -> Closed {
             buffer.reserve(READ_LEN);
         }
         match reader.read_buf(&mut buffer).await {
-            Ok(0) => return Closed::Peer,
+            Ok(0) => return (Closed::Peer, None),
             Ok(_) => shared.lock().touch(),
-            Err(error) => return Closed::Io(Arc::new(error)),
-        }
-        loop {
-            match decoder.decode(&mut buffer) {
-                Ok(Some(frame)) => {
-                    if let Err(why) = shared.act(|state| state.receive(frame)) {
-                        return why;
-                    }
-                }
-                Ok(None) => break,
-                Err(error) => return Closed::Protocol(error),
-            }
+            Err(error) => return (Closed::Io(Arc::new(error)), None),
         }
     }
 }
 
-async fn write(shared: &Shared, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
-    let mut encoder = Encoder::new();
+async fn write(shared: &Shared, mut writer: impl AsyncWrite + Unpin, mut encoder: Box<dyn Encode>) -> io::Result<()> {
     let mut bytes = BytesMut::new();
     loop {
         let batch = shared.lock().take();

@@ -170,9 +170,9 @@ impl State {
         }
     }
 
-    /// Last words to a peer that cannot be understood.
-    pub(super) fn give_up(&mut self) {
-        self.answer(Frame::Goaway { last_good: self.last_remote, status: 1 });
+    /// Last words to a peer that leaves, or cannot be understood.
+    pub(super) fn give_up(&mut self, status: u32) {
+        self.answer(Frame::Goaway { last_good: self.last_remote, status });
         self.finishing = true;
     }
 

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::time::timeout;
 
 use super::*;
-use crate::spdy::{Decoder, Encoder, Frame};
+use crate::spdy::{DecodeError, Decoder, Encoder, Frame};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -201,7 +201,7 @@ async fn garbage_is_answered_with_goaway() {
     peer.transport.write_all(b"\x80\x02HTTP/1.1 what?").await.expect("write");
     assert_eq!(peer.next().await, Some(Frame::Goaway { last_good: 0, status: 1 }));
     assert_eq!(peer.next().await, None, "closed");
-    assert!(matches!(server.why_closed(), Some(Closed::Protocol(DecodeError::Version(2)))));
+    assert!(matches!(server.why_closed(), Some(Closed::Protocol(CodecError::Spdy(DecodeError::Version(2))))));
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,7 +22,8 @@ use super::requests::{AttachRequest, ExecRequest};
 use crate::backend::{Backend, Input, Output, ResizeEvents, Session, SessionError, TermSize};
 use crate::mux::{Arrivals, Limits, ReadHalf, Stream, WriteHalf};
 use crate::remotecommand::{ResizeParser, STREAM_TYPE, Status, StreamType};
-use crate::spdy;
+use crate::spdy::{self, Headers};
+use crate::ws::Channels;
 
 /// After the end of a `stdin_once` session's input, its output may go on this long.
 const STDIN_ONCE_DEADLINE: Duration = Duration::from_secs(10);
@@ -48,9 +49,10 @@ pub(super) async fn serve<T>(
 {
     let container = command.container_id();
     let wanted = command.wanted(protocol);
+    let channels = || channels(&wanted);
     let limits = Limits { idle: config.idle, ..Limits::default() };
-    let (connection, mut arrivals) = protocol.start(transport, limits);
-    let streams = match timeout(config.stream_creation, collect(&mut arrivals, wanted)).await {
+    let (connection, mut arrivals) = protocol.start(transport, limits, channels);
+    let streams = match timeout(config.stream_creation, collect(&mut arrivals, wanted.clone())).await {
         Ok(Some(streams)) => streams,
         Ok(None) => return tracing::debug!(container, "client left before its session began"),
         Err(_) => {
@@ -115,6 +117,22 @@ impl Command {
             Self::Exec(exec) => backend.exec(exec, session).await,
         }
     }
+}
+
+/// The streams of a session in channels. Kubernetes' server begins with an empty message on the first that it writes to.
+fn channels(wanted: &BTreeSet<StreamType>) -> Channels {
+    let number = |kind: &StreamType| match kind {
+        StreamType::Stdin => 0,
+        StreamType::Stdout => 1,
+        StreamType::Stderr => 2,
+        StreamType::Error => 3,
+        StreamType::Resize => 4,
+    };
+    let mut streams: Vec<_> =
+        wanted.iter().map(|kind| (number(kind), Headers::new().with(STREAM_TYPE, kind.as_str()))).collect();
+    streams.sort_by_key(|(channel, _)| *channel);
+    let first = streams.iter().map(|(channel, _)| *channel).find(|channel| (1..=3).contains(channel));
+    Channels { streams, preface: first.map(|first| (first, Vec::new())).into_iter().collect() }
 }
 
 /// Takes the streams of a session as they come. `None` when the client is gone.

@@ -2,7 +2,7 @@
 //!
 //! For each connection the client opens two streams, of the same request id and port: one for bytes both ways, one on which
 //! it only hears why the connection failed. The pairs of a session do not wait for each other. Over SPDY a session lives
-//! until the client leaves.
+//! until the client leaves; in channels, until the last of its connections ends.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,12 +19,15 @@ use super::command::chain;
 use super::protocol::Protocol;
 use super::requests::PortForwardRequest;
 use crate::backend::{Backend, Input, Output, SessionError};
-use crate::mux::{Arrival, Limits, ReadHalf, Stream, WriteHalf};
+use crate::mux::{Arrival, Limits, MAX_ARRIVALS, ReadHalf, Stream, WriteHalf};
 use crate::portforward::{PORT, REQUEST_ID, STREAM_TYPE, StreamType};
-use crate::spdy::Status;
+use crate::spdy::{Headers, Status};
+use crate::ws::Channels;
 
 /// Connections that a client may have at a time, those among them that are not complete too.
 const MAX_PAIRS: usize = 512;
+/// Ports that a session in channels may have: each is two streams, which the client opens all at once.
+pub(super) const MAX_FIXED_PORTS: usize = MAX_ARRIVALS / 2;
 /// Longest request id.
 const MAX_REQUEST_ID: usize = 128;
 /// How long a connection to the pod may take.
@@ -46,24 +49,44 @@ pub(super) async fn serve<T>(
 {
     let pod: Arc<str> = request.pod_id.as_str().into();
     let limits = Limits { idle: config.idle, streams: 2 * MAX_PAIRS, ..Limits::default() };
-    let (connection, mut arrivals) = protocol.start(transport, limits);
+    let (connection, mut arrivals) = protocol.start(transport, limits, || channels(&request.ports));
     tracing::debug!(%pod, protocol = protocol.name, "port-forward begins");
     let mut halves = Halves { deadline: config.stream_creation, waiting: BTreeMap::new() };
     let mut pairs = JoinSet::new();
+    let mut left = protocol.is_fixed().then_some(request.ports.len());
     loop {
+        if left == Some(0) {
+            return connection.finish().await;
+        }
         tokio::select! {
             arrival = arrivals.next() => {
                 let Some(arrival) = arrival else { break };
                 if let Some(pair) = halves.take(arrival, Instant::now()) {
-                    pairs.spawn(pair.run(backend.clone(), pod.clone()));
+                    pairs.spawn(pair.run(backend.clone(), pod.clone(), !protocol.is_fixed()));
                 }
             }
             () = halves.late() => halves.expire(Instant::now()),
-            Some(_) = pairs.join_next() => {}
+            Some(_) = pairs.join_next() => left = left.map(|left| left - 1),
         }
     }
     let why = connection.why_closed().map(|why| why.to_string());
     tracing::debug!(%pod, why, "port-forward ended");
+}
+
+/// The streams of a session in channels, two for each port. The client hears on each which port it is of.
+fn channels(ports: &[u16]) -> Channels {
+    let mut channels = Channels::default();
+    for (port, index) in ports.iter().zip(0_u8..) {
+        for (kind, channel) in [(StreamType::Data, 2 * index), (StreamType::Error, 2 * index + 1)] {
+            let headers = Headers::new()
+                .with(STREAM_TYPE, kind.as_str())
+                .with(PORT, port.to_string())
+                .with(REQUEST_ID, index.to_string());
+            channels.streams.push((channel, headers));
+            channels.preface.push((channel, port.to_le_bytes().to_vec()));
+        }
+    }
+    channels
 }
 
 /// What makes a pair of two streams.
@@ -160,13 +183,14 @@ fn read(arrival: &Arrival) -> Option<(Key, StreamType, u16)> {
 // === impl Pair ===
 
 impl Pair {
-    async fn run(self, backend: Arc<dyn Backend>, pod: Arc<str>) {
+    /// Without `half_close` the client cannot say that it ends its side: then the connection ends with the pod's.
+    async fn run(self, backend: Arc<dyn Backend>, pod: Arc<str>, half_close: bool) {
         let Self { port, data, error } = self;
         let (reading, mut reason) = error.split();
         // The client says nothing on it.
         drop(reading);
         let (from_client, mut to_client) = data.split();
-        if let Err(error) = relay(&*backend, &pod, port, from_client, &mut to_client).await {
+        if let Err(error) = relay(&*backend, &pod, port, from_client, &mut to_client, half_close).await {
             let why = chain(&*error);
             tracing::debug!(%pod, port, error = why, "connection to a pod's port failed");
             let text = format!("error forwarding port {port} to pod {pod}, uid : {why}");
@@ -184,6 +208,7 @@ async fn relay(
     port: u16,
     mut from_client: ReadHalf,
     to_client: &mut WriteHalf,
+    half_close: bool,
 ) -> Result<(), SessionError> {
     let dialed = timeout(DIAL_DEADLINE, backend.dial(pod, port)).await;
     let late = |_| {
@@ -215,7 +240,9 @@ async fn relay(
         },
         ended = &mut down => {
             ended?;
-            up.await;
+            if half_close {
+                up.await;
+            }
             Ok(())
         }
     }

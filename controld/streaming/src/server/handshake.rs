@@ -1,13 +1,26 @@
 //! From an HTTP request to a session: which requests are right, and what the others are told.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
+use hyper::header::{
+    CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
 use hyper::{Method, Response, StatusCode};
+
+use sha1::{Digest as _, Sha1};
 
 use super::protocol::Protocol;
 use super::requests::Kind;
 use crate::remotecommand;
+
+/// Appended to a WebSocket client's key before it is hashed (RFC 6455, section 1.3).
+const WEBSOCKET_GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const WEBSOCKET_VERSION: &str = "13";
+/// Bytes of a WebSocket client's key.
+const WEBSOCKET_KEY_LEN: usize = 16;
 
 /// Why a request gets no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,22 +31,60 @@ pub(super) enum Refusal {
     NoUpgrade,
     NoVersion,
     OtherVersion(Kind),
+    /// Not WebSocket as RFC 6455 has it.
+    WebSocket,
+    /// A session in channels needs to know them.
+    Ports,
+}
+
+/// What client and server speak from now on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Agreed {
+    pub(super) protocol: &'static Protocol,
+    /// To a WebSocket client: that it is understood.
+    accept: Option<String>,
 }
 
 /// The protocol that the session will speak: the first that the client names of those that this kind of session has.
-pub(super) fn check(method: &Method, headers: &HeaderMap, kind: Kind) -> Result<&'static Protocol, Refusal> {
+pub(super) fn check(method: &Method, headers: &HeaderMap, kind: Kind) -> Result<Agreed, Refusal> {
     if method != Method::POST && method != Method::GET {
         return Err(Refusal::Method);
     }
-    if !lists(headers, CONNECTION.as_str(), "upgrade") || !lists(headers, UPGRADE.as_str(), remotecommand::UPGRADE) {
+    let upgrades = |to| lists(headers, CONNECTION.as_str(), "upgrade") && lists(headers, UPGRADE.as_str(), to);
+    let protocols = kind.protocols().iter();
+    if upgrades("websocket") {
+        let accept = Some(websocket_accept(method, headers)?);
+        let mut ours = protocols.filter(|protocol| protocol.is_websocket());
+        let mut offered = values(headers, SEC_WEBSOCKET_PROTOCOL.as_str()).peekable();
+        let protocol = match offered.peek() {
+            None => ours.find(|protocol| protocol.name.is_empty()),
+            Some(_) => offered.find_map(|name| ours.clone().find(|protocol| protocol.name == name)),
+        };
+        return protocol.map(|protocol| Agreed { protocol, accept }).ok_or(Refusal::OtherVersion(kind));
+    }
+    if !upgrades(remotecommand::UPGRADE) {
         return Err(Refusal::NoUpgrade);
     }
+    let ours = protocols.filter(|protocol| !protocol.is_websocket());
     let mut offered = values(headers, remotecommand::PROTOCOL_HEADER).peekable();
     if offered.peek().is_none() {
         return Err(Refusal::NoVersion);
     }
-    let ours = |name: &str| kind.protocols().iter().find(|protocol| protocol.name == name);
-    offered.find_map(ours).ok_or(Refusal::OtherVersion(kind))
+    let protocol = offered.find_map(|name| ours.clone().find(|protocol| protocol.name == name));
+    protocol.map(|protocol| Agreed { protocol, accept: None }).ok_or(Refusal::OtherVersion(kind))
+}
+
+/// The answer to a WebSocket client's key.
+fn websocket_accept(method: &Method, headers: &HeaderMap) -> Result<String, Refusal> {
+    let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).map(str::trim);
+    let key = key.filter(|key| BASE64.decode(key).is_ok_and(|key| key.len() == WEBSOCKET_KEY_LEN));
+    match key {
+        Some(key) if method == Method::GET && lists(headers, SEC_WEBSOCKET_VERSION.as_str(), WEBSOCKET_VERSION) => {
+            let hash = Sha1::new().chain_update(key).chain_update(WEBSOCKET_GUID).finalize();
+            Ok(BASE64.encode(hash))
+        }
+        _ => Err(Refusal::WebSocket),
+    }
 }
 
 impl Refusal {
@@ -41,14 +92,23 @@ impl Refusal {
         let (status, why) = match self {
             Self::UnknownUrl => (StatusCode::NOT_FOUND, "no such URL; it may have been used, or be too old"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "use POST or GET"),
-            Self::NoUpgrade => (StatusCode::BAD_REQUEST, "only connections that upgrade to SPDY/3.1 are served here"),
+            Self::NoUpgrade => {
+                (StatusCode::BAD_REQUEST, "only connections that upgrade to SPDY/3.1 or websocket are served here")
+            }
             Self::NoVersion => (StatusCode::BAD_REQUEST, "the header X-Stream-Protocol-Version is required"),
             Self::OtherVersion(_) => (StatusCode::FORBIDDEN, "none of the offered versions is spoken here"),
+            Self::WebSocket => {
+                (StatusCode::BAD_REQUEST, "WebSocket needs GET, version 13 and a key of 16 bytes in base64")
+            }
+            Self::Ports => (
+                StatusCode::BAD_REQUEST,
+                "the offered version needs 1 to 32 ports in CRI's request for the URL; others do not",
+            ),
         };
         let mut response = Response::new(Full::from(format!("{why}\n")));
         *response.status_mut() = status;
         if let Self::OtherVersion(kind) = self {
-            for protocol in kind.protocols() {
+            for protocol in kind.protocols().iter().filter(|protocol| !protocol.is_websocket()) {
                 let ours = HeaderValue::from_static(protocol.name);
                 response.headers_mut().append(remotecommand::ACCEPTED_HEADER, ours);
             }
@@ -58,13 +118,27 @@ impl Refusal {
 }
 
 /// The answer to a right request.
-pub(super) fn switch(protocol: &Protocol) -> Response<Full<Bytes>> {
+pub(super) fn switch(agreed: &Agreed) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
+    let name = HeaderValue::from_static(agreed.protocol.name);
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static(remotecommand::UPGRADE));
-    headers.insert(remotecommand::PROTOCOL_HEADER, HeaderValue::from_static(protocol.name));
+    match &agreed.accept {
+        Some(accept) => {
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            if let Ok(accept) = HeaderValue::from_str(accept) {
+                headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+            }
+            if !name.is_empty() {
+                headers.insert(SEC_WEBSOCKET_PROTOCOL, name);
+            }
+        }
+        None => {
+            headers.insert(UPGRADE, HeaderValue::from_static(remotecommand::UPGRADE));
+            headers.insert(remotecommand::PROTOCOL_HEADER, name);
+        }
+    }
     response
 }
 
@@ -93,7 +167,7 @@ mod tests {
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        check(method, &headers, Kind::Exec).map_or_else(Refusal::response, switch).status()
+        check(method, &headers, Kind::Exec).map_or_else(Refusal::response, |agreed| switch(&agreed)).status()
     }
 
     #[test]
@@ -126,8 +200,41 @@ mod tests {
             "x-stream-protocol-version",
             HeaderValue::from_static("v5.channel.k8s.io,v2.channel.k8s.io,v4.channel.k8s.io"),
         );
-        let protocol = check(&Method::POST, &headers, Kind::Exec).expect("both speak v2 and v4");
-        assert_eq!(protocol.name, "v2.channel.k8s.io");
+        let agreed = check(&Method::POST, &headers, Kind::Exec).expect("both speak v2 and v4");
+        assert_eq!(agreed.protocol.name, "v2.channel.k8s.io");
+    }
+
+    #[test]
+    fn websocket_clients_are_answered() {
+        let answer = |method: &Method, kind, more: &[(&'static str, &'static str)]| {
+            let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];
+            let mut headers = HeaderMap::new();
+            for (name, value) in upgrade.iter().chain(more) {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            check(method, &headers, kind).map_or_else(Refusal::response, |agreed| switch(&agreed))
+        };
+        // The example of RFC 6455, section 1.3.
+        let key = ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        let offer = |names| [key, ("sec-websocket-protocol", names)];
+        for (kind, names) in [
+            (Kind::Exec, "v5.channel.k8s.io"),
+            (Kind::Attach, "v4.base64.channel.k8s.io"),
+            (Kind::PortForward, "SPDY/3.1+portforward.k8s.io"),
+            (Kind::PortForward, "v4.channel.k8s.io"),
+        ] {
+            let response = answer(&Method::GET, kind, &offer(names));
+            assert_eq!(response.status(), 101, "{names}");
+            assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+            assert_eq!(response.headers()["sec-websocket-protocol"], names);
+        }
+        let unnamed = answer(&Method::GET, Kind::Exec, &[key]);
+        assert_eq!(unnamed.status(), 101);
+        assert_eq!(unnamed.headers().get("sec-websocket-protocol"), None);
+        assert_eq!(answer(&Method::GET, Kind::PortForward, &offer("v5.channel.k8s.io")).status(), 403);
+        assert_eq!(answer(&Method::POST, Kind::Exec, &[key]).status(), 400);
+        assert_eq!(answer(&Method::GET, Kind::Exec, &[("sec-websocket-key", "c2hvcnQ=")]).status(), 400);
+        assert_eq!(answer(&Method::GET, Kind::Exec, &[]).status(), 400);
     }
 
     #[test]

@@ -120,6 +120,14 @@ impl Pending {
         }
     }
 
+    /// How many ports a request for port-forward names.
+    pub(super) fn ports(&self) -> Option<usize> {
+        match self {
+            Self::PortForward(request) => Some(request.ports.len()),
+            Self::Command(_) => None,
+        }
+    }
+
     /// Whether the request makes sense.
     pub(super) fn check(&self) -> Result<(), UrlError> {
         let name = self.kind().name();

@@ -11,6 +11,7 @@ use crate::client::{self, EndError, Options};
 use crate::spdy::{Decoder, Encoder, Frame, Headers};
 
 mod forward;
+mod websocket;
 
 const SOON: Duration = Duration::from_secs(10);
 

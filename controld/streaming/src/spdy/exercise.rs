@@ -32,7 +32,7 @@ pub(super) fn decode_in_pieces(input: &[u8], len: usize) -> (Vec<Frame>, Option<
 }
 
 /// Adds a frame; to the one before it if both are pieces of one data frame.
-pub(super) fn join(frames: &mut Vec<Frame>, next: Frame) {
+pub(crate) fn join(frames: &mut Vec<Frame>, next: Frame) {
     if let (Some(Frame::Data { id, fin, payload }), Frame::Data { id: next_id, fin: next_fin, payload: more }) =
         (frames.last_mut(), &next)
         && id == next_id

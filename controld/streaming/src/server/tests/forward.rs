@@ -157,7 +157,7 @@ async fn a_flood_of_streams_is_bounded() {
 
 /// A pod whose every port is this listener.
 #[derive(Debug)]
-struct Pod(SocketAddr);
+pub(super) struct Pod(SocketAddr);
 
 impl Backend for Pod {
     fn attach<'a>(&'a self, id: &'a str, _: Session) -> BoxFuture<'a, Result<(), SessionError>> {
@@ -177,7 +177,7 @@ impl Backend for Pod {
     }
 }
 
-async fn pod() -> (TcpListener, Arc<Pod>) {
+pub(super) async fn pod() -> (TcpListener, Arc<Pod>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let address = listener.local_addr().expect("address");
     (listener, Arc::new(Pod(address)))
