@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::ExecRequest;
+use crate::request::ExecRequest;
 
 /// Bytes from the other end. End of file means that the other end sends no more.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;

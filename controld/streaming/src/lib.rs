@@ -10,9 +10,11 @@ pub mod client;
 pub mod mux;
 pub mod portforward;
 pub mod remotecommand;
+mod request;
 mod server;
 pub mod spdy;
 pub mod ws;
 
 pub use self::backend::{Backend, Input, Output, ResizeEvents, Session, SessionError, TermSize};
-pub use self::server::{AttachRequest, BindError, Config, ExecRequest, PortForwardRequest, Server, UrlError};
+pub use self::request::{AttachRequest, ExecRequest, PortForwardRequest};
+pub use self::server::{BindError, Config, Server, UrlError};

@@ -7,9 +7,9 @@
 mod command;
 mod forward;
 mod handshake;
+mod kinds;
 mod places;
 mod protocol;
-mod requests;
 mod tokens;
 
 use std::convert::Infallible;
@@ -26,18 +26,19 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::command::Command;
 use self::forward::MAX_FIXED_PORTS;
 use self::handshake::{Agreed, Refusal};
+pub use self::kinds::UrlError;
+use self::kinds::{Command, Kind, Pending};
 use self::places::{Place, Places};
 use self::protocol::Protocol;
-pub use self::requests::{AttachRequest, ExecRequest, PortForwardRequest, UrlError};
-use self::requests::{Kind, Pending};
 use self::tokens::Tokens;
 use crate::backend::Backend;
+use crate::request::{AttachRequest, ExecRequest, PortForwardRequest};
 
 /// Connections at a time that have not become sessions. Sessions are limited by their tokens.
 const MAX_CONNECTIONS: usize = 1024;
@@ -99,6 +100,8 @@ struct Inner {
     config: Config,
     backend: Arc<dyn Backend>,
     tokens: Mutex<Tokens<Pending>>,
+    /// Places for connections to pods' ports.
+    forwards: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
@@ -119,7 +122,8 @@ impl Server {
         let address = listener.local_addr().map_err(failed)?;
         let tokens = Mutex::new(Tokens::new(config.token_ttl, config.max_tokens));
         let stop = CancellationToken::new();
-        let inner = Arc::new(Inner { config, backend, tokens, stop: stop.clone() });
+        let forwards = Arc::new(Semaphore::new(forward::MAX_PAIRS_OF_ALL));
+        let inner = Arc::new(Inner { config, backend, tokens, forwards, stop: stop.clone() });
         tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, inner.clone(), places)));
         Ok(Self { inner, address, _stop: stop.drop_guard() })
     }
@@ -232,7 +236,7 @@ impl Inner {
                 command::serve(transport, protocol, command, &*self.backend, &self.config).await;
             }
             Pending::PortForward(request) => {
-                forward::serve(transport, protocol, request, self.backend.clone(), &self.config).await;
+                forward::serve(transport, protocol, request, self.backend.clone(), &self.forwards, &self.config).await;
             }
         }
     }

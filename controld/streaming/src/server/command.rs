@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Config;
+use super::kinds::Command;
 use super::protocol::{Protocol, StatusForm};
-use super::requests::{AttachRequest, ExecRequest};
 use crate::backend::{Backend, Input, Output, ResizeEvents, Session, SessionError, TermSize};
 use crate::mux::{Arrivals, Limits, ReadHalf, Stream, WriteHalf};
 use crate::remotecommand::{ResizeParser, STREAM_TYPE, Status, StreamType};
@@ -29,13 +29,6 @@ use crate::ws::Channels;
 const STDIN_ONCE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the client may take to make room for the status.
 const STATUS_DEADLINE: Duration = Duration::from_secs(30);
-
-/// What a session is joined to.
-#[derive(Debug)]
-pub(super) enum Command {
-    Attach(AttachRequest),
-    Exec(ExecRequest),
-}
 
 /// Runs the session to its end, however it ends.
 pub(super) async fn serve<T>(

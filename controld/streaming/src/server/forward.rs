@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Config;
 use super::command::chain;
 use super::protocol::Protocol;
-use super::requests::PortForwardRequest;
 use crate::backend::{Backend, Input, Output, SessionError};
 use crate::mux::{Arrival, Limits, MAX_ARRIVALS, ReadHalf, Stream, WriteHalf};
 use crate::portforward::{PORT, REQUEST_ID, STREAM_TYPE, StreamType};
+use crate::request::PortForwardRequest;
 use crate::spdy::{Headers, Status};
 use crate::ws::Channels;
 
@@ -34,8 +35,10 @@ const MAX_REQUEST_ID: usize = 128;
 const DIAL_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the client may take to make room for the reason of a failure.
 const REASON_DEADLINE: Duration = Duration::from_secs(30);
+/// Connections to pods of all clients together: each takes two buffers of [`CHUNK`].
+pub(super) const MAX_PAIRS_OF_ALL: usize = 2048;
 /// Bytes that are copied at once.
-const CHUNK: usize = 64 << 10;
+const CHUNK: usize = 16 << 10;
 
 /// Runs the session to its end, however it ends.
 pub(super) async fn serve<T>(
@@ -43,6 +46,7 @@ pub(super) async fn serve<T>(
     protocol: &Protocol,
     request: PortForwardRequest,
     backend: Arc<dyn Backend>,
+    places: &Arc<Semaphore>,
     config: &Config,
 ) where
     T: AsyncRead + AsyncWrite + Send + 'static,
@@ -62,7 +66,7 @@ pub(super) async fn serve<T>(
             arrival = arrivals.next() => {
                 let Some(arrival) = arrival else { break };
                 if let Some(pair) = halves.take(arrival, Instant::now()) {
-                    pairs.spawn(pair.run(backend.clone(), pod.clone(), !protocol.is_fixed()));
+                    pairs.spawn(pair.run(backend.clone(), places.clone(), pod.clone(), !protocol.is_fixed()));
                 }
             }
             () = halves.late() => halves.expire(Instant::now()),
@@ -184,13 +188,17 @@ fn read(arrival: &Arrival) -> Option<(Key, StreamType, u16)> {
 
 impl Pair {
     /// Without `half_close` the client cannot say that it ends its side: then the connection ends with the pod's.
-    async fn run(self, backend: Arc<dyn Backend>, pod: Arc<str>, half_close: bool) {
+    async fn run(self, backend: Arc<dyn Backend>, places: Arc<Semaphore>, pod: Arc<str>, half_close: bool) {
         let Self { port, data, error } = self;
         let (reading, mut reason) = error.split();
         // The client says nothing on it.
         drop(reading);
         let (from_client, mut to_client) = data.split();
-        if let Err(error) = relay(&*backend, &pod, port, from_client, &mut to_client, half_close).await {
+        let relayed = match places.try_acquire() {
+            Ok(_place) => relay(&*backend, &pod, port, from_client, &mut to_client, half_close).await,
+            Err(_full) => Err("too many connections are forwarded by this node; close some, or try again later".into()),
+        };
+        if let Err(error) = relayed {
             let why = chain(&*error);
             tracing::debug!(%pod, port, error = why, "connection to a pod's port failed");
             let text = format!("error forwarding port {port} to pod {pod}, uid : {why}");

@@ -12,8 +12,8 @@ use hyper::{Method, Response, StatusCode};
 
 use sha1::{Digest as _, Sha1};
 
+use super::kinds::Kind;
 use super::protocol::Protocol;
-use super::requests::Kind;
 use crate::remotecommand;
 
 /// Appended to a WebSocket client's key before it is hashed (RFC 6455, section 1.3).

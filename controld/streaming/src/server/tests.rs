@@ -4,6 +4,7 @@ use hyper::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::sync::mpsc;
 
+use super::kinds::Command;
 use super::protocol::COMMAND;
 use super::*;
 use crate::backend::{Session, SessionError, TermSize};

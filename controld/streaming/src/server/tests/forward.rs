@@ -91,7 +91,8 @@ async fn streams_that_make_no_pair_are_reset() {
     let (near, far) = duplex(1 << 20);
     let (pod, backend) = pod().await;
     let request = request();
-    let serving = tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &config()).await });
+    let serving =
+        tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &config()).await });
     let mut peer = Peer::new(near);
     let refused = |id| Frame::RstStream { id, status: crate::spdy::Status::PROTOCOL_ERROR };
     for (id, kind, port, request_id) in [
@@ -124,7 +125,7 @@ async fn numbers_pair_streams_of_a_client_that_does_not() {
     let (near, far) = duplex(1 << 20);
     let (pod, backend) = pod().await;
     let request = request();
-    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &config()).await });
+    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &config()).await });
     let mut peer = Peer::new(near);
     peer.send(&half(1, "error", "80", "")).await;
     peer.send(&half(3, "data", "80", "")).await;
@@ -137,11 +138,23 @@ async fn numbers_pair_streams_of_a_client_that_does_not() {
 }
 
 #[tokio::test]
+async fn a_node_that_forwards_too_much_says_so() {
+    let (near, far) = duplex(1 << 20);
+    let (_pod, backend) = pod().await;
+    let (request, none) = (request(), Arc::new(Semaphore::new(0)));
+    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &none, &config()).await });
+    let mut peer = Peer::new(near);
+    peer.send(&half(1, "error", "80", "a")).await;
+    peer.send(&half(3, "data", "80", "a")).await;
+    assert!(peer.text_of(1).await.contains("too many connections are forwarded by this node"));
+}
+
+#[tokio::test]
 async fn a_flood_of_streams_is_bounded() {
     let (near, far) = duplex(1 << 20);
     let (_pod, backend) = pod().await;
     let request = request();
-    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &config()).await });
+    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &config()).await });
     let mut peer = Peer::new(near);
     let (mut taken, mut refused) = (0, 0);
     for n in 0..2000 {
@@ -208,4 +221,8 @@ fn half(id: u32, kind: &str, port: &str, request_id: &str) -> Frame {
         headers = headers.with("requestid", request_id);
     }
     Frame::SynStream { id, associated: 0, priority: 0, fin: false, unidirectional: false, headers }
+}
+
+fn places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(super::super::forward::MAX_PAIRS_OF_ALL))
 }

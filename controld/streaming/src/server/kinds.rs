@@ -1,47 +1,7 @@
-//! What CRI's calls ask for, and the kinds of sessions that come of it: a table with the path and the protocols of each.
+//! The kinds of sessions that come of CRI's calls: a table with the path and the protocols of each.
 
-use super::command::Command;
 use super::protocol::{COMMAND, FORWARD, Protocol};
-
-/// What a client of CRI wants to attach to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AttachRequest {
-    pub container_id: String,
-    /// Send to it.
-    pub stdin: bool,
-    /// Receive its output.
-    pub stdout: bool,
-    /// Receive its errors.
-    pub stderr: bool,
-    /// The client has a terminal.
-    pub tty: bool,
-    /// The session ends when the client's input does.
-    pub stdin_once: bool,
-}
-
-/// What a client of CRI wants to run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExecRequest {
-    pub container_id: String,
-    /// The command and its arguments.
-    pub cmd: Vec<String>,
-    /// Send to it.
-    pub stdin: bool,
-    /// Receive its output.
-    pub stdout: bool,
-    /// Receive its errors.
-    pub stderr: bool,
-    /// The command runs on a terminal.
-    pub tty: bool,
-}
-
-/// What a client of CRI wants to connect to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortForwardRequest {
-    pub pod_id: String,
-    /// The ports, for clients that do not name them again at each connection.
-    pub ports: Vec<u16>,
-}
+use crate::request::{AttachRequest, ExecRequest, PortForwardRequest};
 
 /// Why there is no URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +32,13 @@ pub(super) enum Kind {
     Attach,
     Exec,
     PortForward,
+}
+
+/// What a session is joined to.
+#[derive(Debug)]
+pub(super) enum Command {
+    Attach(AttachRequest),
+    Exec(ExecRequest),
 }
 
 /// What a token stands for.
