@@ -59,8 +59,8 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// Holds a machine that runs to its resources. Its start does that, if it comes to its end.
     fn confine(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
-    /// Gives a machine that runs these resources, all or none of them; what it has then.
-    fn resize(&self, container: &Container, wanted: &Resources) -> impl Future<Output = Result<Applied>> + Send;
+    /// Gives a machine that runs these resources, and on a failure takes back what can be taken back; what it has then.
+    fn resize(&self, container: &Container, wanted: &Resources) -> impl Future<Output = (Applied, Result<()>)> + Send;
 
     /// Whether the kernel has killed the machine for want of memory.
     fn was_oom_killed(&self, container: &Container) -> bool;
@@ -146,7 +146,7 @@ impl Host for Arc<Uses> {
         confinement::admit(self, container).await
     }
 
-    async fn resize(&self, container: &Container, wanted: &Resources) -> Result<Applied> {
+    async fn resize(&self, container: &Container, wanted: &Resources) -> (Applied, Result<()>) {
         resize::machine(self, container, wanted).await
     }
 

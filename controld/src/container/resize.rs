@@ -1,7 +1,8 @@
-//! The size of a machine that runs, changed: all of it or nothing.
+//! The size of a machine that runs, changed: all of it, or nothing but vCPUs.
 //!
 //! Order: memory that the guest has to give back -> limits -> vCPUs -> memory that it may take. So the cgroup never has less
-//! than what the guest was told that it has. What was changed before a step that failed is changed back.
+//! than what the guest was told that it has. What was changed before a step that failed is changed back, except vCPUs: they
+//! are plugged and never unplugged, so the machine has them from then on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,25 +17,33 @@ use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{Applied, Container, Resources};
 
-/// How long a guest may take to give memory back.
-const BALLOON_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a guest may take to give memory back. The container's actor hears nothing else meanwhile; kubelet asks again.
+const BALLOON_DEADLINE: Duration = Duration::from_secs(3);
 /// A cgroup's usage has no event, so it is looked at this often meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Gives a machine that runs these resources in place of those on record; what it has then.
-pub(super) async fn machine(uses: &Arc<Uses>, container: &Container, wanted: &Resources) -> Result<Applied> {
+pub(super) async fn machine(uses: &Arc<Uses>, container: &Container, wanted: &Resources) -> (Applied, Result<()>) {
+    let before = container.applied();
+    let after = match wanted_size(uses, container, wanted).await {
+        Ok(after) => after,
+        Err(error) => return (before, Err(error)),
+    };
+    let mut change = Change { uses, container, before, after, in_force: before };
+    let made = change.make(wanted).await;
+    if made.is_err() {
+        change.take_back().await;
+        return (change.in_force, made);
+    }
+    (after, Ok(()))
+}
+
+async fn wanted_size(uses: &Arc<Uses>, container: &Container, wanted: &Resources) -> Result<Applied> {
     let annotations = PodAnnotations::parse(&container.machine_annotations)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod's annotations cannot be read", cause))?;
     let sandbox = uses.store.sandbox(&container.sandbox);
     let overhead = sandbox.and_then(|sandbox| sandbox.config.memory_overhead).unwrap_or_default();
-    let before = container.applied();
-    let after = resized(container, wanted, overhead, &annotations, uses.accel.get().await, &uses.config.machine)?;
-    let change = Change { uses, container, before, after };
-    let result = change.make(wanted).await;
-    if result.is_err() {
-        change.take_back().await;
-    }
-    result.map(|()| after)
+    resized(container, wanted, overhead, &annotations, uses.accel.get().await, &uses.config.machine)
 }
 
 struct Change<'a> {
@@ -42,10 +51,12 @@ struct Change<'a> {
     container: &'a Container,
     before: Applied,
     after: Applied,
+    /// What the machine keeps if a step fails.
+    in_force: Applied,
 }
 
 impl Change<'_> {
-    async fn make(&self, wanted: &Resources) -> Result<()> {
+    async fn make(&mut self, wanted: &Resources) -> Result<()> {
         if self.after.memory < self.before.memory {
             self.set_memory(self.after.memory).await?;
             self.wait_for_memory(wanted).await?;
@@ -53,6 +64,8 @@ impl Change<'_> {
         confinement::set(self.uses, self.container, wanted).await?;
         if self.after.vcpus > self.before.vcpus {
             let id = self.container.machine.id.uuid();
+            // Perhaps some, if libvirt fails; never fewer are asked for than may be there.
+            self.in_force.vcpus = self.after.vcpus;
             let plugged = self.uses.hypervisor.set_vcpus(id, self.after.vcpus).await;
             // libvirt puts the threads of new vCPUs where it thinks that QEMU is.
             confinement::admit(self.uses, self.container).await?;

@@ -328,11 +328,11 @@ impl Host for FakeHost {
         Ok(())
     }
 
-    async fn resize(&self, container: &Container, wanted: &Resources) -> Result<Applied> {
-        if wanted.memory_limit < 0 {
-            return Err(Error::new(Kind::State, "no machine is so small"));
-        }
-        Ok(Applied { vcpus: wanted.cpus().unwrap_or(1), memory: container.applied().memory })
+    async fn resize(&self, container: &Container, wanted: &Resources) -> (Applied, Result<()>) {
+        // Memory comes after vCPUs, which stay.
+        let applied = Applied { vcpus: wanted.cpus().unwrap_or(1), memory: container.applied().memory };
+        let is_small = wanted.memory_limit < 0;
+        (applied, if is_small { Err(Error::new(Kind::State, "no machine is so small")) } else { Ok(()) })
     }
 
     fn was_oom_killed(&self, _container: &Container) -> bool {

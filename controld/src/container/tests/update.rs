@@ -28,7 +28,8 @@ async fn a_change_is_on_record_once_it_is_in_force() {
     let now = (Resources { memory_limit: 1 << 28, ..quota(200_000) }, Some(Applied { vcpus: 2, memory }));
     assert_eq!(shown(&node, id), now);
     actor.update(Resources { memory_limit: -1, ..quota(300_000) }).await.expect_err("the host refuses");
-    assert_eq!(shown(&node, id), now, "nothing of it");
+    let plugged = Some(Applied { vcpus: 3, memory });
+    assert_eq!(shown(&node, id), (now.0.clone(), plugged), "nothing of it but vCPUs, which are never unplugged");
     actor.update(quota(0)).await.expect("nothing to do");
     assert_eq!(shown(&node, id), now, "zero is unchanged");
     // Where the record cannot be written it is true all the same.

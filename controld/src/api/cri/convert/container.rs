@@ -62,6 +62,11 @@ pub fn update(request: cri::UpdateContainerResourcesRequest) -> Result<Resources
     if linux.hugepage_limits.iter().any(|page| page.limit > 0) {
         return Err(invalid("huge pages cannot be given to a machine yet; unset them"));
     }
+    if linux.memory_limit_in_bytes < 0 {
+        return Err(invalid(
+            "a machine's memory cannot be without limit; leave the limit at 0 to keep it, or name one",
+        ));
+    }
     Ok(super::resources(linux))
 }
 

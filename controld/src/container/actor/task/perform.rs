@@ -138,15 +138,17 @@ impl<H: Host> Task<H> {
         let wanted = self.container.config.resources.clone().unwrap_or_default().updated(update);
         match self.life.state() {
             ContainerState::Running => {
-                let applied = self.host.resize(&self.container, &wanted).await?;
-                tracing::info!(vcpus = applied.vcpus, memory = applied.memory, "resources changed");
+                let (applied, changed) = self.host.resize(&self.container, &wanted).await;
+                tracing::info!(vcpus = applied.vcpus, memory = applied.memory, "resources as they are now");
                 self.container.applied = Some(applied);
-                self.container.config.resources = Some(wanted);
+                if changed.is_ok() {
+                    self.container.config.resources = Some(wanted);
+                }
                 // In force, whether or not it can be written now.
                 if let Err(error) = self.record().await {
                     tracing::error!(error = %Chain(&error), "changed resources not recorded; trying again");
                 }
-                Ok(())
+                changed
             }
             ContainerState::Created | ContainerState::Starting | ContainerState::Uncertain | ContainerState::Exited => {
                 let id = self.container.id;
