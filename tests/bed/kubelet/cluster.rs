@@ -1,7 +1,7 @@
 //! A Deployment of machines in a whole Kubernetes: API server, controllers, scheduler, kubelet and kubectl, all real.
 
 use std::fs::{self, File};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use tests::wait::wait_for;
 const DEADLINE: Duration = Duration::from_secs(400);
 const STEP_DEADLINE: Duration = Duration::from_secs(120);
 const REPLICAS: usize = 2;
+const FORWARDED: u16 = 18080;
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "kubelet::a_deployment_of_machines_in_a_whole_cluster", deadline: DEADLINE, run }];
@@ -42,6 +43,7 @@ fn run(bed: &Bed) -> Result<()> {
     let (name, _) = pods.first().context("no pod")?;
     followed(bed, &plane, name)?;
     terminal::answers(bed, &mut plane.command(&["attach", "--stdin", name]))?;
+    forwarded(bed, &plane, name)?;
     counted(&mut plane, name)?;
 
     // A pod that is deleted is replaced; a Deployment that is deleted leaves nothing.
@@ -108,6 +110,25 @@ fn followed(bed: &Bed, plane: &Controllers, name: &str) -> Result<()> {
     follower.kill()?;
     follower.wait()?;
     shown
+}
+
+/// `kubectl port-forward` reaches a port of the guest.
+fn forwarded(bed: &Bed, plane: &Controllers, name: &str) -> Result<()> {
+    let log = File::create(bed.logs().join("forwarded.log"))?;
+    let ports = format!("{FORWARDED}:80");
+    let mut forwarder = plane
+        .command(&["port-forward", name, &ports])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()?;
+    let answer = wait_for("guest at a forwarded port", BOOT_DEADLINE, || {
+        Ok(http::get_from(Ipv4Addr::LOCALHOST.into(), FORWARDED, "/cgi-bin/info").ok())
+    });
+    forwarder.kill()?;
+    forwarder.wait()?;
+    ensure!(answer?.contains("cpus 1"), "not the guest");
+    Ok(())
 }
 
 /// What metrics-server reads of kubelet for `kubectl top` and autoscaling has the machine.
