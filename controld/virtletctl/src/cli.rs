@@ -1,5 +1,6 @@
 //! The command line. What clap refuses here ends with exit code 2.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -10,6 +11,7 @@ pub use self::image::{
 };
 pub use self::output::{Form, Output};
 pub use self::pods::{Events, InspectPods, Kill, Ps, Rm, Scope, Start, Stats, Stop, Top};
+use super::ports::{self, Ports};
 use super::thing::{Thing, thing};
 use super::{name, quantity};
 
@@ -57,6 +59,10 @@ pub enum Command {
     /// Ctrl-] leaves. If the input is no terminal, all of it is sent, and the output is shown until the machine ends.
     #[command(visible_alias = "attach")]
     Console(Console),
+    /// Forward local ports to ports of a pod, until Ctrl-C
+    ///
+    /// Connections go to the pod's address from this node. What listens on the guest's loopback only is not reached.
+    PortForward(PortForward),
     /// Stop machines; prints what was stopped
     ///
     /// The pods keep their networks and their disks; `virtletctl start` goes on with both.
@@ -153,6 +159,20 @@ pub struct Console {
     /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
     #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
     pub pod: String,
+}
+
+/// Of `port-forward`.
+#[derive(Debug, Args)]
+pub struct PortForward {
+    /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
+    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    pub pod: String,
+    /// Ports; `:REMOTE` takes a free local port
+    #[arg(value_name = "[LOCAL:]REMOTE", required = true, value_parser = ports::parse)]
+    pub ports: Vec<Ports>,
+    /// Local address to listen on [default: loopback]
+    #[arg(long, value_name = "IP")]
+    pub address: Option<IpAddr>,
 }
 
 /// Of `orphans`.

@@ -183,6 +183,13 @@ impl Client {
         Ok(look("attach to the console", runtime.attach(request)).await?.url)
     }
 
+    /// The URL of a pod's ports.
+    pub(super) async fn port_forward(&self, id: &str) -> Result<String, CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = PortForwardRequest { pod_sandbox_id: id.to_owned(), port: Vec::new() };
+        Ok(look("forward ports", runtime.port_forward(request)).await?.url)
+    }
+
     pub(super) async fn image(&self, name: &str) -> Result<ImageStatusResponse, CtlError> {
         let mut images = self.images.clone();
         let request = ImageStatusRequest { image: Some(spec(name)), verbose: false };

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -212,6 +213,20 @@ pub enum CtlError {
     /// The console's session failed.
     #[error("session with the console failed")]
     Session(#[from] EndError),
+    /// There is no session of port-forward.
+    #[error("failed to forward ports")]
+    Forward(#[source] AttachError),
+    /// The session of port-forward ended.
+    #[error("connection for the ports of `{0}` was lost; does controld run?")]
+    ForwardLost(String),
+    /// A local port cannot be had.
+    #[error("failed to listen on `{address}`; name another local port, as LOCAL:REMOTE")]
+    Listen {
+        /// What was tried.
+        address: SocketAddr,
+        #[source]
+        cause: io::Error,
+    },
     /// The user wants no more of it.
     #[error("interrupted")]
     Interrupted,

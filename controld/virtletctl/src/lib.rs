@@ -16,12 +16,14 @@ mod each;
 pub mod error;
 mod events;
 mod find;
+mod forward;
 mod image;
 mod inspect;
 mod logdir;
 mod logs;
 mod name;
 mod orphans;
+mod ports;
 mod ps;
 mod pull;
 mod quantity;
@@ -64,6 +66,9 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         Command::Ps(wanted) => Box::pin(async move { ps::run(client, &wanted, out).await.map_err(one) }),
         Command::Logs(wanted) => Box::pin(async move { logs::run(client, &wanted, out).await.map_err(one) }),
         Command::Console(wanted) => Box::pin(async move { console::run(client, &wanted).await.map_err(one) }),
+        Command::PortForward(wanted) => {
+            Box::pin(async move { forward::run(client, &wanted, out, interrupt).await.map_err(one) })
+        }
         Command::Inspect(wanted) => Box::pin(async move { describe::run(client, &wanted, out).await }),
         Command::Stats(wanted) => Box::pin(async move { stats::stats(client, &wanted, out).await.map_err(one) }),
         Command::Top(wanted) => Box::pin(async move { stats::top(client, &wanted, out).await.map_err(one) }),

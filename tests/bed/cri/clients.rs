@@ -62,7 +62,7 @@ fn crictl(bed: &Bed) -> Result<()> {
     let attach = ["--runtime-endpoint", &endpoint, "attach", "--stdin", &id];
     terminal::answers(bed, &mut command(client, attach))?;
     for transport in ["spdy", "websocket"] {
-        forward::answers(bed, &sandbox, transport)?;
+        forward::by_crictl(bed, &sandbox, transport)?;
     }
     let stats: serde_json::Value = serde_json::from_str(&ok(&["stats", "-o", "json", "--id", &id[..13]])?)?;
     for figure in ["/cpu/usageCoreNanoSeconds", "/memory/workingSetBytes", "/writableLayer/usedBytes"] {
@@ -118,6 +118,7 @@ fn virtletctl(bed: &Bed) -> Result<()> {
     ensure!(ok(&["ps", "-o", "name", "--field-selector", "state=Exited"])? == "default/mine\n", "not exited");
     ok(&["start", "mine"])?;
     wait_until("HTTP answer after the second start", BOOT_DEADLINE, || http::get(ip, "/cgi-bin/info").is_ok())?;
+    forward::by_virtletctl(bed, "mine")?;
     let inspected: serde_json::Value = serde_json::from_str(&ok(&["inspect", "mine"])?)?;
     let machines = inspected.pointer("/0/machines").context("no machines")?;
     ensure!(machines.pointer("/0/attempt") == Some(&json!(1)) && machines.get(1).is_none(), "{inspected}");

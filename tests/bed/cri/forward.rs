@@ -1,8 +1,8 @@
-//! `crictl port-forward` to a guest.
+//! Clients that forward ports to a guest.
 
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -14,30 +14,37 @@ use tests::node::CRI_SOCKET;
 use tests::wait::{wait_for, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
-/// Where the tiny guest listens to nobody.
-const CLOSED: u16 = 81;
 
-/// The guest's web server answers through a forwarded port, several times; a port where nothing listens is told.
-pub(super) fn answers(bed: &Bed, sandbox: &str, transport: &str) -> Result<()> {
-    let (endpoint, client) = (format!("unix://{CRI_SOCKET}"), bed.config.peer("crictl")?);
-    let args = ["--runtime-endpoint", &endpoint, "port-forward", "-r", transport, sandbox, "0:80"];
-    through(bed, &mut command(&client, args), |port, _| {
-        // A guest that has just answered may be slow, not deaf.
-        wait_until("HTTP answer through a forwarded port", SOON, || {
-            http::get_from(Ipv4Addr::LOCALHOST.into(), port, "/cgi-bin/info").is_ok()
-        })?;
+/// `crictl port-forward`.
+pub(super) fn by_crictl(bed: &Bed, sandbox: &str, transport: &str) -> Result<()> {
+    let (endpoint, crictl) = (format!("unix://{CRI_SOCKET}"), bed.config.peer("crictl")?);
+    answers(bed, |ports| {
+        command(&crictl, ["--runtime-endpoint", &endpoint, "port-forward", "-r", transport, sandbox, ports])
+    })
+}
+
+/// `virtletctl port-forward`.
+pub(super) fn by_virtletctl(bed: &Bed, pod: &str) -> Result<()> {
+    answers(bed, |ports| command(bed.program("virtletctl"), ["--socket", CRI_SOCKET, "port-forward", pod, ports]))
+}
+
+/// The guest's web server answers through a forwarded port, several times; of a port where nothing listens, the client says
+/// why it cannot be reached.
+fn answers(bed: &Bed, client: impl Fn(&str) -> Command) -> Result<()> {
+    through(bed, &mut client("0:80"), |port, _| {
         for _ in 0..3 {
-            let info = http::get_from(IpAddr::V4(Ipv4Addr::LOCALHOST), port, "/cgi-bin/info")?;
-            ensure!(info.contains("cpus"), "{transport}: {info}");
+            // A guest that has just answered may be slow, not deaf.
+            wait_until("HTTP answer through a forwarded port", SOON, || {
+                http::get_from(Ipv4Addr::LOCALHOST.into(), port, "/cgi-bin/info")
+                    .is_ok_and(|info| info.contains("cpus"))
+            })?;
         }
         Ok(())
     })?;
-    let closed = format!("0:{CLOSED}");
-    let args = ["--runtime-endpoint", &endpoint, "port-forward", "-r", transport, sandbox, &closed];
-    through(bed, &mut command(&client, args), |port, said| {
+    through(bed, &mut client("0:81"), |port, said| {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_read_timeout(Some(SOON))?;
-        ensure!(stream.read(&mut [0]).unwrap_or(0) == 0, "{transport}: bytes from a closed port");
+        ensure!(stream.read(&mut [0]).unwrap_or(0) == 0, "bytes from a closed port");
         wait_for("why the port cannot be reached", SOON, || {
             let said = said()?;
             Ok((said.contains("error forwarding port 81 to pod") && said.contains("refused")).then_some(()))
