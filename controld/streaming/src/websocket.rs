@@ -1,12 +1,13 @@
-//! Messages of WebSocket and their bytes.
+//! WebSocket messages and their bytes (RFC 6455), as much of it as a server of Kubernetes' streaming uses. Pure: no I/O, no
+//! clock.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
-pub(super) const TEXT: u8 = 1;
-pub(super) const BINARY: u8 = 2;
-pub(super) const CLOSE: u8 = 8;
-pub(super) const PING: u8 = 9;
-pub(super) const PONG: u8 = 10;
+pub(crate) const TEXT: u8 = 1;
+pub(crate) const BINARY: u8 = 2;
+pub(crate) const CLOSE: u8 = 8;
+pub(crate) const PING: u8 = 9;
+pub(crate) const PONG: u8 = 10;
 const CONTINUATION: u8 = 0;
 
 const FIN: u8 = 0x80;
@@ -48,7 +49,7 @@ pub enum MessageError {
 
 /// What came.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     /// The next bytes of a message. They may be none.
     Message {
         first: bool,
@@ -61,7 +62,7 @@ pub(super) enum Piece {
 
 /// Parser of a client's messages. Of no use after an error.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(crate) struct Decoder {
     inside: Option<Payload>,
     /// A message has begun and not ended.
     in_message: bool,
@@ -78,7 +79,7 @@ struct Payload {
 }
 
 impl Decoder {
-    pub(super) fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Piece>, MessageError> {
+    pub(crate) fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Piece>, MessageError> {
         loop {
             if let Some(payload) = &mut self.inside {
                 let len = usize::try_from(payload.left).unwrap_or(usize::MAX).min(buffer.len());
@@ -175,7 +176,7 @@ fn unmask(bytes: &mut [u8], mask: &mut [u8; MASK_LEN]) {
 }
 
 /// Appends a message of a server in one frame.
-pub(super) fn write(opcode: u8, payload: &[&[u8]], out: &mut BytesMut) {
+pub(crate) fn write(opcode: u8, payload: &[&[u8]], out: &mut BytesMut) {
     let len: usize = payload.iter().map(|part| part.len()).sum();
     out.put_u8(FIN | opcode);
     match (u8::try_from(len), u16::try_from(len)) {

@@ -8,7 +8,6 @@
 mod channels;
 #[cfg(any(test, feature = "exercise"))]
 mod exercise;
-mod message;
 mod tunnel;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,9 +17,9 @@ use bytes::{Bytes, BytesMut};
 pub(crate) use self::channels::{Channels, Coding, channels};
 #[cfg(any(test, feature = "exercise"))]
 pub use self::exercise::exercise;
-pub use self::message::MessageError;
 pub(crate) use self::tunnel::tunnel;
 use crate::spdy::Frame;
+use crate::websocket;
 
 /// How a connection shows the ping of a WebSocket client: as one that the server is to answer. A SPDY client would come to
 /// this number after two thousand million pings.
@@ -41,14 +40,14 @@ impl Pinged {
 
     fn answer(&self, out: &mut BytesMut) {
         let payload = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        message::write(message::PONG, &[&payload], out);
+        websocket::write(websocket::PONG, &[&payload], out);
     }
 }
 
 /// The message that ends a connection for which SPDY's GOAWAY would say this status.
 fn write_close(status: u32, out: &mut BytesMut) {
     let code = if status == 0 { CLOSE_NORMAL } else { CLOSE_PROTOCOL_ERROR };
-    message::write(message::CLOSE, &[&code.to_be_bytes()], out);
+    websocket::write(websocket::CLOSE, &[&code.to_be_bytes()], out);
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use bytes::BytesMut;
 
 use crate::spdy::{self, DecodeError, Frame};
-use crate::ws::MessageError;
+use crate::websocket::MessageError;
 
 /// Bytes to frames.
 pub(crate) trait Decode: Send {

@@ -11,10 +11,10 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::{Bytes, BytesMut};
 
-use super::message::{BINARY, Decoder, Piece, TEXT, write};
-use super::{MessageError, PING, Pinged, write_close};
+use super::{PING, Pinged, write_close};
 use crate::mux::codec::{Codec, CodecError, Decode, Decoded, Encode};
 use crate::spdy::{Frame, Headers};
+use crate::websocket::{BINARY, Decoder, MessageError, PONG, Piece, TEXT, write};
 
 /// Base64 as Go's `StdEncoding` writes it, and without padding too.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -196,7 +196,7 @@ impl Encode for Writer {
             }
             Frame::Ping { id: PING } => self.pinged.answer(out),
             // Kubernetes' clients take it for a sign of life.
-            Frame::Ping { .. } => write(super::message::PONG, &[], out),
+            Frame::Ping { .. } => write(PONG, &[], out),
             Frame::Goaway { status, .. } => write_close(*status, out),
             // There is no way to say it.
             _ => {}

@@ -44,9 +44,9 @@ fn read(codec: Codec, bytes: &[u8]) -> (Vec<Frame>, String) {
 fn an_example_of_the_standard_is_read() {
     // RFC 6455, section 5.7: "Hello" masked; here its first letter would be the channel.
     let hello = b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
-    let mut decoder = message::Decoder::default();
+    let mut decoder = websocket::Decoder::default();
     let piece = decoder.decode(&mut BytesMut::from(&hello[..])).expect("right").expect("whole");
-    assert_eq!(piece, message::Piece::Message { first: true, last: true, bytes: Bytes::from_static(b"Hello") });
+    assert_eq!(piece, websocket::Piece::Message { first: true, last: true, bytes: Bytes::from_static(b"Hello") });
 }
 
 #[test]

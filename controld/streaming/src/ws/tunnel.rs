@@ -2,10 +2,10 @@
 
 use bytes::BytesMut;
 
-use super::message::{BINARY, Decoder, Piece, write};
 use super::{PING, Pinged, write_close};
 use crate::mux::codec::{Codec, CodecError, Decode, Decoded, Encode};
 use crate::spdy::{self, Frame};
+use crate::websocket::{BINARY, Decoder, Piece, write};
 
 /// SPDY in messages.
 pub(crate) fn tunnel() -> Codec {
