@@ -215,6 +215,8 @@ async fn an_archive_is_read_to_its_end_and_told_if_it_is_none() {
 async fn junk_is_refused_while_the_rest_is_still_coming() {
     let root = tempfile::tempdir().expect("a directory");
     let disk = disk(root.path());
+    // What cannot be compressed, so that the beginning is not the whole of it.
+    let junk: Vec<u8> = (0..62_500_u32).flat_map(|at| Sha256::digest(at.to_le_bytes())).collect();
     for by in [None, Some(Compression::Gzip), Some(Compression::Xz), Some(Compression::Zstd), Some(Compression::Bzip2)]
     {
         let plan = Plan {
@@ -224,8 +226,6 @@ async fn junk_is_refused_while_the_rest_is_still_coming() {
             }),
             ..plan(by)
         };
-        // What cannot be compressed, so that the beginning is not the whole of it.
-        let junk: Vec<u8> = (0..2_000_000_u32).flat_map(|at| Sha256::digest(at.to_le_bytes())[..1].to_vec()).collect();
         let hosted = by.map_or(junk.clone(), |by| compress(by, &junk));
         let mut ingest = Ingest::start(part(&disk), plan).expect("started");
         let half = &hosted[..hosted.len() / 2 + HEAD];

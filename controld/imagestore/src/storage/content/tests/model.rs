@@ -205,6 +205,9 @@ proptest! {
                     if done.is_ok() || matches!(CUT[step], Step::Link | Step::Retired | Step::Displaced) {
                         // Its name was bound when it was cut off.
                         model.pull(handler, name, content);
+                    } else if model.leases.values().flatten().any(|leased| *leased == content) {
+                        // What rotted and is leased yet is there again, although no name leads to it.
+                        model.present.insert(content);
                     }
                     bed.restart();
                 }
