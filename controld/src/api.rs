@@ -3,13 +3,15 @@
 //!
 //! [`socket`] makes the socket, [`serve`] serves it, [`drain`] lets calls that are under way end, [`status`] gives each
 //! failure its gRPC code, and [`span`] each line of the log its call and pod. [`edge`] is around all services: it gives each
-//! call its deadline and counts it, and [`door`] opens when there is somebody to answer.
+//! call its deadline and counts it, and [`door`] opens when there is somebody to answer. [`sessions`] joins clients of the
+//! streaming server to consoles and to pods' ports.
 
 pub mod admin;
 pub mod cri;
 pub mod door;
 mod drain;
 pub mod edge;
+pub mod sessions;
 pub mod socket;
 mod span;
 pub mod status;

@@ -27,13 +27,13 @@ use tonic::service::Routes;
 use self::node::Node;
 use crate::api::door::Opener;
 use crate::api::edge::Calls;
+use crate::api::sessions::Sessions;
 use crate::api::{self, admin, cri};
 use crate::config::{Config, LogConfig, LogFormat};
 use crate::container::{Containers, Uses};
 use crate::hypervisor::HvEvent;
 use crate::images::mapping;
 use crate::sandbox::Sandboxes;
-use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::volumes::make_dir;
 

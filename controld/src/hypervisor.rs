@@ -2,11 +2,12 @@
 //!
 //! One task keeps the connection ([`link`]). While there is none, [`Hypervisor::ready`] says why, and a call waits a moment for it
 //! before it fails. After every new connection comes [`HvEvent::Resync`]: events of the time between are lost, so whoever
-//! has a machine looks at it. Calls run off the reactor, a few at a time; one that outlives its deadline is left to end
-//! by itself.
+//! has a machine looks at it. Calls run off the reactor, a few at a time; one that outlives its deadline is left to end by
+//! itself. [`cgroup`] is where a machine that libvirt started is put to count as its pod.
 
 pub mod accel;
 pub mod accelerator;
+pub mod cgroup;
 mod cut_start;
 pub mod emulator;
 mod features;
@@ -14,12 +15,12 @@ mod ffi;
 mod link;
 mod log;
 mod meaning;
+mod press;
 pub mod process;
 mod start;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto::pause::Pause;
@@ -31,6 +32,7 @@ pub use self::features::{Features, Version};
 pub use self::ffi::LibvirtError;
 use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
 use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
+use self::press::{Press, Presses};
 pub use self::start::StartTurn;
 use crate::model::domain::METADATA_NAMESPACE;
 use crate::model::error::{Error, Kind, Result};
@@ -144,15 +146,6 @@ struct Shared {
     wanted: Arc<Notify>,
     start_deadline: Duration,
     presses: Presses,
-}
-
-/// Machines whose power button is being pressed.
-type Presses = Arc<Mutex<BTreeSet<Uuid>>>;
-
-/// A press under way, until libvirt has answered.
-struct Press {
-    presses: Presses,
-    id: Uuid,
 }
 
 /// vmwrapper's own word on why a machine did not start.
@@ -471,22 +464,6 @@ async fn call<T>(
         Ok(Err(_cancelled)) => Err(Error::new(Kind::Unavailable, "controld is shutting down")),
         Ok(Ok(Answer { result: Ok(value), .. })) => Ok(value),
         Ok(Ok(Answer { result: Err(cause), alive })) => Err(failed(what, cause, alive)),
-    }
-}
-
-// === impl Press ===
-
-impl Press {
-    /// `None` while there is one.
-    fn begin(presses: &Presses, id: Uuid) -> Option<Self> {
-        let first = presses.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-        first.then(|| Self { presses: presses.clone(), id })
-    }
-}
-
-impl Drop for Press {
-    fn drop(&mut self) {
-        self.presses.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
 }
 

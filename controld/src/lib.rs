@@ -2,16 +2,15 @@
 //!
 //! A call goes through the rooms in this order. [`api`] takes it from the socket and turns it into this crate's own [`model`];
 //! generated CRI types go no further. A service, [`sandbox`] or [`container`], decides, writes its intent to the [`store`], and
-//! acts through [`tap`] (the pod's network), [`images`], [`volumes`], the [`hypervisor`] and the [`cgroup`]s. The result goes to the [`store`].
+//! acts through [`tap`] (the pod's network), [`images`], [`volumes`] and the [`hypervisor`]. The result goes to the [`store`].
 //! A container is one virtual machine. Its actor, `container::actor`, owns its state and hears libvirt's events;
 //! [`container::console`] carries its serial console to the pod's log and to attached clients. [`orphans`] keeps what is on no
 //! record until a person decides.
 //!
 //! Layers, one way only: [`daemon`] (starts all) -> [`api`] -> services ([`sandbox`], [`container`], [`orphans`]) ->
-//! what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`], [`cgroup`]) -> [`model`] (pure) and [`config`].
+//! what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`]) -> [`model`] (pure) and [`config`].
 
 pub mod api;
-pub mod cgroup;
 pub mod config;
 pub mod container;
 pub mod daemon;
@@ -20,7 +19,6 @@ pub mod images;
 pub mod model;
 pub mod orphans;
 pub mod sandbox;
-pub mod sessions;
 pub mod store;
 pub mod tap;
 pub mod volumes;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{Reason, off_reactor};
 
 use super::uses::Uses;
-use crate::cgroup::{Cgroups, Counts};
+use crate::hypervisor::cgroup::{Cgroups, Counts};
 use crate::hypervisor::process::{STATUS_DIR, pid_of};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Cgroup, Limits};

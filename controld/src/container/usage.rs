@@ -11,7 +11,7 @@ use common::{Chain, now_nanos, off_reactor};
 use nix::sys::statvfs::statvfs;
 
 use super::{Containers, confinement};
-use crate::cgroup::Counts;
+use crate::hypervisor::cgroup::Counts;
 use crate::hypervisor::process::{ProcessDetails, ProcessUsage, Processes, STATUS_DIR};
 use crate::model::Container;
 use crate::volumes::{DiskUsage, disk_usage};

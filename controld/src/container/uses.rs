@@ -7,11 +7,11 @@ use common::watch::Watcher;
 use proto::tap::QemuUser;
 use uuid::Uuid;
 
-use crate::cgroup::Cgroups;
 use crate::config::Config;
 use crate::container::console::hub;
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
+use crate::hypervisor::cgroup::Cgroups;
 use crate::images::Images;
 use crate::model::error::Result;
 use crate::model::{Container, MachineId};

@@ -8,15 +8,15 @@ use tokio::sync::broadcast::Receiver;
 
 use super::metrics;
 use crate::api::cri::runtime;
-use crate::cgroup::Cgroups;
+use crate::api::sessions::Sessions;
 use crate::config::Config;
 use crate::hypervisor::accelerator::AcceleratorChoice;
+use crate::hypervisor::cgroup::Cgroups;
 use crate::hypervisor::emulator::Emulator;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
 use crate::orphans::instance::Instance;
 use crate::orphans::{self, Orphans};
-use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::store::boot::Boot;
 use crate::tap::Tap;

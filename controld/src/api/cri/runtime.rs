@@ -19,6 +19,7 @@ use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
 use super::{convert, find, lists, metrics as pod_metrics, starting};
+use crate::api::sessions::Sessions;
 use crate::api::span;
 use crate::api::status::{self, finish};
 use crate::config::{CgroupDriver, Config};
@@ -32,7 +33,6 @@ use crate::model::{Container, ContainerId, ContainerState, Sandbox, SandboxConfi
 use crate::orphans::instance::Instance;
 use crate::orphans::{Known, Orphan};
 use crate::sandbox::Sandboxes;
-use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::tap::Tap;
 

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::api::cri::convert::tests::{container, process_usage, sandbox};
-use crate::cgroup::Counts;
 use crate::container::Filesystem;
+use crate::hypervisor::cgroup::Counts;
 use crate::hypervisor::process::ProcessDetails;
 use crate::volumes::DiskUsage;
 
