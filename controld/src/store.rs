@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use common::Chain;
 use proto::tap::PodId;
@@ -130,6 +130,14 @@ struct Shared {
     trouble: Mutex<Option<Trouble>>,
     /// Number of the last transaction, which the database has too.
     commits: AtomicU64,
+    writes: Writes,
+}
+
+/// What writing the database has cost since the start.
+#[derive(Debug, Default)]
+struct Writes {
+    nanos: AtomicU64,
+    failed: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -162,6 +170,7 @@ impl Store {
             seen: Mutex::new(seen),
             trouble: Mutex::new(None),
             commits: AtomicU64::new(commits),
+            writes: Writes::default(),
         });
         let (orders, inbox) = channel();
         let writer = Writer::new(Box::new(medium), db, shared.clone(), inbox, replay);
@@ -210,6 +219,24 @@ impl Store {
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.inner.shared.commits.load(Ordering::SeqCst)
+    }
+
+    /// How long transactions took in all, with those that failed, since this was opened.
+    #[must_use]
+    pub fn writing(&self) -> Duration {
+        Duration::from_nanos(self.inner.shared.writes.nanos.load(Ordering::Relaxed))
+    }
+
+    /// Transactions that failed since this was opened; most are tried again.
+    #[must_use]
+    pub fn failed_writes(&self) -> u64 {
+        self.inner.shared.writes.failed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the log beside the database.
+    #[must_use]
+    pub fn log_len(&self) -> u64 {
+        self.inner.shared.log().len()
     }
 
     /// Goes on counting transactions from `number`, if that is more.

@@ -63,5 +63,5 @@ pub use storage::content::{
     Removed, Verdict, Verified,
 };
 pub use storage::ingest::IngestError;
-pub use storage::pull::{DownloadError, LayerError, Phase, Progress, PullError};
+pub use storage::pull::{DownloadError, Downloads, LayerError, Phase, Progress, PullError};
 pub use storage::store::{Found, ProviderInfo, PullRequest, Store, StoreError};

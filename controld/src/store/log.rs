@@ -118,6 +118,11 @@ impl Log {
         self.last_seq = self.last_seq.max(seq);
     }
 
+    /// Bytes that are in it.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
     /// Writes a change of a sandbox; gives its number.
     pub(super) fn append(&mut self, change: &Change) -> io::Result<u64> {
         if self.spoiled || self.len >= MAX_LEN {

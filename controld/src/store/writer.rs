@@ -128,9 +128,9 @@ impl Writer {
     fn write(&mut self, waiting: Waiting) {
         // Once with the database as it is, once opened anew.
         let again = self.db.is_some();
-        let mut written = self.transact(&waiting.changes);
+        let mut written = self.measured(&waiting.changes);
         if again && written.is_err() {
-            written = self.transact(&waiting.changes);
+            written = self.measured(&waiting.changes);
         }
         match written {
             Ok(()) => {
@@ -156,6 +156,18 @@ impl Writer {
                 waiting.flushes.into_iter().for_each(|reply| answer(reply, Err(StoreError::Write(cause.clone()))));
             }
         }
+    }
+
+    /// One transaction, of which account is kept.
+    fn measured(&mut self, waiting: &[(Change, Reply)]) -> Result<(), Arc<redb::Error>> {
+        let began = Instant::now();
+        let written = self.transact(waiting);
+        let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.shared.writes.nanos.fetch_add(nanos, Ordering::Relaxed);
+        if written.is_err() {
+            self.shared.writes.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        written
     }
 
     /// One transaction; the database is closed if it fails.

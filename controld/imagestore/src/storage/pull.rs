@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::off_reactor;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::formats::convert::{Converter, ForeignFormat};
 use crate::formats::declared::Declared;
@@ -52,6 +52,7 @@ mod login;
 mod order;
 mod origin;
 mod progress;
+mod slots;
 mod source;
 mod way;
 
@@ -68,6 +69,8 @@ pub(crate) use origin::sought;
 use origin::{origin, place, promise_of};
 use progress::Meter;
 pub use progress::{Phase, Progress};
+pub use slots::Downloads;
+use slots::Slots;
 
 /// What works on hostile bytes in processes of their own.
 #[derive(Debug)]
@@ -87,7 +90,7 @@ pub(crate) struct Puller {
     policy: Policy,
     limits: Limits,
     programs: Programs,
-    slots: Semaphore,
+    slots: Slots,
     hosts: Arc<Hosts>,
     flights: Arc<Flights<String, Result<Landed, Arc<DownloadError>>>>,
 }
@@ -109,7 +112,7 @@ impl Puller {
         limits: Limits,
         programs: Programs,
     ) -> Self {
-        let slots = Semaphore::new(limits.downloads.clamp(1, Semaphore::MAX_PERMITS));
+        let slots = Slots::new(limits.downloads);
         Self {
             content,
             translator,
@@ -125,6 +128,11 @@ impl Puller {
 
     pub(crate) fn translator(&self) -> &Translator {
         &self.translator
+    }
+
+    /// Downloads at this moment.
+    pub(crate) fn downloads(&self) -> Downloads {
+        self.slots.count()
     }
 
     /// Providers in the order in which they are asked.
@@ -211,8 +219,8 @@ impl Puller {
 
     /// Steps 5 to 7: downloads an image, and puts it into the content store.
     async fn land(self: &Arc<Self>, job: &Arc<Job>, mut meter: Meter) -> Result<Landed, DownloadError> {
-        // 5. Download. The semaphore is never closed; without a slot the download would only be less polite.
-        let _slot = self.slots.acquire().await.ok();
+        // 5. Download.
+        let _slot = self.slots.enter().await;
         let mut arrived = self.download(job, &mut meter).await?;
         if let Arrived::Unchanged(id) = arrived {
             let this = self.clone();

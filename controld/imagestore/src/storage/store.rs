@@ -29,7 +29,7 @@ use crate::storage::config::{Config, HandlerConfig, Layers, Offline};
 use crate::storage::content::{
     self, ContentStore, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Removed, is_holder, usage,
 };
-use crate::storage::pull::{Flights, Order, Programs, Progress, PullError, Puller, Ticket};
+use crate::storage::pull::{Downloads, Flights, Order, Programs, Progress, PullError, Puller, Ticket};
 
 mod error;
 mod handlers;
@@ -127,6 +127,12 @@ impl Store {
         let layers = if config.layered { Layers::Pull } else { Layers::Refuse };
         let (puller, offline) = (Arc::new(puller), config.offline);
         Ok(Self { content, puller, flights: Arc::default(), handlers, offline, layers })
+    }
+
+    /// Downloads at this moment.
+    #[must_use]
+    pub fn downloads(&self) -> Downloads {
+        self.puller.downloads()
     }
 
     /// Pulls an image for a handler. Its source is asked each time, unless the name has a digest that the source gave to

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Error;
 
+use imagestore::Downloads;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -24,6 +25,7 @@ const STORE_UNUSED: &str = "virtlet_image_store_unused";
 const PULLS_STARTED: &str = "virtlet_image_pulls_started";
 const PULLS_ENDED: &str = "virtlet_image_pulls_ended";
 const PULLED: &str = "virtlet_image_pulls_downloaded";
+const DOWNLOADS: &str = "virtlet_image_downloads";
 const SANDBOXES: &str = "virtlet_sandboxes";
 const MACHINES: &str = "virtlet_machines";
 const ACCELERATOR: &str = "virtlet_accelerator";
@@ -31,6 +33,9 @@ const EMULATED: &str = "virtlet_emulated_unwanted";
 const PAUSED: &str = "virtlet_machines_paused";
 const ORPHANS: &str = "virtlet_orphans";
 const COMMITS: &str = "virtlet_database_transactions";
+const WRITING: &str = "virtlet_database_writing";
+const WRITES_FAILED: &str = "virtlet_database_writes_failed";
+const LOG: &str = "virtlet_database_log";
 const WRITABLE: &str = "virtlet_database_writable";
 const LIBVIRT: &str = "virtlet_libvirt_connected";
 const LANES: &str = "virtlet_libvirt_calls_running";
@@ -52,6 +57,8 @@ pub(super) struct Facts {
     /// By handler.
     pub(super) images: BTreeMap<String, u64>,
     pub(super) pulls: Vec<(String, PullCounts)>,
+    /// By state, of both states.
+    pub(super) downloads: BTreeMap<&'static str, u64>,
     pub(super) store_bytes: u64,
     pub(super) unused_bytes: u64,
     /// By state, of all states.
@@ -67,6 +74,10 @@ pub(super) struct Facts {
     pub(super) orphans: BTreeMap<&'static str, u64>,
     /// Number of the database's last transaction.
     pub(super) transactions: u64,
+    /// Seconds that transactions took since the start.
+    pub(super) writing: f64,
+    pub(super) failed_writes: u64,
+    pub(super) log_bytes: u64,
     pub(super) writable: bool,
     pub(super) libvirt: bool,
     /// Calls to libvirt under way, by lane, of all lanes.
@@ -90,6 +101,10 @@ impl Facts {
             version: env!("CARGO_PKG_VERSION"),
             images: images.per_handler(),
             pulls: images.pull_counts(),
+            downloads: {
+                let Downloads { waiting, running } = images.store().downloads();
+                [("waiting", waiting), ("running", running)].into()
+            },
             store_bytes,
             unused_bytes: unused.values().sum(),
             sandboxes: tally(
@@ -127,6 +142,9 @@ impl Facts {
             ),
             orphans: orphans.counts(),
             transactions: records.commits(),
+            writing: records.writing().as_secs_f64(),
+            failed_writes: records.failed_writes(),
+            log_bytes: records.log_len(),
             writable: records.trouble().is_none(),
             libvirt: hypervisor.ready().is_ok(),
             libvirt_calls: hypervisor.running().into(),
@@ -177,6 +195,9 @@ impl Collector for Facts {
         let bytes = pulls.iter().map(|(handler, counts)| ([(HANDLER, handler)], counts.bytes));
         let help = "Bytes that pulls downloaded, with those of an earlier attempt that a download went on with";
         page.counters(PULLED, help, Some(&Unit::Bytes), bytes)?;
+        let downloads = self.downloads.iter().map(|(state, count)| ([(STATE, *state)], *count));
+        let help = "Downloads of images that run, or wait until another one has ended";
+        page.gauges(DOWNLOADS, help, downloads)?;
         let sandboxes = self.sandboxes.iter().map(|(state, count)| ([(STATE, *state)], *count));
         page.gauges(SANDBOXES, "Pod sandboxes by state", sandboxes)?;
         let machines = self.machines.iter().map(|(state, count)| ([(STATE, *state)], *count));
@@ -190,6 +211,10 @@ impl Collector for Facts {
         let orphans = self.orphans.iter().map(|(kind, count)| ([(KIND, *kind)], *count));
         page.gauges(ORPHANS, "Things of ours whose owner is not known, which are kept", orphans)?;
         page.counter(COMMITS, "Transactions of the database since it was made", self.transactions)?;
+        page.seconds(WRITING, "Time that transactions of the database took since the start of controld", self.writing)?;
+        let help = "Transactions of the database that failed since the start of controld";
+        page.counter(WRITES_FAILED, help, self.failed_writes)?;
+        page.bytes(LOG, "Bytes of the log beside the database, which has what is not in it yet", self.log_bytes)?;
         page.gauge(WRITABLE, "1 if the database could be written when it last had to be", self.writable.into())?;
         page.gauge(LIBVIRT, "1 if controld is connected to libvirt", self.libvirt.into())?;
         let calls = self.libvirt_calls.iter().map(|(lane, count)| ([(LANE, *lane)], *count));
@@ -218,6 +243,11 @@ impl Page<'_> {
     fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
         let mut counter = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         counter.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    fn seconds(&mut self, name: &str, help: &str, value: f64) -> Result<(), Error> {
+        let mut counter = self.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
+        counter.encode_counter::<NoLabelSet, _, f64>(&value, None)
     }
 
     fn gauges<L: EncodeLabelSet>(

@@ -10,6 +10,7 @@ fn facts() -> Facts {
         version: "1.2.3",
         images: [("virtlet".into(), 2), ("vm-arm64".into(), 0)].into(),
         pulls: vec![("virtlet".into(), pulls), ("vm-arm64".into(), PullCounts::default())],
+        downloads: [("waiting", 2), ("running", 1)].into(),
         store_bytes: 3 << 30,
         unused_bytes: 1 << 30,
         sandboxes: [("creating", 0), ("ready", 2), ("not_ready", 1)].into(),
@@ -19,6 +20,9 @@ fn facts() -> Facts {
         paused: [("disk_full", 1), ("by_hand", 0)].into(),
         orphans: [("machine", 0), ("disk", 2)].into(),
         transactions: 17,
+        writing: 0.25,
+        failed_writes: 3,
+        log_bytes: 4096,
         writable: true,
         libvirt: false,
         libvirt_calls: [("quick", 0), ("starts", 4)].into(),
@@ -64,6 +68,10 @@ fn the_text_of_a_scrape() {
     # UNIT virtlet_image_pulls_downloaded_bytes bytes
     virtlet_image_pulls_downloaded_bytes_total{handler="virtlet"} 5368709120
     virtlet_image_pulls_downloaded_bytes_total{handler="vm-arm64"} 0
+    # HELP virtlet_image_downloads Downloads of images that run, or wait until another one has ended
+    # TYPE virtlet_image_downloads gauge
+    virtlet_image_downloads{state="running"} 1
+    virtlet_image_downloads{state="waiting"} 2
     # HELP virtlet_sandboxes Pod sandboxes by state
     # TYPE virtlet_sandboxes gauge
     virtlet_sandboxes{state="creating"} 0
@@ -93,6 +101,17 @@ fn the_text_of_a_scrape() {
     # HELP virtlet_database_transactions Transactions of the database since it was made
     # TYPE virtlet_database_transactions counter
     virtlet_database_transactions_total 17
+    # HELP virtlet_database_writing_seconds Time that transactions of the database took since the start of controld
+    # TYPE virtlet_database_writing_seconds counter
+    # UNIT virtlet_database_writing_seconds seconds
+    virtlet_database_writing_seconds_total 0.25
+    # HELP virtlet_database_writes_failed Transactions of the database that failed since the start of controld
+    # TYPE virtlet_database_writes_failed counter
+    virtlet_database_writes_failed_total 3
+    # HELP virtlet_database_log_bytes Bytes of the log beside the database, which has what is not in it yet
+    # TYPE virtlet_database_log_bytes gauge
+    # UNIT virtlet_database_log_bytes bytes
+    virtlet_database_log_bytes 4096
     # HELP virtlet_database_writable 1 if the database could be written when it last had to be
     # TYPE virtlet_database_writable gauge
     virtlet_database_writable 1
@@ -145,7 +164,7 @@ fn every_line_is_of_openmetrics() {
                 };
                 assert_eq!(sample, format!("{name}{suffix}"), "{line}");
                 assert!(seen.insert(series), "{line}: once more");
-                assert!(value.parse::<u64>().is_ok(), "{line}");
+                assert!(value.parse::<f64>().is_ok(), "{line}");
                 assert!(name.starts_with("virtlet_"), "{line}");
             }
             _ => panic!("{line}"),
@@ -198,6 +217,8 @@ async fn a_scrape_tells_what_is_so_now() {
     let mut container = crate::api::cri::convert::tests::container();
     container.machine.root.images = vec![Layer { path: image.path.clone(), format: "qcow2".into() }];
     records.put_container(container.clone()).await.expect("put");
+    assert!(!records.writing().is_zero(), "a transaction takes time");
+    assert_eq!((value("virtlet_database_writes_failed_total"), value("virtlet_database_log_bytes")), (0, 0));
     assert_eq!(space(), (image.size, 0));
     assert_eq!(value("virtlet_machines{state=\"exited\"}"), 1);
     records.remove_container(container.id).await.expect("removed");
