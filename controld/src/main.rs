@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 use common::Chain;
 use controld::config::Config;
 use controld::daemon;
-use controld::images::Images;
+use controld::images::{Images, mapping};
 
 /// Runs Kubernetes pods as virtual machines: the CRI endpoint for kubelet.
 #[derive(Debug, Parser)]
@@ -64,12 +64,16 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let config = Config::load(cli.config.as_deref())?;
     match cli.command {
         Command::Run => daemon::main(config)?,
-        Command::CheckConfig => Images::check(&config)?,
+        Command::CheckConfig => {
+            Images::check(&config)?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(mapping::check(&config.images))?;
+        }
         Command::Decompress { .. } => {}
         Command::Crd => {
             #[expect(clippy::print_stdout, reason = "this is the command's output")]
             {
-                print!("{}", controld::images::mapping::crd::definition()?);
+                print!("{}", mapping::crd::definition()?);
             }
         }
         Command::DumpState => {

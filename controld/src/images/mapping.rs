@@ -80,6 +80,19 @@ pub enum SessionError {
     /// No client can be made of it.
     #[error("failed to make a client of the cluster")]
     Client(#[source] Box<kube::Error>),
+    /// What is known of the cluster does not lead to it, or not us.
+    #[error("failed to watch image mappings of the cluster at `{server}`")]
+    Server {
+        /// Its URL.
+        server: String,
+        #[source]
+        cause: WatchError,
+    },
+}
+
+/// Why a watch ended.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
     /// The API server, or the way to it.
     #[error(transparent)]
     Api(#[from] Box<watcher::Error>),
@@ -92,6 +105,17 @@ pub enum SessionError {
     /// The stream of events ended, which it never should.
     #[error("watch ended")]
     Ended,
+}
+
+/// Whether the settings say how to reach the cluster whose rules are wanted, if any are. Does not ask it.
+///
+/// # Errors
+/// When they name a kubeconfig that cannot be used, or none where there must be one.
+pub async fn check(config: &ImagesConfig) -> Result<(), SessionError> {
+    if config.kube_mappings {
+        access(config.kubeconfig.as_deref()).await?;
+    }
+    Ok(())
 }
 
 /// The watch. Dropping it ends it; the rules stay as they are.
@@ -142,11 +166,15 @@ async fn session(
     mappings: &Mappings,
     listed: &watch::Sender<bool>,
 ) -> Result<std::convert::Infallible, SessionError> {
-    let client = client(cluster.kubeconfig.as_deref()).await?;
-    follow(client, &cluster.namespace, mappings, listed).await
+    let config = access(cluster.kubeconfig.as_deref()).await?;
+    let server = config.cluster_url.to_string();
+    let client = Client::try_from(config).map_err(|cause| SessionError::Client(Box::new(cause)))?;
+    let Err(cause) = follow(client, &cluster.namespace, mappings, listed).await;
+    Err(SessionError::Server { server, cause })
 }
 
-async fn client(kubeconfig: Option<&Path>) -> Result<Client, SessionError> {
+/// Where the cluster is, and as whom we come.
+async fn access(kubeconfig: Option<&Path>) -> Result<kube::Config, SessionError> {
     let mut config = match kubeconfig {
         Some(path) => {
             let unusable = |cause| SessionError::Kubeconfig { path: path.to_owned(), cause: Box::new(cause) };
@@ -158,7 +186,7 @@ async fn client(kubeconfig: Option<&Path>) -> Result<Client, SessionError> {
     config.connect_timeout = Some(CONNECT_DEADLINE);
     config.read_timeout = Some(WATCH_SILENCE);
     config.write_timeout = Some(CONNECT_DEADLINE);
-    Client::try_from(config).map_err(|cause| SessionError::Client(Box::new(cause)))
+    Ok(config)
 }
 
 /// Lists, then watches.
@@ -167,15 +195,15 @@ async fn follow(
     namespace: &str,
     mappings: &Mappings,
     listed: &watch::Sender<bool>,
-) -> Result<std::convert::Infallible, SessionError> {
+) -> Result<std::convert::Infallible, WatchError> {
     let resource = ApiResource::erase::<VirtletImageMapping>(&());
     let objects: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
     let mut events = std::pin::pin!(watcher::watcher(objects, watcher::Config::default()));
     let mut list = None;
     let mut silence = LIST_DEADLINE;
     loop {
-        let event = timeout(silence, events.next()).await.map_err(|_| SessionError::Silent { silence })?;
-        let event = event.ok_or(SessionError::Ended)?.map_err(Box::new)?;
+        let event = timeout(silence, events.next()).await.map_err(|_| WatchError::Silent { silence })?;
+        let event = event.ok_or(WatchError::Ended)?.map_err(Box::new)?;
         if hear(event, &mut list, mappings) {
             silence = WATCH_SILENCE;
             if !listed.send_replace(true) {

@@ -65,13 +65,13 @@ fn refused(status: u16, reason: &str) -> Answer {
 }
 
 /// Follows the server until nothing more happens, or the session ends. The mappings, and how it ended.
-async fn followed(answers: Vec<Answer>, mappings: &Mappings) -> (Option<SessionError>, Vec<String>) {
+async fn followed(answers: Vec<Answer>, mappings: &Mappings) -> (Option<WatchError>, Vec<String>) {
     let (client, asked) = server(answers);
     let (said, _listed) = watch::channel(false);
     let ended = follow(client, "kube-system", mappings, &said).await.expect_err("never done");
     let asked = asked.lock().expect("a log").clone();
     // The clock runs by itself while everybody waits, so a watch without news ends in silence.
-    let ended = (!matches!(ended, SessionError::Silent { .. })).then_some(ended);
+    let ended = (!matches!(ended, WatchError::Silent { .. })).then_some(ended);
     (ended, asked)
 }
 
@@ -126,7 +126,7 @@ async fn a_refusal_ends_the_session_and_leaves_the_rules() {
         let mappings = Mappings::default();
         mappings.put("known", &rule("x").to_string());
         let (ended, _) = followed(vec![answer], &mappings).await;
-        assert!(matches!(ended, Some(SessionError::Api(_))), "{ended:?}");
+        assert!(matches!(ended, Some(WatchError::Api(_))), "{ended:?}");
         assert_eq!(mappings.names(), ["known"]);
     }
 }
@@ -138,7 +138,7 @@ async fn a_list_that_breaks_off_takes_nothing_away() {
     let mut first_page = list(&[object("a", 1, &rule("a"))]);
     first_page.1[0]["metadata"]["continue"] = json!("more");
     let (ended, asked) = followed(vec![first_page, refused(500, "InternalError")], &mappings).await;
-    assert!(matches!(ended, Some(SessionError::Api(_))), "{ended:?}");
+    assert!(matches!(ended, Some(WatchError::Api(_))), "{ended:?}");
     assert!(asked[1].contains("continue=more"), "{asked:?}");
     assert!(mappings.names().contains(&"known".to_owned()));
 }
@@ -156,9 +156,39 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
     let path = dir.path().join("config");
     for text in ["", "{", "users: [{name: u, user: {token: secret}}]\ncurrent-context: none"] {
         std::fs::write(&path, text).expect("written");
-        let error = client(Some(&path)).await.err().expect("unusable");
+        let error = access(Some(&path)).await.expect_err("unusable");
         let said = Chain(&error).to_string();
         assert!(said.starts_with(&format!("failed to read kubeconfig `{}`", path.display())), "{said}");
         assert!(!said.contains("secret"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_cannot_be_used_is_named_before_the_start_and_a_server_after_it() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("kubeconfig");
+    let mut config = ImagesConfig { kubeconfig: Some(path.clone()), ..ImagesConfig::default() };
+    check(&config).await.expect("no rules of a cluster are wanted");
+    config.kube_mappings = true;
+    let told = |error: &SessionError| Chain(error).to_string().replace(dir.path().to_str().expect("UTF-8"), "DIR");
+    let absent = told(&check(&config).await.expect_err("absent"));
+    assert!(
+        absent.starts_with("failed to read kubeconfig `DIR/kubeconfig`: ") && absent.contains("No such"),
+        "{absent}"
+    );
+    std::fs::write(&path, "current-context: nobody\n").expect("written");
+    let without = told(&check(&config).await.expect_err("no such context"));
+    assert!(without.starts_with("failed to read kubeconfig") && without.contains("nobody"), "{without}");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("port");
+    let text = format!(
+        "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}], users: [{{name: u, user: {{}}}}], \
+         clusters: [{{name: k, cluster: {{server: 'http://{closed}'}}}}]}}"
+    );
+    std::fs::write(&path, text).expect("written");
+    check(&config).await.expect("asks nobody");
+    let cluster = Cluster { kubeconfig: Some(path), namespace: "kube-system".into() };
+    let (said, _listed) = watch::channel(false);
+    let refused = told(&session(&cluster, &Mappings::default(), &said).await.expect_err("closed"));
+    let wanted = format!("failed to watch image mappings of the cluster at `http://{closed}/`: ");
+    assert!(refused.starts_with(&wanted), "{refused}");
 }
