@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor, Way};
 use controld::model::domain::{self, DomainSpec, WrapperEnv};
-use controld::model::plan::{Cpus, Layer, MachinePlan, Memory, RootDisk};
+use controld::model::plan::{Cpus, Hardware, Layer, MachinePlan, Memory, RootDisk};
 use controld::model::{Accelerator, MachineId};
 use proto::tap::{QemuUser, Token};
 use tokio::sync::broadcast;
@@ -88,6 +88,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
             domain: domain::name(id, "hv-smoke"),
             cpus: Cpus::fixed(2),
             memory: Memory::fixed(128 << 20),
+            hardware: Hardware::default(),
             root: RootDisk { overlay: root, images: vec![Layer { path: base, format: "qcow2".into() }] },
             smbios: Some(Uuid::new_v4()),
             cgroup: None,
@@ -108,6 +109,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
         console_socket: dir.join("console.sock"),
         agent_socket: dir.join("console.agent"),
         console_log: dir.join("console.log"),
+        uefi_variables: dir.join("nvram.fd"),
         pvpanic_pci: true,
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! Every key, its default and its unit stand in `docs/configuration.md`. An unknown key is an error.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,12 +10,16 @@ use std::time::Duration;
 use imagestore::net::{EnvProxies, ProxyError};
 use serde::Deserialize;
 
+mod given;
+mod handlers;
 pub mod images;
 mod machine;
 mod problems;
 mod syntax;
 mod units;
 
+pub use given::Given;
+pub use handlers::{Handler, MachineDefaults};
 pub use images::ImagesConfig;
 pub use machine::{Accel, MachineConfig};
 pub use problems::Problems;
@@ -61,6 +65,8 @@ pub struct Config {
     pub cgroup_driver: Option<CgroupDriver>,
     /// Machines.
     pub machine: MachineConfig,
+    /// Machines of the pods of runtime handlers, which a pod may name too.
+    pub handlers: BTreeMap<String, MachineDefaults>,
     pub images: ImagesConfig,
     /// Streaming server.
     pub streaming: StreamingConfig,
@@ -212,6 +218,9 @@ impl Config {
             problems.unless((least..=most).contains(&value), key, "is not within 1 to 3600 seconds");
         }
         machine.check(&mut problems);
+        for (name, handler) in &self.handlers {
+            handler.check(name, machine, &mut problems);
+        }
         self.images.check(&mut problems);
         if problems.is_empty() { Ok(self) } else { Err(ConfigError::Values(problems)) }
     }
@@ -236,9 +245,16 @@ impl Config {
 
     /// Every runtime handler that a pod may name.
     #[must_use]
-    pub fn handlers(&self) -> BTreeSet<String> {
-        let described = self.images.handlers.keys().chain([&self.images.default_handler]);
+    pub fn handler_names(&self) -> BTreeSet<String> {
+        let described = self.handlers.keys().chain(self.images.handlers.keys()).chain([&self.images.default_handler]);
         self.runtime_handlers.iter().chain(described).cloned().collect()
+    }
+
+    /// The runtime handler of a pod that names this one; the default one's if it names none.
+    #[must_use]
+    pub fn handler(&self, named: &str) -> Handler {
+        let name = if named.is_empty() { &self.images.default_handler } else { named };
+        Handler { name: name.to_owned(), defaults: self.handlers.get(name).cloned().unwrap_or_default() }
     }
 
     /// Root of the image store.
@@ -265,6 +281,7 @@ impl Default for Config {
             runtime_handlers: vec!["virtlet".into()],
             cgroup_driver: None,
             machine: MachineConfig::default(),
+            handlers: BTreeMap::new(),
             images: ImagesConfig::default(),
             streaming: StreamingConfig::default(),
             metrics: MetricsConfig::default(),

@@ -31,16 +31,17 @@ use self::admission::Admission;
 use self::plan::{Draft, Wishes};
 pub use self::usage::{Details, Filesystem, Usage};
 pub use self::uses::Uses;
-use crate::hypervisor::HvEvent;
+use crate::config::Handler;
 use crate::hypervisor::process::Processes;
+use crate::hypervisor::{HvEvent, Offer};
 use crate::model::PodName;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Layer, RootDisk};
 use crate::model::seed::{self, SeedInput};
 use crate::model::{
-    CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, MachineId, Resources, Sandbox,
-    SandboxState,
+    Accelerator, CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, MachineId, Resources,
+    Sandbox, SandboxState,
 };
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
@@ -93,12 +94,17 @@ impl Containers {
         let annotations = PodAnnotations::parse(&create.annotations)
             .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
         let (id, machine) = (ContainerId::random(), MachineId::random());
+        let handler = self.uses.config.handler(&sandbox.config.runtime_handler);
+        let accel = self.uses.accel.get().await;
+        let offer = self.offer(&handler, accel).await?;
         let draft = Draft::of(Wishes {
             id: machine,
             sandbox: &sandbox.config,
             container: &create.config,
             annotations: &annotations,
-            accel: self.uses.accel.get().await,
+            handler: &handler,
+            offer: &offer,
+            accel,
             node: &self.uses.config.machine,
         })?;
         check_seed(&sandbox, &annotations)?;
@@ -182,11 +188,29 @@ impl Containers {
         }
     }
 
+    /// What the emulator has for machines of a runtime handler.
+    async fn offer(&self, handler: &Handler, accel: Accelerator) -> Result<Offer> {
+        let uses = &self.uses;
+        // The emulator may have been replaced since it was asked last.
+        uses.accel.refresh_wrapper(&uses.config).await;
+        let machine = plan::hardware::machine_type(handler);
+        let nothing = match uses.hypervisor.offer(&uses.config.vmwrapper, &machine, accel).await? {
+            Ok(offer) => return Ok(offer),
+            Err(nothing) => nothing,
+        };
+        let there = uses.hypervisor.machine_types().await?;
+        if !there.contains(machine.as_str()) {
+            return Err(plan::hardware::no_machine_type(handler, &there));
+        }
+        let what = format!("the emulator can make no machine of type `{machine}` with accelerator `{accel}`");
+        Err(Error::because(Kind::State, what, nothing))
+    }
+
     /// Images may be pulled for machines that this program cannot make.
     fn check_platform(&self, handler: &str) -> Result<()> {
         let images = &self.uses.config.images;
-        let handler = if handler.is_empty() { &images.default_handler } else { handler };
-        let platform = images.platform(handler);
+        let handler = self.uses.config.handler(handler).name;
+        let platform = images.platform(&handler);
         if platform.uname_arch() == "x86_64" {
             return Ok(());
         }

@@ -280,7 +280,8 @@ fn for_store(config: &Config) -> imagestore::Config {
     store.default_handler.clone_from(&images.default_handler);
     // A handler that pods may name and that is not described has machines like the default one's, and images of its own.
     let default = images.handlers.get(&images.default_handler).map(HandlerConfig::for_store).unwrap_or_default();
-    let plain = config.runtime_handlers.iter().map(|name| (name.clone(), default.clone()));
+    let plain =
+        config.runtime_handlers.iter().chain(config.handlers.keys()).map(|name| (name.clone(), default.clone()));
     let described = images.handlers.iter().map(|(name, handler)| (name.clone(), handler.for_store()));
     store.handlers = plain.chain(described).collect();
     store.pinned = images.pinned.iter().filter_map(|name| name.parse().ok()).collect();

@@ -18,6 +18,7 @@ use proto::tap::{Attach, NetworkAsk, OwnerId, PodId};
 use uuid::Uuid;
 
 pub use self::settling::Settling;
+use crate::config::{Config, MachineDefaults};
 use crate::container::Containers;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
@@ -45,8 +46,8 @@ pub struct Uses {
     pub boot: Boot,
     /// This controld's mark.
     pub instance: Uuid,
-    /// Runtime handlers that a pod may name.
-    pub handlers: BTreeSet<String>,
+    /// Runtime handlers that a pod may name, and what they give it.
+    pub config: Arc<Config>,
 }
 
 /// The service. Clones share it.
@@ -101,7 +102,8 @@ impl Sandboxes {
         tracing::Span::current().record("pod", id.as_str());
         // Whoever finds the record, or the network, waits until it is known what becomes of them.
         let _made = self.mutex.lock(id.as_str()).await;
-        let attach = Attach { owner: self.owner(), ..attach_of(&id, &config, &annotations) };
+        let handler = self.uses.config.handler(&config.runtime_handler);
+        let attach = Attach { owner: self.owner(), ..attach_of(&id, &config, &annotations, &handler.defaults) };
         // An older sandbox of the pod that is removed now finds this one, or has dropped the pod's disks before it is there.
         let disks = self.mutex.lock(disks_key(&config.uid)).await;
         let mut sandbox = Sandbox {
@@ -204,7 +206,7 @@ impl Sandboxes {
     }
 
     fn check(&self, config: &SandboxConfig) -> Result<()> {
-        let handlers = &self.uses.handlers;
+        let handlers = self.uses.config.handler_names();
         let handler = &config.runtime_handler;
         if !handler.is_empty() && !handlers.contains(handler) {
             let known = handlers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -224,7 +226,7 @@ fn has_outlived_its_boot(sandbox: &Sandbox, boot: &Boot) -> bool {
     sandbox.state == SandboxState::Ready && boot.is_after(&sandbox.boot)
 }
 
-fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations) -> Attach {
+fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations, handler: &MachineDefaults) -> Attach {
     let default =
         NetworkAsk { network: None, interface: None, mac: None, ips: Vec::new(), device_id: None, aliases: Vec::new() };
     let others = &annotations.networks;
@@ -238,8 +240,8 @@ fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations) -
         hostname: hostname.chars().take(63).collect(),
         dns: config.dns.clone(),
         networks,
-        data_path: annotations.data_path,
-        queues: annotations.vcpus.or(config.cpus),
+        data_path: annotations.data_path.or(handler.data_path.get().copied()),
+        queues: annotations.vcpus.or(config.cpus).or(handler.default_vcpus),
         anti_spoof: annotations.anti_spoof,
         host_ports: config.host_ports.clone(),
         bandwidth: annotations.bandwidth.clone(),

@@ -5,6 +5,7 @@ mod console;
 mod ends;
 mod failures;
 mod full_disk;
+mod handlers;
 mod life;
 mod networks;
 mod resources;
@@ -16,11 +17,12 @@ mod starts;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 10] = [
+    let tables: [&[Case]; 11] = [
         life::CASES,
         ends::CASES,
         failures::CASES,
         full_disk::CASES,
+        handlers::CASES,
         cloud::CASES,
         console::CASES,
         networks::CASES,

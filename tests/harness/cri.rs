@@ -109,7 +109,15 @@ impl Cri {
     /// # Errors
     /// The daemon's.
     pub fn run_sandbox(&self, config: &PodSandboxConfig) -> Result<String, Status> {
-        let request = RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
+        self.run_sandbox_for(config, "")
+    }
+
+    /// The same for a pod that names a runtime handler.
+    ///
+    /// # Errors
+    /// The daemon's.
+    pub fn run_sandbox_for(&self, config: &PodSandboxConfig, handler: &str) -> Result<String, Status> {
+        let request = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: handler.into() };
         self.call(|mut client| async move { client.run_pod_sandbox(request).await }).map(|answer| answer.pod_sandbox_id)
     }
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use proto::tap::MacAddr;
 
-use crate::env::PciSlot;
+use crate::env::{PciBus, PciSlot};
 
 /// One NIC with the queues of its tap.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Nic {
     pub(crate) mac: MacAddr,
     /// What the guest is told of the link.
     pub(crate) mtu: u32,
-    /// Where on `pcie.0` it goes.
+    /// Where on the bus it goes.
     pub(crate) slot: PciSlot,
     /// At least one.
     pub(crate) queues: Vec<OwnedFd>,
@@ -25,10 +25,10 @@ pub(crate) struct Nic {
     pub(crate) vhost: Vec<OwnedFd>,
 }
 
-/// `args` as they were, then a `-netdev` and a `-device` for each NIC.
-pub(crate) fn extend(mut args: Vec<OsString>, nics: &[Nic]) -> Vec<OsString> {
+/// `args` as they were, then a `-netdev` and a `-device` on `bus` for each NIC.
+pub(crate) fn extend(mut args: Vec<OsString>, nics: &[Nic], bus: PciBus) -> Vec<OsString> {
     for (index, nic) in nics.iter().enumerate() {
-        args.extend(["-netdev".into(), netdev(index, nic).into(), "-device".into(), device(index, nic).into()]);
+        args.extend(["-netdev".into(), netdev(index, nic).into(), "-device".into(), device(index, nic, bus).into()]);
     }
     args
 }
@@ -50,7 +50,7 @@ fn descriptors(key: &str, fds: &[OwnedFd]) -> String {
     format!("{key}{plural}={}", numbers.join(":"))
 }
 
-fn device(index: usize, nic: &Nic) -> String {
+fn device(index: usize, nic: &Nic, bus: PciBus) -> String {
     // No value needs escaping: numbers, and a MAC address as we print it.
     let Nic { mac, mtu, slot, queues, .. } = nic;
     let queues = match queues.len() {
@@ -59,7 +59,7 @@ fn device(index: usize, nic: &Nic) -> String {
         n => format!(r#","mq":true,"vectors":{}"#, 2 * n + 2),
     };
     format!(
-        r#"{{"driver":"virtio-net-pci","netdev":"vw{index}","id":"vwnet{index}","mac":"{mac}","host_mtu":{mtu}{queues},"bus":"pcie.0","addr":"{slot}"}}"#
+        r#"{{"driver":"virtio-net-pci","netdev":"vw{index}","id":"vwnet{index}","mac":"{mac}","host_mtu":{mtu}{queues},"bus":"{bus}","addr":"{slot}"}}"#
     )
 }
 

@@ -13,6 +13,7 @@ const HANDOFF: &str = "VIRTLET_HANDOFF";
 const TOKEN: &str = "VIRTLET_TOKEN";
 const EMULATOR: &str = "VIRTLET_EMULATOR";
 const NICS: &str = "VIRTLET_NICS";
+const NIC_BUS: &str = "VIRTLET_NIC_BUS";
 const DEADLINE: &str = "VIRTLET_DEADLINE_MS";
 
 /// libvirt waits for its emulator without end, so this program may not.
@@ -41,13 +42,25 @@ pub(crate) struct Pod {
     pub(crate) emulator: PathBuf,
     /// Where the pod's NICs go, in their order; at least one, none twice.
     pub(crate) slots: Vec<PciSlot>,
+    /// The bus that these are slots of.
+    pub(crate) bus: PciBus,
     /// How long the hand-off may take.
     pub(crate) deadline: Duration,
     /// Names of all variables that are ours, known or not: QEMU sees none of them.
     pub(crate) variables: Vec<OsString>,
 }
 
-/// A slot of `pcie.0` that `controld` leaves free for this program's NICs.
+/// QEMU's name of the bus of a chipset.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum PciBus {
+    /// Of q35, and of machines that an earlier release of `controld` describes.
+    #[default]
+    Pcie,
+    /// Of i440fx.
+    Pci,
+}
+
+/// A slot of the bus that `controld` leaves free for this program's NICs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PciSlot(u8);
 
@@ -81,6 +94,7 @@ pub(crate) fn parse(environment: impl IntoIterator<Item = (OsString, OsString)>)
         handoff: socket(need(HANDOFF)?)?,
         emulator: absolute(EMULATOR, need(EMULATOR)?)?,
         slots: slots(need(NICS)?)?,
+        bus: find(NIC_BUS).map_or(Ok(PciBus::default()), bus)?,
         deadline: find(DEADLINE).map_or(Ok(DEFAULT_DEADLINE), deadline)?,
         variables: ours.iter().map(|(name, _)| name.clone()).collect(),
     }))
@@ -119,6 +133,14 @@ fn slots(value: &OsStr) -> Result<Vec<PciSlot>, EnvError> {
     Ok(slots)
 }
 
+fn bus(value: &OsStr) -> Result<PciBus, EnvError> {
+    match text(NIC_BUS, value)? {
+        "pcie.0" => Ok(PciBus::Pcie),
+        "pci.0" => Ok(PciBus::Pci),
+        _ => Err(EnvError::Malformed { name: NIC_BUS, problem: "is not `pcie.0` or `pci.0`" }),
+    }
+}
+
 fn deadline(value: &OsStr) -> Result<Duration, EnvError> {
     let millis = text(DEADLINE, value)?.parse().ok().filter(|millis| (1..=MAX_DEADLINE_MS).contains(millis));
     let problem = "is not a number of milliseconds from 1 to 600000";
@@ -127,6 +149,17 @@ fn deadline(value: &OsStr) -> Result<Duration, EnvError> {
 
 fn text<'a>(name: &'static str, value: &'a OsStr) -> Result<&'a str, EnvError> {
     value.to_str().ok_or(EnvError::Malformed { name, problem: "is not text" })
+}
+
+// === impl PciBus ===
+
+impl fmt::Display for PciBus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pcie => "pcie.0",
+            Self::Pci => "pci.0",
+        })
+    }
 }
 
 // === impl PciSlot ===

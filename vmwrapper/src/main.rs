@@ -52,7 +52,7 @@ fn run() -> Result<Infallible, Failure> {
             // Before the token is spent: a wrong emulator must not cost a start.
             let emulator = Emulator::new(pod.emulator)?;
             let nics = handoff::fetch(pod.handoff, pod.deadline, pod.token, &pod.slots)?;
-            let args = argv::extend(args, &nics);
+            let args = argv::extend(args, &nics, pod.bus);
             let fds: Vec<OwnedFd> = nics.into_iter().flat_map(|nic| nic.queues.into_iter().chain(nic.vhost)).collect();
             Err(become_qemu(&emulator, args, &pod.variables, &fds))
         }

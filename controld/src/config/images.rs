@@ -111,7 +111,7 @@ pub struct LimitsConfig {
     pub reserve: u64,
 }
 
-/// What a runtime handler's machines are. What is not said is as on the default handler.
+/// What the images of a runtime handler's machines are. What is not said is as on the default handler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HandlerConfig {
@@ -127,31 +127,16 @@ pub struct HandlerConfig {
     pub os_features: BTreeSet<String>,
     /// Formats of images; default all that the store takes.
     pub formats: Option<BTreeSet<DiskFormat>>,
-    /// QEMU's machine type.
-    pub machine: Option<String>,
-    /// `bios` or `uefi`.
-    pub firmware: Option<Firmware>,
     /// Translation files that hold, by their names; default all.
     pub translations: Option<BTreeSet<String>>,
     /// Providers that may be asked, by their ids; default all.
     pub providers: Option<BTreeSet<String>>,
 }
 
-/// What a machine boots with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Firmware {
-    /// SeaBIOS.
-    Bios,
-    /// UEFI, as libvirt finds it.
-    Uefi,
-}
-
 impl ImagesConfig {
     /// Looks at values that their types do not restrict.
     pub(super) fn check(&self, problems: &mut Problems) {
         let is_relative = |dirs: &[PathBuf]| dirs.iter().any(|dir| !dir.is_absolute());
-        let handlers = || self.handlers.values();
         for (is_wrong, key, problem) in [
             (is_relative(&self.local_roots), "images.local_roots", "has a directory that is not an absolute path"),
             (
@@ -168,16 +153,6 @@ impl ImagesConfig {
                 self.pinned.iter().any(|name| name.parse::<ImageRef>().is_err()),
                 "images.pinned",
                 "has a name that is no image name",
-            ),
-            (
-                handlers().any(|handler| handler.machine.as_deref().is_some_and(|machine| machine != "q35")),
-                "images.handlers.<name>.machine",
-                "is not `q35`, and other machine types cannot be made yet",
-            ),
-            (
-                handlers().any(|handler| handler.firmware == Some(Firmware::Uefi)),
-                "images.handlers.<name>.firmware",
-                "is not `bios`, and machines cannot boot with others yet",
             ),
             (self.default_handler.is_empty(), "images.default_handler", "is empty"),
             (!(GIB..=MOST).contains(&self.max_virtual_size), "images.max_virtual_size_gib", SIZE_RANGE),

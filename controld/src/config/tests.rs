@@ -39,8 +39,6 @@ fn values_out_of_range_are_named() {
         ("[images]\nlocal_roots = ['x']", "images.local_roots"),
         ("[images]\nvirt_builder_repos = ['repos.d']", "images.virt_builder_repos"),
         ("[images]\nstrip_prefixes = ['/']", "images.strip_prefixes"),
-        ("[images.handlers.a]\nmachine = 'virt'", "images.handlers.<name>.machine"),
-        ("[images.handlers.a]\nfirmware = 'uefi'", "images.handlers.<name>.firmware"),
     ] {
         let error = Config::parse(text).expect("parses").checked().expect_err(text);
         assert!(error.to_string().contains(key), "{error}");
@@ -149,6 +147,54 @@ fn settings_of_images_that_mean_nothing_say_what_would() {
 }
 
 #[test]
+fn settings_of_a_handler_that_mean_nothing_are_all_told_and_say_what_would() {
+    let text = "
+        [handlers.a]
+        machine = 'virt'
+        cpu_model = 'host'
+        disk_bus = 'ide'
+        data_path = 'ebpf'
+        firmware = 'efi'
+        secure_boot = true
+        default_vcpus = 0
+        max_vcpus = 256
+        default_memory_mib = 8
+        [handlers.b]
+        max_memory_mib = 512
+        max_vcpus = 2
+        default_vcpus = 3
+        machine = 'pc'
+        firmware = 'uefi'
+        secure_boot = true
+    ";
+    let error = Config::parse(text).expect("parses").checked().expect_err("all wrong");
+    insta::assert_snapshot!(error.to_string().replace("; configuration", ";\nconfiguration"), @"
+    configuration key `handlers.<name>.machine` is `virt` for handler `a`: use `q35`, `pc`, or one version of them, as `pc-q35-10.0`;
+    configuration key `handlers.<name>.cpu_model` is `host` for handler `a`: use `host-passthrough`, `host-model`, `max`, or the name of a model, as `Westmere`;
+    configuration key `handlers.<name>.disk_bus` is `ide` for handler `a`: use `virtio`, `scsi` or `sata`;
+    configuration key `handlers.<name>.firmware` is `efi` for handler `a`: use `bios` or `uefi`;
+    configuration key `handlers.<name>.data_path` is `ebpf` for handler `a`: data path `ebpf` is no longer supported; use `tc`;
+    configuration key `handlers.<name>.secure_boot` is true for handler `a`, whose `firmware` is not `uefi`;
+    configuration key `handlers.<name>.default_vcpus` is 0 for handler `a`, and not within 1 to 255;
+    configuration key `handlers.<name>.max_vcpus` is 256 for handler `a`, and not within 1 to 255;
+    configuration key `handlers.<name>.default_memory_mib` is 8 for handler `a`, and not within machine.min_memory_mib, 64, to 16777216;
+    configuration key `handlers.<name>.secure_boot` is true for handler `b`, whose `machine` is not `q35`;
+    configuration key `handlers.<name>.max_vcpus` is 2 for handler `b`, and below its default_vcpus, 3;
+    configuration key `handlers.<name>.max_memory_mib` is 512 for handler `b`, and below its default_memory_mib, 1024
+    ");
+}
+
+#[test]
+fn a_handler_with_settings_of_its_own_may_be_named() {
+    let text = "runtime_handlers = ['a']\n[handlers.b]\nmachine = 'pc'\n[images.handlers.c]\n[handlers.virtlet]\ndisk_bus = 'scsi'";
+    let config = Config::parse(text).expect("parses").checked().expect("valid");
+    assert_eq!(config.handler_names().into_iter().collect::<Vec<_>>(), ["a", "b", "c", "virtlet"]);
+    let shown = |name| config.handler(name).defaults.shown();
+    assert_eq!(shown("b"), [("machine", "pc".to_owned())].into());
+    assert_eq!((shown(""), shown("a")), ([("disk_bus", "scsi".to_owned())].into(), [].into()), "the default one's");
+}
+
+#[test]
 fn a_named_file_must_exist() {
     let error = Config::load(Some(Path::new("/nonexistent/controld.toml"))).expect_err("absent");
     assert!(matches!(error, ConfigError::Read { .. }), "{error}");
@@ -195,6 +241,7 @@ fn known_keys() -> Vec<String> {
         "[images.network]\nno_such = 1",
         "[images.limits]\nno_such = 1",
         "[images.handlers.x]\nno_such = 1",
+        "[handlers.x]\nno_such = 1",
         "[streaming]\nno_such = 1",
         "[metrics]\nno_such = 1",
         "[log]\nno_such = 1",

@@ -22,12 +22,15 @@ pub(super) enum Part {
     /// What QEMU and libvirt say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
     /// logrotate leaves small ones.
     LibvirtLog,
+    /// What UEFI remembers. libvirt makes it at the start, and removes it with the machine's definition, if it has one.
+    UefiVariables,
     /// With what a restarted libvirtd leaves of its own.
     Cgroup,
 }
 
 impl Part {
-    const ALL: [Self; 5] = [Self::Seed, Self::Console, Self::Agent, Self::LibvirtLog, Self::Cgroup];
+    const ALL: [Self; 6] =
+        [Self::Seed, Self::Console, Self::Agent, Self::LibvirtLog, Self::UefiVariables, Self::Cgroup];
 
     /// Where it lies.
     fn paths(self, uses: &Uses, container: &Container) -> Vec<PathBuf> {
@@ -37,6 +40,7 @@ impl Part {
             Self::Console => vec![uses.console_socket(machine.id), uses.console_dir(container)],
             Self::Agent => vec![uses.agent_socket(machine.id)],
             Self::LibvirtLog => vec![uses.config.libvirt_log_dir.join(format!("{}.log", machine.domain))],
+            Self::UefiVariables => vec![uses.uefi_variables(machine.id)],
             Self::Cgroup => Vec::new(),
         }
     }

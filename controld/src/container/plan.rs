@@ -1,12 +1,14 @@
 //! The plan of a machine, from what kubelet, the pod and the node say. Pure: it looks at nothing, and makes nothing.
 
+pub(super) mod hardware;
 mod size;
 
-use crate::config::MachineConfig;
+use crate::config::{Handler, MachineConfig};
+use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
 use crate::model::error::Result;
-use crate::model::plan::{Cgroup, MachinePlan, RootDisk};
+use crate::model::plan::{Cgroup, Hardware, MachinePlan, RootDisk};
 use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
 
 /// What a plan is made from, beside its root disk.
@@ -16,6 +18,10 @@ pub(super) struct Wishes<'a> {
     pub(super) sandbox: &'a SandboxConfig,
     pub(super) container: &'a ContainerConfig,
     pub(super) annotations: &'a PodAnnotations,
+    /// The pod's runtime handler.
+    pub(super) handler: &'a Handler,
+    /// What the emulator has for machines of its type.
+    pub(super) offer: &'a Offer,
     pub(super) accel: Accelerator,
     pub(super) node: &'a MachineConfig,
 }
@@ -25,6 +31,7 @@ pub(super) struct Wishes<'a> {
 pub(super) struct Draft {
     id: MachineId,
     size: size::Size,
+    hardware: Hardware,
     smbios: Option<uuid::Uuid>,
     cgroup: Cgroup,
 }
@@ -56,10 +63,12 @@ impl Draft {
             vcpus: wishes.annotations.vcpus,
             max_vcpus: wishes.annotations.max_vcpus,
             max_memory: wishes.annotations.max_memory,
+            handler: Some(&wishes.handler.defaults),
         };
         let size = size::of(wanted, wishes.accel, wishes.node)?;
+        let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel)?;
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
-        Ok(Self { id: wishes.id, size, smbios: wishes.annotations.system_uuid, cgroup })
+        Ok(Self { id: wishes.id, size, hardware, smbios: wishes.annotations.system_uuid, cgroup })
     }
 
     /// The plan of the machine of container `name`.
@@ -69,6 +78,7 @@ impl Draft {
             domain: domain::name(self.id.uuid(), name),
             cpus: self.size.cpus,
             memory: self.size.memory,
+            hardware: self.hardware,
             root,
             smbios: self.smbios,
             cgroup: Some(self.cgroup),

@@ -22,6 +22,7 @@ use crate::container::console::follow::Follower;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain::{self, DomainSpec, WrapperEnv};
 use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::Firmware;
 use crate::model::seed::{self, SeedInput};
 use crate::model::{Container, Sandbox};
 use crate::store::is_disk_full;
@@ -47,6 +48,11 @@ pub(super) async fn machine(
     let qemu = uses.qemu_user().await?;
     make_dir(&uses.console_dir(container), 0o755)
         .map_err(|cause| Error::because(Kind::Internal, "console directory not made", cause))?;
+    let variables = uses.uefi_variables(container.machine.id);
+    if let (Firmware::Uefi { .. }, Some(dir)) = (container.machine.hardware.firmware, variables.parent()) {
+        make_dir(dir, 0o755)
+            .map_err(|cause| Error::because(Kind::Internal, "directory of UEFI's variables not made", cause))?;
+    }
     let follower = follow(uses, container).await.map_err(|cause| io_failed("pod's log not opened", cause))?;
 
     let started = async {
@@ -71,6 +77,7 @@ pub(super) async fn machine(
             console_socket: uses.console_socket(container.machine.id),
             agent_socket: uses.agent_socket(container.machine.id),
             console_log: uses.console_dir(container).join("serial.log"),
+            uefi_variables: variables.clone(),
             pvpanic_pci: uses.hypervisor.features().await?.pvpanic_pci,
         };
         // The emulator may have been replaced since the last start.

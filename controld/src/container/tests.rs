@@ -11,7 +11,7 @@ use std::time::Duration;
 use self::fake::{Domain, Fault, Node};
 use crate::hypervisor::{Ending, HvEvent};
 use crate::model::error::Kind;
-use crate::model::plan::{Cpus, Layer, MachinePlan, Memory, RootDisk};
+use crate::model::plan::{Cpus, Hardware, Layer, MachinePlan, Memory, RootDisk};
 use crate::model::{CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, ExitReason, MachineId};
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -31,6 +31,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
             domain: format!("vm-{machine}"),
             cpus: Cpus::fixed(1),
             memory: Memory::fixed(1 << 27),
+            hardware: Hardware::default(),
             root: RootDisk {
                 overlay: "/root.qcow2".into(),
                 images: vec![Layer { path: "/base".into(), format: "raw".into() }],

@@ -60,6 +60,12 @@ impl Uses {
         self.config.state_dir.join("console").join(container.machine.id.to_string())
     }
 
+    /// What a machine's UEFI remembers.
+    #[must_use]
+    pub fn uefi_variables(&self, id: MachineId) -> PathBuf {
+        self.config.state_dir.join("nvram").join(format!("{id}.fd"))
+    }
+
     /// The socket that QEMU's serial port listens on.
     #[must_use]
     pub fn console_socket(&self, id: MachineId) -> PathBuf {

@@ -125,7 +125,7 @@ impl Node {
             orphans: self.orphans.clone(),
             boot: self.boot.clone(),
             instance: self.instance.id(),
-            handlers: self.config.handlers(),
+            config: self.config.clone(),
         }
     }
 

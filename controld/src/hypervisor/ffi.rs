@@ -24,6 +24,8 @@ pub struct LibvirtError {
 
 /// `VIR_ERR_NO_DOMAIN`.
 pub(super) const NO_DOMAIN: i32 = 42;
+/// `VIR_ERR_INVALID_ARG`.
+pub(super) const INVALID_ARG: i32 = 8;
 /// `VIR_ERR_OPERATION_INVALID`: the domain is not in a state for it.
 pub(super) const OPERATION_INVALID: i32 = 55;
 
@@ -148,6 +150,23 @@ impl Connection {
         // SAFETY: the list came from libvirt's malloc, and its entries are owned above.
         unsafe { libc::free(list.cast()) };
         Ok(domains)
+    }
+
+    /// What machines of a type `emulator` can make.
+    pub(super) fn domain_capabilities(
+        &self,
+        emulator: &str,
+        machine: &str,
+        domain_type: &str,
+    ) -> Result<String, LibvirtError> {
+        let (emulator, arch) = (c_string(emulator)?, c_string("x86_64")?);
+        let (machine, domain_type) = (c_string(machine)?, c_string(domain_type)?);
+        let texts = [&emulator, &arch, &machine, &domain_type].map(|text| text.as_ptr());
+        let [emulator, arch, machine, domain_type] = texts;
+        // SAFETY: the connection is open, the texts outlive the call.
+        owned_text(unsafe {
+            sys::virConnectGetDomainCapabilities(self.raw.as_ptr(), emulator, arch, machine, domain_type, 0)
+        })
     }
 
     pub(super) fn capabilities(&self) -> Result<String, LibvirtError> {

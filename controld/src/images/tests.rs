@@ -68,6 +68,7 @@ fn what_is_not_taken_at_the_start_is_not_taken_by_a_check() {
         (provider(builder), "name a `keyring`, or say `insecure`"),
         ("[images.handlers.'X Y']".into(), "`X Y` cannot be the name of a runtime handler"),
         ("runtime_handlers = ['X Y']".into(), "`X Y` cannot be the name of a runtime handler"),
+        ("[handlers.'X Y']".into(), "`X Y` cannot be the name of a runtime handler"),
         ("[images]\ndefault_handler = 'X'".into(), "`X` cannot be the name of a runtime handler"),
         (
             format!(

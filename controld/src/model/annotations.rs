@@ -25,6 +25,7 @@ use uuid::Uuid;
 use self::reader::Reader;
 pub use self::ssh_keys::SshKey;
 pub use self::user_data::UserData;
+use super::plan::{CpuModel, DiskBus, NoCpuModel};
 
 /// Most virtual CPUs: what an xAPIC can address.
 const MAX_VCPUS: u16 = 255;
@@ -42,6 +43,10 @@ pub struct PodAnnotations {
     pub max_memory: Option<u64>,
     /// Size of the root disk in bytes, rounded up; `None` is the image's own.
     pub root_volume_size: Option<u64>,
+    /// Bus of the disks; `None` is the runtime handler's.
+    pub disk_bus: Option<DiskBus>,
+    /// CPU that the guest sees; `None` is the runtime handler's.
+    pub cpu_model: Option<CpuModel>,
     /// UUID that the guest's firmware shows; the domain's own is not touched.
     pub system_uuid: Option<Uuid>,
     /// Replaces meta-data of the seed key by key.
@@ -120,6 +125,8 @@ enum Problem {
     Below { value: String, limit: u64 },
     #[error("{} is not a quantity, such as 10Gi or 1.5G", quoted(.0))]
     NotQuantity(String),
+    #[error("{} is not a CPU model; {cause}", quoted(value))]
+    NotCpuModel { value: String, cause: NoCpuModel },
     #[error("{} is not a UUID", quoted(.0))]
     NotUuid(String),
     #[error("together with {other}")]
@@ -160,6 +167,8 @@ impl PodAnnotations {
             max_vcpus: reader.read(keys::MAX_VCPUS, vcpus),
             max_memory: reader.read(keys::MAX_MEMORY, bytes),
             root_volume_size: reader.read(keys::ROOT_VOLUME_SIZE, bytes),
+            disk_bus: reader.read(keys::DISK_DRIVER, disk_bus),
+            cpu_model: reader.read(keys::CPU_MODEL, cpu_model),
             system_uuid: reader.read(keys::SYSTEM_UUID, system_uuid),
             meta_data: MetaData(reader.read(keys::META_DATA, meta_data::parse).unwrap_or_default()),
             user_data: reader.either((keys::USER_DATA, UserData::parse), (keys::SCRIPT, UserData::script)),
@@ -195,6 +204,15 @@ fn bytes(text: &str) -> Result<u64, Problem> {
         QuantityError::Negative => Problem::Below { value: text.to_owned(), limit: 0 },
         QuantityError::TooLarge => Problem::Over { value: text.to_owned(), limit: quantity::MAX },
     })
+}
+
+fn disk_bus(text: &str) -> Result<DiskBus, Problem> {
+    let all = || DiskBus::ALL.map(DiskBus::name).to_vec();
+    text.parse().map_err(|_| Problem::NotOneOf { value: text.to_owned(), all: all() })
+}
+
+fn cpu_model(text: &str) -> Result<CpuModel, Problem> {
+    text.parse().map_err(|cause| Problem::NotCpuModel { value: text.to_owned(), cause })
 }
 
 fn data_path(text: &str) -> Result<DataPath, Problem> {

@@ -52,6 +52,8 @@ pub struct DomainSpec {
     pub agent_socket: PathBuf,
     /// Append log of the serial port.
     pub console_log: PathBuf,
+    /// What UEFI remembers, if the plan has it.
+    pub uefi_variables: PathBuf,
     /// Whether libvirt knows the panic device of PCI; else it is on ISA.
     pub pvpanic_pci: bool,
 }
@@ -65,7 +67,7 @@ pub struct WrapperEnv {
     pub token: Token,
     /// The real emulator.
     pub emulator: PathBuf,
-    /// PCI slots on `pcie.0` of the NICs.
+    /// PCI slots of the NICs.
     pub nic_slots: Vec<usize>,
     /// How long vmwrapper may wait.
     pub deadline: Duration,

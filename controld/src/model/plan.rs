@@ -5,6 +5,8 @@
 //! the node goes by that part's undo, see `container::parts`.
 
 mod cgroup;
+mod firmware;
+mod hardware;
 mod root;
 mod size;
 
@@ -13,6 +15,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 pub use self::cgroup::{Cgroup, CpuLimit, Limits};
+pub use self::firmware::{Firmware, FirmwareKind};
+pub use self::hardware::{Chipset, CpuModel, DiskBus, Hardware, MachineType, NoCpuModel};
 pub use self::root::{Layer, RootDisk};
 pub use self::size::{Cpus, Memory};
 use super::ids::MachineId;
@@ -25,6 +29,9 @@ pub struct MachinePlan {
     pub domain: String,
     pub cpus: Cpus,
     pub memory: Memory,
+    /// That of every machine of earlier releases if it is not said.
+    #[serde(default)]
+    pub hardware: Hardware,
     pub root: RootDisk,
     /// SMBIOS UUID, if the pod wants its own.
     pub smbios: Option<Uuid>,

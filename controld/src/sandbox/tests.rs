@@ -1,4 +1,4 @@
-use proto::tap::{Reply, Request};
+use proto::tap::{DataPath, Reply, Request};
 use tempfile::TempDir;
 
 use super::*;
@@ -24,6 +24,23 @@ fn a_sandbox_is_not_ready_after_the_node_was_restarted() {
         let sandbox = Sandbox { state, boot: made_in.into(), ..sandbox.clone() };
         assert_eq!(has_outlived_its_boot(&sandbox, &boot), gone, "{case}");
     }
+}
+
+#[test]
+fn a_handler_gives_the_data_path_and_the_queues_that_the_pod_does_not_name() {
+    let text = "[handlers.lab]\ndata_path = 'bridge'\ndefault_vcpus = 3";
+    let lab: crate::config::Config = toml::from_str(text).expect("parses");
+    let lab = lab.handler("lab").defaults;
+    let id = "pod".parse().expect("id");
+    let attach = |cpus, handler: &MachineDefaults, annotations: &PodAnnotations| {
+        let attach = attach_of(&id, &SandboxConfig { cpus, ..config(0) }, annotations, handler);
+        (attach.data_path, attach.queues)
+    };
+    let nothing = PodAnnotations::default();
+    assert_eq!(attach(None, &lab, &nothing), (Some(DataPath::Bridge), Some(3)));
+    assert_eq!(attach(None, &MachineDefaults::default(), &nothing), (None, None));
+    let says = PodAnnotations { data_path: Some(DataPath::Macvtap), ..PodAnnotations::default() };
+    assert_eq!(attach(Some(2), &lab, &says), (Some(DataPath::Macvtap), Some(2)));
 }
 
 /// A node whose machines are all on record, and a tapmanager that does as it is asked.

@@ -9,7 +9,7 @@ use self::flaky::Flaky;
 use super::feed::Record;
 use super::is_disk_full;
 use super::*;
-use crate::model::plan::{Cpus, Layer, MachinePlan, Memory, RootDisk};
+use crate::model::plan::{Cpus, Hardware, Layer, MachinePlan, Memory, RootDisk};
 use crate::model::{CONTAINER_VERSION, ContainerState, SANDBOX_VERSION, SandboxConfig, SandboxState};
 
 fn sandbox(id: &str) -> Sandbox {
@@ -239,6 +239,8 @@ async fn a_full_disk_refuses_what_is_new_and_lets_go_of_what_goes() {
     bed.disk.full.store(true, Ordering::SeqCst);
     let refused = store.put_container(crate::api::cri::convert::tests::container()).await.expect_err("no room");
     assert!(is_disk_full(&refused), "{refused:?}");
+    assert!(store.failed_writes() > 0 && !store.writing().is_zero());
+    assert_eq!(store.log_len(), bed.log_len());
     let trouble = store.trouble().expect("told");
     assert!(is_disk_full(&StoreError::Write(trouble.cause)));
     let refused = store.put_sandbox(sandbox("new")).await.expect_err("no room");
@@ -483,6 +485,7 @@ fn a_machine_of_the_release_before_plans_is_the_same_by_its_plan() {
         domain: "virtlet-0011223344556-vm".into(),
         cpus: Cpus { boot: 2, max: 2 },
         memory: Memory { boot: 1_010_827_264, max: 1_010_827_264 },
+        hardware: Hardware::default(),
         root: RootDisk {
             overlay: "/disks/uid/root.qcow2".into(),
             images: vec![layer("/images/00", "qcow2"), layer("/images/11", "raw")],

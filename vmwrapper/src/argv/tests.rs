@@ -17,7 +17,7 @@ fn nic(last_byte: u8, slot: &str, queues: usize) -> Nic {
 
 /// The appended arguments with the descriptors' numbers, which vary, named by their place.
 fn appended(nics: &[Nic]) -> String {
-    let args = extend(Vec::new(), nics);
+    let args = extend(Vec::new(), nics, PciBus::Pcie);
     let mut words: Vec<String> = args.iter().map(|arg| arg.to_str().expect("text").to_owned()).collect();
     for (word, nic) in words.iter_mut().skip(1).step_by(4).zip(nics) {
         for (letter, fds) in [("Q", &nic.queues), ("V", &nic.vhost)].into_iter().filter(|(_, fds)| !fds.is_empty()) {
@@ -81,7 +81,8 @@ fn the_kernel_moves_the_frames_of_queues_with_vhost() {
 fn what_libvirt_gave_comes_first_byte_for_byte() {
     let given: Vec<OsString> =
         [&b"-name"[..], b"a b\n\xff", b""].map(|bytes| OsStr::from_bytes(bytes).to_owned()).into();
-    let args = extend(given.clone(), &[nic(1, "0x10", 1)]);
+    let args = extend(given.clone(), &[nic(1, "0x10", 1)], PciBus::Pci);
     assert_eq!(args[..3], given);
     assert_eq!(args.len(), 7);
+    assert!(args[6].to_str().is_some_and(|device| device.contains(r#""bus":"pci.0","addr":"0x10""#)), "{args:?}");
 }

@@ -36,8 +36,16 @@ fn a_whole_environment_is_a_pod() {
     assert_eq!(pod.handoff, Path::new("/run/virtlet/handoff.sock"));
     assert_eq!(pod.emulator, Path::new("/usr/bin/qemu-system-x86_64"));
     assert_eq!(pod.slots.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0x10", "0x1e"]);
-    assert_eq!(pod.deadline, Duration::from_secs(10));
+    assert_eq!((pod.deadline, pod.bus), (Duration::from_secs(10), PciBus::Pcie));
     assert_eq!(pod.variables, [TOKEN, HANDOFF, EMULATOR, NICS, "VIRTLET_OF_TOMORROW"]);
+}
+
+#[test]
+fn the_bus_of_either_chipset_can_be_named() {
+    for (name, bus) in [("pcie.0", PciBus::Pcie), ("pci.0", PciBus::Pci)] {
+        assert_eq!(pod(with(&[(NIC_BUS, Some(name.as_bytes()))])).bus, bus);
+        assert_eq!(bus.to_string(), name);
+    }
 }
 
 #[test]
@@ -87,6 +95,7 @@ fn wrong_values_are_refused() {
         (NICS, b"0x+1", "variable `VIRTLET_NICS`: `0x+1` is not a slot from 0x10 to 0x1e"),
         (NICS, b"0x10,0x11,0x10", "variable `VIRTLET_NICS`: `0x10` stands there twice"),
         (NICS, b"\xff", "variable `VIRTLET_NICS` is not text"),
+        (NIC_BUS, b"pcie.1", "variable `VIRTLET_NIC_BUS` is not `pcie.0` or `pci.0`"),
         (DEADLINE, b"", "variable `VIRTLET_DEADLINE_MS` is not a number of milliseconds from 1 to 600000"),
         (DEADLINE, b"0", "variable `VIRTLET_DEADLINE_MS` is not a number of milliseconds from 1 to 600000"),
         (DEADLINE, b"600001", "variable `VIRTLET_DEADLINE_MS` is not a number of milliseconds from 1 to 600000"),

@@ -5,7 +5,7 @@ mod events;
 mod metrics;
 mod stats;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,6 +148,8 @@ impl RuntimeService for Runtime {
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         let mut info = HashMap::new();
         if request.into_inner().verbose {
+            let handlers = self.uses.config.handlers.iter().map(|(name, handler)| (name, handler.shown()));
+            let handlers: BTreeMap<_, _> = handlers.collect();
             let facts = serde_json::json!({
                 "accelerator": self.uses.accel.shown(),
                 "emulator": self.uses.config.emulator,
@@ -156,12 +158,13 @@ impl RuntimeService for Runtime {
                 "recordsInDoubt": self.uses.instance.doubt(),
                 "orphans": self.uses.orphans.last_seen().iter().map(orphan).collect::<Vec<_>>(),
                 "libvirt": self.uses.hypervisor.version().map(|version| version.to_string()),
+                "handlers": handlers,
                 "imagesPerHandler": self.uses.images.per_other_handler(),
                 "imageRuleProblems": self.uses.images.rule_problems().await,
             });
             info.insert("virtlet".into(), facts.to_string());
         }
-        let handlers = std::iter::once(String::new()).chain(self.uses.config.handlers());
+        let handlers = std::iter::once(String::new()).chain(self.uses.config.handler_names());
         let runtime_handlers =
             handlers.map(|name| RuntimeHandler { name, features: Some(RuntimeHandlerFeatures::default()) }).collect();
         Ok(Response::new(StatusResponse {

@@ -3,7 +3,7 @@
 //! A memory limit is of QEMU with its guest in it, so the guest gets what QEMU leaves of it. What the pod may take beside its
 //! limits (RuntimeClass `overhead.podFixed`) pays for QEMU first.
 
-use crate::config::MachineConfig;
+use crate::config::{MachineConfig, MachineDefaults};
 use crate::model::Accelerator;
 use crate::model::Applied;
 use crate::model::Resources;
@@ -36,6 +36,8 @@ pub(super) struct Wanted<'a> {
     pub(super) max_vcpus: Option<u16>,
     /// Most guest memory, by annotation, in bytes.
     pub(super) max_memory: Option<u64>,
+    /// What the pod's runtime handler gives where nothing else is said.
+    pub(super) handler: Option<&'a MachineDefaults>,
 }
 
 /// Size of a machine.
@@ -49,18 +51,23 @@ pub(super) struct Size {
 /// less what of QEMU's own the pod's overhead does not pay.
 pub(super) fn of(wanted: Wanted<'_>, accel: Accelerator, config: &MachineConfig) -> Result<Size> {
     let resources = wanted.resources;
-    let vcpus = wanted.vcpus.or_else(|| resources.and_then(Resources::cpus)).unwrap_or(config.default_vcpus);
-    let vcpus = vcpus.clamp(1, 255);
+    let handler = |of: fn(&MachineDefaults) -> Option<u16>| wanted.handler.and_then(of);
+    let vcpus = wanted.vcpus.or_else(|| resources.and_then(Resources::cpus)).or(handler(|it| it.default_vcpus));
+    let vcpus = vcpus.unwrap_or(config.default_vcpus).clamp(1, 255);
     let limit = resources.and_then(|r| u64::try_from(r.memory_limit).ok()).filter(|limit| *limit > 0);
     let memory = match limit {
         Some(limit) => guest_memory(limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?,
-        None => config.default_memory,
+        None => wanted.handler.and_then(|it| it.default_memory).unwrap_or(config.default_memory),
     };
-    let max = wanted.max_vcpus.unwrap_or(vcpus);
+    // A handler's most is no limit of what a machine boots with.
+    let max = wanted.max_vcpus.unwrap_or_else(|| handler(|it| it.max_vcpus).unwrap_or(vcpus).max(vcpus));
     if max < vcpus {
         return Err(below("vcpus", u64::from(max), &format!("{vcpus} vCPUs")));
     }
-    let max_memory = wanted.max_memory.map_or(memory, |bytes| bytes / GRAIN * GRAIN);
+    let max_memory = match (wanted.max_memory, wanted.handler.and_then(|it| it.max_memory)) {
+        (Some(bytes), _) => bytes / GRAIN * GRAIN,
+        (None, most) => (most.unwrap_or_default() / GRAIN * GRAIN).max(memory),
+    };
     if max_memory < memory {
         return Err(below("memory", max_memory, &format!("{memory} bytes")));
     }
@@ -260,6 +267,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_handler_gives_the_size_that_nothing_else_says() {
+        let node = MachineConfig { overhead: Some(100 * MIB), ..MachineConfig::default() };
+        let lab = MachineDefaults {
+            default_vcpus: Some(2),
+            max_vcpus: Some(4),
+            default_memory: Some(513 * MIB),
+            max_memory: Some(1025 * MIB),
+            ..MachineDefaults::default()
+        };
+        let limits = resources(600_000, 100_000, 2100 << 20);
+        let small = MachineDefaults { max_vcpus: None, max_memory: None, ..lab.clone() };
+        for (handler, resources, max_vcpus, cpus, memory_mib) in [
+            (Some(&lab), None, None, (2, 4), (513, 1024)),
+            (Some(&small), None, None, (2, 2), (513, 513)),
+            (None, None, None, (1, 1), (1024, 1024)),
+            // What the pod says counts, and is not held to the most of its handler.
+            (Some(&lab), Some(&limits), None, (6, 6), (2000, 2000)),
+            (Some(&lab), None, Some(3), (2, 3), (513, 1024)),
+        ] {
+            let wanted = Wanted { resources, max_vcpus, handler, ..Wanted::default() };
+            let size = of(wanted, Accelerator::Kvm, &node).expect("fits");
+            assert_eq!((size.cpus.boot, size.cpus.max), cpus);
+            assert_eq!((size.memory.boot / MIB, size.memory.max / MIB), memory_mib);
+        }
+    }
+
     fn plan() -> MachinePlan {
         let root = crate::model::plan::RootDisk { overlay: "/r".into(), images: Vec::new() };
         MachinePlan {
@@ -267,6 +301,7 @@ mod tests {
             domain: "vm".into(),
             cpus: Cpus { boot: 1, max: 3 },
             memory: Memory { boot: 400 * MIB, max: 800 * MIB },
+            hardware: crate::model::plan::Hardware::default(),
             root,
             smbios: None,
             cgroup: None,

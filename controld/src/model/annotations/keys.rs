@@ -2,6 +2,10 @@
 
 /// `VirtletVCPUCount`.
 pub(super) const VCPU_COUNT: &str = "VirtletVCPUCount";
+/// `VirtletDiskDriver`.
+pub(super) const DISK_DRIVER: &str = "VirtletDiskDriver";
+/// `VirtletCPUModel`.
+pub(super) const CPU_MODEL: &str = "VirtletCPUModel";
 /// `VirtletRootVolumeSize`.
 pub(super) const ROOT_VOLUME_SIZE: &str = "VirtletRootVolumeSize";
 /// `VirtletSystemUUID`.
@@ -55,8 +59,8 @@ pub(super) enum Use {
 /// All keys by their canonical names.
 pub(super) const KNOWN: &[(&str, Use)] = &[
     (VCPU_COUNT, Use::Read),
-    ("VirtletDiskDriver", Use::Choice { supported: &["virtio"], later: &["scsi", "sata"] }),
-    ("VirtletCPUModel", Use::Later),
+    (DISK_DRIVER, Use::Read),
+    (CPU_MODEL, Use::Read),
     ("VirtletLibvirtCPUSetting", Use::Later),
     (ROOT_VOLUME_SIZE, Use::Read),
     (SYSTEM_UUID, Use::Read),

@@ -38,11 +38,13 @@ fn a_whole_pod() {
         ("virtlet.cloud/config-delivery", "none"),
         ("virtlet.cloud/root-lifetime", "pod"),
         ("virtlet.cloud/root-device", "image"),
-        ("VirtletCPUModel", ""),
+        ("VirtletCPUModel", "Westmere"),
         ("VirtletKeepVMEnvVars", ""),
     ])
     .expect("right");
     assert_eq!(parsed.vcpus, Some(2));
+    assert_eq!(parsed.disk_bus, Some(DiskBus::Virtio));
+    assert_eq!(parsed.cpu_model, Some(CpuModel::Named("Westmere".into())));
     assert_eq!(parsed.root_volume_size, Some(1_610_612_736));
     assert_eq!(
         parsed.system_uuid.map(|uuid| uuid.to_string()).as_deref(),
@@ -107,11 +109,10 @@ fn each_rule_has_its_text() {
         &[("VirtletRootVolumeSize", "10GB")],
         &[("VirtletRootVolumeSize", "-1Gi")],
         &[("VirtletRootVolumeSize", "9Ei")],
-        &[("VirtletDiskDriver", "scsi")],
         &[("VirtletDiskDriver", "ide")],
         &[("VirtletSystemUUID", "{53008994-44c0-4017-ad44-9c49758083da}")],
         &[("VirtletSystemUUID", "53008994-44c0-4017-ad44")],
-        &[("VirtletCPUModel", "host-model")],
+        &[("VirtletCPUModel", "host,+vmx")],
         &[("VirtletLibvirtCPUSetting", "mode: custom")],
         &[("VirtletCloudInitImageType", "configdrive")],
         &[("VirtletCloudInitImageType", "Ignition")],

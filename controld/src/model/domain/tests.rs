@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::MachineId;
-use crate::model::plan::{Cpus, Layer, Memory, RootDisk};
+use crate::model::plan::{Cpus, DiskBus, Firmware, Hardware, Layer, Memory, RootDisk};
 
 fn layer(hex: &str, format: &str) -> Layer {
     Layer { path: format!("/var/lib/virtlet/images/data/{hex}").into(), format: format.into() }
@@ -25,6 +25,7 @@ fn spec() -> DomainSpec {
         console_socket: "/run/virtlet/console/x.sock".into(),
         agent_socket: "/run/virtlet/console/x.agent".into(),
         console_log: "/var/lib/virtlet/console/x/serial.log".into(),
+        uefi_variables: "/var/lib/virtlet/nvram/x.fd".into(),
         pvpanic_pci: true,
     }
 }
@@ -35,6 +36,7 @@ fn plan() -> MachinePlan {
         domain: "virtlet-0011223344556-main".into(),
         cpus: Cpus::fixed(2),
         memory: Memory::fixed(256 << 20),
+        hardware: Hardware::default(),
         root: RootDisk {
             overlay: "/var/lib/virtlet/volumes/uid-1/root.qcow2".into(),
             images: vec![layer("00ff", "qcow2")],
@@ -77,6 +79,66 @@ fn what_a_machine_may_be_given_later_is_there_from_the_start() {
     }
 }
 
+fn with(machine: &str, cpu: Option<&str>, disk_bus: DiskBus) -> DomainSpec {
+    let cpu = cpu.map(|cpu| cpu.parse().expect("model"));
+    let machine = machine.parse().expect("type");
+    let hardware = Hardware { machine, cpu, disk_bus, ..Hardware::default() };
+    DomainSpec { plan: MachinePlan { hardware, ..plan() }, ..spec() }
+}
+
+#[test]
+fn a_machine_of_the_other_chipset_with_a_named_cpu_and_scsi() {
+    insta::assert_snapshot!(xml(&with("pc-i440fx-10.0", Some("Westmere"), DiskBus::Scsi)).expect("describes"));
+}
+
+#[test]
+fn uefi_has_variables_of_its_own_and_may_boot_securely() {
+    let shown = |secure_boot| {
+        let firmware = Firmware::Uefi { secure_boot };
+        let hardware = Hardware { firmware, ..Hardware::default() };
+        let text = xml(&DomainSpec { plan: MachinePlan { hardware, ..plan() }, ..spec() }).expect("describes");
+        let (_, part) = text.split_once("  </sysinfo>\n").expect("smbios");
+        part.split_once("  <cpu").expect("CPU").0.to_owned()
+    };
+    insta::assert_snapshot!([false, true].map(shown).join("\n"));
+}
+
+#[test]
+fn a_tpm_is_emulated() {
+    let hardware = Hardware { tpm: true, ..Hardware::default() };
+    let text = xml(&DomainSpec { plan: MachinePlan { hardware, ..plan() }, ..spec() }).expect("describes");
+    let (_, tpm) = text.split_once("<tpm").expect("a TPM");
+    let words: Vec<&str> = tpm.split("</tpm>").next().expect("its end").split_whitespace().collect();
+    assert_eq!(words.join(" "), r#"model="tpm-crb"> <backend type="emulator" version="2.0"/>"#);
+    assert!(!xml(&spec()).expect("describes").contains("<tpm"));
+}
+
+#[test]
+fn disks_are_plugged_where_their_bus_is() {
+    let shown = |machine, bus| {
+        let text = xml(&with(machine, None, bus)).expect("describes");
+        let parts = ["<controller", "<disk", "<target", "<address", "<model"];
+        let lines = text.lines().map(str::trim).filter(|line| parts.iter().any(|part| line.starts_with(part)));
+        format!("{machine} {bus}\n{}", lines.collect::<Vec<_>>().join("\n"))
+    };
+    let all = [("pc", DiskBus::Virtio), ("pc", DiskBus::Sata), ("q35", DiskBus::Sata), ("q35", DiskBus::Scsi)];
+    insta::assert_snapshot!(all.map(|(machine, bus)| shown(machine, bus)).join("\n\n"));
+}
+
+#[test]
+fn cpus_are_modes_of_libvirt() {
+    for (cpu, accel, wanted) in [
+        (None, Accelerator::Kvm, r#"<cpu mode="host-passthrough" check="none" migratable="off">"#),
+        (None, Accelerator::Qemu, r#"<cpu mode="maximum" check="none">"#),
+        (Some("max"), Accelerator::Kvm, r#"<cpu mode="maximum" check="none">"#),
+        (Some("host-model"), Accelerator::Kvm, r#"<cpu mode="host-model" check="none">"#),
+        (Some("host-passthrough"), Accelerator::Kvm, r#"<cpu mode="host-passthrough" check="none" migratable="off">"#),
+    ] {
+        let text = xml(&DomainSpec { accel, ..with("q35", cpu, DiskBus::Virtio) }).expect("describes");
+        assert!(text.contains(wanted), "{cpu:?} {accel}: {text}");
+    }
+}
+
 #[test]
 fn a_restarted_container_is_the_same_machine_to_its_guest() {
     let plan = MachinePlan { id: MachineId::from(Uuid::from_u128(99)), ..plan() };
@@ -87,13 +149,21 @@ fn a_restarted_container_is_the_same_machine_to_its_guest() {
 
 #[test]
 fn no_two_devices_share_an_address_and_the_nics_slots_are_free() {
-    let text = xml(&spec()).expect("describes");
+    let chipsets =
+        ["q35", "pc"].map(|machine| DomainSpec { seed: spec().seed, ..with(machine, None, DiskBus::Virtio) });
+    for (spec, count) in chipsets.into_iter().zip([9, 6]) {
+        devices_have_addresses(&spec, count);
+    }
+}
+
+fn devices_have_addresses(spec: &DomainSpec, count: usize) {
+    let text = xml(spec).expect("describes");
     let mut addresses: Vec<&str> =
         text.lines().filter(|line| line.contains("type=\"pci\" domain")).map(str::trim).collect();
-    assert_eq!(addresses.len(), 9, "every device has one");
+    assert_eq!(addresses.len(), count, "every device has one");
     addresses.sort_unstable();
     addresses.dedup();
-    assert_eq!(addresses.len(), 9, "no two are the same");
+    assert_eq!(addresses.len(), count, "no two are the same");
     for slot in 0x10..=0x1e {
         assert!(!text.contains(&format!("bus=\"0x00\" slot=\"{slot:#04x}\"")), "slot {slot:#x} is taken");
     }

@@ -1,5 +1,8 @@
 //! The XML itself.
 
+mod disks;
+mod hardware;
+
 use std::io;
 use std::path::Path;
 
@@ -8,19 +11,13 @@ use quick_xml::events::{BytesStart, BytesText, Event};
 
 use super::{DomainSpec, METADATA_NAMESPACE};
 use crate::model::Accelerator;
-use crate::model::plan::Layer;
 
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
-/// Root ports on `pcie.0`, one per disk: a virtio disk behind one can be unplugged. Slots up to 0x0b are for more of them
-/// (eight to a slot), so that no device ever moves for a guest that gets another disk.
-const ROOT_PORT_SLOTS: [u8; 2] = [0x01, 0x02];
 const SERIAL_SLOT: u8 = 0x0c;
 const RNG_SLOT: u8 = 0x0d;
 const BALLOON_SLOT: u8 = 0x0e;
 const PANIC_SLOT: u8 = 0x0f;
-/// Where the q35 chipset has its own SATA controller.
-const SATA_SLOT: u8 = 0x1f;
 
 /// Why a machine cannot be described.
 #[derive(Debug, thiserror::Error)]
@@ -90,20 +87,8 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
             doc.text("entry", &[("name", "serial")], &spec.pod_uid)
         })
     })?;
-    doc.nest("os", &[], |doc| {
-        doc.text("type", &[("arch", "x86_64"), ("machine", "q35")], "hvm")?;
-        doc.leaf("smbios", &[("mode", "sysinfo")])
-    })?;
-    doc.nest("features", &[], |doc| {
-        doc.leaf("acpi", &[])?;
-        doc.leaf("apic", &[])
-    })?;
-    let cpu: &[_] = match spec.accel {
-        Accelerator::Kvm => &[("mode", "host-passthrough"), ("check", "none"), ("migratable", "off")],
-        Accelerator::Qemu => &[("mode", "maximum"), ("check", "none")],
-    };
-    let cores = spec.plan.cpus.max.to_string();
-    doc.nest("cpu", cpu, |doc| doc.leaf("topology", &[("sockets", "1"), ("cores", &cores), ("threads", "1")]))?;
+    hardware::boot(doc, spec)?;
+    hardware::cpu(doc, spec)?;
     doc.nest("clock", &[("offset", "utc")], |doc| {
         doc.leaf("timer", &[("name", "rtc"), ("tickpolicy", "catchup")])?;
         doc.leaf("timer", &[("name", "hpet"), ("present", "no")])
@@ -119,10 +104,10 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
 
 fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     doc.text("emulator", &[], path(&spec.vmwrapper)?)?;
-    controllers(doc)?;
-    root_disk(doc, spec)?;
+    hardware::controllers(doc, &spec.plan.hardware)?;
+    disks::root(doc, spec)?;
     if let Some(seed) = &spec.seed {
-        seed_disk(doc, path(seed)?)?;
+        disks::seed(doc, &spec.plan.hardware, path(seed)?)?;
     }
     let socket = path(&spec.console_socket)?;
     let log = path(&spec.console_log)?;
@@ -137,6 +122,9 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         doc.leaf("target", &[("type", "virtio"), ("name", "org.qemu.guest_agent.0")])?;
         doc.leaf("address", &[("type", "virtio-serial"), ("controller", "0"), ("bus", "0"), ("port", "1")])
     })?;
+    if spec.plan.hardware.tpm {
+        hardware::tpm(doc)?;
+    }
     doc.nest("rng", &[("model", "virtio")], |doc| {
         doc.text("backend", &[("model", "random")], "/dev/urandom")?;
         doc.pci(0, RNG_SLOT)
@@ -155,60 +143,6 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     }
 }
 
-fn controllers(doc: &mut Doc) -> Result<(), DomainError> {
-    doc.leaf("controller", &[("type", "usb"), ("index", "0"), ("model", "none")])?;
-    doc.leaf("controller", &[("type", "pci"), ("index", "0"), ("model", "pcie-root")])?;
-    for (bus, slot) in (1_u8..).zip(ROOT_PORT_SLOTS) {
-        let index = bus.to_string();
-        let port = format!("{:#x}", slot << 3);
-        doc.nest("controller", &[("type", "pci"), ("index", &index), ("model", "pcie-root-port")], |doc| {
-            doc.leaf("target", &[("chassis", &index), ("port", &port)])?;
-            doc.pci(0, slot)
-        })?;
-    }
-    doc.nest("controller", &[("type", "virtio-serial"), ("index", "0")], |doc| doc.pci(0, SERIAL_SLOT))?;
-    doc.nest("controller", &[("type", "sata"), ("index", "0")], |doc| doc.pci_function(0, SATA_SLOT, 2))
-}
-
-fn root_disk(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
-    let overlay = path(&spec.plan.root.overlay)?;
-    doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
-        // A write without room pauses the guest, see `container::pause`; other errors are the guest's to hear, as of a disk.
-        let errors = [("error_policy", "enospace"), ("rerror_policy", "report")];
-        let driver = [("name", "qemu"), ("type", "qcow2"), errors[0], errors[1], ("discard", "unmap")];
-        doc.leaf("driver", &driver)?;
-        doc.unlabelled_source(overlay)?;
-        chain(doc, &spec.plan.root.images)?;
-        doc.leaf("target", &[("dev", "vda"), ("bus", "virtio")])?;
-        doc.text("serial", &[], "root")?;
-        doc.leaf("boot", &[("order", "1")])?;
-        doc.pci(1, 0)
-    })
-}
-
-/// The images below a disk, each within the one above it. QEMU is told each of them with its format, and follows no name that
-/// is written in one. The end is said too: without it libvirt would look into the last one.
-fn chain(doc: &mut Doc, bases: &[Layer]) -> Result<(), DomainError> {
-    let Some((base, below)) = bases.split_first() else { return doc.leaf("backingStore", &[]) };
-    let file = path(&base.path)?;
-    doc.nest("backingStore", &[("type", "file")], |doc| {
-        doc.leaf("format", &[("type", &base.format)])?;
-        doc.unlabelled_source(file)?;
-        chain(doc, below)
-    })
-}
-
-fn seed_disk(doc: &mut Doc, seed: &str) -> Result<(), DomainError> {
-    doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
-        doc.leaf("driver", &[("name", "qemu"), ("type", "raw")])?;
-        doc.unlabelled_source(seed)?;
-        doc.leaf("target", &[("dev", "vdb"), ("bus", "virtio")])?;
-        doc.leaf("readonly", &[])?;
-        doc.text("serial", &[], "seed")?;
-        doc.pci(2, 0)
-    })
-}
-
 fn commandline(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     let env = &spec.env;
     let slots: Vec<String> = env.nic_slots.iter().map(|slot| format!("{slot:#x}")).collect();
@@ -218,6 +152,7 @@ fn commandline(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         ("VIRTLET_TOKEN", env.token.as_str()),
         ("VIRTLET_EMULATOR", path(&env.emulator)?),
         ("VIRTLET_NICS", &slots),
+        ("VIRTLET_NIC_BUS", hardware::root_bus(&spec.plan.hardware)),
         ("VIRTLET_DEADLINE_MS", &deadline),
     ];
     doc.nest("qemu:commandline", &[], |doc| {

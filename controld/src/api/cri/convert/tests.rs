@@ -7,7 +7,7 @@ use proto::pause::Pause;
 use super::*;
 use crate::container::Usage;
 use crate::hypervisor::process::ProcessUsage;
-use crate::model::plan::{Cpus, Layer, MachinePlan, Memory, RootDisk};
+use crate::model::plan::{Cpus, Hardware, Layer, MachinePlan, Memory, RootDisk};
 use crate::model::{
     CONTAINER_VERSION, Container, ContainerState, Exit, ExitReason, MachineId, SANDBOX_VERSION, Sandbox, SandboxConfig,
     SandboxState,
@@ -73,6 +73,7 @@ pub(crate) fn container() -> Container {
             domain: "virtlet-x".into(),
             cpus: Cpus::fixed(1),
             memory: Memory::fixed(1 << 30),
+            hardware: Hardware::default(),
             root: RootDisk { overlay: "/r".into(), images: vec![Layer { path: "/b".into(), format: "qcow2".into() }] },
             smbios: None,
             cgroup: None,

@@ -1,0 +1,132 @@
+//! Settings of runtime handlers: what the machines of their pods are. Where their images come from is [`super::images`]'s.
+
+use std::collections::BTreeMap;
+
+use proto::tap::DataPath;
+use serde::Deserialize;
+
+use super::MachineConfig;
+use super::given::Given;
+use super::problems::Problems;
+use super::units::{self, MIB};
+use crate::model::plan::{Chipset, CpuModel, DiskBus, Firmware, FirmwareKind, MachineType};
+
+/// Most guest memory that may be named: 16 TiB.
+const MOST_MEMORY: u64 = MIB << 24;
+const VCPUS: std::ops::RangeInclusive<u16> = 1..=255;
+
+/// What the machines of a runtime handler's pods have unless a pod says otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MachineDefaults {
+    /// Machine type; default `q35`.
+    pub machine: Given<MachineType>,
+    /// CPU model; default all that the accelerator has.
+    pub cpu_model: Given<CpuModel>,
+    /// Bus of disks; default virtio.
+    pub disk_bus: Given<DiskBus>,
+    /// What the machine boots with; default SeaBIOS.
+    pub firmware: Given<FirmwareKind>,
+    /// Whether UEFI starts only what is signed.
+    pub secure_boot: bool,
+    /// Whether there is a TPM 2.0.
+    pub tpm: bool,
+    /// How links and taps are joined; default as tapmanager is configured.
+    pub data_path: Given<DataPath>,
+    /// vCPUs of a container without a CPU limit; default `machine.default_vcpus`.
+    pub default_vcpus: Option<u16>,
+    /// vCPUs that a running machine can be given; default what it boots with.
+    pub max_vcpus: Option<u16>,
+    /// Guest memory of a container without a memory limit, in bytes; default `machine.default_memory_mib`.
+    #[serde(rename = "default_memory_mib", deserialize_with = "units::optional_mib")]
+    pub default_memory: Option<u64>,
+    /// Guest memory that a running guest can be given, in bytes; default what it boots with.
+    #[serde(rename = "max_memory_mib", deserialize_with = "units::optional_mib")]
+    pub max_memory: Option<u64>,
+}
+
+/// A runtime handler.
+#[derive(Debug, Clone, Default)]
+pub struct Handler {
+    pub name: String,
+    pub defaults: MachineDefaults,
+}
+
+impl MachineDefaults {
+    pub(super) fn check(&self, name: &str, node: &MachineConfig, problems: &mut Problems) {
+        let whose = format!("handler `{}`", name.escape_debug());
+        self.machine.check("handlers.<name>.machine", &whose, problems);
+        self.cpu_model.check("handlers.<name>.cpu_model", &whose, problems);
+        self.disk_bus.check("handlers.<name>.disk_bus", &whose, problems);
+        self.firmware.check("handlers.<name>.firmware", &whose, problems);
+        self.data_path.check("handlers.<name>.data_path", &whose, problems);
+        let is_uefi = self.firmware.get() == Some(&FirmwareKind::Uefi);
+        if self.secure_boot && !is_uefi {
+            let problem = format!("is true for {whose}, whose `firmware` is not `uefi`");
+            problems.add("handlers.<name>.secure_boot", problem);
+        }
+        // It is kept from the guest by the system management mode, which the other chipset does not have.
+        if self.secure_boot && self.machine.get().is_some_and(|machine| machine.chipset() != Chipset::Q35) {
+            let problem = format!("is true for {whose}, whose `machine` is not `q35`");
+            problems.add("handlers.<name>.secure_boot", problem);
+        }
+        for (key, vcpus) in
+            [("handlers.<name>.default_vcpus", self.default_vcpus), ("handlers.<name>.max_vcpus", self.max_vcpus)]
+        {
+            if let Some(vcpus) = vcpus.filter(|vcpus| !VCPUS.contains(vcpus)) {
+                problems.add(key, format!("is {vcpus} for {whose}, and not within 1 to 255"));
+            }
+        }
+        for (key, memory) in [
+            ("handlers.<name>.default_memory_mib", self.default_memory),
+            ("handlers.<name>.max_memory_mib", self.max_memory),
+        ] {
+            if let Some(memory) = memory.filter(|memory| !(node.min_memory..=MOST_MEMORY).contains(memory)) {
+                let (mib, least) = (memory / MIB, node.min_memory / MIB);
+                let problem =
+                    format!("is {mib} for {whose}, and not within machine.min_memory_mib, {least}, to 16777216");
+                problems.add(key, problem);
+            }
+        }
+        let boots = self.default_vcpus.unwrap_or(node.default_vcpus);
+        if let Some(most) = self.max_vcpus.filter(|most| VCPUS.contains(most) && *most < boots) {
+            let problem = format!("is {most} for {whose}, and below its default_vcpus, {boots}");
+            problems.add("handlers.<name>.max_vcpus", problem);
+        }
+        let boots = self.default_memory.unwrap_or(node.default_memory);
+        if let Some(most) = self.max_memory.filter(|most| *most >= node.min_memory && *most < boots) {
+            let problem = format!("is {} for {whose}, and below its default_memory_mib, {}", most / MIB, boots / MIB);
+            problems.add("handlers.<name>.max_memory_mib", problem);
+        }
+    }
+
+    /// What the machines boot with.
+    #[must_use]
+    pub fn boots_with(&self) -> Firmware {
+        match self.firmware.get() {
+            Some(FirmwareKind::Uefi) => Firmware::Uefi { secure_boot: self.secure_boot },
+            Some(FirmwareKind::Bios) | None => Firmware::Bios,
+        }
+    }
+
+    /// What is set, for people.
+    #[must_use]
+    pub fn shown(&self) -> BTreeMap<&'static str, String> {
+        let mib = |bytes: Option<u64>| bytes.map(|bytes| (bytes / MIB).to_string());
+        let number = |count: Option<u16>| count.map(|count| count.to_string());
+        let all = [
+            ("machine", self.machine.get().map(ToString::to_string)),
+            ("cpu_model", self.cpu_model.get().map(ToString::to_string)),
+            ("disk_bus", self.disk_bus.get().map(ToString::to_string)),
+            ("firmware", self.firmware.get().map(|kind| kind.name().to_owned())),
+            ("secure_boot", self.secure_boot.then(|| "true".to_owned())),
+            ("tpm", self.tpm.then(|| "true".to_owned())),
+            ("data_path", self.data_path.get().map(|path| path.name().to_owned())),
+            ("default_vcpus", number(self.default_vcpus)),
+            ("max_vcpus", number(self.max_vcpus)),
+            ("default_memory_mib", mib(self.default_memory)),
+            ("max_memory_mib", mib(self.max_memory)),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    }
+}

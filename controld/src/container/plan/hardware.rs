@@ -1,0 +1,228 @@
+//! What a machine's guest finds itself on: what the pod or its runtime handler wishes, if the emulator has it. Pure.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::config::Handler;
+use crate::hypervisor::Offer;
+use crate::model::Accelerator;
+use crate::model::annotations::PodAnnotations;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::{CpuModel, DiskBus, Firmware, Hardware, MachineType};
+
+/// Most names that an error lists.
+const MAX_LISTED: usize = 40;
+
+/// Who wishes.
+#[derive(Debug, Clone, Copy)]
+enum From<'a> {
+    Annotation(&'static str),
+    Handler(&'a Handler),
+}
+
+/// The machine type that a handler's machines are to have, as it is configured.
+pub(in crate::container) fn machine_type(handler: &Handler) -> MachineType {
+    handler.defaults.machine.get().cloned().unwrap_or_default()
+}
+
+/// What is told if the emulator knows no such machine type, but these.
+pub(in crate::container) fn no_machine_type(handler: &Handler, there: &BTreeSet<String>) -> Error {
+    let wanted = machine_type(handler);
+    let like = |name: &&String| name.parse().is_ok_and(|other: MachineType| other.chipset() == wanted.chipset());
+    let there = there.iter().filter(like).map(String::as_str);
+    From::Handler(handler).refused("machine type", &wanted, "the emulator does not have", there)
+}
+
+/// # Errors
+/// When the emulator does not have what is wished.
+pub(super) fn of(
+    handler: &Handler,
+    annotations: &PodAnnotations,
+    offer: &Offer,
+    accel: Accelerator,
+) -> Result<Hardware> {
+    let machine = offer.machine.parse().map_err(|cause| {
+        let (asked, name) = (machine_type(handler), &offer.machine);
+        Error::because(Kind::Internal, format!("libvirt says that machine type `{asked}` is `{name}`"), cause)
+    })?;
+    let (disk_bus, from) = match annotations.disk_bus {
+        Some(bus) => (bus, From::Annotation("VirtletDiskDriver")),
+        None => (handler.defaults.disk_bus.get().copied().unwrap_or_default(), From::Handler(handler)),
+    };
+    if !offer.disk_buses.contains(disk_bus.name()) {
+        let there = DiskBus::ALL.map(DiskBus::name).into_iter().filter(|bus| offer.disk_buses.contains(*bus));
+        return Err(from.refused("disk bus", &disk_bus, "the emulator does not have", there));
+    }
+    let (cpu, from) = match &annotations.cpu_model {
+        Some(model) => (Some(model), From::Annotation("VirtletCPUModel")),
+        None => (handler.defaults.cpu_model.get(), From::Handler(handler)),
+    };
+    if let Some(cpu) = cpu {
+        check_cpu(cpu, from, offer, accel)?;
+    }
+    let firmware = handler.defaults.boots_with();
+    if let Firmware::Uefi { secure_boot } = firmware {
+        let there = offer.firmwares.contains("efi");
+        let missing = match secure_boot {
+            _ if !there => Some("uefi"),
+            true if !offer.secure_boot => Some("uefi with secure boot"),
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            let why = "libvirt does not find on this node (install package `ovmf`)";
+            let there = ["bios"].into_iter().chain(there.then_some("uefi"));
+            return Err(From::Handler(handler).refused("firmware", &missing, why, there));
+        }
+    }
+    let tpm = handler.defaults.tpm;
+    if tpm && !offer.tpm {
+        let why = "libvirt cannot emulate on this node (install packages `swtpm` and `swtpm-tools`)";
+        return Err(From::Handler(handler).refused("TPM", &"2.0", why, std::iter::empty()));
+    }
+    Ok(Hardware { machine, cpu: cpu.cloned(), disk_bus, firmware, tpm })
+}
+
+fn check_cpu(cpu: &CpuModel, from: From<'_>, offer: &Offer, accel: Accelerator) -> Result<()> {
+    let mode = match cpu {
+        CpuModel::HostPassthrough => "host-passthrough",
+        CpuModel::HostModel => "host-model",
+        CpuModel::Max => "maximum",
+        CpuModel::Named(name) if offer.cpu_models.get(name) == Some(&true) => return Ok(()),
+        CpuModel::Named(name) => {
+            let usable = offer.cpu_models.iter().filter(|(_, usable)| **usable).map(|(name, _)| name.as_str());
+            let why = match offer.cpu_models.get(name) {
+                Some(_) => format!("accelerator `{accel}` of this node cannot give a guest"),
+                None => "the emulator does not know".to_owned(),
+            };
+            return Err(from.refused("CPU model", cpu, &why, usable));
+        }
+    };
+    // Of the node's own CPU nothing is emulated, whatever an emulator makes of it.
+    let of_node = *cpu == CpuModel::HostModel && accel == Accelerator::Qemu;
+    if offer.cpu_modes.contains(mode) && !of_node {
+        return Ok(());
+    }
+    let why = format!("accelerator `{accel}` of this node cannot give a guest");
+    Err(from.refused("CPU model", cpu, &why, ["max, or a named model"].into_iter()))
+}
+
+impl From<'_> {
+    fn refused<'a>(
+        self,
+        what: &str,
+        wanted: &dyn fmt::Display,
+        why: &str,
+        there: impl Iterator<Item = &'a str>,
+    ) -> Error {
+        let (kind, who) = match self {
+            Self::Annotation(name) => (Kind::Invalid, format!("annotation {name} wants")),
+            Self::Handler(handler) => (Kind::State, format!("runtime handler `{}` wants", handler.name)),
+        };
+        let mut there: Vec<&str> = there.collect();
+        let more = there.len().saturating_sub(MAX_LISTED);
+        there.truncate(MAX_LISTED);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        Error::new(kind, format!("{who} {what} `{wanted}`, which {why}; there is {there}{more}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Given, MachineDefaults};
+    use crate::model::plan::FirmwareKind;
+
+    fn offer() -> Offer {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Offer {
+            machine: "pc-q35-10.0".into(),
+            cpu_modes: names(&["custom", "host-model", "maximum"]),
+            cpu_models: [("Westmere".into(), true), ("Broadwell".into(), false)].into(),
+            disk_buses: names(&["fdc", "virtio", "scsi"]),
+            ..Offer::default()
+        }
+    }
+
+    fn handler(defaults: MachineDefaults) -> Handler {
+        Handler { name: "lab".into(), defaults }
+    }
+
+    fn wishes(cpu: &str, bus: &str) -> MachineDefaults {
+        let (cpu, bus) = (cpu.parse().expect("model"), bus.parse().expect("bus"));
+        MachineDefaults { cpu_model: Given::Value(cpu), disk_bus: Given::Value(bus), ..MachineDefaults::default() }
+    }
+
+    #[test]
+    fn a_handler_gives_defaults_and_the_pod_may_say_otherwise() {
+        let mine = |handler, annotations| of(&handler, &annotations, &offer(), Accelerator::Qemu).expect("there");
+        let plain = mine(Handler::default(), PodAnnotations::default());
+        let pinned = Hardware { machine: "pc-q35-10.0".parse().expect("type"), ..Hardware::default() };
+        assert_eq!(plain, pinned);
+        let lab = || handler(wishes("Westmere", "scsi"));
+        let cpu = Some(CpuModel::Named("Westmere".into()));
+        assert_eq!(mine(lab(), PodAnnotations::default()), Hardware { cpu, disk_bus: DiskBus::Scsi, ..pinned.clone() });
+        let annotations = PodAnnotations {
+            disk_bus: Some(DiskBus::Virtio),
+            cpu_model: Some(CpuModel::Max),
+            ..PodAnnotations::default()
+        };
+        assert_eq!(mine(lab(), annotations), Hardware { cpu: Some(CpuModel::Max), ..pinned });
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_with_what_is() {
+        use Accelerator::{Kvm, Qemu};
+        let mut lines = Vec::new();
+        for (cpu, bus, accel) in [
+            ("Westmere", "sata", Qemu),
+            ("Nehalem", "virtio", Qemu),
+            ("Broadwell", "virtio", Kvm),
+            ("host-passthrough", "virtio", Qemu),
+            ("host-model", "virtio", Qemu),
+        ] {
+            let (handler, annotations) = (handler(wishes(cpu, bus)), PodAnnotations::default());
+            lines.push(of(&handler, &annotations, &offer(), accel).expect_err(cpu).to_string());
+        }
+        let annotations = PodAnnotations { disk_bus: Some(DiskBus::Sata), ..PodAnnotations::default() };
+        let refused = of(&Handler::default(), &annotations, &offer(), Kvm).expect_err("no such bus");
+        assert_eq!(refused.kind(), Kind::Invalid);
+        lines.push(refused.to_string());
+        let machine = Given::Value("pc-q35-99".parse().expect("type"));
+        let old = handler(MachineDefaults { machine, ..MachineDefaults::default() });
+        let there = ["isapc", "pc", "pc-i440fx-9.2", "pc-q35-9.2", "q35"].map(str::to_owned).into();
+        lines.push(no_machine_type(&old, &there).to_string());
+        let many = (0..50).map(|version| format!("pc-q35-{version}")).collect();
+        let long = no_machine_type(&old, &many).to_string();
+        assert!(long.ends_with(" and 10 more"), "{long}");
+        let secure = || MachineDefaults {
+            firmware: Given::Value(FirmwareKind::Uefi),
+            secure_boot: true,
+            ..MachineDefaults::default()
+        };
+        let no_keys = Offer { firmwares: ["efi".to_owned()].into(), ..offer() };
+        for offer in [offer(), no_keys.clone()] {
+            let refused = of(&handler(secure()), &PodAnnotations::default(), &offer, Kvm).expect_err("no firmware");
+            lines.push(refused.to_string());
+        }
+        let tpm = handler(MachineDefaults { tpm: true, ..MachineDefaults::default() });
+        lines.push(of(&tpm, &PodAnnotations::default(), &no_keys, Kvm).expect_err("no swtpm").to_string());
+        let with_tpm = Offer { tpm: true, ..no_keys.clone() };
+        assert!(of(&tpm, &PodAnnotations::default(), &with_tpm, Kvm).expect("there").tpm);
+        let all = Offer { secure_boot: true, ..no_keys };
+        let hardware = of(&handler(secure()), &PodAnnotations::default(), &all, Kvm).expect("there");
+        assert_eq!(hardware.firmware, Firmware::Uefi { secure_boot: true });
+        insta::assert_snapshot!(lines.join("\n"), @"
+        runtime handler `lab` wants disk bus `sata`, which the emulator does not have; there is virtio, scsi
+        runtime handler `lab` wants CPU model `Nehalem`, which the emulator does not know; there is Westmere
+        runtime handler `lab` wants CPU model `Broadwell`, which accelerator `kvm` of this node cannot give a guest; there is Westmere
+        runtime handler `lab` wants CPU model `host-passthrough`, which accelerator `qemu` of this node cannot give a guest; there is max, or a named model
+        runtime handler `lab` wants CPU model `host-model`, which accelerator `qemu` of this node cannot give a guest; there is max, or a named model
+        annotation VirtletDiskDriver wants disk bus `sata`, which the emulator does not have; there is virtio, scsi
+        runtime handler `lab` wants machine type `pc-q35-99`, which the emulator does not have; there is pc-q35-9.2, q35
+        runtime handler `lab` wants firmware `uefi`, which libvirt does not find on this node (install package `ovmf`); there is bios
+        runtime handler `lab` wants firmware `uefi with secure boot`, which libvirt does not find on this node (install package `ovmf`); there is bios, uefi
+        runtime handler `lab` wants TPM `2.0`, which libvirt cannot emulate on this node (install packages `swtpm` and `swtpm-tools`); there is none
+        ");
+    }
+}

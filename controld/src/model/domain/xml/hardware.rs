@@ -1,0 +1,113 @@
+//! Firmware, CPU, and what devices are plugged into.
+
+use super::disks::{self, PLACES};
+use super::{Doc, DomainError, DomainSpec, SERIAL_SLOT, path};
+use crate::model::Accelerator;
+use crate::model::plan::{Chipset, CpuModel, DiskBus, Firmware, Hardware};
+
+/// Root ports on `pcie.0`, one per disk: a virtio disk behind one can be unplugged. Slots up to 0x0b are for more of them
+/// (eight to a slot), so that no device ever moves for a guest that gets another disk.
+const ROOT_PORT_SLOTS: [u8; PLACES] = [0x01, 0x02];
+/// Where the q35 chipset has its own SATA controller.
+const SATA_SLOT: u8 = 0x1f;
+
+/// QEMU's name of the bus that slots are counted on.
+pub(super) fn root_bus(hardware: &Hardware) -> &'static str {
+    match hardware.machine.chipset() {
+        Chipset::Q35 => "pcie.0",
+        Chipset::I440fx => "pci.0",
+    }
+}
+
+/// Machine type and firmware. libvirt chooses the file of a UEFI by what it can do, and that of its first variables.
+pub(super) fn boot(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    let machine = [("arch", "x86_64"), ("machine", spec.plan.hardware.machine.as_str())];
+    let smbios = [("mode", "sysinfo")];
+    let secure_boot = match spec.plan.hardware.firmware {
+        Firmware::Bios => {
+            doc.nest("os", &[], |doc| {
+                doc.text("type", &machine, "hvm")?;
+                doc.leaf("smbios", &smbios)
+            })?;
+            false
+        }
+        Firmware::Uefi { secure_boot } => {
+            let variables = path(&spec.uefi_variables)?;
+            doc.nest("os", &[("firmware", "efi")], |doc| {
+                doc.text("type", &machine, "hvm")?;
+                let enabled = if secure_boot { "yes" } else { "no" };
+                doc.nest("firmware", &[], |doc| {
+                    doc.leaf("feature", &[("enabled", enabled), ("name", "enrolled-keys")])?;
+                    doc.leaf("feature", &[("enabled", enabled), ("name", "secure-boot")])
+                })?;
+                doc.text("nvram", &[], variables)?;
+                doc.leaf("smbios", &smbios)
+            })?;
+            secure_boot
+        }
+    };
+    doc.nest("features", &[], |doc| {
+        doc.leaf("acpi", &[])?;
+        doc.leaf("apic", &[])?;
+        // Keeps the guest's own kernel from the variables.
+        if secure_boot { doc.leaf("smm", &[("state", "on")]) } else { Ok(()) }
+    })
+}
+
+pub(super) fn cpu(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    let (model, named) = match (&spec.plan.hardware.cpu, spec.accel) {
+        (Some(CpuModel::Named(name)), _) => ("custom", Some(name.as_str())),
+        (Some(CpuModel::HostModel), _) => ("host-model", None),
+        (Some(CpuModel::HostPassthrough), _) | (None, Accelerator::Kvm) => ("host-passthrough", None),
+        (Some(CpuModel::Max), _) | (None, Accelerator::Qemu) => ("maximum", None),
+    };
+    let mut attributes = vec![("mode", model)];
+    attributes.extend(named.map(|_| ("match", "exact")));
+    // That there is such a model here was seen when the machine was planned.
+    attributes.push(("check", "none"));
+    attributes.extend((model == "host-passthrough").then_some(("migratable", "off")));
+    let cores = spec.plan.cpus.max.to_string();
+    doc.nest("cpu", &attributes, |doc| {
+        if let Some(name) = named {
+            doc.text("model", &[("fallback", "forbid")], name)?;
+        }
+        doc.leaf("topology", &[("sockets", "1"), ("cores", &cores), ("threads", "1")])
+    })
+}
+
+pub(super) fn tpm(doc: &mut Doc) -> Result<(), DomainError> {
+    let emulated = [("type", "emulator"), ("version", "2.0")];
+    doc.nest("tpm", &[("model", "tpm-crb")], |doc| doc.leaf("backend", &emulated))
+}
+
+pub(super) fn controllers(doc: &mut Doc, hardware: &Hardware) -> Result<(), DomainError> {
+    doc.leaf("controller", &[("type", "usb"), ("index", "0"), ("model", "none")])?;
+    let chipset = hardware.machine.chipset();
+    match chipset {
+        Chipset::Q35 => {
+            doc.leaf("controller", &[("type", "pci"), ("index", "0"), ("model", "pcie-root")])?;
+            for (bus, slot) in (1_u8..).zip(ROOT_PORT_SLOTS) {
+                let index = bus.to_string();
+                let port = format!("{:#x}", slot << 3);
+                let attributes = [("type", "pci"), ("index", &*index), ("model", "pcie-root-port")];
+                doc.nest("controller", &attributes, |doc| {
+                    doc.leaf("target", &[("chassis", &index), ("port", &port)])?;
+                    doc.pci(0, slot)
+                })?;
+            }
+        }
+        Chipset::I440fx => doc.leaf("controller", &[("type", "pci"), ("index", "0"), ("model", "pci-root")])?,
+    }
+    doc.nest("controller", &[("type", "virtio-serial"), ("index", "0")], |doc| doc.pci(0, SERIAL_SLOT))?;
+    let sata = [("type", "sata"), ("index", "0")];
+    match (chipset, hardware.disk_bus) {
+        (Chipset::Q35, _) => doc.nest("controller", &sata, |doc| doc.pci_function(0, SATA_SLOT, 2))?,
+        (Chipset::I440fx, DiskBus::Sata) => doc.nest("controller", &sata, |doc| disks::place(doc, chipset, 0))?,
+        (Chipset::I440fx, _) => {}
+    }
+    if hardware.disk_bus == DiskBus::Scsi {
+        let scsi = [("type", "scsi"), ("index", "0"), ("model", "virtio-scsi")];
+        doc.nest("controller", &scsi, |doc| disks::place(doc, chipset, 0))?;
+    }
+    Ok(())
+}

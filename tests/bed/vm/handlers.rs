@@ -1,0 +1,151 @@
+//! Runtime handlers: the machines of their pods, and how long they stay so.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use proto::cri::PodSandboxConfig;
+use tests::case::{Bed, Case};
+use tests::command::sh;
+use tests::cri;
+use tests::image_server::Fault;
+use tests::libvirt::virsh;
+use tests::net_node::latest_record;
+use tests::node::{self, BOOT_DEADLINE, Node, Vm, user_data};
+
+const DEADLINE: Duration = Duration::from_secs(240);
+const LAB: &str = "[handlers.lab]\nmachine = 'pc'\ncpu_model = 'Westmere'\ndisk_bus = 'scsi'\ndata_path = 'bridge'\n\
+                   default_vcpus = 2\n[handlers.future]\nmachine = 'pc-q35-99'\n";
+/// Tells on the console what the guest finds itself on.
+const TELL: &str =
+    "#!/bin/sh\ngrep -m1 'model name' /proc/cpuinfo >/dev/console\nls /sys/block | xargs echo on >/dev/console\n";
+
+const FIRMWARE: &str =
+    "[handlers.uefi]\nfirmware = 'uefi'\ntpm = true\n[handlers.secure]\nfirmware = 'uefi'\nsecure_boot = true\n";
+/// What UEFI's shell does with a disk that has no loader: it starts the kernel.
+const STARTUP: &str = "\\vmlinuz initrd=\\initrd console=ttyS0,115200n8 quiet mitigations=off random.trust_cpu=on\r\n";
+const TELL_FIRMWARE: &str = "#!/bin/sh\n[ -d /sys/firmware/efi ] && echo booted by UEFI, TPM $(cat /sys/class/tpm/tpm0/tpm_version_major) >/dev/console\n";
+/// Where libvirt keeps the state of TPMs.
+const SWTPM: &str = "/var/lib/libvirt/swtpm";
+const NVRAM: &str = "/var/lib/virtlet/nvram";
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "vm::a_machine_is_as_its_handler_says", deadline: DEADLINE, run: as_its_handler_says },
+    Case { name: "vm::a_guest_boots_by_uefi", deadline: DEADLINE, run: boots_by_uefi },
+];
+
+fn as_its_handler_says(bed: &Bed) -> Result<()> {
+    let mut node = Node::configured(bed, LAB)?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let told = node.crictl(&["info"])?;
+    for word in ["lab", "pc-q35-99", "Westmere"] {
+        ensure!(told.stdout.contains(word), "no {word}: {told:?}");
+    }
+
+    let pod = node.pod("future")?;
+    let sandbox = node.cri.run_sandbox_for(&pod, "future")?;
+    let refused = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod).err().context("created")?;
+    for words in ["runtime handler `future`", "machine type `pc-q35-99`", "there is pc-q35-"] {
+        ensure!(refused.message().contains(words), "{refused}");
+    }
+    node.cri.remove_sandbox(&sandbox)?;
+
+    // What a container was created as it stays, whatever becomes of its handler until it starts.
+    let lab = create(&node, "lab", &image, TELL, &[])?;
+    let sata = [("VirtletDiskDriver", "sata")];
+    let other = create(&node, "", &image, TELL, &sata)?;
+    node.controld.terminate()?;
+    let changed = LAB.replace("'pc'", "'q35'").replace("'scsi'", "'virtio'").replace("Westmere", "qemu64");
+    fs::write("/etc/virtlet/controld.toml", node::config(bed, &changed))?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    node.cri.start(&lab.container)?;
+    node.cri.start(&other.container)?;
+    let machine = ensure_machine(&lab, "pc-i440fx-", &["<model fallback='forbid'>Westmere</model>", "bus='scsi'"])?;
+    ensure_machine(&other, "pc-q35-", &["<cpu mode='maximum'", "bus='sata'"])?;
+    let record = latest_record(&lab.sandbox)?;
+    ensure!(record.to_string().contains(r#""data_path":"bridge""#), "{record}");
+    lab.wait_up()?;
+    ensure!(lab.info()?.contains("cpus 2") && lab.info()?.contains("seed nocloud"), "{}", lab.info()?);
+    lab.wait_log("Westmere", BOOT_DEADLINE)?;
+    lab.wait_log("on sda sdb", BOOT_DEADLINE)?;
+    // The tiny guest's kernel has no driver for AHCI; its firmware has, and has found the kernel.
+    other.wait_up()?;
+
+    // A restart of controld costs no machine anything.
+    node.controld.kill9()?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    ensure!(ensure_machine(&lab, "pc-i440fx-", &["Westmere"])? == machine, "another machine");
+    node.remove_vm(&lab, Duration::ZERO)?;
+    node.remove_vm(&other, Duration::ZERO)
+}
+
+fn boots_by_uefi(bed: &Bed) -> Result<()> {
+    let node = Node::configured(bed, FIRMWARE)?;
+    let image = node.images.offer("uefi.qcow2", &for_uefi(bed)?, Fault::None);
+    node.cri.pull(&image)?;
+    let uefi = create(&node, "uefi", &image, TELL_FIRMWARE, &[])?;
+    let secure = create(&node, "secure", &image, "", &[])?;
+    for (vm, word) in [(&uefi, "<loader readonly='yes' type='pflash'"), (&secure, "secure='yes'")] {
+        node.cri.start(&vm.container)?;
+        let variables = Path::new(NVRAM).join(format!("{}.fd", vm.machine));
+        ensure!(variables.metadata()?.mode() & 0o077 == 0, "{} is open to others", variables.display());
+        let kept = format!("{}</nvram>", variables.display());
+        ensure_machine(vm, "pc-q35-", &["<os firmware='efi'>", word, &kept])?;
+    }
+    // What is not signed does not start: neither a shell nor the kernel.
+    uefi.wait_up()?;
+    uefi.wait_log("booted by UEFI, TPM 2", BOOT_DEADLINE)?;
+    ensure!(secure.info().is_err(), "an unsigned loader was started");
+    node.remove_vm(&uefi, Duration::ZERO)?;
+    node.remove_vm(&secure, Duration::ZERO)?;
+    for dir in [NVRAM, SWTPM] {
+        let left = fs::read_dir(dir)?.count();
+        ensure!(left == 0, "{left} files are left in {dir}");
+    }
+    Ok(())
+}
+
+/// The tiny guest's image, whose kernel UEFI finds.
+fn for_uefi(bed: &Bed) -> Result<PathBuf> {
+    let [raw, script, image] = ["uefi.raw", "startup.nsh", "uefi.qcow2"].map(|name| bed.dir.join(name));
+    fs::write(&script, STARTUP)?;
+    let tiny = bed.config.guest("tiny.qcow2")?;
+    sh(&format!("qemu-img convert -O raw {} {}", tiny.display(), raw.display()))?;
+    // The file system of its loader is at 1 MiB.
+    let mcopy = format!("mcopy -i {}@@1M {} ::/startup.nsh", raw.display(), script.display());
+    sh(&format!("env MTOOLS_SKIP_CHECK=1 {mcopy}"))?;
+    sh(&format!("qemu-img convert -O qcow2 {} {}", raw.display(), image.display()))?;
+    Ok(image)
+}
+
+/// A container of a handler's pod that is not started.
+fn create(node: &Node, handler: &str, image: &str, script: &str, more: &[(&str, &str)]) -> Result<Vm> {
+    let mut annotations = user_data(script);
+    annotations.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    let container = cri::container(image, annotations.clone());
+    let name = if handler.is_empty() { "plain" } else { handler };
+    let pod = PodSandboxConfig { annotations, ..node.pod(name)? };
+    let sandbox = node.cri.run_sandbox_for(&pod, handler)?;
+    let id = node.cri.create(&sandbox, &container, &pod)?;
+    let ip = node.cri.sandbox(&sandbox)?.network.context("a sandbox without a network")?.ip.parse()?;
+    let log = Path::new(&pod.log_directory).join(&container.log_path);
+    let machine = node.cri.machine(&id)?;
+    Ok(Vm { sandbox, container: id, machine, ip, log, pod })
+}
+
+/// The machine type of a VM that runs, with its version.
+fn ensure_machine(vm: &Vm, begins: &str, parts: &[&str]) -> Result<String> {
+    let domain = format!("virtlet-{}-vm", vm.machine.get(..13).context("no id")?);
+    let xml = virsh(&format!("dumpxml {domain}"))?;
+    let machine = xml.split("machine='").nth(1).and_then(|rest| rest.split('\'').next()).context("no machine type")?;
+    let version = machine.strip_prefix(begins).with_context(|| format!("{machine} is no {begins}"))?;
+    ensure!(version.starts_with(|c: char| c.is_ascii_digit()), "{machine} has no version");
+    for part in parts {
+        ensure!(xml.contains(part), "no {part} in {xml}");
+    }
+    Ok(machine.to_owned())
+}
