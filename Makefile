@@ -14,6 +14,8 @@ PROFILE ?= release
 OUT = $(CARGO_TARGET_DIR)/$(PROFILE:dev=debug)
 DIST = target/$(if $(filter dev,$(PROFILE)),dev,dist)
 SHIPPED := tapmanager controld virtletctl
+# Without libraries: one starts as whoever QEMU is, the other one in any guest.
+STATIC := vmwrapper virtlet-agent
 # Any unit test among what is built makes cargo ask all libraries for the features that unit tests need. So programs, bed and
 # unit tests share one build of each library.
 DEV := $(CARGO) build --locked --test units
@@ -55,9 +57,9 @@ host:
 build: host ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
 	@$(locked) \
 	$(if $(filter dev,$(PROFILE)),$(DEV) $(SHIPPED:%=--bin %),$(CARGO) build --locked --release $(SHIPPED:%=-p %)); \
-	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper; \
+	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper -p agent; \
 	mkdir -p $(DIST); \
-	for built in $(SHIPPED:%=$(OUT)/%) $(CARGO_TARGET_DIR)/$(GNU)/shim/vmwrapper; do \
+	for built in $(SHIPPED:%=$(OUT)/%) $(STATIC:%=$(CARGO_TARGET_DIR)/$(GNU)/shim/%); do \
 		program=$(DIST)/$${built##*/}; \
 		objcopy --only-keep-debug $$built $$program.debug; \
 		objcopy --strip-all --add-gnu-debuglink=$$program.debug $$built $$program.new; \

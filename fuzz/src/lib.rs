@@ -10,6 +10,7 @@ use controld::model::annotations::PodAnnotations;
 use controld::model::seed::{SeedInput, assemble};
 use imagestore::provider::exercise;
 use imagestore::{ImageRef, Query};
+use proto::agent::{Decoder, encode};
 use proto::tap::{PodNet, Reply, Request, decode_reply, decode_request, encode_reply, encode_request};
 
 /// A name, which is that of the corpus too, and what takes the bytes.
@@ -22,6 +23,7 @@ pub const TARGETS: &[Target] = &[
     ("neighbours", tapmanager::exercise::neighbours),
     ("cni-result", tapmanager::exercise::cni_result),
     ("tap-message", tap_message),
+    ("agent", agent),
     ("annotations", annotations),
     ("spdy", streaming::spdy::exercise),
     ("websocket", streaming::ws::exercise),
@@ -52,6 +54,28 @@ fn image_name(bytes: &[u8]) {
     assert!(again == image, "not what was read: {image:?}, then {again:?}");
     let is_path = shown.starts_with('/') || shown.split('/').any(|part| part.is_empty() || part == "..");
     assert!(!is_path && shown.chars().all(|c| c.is_ascii_graphic() && c != '%'), "`{shown}`");
+}
+
+/// What an agent in a guest sends: whatever is found in it is written as something that reads the same, however it is cut.
+fn agent(bytes: &[u8]) {
+    let read = |chunk: usize| {
+        let mut decoder = Decoder::of_controld();
+        let mut frames = Vec::new();
+        for part in bytes.chunks(chunk) {
+            decoder.extend(part);
+            frames.extend(std::iter::from_fn(|| decoder.next_frame()));
+        }
+        frames
+    };
+    let frames = read(usize::MAX);
+    assert!(read(7) == frames, "cut otherwise it is something else");
+    for frame in frames {
+        let mut decoder = Decoder::of_controld();
+        // What a refusal has that is no UTF-8 becomes longer.
+        let Ok(written) = encode(&frame) else { continue };
+        decoder.extend(&written);
+        assert!(decoder.next_frame() == Some(frame), "not what was read");
+    }
 }
 
 /// A message of the tap protocol: what could be read is written as something that reads the same.

@@ -1,16 +1,19 @@
 //! All that two processes of virtlet-rs must agree on.
 //!
+//! - [`agent`]: processes in a guest, spoken by `controld` to our agent there (feature `agent`).
 //! - [`cri`]: the Kubernetes Container Runtime Interface v1, spoken by kubelet to `controld` (feature `cri`).
 //! - [`images`]: looking after a node's images, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`orphans`]: things on a node that are on no record, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`pause`]: why a machine that is on does not run, as `controld` tells it in CRI (feature `cri`).
 //! - [`tap`]: the tap protocol, spoken by `controld` and `vmwrapper` to `tapmanager` (feature `tap`).
 //!
-//! A leaf: no I/O policy, no knowledge of any daemon. Both features are off by default, so that `vmwrapper`
-//! carries no async runtime and no protobuf.
+//! A leaf: no I/O policy, no knowledge of any daemon. All features are off by default, so that `vmwrapper`
+//! and `agent` carry no async runtime and no protobuf.
 
 #![warn(missing_docs)]
 
+#[cfg(feature = "agent")]
+pub mod agent;
 #[cfg(feature = "cri")]
 pub mod cri;
 #[cfg(feature = "cri")]

@@ -1,0 +1,64 @@
+//! The virtio-serial port. The kernel says that the host has come or gone by `SIGIO`, and `poll` tells how it is.
+#![expect(unsafe_code, reason = "nix has no F_SETOWN and no F_SETFL of other flags than it knows")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use nix::unistd::getpid;
+use proto::agent::PORT;
+
+const PORTS: &str = "/sys/class/virtio-ports";
+
+/// The port, opened.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) file: File,
+}
+
+impl Port {
+    /// Opens our port. udev's names are not everywhere, so the kernel's are looked through.
+    pub(crate) fn find() -> io::Result<Self> {
+        let port = find(Path::new(PORTS))?;
+        let path = Path::new("/dev").join(&port);
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("`{}` not opened: {error}", path.display()));
+        let file =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path).map_err(named)?;
+        Self::of(file)
+    }
+
+    /// Takes what is open already.
+    pub(crate) fn of(file: File) -> io::Result<Self> {
+        // SAFETY: only sets who is told of this descriptor.
+        let owner = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETOWN, getpid().as_raw()) };
+        // SAFETY: only sets flags of this descriptor; `SIGIO` is blocked and read from a descriptor.
+        let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK | libc::O_ASYNC) };
+        if owner < 0 || flags < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { file })
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn find(ports: &Path) -> io::Result<String> {
+    for entry in fs::read_dir(ports).into_iter().flatten().flatten() {
+        let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
+        if name.trim_end() == PORT {
+            return Ok(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    let what = format!(
+        "no virtio-serial port `{PORT}` in `{}`; is this a VM of virtlet, and virtio_console loaded?",
+        ports.display()
+    );
+    Err(io::Error::new(io::ErrorKind::NotFound, what))
+}

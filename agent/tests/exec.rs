@@ -1,0 +1,226 @@
+//! The agent as `controld` meets it, over a socket instead of a port.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use proto::agent::{Decoder, Frame, HEADER, MAX_BODY, Message, Size, Start, Stream, VERSION, WINDOW, encode};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+struct Agent {
+    child: Child,
+    socket: UnixStream,
+    decoder: Decoder,
+    epoch: u64,
+}
+
+impl Agent {
+    fn start() -> Self {
+        let (socket, theirs) = UnixStream::pair().unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_virtlet-agent"));
+        let child = command.arg("-").stdin(Stdio::from(OwnedFd::from(theirs))).spawn().unwrap();
+        let mut agent = Self { child, socket, decoder: Decoder::of_agent(), epoch: 0 };
+        agent.expect(0, &Message::Hello { version: VERSION });
+        agent.greet(7);
+        agent
+    }
+
+    fn greet(&mut self, epoch: u64) {
+        self.epoch = epoch;
+        self.say(0, Message::Hello { version: VERSION });
+        self.expect(0, &Message::Hello { version: VERSION });
+    }
+
+    fn say(&mut self, session: u32, message: Message) {
+        let bytes = encode(&Frame { epoch: self.epoch, session, message }).unwrap();
+        self.socket.write_all(&bytes).unwrap();
+    }
+
+    /// The next message of this epoch.
+    fn hear(&mut self) -> (u32, Message) {
+        loop {
+            if let Some(frame) = self.decoder.next_frame() {
+                if frame.epoch == self.epoch {
+                    return (frame.session, frame.message);
+                }
+                continue;
+            }
+            let mut chunk = [0; 65536];
+            let read = self.socket.read(&mut chunk).expect("the agent answers in time");
+            assert_ne!(read, 0, "the agent has ended");
+            self.decoder.extend(&chunk[..read]);
+        }
+    }
+
+    fn expect(&mut self, session: u32, message: &Message) {
+        assert_eq!(self.hear(), (session, message.clone()));
+    }
+
+    fn run(&mut self, session: u32, start: Start) -> u32 {
+        self.say(session, Message::Start(start));
+        match self.hear() {
+            (who, Message::Started { pid }) if who == session => pid,
+            other => panic!("not started: {other:?}"),
+        }
+    }
+
+    /// All output until the end, and the exit code.
+    fn rest(&mut self, session: u32) -> (String, String, u8) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        loop {
+            let (stream, bytes) = match self.hear().1 {
+                Message::Stdout(data) => (Stream::Stdout, {
+                    out.extend(&data);
+                    data.len()
+                }),
+                Message::Stderr(data) => (Stream::Stderr, {
+                    err.extend(&data);
+                    data.len()
+                }),
+                Message::Exited { code } => {
+                    return (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), code);
+                }
+                Message::Credit { .. } => continue,
+                other => panic!("{other:?}"),
+            };
+            let bytes = bytes.try_into().unwrap();
+            self.say(session, Message::Credit { stream, bytes });
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn sh(script: &str) -> Start {
+    Start { argv: ["sh", "-c", script].map(String::from).into(), ..Start::default() }
+}
+
+fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// Waits for what was killed: a signal takes effect when the kernel gets to it.
+fn wait_for(what: &str, done: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < DEADLINE, "no {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn streams_and_exit_code_come_back() {
+    let mut agent = Agent::start();
+    let start = Start { env: vec!["WORD=hello".into()], cwd: "/usr".into(), ..sh("echo $WORD; pwd >&2; exit 3") };
+    agent.run(1, start);
+    assert_eq!(agent.rest(1), ("hello\n".into(), "/usr\n".into(), 3));
+    agent.run(2, sh("kill -9 $$"));
+    assert_eq!(agent.rest(2).2, 137);
+    agent.say(3, Message::Start(Start { argv: vec!["/no/such".into()], ..Start::default() }));
+    agent.expect(3, &Message::Refused("failed to start `/no/such`: No such file or directory (os error 2)".into()));
+}
+
+#[test]
+fn more_output_than_credit_waits_for_credit_and_holds_up_no_other() {
+    let mut agent = Agent::start();
+    agent.run(1, sh("head -c 1000000 /dev/zero | tr '\\0' x"));
+    let mut got = 0;
+    while got < WINDOW as usize {
+        let (1, Message::Stdout(data)) = agent.hear() else { panic!("other than output") };
+        got += data.len();
+    }
+    assert_eq!(got, WINDOW as usize);
+    agent.run(2, sh("echo passes"));
+    assert_eq!(agent.rest(2).0, "passes\n");
+    agent.say(1, Message::Credit { stream: Stream::Stdout, bytes: WINDOW });
+    assert_eq!(agent.rest(1).0.len() + got, 1_000_000);
+}
+
+#[test]
+fn input_ends_and_a_process_in_the_background_keeps_nobody() {
+    let mut agent = Agent::start();
+    agent.run(1, Start { stdin: true, ..sh("cat; sleep 1000 & echo $!") });
+    agent.say(1, Message::Stdin(b"line\n".to_vec()));
+    agent.say(1, Message::StdinEnd);
+    let (out, _, code) = agent.rest(1);
+    let sleeps = out.strip_prefix("line\n").expect("input comes back").trim().parse().unwrap();
+    assert!(code == 0 && lives(sleeps));
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(sleeps).unwrap()), nix::sys::signal::SIGKILL)
+        .unwrap();
+}
+
+#[test]
+fn a_terminal_has_its_size_and_is_resized() {
+    let mut agent = Agent::start();
+    let tty = Some(Size { width: 81, height: 25 });
+    agent.run(1, Start { tty, stdin: true, ..sh("stty size; read x; stty size; cat; exit 4") });
+    assert!(matches!(agent.hear(), (1, Message::Stdout(data)) if data == b"25 81\r\n"));
+    agent.say(1, Message::Resize(Size { width: 100, height: 50 }));
+    agent.say(1, Message::Stdin(b"\n".to_vec()));
+    agent.say(1, Message::StdinEnd);
+    let (out, _, code) = agent.rest(1);
+    assert!(out.contains("50 100\r\n") && code == 4, "{out:?} {code}");
+}
+
+#[test]
+fn cancel_kills_descendants_that_left_the_session() {
+    let mut agent = Agent::start();
+    let pid = agent.run(1, sh("setsid sleep 1000 & sleep 1001 & echo $!; wait"));
+    let (1, Message::Stdout(out)) = agent.hear() else { panic!("other than output") };
+    let sleeps = String::from_utf8(out).unwrap().trim().parse().unwrap();
+    agent.say(1, Message::Cancel);
+    assert_eq!(agent.rest(1).2, 137);
+    wait_for("end of the session", || !lives(sleeps) && !lives(pid));
+    wait_for("end of who left the session", || {
+        Command::new("pgrep").args(["-f", "^sleep 1000$"]).output().unwrap().stdout.is_empty()
+    });
+}
+
+#[test]
+fn a_new_hello_after_half_a_frame_ends_what_ran() {
+    let mut agent = Agent::start();
+    let pid = agent.run(1, sh("exec sleep 1002"));
+    let half = encode(&Frame { epoch: 7, session: 1, message: Message::Cancel }).unwrap();
+    agent.socket.write_all(&half[..9]).unwrap();
+    agent.socket.write_all(b"garbage").unwrap();
+    agent.greet(8);
+    wait_for("end of what ran", || !lives(pid));
+    agent.run(1, sh("echo again"));
+    assert_eq!(agent.rest(1).0, "again\n");
+}
+
+#[test]
+fn a_connection_after_a_frame_that_was_cut_off_is_heard() {
+    let mut agent = Agent::start();
+    let long = encode(&Frame { epoch: 7, session: 1, message: Message::Stdin(vec![b'x'; 30_000]) }).unwrap();
+    agent.socket.write_all(&long[..100]).unwrap();
+    agent.socket.write_all(&vec![0; HEADER + MAX_BODY]).unwrap();
+    agent.greet(8);
+    agent.run(1, sh("echo again"));
+    assert_eq!(agent.rest(1).0, "again\n");
+}
+
+#[test]
+fn no_signal_is_blocked_in_a_process() {
+    let mut agent = Agent::start();
+    agent.run(1, sh("grep SigBlk /proc/self/status"));
+    assert_eq!(agent.rest(1).0, "SigBlk:\t0000000000000000\n");
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_named() {
+    let mut agent = Agent::start();
+    agent.say(1, Message::Start(Start { cwd: "/no/such".into(), ..sh("pwd") }));
+    agent.expect(1, &Message::Refused("the guest has no directory `/no/such`".into()));
+}

@@ -1,0 +1,68 @@
+//! The protocol between `controld` and our agent in a guest: processes that are started in the guest, with their streams.
+//!
+//! # Wire
+//!
+//! A stream of bytes in each direction, the virtio-serial port [`PORT`]. Neither side knows where the other one begins: either
+//! may be restarted in the middle of a frame, and the guest may write what it likes. So a frame has a mark to be found by:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 4 | [`MAGIC`] |
+//! | 1 | kind of message |
+//! | 3 | zero |
+//! | 4 | session, 0 for the connection itself |
+//! | 4 | bytes of the body, at most [`MAX_BODY`] to the agent and [`MAX_ANSWER`] from it |
+//! | 8 | epoch |
+//! | 4 | FNV-1a of the 24 bytes before |
+//! | n | the body |
+//!
+//! Numbers are little endian. What is no frame is skipped, byte by byte.
+//!
+//! # Epochs
+//!
+//! `controld` draws a random epoch for each connection and says it in [`Message::Hello`]; the agent ends what it has running, and
+//! answers with a `Hello` of the same epoch. All other frames carry that epoch, and a frame with another one is dropped. An agent
+//! that has just started says `Hello` with epoch 0: what ran under the one before is lost, and `controld` says `Hello` with a new
+//! epoch.
+//!
+//! `controld` may have been cut off in the middle of a frame, and the agent need not see that the next connection is another one. So
+//! `controld` sends as many zeros before its first `Hello` as a frame may be long: they are the rest of that frame, or skipped.
+//!
+//! # Sessions
+//!
+//! `controld` numbers sessions. [`Message::Start`] begins one; the agent answers [`Message::Started`], or [`Message::Refused`],
+//! which ends it. [`Message::Exited`] is the last of a session, after all of its output. [`Message::Cancel`] kills the process and
+//! its descendants.
+//!
+//! Each stream has credit, which is [`WINDOW`] bytes at first: whoever reads it gives back by [`Message::Credit`] what has been taken
+//! out. More is not sent, so that one session that nobody reads holds up no other one.
+
+mod codec;
+mod message;
+
+pub use codec::{Decoder, EncodeError, encode};
+pub use message::{Frame, Message, Size, Start, Stream};
+
+/// Version of the protocol. Any change of meaning raises it.
+pub const VERSION: u16 = 1;
+/// Name of the virtio-serial port.
+pub const PORT: &str = "org.virtlet.agent.0";
+/// What a frame begins with.
+pub const MAGIC: [u8; 4] = *b"\xf0VA\x01";
+/// Bytes of a frame before its body.
+pub const HEADER: usize = 28;
+/// Most bytes of a body that goes to the agent: a command with its environment, as much as Linux takes.
+pub const MAX_BODY: usize = 1024 * 1024;
+/// Most bytes of a body that comes from the agent, which may be hostile.
+pub const MAX_ANSWER: usize = 64 * 1024;
+/// Most bytes of a stream in one frame.
+pub const MAX_CHUNK: usize = 32 * 1024;
+/// Credit that a stream begins with, and the most that it may have.
+pub const WINDOW: u32 = 256 * 1024;
+/// Most sessions at a time.
+pub const MAX_SESSIONS: usize = 64;
+/// Most words of a command, and most variables of its environment.
+pub const MAX_WORDS: usize = 4096;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! What is said.
+
+/// One message, and whom it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Of the connection.
+    pub epoch: u64,
+    /// The session, 0 for [`Message::Hello`].
+    pub session: u32,
+    /// What is said.
+    pub message: Message,
+}
+
+/// What is said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Both: begins an epoch.
+    Hello {
+        /// What the sender speaks.
+        version: u16,
+    },
+    /// To the agent: starts a process.
+    Start(Start),
+    /// To the agent: input of the process.
+    Stdin(Vec<u8>),
+    /// To the agent: there is no more input.
+    StdinEnd,
+    /// Both: this much of a stream has been taken out.
+    Credit {
+        /// Which one.
+        stream: Stream,
+        /// How much.
+        bytes: u32,
+    },
+    /// To the agent: the terminal has another size.
+    Resize(Size),
+    /// To the agent: sends the process group a signal.
+    Signal(u8),
+    /// To the agent: kills the process and its descendants.
+    Cancel,
+    /// From the agent: the process runs.
+    Started {
+        /// Its id in the guest.
+        pid: u32,
+    },
+    /// From the agent: the process could not be started; why.
+    Refused(String),
+    /// From the agent: output; all output of a process with a terminal.
+    Stdout(Vec<u8>),
+    /// From the agent: output of errors.
+    Stderr(Vec<u8>),
+    /// From the agent: the process has ended and its output was sent.
+    Exited {
+        /// Its exit code; 128 and the signal's number if a signal ended it.
+        code: u8,
+    },
+}
+
+/// A process that is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Variables beside the agent's own defaults, as `NAME=value`.
+    pub env: Vec<String>,
+    /// Directory; the user's home if empty.
+    pub cwd: String,
+    /// `user`, `uid`, `user:group` or `uid:gid`; root if empty.
+    pub user: String,
+    /// Groups beside the user's own.
+    pub groups: Vec<u32>,
+    /// Whether it gets a terminal, of this size.
+    pub tty: Option<Size>,
+    /// Whether it gets input; else its standard input is empty.
+    pub stdin: bool,
+}
+
+/// A stream of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "known to everybody")]
+pub enum Stream {
+    Stdin,
+    Stdout,
+    Stderr,
+}
+
+/// Size of a terminal in characters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Columns.
+    pub width: u16,
+    /// Rows.
+    pub height: u16,
+}

@@ -1,0 +1,103 @@
+use super::*;
+
+fn all() -> Vec<Frame> {
+    let start = Start {
+        argv: vec!["sh".into(), "-c".into(), "echo hello".into()],
+        env: vec!["A=1".into()],
+        cwd: "/tmp".into(),
+        user: "nobody".into(),
+        groups: vec![1000, 1001],
+        tty: Some(Size { width: 80, height: 24 }),
+        stdin: true,
+    };
+    let messages = [
+        Message::Hello { version: VERSION },
+        Message::Start(start),
+        Message::Stdin(b"in".to_vec()),
+        Message::StdinEnd,
+        Message::Credit { stream: Stream::Stderr, bytes: 513 },
+        Message::Resize(Size { width: 100, height: 50 }),
+        Message::Signal(15),
+        Message::Cancel,
+        Message::Started { pid: 77 },
+        Message::Refused("no such file".into()),
+        Message::Stdout(b"out".to_vec()),
+        Message::Stderr(MAGIC.to_vec()),
+        Message::Exited { code: 3 },
+    ];
+    let frame = |(n, message)| Frame { epoch: 0x0102_0304_0506_0708, session: n, message };
+    (0..).zip(messages).map(frame).collect()
+}
+
+fn decoded(bytes: &[u8], chunk: usize) -> (Vec<Frame>, u64) {
+    let mut decoder = Decoder::of_controld();
+    let mut frames = Vec::new();
+    for chunk in bytes.chunks(chunk) {
+        decoder.extend(chunk);
+        frames.extend(std::iter::from_fn(|| decoder.next_frame()));
+    }
+    assert!(decoder.passed() <= bytes.len() as u64);
+    (frames, decoder.skipped())
+}
+
+#[test]
+fn bytes_are_pinned() {
+    let hex = |frame: &Frame| {
+        let bytes = encode(frame).expect("short");
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    insta::assert_snapshot!(all().iter().map(hex).collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn what_was_written_is_read_however_it_is_cut() {
+    let bytes: Vec<u8> = all().iter().flat_map(|frame| encode(frame).expect("short")).collect();
+    for chunk in [1, 7, bytes.len()] {
+        assert_eq!(decoded(&bytes, chunk), (all(), 0), "in chunks of {chunk}");
+    }
+}
+
+#[test]
+fn garbage_between_frames_is_skipped() {
+    let hello = encode(&all()[0]).expect("short");
+    let long = { [&MAGIC[..], &[18, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff], &[0; 12]].concat() };
+    for garbage in [&b"login: "[..], &MAGIC, &hello[..20], &[0xf0; 9], &long] {
+        let bytes = [garbage, &hello, garbage, &hello].concat();
+        for chunk in [1, 5, bytes.len()] {
+            let (frames, skipped) = decoded(&bytes, chunk);
+            assert_eq!(frames, [all()[0].clone(), all()[0].clone()], "{garbage:x?} in chunks of {chunk}");
+            assert_eq!(skipped, 2 * garbage.len() as u64);
+        }
+    }
+}
+
+#[test]
+fn a_body_that_is_no_message_is_skipped_whole() {
+    let mut bytes = encode(&Frame { epoch: 1, session: 1, message: Message::Signal(9) }).expect("short");
+    // Of another length than a signal's number.
+    bytes[12] = 2;
+    let check = bytes[..24].iter().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(*b)).wrapping_mul(0x0100_0193));
+    bytes[24..28].copy_from_slice(&check.to_le_bytes());
+    bytes.push(0);
+    let whole = bytes.len() as u64;
+    bytes.extend(encode(&all()[0]).expect("short"));
+    assert_eq!(decoded(&bytes, 1000), (vec![all()[0].clone()], whole));
+}
+
+#[test]
+fn an_agent_says_nothing_long() {
+    let frame = |len| Frame { epoch: 1, session: 1, message: Message::Stdout(vec![b'x'; len]) };
+    let bytes = [MAX_ANSWER + 1, MAX_ANSWER].map(|len| encode(&frame(len)).expect("fits")).concat();
+    let mut decoder = Decoder::of_agent();
+    decoder.extend(&bytes);
+    assert_eq!(decoder.next_frame(), Some(frame(MAX_ANSWER)));
+    assert_eq!(decoder.skipped(), (HEADER + MAX_ANSWER + 1) as u64);
+}
+
+#[test]
+fn a_command_that_is_too_long_is_refused() {
+    let with = |argv| Frame { epoch: 1, session: 1, message: Message::Start(Start { argv, ..Start::default() }) };
+    let long = encode(&with(vec!["x".repeat(MAX_BODY)])).expect_err("too long").to_string();
+    assert_eq!(long, "the command has 1048600 bytes of words and variables, the limit is 1048576");
+    assert!(matches!(encode(&with(vec![String::new(); MAX_WORDS + 1])), Err(EncodeError::TooMany)));
+}
