@@ -59,6 +59,8 @@ pub struct Config {
     pub emulator: PathBuf,
     /// What libvirt runs in its place.
     pub vmwrapper: PathBuf,
+    /// The agent that is installed in guests whose pods ask for it.
+    pub guest_agent: PathBuf,
     /// Runtime handlers that a pod may name beside the default one.
     pub runtime_handlers: Vec<String>,
     /// Cgroup driver that kubelet is told: `systemd` or `cgroupfs`; without it, by the node.
@@ -193,6 +195,7 @@ impl Config {
             ("emulator", Some(&self.emulator)),
             ("libvirt_log_dir", Some(&self.libvirt_log_dir)),
             ("vmwrapper", Some(&self.vmwrapper)),
+            ("guest_agent", Some(&self.guest_agent)),
             ("images.dir", self.images.dir.as_ref()),
             ("images.kubeconfig", self.images.kubeconfig.as_ref()),
             ("images.translations_dir", Some(&self.images.translations_dir)),
@@ -278,6 +281,7 @@ impl Default for Config {
             libvirt_log_dir: "/var/log/libvirt/qemu".into(),
             emulator: "/usr/bin/qemu-system-x86_64".into(),
             vmwrapper: "/usr/lib/virtlet/vmwrapper".into(),
+            guest_agent: "/usr/lib/virtlet/virtlet-agent".into(),
             runtime_handlers: vec!["virtlet".into()],
             cgroup_driver: None,
             machine: MachineConfig::default(),

@@ -6,6 +6,7 @@
 mod actor;
 mod actors;
 mod admission;
+pub mod agents;
 mod confinement;
 pub mod console;
 mod host;
@@ -28,6 +29,7 @@ use proto::tap::PodId;
 
 use self::actors::Actors;
 use self::admission::Admission;
+use self::agents::Output;
 use self::plan::{Draft, Wishes};
 pub use self::usage::{Details, Filesystem, Usage};
 pub use self::uses::Uses;
@@ -250,6 +252,7 @@ impl Containers {
         actor.remove().await?;
         self.actors.forget(id);
         self.processes.forget(container.machine.id.uuid());
+        self.uses.agents.forget(container.machine.id);
         tracing::info!(container = %id, "container removed");
         Ok(())
     }
@@ -270,6 +273,15 @@ impl Containers {
     pub async fn update(&self, id: ContainerId, resources: Resources) -> Result<()> {
         self.get(id)?;
         self.actors.get(id)?.update(resources).await
+    }
+
+    /// Runs a command in a container's guest to its end. Dropping the future kills it.
+    ///
+    /// # Errors
+    /// When the container does not run, no agent answers in the guest, or the command does not end in time.
+    pub async fn exec_sync(&self, id: ContainerId, argv: Vec<String>, deadline: Option<Duration>) -> Result<Output> {
+        let container = self.get(id)?;
+        self.uses.agents.run(agents::Command::of(&container, argv)?, deadline).await
     }
 
     /// The container.
@@ -318,6 +330,8 @@ fn check_seed(sandbox: &Sandbox, annotations: &PodAnnotations) -> Result<()> {
         hostname: &sandbox.config.hostname,
         annotations,
         net,
+        // Read at the start: it is the node's, and its size known.
+        agent: None,
     };
     seed::assemble(&input)
         .map(drop)

@@ -182,6 +182,42 @@ pub struct ContainerConfig {
     pub tty: bool,
     /// Resources, as they were asked for last and are in force.
     pub resources: Option<Resources>,
+    #[serde(default, skip_serializing_if = "ProcessConfig::is_empty")]
+    pub process: ProcessConfig,
+}
+
+/// How commands are started in the guest; the guest itself is told nothing of it.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessConfig {
+    /// Variables as `NAME=value`.
+    pub env: Vec<String>,
+    /// The user's home if empty.
+    pub working_dir: String,
+    /// As `user`, `uid`, `uid:gid`; root if empty.
+    pub user: String,
+    /// Groups beside the user's own.
+    #[serde(default)]
+    pub groups: Vec<u32>,
+}
+
+impl ProcessConfig {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Variables come from secrets, too.
+impl std::fmt::Debug for ProcessConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { env, working_dir, user, groups } = self;
+        let variables = env.len();
+        f.debug_struct("ProcessConfig")
+            .field("variables", &variables)
+            .field("working_dir", working_dir)
+            .field("user", user)
+            .field("groups", groups)
+            .finish()
+    }
 }
 
 impl ContainerConfig {

@@ -108,6 +108,7 @@ fn annotations(bytes: &[u8]) {
         hostname: "pod",
         annotations: &annotations,
         net: &net,
+        agent: None,
     };
     let Ok(seed) = assemble(&input) else { return };
     for (name, content) in seed.files().iter().filter(|(name, _)| *name != "user-data") {

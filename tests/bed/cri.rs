@@ -3,6 +3,7 @@
 mod clients;
 mod critest;
 mod critest_images;
+mod exec;
 mod feed;
 mod forward;
 mod images;
@@ -11,7 +12,7 @@ mod sandboxes;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [clients::CASES, critest::CASES, critest_images::CASES, feed::CASES, images::CASES, sandboxes::CASES]
+    [clients::CASES, critest::CASES, critest_images::CASES, exec::CASES, feed::CASES, images::CASES, sandboxes::CASES]
         .into_iter()
         .flatten()
         .copied()

@@ -3,6 +3,7 @@
 mod cluster;
 mod logs;
 mod policies;
+mod probes;
 mod recovery;
 
 use std::fs;
@@ -27,7 +28,14 @@ const POD_DEADLINE: Duration = Duration::from_secs(90);
 
 /// The cases of this tier.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    CASES.iter().chain(recovery::CASES).chain(policies::CASES).chain(logs::CASES).chain(cluster::CASES).copied()
+    CASES
+        .iter()
+        .chain(recovery::CASES)
+        .chain(policies::CASES)
+        .chain(probes::CASES)
+        .chain(logs::CASES)
+        .chain(cluster::CASES)
+        .copied()
 }
 
 const CASES: &[Case] = &[

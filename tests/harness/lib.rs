@@ -5,6 +5,7 @@
 //! or two whole runs stand side by side, and nothing of the machine is touched. Nothing here sleeps: a wait is
 //! [`wait::wait_for`], with a name and a deadline. Nothing is retried.
 
+pub mod agent_image;
 pub mod canary;
 pub mod capture;
 pub mod case;

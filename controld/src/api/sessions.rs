@@ -1,16 +1,20 @@
 //! Streaming sessions of CRI: the server to whose URLs clients come, and who serves each kind of session.
 //!
-//! Attach goes to the consoles of machines, port-forward to the pod's address.
+//! Attach goes to the consoles of machines, exec to the agents in their guests, port-forward to the pod's address.
 
+mod exec;
 mod forward;
 
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use streaming::{AttachRequest, Backend, Input, Output, PortForwardRequest, Server, Session, SessionError, UrlError};
+use streaming::{
+    AttachRequest, Backend, ExecRequest, Input, Output, PortForwardRequest, Server, Session, SessionError, UrlError,
+};
 
 use crate::config::Config;
+use crate::container::agents::Agents;
 use crate::container::console::hub::Consoles;
 use crate::model::error::{Error, Kind, Result};
 use crate::store::Store;
@@ -24,6 +28,7 @@ pub struct Sessions {
 #[derive(Debug)]
 struct Serving {
     consoles: Consoles,
+    agents: Arc<Agents>,
     store: Store,
 }
 
@@ -34,8 +39,8 @@ impl Sessions {
     ///
     /// # Errors
     /// When its address cannot be had.
-    pub async fn bind(config: &Config, store: Store) -> Result<Self> {
-        let serving = Serving { consoles: Consoles::new(config), store };
+    pub async fn bind(config: &Config, store: Store, agents: Arc<Agents>) -> Result<Self> {
+        let serving = Serving { consoles: Consoles::new(config), agents, store };
         let wanted = streaming::Config::at(config.streaming.address);
         let server = Server::bind(wanted, Arc::new(serving)).await.map_err(|cause| {
             Error::because(Kind::Unavailable, "streaming server not started; see `streaming.address`", cause)
@@ -50,6 +55,14 @@ impl Sessions {
     /// When the request makes no sense, or too many wait already.
     pub fn attach_url(&self, wanted: AttachRequest) -> Result<String> {
         self.server.attach_url(wanted).map_err(no_url)
+    }
+
+    /// The URL at which one client may have a command run in a container's guest, soon and once.
+    ///
+    /// # Errors
+    /// When the request makes no sense, or too many wait already.
+    pub fn exec_url(&self, wanted: ExecRequest) -> Result<String> {
+        self.server.exec_url(wanted).map_err(no_url)
     }
 
     /// The URL at which one client may connect to ports of a pod, soon and once.
@@ -74,6 +87,14 @@ fn no_url(cause: UrlError) -> Error {
 impl Backend for Serving {
     fn attach<'a>(&'a self, id: &'a str, session: Session) -> BoxFuture<'a, std::result::Result<(), SessionError>> {
         self.consoles.attach(id, session).boxed()
+    }
+
+    fn exec<'a>(
+        &'a self,
+        request: &'a ExecRequest,
+        session: Session,
+    ) -> BoxFuture<'a, std::result::Result<u8, SessionError>> {
+        exec::serve(&self.store, &self.agents, request, session).boxed()
     }
 
     fn dial<'a>(

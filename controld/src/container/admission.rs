@@ -67,7 +67,9 @@ fn is_repeated(earlier: &ContainerConfig, wanted: &ContainerConfig) -> bool {
     };
     let mounts = earlier.mounts.len() == wanted.mounts.len()
         && earlier.mounts.iter().zip(&wanted.mounts).all(|(a, b)| same(a, b));
-    mounts && *earlier == ContainerConfig { mounts: earlier.mounts.clone(), ..wanted.clone() }
+    mounts
+        && *earlier
+            == ContainerConfig { mounts: earlier.mounts.clone(), process: earlier.process.clone(), ..wanted.clone() }
 }
 
 /// Where the termination message is in the container, as kubelet tells by an annotation.

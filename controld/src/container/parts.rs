@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::off_reactor;
 
-use super::confinement;
 use super::uses::Uses;
+use super::{agents, confinement};
 use crate::model::Container;
 
 /// What a start makes.
@@ -17,8 +17,8 @@ pub(super) enum Part {
     Seed,
     /// The serial port's socket, its log, and how far that is copied.
     Console,
-    /// The socket of the guest's agent.
-    Agent,
+    /// The sockets of both agents in the guest.
+    Agents,
     /// What QEMU and libvirt say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
     /// logrotate leaves small ones.
     LibvirtLog,
@@ -30,7 +30,7 @@ pub(super) enum Part {
 
 impl Part {
     const ALL: [Self; 6] =
-        [Self::Seed, Self::Console, Self::Agent, Self::LibvirtLog, Self::UefiVariables, Self::Cgroup];
+        [Self::Seed, Self::Console, Self::Agents, Self::LibvirtLog, Self::UefiVariables, Self::Cgroup];
 
     /// Where it lies.
     fn paths(self, uses: &Uses, container: &Container) -> Vec<PathBuf> {
@@ -38,7 +38,10 @@ impl Part {
         match self {
             Self::Seed => vec![uses.config.run_dir.join("seed").join(format!("{}.iso", machine.id))],
             Self::Console => vec![uses.console_socket(machine.id), uses.console_dir(container)],
-            Self::Agent => vec![uses.agent_socket(machine.id)],
+            Self::Agents => {
+                let dir = agents::dir(&uses.config);
+                vec![agents::qemu_socket(&dir, machine.id), agents::our_socket(&dir, machine.id)]
+            }
             Self::LibvirtLog => vec![uses.config.libvirt_log_dir.join(format!("{}.log", machine.domain))],
             Self::UefiVariables => vec![uses.uefi_variables(machine.id)],
             Self::Cgroup => Vec::new(),

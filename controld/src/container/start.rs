@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::confinement;
 use super::parts::{self, libvirt_log, seed_path};
 use super::uses::Uses;
+use crate::container::agents;
 use crate::container::console::follow::Follower;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain::{self, DomainSpec, WrapperEnv};
@@ -75,7 +76,8 @@ pub(super) async fn machine(
             },
             seed: Some(seed.clone()),
             console_socket: uses.console_socket(container.machine.id),
-            agent_socket: uses.agent_socket(container.machine.id),
+            qga_socket: agents::qemu_socket(&agents::dir(&uses.config), container.machine.id),
+            agent_socket: agents::our_socket(&agents::dir(&uses.config), container.machine.id),
             console_log: uses.console_dir(container).join("serial.log"),
             uefi_variables: variables.clone(),
             pvpanic_pci: uses.hypervisor.features().await?.pvpanic_pci,
@@ -110,6 +112,18 @@ pub(super) async fn follow(uses: &Arc<Uses>, container: &Container) -> io::Resul
     off_reactor(move || Follower::start(&watcher, &dir, log, limit)).await.map(Some)
 }
 
+/// The agent that a pod wants installed in its guest.
+fn read_agent(program: &Path) -> Result<Vec<u8>> {
+    std::fs::read(program).map_err(|cause| {
+        let what = format!(
+            "the pod wants the agent installed, and `{}` was not read; install `virtlet-agent` on the node or set \
+             `guest_agent`",
+            program.display()
+        );
+        Error::because(Kind::Invalid, what, cause)
+    })
+}
+
 async fn write_seed(
     uses: &Uses,
     container: &Container,
@@ -120,7 +134,9 @@ async fn write_seed(
     let annotations = PodAnnotations::parse(&container.machine_annotations)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
     let path = seed_path(uses, container);
+    let program = annotations.guest_agent.then(|| uses.config.guest_agent.clone());
     off_reactor(move || {
+        let agent = program.map(|program| read_agent(&program)).transpose()?;
         let input = SeedInput {
             pod_name: &sandbox.config.name,
             namespace: &sandbox.config.namespace,
@@ -128,6 +144,7 @@ async fn write_seed(
             hostname: &sandbox.config.hostname,
             annotations: &annotations,
             net: &net,
+            agent: agent.as_deref(),
         };
         let invalid = |cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause);
         let iso = seed::assemble(&input).and_then(|seed| seed.to_iso()).map_err(invalid)?;

@@ -8,6 +8,7 @@ use proto::tap::QemuUser;
 use uuid::Uuid;
 
 use crate::config::Config;
+use crate::container::agents::Agents;
 use crate::container::console::hub;
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
@@ -35,6 +36,8 @@ pub struct Uses {
     pub watcher: Watcher,
     pub accel: AcceleratorChoice,
     pub orphans: Orphans,
+    /// What runs commands in guests.
+    pub agents: Arc<Agents>,
     /// The boot of the node that controld runs in.
     pub boot: Boot,
     /// Where QEMUs run; `None` on a node without cgroups, where they stay as libvirt starts them.
@@ -70,11 +73,5 @@ impl Uses {
     #[must_use]
     pub fn console_socket(&self, id: MachineId) -> PathBuf {
         hub::console_dir(&self.config).join(format!("{id}.sock"))
-    }
-
-    /// The socket that the guest's agent is spoken to through, by libvirt.
-    #[must_use]
-    pub fn agent_socket(&self, id: MachineId) -> PathBuf {
-        hub::console_dir(&self.config).join(format!("{id}.agent"))
     }
 }

@@ -10,6 +10,7 @@ use super::metrics;
 use crate::api::cri::runtime;
 use crate::api::sessions::Sessions;
 use crate::config::Config;
+use crate::container::agents::{self, Agents};
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
 use crate::hypervisor::emulator::Emulator;
@@ -34,6 +35,7 @@ pub(crate) struct Node {
     pub(crate) accel: AcceleratorChoice,
     pub(crate) orphans: Orphans,
     emulator: Emulator,
+    pub(crate) agents: Arc<Agents>,
     instance: Arc<Instance>,
     volumes: Volumes,
     watcher: Watcher,
@@ -83,6 +85,7 @@ impl Node {
         });
         let cgroups = cgroups.ok();
         let emulator = Emulator::new(config.emulator.clone());
+        let agents = Arc::new(Agents::new(agents::dir(&config)));
         let node = Self {
             config,
             store,
@@ -92,6 +95,7 @@ impl Node {
             accel,
             orphans,
             emulator,
+            agents,
             instance,
             volumes,
             watcher,
@@ -112,6 +116,7 @@ impl Node {
             watcher: self.watcher.clone(),
             accel: self.accel.clone(),
             orphans: self.orphans.clone(),
+            agents: self.agents.clone(),
             boot: self.boot.clone(),
             cgroups: self.cgroups.clone(),
             instance: self.instance.id(),

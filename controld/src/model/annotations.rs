@@ -61,6 +61,8 @@ pub struct PodAnnotations {
     pub data_path: Option<DataPath>,
     /// Whether the guest is held to its own addresses; `None` is the node's way.
     pub anti_spoof: Option<bool>,
+    /// Whether the seed brings the agent for `exec`, and cloud-init installs it.
+    pub guest_agent: bool,
     /// How the guest comes by its addresses.
     pub network_config: NetworkConfig,
     /// Limits of the pod's traffic, from Kubernetes' own annotations.
@@ -176,6 +178,7 @@ impl PodAnnotations {
             networks: reader.read(keys::NETWORKS, networks::parse).unwrap_or_default(),
             data_path: reader.read(keys::DATA_PATH, data_path),
             anti_spoof: reader.read(keys::ANTI_SPOOF, reader::switch),
+            guest_agent: reader.read(keys::GUEST_AGENT, reader::switch).unwrap_or_default(),
             network_config: network_config(&mut reader),
             bandwidth: bandwidth::of(all, &mut reader),
         };

@@ -3,6 +3,8 @@
 //! What matters beyond the obvious (each was seen to go wrong otherwise):
 //! - Every device has an explicit PCI address. `pcie.0` slots 0x10 to 0x1e are left to the NICs that vmwrapper adds; libvirt
 //!   knows nothing of those, and there is no `<interface>`.
+//! - libvirt would connect to the socket of a port with the name of QEMU's agent, and there is room for one. So it is told another
+//!   name, and QEMU the right one.
 //! - The chain below the overlay is spelled out and ended, with formats, so nothing is probed; and nothing of it is
 //!   relabelled, or libvirt would give the shared image to QEMU's user.
 //! - The serial port is a socket with an append log beside it, so output is kept from power-on, whoever listens.
@@ -48,7 +50,9 @@ pub struct DomainSpec {
     pub seed: Option<PathBuf>,
     /// Socket of the serial port.
     pub console_socket: PathBuf,
-    /// Socket of the guest's agent. libvirt's own choice would be a directory that every machine may enter.
+    /// Socket of the port of QEMU's guest agent. libvirt's own choice would be a directory that every machine may enter.
+    pub qga_socket: PathBuf,
+    /// Socket of our agent's port.
     pub agent_socket: PathBuf,
     /// Append log of the serial port.
     pub console_log: PathBuf,

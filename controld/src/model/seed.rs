@@ -27,6 +27,9 @@ pub const MAX_SEED: usize = 16 << 20;
 /// User-data of a pod that gives none: cloud-init wants the file, and takes an empty one for a fault.
 const NO_USER_DATA: &str = "#cloud-config\n";
 
+/// Vendor-data of a seed with the agent.
+const INSTALL_AGENT: &str = include_str!("seed/install-agent.sh");
+
 /// What a seed is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct SeedInput<'a> {
@@ -39,6 +42,8 @@ pub struct SeedInput<'a> {
     pub hostname: &'a str,
     pub annotations: &'a PodAnnotations,
     pub net: &'a PodNet,
+    /// The program of the agent, if the pod wants it installed.
+    pub agent: Option<&'a [u8]>,
 }
 
 /// The files of a seed.
@@ -48,6 +53,8 @@ pub struct Seed {
     user_data: Vec<u8>,
     /// `None` if the pod wants none: cloud-init then asks for addresses on the first NIC that it finds.
     network_config: Option<Vec<u8>>,
+    /// cloud-init installs it by vendor-data, which does not get in the way of what the pod's user gives.
+    agent: Option<Vec<u8>>,
 }
 
 /// Makes the files of a seed.
@@ -67,6 +74,7 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
         meta_data: encode(image::META_DATA, json::encode(&meta_data(input)))?,
         user_data: user_data.as_bytes().to_owned(),
         network_config: network_config.transpose()?,
+        agent: input.agent.map(<[u8]>::to_vec),
     };
     within("cloud-init seed", seed.files().iter().map(|(_, bytes)| bytes.len()).sum(), MAX_SEED)?;
     Ok(seed)
@@ -117,6 +125,9 @@ impl Seed {
         let mut files = vec![(image::META_DATA, self.meta_data.as_slice())];
         files.extend(self.network_config.as_deref().map(|bytes| (image::NETWORK_CONFIG, bytes)));
         files.push((image::USER_DATA, &self.user_data));
+        if let Some(agent) = &self.agent {
+            files.extend([(image::VENDOR_DATA, INSTALL_AGENT.as_bytes()), (image::AGENT, agent.as_slice())]);
+        }
         files
     }
 

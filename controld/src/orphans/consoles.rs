@@ -46,11 +46,12 @@ fn remove_at(path: &Path) -> io::Result<()> {
 }
 
 impl Orphans {
-    fn console_places(&self) -> [(PathBuf, &'static str); 5] {
+    fn console_places(&self) -> [(PathBuf, &'static str); 6] {
         [
             (self.uses.config.state_dir.join("console"), ""),
             (self.uses.config.run_dir.join("console"), ".sock"),
             (self.uses.config.run_dir.join("console"), ".agent"),
+            (self.uses.config.run_dir.join("console"), ".exec"),
             (self.uses.config.run_dir.join("console"), ""),
             (self.uses.config.run_dir.join("seed"), ".iso"),
         ]

@@ -1,13 +1,13 @@
 //! critest, the conformance tests of CRI, as cri-tools release them: those of its specs that machines meet so far.
 //!
-//! The list grows. What is not in it needs a process started in the guest, images under names of registries that are not
-//! here, or what a machine cannot have: a second container in the pod, namespaces of the node, profiles of its kernel.
+//! The list grows. What is not in it needs images under names of registries that are not here, or what a machine cannot have: a second container in the pod, namespaces of the node, profiles of its kernel.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::cni::{self, Network};
 use tests::command::{command, finish};
@@ -20,6 +20,7 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(420);
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::critest_without_images", deadline: DEADLINE, run: without_images },
     Case { name: "cri::critest_with_machines", deadline: DEADLINE, run: with_machines },
+    Case { name: "cri::critest_in_guests", deadline: DEADLINE, run: in_guests },
 ];
 
 /// Beginnings of their descriptions, after the one that all have.
@@ -56,6 +57,23 @@ const WITH_MACHINES: &[&str] = &[
     "Security Context NamespaceOption runtime should support HostNetwork is false",
 ];
 
+/// What starts commands in the guest. `Privileged is true` makes a bridge, for which the tiny guest has no module.
+const IN_GUESTS: &[&str] = &[
+    "Container runtime should support basic operations on container runtime should support execSync [Conformance]",
+    "Container runtime should support basic operations on container runtime should support execSync with timeout",
+    "Streaming runtime should support streaming interfaces runtime should support exec with tty=false and stdin=false",
+    "Streaming runtime should support streaming interfaces runtime should support exec with tty=true and stdin=true",
+    "Networking runtime should support networking runtime should support set hostname",
+    "Security Context bucket runtime should support SupplementalGroups",
+    "Security Context bucket runtime should support RunAsUser",
+    "Security Context bucket runtime should support RunAsUserName",
+    "Security Context bucket runtime should support adding ALL capabilities",
+    "Security Context SeccompProfilePath should support seccomp unconfined on the container",
+    "Security Context SeccompProfilePath should support nil profile, which is unconfined",
+    "Security Context SeccompProfilePath runtime should not block setting host name with unconfined seccomp and SYS_ADMIN",
+    "Security Context SeccompProfilePath runtime should ignore a seccomp profile that blocks setting hostname when privileged",
+];
+
 fn without_images(bed: &Bed) -> Result<()> {
     let _node = Node::start(bed)?;
     let before = World::look()?;
@@ -77,12 +95,18 @@ fn with_machines(bed: &Bed) -> Result<()> {
     before.assert_same_but(|thing| stays.iter().any(|stays| thing.starts_with(stays)) || thing.contains("CNI-"))
 }
 
+fn in_guests(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    run(bed, IN_GUESTS, &json!({"defaultTestContainerImage": image, "webServerTestImage": image}))
+}
+
 /// Has critest run these specs, of which each has to pass.
 pub(super) fn run(bed: &Bed, specs: &[&str], images: &Value) -> Result<()> {
     let (report, named) = (bed.logs().join("critest.json"), bed.dir.join("critest-images.yaml"));
     // JSON is YAML.
     fs::write(&named, images.to_string())?;
-    let escaped = |spec: &&str| spec.replace('.', "\\.").replace('|', "\\|");
+    let escaped = |spec: &&str| spec.replace('.', "\\.").replace('|', "\\|").replace('[', "\\[").replace(']', "\\]");
     let focus = format!("\\[k8s.io\\] ({})", specs.iter().map(escaped).collect::<Vec<_>>().join("|"));
     let mut critest = command(bed.config.peer("critest")?, ["--runtime-endpoint", &format!("unix://{CRI_SOCKET}")]);
     critest.args(["--image-endpoint", &format!("unix://{CRI_SOCKET}"), "--ginkgo.no-color", "--ginkgo.focus", &focus]);

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::cluster::Cluster;
+use tests::command::{TOOL_DEADLINE, finish};
 use tests::controllers::Controllers;
 use tests::cri;
 use tests::http;
@@ -30,7 +32,7 @@ pub(super) const CASES: &[Case] =
 
 fn run(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
-    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     let cluster = Cluster::start(bed)?;
     let mut plane = Controllers::start(bed, &cluster)?;
     let _kubelet = Kubelet::start_in(bed, &cluster)?;
@@ -44,6 +46,7 @@ fn run(bed: &Bed) -> Result<()> {
     followed(bed, &plane, name)?;
     terminal::answers(bed, &mut plane.command(&["attach", "--stdin", name]))?;
     forwarded(bed, &plane, name)?;
+    commanded(bed, &mut plane, name)?;
     counted(&mut plane, name)?;
 
     // A pod that is deleted is replaced; a Deployment that is deleted leaves nothing.
@@ -128,6 +131,24 @@ fn forwarded(bed: &Bed, plane: &Controllers, name: &str) -> Result<()> {
     forwarder.kill()?;
     forwarder.wait()?;
     ensure!(answer?.contains("cpus 1"), "not the guest");
+    Ok(())
+}
+
+/// `kubectl exec`, with input and an exit code, and `kubectl cp` both ways.
+fn commanded(bed: &Bed, plane: &mut Controllers, name: &str) -> Result<()> {
+    let said = plane.kubectl(&["exec", name, "--", "sh", "-c", "echo $KUBERNETES_SERVICE_PORT; hostname"])?;
+    ensure!(said == format!("443\n{name}\n"), "{said:?}");
+    let failed = finish(&mut plane.command(&["exec", name, "--", "sh", "-c", "exit 7"]), TOOL_DEADLINE)?;
+    ensure!(failed.code == Some(7), "{failed:?}");
+    let (file, again) = (bed.dir.join("sent"), bed.dir.join("received"));
+    let bytes: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(&file, &bytes)?;
+    // Bounded by the case's own deadline.
+    let counted = plane.command(&["exec", "-i", name, "--", "wc", "-c"]).stdin(File::open(&file)?).output()?;
+    ensure!(String::from_utf8_lossy(&counted.stdout).trim() == bytes.len().to_string(), "{counted:?}");
+    plane.kubectl(&["cp", &file.to_string_lossy(), &format!("{name}:/tmp/file")])?;
+    plane.kubectl(&["cp", &format!("{name}:/tmp/file"), &again.to_string_lossy()])?;
+    ensure!(fs::read(&again)? == bytes, "what came back is not what was sent");
     Ok(())
 }
 

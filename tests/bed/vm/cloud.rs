@@ -20,7 +20,8 @@ pub(super) const CASES: &[Case] =
     &[Case { name: "vm::a_stock_cloud_image_takes_our_seed_and_lets_us_in", deadline: DEADLINE, run: ssh }];
 
 fn ssh(bed: &Bed) -> Result<()> {
-    let node = Node::start(bed)?;
+    let agent = bed.config.dist()?.join("virtlet-agent");
+    let node = Node::configured(bed, &format!("guest_agent = '{}'", agent.display()))?;
     let image = node.pull(bed, "debian.qcow2")?;
     let key = bed.dir.join("id");
     let mut keygen = command("ssh-keygen", ["-q", "-t", "ed25519", "-N", ""]);
@@ -30,6 +31,7 @@ fn ssh(bed: &Bed) -> Result<()> {
     let annotations = [
         ("VirtletSSHKeys".to_owned(), public.trim().to_owned()),
         ("VirtletCloudInitUserData".to_owned(), user_data.to_owned()),
+        ("virtlet.cloud/guest-agent".to_owned(), "true".to_owned()),
     ];
     let mut container = cri::container(&image, annotations.into());
     let memory = LinuxContainerResources {
@@ -60,6 +62,9 @@ fn ssh(bed: &Bed) -> Result<()> {
     for line in ["cloud", "by the seed", "1450", "nocloud"] {
         ensure!(said.lines().any(|said| said == line), "no `{line}` in: {said}");
     }
+    // By the agent that cloud-init has installed: QEMU's, which the image has, takes no input.
+    let served = node.crictl(&["exec", "--interactive", &vm.container, "systemctl", "is-active", "virtlet-agent"])?;
+    ensure!(served.stdout.trim() == "active", "{served:?}");
     node.cri.stop(&vm.container, GRACE)?;
     let status = node.cri.container(&vm.container)?;
     ensure!(status.exit_code == 0, "{}: {}", status.exit_code, status.reason);

@@ -41,17 +41,16 @@ const fn canary(secret: &'static str, text: &'static str) -> Canary {
     Canary { secret, text }
 }
 
-/// What a pod's annotations bring. The records have them, as kubelet wants them back.
+/// What a pod brings that the records have: annotations, as kubelet wants them back, and variables for commands in the guest.
 const USER_DATA: Canary = canary("user-data", "kKq3vXw81TzPfYd0Ruser");
 const META_DATA: Canary = canary("meta-data", "b7HsLm2Qx9JcWgN4tmeta");
 const KEY: Canary = canary("comment of an SSH key", "pZ5rVn8CkYe1Dh6Uasshk");
-const OF_PODS: [Canary; 3] = [USER_DATA, META_DATA, KEY];
+const VARIABLE: Canary = canary("variable of a container", "hW2eMf5XtGb0Vq9Ojvari");
+const OF_PODS: [Canary; 4] = [USER_DATA, META_DATA, KEY, VARIABLE];
 
 /// What stands in annotations that are refused: there is no record of it.
 const BROKEN_DATA: Canary = canary("user-data that is no YAML", "xT6wQj3FmBv9Ls2Eobrok");
 const PRIVATE_KEY: Canary = canary("private key given for a public one", "gR4uKd7NzPc8Ha1Iypriv");
-/// What a machine has no use for.
-const VARIABLE: Canary = canary("variable of a container", "hW2eMf5XtGb0Vq9Ojvari");
 /// What callers log in with.
 const PASSWORD: Canary = canary("password", "dS8yLp1KnUz6Cw3Trpass");
 const WRONG_PASSWORD: Canary = canary("wrong password", "mF7aJx4HgQv2Ed9Bkwron");
@@ -82,7 +81,10 @@ const ALL: [Canary; 14] = [
 
 /// Files with secrets of pods in them, and why. They are root's (0600), as [`OPEN`] has none of them.
 const RECORDS: [(&str, &str); 2] = [
-    ("/var/lib/virtlet/meta.redb", "kubelet wants a pod's annotations back, and a seed is made at each start"),
+    (
+        "/var/lib/virtlet/meta.redb",
+        "kubelet wants a pod's annotations back, a seed is made at each start, and commands start at any time",
+    ),
     ("/var/lib/virtlet/meta.log", "the same, on the way there"),
 ];
 

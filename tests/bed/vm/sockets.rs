@@ -14,13 +14,13 @@ use tests::net_node::QEMU;
 /// The bed's own word for [`connect`].
 pub(crate) const CONNECT: &str = "connect";
 
-/// The console and the guest agent of the only machine: root connects, QEMU's user does not.
+/// The console and the agents' ports of the only machine: root connects, QEMU's user does not.
 pub(super) fn are_roots(bed: &Bed) -> Result<()> {
     let xml = virsh(&format!("dumpxml {}", running_domains()?.concat()))?;
     let bound = xml.lines().filter(|line| line.contains("<source mode='bind'"));
     // libvirt shows a serial port as a console once more.
     let sockets: BTreeSet<&str> = bound.filter_map(|line| line.split("path='").nth(1)?.split('\'').next()).collect();
-    ensure!(sockets.len() == 2, "not a console and an agent: {sockets:?}");
+    ensure!(sockets.len() == 3, "not a console and two agents: {sockets:?}");
     for socket in sockets {
         connect(Path::new(socket))?;
         let other = finish(command(bed.itself(), [CONNECT, socket]).uid(QEMU.uid).gid(QEMU.gid), TOOL_DEADLINE)?;

@@ -23,6 +23,7 @@ use crate::api::sessions::Sessions;
 use crate::api::span;
 use crate::api::status::{self, finish};
 use crate::config::{CgroupDriver, Config};
+use crate::container::agents::{self, Output};
 use crate::container::{Containers, Create};
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
@@ -424,6 +425,26 @@ impl RuntimeService for Runtime {
         let containers = self.containers.clone();
         finish(async move { containers.reopen_log(id).await }).await?;
         Ok(Response::new(ReopenContainerLogResponse {}))
+    }
+
+    async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Result<Response<ExecSyncResponse>, Status> {
+        let ExecSyncRequest { container_id, cmd, timeout } = request.into_inner();
+        let id = answer(self.container_id(&container_id))?;
+        let deadline = u64::try_from(timeout).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        let output = answer(self.containers.exec_sync(id, cmd, deadline).await)?;
+        let Output { stdout, stderr, code } = output;
+        Ok(Response::new(ExecSyncResponse { stdout, stderr, exit_code: code.into() }))
+    }
+
+    async fn exec(&self, request: Request<ExecRequest>) -> Result<Response<ExecResponse>, Status> {
+        let ExecRequest { container_id, cmd, tty, stdin, stdout, stderr } = request.into_inner();
+        let id = answer(self.container_id(&container_id))?;
+        let container = answer(self.containers.get(id))?;
+        // What is wrong with it is said here, where the client hears it.
+        answer(agents::Command::of(&container, cmd.clone()))?;
+        let wanted = streaming::ExecRequest { container_id: id.to_string(), cmd, stdin, stdout, stderr, tty };
+        let url = answer(self.uses.sessions.exec_url(wanted))?;
+        Ok(Response::new(ExecResponse { url }))
     }
 
     async fn attach(&self, request: Request<AttachRequest>) -> Result<Response<AttachResponse>, Status> {

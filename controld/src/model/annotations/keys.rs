@@ -29,6 +29,9 @@ pub(super) const DATA_PATH: &str = "virtlet.cloud/data-path";
 /// Whether the guest is held to its own addresses.
 pub(super) const ANTI_SPOOF: &str = "virtlet.cloud/anti-spoof";
 
+/// Whether the seed brings the agent for `exec`.
+pub(super) const GUEST_AGENT: &str = "virtlet.cloud/guest-agent";
+
 /// Virtual CPUs that a running machine can be given.
 pub(super) const MAX_VCPUS: &str = "virtlet.cloud/max-vcpus";
 /// Memory that a running guest can be given.
@@ -89,6 +92,7 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     (NETWORKS, Use::Read),
     (DATA_PATH, Use::Read),
     (ANTI_SPOOF, Use::Read),
+    (GUEST_AGENT, Use::Read),
     (MAX_VCPUS, Use::Read),
     (MAX_MEMORY, Use::Read),
 ];

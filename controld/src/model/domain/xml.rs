@@ -9,6 +9,8 @@ use std::path::Path;
 use quick_xml::Writer;
 use quick_xml::events::{BytesStart, BytesText, Event};
 
+use proto::agent::PORT as AGENT_PORT;
+
 use super::{DomainSpec, METADATA_NAMESPACE};
 use crate::model::Accelerator;
 
@@ -18,6 +20,10 @@ const SERIAL_SLOT: u8 = 0x0c;
 const RNG_SLOT: u8 = 0x0d;
 const BALLOON_SLOT: u8 = 0x0e;
 const PANIC_SLOT: u8 = 0x0f;
+
+/// Name of the port of QEMU's agent as the guest sees it, and libvirt's word for the device.
+const QGA_PORT: &str = "org.qemu.guest_agent.0";
+const QGA_ALIAS: &str = "ua-qga";
 
 /// Why a machine cannot be described.
 #[derive(Debug, thiserror::Error)]
@@ -116,12 +122,8 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         doc.leaf("log", &[("file", log), ("append", "on")])?;
         doc.leaf("target", &[("type", "isa-serial"), ("port", "0")])
     })?;
-    let agent = path(&spec.agent_socket)?;
-    doc.nest("channel", &[("type", "unix")], |doc| {
-        doc.leaf("source", &[("mode", "bind"), ("path", agent)])?;
-        doc.leaf("target", &[("type", "virtio"), ("name", "org.qemu.guest_agent.0")])?;
-        doc.leaf("address", &[("type", "virtio-serial"), ("controller", "0"), ("bus", "0"), ("port", "1")])
-    })?;
+    channel(doc, &spec.qga_socket, "org.virtlet.qga.0", "1", Some(QGA_ALIAS))?;
+    channel(doc, &spec.agent_socket, AGENT_PORT, "2", None)?;
     if spec.plan.hardware.tpm {
         hardware::tpm(doc)?;
     }
@@ -141,6 +143,19 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     } else {
         doc.leaf("panic", &[("model", "isa")])
     }
+}
+
+/// A virtio-serial port with a socket at our end.
+fn channel(doc: &mut Doc, socket: &Path, name: &str, port: &str, alias: Option<&str>) -> Result<(), DomainError> {
+    let socket = path(socket)?;
+    doc.nest("channel", &[("type", "unix")], |doc| {
+        doc.leaf("source", &[("mode", "bind"), ("path", socket)])?;
+        doc.leaf("target", &[("type", "virtio"), ("name", name)])?;
+        if let Some(alias) = alias {
+            doc.leaf("alias", &[("name", alias)])?;
+        }
+        doc.leaf("address", &[("type", "virtio-serial"), ("controller", "0"), ("bus", "0"), ("port", port)])
+    })
 }
 
 fn commandline(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
@@ -163,6 +178,12 @@ fn commandline(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
             doc.leaf("qemu:env", &[("name", name), ("value", value)])?;
         }
         Ok(())
+    })?;
+    doc.nest("qemu:override", &[], |doc| {
+        doc.nest("qemu:device", &[("alias", QGA_ALIAS)], |doc| {
+            let name = [("name", "name"), ("type", "string"), ("value", QGA_PORT)];
+            doc.nest("qemu:frontend", &[], |doc| doc.leaf("qemu:property", &name))
+        })
     })
 }
 

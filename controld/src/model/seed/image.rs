@@ -10,6 +10,8 @@ use hadris_iso::write::{InputEntry, InputEntryKind, InputMetadata, InputTree, Is
 pub(super) const META_DATA: &str = "meta-data";
 pub(super) const USER_DATA: &str = "user-data";
 pub(super) const NETWORK_CONFIG: &str = "network-config";
+pub(super) const VENDOR_DATA: &str = "vendor-data";
+pub(super) const AGENT: &str = "virtlet-agent";
 
 /// Volume label that makes a disk NoCloud's.
 const LABEL: &str = "cidata";

@@ -40,7 +40,7 @@ fn net() -> PodNet {
 }
 
 fn seed_of(annotations: &PodAnnotations, net: &PodNet, hostname: &str) -> Result<Seed, Reason> {
-    assemble(&SeedInput { pod_name: "vm", namespace: "default", uid: "6f0b", hostname, annotations, net })
+    assemble(&SeedInput { pod_name: "vm", namespace: "default", uid: "6f0b", hostname, annotations, net, agent: None })
 }
 
 fn file(seed: &Seed, name: &str) -> String {
@@ -185,4 +185,24 @@ fn extract(image: &std::path::Path, out: &std::path::Path, names: &str) {
         .output()
         .expect("xorriso runs; install it");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_agent_comes_with_what_installs_it() {
+    let (annotations, net) = (annotations(&[("virtlet.cloud/guest-agent", "true")]), net());
+    assert!(annotations.guest_agent);
+    let input = SeedInput {
+        pod_name: "vm",
+        namespace: "default",
+        uid: "6f0b",
+        hostname: "",
+        annotations: &annotations,
+        net: &net,
+        agent: Some(b"program"),
+    };
+    let seed = assemble(&input).expect("seed");
+    assert_eq!(file(&seed, "virtlet-agent"), "program");
+    assert!(file(&seed, "vendor-data").starts_with("#!/bin/sh\n"));
+    let checked = Command::new("sh").args(["-n", "-c", &file(&seed, "vendor-data")]).status().expect("sh");
+    assert!(checked.success());
 }

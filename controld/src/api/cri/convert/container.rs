@@ -4,7 +4,7 @@ use proto::cri;
 
 use super::{invalid, selects, sorted, unsorted};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerConfig, ContainerState, Exit, Mount, Resources, SandboxConfig};
+use crate::model::{Container, ContainerConfig, ContainerState, Exit, Mount, ProcessConfig, Resources, SandboxConfig};
 
 /// CRI's number of `MountPropagation::PRIVATE`.
 const PRIVATE: i32 = 0;
@@ -50,7 +50,29 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
         stdin_once: config.stdin_once,
         tty: config.tty,
         resources: linux.resources.map(super::resources),
+        process: ProcessConfig {
+            env: config.envs.into_iter().map(variable).collect::<Result<_>>()?,
+            working_dir: config.working_dir,
+            user: user(&security),
+            groups: security.supplemental_groups.iter().filter_map(|group| u32::try_from(*group).ok()).collect(),
+        },
     })
+}
+
+fn variable(cri::KeyValue { key, value }: cri::KeyValue) -> Result<String> {
+    let value = String::from_utf8(value).map_err(|_bytes| invalid(format!("variable `{key}` is not UTF-8")))?;
+    Ok(format!("{key}={value}"))
+}
+
+/// As the guest's agent reads it.
+fn user(security: &cri::LinuxContainerSecurityContext) -> String {
+    let number = |number: &Option<cri::Int64Value>| number.as_ref().map(|number| number.value.to_string());
+    let user = if security.run_as_username.is_empty() {
+        number(&security.run_as_user).unwrap_or_default()
+    } else {
+        security.run_as_username.clone()
+    };
+    number(&security.run_as_group).map_or(user.clone(), |group| format!("{user}:{group}"))
 }
 
 /// The resources that a container is to have in place of its own.

@@ -1,0 +1,111 @@
+//! A command in a guest and the client that wants it.
+
+use proto::agent::{Size, Stream};
+use streaming::{ExecRequest, Input, Output, ResizeEvents, Session, SessionError};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::container::agents::{self, Agents, Command, Event, Process};
+use crate::model::error::{Error, Kind};
+use crate::store::Store;
+
+/// Bytes of input that are taken at once.
+const INPUT_CHUNK: usize = 16 * 1024;
+
+/// Until the client says what it has.
+const FIRST_SIZE: Size = Size { width: 80, height: 24 };
+
+/// Runs the command until it or the client ends; its exit code.
+pub(super) async fn serve(
+    store: &Store,
+    agents: &Agents,
+    request: &ExecRequest,
+    session: Session,
+) -> Result<u8, SessionError> {
+    let ExecRequest { container_id, cmd, stdin, tty, .. } = request;
+    let container = container_id.parse().ok().and_then(|id| store.container(id));
+    // It may have ended since the URL was given.
+    let gone = || Error::new(Kind::NotFound, format!("no container `{container_id}`"));
+    let container = container.ok_or_else(gone)?;
+    let command = Command::of(&container, cmd.clone())?;
+    match agents.start(command.clone().with(*stdin, tty.then_some(FIRST_SIZE))).await {
+        Ok(process) => carry(process, session).await,
+        // What QEMU's agent can do, too.
+        Err(error) if error.kind() == Kind::State && !tty && !stdin => {
+            let agents::Output { stdout, stderr, code } = agents.run(command, None).await?;
+            write(&mut { session.stdout }, &stdout).await;
+            write(&mut { session.stderr }, &stderr).await;
+            Ok(code)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn carry(mut process: Process, session: Session) -> Result<u8, SessionError> {
+    let Session { stdin, mut stdout, mut stderr, resize, .. } = session;
+    let (typing, sizing) = (process.input(), process.input());
+    let shown = async {
+        loop {
+            match process.next().await {
+                Some(Event::Stdout(data)) => {
+                    write(&mut stdout, &data).await;
+                    process.taken(Stream::Stdout, data.len()).await;
+                }
+                Some(Event::Stderr(data)) => {
+                    write(&mut stderr, &data).await;
+                    process.taken(Stream::Stderr, data.len()).await;
+                }
+                Some(Event::Exited(code)) => return Ok(code),
+                Some(Event::Started | Event::Refused(_)) => {}
+                None => {
+                    let what = "the command's end was not seen: the guest or its agent was restarted";
+                    return Err(Error::new(Kind::Unavailable, what).into());
+                }
+            }
+        }
+    };
+    // The end of either of these is not the command's.
+    let typed = async {
+        if let Some(stdin) = stdin {
+            type_in(stdin, &typing).await;
+        }
+        std::future::pending().await
+    };
+    let sized = async {
+        if let Some(resize) = resize {
+            follow_size(resize, &sizing).await;
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        code = shown => code,
+        never = typed => never,
+        never = sized => never,
+    }
+}
+
+/// A client that does not take output any more is leaving; until then the command goes on.
+async fn write(output: &mut Option<Output>, data: &[u8]) {
+    let Some(open) = output else { return };
+    if open.write_all(data).await.is_err() || open.flush().await.is_err() {
+        *output = None;
+    }
+}
+
+async fn type_in(mut stdin: Input, process: &agents::Input) {
+    let mut buffer = vec![0; INPUT_CHUNK];
+    while let Ok(read @ 1..) = stdin.read(&mut buffer).await {
+        if process.send(buffer.get(..read).unwrap_or_default()).await.is_err() {
+            return;
+        }
+    }
+    // A guest that is gone ends the session by itself.
+    let _ = process.end().await;
+}
+
+async fn follow_size(mut resize: ResizeEvents, process: &agents::Input) {
+    while let Some(size) = resize.next().await {
+        if process.resize(size.width, size.height).await.is_err() {
+            return;
+        }
+    }
+}

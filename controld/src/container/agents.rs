@@ -1,0 +1,218 @@
+//! Agents in guests: programs there that start processes for us.
+//!
+//! There are two. Our own (`virtlet-agent`, [`link`]) does all that `exec` is: streams, terminals, signals. QEMU's ([`qga`]), which many
+//! images have, runs a command and gives its output at the end. Each has a socket of its own for each machine; libvirt opens
+//! neither, so a guest that hangs holds up no call to libvirt. All that comes from a guest may be hostile: it is bounded in
+//! size, and each wait has a deadline.
+
+mod link;
+mod output;
+mod process;
+mod qga;
+mod shared;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use common::now_nanos;
+use proto::agent::{Size, Start};
+use tokio::time::{Instant, timeout};
+
+use self::link::Link;
+pub use self::output::Output;
+pub use self::process::{Input, Process};
+use self::qga::{Qga, QgaError};
+pub use self::shared::Event;
+use crate::config::Config;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::{Container, ContainerState, MachineId, ProcessConfig};
+
+/// How long our agent may take to answer our greeting. One that is started later is heard then.
+const GREETING: Duration = Duration::from_secs(2);
+/// After a machine's start a command waits so long for an agent: containers that run can be spoken to.
+const BOOT: Duration = Duration::from_secs(60);
+
+const NO_AGENT: &str = "no agent answers in the guest, so no command can be started there; install `virtlet-agent` or \
+                        `qemu-guest-agent` in the image, see docs/guest-agent.md, or wait until the guest is up";
+
+/// All machines' agents.
+#[derive(Debug)]
+pub struct Agents {
+    dir: PathBuf,
+    machines: Mutex<HashMap<MachineId, Arc<Machine>>>,
+}
+
+/// Ways to the agents of one machine.
+#[derive(Debug)]
+struct Machine {
+    link: tokio::sync::Mutex<Option<Arc<Link>>>,
+    qga: Qga,
+}
+
+/// A command in a guest.
+#[derive(Debug, Clone)]
+pub struct Command {
+    machine: MachineId,
+    start: Start,
+    /// For how long the guest may still boot.
+    patience: Duration,
+}
+
+impl Command {
+    /// A command as it is to be started in a container's guest.
+    ///
+    /// # Errors
+    /// When the container does not run, or the command is empty.
+    pub fn of(container: &Container, argv: Vec<String>) -> Result<Self> {
+        if container.state != ContainerState::Running {
+            let what = format!("container `{}` does not run, so no command can run in it", container.id);
+            return Err(Error::new(Kind::State, what));
+        }
+        if argv.is_empty() {
+            return Err(Error::new(Kind::Invalid, "request has no command"));
+        }
+        let ProcessConfig { env, working_dir, user, groups } = container.config.process.clone();
+        let start = Start { argv, env, cwd: working_dir, user, groups, ..Start::default() };
+        let up = u64::try_from(now_nanos().saturating_sub(container.started_at)).unwrap_or(0);
+        let patience = BOOT.saturating_sub(Duration::from_nanos(up));
+        Ok(Self { machine: container.machine.id, start, patience })
+    }
+
+    /// With input, and a terminal of this size.
+    #[must_use]
+    pub fn with(mut self, stdin: bool, tty: Option<Size>) -> Self {
+        (self.start.stdin, self.start.tty) = (stdin, tty);
+        self
+    }
+}
+
+/// Directory of the sockets.
+#[must_use]
+pub fn dir(config: &Config) -> PathBuf {
+    config.run_dir.join("console")
+}
+
+/// The socket of our agent's port.
+#[must_use]
+pub fn our_socket(dir: &Path, id: MachineId) -> PathBuf {
+    dir.join(format!("{id}.exec"))
+}
+
+/// The socket of the port of QEMU's agent.
+#[must_use]
+pub fn qemu_socket(dir: &Path, id: MachineId) -> PathBuf {
+    dir.join(format!("{id}.agent"))
+}
+
+impl Agents {
+    /// Agents whose sockets are in `dir`.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, machines: Mutex::default() }
+    }
+
+    /// Starts a process through our agent.
+    ///
+    /// # Errors
+    /// When it does not answer, or refuses.
+    pub async fn start(&self, command: Command) -> Result<Process> {
+        let Command { machine, start, patience } = command;
+        match self.link(machine, Instant::now() + patience).await {
+            Some(link) => link.start(start).await,
+            None => Err(Error::new(
+                Kind::State,
+                "failed to start the command: `virtlet-agent` does not answer in the guest; install it there, see \
+                 docs/guest-agent.md, or wait until the guest is up",
+            )),
+        }
+    }
+
+    /// Runs a command to its end and collects its output, through whichever agent there is. It is killed with all that came
+    /// of it at the deadline, or when the future is dropped.
+    ///
+    /// # Errors
+    /// When no agent answers, the command cannot be started, or does not end in time.
+    pub async fn run(&self, command: Command, deadline: Option<Duration>) -> Result<Output> {
+        let found = Arc::new(AtomicBool::new(false));
+        let within = deadline.unwrap_or(Duration::MAX);
+        timeout(within, self.run_to_end(command, &found)).await.unwrap_or_else(|_elapsed| {
+            // kubelet counts a probe that met its deadline as failed and any other error as none: a guest that boots, or has no
+            // agent, is not to be restarted for it.
+            if !found.load(Ordering::Relaxed) {
+                return Err(Error::new(Kind::State, format!("{NO_AGENT}; waited for {} s", within.as_secs())));
+            }
+            let what = format!("the command did not end within {} s; it was killed", within.as_secs());
+            Err(Error::new(Kind::Deadline, what))
+        })
+    }
+
+    async fn run_to_end(&self, command: Command, found: &Arc<AtomicBool>) -> Result<Output> {
+        let Command { machine: id, start, patience } = command;
+        let began = Instant::now();
+        let booted = began + patience;
+        // Until when ours is waited for.
+        let mut ours = None;
+        loop {
+            if let Some(link) = self.link(id, ours.unwrap_or(began)).await {
+                found.store(true, Ordering::Relaxed);
+                return output::collect(link.start(start).await?).await;
+            }
+            let machine = self.machine(id);
+            let boots = Instant::now() < booted;
+            let answer = if boots && ours.is_none() {
+                machine.qga.answers().await.map(|()| None)
+            } else {
+                machine.qga.run(&start, found).await.map(Some)
+            };
+            match answer {
+                Ok(Some(output)) => return Ok(output),
+                // QEMU's is up first. The command is not to run otherwise for that.
+                Ok(None) => ours = Some(Instant::now() + GREETING),
+                // Its deadline is what this loop waits for.
+                Err(QgaError::Absent(cause)) if boots && cause.kind() == io::ErrorKind::TimedOut => {}
+                Err(cause @ QgaError::Absent(_)) => return Err(Error::because(Kind::State, NO_AGENT, cause)),
+                Err(cause) => {
+                    return Err(Error::because(Kind::Internal, "QEMU's guest agent did not run the command", cause));
+                }
+            }
+        }
+    }
+
+    /// Forgets a machine that is gone.
+    pub fn forget(&self, id: MachineId) {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    fn machine(&self, id: MachineId) -> Arc<Machine> {
+        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let qga = Qga::at(qemu_socket(&self.dir, id));
+            Arc::new(Machine { link: tokio::sync::Mutex::default(), qga })
+        };
+        machines.entry(id).or_insert_with(new).clone()
+    }
+
+    /// The way to our agent, if it answers until then, or soon after the connection was made.
+    async fn link(&self, id: MachineId, until: Instant) -> Option<Arc<Link>> {
+        let machine = self.machine(id);
+        let link = {
+            let mut kept = machine.link.lock().await;
+            match kept.as_ref().filter(|link| !link.is_closed()) {
+                Some(link) => link.clone(),
+                None => {
+                    // A machine of an earlier release has no such socket.
+                    let link = Link::open(&our_socket(&self.dir, id)).await.ok()?;
+                    kept.insert(Arc::new(link)).clone()
+                }
+            }
+        };
+        link.greeted(GREETING, until).await.then_some(link)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! The connection to our agent in one guest.
+//!
+//! One task reads and never waits for anybody: what may come for a session is bounded by the credit that it was given. One task
+//! writes; whoever has something to write waits for it with a deadline. A guest that sends what nobody asked for, or takes
+//! nothing, loses the connection.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use proto::agent::{Decoder, HEADER, MAX_BODY, Message, Start};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::process::Process;
+use super::shared::{ANSWER_DEADLINE, Event, Shared, lost};
+use crate::model::error::{Error, Kind, Result};
+
+const CONNECT_DEADLINE: Duration = Duration::from_secs(2);
+/// Frames that may wait for the guest.
+const QUEUE: usize = 64;
+/// Bytes that are read at once.
+const CHUNK: usize = 64 * 1024;
+/// What is sent before the first frame of a connection: the rest of a frame that an earlier connection may have been cut off
+/// in. The agent would take our greeting for it, since it need not have seen that the connection was another one.
+const PADDING: [u8; 4096] = [0; 4096];
+/// Bytes that nobody asked for, after which the guest is not listened to any more.
+const PATIENCE: u64 = 4 << 20;
+
+/// The connection. It is closed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    opened: Instant,
+}
+
+impl Link {
+    /// Connects, and greets the agent.
+    pub(super) async fn open(socket: &Path) -> io::Result<Self> {
+        let stream = timeout(CONNECT_DEADLINE, UnixStream::connect(socket)).await??;
+        let (reader, writer) = stream.into_split();
+        let (frames, queue) = mpsc::channel(QUEUE);
+        let shared = Arc::new(Shared::new(frames));
+        shared.greet();
+        tokio::spawn(write(writer, queue, shared.clone()));
+        tokio::spawn(read(reader, shared.clone()));
+        Ok(Self { shared, opened: Instant::now() })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.shared.closed.is_cancelled()
+    }
+
+    /// Whether the agent has answered, for which it has so long since the connection was made, and until `until`.
+    pub(super) async fn greeted(&self, within: Duration, until: Instant) -> bool {
+        let mut greeted = self.shared.greeted.subscribe();
+        let answer = self.shared.closed.run_until_cancelled(greeted.wait_for(|greeted| *greeted));
+        drop(timeout_at(until.max(self.opened + within), answer).await);
+        *self.shared.greeted.borrow() && !self.is_closed()
+    }
+
+    /// Starts a process.
+    pub(super) async fn start(&self, start: Start) -> Result<Process> {
+        let (id, mut heard, stdin) = self.shared.begin()?;
+        // From here on dropping it ends the session.
+        let mut process = Process::new(id, self.shared.clone(), stdin);
+        self.shared.say(id, Message::Start(start)).await?;
+        match timeout(ANSWER_DEADLINE, heard.recv()).await {
+            Ok(Some(Event::Started)) => {
+                process.events = heard;
+                Ok(process)
+            }
+            Ok(Some(Event::Refused(why))) => {
+                process.ended = true;
+                Err(Error::new(Kind::Invalid, format!("the guest's agent did not start the command: {why}")))
+            }
+            Ok(Some(_)) => {
+                Err(Error::new(Kind::Internal, "the guest's agent spoke of a command that it had not started"))
+            }
+            Ok(None) => Err(lost()),
+            Err(_elapsed) => {
+                self.shared.closed.cancel();
+                let what =
+                    format!("the guest's agent did not start the command within {} s", ANSWER_DEADLINE.as_secs());
+                Err(Error::new(Kind::Deadline, what))
+            }
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.shared.closed.cancel();
+    }
+}
+
+async fn write(mut guest: OwnedWriteHalf, mut queue: mpsc::Receiver<Vec<u8>>, shared: Arc<Shared>) {
+    let writing = async {
+        for _ in 0..(HEADER + MAX_BODY).div_ceil(PADDING.len()) {
+            if guest.write_all(&PADDING).await.is_err() {
+                return;
+            }
+        }
+        while let Some(frame) = queue.recv().await {
+            if guest.write_all(&frame).await.is_err() {
+                return;
+            }
+        }
+    };
+    shared.closed.run_until_cancelled(writing).await;
+    shared.closed.cancel();
+}
+
+async fn read(mut guest: OwnedReadHalf, shared: Arc<Shared>) {
+    let reading = async {
+        let mut decoder = Decoder::of_agent();
+        let mut chunk = vec![0; CHUNK];
+        while let Ok(read @ 1..) = guest.read(&mut chunk).await {
+            decoder.extend(chunk.get(..read).unwrap_or_default());
+            let garbage = decoder.skipped();
+            let mut unasked = 0;
+            loop {
+                let (passed, skipped) = (decoder.passed(), decoder.skipped());
+                let Some(frame) = decoder.next_frame() else { break };
+                if !shared.hear(frame) {
+                    unasked += decoder.passed() - passed - (decoder.skipped() - skipped);
+                }
+            }
+            unasked += decoder.skipped() - garbage;
+            if shared.unasked.fetch_add(unasked, Ordering::Relaxed) + unasked > PATIENCE {
+                tracing::warn!("a guest's agent sends what nobody asked for; connection closed");
+                return;
+            }
+        }
+    };
+    shared.closed.run_until_cancelled(reading).await;
+    shared.closed.cancel();
+    shared.end_all();
+}

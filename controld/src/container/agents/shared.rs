@@ -1,0 +1,216 @@
+//! What both tasks of a connection to our agent have in common with its sessions: who waits for what, with which credit.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use proto::agent::{EncodeError, Frame, MAX_SESSIONS, Message, Stream, VERSION, WINDOW, encode};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::model::error::{Error, Kind, Result};
+
+/// How long the guest may take to take a frame, or to start a process.
+pub(super) const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What comes of a process.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    Started,
+    Refused(String),
+    /// Output; [`Process::taken`] lets more of it come.
+    Stdout(Vec<u8>),
+    Stderr(Vec<u8>),
+    /// The last, with the exit code.
+    Exited(u8),
+}
+
+/// What both tasks and all sessions have of it.
+#[derive(Debug)]
+pub(super) struct Shared {
+    frames: mpsc::Sender<Vec<u8>>,
+    sessions: Mutex<HashMap<u32, Session>>,
+    next: AtomicU32,
+    epoch: AtomicU64,
+    pub(super) greeted: watch::Sender<bool>,
+    /// Bytes that nobody asked for.
+    pub(super) unasked: AtomicU64,
+    pub(super) closed: CancellationToken,
+}
+
+/// A session as the reader knows it.
+#[derive(Debug)]
+struct Session {
+    /// Unbounded, but for what credit bounds: beside output there is one start and one end.
+    events: mpsc::UnboundedSender<Event>,
+    started: bool,
+    /// What may still come.
+    stdout: u32,
+    stderr: u32,
+    /// What may still be sent.
+    stdin: Arc<Semaphore>,
+}
+
+/// Whoever has input for it hears that nobody takes it.
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stdin.close();
+    }
+}
+
+impl Shared {
+    pub(super) fn new(frames: mpsc::Sender<Vec<u8>>) -> Self {
+        Self {
+            frames,
+            sessions: Mutex::default(),
+            next: AtomicU32::new(1),
+            epoch: AtomicU64::new(0),
+            greeted: watch::Sender::new(false),
+            unasked: AtomicU64::new(0),
+            closed: CancellationToken::new(),
+        }
+    }
+
+    /// A new session: its number, what comes of it, and how much it may be sent.
+    pub(super) fn begin(&self) -> Result<(u32, mpsc::UnboundedReceiver<Event>, Arc<Semaphore>)> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (events, heard) = mpsc::unbounded_channel();
+        let stdin = Arc::new(Semaphore::new(WINDOW as usize));
+        let session = Session { events, started: false, stdout: WINDOW, stderr: WINDOW, stdin: stdin.clone() };
+        let mut sessions = self.sessions();
+        if sessions.len() >= MAX_SESSIONS {
+            let what = format!("{MAX_SESSIONS} commands run in the guest already; end some");
+            return Err(Error::new(Kind::Exhausted, what));
+        }
+        sessions.insert(id, session);
+        Ok((id, heard, stdin))
+    }
+
+    /// Sends a message of a session.
+    pub(super) async fn say(&self, session: u32, message: Message) -> Result<()> {
+        let frame = self.frame(session, message);
+        let frame =
+            frame.map_err(|cause| Error::because(Kind::Invalid, "the command was not sent to the guest", cause))?;
+        match self.closed.run_until_cancelled(timeout(ANSWER_DEADLINE, self.frames.send(frame))).await {
+            Some(Ok(Ok(()))) => Ok(()),
+            None | Some(Ok(Err(_))) => Err(lost()),
+            Some(Err(_elapsed)) => {
+                self.closed.cancel();
+                let what = format!("the guest's agent took nothing for {} s", ANSWER_DEADLINE.as_secs());
+                Err(Error::new(Kind::Deadline, what))
+            }
+        }
+    }
+
+    /// Ends a session whose process nobody waits for any more.
+    pub(super) fn cancel(&self, id: u32) {
+        if self.sessions().remove(&id).is_none() {
+            return;
+        }
+        // What is on its way was asked for.
+        let late = 2 * u64::from(WINDOW);
+        let _ =
+            self.unasked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bytes| Some(bytes.saturating_sub(late)));
+        let sent = self.frame(id, Message::Cancel).is_ok_and(|frame| self.frames.try_send(frame).is_ok());
+        if !sent {
+            // The end of the connection ends all that the agent has running.
+            self.closed.cancel();
+        }
+    }
+
+    pub(super) fn end(&self, id: u32) {
+        self.sessions().remove(&id);
+    }
+
+    /// Gives credit for what was taken out of an output.
+    pub(super) async fn taken(&self, id: u32, stream: Stream, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(WINDOW);
+        if let Some(session) = self.sessions().get_mut(&id) {
+            match stream {
+                Stream::Stdout => session.stdout = session.stdout.saturating_add(bytes).min(WINDOW),
+                Stream::Stderr => session.stderr = session.stderr.saturating_add(bytes).min(WINDOW),
+                Stream::Stdin => {}
+            }
+        }
+        // A connection that is lost ends the session, too.
+        let _ = self.say(id, Message::Credit { stream, bytes }).await;
+    }
+
+    /// Ends all sessions: whoever has one hears of it.
+    pub(super) fn end_all(&self) {
+        self.sessions().clear();
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<u32, Session>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn frame(&self, session: u32, message: Message) -> Result<Vec<u8>, EncodeError> {
+        encode(&Frame { epoch: self.epoch.load(Ordering::Relaxed), session, message })
+    }
+
+    /// Begins an epoch. What ran is lost.
+    pub(super) fn greet(&self) {
+        let epoch = Uuid::new_v4().as_u64_pair().0.max(1);
+        self.epoch.store(epoch, Ordering::Relaxed);
+        self.greeted.send_replace(false);
+        self.sessions().clear();
+        let hello = self.frame(0, Message::Hello { version: VERSION });
+        if !hello.is_ok_and(|frame| self.frames.try_send(frame).is_ok()) {
+            self.closed.cancel();
+        }
+    }
+
+    /// `false` for what nobody asked for.
+    pub(super) fn hear(&self, frame: Frame) -> bool {
+        let ours = frame.epoch == self.epoch.load(Ordering::Relaxed);
+        if let Message::Hello { version } = frame.message {
+            if ours && version == VERSION {
+                self.greeted.send_replace(true);
+            } else if frame.epoch == 0 {
+                tracing::debug!("a guest's agent has started");
+                self.greet();
+            }
+            return false;
+        }
+        let mut sessions = self.sessions();
+        let Some(session) = sessions.get_mut(&frame.session).filter(|_| ours) else { return false };
+        let spent = |credit: &mut u32, bytes: usize| {
+            let left = u32::try_from(bytes).ok().and_then(|bytes| credit.checked_sub(bytes));
+            *credit = left.unwrap_or(*credit);
+            left.is_some()
+        };
+        let event = match frame.message {
+            Message::Started { .. } if !session.started => {
+                session.started = true;
+                Event::Started
+            }
+            Message::Refused(why) if !session.started => {
+                Event::Refused(why.chars().filter(|c| !c.is_control()).take(1024).collect())
+            }
+            Message::Stdout(data) if !data.is_empty() && spent(&mut session.stdout, data.len()) => Event::Stdout(data),
+            Message::Stderr(data) if !data.is_empty() && spent(&mut session.stderr, data.len()) => Event::Stderr(data),
+            Message::Exited { code } => Event::Exited(code),
+            Message::Credit { stream: Stream::Stdin, bytes } => {
+                let room = (WINDOW as usize).saturating_sub(session.stdin.available_permits());
+                session.stdin.add_permits(room.min(bytes as usize));
+                return true;
+            }
+            _ => return false,
+        };
+        let last = matches!(event, Event::Exited(_) | Event::Refused(_));
+        // Whoever does not listen any more has cancelled it.
+        let heard = session.events.send(event).is_ok();
+        if last {
+            sessions.remove(&frame.session);
+        }
+        heard
+    }
+}
+
+pub(super) fn lost() -> Error {
+    Error::new(Kind::Unavailable, "the connection to the guest's agent was lost; the guest or the agent was restarted")
+}

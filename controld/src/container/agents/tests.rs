@@ -1,0 +1,276 @@
+use std::path::Path;
+
+use proto::agent::{Decoder, Frame, Message, Stream, VERSION, WINDOW, encode};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::*;
+
+/// A guest with our agent, as the test wants it.
+struct Guest {
+    stream: UnixStream,
+    decoder: Decoder,
+    epoch: u64,
+}
+
+impl Guest {
+    async fn accept(qemu: &UnixListener) -> Self {
+        let (stream, _) = qemu.accept().await.expect("accepts");
+        Self { stream, decoder: Decoder::of_controld(), epoch: 0 }
+    }
+
+    async fn hear(&mut self) -> (u32, Message) {
+        loop {
+            if let Some(Frame { epoch, session, message }) = self.decoder.next_frame() {
+                self.epoch = epoch;
+                return (session, message);
+            }
+            let mut chunk = [0; 4096];
+            let read = self.stream.read(&mut chunk).await.expect("reads");
+            assert_ne!(read, 0, "the connection is closed");
+            self.decoder.extend(&chunk[..read]);
+        }
+    }
+
+    async fn say(&mut self, session: u32, message: Message) {
+        let bytes = encode(&Frame { epoch: self.epoch, session, message }).expect("short");
+        self.stream.write_all(&bytes).await.expect("writes");
+    }
+
+    async fn greet(&mut self) {
+        assert_eq!(self.hear().await, (0, Message::Hello { version: VERSION }));
+        self.say(0, Message::Hello { version: VERSION }).await;
+    }
+
+    async fn begin(&mut self) -> u32 {
+        let (id, Message::Start(_)) = self.hear().await else { panic!("no start") };
+        self.say(id, Message::Started { pid: 1 }).await;
+        id
+    }
+}
+
+fn agents(dir: &Path) -> (Arc<Agents>, MachineId, UnixListener) {
+    let id = MachineId::random();
+    let qemu = UnixListener::bind(our_socket(dir, id)).expect("binds");
+    (Arc::new(Agents::new(dir.to_owned())), id, qemu)
+}
+
+fn words(machine: MachineId, argv: &[&str]) -> Command {
+    let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+    Command { machine, start: Start { argv, ..Start::default() }, patience: Duration::ZERO }
+}
+
+fn anything(machine: MachineId) -> Command {
+    words(machine, &["true"])
+}
+
+#[tokio::test]
+async fn output_is_collected_past_the_credit_of_the_beginning() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let run = tokio::spawn(async move { agents.run(anything(id), None).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.stream.write_all(b"boot messages").await.expect("writes");
+    guest.greet().await;
+    let session = guest.begin().await;
+    for _ in 0..20 {
+        guest.say(session, Message::Stdout(vec![b'x'; 32 << 10])).await;
+        let credit = Message::Credit { stream: Stream::Stdout, bytes: 32 << 10 };
+        assert_eq!(guest.hear().await, (session, credit));
+    }
+    guest.say(session, Message::Stderr(b"oops".to_vec())).await;
+    guest.say(session, Message::Exited { code: 3 }).await;
+    let output = run.await.expect("runs").expect("ends");
+    assert_eq!((output.stdout.len(), output.stderr.as_slice(), output.code), (20 * (32 << 10), &b"oops"[..], 3));
+}
+
+#[tokio::test]
+async fn a_command_past_its_deadline_is_cancelled_and_the_next_one_runs() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let ours = agents.clone();
+    let run = tokio::spawn(async move { ours.run(anything(id), Some(Duration::from_millis(300))).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    let session = guest.begin().await;
+    assert_eq!(guest.hear().await, (session, Message::Cancel));
+    assert_eq!(run.await.expect("runs").expect_err("late").kind(), Kind::Deadline);
+    let run = tokio::spawn(async move { agents.run(anything(id), None).await });
+    let session = guest.begin().await;
+    guest.say(session, Message::Exited { code: 0 }).await;
+    assert_eq!(run.await.expect("runs").expect("ends"), Output::default());
+}
+
+#[tokio::test]
+async fn an_agent_that_is_started_again_ends_what_ran_and_is_greeted() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let ours = agents.clone();
+    let run = tokio::spawn(async move { ours.run(anything(id), None).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    guest.begin().await;
+    guest.epoch = 0;
+    guest.say(0, Message::Hello { version: VERSION }).await;
+    assert_eq!(run.await.expect("runs").expect_err("lost").kind(), Kind::Unavailable);
+    guest.greet().await;
+    let run = tokio::spawn(async move { agents.start(anything(id)).await });
+    guest.begin().await;
+    run.await.expect("runs").expect("starts");
+}
+
+#[tokio::test]
+async fn much_output_in_small_pieces_is_no_flood() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let run = tokio::spawn(async move { agents.run(anything(id), None).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    let session = guest.begin().await;
+    let output = Message::Stdout(vec![b'x'; 32 << 10]);
+    let frame = encode(&Frame { epoch: guest.epoch, session, message: output }).expect("fits");
+    for _ in 0..(8 << 20) / (32 << 10) {
+        // As a port gives it: a page at a time.
+        for page in frame.chunks(4096) {
+            guest.stream.write_all(page).await.expect("writes");
+            tokio::task::yield_now().await;
+        }
+        assert!(matches!(guest.hear().await.1, Message::Credit { .. }));
+    }
+    guest.say(session, Message::Exited { code: 0 }).await;
+    assert_eq!(run.await.expect("runs").expect("ends").stdout.len(), 8 << 20);
+}
+
+#[tokio::test]
+async fn a_guest_that_floods_loses_the_connection() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let run = tokio::spawn(async move { agents.run(anything(id), None).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    let session = guest.begin().await;
+    // Output without credit, which the command's own end would have to wait for.
+    let flood = encode(&Frame { epoch: guest.epoch, session, message: Message::Stdout(vec![0; WINDOW as usize]) });
+    let flood = flood.expect("fits");
+    let mut sent = 0_usize;
+    while guest.stream.write_all(&flood).await.is_ok() {
+        sent += flood.len();
+        assert!(sent < 256 << 20, "never closed");
+    }
+    assert!(run.await.expect("runs").is_err());
+}
+
+#[tokio::test]
+async fn the_agent_of_qemu_runs_what_ours_does_not() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let id = MachineId::random();
+    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let agents = Agents::new(dir.path().to_owned());
+    let guest = tokio::spawn(async move {
+        let mut asked = Vec::new();
+        for answer in [
+            json!({"return": {"pid": 7}}),
+            json!({"return": {"exited": false}}),
+            json!({"return": {"exited": true, "exitcode": 3, "out-data": "aGk="}}),
+        ] {
+            let (stream, _) = qemu.accept().await.expect("accepts");
+            let mut stream = BufReader::new(stream);
+            let mut sync = Vec::new();
+            stream.read_until(b'\n', &mut sync).await.expect("reads");
+            let sync: Value = serde_json::from_slice(&sync[1..]).expect("JSON");
+            let synchronised =
+                [b"half an answer\xff", json!({"return": sync["arguments"]["id"]}).to_string().as_bytes(), b"\n"]
+                    .concat();
+            stream.get_mut().write_all(&synchronised).await.expect("writes");
+            let mut request = String::new();
+            stream.read_line(&mut request).await.expect("reads");
+            asked.push(serde_json::from_str::<Value>(&request).expect("JSON"));
+            stream.get_mut().write_all(format!("{answer}\n").as_bytes()).await.expect("writes");
+        }
+        asked
+    });
+    let output = agents.run(words(id, &["echo", "hi"]), None).await.expect("runs");
+    assert_eq!(output, Output { stdout: b"hi".to_vec(), stderr: Vec::new(), code: 3 });
+    let asked = guest.await.expect("asked");
+    assert_eq!(asked[0]["arguments"], json!({"path": "echo", "arg": ["hi"], "capture-output": true}));
+    assert_eq!(asked[2], json!({"execute": "guest-exec-status", "arguments": {"pid": 7}}));
+}
+
+#[tokio::test]
+async fn without_an_agent_the_error_says_how_to_get_one() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let agents = Agents::new(dir.path().to_owned());
+    let error = agents.run(anything(MachineId::random()), None).await.expect_err("no agent");
+    assert_eq!(error.kind(), Kind::State);
+    insta::assert_snapshot!(error.to_string(), @"no agent answers in the guest, so no command can be started there; install `virtlet-agent` or `qemu-guest-agent` in the image, see docs/guest-agent.md, or wait until the guest is up");
+}
+
+#[tokio::test]
+async fn a_deadline_before_any_agent_answered_is_no_failed_probe() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    // Both listen and say nothing, as the ports of a guest that boots do.
+    let (agents, id, _ours) = agents(dir.path());
+    let _qemus = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let booting = Command { patience: BOOT, ..anything(id) };
+    let error = agents.run(booting, Some(Duration::from_millis(300))).await.expect_err("no agent");
+    assert_eq!(error.kind(), Kind::State);
+}
+
+#[tokio::test]
+async fn a_command_waits_for_a_guest_that_boots() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let _qemus = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    tokio::time::pause();
+    let running = tokio::spawn(async move { agents.run(Command { patience: BOOT, ..anything(id) }, None).await });
+    let mut guest = Guest::accept(&qemu).await;
+    assert_eq!(guest.hear().await, (0, Message::Hello { version: VERSION }));
+    tokio::time::sleep(4 * GREETING).await;
+    tokio::time::resume();
+    // The agent that comes up has not seen the greeting.
+    guest.epoch = 0;
+    guest.say(0, Message::Hello { version: VERSION }).await;
+    guest.greet().await;
+    let session = guest.begin().await;
+    guest.say(session, Message::Exited { code: 0 }).await;
+    assert_eq!(running.await.expect("runs").expect("ends"), Output::default());
+}
+
+#[tokio::test]
+async fn a_command_starts_once() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let started = tokio::spawn(async move { agents.start(anything(id)).await.map(|process| (process, agents)) });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    let session = guest.begin().await;
+    let (mut process, _agents) = started.await.expect("runs").expect("starts");
+    for _ in 0..1000 {
+        guest.say(session, Message::Started { pid: 1 }).await;
+        guest.say(session, Message::Refused("no".into())).await;
+    }
+    guest.say(session, Message::Exited { code: 7 }).await;
+    assert_eq!(process.next().await, Some(Event::Exited(7)), "and nothing before");
+}
+
+#[tokio::test]
+async fn who_has_input_hears_that_nobody_takes_it() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let started = tokio::spawn(async move { agents.start(anything(id)).await.map(|process| (process, agents)) });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    let session = guest.begin().await;
+    let (mut process, _agents) = started.await.expect("runs").expect("starts");
+    let input = process.input();
+    let sending = tokio::spawn(async move { input.send(&vec![b'x'; WINDOW as usize + 1]).await });
+    let mut heard = 0;
+    while heard < WINDOW as usize {
+        let (_, Message::Stdin(data)) = guest.hear().await else { panic!("other than input") };
+        heard += data.len();
+    }
+    guest.say(session, Message::Exited { code: 0 }).await;
+    assert_eq!(process.next().await, Some(Event::Exited(0)));
+    assert_eq!(sending.await.expect("ends").expect_err("not taken").kind(), Kind::Unavailable);
+}

@@ -1,0 +1,138 @@
+//! Commands in guests: by crictl, through our agent and through QEMU's.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use proto::cri::KeyValue;
+use tests::agent_image::tiny_with_agent;
+use tests::case::{Bed, Case};
+use tests::command::{Ended, TOOL_DEADLINE, command, finish};
+use tests::cri;
+use tests::image_server::Fault;
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
+use tests::wait::wait_for;
+
+const DEADLINE: Duration = Duration::from_secs(300);
+const GRACE: Duration = Duration::from_secs(5);
+/// Of commands that are to be quick although another one hangs or floods.
+const SOON: Duration = Duration::from_secs(20);
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "cri::commands_run_by_our_agent", deadline: DEADLINE, run: by_our_agent },
+    Case { name: "cri::commands_run_by_qemus_agent_in_a_guest_without_ours", deadline: DEADLINE, run: by_qemus_agent },
+];
+
+/// `crictl exec` in one container.
+struct Exec<'a> {
+    bed: &'a Bed,
+    id: &'a str,
+}
+
+impl Exec<'_> {
+    /// A line of a shell, in which `exec` is `crictl exec`, `ctl` is virtletctl and `$id` the container.
+    fn shell(&self, line: &str) -> Result<Ended> {
+        let crictl = self.bed.config.peer("crictl")?;
+        let config = self.bed.dir.join("crictl.yaml");
+        fs::write(&config, format!("runtime-endpoint: unix://{CRI_SOCKET}\n"))?;
+        let ctl = self.bed.program("virtletctl");
+        let begin = format!(
+            "exec() {{ {} -c {} exec \"$@\"; }}; ctl() {{ {} --socket {CRI_SOCKET} \"$@\"; }}; id={}; ",
+            crictl.display(),
+            config.display(),
+            ctl.display(),
+            self.id
+        );
+        finish(&mut command("/bin/bash", ["-c", &format!("{begin}{line}")]), TOOL_DEADLINE)
+    }
+
+    fn prints(&self, line: &str, stdout: &str) -> Result<()> {
+        let ended = self.shell(line)?;
+        ensure!(ended.code == Some(0) && ended.stdout.trim_end() == stdout, "{line}: {ended:?}");
+        Ok(())
+    }
+}
+
+fn by_our_agent(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    node.cri.pull(&image)?;
+    let mut container = cri::container(&image, [].into());
+    container.envs = vec![KeyValue { key: "WORD".into(), value: "of the pod's".into() }];
+    container.working_dir = "/www".into();
+    let vm = node.start_pod(node.pod("exec")?, &container)?;
+    let exec = Exec { bed, id: &vm.container };
+    // Not a failed probe: the guest boots.
+    let early = exec.shell("exec -s --timeout 1 $id true")?;
+    ensure!(early.code != Some(0) && early.stderr.contains("no agent answers in the guest"), "{early:?}");
+    wait_for("our agent", BOOT_DEADLINE, || {
+        Ok((exec.shell("exec -i $id true </dev/null")?.code == Some(0)).then_some(()))
+    })?;
+
+    exec.prints("exec -s $id sh -c 'echo out; echo err >&2' 2>&1 | grep . | sort", "err\nout")?;
+    exec.prints("exec -s $id sh -c 'echo $WORD; pwd; id -u'", "of the pod's\n/www\n0")?;
+    let failed = exec.shell("exec -s $id sh -c 'exit 3'")?;
+    ensure!(failed.code != Some(0) && failed.stderr.contains('3'), "{failed:?}");
+    for transport in ["spdy", "websocket"] {
+        let with = |rest: &str| rest.replace("exec ", &format!("exec -r {transport} "));
+        let ended = exec.shell(&with("exec $id sh -c 'echo out; echo err >&2; exit 3'"))?;
+        let told = ended.stdout == "out\n" && ended.stderr.starts_with("err\n") && ended.stderr.contains("exit code 3");
+        ensure!(told && ended.code != Some(0), "{transport}: {ended:?}");
+        exec.prints(&with("head -c 3000000 /dev/zero | exec -i $id wc -c"), "3000000")?;
+        exec.prints(&with("exec $id head -c 3000000 /dev/zero | wc -c"), "3000000")?;
+    }
+    let terminal = "script -qec \"stty rows 33 cols 77; $(declare -f exec); exec -it $id sh -c 'sleep 1; stty size; tty; exit 0'\" /dev/null";
+    let ended = exec.shell(&format!("export -f exec; {terminal} </dev/null"))?;
+    ensure!(ended.stdout.contains("33 77") && ended.stdout.contains("/dev/pts/"), "terminal: {ended:?}");
+
+    // A command that does not end, beside others.
+    let began = Instant::now();
+    let ended = exec.shell("exec -s --timeout 3 $id sh -c 'sleep 4321 & setsid sleep 4321; true'")?;
+    ensure!(ended.code != Some(0) && ended.stderr.contains("did not end within 3 s"), "{ended:?}");
+    ensure!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    exec.prints("exec -s $id sh -c 'ps | grep \"sleep 432[1]\" || echo none'", "none")?;
+    // A client that goes away, and a reader that does not read.
+    exec.shell(
+        "exec $id yes | { read x; sleep 1; }; timeout -s KILL 2 bash -c \"$(declare -f exec); exec $id sleep 4321\"; true",
+    )?;
+    wait_for("end of commands without a client", SOON, || {
+        let ended = exec.shell("exec -s $id sh -c 'ps | grep -E \"ye[s]|sleep 432[1]\" || echo none'")?;
+        Ok((ended.stdout.trim_end() == "none").then_some(()))
+    })?;
+    // The agent is started again by init, and controld finds it.
+    exec.shell("exec -s $id killall -9 virtlet-agent")?;
+    wait_for("the agent that was started again", SOON, || {
+        Ok((exec.shell("exec -i $id true </dev/null")?.code == Some(0)).then_some(()))
+    })?;
+    node.remove_vm(&vm, GRACE)
+}
+
+fn by_qemus_agent(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let vm = node.start_vm(bed, "qga", "")?;
+    let exec = Exec { bed, id: &vm.container };
+    wait_for("QEMU's agent", BOOT_DEADLINE, || Ok((exec.shell("exec -s $id true")?.code == Some(0)).then_some(())))?;
+    exec.prints("exec -s $id cat /proc/sys/kernel/ostype", "Linux")?;
+    exec.prints("exec $id sh -c 'echo out; echo err >&2' 2>&1 | grep . | sort", "err\nout")?;
+    let failed = exec.shell("exec -s $id sh -c 'exit 3'")?;
+    ensure!(failed.code != Some(0) && failed.stderr.contains('3'), "{failed:?}");
+    let interactive = exec.shell("exec -i $id cat </dev/null")?;
+    ensure!(interactive.stderr.contains("`virtlet-agent` does not answer in the guest"), "{interactive:?}");
+    let ended = exec.shell("exec -s --timeout 3 $id sh -c 'sleep 4321 & sh -c \"sleep 4321; true\"; true'")?;
+    ensure!(ended.code != Some(0) && ended.stderr.contains("did not end within 3 s"), "{ended:?}");
+    wait_for("end of a command that was late", SOON, || {
+        let ended = exec.shell("exec -s $id sh -c 'ps | grep \"sleep 432[1]\" || echo none'")?;
+        Ok((ended.stdout.trim_end() == "none").then_some(()))
+    })?;
+    // A guest that floods our agent's port gets what it has asked for, and no more.
+    exec.prints(
+        "exec -s $id sh -c 'cat /dev/urandom >/dev/virtio-ports/org.virtlet.agent.0 2>/dev/null & echo begun'",
+        "begun",
+    )?;
+    for _ in 0..3 {
+        let began = Instant::now();
+        exec.prints("exec -s $id echo still", "still")?;
+        ensure!(began.elapsed() < SOON && node.cri.state(&vm.container).is_ok(), "{:?}", began.elapsed());
+    }
+    node.remove_vm(&vm, GRACE)
+}
