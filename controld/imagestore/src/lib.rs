@@ -50,6 +50,7 @@ pub use formats::inspect::{
     Compression, DiskFormat, ImageInfo, InspectError, InspectOptions, Parent, ParentRef, Qcow2Error, Qcow2Summary,
     Refusal, Summary, inspect_path,
 };
+pub use formats::tar;
 pub use sources::name::{ImageName, ImageRef, Query, Version};
 pub use sources::net::{FetchError, NetConfig, Timeouts};
 #[cfg(any(test, feature = "exercise"))]

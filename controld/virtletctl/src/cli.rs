@@ -5,17 +5,21 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use self::exec::{Cp, Exec};
 pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
     Verify,
 };
+pub use self::others::{Completion, Version};
 pub use self::output::{Form, Output};
 pub use self::pods::{Events, InspectPods, Kill, Ps, Rm, Scope, Start, Stats, Stop, Top};
 use super::ports::{self, Ports};
 use super::thing::{Thing, thing};
 use super::{name, quantity};
 
+mod exec;
 mod image;
+mod others;
 mod output;
 mod pods;
 
@@ -59,6 +63,17 @@ pub enum Command {
     /// Ctrl-] leaves. If the input is no terminal, all of it is sent, and the output is shown until the machine ends.
     #[command(visible_alias = "attach")]
     Console(Console),
+    /// Run a command in the guest of a machine
+    ///
+    /// An agent in the guest starts it: `virtlet-agent`, or QEMU's, which has no -i and no -t. virtletctl
+    /// ends with the command's exit code. If virtletctl ends first, the command is killed.
+    Exec(Exec),
+    /// Copy files and directories to or from the guest of a machine
+    ///
+    /// By `tar` in the guest, which our agent `virtlet-agent` starts. As by kubectl, a directory of a guest becomes TO, also
+    /// if there is one; a file goes into TO, if that is a directory. From a guest only files and directories are taken, never a
+    /// link. Copies belong to the user who copies, in guests to whom the agent runs as.
+    Cp(Cp),
     /// Forward local ports to ports of a pod, until Ctrl-C
     ///
     /// Connections go to the pod's address from this node. What listens on the guest's loopback only is not reached.
@@ -102,6 +117,12 @@ pub enum Command {
     Pull(Pull),
     /// Same as `image rm`
     Rmi(Remove),
+    /// Print a shell's script that completes commands and options
+    ///
+    /// For bash: `virtletctl completion bash >/etc/bash_completion.d/virtletctl`.
+    Completion(Completion),
+    /// Print the versions of virtletctl and of the controld that it asks
+    Version(Version),
 }
 
 /// Of `run`.

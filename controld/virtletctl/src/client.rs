@@ -24,6 +24,8 @@ mod orphans;
 
 /// Largest message in either direction, as controld has it.
 const MAX_MESSAGE: usize = 16 << 20;
+/// Both streams of a command that was waited for, each of which controld cuts at 16 MiB, and what is around them.
+const MAX_OUTPUT: usize = 33 << 20;
 /// Connecting to a socket on this node.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// What controld answers from memory.
@@ -71,6 +73,12 @@ impl Client {
                 .max_encoding_message_size(MAX_MESSAGE),
             orphans: OrphansClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
         })
+    }
+
+    /// Who answers.
+    pub(super) async fn version(&self) -> Result<VersionResponse, CtlError> {
+        let mut runtime = self.runtime.clone();
+        look("read controld's version", runtime.version(VersionRequest::default())).await
     }
 
     pub(super) async fn sandboxes(&self) -> Result<Vec<PodSandbox>, CtlError> {
@@ -181,6 +189,24 @@ impl Client {
         let request =
             AttachRequest { container_id: id.to_owned(), stdin: true, tty: true, stdout: true, stderr: false };
         Ok(look("attach to the console", runtime.attach(request)).await?.url)
+    }
+
+    /// The URL of a command's session.
+    pub(super) async fn exec(&self, request: ExecRequest) -> Result<String, CtlError> {
+        let mut runtime = self.runtime.clone();
+        Ok(look("start the command", runtime.exec(request)).await?.url)
+    }
+
+    /// Runs a command to its end, which controld waits for as long as the request says; 0 seconds are forever.
+    pub(super) async fn exec_sync(&self, request: ExecSyncRequest) -> Result<ExecSyncResponse, CtlError> {
+        let action = "run the command";
+        let mut runtime = self.runtime.clone().max_decoding_message_size(MAX_OUTPUT);
+        let seconds = u64::try_from(request.timeout).unwrap_or_default();
+        let asked = runtime.exec_sync(request);
+        if seconds == 0 {
+            return asked.await.map(Response::into_inner).map_err(refused(action));
+        }
+        call(action, LOOK_DEADLINE + Duration::from_secs(seconds), asked).await
     }
 
     /// The URL of a pod's ports.

@@ -1,32 +1,24 @@
 //! `console`: our terminal and a machine's serial console, byte by byte, until the machine ends or the user leaves.
 
-mod keys;
-mod raw;
-
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::select_all;
 use streaming::client::{Options, Session, attach};
 use streaming::{Input, Output};
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use self::raw::Raw;
 use super::cli;
 use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
+use super::terminal::{self, Raw, Signals};
 use super::text::shown;
 
 /// Leaves: Ctrl-].
 const LEAVE: u8 = 0x1d;
-/// What ends us from outside, and must not leave a terminal that shows no typing.
-const SIGNALS: [SignalKind; 4] =
-    [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
 /// How long a session's end may take: its reason, or the sending of what was typed last.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 /// Output that is read at once.
@@ -45,18 +37,17 @@ pub(super) async fn run(client: &Client, wanted: &cli::Console) -> Result<(), Ct
     let session = attach(&url, Options { stdin: true, stdout: true, stderr: false, tty: true }).await?;
     let name = shown(&pod.name());
     // Before the terminal changes, so that none of them finds it changed.
-    let mut signals: Vec<Signal> = SIGNALS.map(signal).into_iter().collect::<Result<_, _>>().map_err(no_signals)?;
-    let stop = select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv())));
+    let mut signals = Signals::listen()?;
     let stdin = io::stdin();
     let is_terminal = stdin.is_terminal();
     if is_terminal {
         tell(&format!("console of {name}; Ctrl-] leaves\n"));
     }
-    let raw = if is_terminal { Some(Raw::enter(stdin).map_err(no_raw)?) } else { None };
-    let keys = keys::read().map_err(no_keys)?;
+    let raw = if is_terminal { Some(Raw::enter(stdin).map_err(terminal::no_raw)?) } else { None };
+    let keys = terminal::keys().map_err(terminal::no_keys)?;
     let ended = tokio::select! {
         ended = talk(session, keys, is_terminal, tokio::io::stdout()) => ended,
-        _ = stop => Ok(Ended::User),
+        () = signals.next() => Ok(Ended::User),
     };
     drop(raw);
     if is_terminal {
@@ -128,18 +119,6 @@ async fn type_in(mut keys: mpsc::Receiver<Bytes>, console: Option<Output>, leave
         }
         std::future::pending::<()>().await;
     }
-}
-
-fn no_signals(cause: io::Error) -> CtlError {
-    CtlError::Terminal { action: "listen to signals", cause }
-}
-
-fn no_raw(cause: io::Error) -> CtlError {
-    CtlError::Terminal { action: "make the terminal raw", cause }
-}
-
-fn no_keys(cause: io::Error) -> CtlError {
-    CtlError::Terminal { action: "read the keyboard", cause }
 }
 
 /// What goes wrong with it is no reason to stop.

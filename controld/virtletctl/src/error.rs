@@ -85,6 +85,15 @@ pub enum CtlError {
     /// The pod has no machine.
     #[error("pod `{0}` has no container")]
     NoContainer(String),
+    /// The pod has no container of that name or id.
+    #[error("pod `{pod}` has no container `{wanted}`; it has {}", found.join(", "))]
+    NoSuchContainer {
+        pod: String,
+        /// What was written.
+        wanted: String,
+        /// What there is.
+        found: Vec<String>,
+    },
     /// No container before the newest.
     #[error("pod `{0}` has no machine before the one that it has")]
     NoPrevious(String),
@@ -213,6 +222,42 @@ pub enum CtlError {
     /// The console's session failed.
     #[error("session with the console failed")]
     Session(#[from] EndError),
+    /// There is no session with the command.
+    #[error("failed to run the command")]
+    Exec(#[source] AttachError),
+    /// The session with the command failed.
+    #[error("failed to run the command")]
+    Command(#[source] EndError),
+    /// The command did not end well.
+    #[error("command terminated with exit code {0}")]
+    Exited(u8),
+    /// A copy from this node to this node, or from guest to guest.
+    #[error("one of the two paths must be in a guest, as POD:PATH, and one on this node")]
+    OneGuest,
+    /// A program that `cp` needs is not in the guest.
+    #[error(
+        "no `{command}` in the guest of pod `{pod}`; install it there, or send the file through `virtletctl exec -i`"
+    )]
+    NoCommand { pod: String, command: &'static str },
+    /// tar in a guest failed.
+    #[error("`tar` in the guest ended with exit code {code}: {said}")]
+    Tar {
+        code: u8,
+        /// Its words.
+        said: String,
+    },
+    /// What tar in a guest sends, or is sent, is cut off or makes no sense.
+    #[error("failed to copy the archive between the guest and this node")]
+    Archive(#[source] io::Error),
+    /// A guest sends what is not part of what it was asked for.
+    #[error("the guest sends `{0}`, which was not asked for; nothing more is taken from it")]
+    Stranger(String),
+    /// A guest sends too much.
+    #[error("the guest sends more than {limit} bytes; --limit allows more")]
+    TooMuch { limit: u64 },
+    /// Only links, devices and the like.
+    #[error("nothing was copied: `{0}` is neither a file nor a directory; name what it leads to")]
+    NothingCopied(String),
     /// There is no session of port-forward.
     #[error("failed to forward ports")]
     Forward(#[source] AttachError),
@@ -299,6 +344,7 @@ impl CtlError {
             Self::NoImage(_) | Self::ShortId(_) | Self::NoName(_) => NOT_FOUND,
             Self::AmbiguousImage { .. } | Self::NoField { .. } => USAGE,
             Self::Interrupted => INTERRUPTED,
+            Self::Exited(code) => *code,
             Self::BadImages { .. } => INTEGRITY,
             Self::NotRefreshed { .. } => NETWORK,
             _ => 1,

@@ -63,6 +63,31 @@ impl Node {
         }
     }
 
+    /// The same with a container's name, also as POD/CONTAINER: the newest container of that name or, if none is given, of
+    /// all.
+    pub(super) fn find_container(&self, text: &str, container: Option<&str>) -> Result<(Pod, Container), CtlError> {
+        let (pod, container) = match (self.find(text), text.rsplit_once('/'), container) {
+            // Not NAMESPACE/NAME.
+            (Err(CtlError::NoPod(_)), Some((pod, of_path)), None) => (self.find(pod)?, Some(of_path)),
+            (found, _, container) => (found?, container),
+        };
+        let chosen = match container {
+            None => pod.container()?,
+            Some(wanted) => {
+                let is_meant = |container: &&Container| {
+                    named(container) == wanted || (!wanted.is_empty() && container.id.starts_with(wanted))
+                };
+                pod.containers.iter().find(is_meant).ok_or_else(|| CtlError::NoSuchContainer {
+                    pod: pod.name(),
+                    wanted: wanted.to_owned(),
+                    found: pod.containers.iter().map(|container| named(container).to_owned()).collect(),
+                })?
+            }
+        };
+        let chosen = chosen.clone();
+        Ok((pod, chosen))
+    }
+
     fn whole(&self, sandbox: &PodSandbox) -> Pod {
         Pod { sandbox: sandbox.clone(), containers: self.containers_of(sandbox).cloned().collect() }
     }
@@ -86,6 +111,10 @@ impl Pod {
     }
 }
 
+fn named(container: &Container) -> &str {
+    container.metadata.as_ref().map(|metadata| metadata.name.as_str()).unwrap_or_default()
+}
+
 fn is_named(sandbox: &PodSandbox, text: &str) -> bool {
     let Some(PodSandboxMetadata { name, namespace, .. }) = &sandbox.metadata else { return false };
     // Neither has a slash.
@@ -106,6 +135,8 @@ fn ambiguous(text: &str, found: impl Iterator<Item = String>) -> CtlError {
 
 #[cfg(test)]
 mod tests {
+    use proto::cri::ContainerMetadata;
+
     use super::*;
 
     fn node() -> Node {
@@ -149,6 +180,34 @@ mod tests {
             assert_eq!(pod.sandbox.id, id, "{text}");
             assert_eq!(pod.containers.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), containers, "{text}");
         }
+    }
+
+    #[test]
+    fn a_container_is_named_beside_its_pod_or_behind_it() {
+        let mut node = node();
+        node.containers[0].metadata = Some(ContainerMetadata { name: "vm".into(), attempt: 1 });
+        node.containers[1].metadata = Some(ContainerMetadata { name: "old".into(), attempt: 0 });
+        for (text, container, wanted) in [
+            ("web", None, "ee2"),
+            ("default/web", None, "ee2"),
+            ("web/old", None, "ee1"),
+            ("default/web/vm", None, "ee2"),
+            ("web", Some("old"), "ee1"),
+            ("aa1", Some("ee1"), "ee1"),
+            ("default/web", Some("vm"), "ee2"),
+            ("test/db", None, "cc9"),
+        ] {
+            assert_eq!(node.find_container(text, container).expect(text).1.id, wanted, "{text} {container:?}");
+        }
+        let errors = [("web/", None), ("web", Some("q")), ("q/vm", None), ("web/vm", Some("vm")), ("aa", None)]
+            .map(|(text, container)| node.find_container(text, container).expect_err(text).to_string());
+        insta::assert_snapshot!(errors.join("\n"), @"
+        pod `web` has no container ``; it has vm, old
+        pod `web` has no container `q`; it has vm, old
+        no pod or container `q`
+        no pod or container `web/vm`
+        pod `aa` has no container
+        ");
     }
 
     #[test]

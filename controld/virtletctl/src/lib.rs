@@ -9,12 +9,14 @@
 pub mod cli;
 pub mod client;
 mod console;
+mod cp;
 mod create;
 mod describe;
 mod document;
 mod each;
 pub mod error;
 mod events;
+mod exec;
 mod find;
 mod forward;
 mod image;
@@ -23,6 +25,7 @@ mod logdir;
 mod logs;
 mod name;
 mod orphans;
+mod place;
 mod ports;
 mod ps;
 mod pull;
@@ -32,14 +35,17 @@ pub mod selector;
 mod start;
 mod stats;
 mod stop;
+mod terminal;
 mod text;
 pub mod thing;
+mod version;
 mod wait;
 
 use std::future::Future;
 use std::io::Write;
 use std::pin::Pin;
 
+use clap::CommandFactory as _;
 use tokio_util::sync::CancellationToken;
 
 use self::cli::{Cli, Command, ImageCommand};
@@ -58,6 +64,20 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         // Asks no daemon.
         return inspect::run(wanted, out).map_err(one);
     }
+    match &cli.command {
+        Command::Completion(wanted) => {
+            let mut command = Cli::command();
+            // Written in one piece: the generator does not expect a writer that fails.
+            let mut script = Vec::new();
+            clap_complete::generate(wanted.shell, &mut command, "virtletctl", &mut script);
+            return out.write_all(&script).map_err(|cause| one(cause.into()));
+        }
+        Command::Version(wanted) => {
+            let client = if wanted.client { None } else { Some(Client::connect(&cli.socket).await) };
+            return version::run(client, wanted, out).await.map_err(one);
+        }
+        _ => {}
+    }
     let client = &Client::connect(&cli.socket).await.map_err(|cause| one(or_file(cause, &cli.command)))?;
     let interrupt = &interrupt;
     // Boxed, since the largest of them needs as much of a stack as all of them.
@@ -66,6 +86,8 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         Command::Ps(wanted) => Box::pin(async move { ps::run(client, &wanted, out).await.map_err(one) }),
         Command::Logs(wanted) => Box::pin(async move { logs::run(client, &wanted, out).await.map_err(one) }),
         Command::Console(wanted) => Box::pin(async move { console::run(client, &wanted).await.map_err(one) }),
+        Command::Exec(wanted) => Box::pin(async { exec::run(client, wanted, out).await.map_err(one) }),
+        Command::Cp(wanted) => Box::pin(async { cp::run(client, wanted).await.map_err(one) }),
         Command::PortForward(wanted) => {
             Box::pin(async move { forward::run(client, &wanted, out, interrupt).await.map_err(one) })
         }
@@ -83,6 +105,8 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         Command::Images(wanted) => Box::pin(image::run(client, ImageCommand::Ls(wanted), out, interrupt)),
         Command::Pull(wanted) => Box::pin(image::run(client, ImageCommand::Pull(wanted), out, interrupt)),
         Command::Rmi(wanted) => Box::pin(image::run(client, ImageCommand::Rm(wanted), out, interrupt)),
+        // Done above.
+        Command::Completion(_) | Command::Version(_) => Box::pin(std::future::ready(Ok(()))),
         Command::Image { command } => Box::pin(image::run(client, command, out, interrupt)),
     };
     done.await

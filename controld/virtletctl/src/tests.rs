@@ -7,7 +7,7 @@ mod orphans;
 
 use std::path::Path;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::Parser as _;
 use tonic::Status;
 
 use self::fake::{Fake, serve};
@@ -219,11 +219,50 @@ fn wrong_arguments_are_refused() {
         (vec!["rm", "x", "--force", "--timeout", "3"], "cannot be used with"),
         (vec!["rm", "x", "--timeout", "604801"], "604801"),
         (vec!["logs", "x", "--tail", "some"], "invalid digit"),
+        (vec!["exec", "x"], "<COMMAND>"),
+        (vec!["exec", "x", "--timeout", "3", "--", "true"], "--sync"),
+        (vec!["exec", "-s", "-i", "x", "true"], "cannot be used with"),
+        (vec!["cp", "web:", "x"], "behind the colon"),
         (vec!["image"], "Usage"),
     ] {
         let error = Cli::try_parse_from(std::iter::once("virtletctl").chain(args)).expect_err(wanted);
         assert_eq!(error.exit_code(), 2, "{error}");
         assert!(error.to_string().contains(wanted), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn versions_are_those_of_both_ends() {
+    let (dir, _fake, socket) = serve(Fake::default());
+    let ours = format!("Client: virtletctl {}\n", env!("CARGO_PKG_VERSION"));
+    let both = format!("{ours}Server: controld 9\\u{{1b}} (CRI v1)\n");
+    assert_eq!(ctl(&socket, &["version"]).await, (both, vec![]));
+    let (json, _) = ctl(&socket, &["version", "-o", "json"]).await;
+    assert!(json.contains(r#""apiVersion": "v1""#), "{json}");
+    let absent = dir.path().join("no.sock");
+    let (out, errors) = ctl(&absent, &["version"]).await;
+    assert!(out == ours && errors[0].contains("is controld running?"), "{out} {errors:?}");
+    assert_eq!(ctl(&absent, &["version", "--client"]).await, (ours, vec![]));
+}
+
+#[tokio::test]
+async fn shells_complete_commands_and_options() {
+    for (shell, words) in [
+        ("bash", ["_virtletctl()", "port-forward", "--field-selector"]),
+        ("zsh", ["#compdef virtletctl", "port-forward", "--field-selector"]),
+        ("fish", ["complete -c virtletctl", "port-forward", "-l field-selector"]),
+    ] {
+        // Asks no daemon.
+        let (script, errors) = ctl(Path::new("/none"), &["completion", shell]).await;
+        assert_eq!(errors, [""; 0]);
+        assert!(words.iter().all(|word| script.contains(word)), "{shell}");
+        // Those shells that are here find no fault with it.
+        let file = tempfile::NamedTempFile::new().expect("file");
+        std::fs::write(file.path(), script).expect("written");
+        match std::process::Command::new(shell).arg("-n").arg(file.path()).status() {
+            Ok(status) => assert!(status.success(), "{shell}"),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{shell}"),
+        }
     }
 }
 

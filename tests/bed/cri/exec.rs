@@ -1,5 +1,7 @@
 //! Commands in guests: by crictl, through our agent and through QEMU's.
 
+mod ctl;
+
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -85,6 +87,8 @@ fn by_our_agent(bed: &Bed) -> Result<()> {
     let ended = exec.shell(&format!("export -f exec; {terminal} </dev/null"))?;
     ensure!(ended.stdout.contains("33 77") && ended.stdout.contains("/dev/pts/"), "terminal: {ended:?}");
 
+    ctl::runs_commands(&exec)?;
+    ctl::copies_files(&exec)?;
     // A command that does not end, beside others.
     let began = Instant::now();
     let ended = exec.shell("exec -s --timeout 3 $id sh -c 'sleep 4321 & setsid sleep 4321; true'")?;

@@ -2,12 +2,17 @@
 
 use std::path::Path;
 
+use clap::Parser as _;
 use proto::cri::{ContainerEventResponse, ContainerEventType, ContainerStatus, PodSandboxMetadata, PodSandboxStatus};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::ctl;
 use super::fake::{Fake, Handle, serve};
+use crate::cli::Cli;
+use crate::error::CtlError;
+use crate::run;
 
 /// Two machines in two namespaces.
 async fn two(fake: Fake) -> (tempfile::TempDir, Handle, std::path::PathBuf) {
@@ -161,4 +166,26 @@ async fn a_pod_is_described_in_full() {
     let uid = json[0]["uid"].take();
     insta::assert_snapshot!(format!("{json:#}").replace(uid.as_str().expect("uid"), "UID"));
     assert!(ok(&socket, &["inspect", "web", "-o", "yaml"]).await.contains("namespace: default"));
+}
+
+#[tokio::test]
+async fn a_command_that_is_waited_for_gives_its_output_and_its_exit_code() {
+    let (_dir, fake, socket) = two(Fake::default()).await;
+    for (args, call) in [
+        (&["exec", "-s", "web", "true"][..], "ExecSync c0 0 true"),
+        (&["exec", "-s", "--timeout", "9", "-c", "web", "default/web", "--", "true"], "ExecSync c0 9 true"),
+        (&["exec", "-s", "web/web", "sh", "-c", "exit 3"], "ExecSync c0 0 sh|-c|exit 3"),
+        (&["exec", "web", "-s", "--", "-it"], "ExecSync c0 0 -it"),
+    ] {
+        fake.forget_calls();
+        let cli = Cli::try_parse_from(["virtletctl", "--socket", socket.to_str().expect("UTF-8")].iter().chain(args));
+        let mut out = Vec::new();
+        let errors = run(cli.expect("arguments"), &mut out, CancellationToken::new()).await.expect_err("exit code");
+        assert_eq!(out, b"raw\x1b[m\xff", "as it is");
+        assert_eq!(fake.calls(), [call]);
+        let words = u8::try_from(call.split('|').count()).expect("few");
+        assert_eq!(errors.iter().map(CtlError::exit_code).collect::<Vec<_>>(), [words], "{args:?}");
+    }
+    let (_, errors) = ctl(&socket, &["exec", "-s", "web", "-c", "db", "--", "true"]).await;
+    assert_eq!(errors, ["pod `web` has no container `db`; it has web"]);
 }

@@ -11,14 +11,13 @@ use std::io::{self, Read};
 use common::Reason;
 
 use crate::error::printable;
+use crate::formats::tar::{Data, Entry, Kind, Tar};
 use crate::sources::provider::Unpack;
 
-mod tar;
 #[cfg(test)]
 mod tests;
 
-pub use tar::TarError;
-use tar::{Data, Kind, Tar};
+pub use crate::formats::tar::TarError;
 
 const DIR: &str = "disk";
 /// Begins the name of a file that removes another from the layers below (OCI image specification, layer.md).
@@ -61,7 +60,7 @@ impl Scan {
     pub(super) fn of(archive: impl Read) -> io::Result<Self> {
         let mut tar = Tar::new(archive);
         let mut scan = Self::default();
-        while let Some(entry) = tar.next()? {
+        while let Some(entry) = tar.next_entry()? {
             scan.note(&entry)?;
         }
         Ok(scan)
@@ -81,7 +80,7 @@ impl Scan {
     }
 
     /// Notes an entry. Gives its name if it is a file in `/disk`.
-    fn note(&mut self, entry: &tar::Entry) -> io::Result<Option<String>> {
+    fn note(&mut self, entry: &Entry) -> io::Result<Option<String>> {
         let text = String::from_utf8_lossy(&entry.path);
         let parts: Vec<_> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if parts.contains(&"..") {
@@ -152,7 +151,7 @@ impl Unpack for DiskLayer {
     fn unpack<'a>(&self, archive: &'a mut (dyn Read + Send)) -> io::Result<Box<dyn Read + 'a>> {
         let mut tar = Tar::new(archive);
         let mut scan = Scan::default();
-        while let Some(entry) = tar.next()? {
+        while let Some(entry) = tar.next_entry()? {
             if let Some(name) = scan.note(&entry)?
                 && self.shows(&name)
             {
@@ -181,7 +180,7 @@ impl<R: Read> Read for Disk<R> {
         }
         match data.read(&mut self.tar, room)? {
             0 => {
-                while let Some(entry) = self.tar.next()? {
+                while let Some(entry) = self.tar.next_entry()? {
                     self.scan.note(&entry)?;
                 }
                 self.rules.check(&self.scan, name).map_err(refused)?;

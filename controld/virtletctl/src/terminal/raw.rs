@@ -7,13 +7,13 @@ use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
 /// The terminal, and how it was before.
 #[derive(Debug)]
-pub(super) struct Raw<T: AsFd> {
+pub(in super::super) struct Raw<T: AsFd> {
     terminal: T,
     before: Termios,
 }
 
 impl<T: AsFd> Raw<T> {
-    pub(super) fn enter(terminal: T) -> io::Result<Self> {
+    pub(in super::super) fn enter(terminal: T) -> io::Result<Self> {
         let before = tcgetattr(&terminal)?;
         let mut raw = before.clone();
         cfmakeraw(&mut raw);

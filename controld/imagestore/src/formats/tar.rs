@@ -42,7 +42,7 @@ impl From<TarError> for io::Error {
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     Regular,
     Directory,
     Symlink,
@@ -55,11 +55,13 @@ pub(super) enum Kind {
 
 /// An entry, whose data come next.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) path: Vec<u8>,
-    pub(super) kind: Kind,
+pub struct Entry {
+    pub path: Vec<u8>,
+    pub kind: Kind,
+    /// Permissions (chmod(2)), with what else may be among them.
+    pub mode: u32,
     /// Bytes of the data, with the holes of a sparse file.
-    pub(super) size: u64,
+    pub size: u64,
     /// Where the stored bytes belong, if not one after the other.
     pieces: Option<Vec<Piece>>,
 }
@@ -72,7 +74,8 @@ struct Piece {
 }
 
 /// A reader of entries.
-pub(super) struct Tar<R> {
+#[derive(Debug)]
+pub struct Tar<R> {
     input: R,
     entries: u32,
     /// Bytes of the current entry, and its padding, that were not read yet.
@@ -96,12 +99,16 @@ struct Extended {
 }
 
 impl<R: Read> Tar<R> {
-    pub(super) fn new(input: R) -> Self {
+    #[must_use]
+    pub fn new(input: R) -> Self {
         Self { input, entries: 0, stored: 0, padding: 0 }
     }
 
     /// The next entry, or nothing at the archive's end. What was not read of the last one is passed over.
-    pub(super) fn next(&mut self) -> io::Result<Option<Entry>> {
+    ///
+    /// # Errors
+    /// Those of the input, and a [`TarError`] in one of kind `InvalidData`.
+    pub fn next_entry(&mut self) -> io::Result<Option<Entry>> {
         let mut extended = Extended::default();
         let mut is_extended = false;
         loop {
@@ -178,7 +185,8 @@ impl<R: Read> Tar<R> {
         if let Some(pieces) = &pieces {
             check(pieces, size, self.stored)?;
         }
-        Ok(Entry { path, kind, size, pieces })
+        let mode = number(&header[100..108]).and_then(|mode| u32::try_from(mode).ok()).unwrap_or_default();
+        Ok(Entry { path, kind, mode, size, pieces })
     }
 
     /// Data of the current entry as they are stored.
@@ -314,7 +322,8 @@ impl<R: Read> Tar<R> {
 }
 
 /// Reads an entry's data with the holes of a sparse file filled in.
-pub(super) struct Data {
+#[derive(Debug)]
+pub struct Data {
     /// Where the next byte is.
     at: u64,
     size: u64,
@@ -323,12 +332,16 @@ pub(super) struct Data {
 }
 
 impl Data {
-    pub(super) fn of(entry: Entry) -> Self {
+    #[must_use]
+    pub fn of(entry: Entry) -> Self {
         Self { at: 0, size: entry.size, pieces: entry.pieces, next: 0 }
     }
 
     /// Bytes of the entry that `tar` is at; none at its end.
-    pub(super) fn read<R: Read>(&mut self, tar: &mut Tar<R>, room: &mut [u8]) -> io::Result<usize> {
+    ///
+    /// # Errors
+    /// As of [`Tar::next_entry`].
+    pub fn read<R: Read>(&mut self, tar: &mut Tar<R>, room: &mut [u8]) -> io::Result<usize> {
         let Some(pieces) = &self.pieces else { return tar.read_stored(room) };
         let limit = |length: u64| room.len().min(usize::try_from(length).unwrap_or(usize::MAX));
         while let Some(piece) = pieces.get(self.next) {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 const CHUNK: usize = 4096;
 
 /// Starts reading. A thread of its own, since a read of a terminal cannot be called off; it ends with the process.
-pub(super) fn read() -> io::Result<mpsc::Receiver<Bytes>> {
+pub(in super::super) fn read() -> io::Result<mpsc::Receiver<Bytes>> {
     let (keys, typed) = mpsc::channel(4);
     std::thread::Builder::new().name("keys".into()).spawn(move || {
         let mut buffer = vec![0; CHUNK];

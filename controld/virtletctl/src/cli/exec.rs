@@ -1,0 +1,50 @@
+//! `exec` and `cp`.
+
+use clap::Args;
+
+use crate::place::{Place, place};
+use crate::{name, quantity};
+
+/// Of `exec`.
+#[derive(Debug, Args)]
+pub struct Exec {
+    /// Pod by its name, also as NAMESPACE/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
+    #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
+    pub pod: String,
+    /// Command and its arguments; no shell reads them
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub command: Vec<String>,
+    /// Send our standard input to the command
+    #[arg(short = 'i', long, visible_alias = "interactive", conflicts_with = "sync")]
+    pub stdin: bool,
+    /// Run the command on a terminal; our own, if we have one, is its other end
+    #[arg(short, long, conflicts_with = "sync")]
+    pub tty: bool,
+    /// Name of the container, if not the newest one of the pod is meant
+    #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
+    pub container: Option<String>,
+    /// Show the output when the command has ended, 16 MiB of it at most
+    #[arg(short, long)]
+    pub sync: bool,
+    /// Kill the command after so many seconds; 0 never does
+    #[arg(long, value_name = "SECONDS", requires = "sync", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(..=604_800))]
+    pub timeout: u32,
+}
+
+/// Of `cp`.
+#[derive(Debug, Args)]
+pub struct Cp {
+    /// What to copy: a path on this node, or one in a guest
+    #[arg(value_name = "PATH|POD:PATH", value_parser = place)]
+    pub from: Place,
+    /// Where to, as the other of both
+    #[arg(value_name = "POD:PATH|PATH", value_parser = place)]
+    pub to: Place,
+    /// Name of the container, if not the newest one of the pod is meant
+    #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
+    pub container: Option<String>,
+    /// Take no more than this from a guest
+    #[arg(long, value_name = "QUANTITY", default_value = "64Gi", value_parser = quantity::bytes)]
+    pub limit: i64,
+}

@@ -1,0 +1,143 @@
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::process::{Command, Stdio};
+
+use super::unpack::{Unpacked, unpack};
+use super::*;
+
+const LIMIT: u64 = 1 << 20;
+
+/// A directory with what archives have trouble with.
+fn tree(dir: &Path) -> PathBuf {
+    let tree = dir.join("tree");
+    let deep = tree.join("d".repeat(90)).join("e".repeat(90));
+    fs::create_dir_all(&deep).expect("directories");
+    fs::write(deep.join("long"), "a").expect("file");
+    fs::write(tree.join("run"), vec![b'x'; 70_000]).expect("file");
+    fs::set_permissions(tree.join("run"), fs::Permissions::from_mode(0o755)).expect("mode");
+    fs::write(tree.join("-empty\n"), "").expect("file");
+    symlink("/etc/passwd", tree.join("link")).expect("link");
+    symlink("t".repeat(150), tree.join("longlink")).expect("link");
+    drop(std::os::unix::net::UnixListener::bind(tree.join("socket")).expect("socket"));
+    tree
+}
+
+fn packed(tree: &Path, name: &str) -> (Vec<u8>, Vec<PathBuf>) {
+    let mut archive = Vec::new();
+    let skipped = pack::pack(tree, name.as_ref(), &mut archive).expect("packed");
+    (archive, skipped)
+}
+
+#[test]
+fn tar_reads_what_we_pack() {
+    let dir = tempfile::tempdir().expect("directory");
+    let tree = tree(dir.path());
+    let (archive, skipped) = packed(&tree, "copy");
+    assert_eq!(skipped, [tree.join("socket")]);
+    fs::remove_file(tree.join("socket")).expect("socket");
+    let to = tempfile::tempdir().expect("directory");
+    let mut tar =
+        Command::new("tar").args(["-xmf", "-", "-C"]).arg(to.path()).stdin(Stdio::piped()).spawn().expect("tar");
+    tar.stdin.take().expect("stdin").write_all(&archive).expect("written");
+    assert!(tar.wait().expect("tar").success());
+    let differs = Command::new("diff").args(["-r", "--no-dereference"]).arg(&tree).arg(to.path().join("copy")).output();
+    let differs = differs.expect("diff");
+    assert!(differs.status.success(), "{}", String::from_utf8_lossy(&differs.stdout));
+    let mode = fs::metadata(to.path().join("copy/run")).expect("file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+}
+
+#[test]
+fn what_tar_packs_is_unpacked_without_links() {
+    let dir = tempfile::tempdir().expect("directory");
+    tree(dir.path());
+    let tar = Command::new("tar").args(["-cf", "-", "-C"]).arg(dir.path()).arg("./tree").output().expect("tar");
+    let to = dir.path().join("to");
+    // Into nothing, and over what is there.
+    for _ in 0..2 {
+        let mut unpacked = unpack(tar.stdout.as_slice(), "tree", &to, LIMIT).expect("unpacked");
+        unpacked.skipped.sort();
+        assert_eq!(unpacked, Unpacked { entries: 6, skipped: vec!["./tree/link".into(), "./tree/longlink".into()] });
+    }
+    let deep = to.join("d".repeat(90)).join("e".repeat(90));
+    assert_eq!(fs::read(deep.join("long")).expect("file"), b"a");
+    assert_eq!(fs::read(to.join("run")).expect("file"), vec![b'x'; 70_000]);
+    assert_eq!(fs::metadata(to.join("run")).expect("file").permissions().mode() & 0o777, 0o755);
+    assert!(!to.join("link").exists() && to.join("-empty\n").exists());
+    let all = Command::new("tar").args(["-cf", "-", "-C"]).arg(&to).arg("./.").output().expect("tar");
+    assert_eq!(unpack(all.stdout.as_slice(), ".", &dir.path().join("again"), LIMIT).expect("unpacked").entries, 6);
+}
+
+#[test]
+fn a_file_goes_to_the_name_or_into_the_directory() {
+    let dir = tempfile::tempdir().expect("directory");
+    let from = dir.path().join("f");
+    fs::write(&from, "new").expect("file");
+    let (archive, _) = packed(&from, "f");
+    fs::write(dir.path().join("old"), "older").expect("file");
+    symlink(dir.path().join("old"), dir.path().join("chosen")).expect("link");
+    for (to, written) in [("g", "g"), ("old", "old"), ("chosen", "old"), (".", "f")] {
+        unpack(archive.as_slice(), "f", &dir.path().join(to), LIMIT).expect(to);
+        assert_eq!(fs::read(dir.path().join(written)).expect(written), b"new", "{to}");
+        fs::write(dir.path().join(written), "older").expect("file");
+    }
+}
+
+/// An archive of one file and its name, as no honest tar makes it.
+fn forged(name: &str) -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("directory");
+    fs::write(dir.path().join("f"), "hostile").expect("file");
+    packed(&dir.path().join("f"), name).0
+}
+
+#[test]
+fn a_hostile_archive_leaves_nothing_outside() {
+    let dir = tempfile::tempdir().expect("directory");
+    let outside = dir.path().join("outside");
+    fs::create_dir(&outside).expect("directory");
+    let to = dir.path().join("to");
+    fs::create_dir(&to).expect("directory");
+    symlink(&outside, to.join("way")).expect("link");
+    symlink(outside.join("new"), to.join("file")).expect("link");
+    let mut told = Vec::new();
+    for name in ["tree/../../outside/x", "../outside/x", "/tree/x", "other/x", "tree/way/x", "tree/file", "tree/.."] {
+        let error = unpack(forged(name).as_slice(), "tree", &to, LIMIT).expect_err(name);
+        told.push(common::Chain(&error).to_string().replace(dir.path().to_str().expect("UTF-8"), "DIR"));
+        let left: Vec<_> = fs::read_dir(&outside).expect("directory").flatten().collect();
+        assert!(left.is_empty(), "{name}: {left:?}");
+    }
+    // A link that comes first is not made, so that nothing goes through it.
+    let mut archive = Vec::new();
+    let link = dir.path().join("l");
+    symlink(&outside, &link).expect("link");
+    let from = dir.path().join("links");
+    fs::create_dir(&from).expect("directory");
+    symlink(&outside, from.join("a")).expect("link");
+    pack::pack(&from, "tree".as_ref(), &mut archive).expect("packed");
+    archive.truncate(archive.len() - 1024);
+    archive.extend(forged("tree/a/x"));
+    let unpacked = unpack(archive.as_slice(), "tree", &to, LIMIT).expect("unpacked");
+    assert_eq!(unpacked.skipped, ["tree/a"]);
+    assert!(fs::read_dir(&outside).expect("directory").next().is_none());
+    assert_eq!(fs::read(to.join("a/x")).expect("file"), b"hostile");
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn what_is_too_much_or_cut_off_is_refused() {
+    let dir = tempfile::tempdir().expect("directory");
+    let from = dir.path().join("f");
+    fs::write(&from, vec![0; 2000]).expect("file");
+    let (archive, _) = packed(&from, "f");
+    let to = dir.path().join("g");
+    unpack(archive.as_slice(), "f", &to, 2000).expect("as much as may be");
+    assert!(matches!(unpack(archive.as_slice(), "f", &to, 1999), Err(CtlError::TooMuch { limit: 1999 })));
+    for cut in [100, 512, 1000, 2511] {
+        let error = unpack(&archive[..cut], "f", &to, LIMIT).expect_err("cut");
+        assert!(common::Chain(&error).to_string().contains("cut off"), "{cut}: {error:?}");
+    }
+    // Neither waited for nor written to.
+    let fifo = dir.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("fifo");
+    assert!(matches!(unpack(archive.as_slice(), "f", &fifo, LIMIT), Err(CtlError::File { .. })));
+}

@@ -1,0 +1,54 @@
+//! Commands by virtletctl, in a guest with our agent.
+
+use anyhow::{Result, ensure};
+
+use super::Exec;
+
+/// `virtletctl exec`.
+pub(super) fn runs_commands(exec: &Exec) -> Result<()> {
+    for line in [
+        "ctl exec $id -- sh -c 'echo out; echo err >&2; exit 3'",
+        "ctl exec -s $id sh -c 'echo out; echo err >&2; exit 3'",
+    ] {
+        let ended = exec.shell(line)?;
+        let told = ended.stdout == "out\n" && ended.stderr.starts_with("err\n");
+        ensure!(told && ended.code == Some(3), "{line}: {ended:?}");
+    }
+    exec.prints("head -c 3000000 /dev/zero | ctl exec -i $id wc -c", "3000000")?;
+    exec.prints("ctl exec $id head -c 3000000 /dev/zero | wc -c", "3000000")?;
+    let terminal = "script -qec \"stty rows 33 cols 77; $(declare -f ctl); ctl exec $id -it -- sh -c 'sleep 1; stty size; tty; exit 9'\" /dev/null";
+    let ended = exec.shell(&format!("export -f ctl; export id; {terminal} </dev/null"))?;
+    let told = ended.stdout.contains("33 77") && ended.stdout.contains("/dev/pts/");
+    ensure!(told && ended.code == Some(9), "terminal: {ended:?}");
+    Ok(())
+}
+
+/// `virtletctl cp`.
+pub(super) fn copies_files(exec: &Exec) -> Result<()> {
+    let dir = exec.bed.dir.join("cp");
+    let begin = format!("mkdir -p {0} && cd {0} && ", dir.display());
+    for (line, wanted) in [
+        (
+            "mkdir -p tree/in && head -c 300000 /dev/urandom >tree/in/file && ln -s in/file tree/link && echo made",
+            "made",
+        ),
+        (
+            "ctl cp tree $id:/tmp/there && ctl cp $id:/tmp/there back && cmp tree/in/file back/in/file && ls -R back",
+            "back:\nin\n\nback/in:\nfile",
+        ),
+        ("ctl cp tree/in/file $id:/tmp && ctl exec $id cat /tmp/file | cmp - tree/in/file && echo same", "same"),
+        ("ctl cp $id:/tmp/there/in/file . && cmp file tree/in/file && echo same", "same"),
+        ("ctl exec $id readlink /tmp/there/link", "in/file"),
+    ] {
+        exec.prints(&format!("{begin}{line}"), wanted)?;
+    }
+    for (line, why) in [
+        ("ctl cp $id:/tmp/none .", "`tar` in the guest ended with exit code 1: tar: ./none: No such file"),
+        ("ctl cp tree $id:/none/none", "/none"),
+        ("ctl exec $id sh -c 'mv $(which tar) /tmp/tar' && ctl cp $id:/tmp/file .", "no `tar` in the guest"),
+    ] {
+        let ended = exec.shell(&format!("{begin}{line}"))?;
+        ensure!(ended.code == Some(1) && ended.stderr.contains(why), "{line}: {ended:?}");
+    }
+    Ok(())
+}
