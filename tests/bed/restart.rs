@@ -72,7 +72,7 @@ fn killed(bed: &Bed, which: Which) -> Result<()> {
     ensure!(only_qemu()? == qemu, "another QEMU");
     let now = (node.cri.container(&vm.container)?, node.cri.sandbox(&vm.sandbox)?);
     ensure!(now == known, "known before: {known:?}\nknown now: {now:?}");
-    renews(&vm)?;
+    renews(&node, &vm)?;
     node.remove_vm(&vm, GRACE)?;
     fs::remove_dir_all(&vm.pod.log_directory)?;
     // The daemon is a new process, and libvirtd writes a status file anew.
@@ -236,13 +236,13 @@ fn virtlogd(bed: &Bed) -> Result<()> {
 }
 
 /// The guest's DHCP client renews its lease when told, by whoever serves it now.
-fn renews(vm: &Vm) -> Result<()> {
+fn renews(node: &Node, vm: &Vm) -> Result<()> {
     let leases = |log: &str| log.matches(" renew uptime").count();
     let before = leases(&vm.log_text()?);
-    let domain = running_domains()?.concat();
-    let order =
-        r#"{"execute":"guest-exec","arguments":{"path":"/bin/sh","arg":["-c","kill -USR1 $(cat /run/net/eth0.pid)"]}}"#;
-    wait_until("guest agent", BOOT_DEADLINE, || virsh(&format!("qemu-agent-command {domain} {order}")).is_ok())?;
+    let order = ["exec", "--sync", &vm.container, "sh", "-c", "kill -USR1 $(cat /run/net/eth0.pid)"];
+    wait_until("the client for addresses", BOOT_DEADLINE, || {
+        node.crictl(&order).is_ok_and(|ended| ended.code == Some(0))
+    })?;
     wait_until("renewed lease", GRACE, || vm.log_text().is_ok_and(|log| leases(&log) > before))
 }
 
