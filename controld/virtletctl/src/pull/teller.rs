@@ -38,15 +38,18 @@ pub(super) struct Teller {
     meter: Meter,
     /// When there was a line that stays.
     told: Option<Duration>,
+    /// Whether a byte came.
+    downloads: bool,
 }
 
 impl Teller {
     pub(super) fn new(manner: Manner, name: &str) -> Self {
-        Self { manner, name: name.to_owned(), meter: Meter::default(), told: None }
+        Self { manner, name: name.to_owned(), meter: Meter::default(), told: None, downloads: false }
     }
 
     /// Of a message that came. `at` is the time since the pull began.
     pub(super) fn progress(&mut self, at: Duration, progress: &Progress) -> String {
+        self.downloads |= progress.bytes > 0;
         self.meter.note(at, progress.bytes, progress.total);
         let Some(reading) = self.meter.read(at) else { return String::new() };
         match self.manner {
@@ -87,12 +90,19 @@ impl Teller {
     pub(super) fn done(&self, image: &Image, stale: bool) -> String {
         match self.manner {
             Manner::Json => one_line(&json!({
-                "event": "pulled", "name": self.name, "id": image.id, "size": image.size, "stale": stale,
+                "event": "pulled", "name": self.name, "id": image.id, "size": image.size, "downloaded": self.downloads,
+                "stale": stale,
             })),
             Manner::Silent if !stale => String::new(),
             _ => {
-                let stale = if stale { " (stale): its source was not asked or did not answer" } else { "" };
-                format!("pulled {} ({}){stale}\n", shown(&self.name), size(image.size))
+                let (name, size) = (shown(&self.name), size(image.size));
+                match (self.downloads, stale) {
+                    (_, true) => {
+                        format!("pulled {name} ({size}) (stale): its source was not asked or did not answer\n")
+                    }
+                    (true, false) => format!("pulled {name} ({size})\n"),
+                    (false, false) => format!("{name} ({size}) was here already\n"),
+                }
             }
         }
     }
@@ -166,6 +176,17 @@ mod tests {
             .map(|manner| format!("{manner:?}\n{}", told(manner, name).replace(CLEAR_LINE, "<CLEAR>\n")));
         assert!(all.iter().flat_map(|text| text.chars()).all(|c| c == '\n' || !c.is_control()));
         insta::assert_snapshot!(all.join("\n"));
+    }
+
+    #[test]
+    fn a_pull_that_brought_nothing_says_so() {
+        let image = Image { id: "sha256:ab".into(), size: 96 << 20, ..Image::default() };
+        let mut teller = Teller::new(Manner::Outcome, "x/a");
+        assert_eq!(teller.done(&image, false), "x/a (96 MiB) was here already\n");
+        teller.progress(Duration::ZERO, &Progress { bytes: 0, total: 96 << 20 });
+        assert_eq!(teller.done(&image, false), "x/a (96 MiB) was here already\n");
+        teller.progress(Duration::ZERO, &Progress { bytes: 1, total: 96 << 20 });
+        assert_eq!(teller.done(&image, false), "pulled x/a (96 MiB)\n");
     }
 
     #[test]
