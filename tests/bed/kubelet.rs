@@ -76,21 +76,21 @@ fn static_pod(bed: &Bed) -> Result<()> {
 
 /// A guest of 160 MiB that has booted uses processors, memory and its disk, and kubelet knows.
 fn counts_what_it_uses(kubelet: &Kubelet) -> Result<()> {
-    // kubelet keeps the figures of a pod that it saw before the machine ran for a moment.
-    let container = wait_for("usage of the machine", POD_DEADLINE, || {
-        let summary = kubelet.stats_summary()?;
-        let container = summary.pointer("/pods/0/containers/0").cloned().unwrap_or_default();
-        Ok(container.pointer("/memory/workingSetBytes").is_some().then_some(container))
-    })?;
-    let figure = |path: &str| {
-        container.pointer(path).and_then(Value::as_u64).with_context(|| format!("no `{path}` in {container}"))
-    };
+    let figure = |container: &Value, path: &str| container.pointer(path).and_then(Value::as_u64).unwrap_or_default();
+    let mut last = Value::Null;
+    // kubelet keeps figures for a while: what it saw first may be of a guest that had hardly begun to boot.
+    let seen = wait_for("usage of a machine that has booted", POD_DEADLINE, || {
+        last = kubelet.stats_summary()?.pointer("/pods/0/containers/0").cloned().unwrap_or_default();
+        let booted = figure(&last, "/cpu/usageCoreNanoSeconds") > 1_000_000_000
+            && figure(&last, "/memory/workingSetBytes") > 30 << 20
+            && figure(&last, "/rootfs/usedBytes") > 100_000;
+        Ok(booted.then(|| last.clone()))
+    });
+    let container = seen.with_context(|| format!("last: {last}"))?;
     ensure!(container["name"] == "vm", "{container}");
-    ensure!(figure("/cpu/usageCoreNanoSeconds")? > 1_000_000_000, "a boot takes longer: {container}");
-    let memory = figure("/memory/workingSetBytes")?;
-    ensure!((30 << 20..400 << 20).contains(&memory), "{container}");
-    ensure!(figure("/rootfs/usedBytes")? > 100_000, "the guest has written to its disk: {container}");
-    ensure!(figure("/rootfs/capacityBytes")? > figure("/rootfs/usedBytes")?, "{container}");
+    ensure!(figure(&container, "/memory/workingSetBytes") < 400 << 20, "{container}");
+    let (used, capacity) = (figure(&container, "/rootfs/usedBytes"), figure(&container, "/rootfs/capacityBytes"));
+    ensure!(used < capacity, "{container}");
     Ok(())
 }
 

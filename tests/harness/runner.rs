@@ -24,8 +24,10 @@ use crate::emulated::{self, OnDemand};
 const TAIL: usize = 40;
 /// Stands before each daemon's log.
 const LOG_MARK: &str = "--- ";
-/// Lines of a failed case's own words that are repeated at the end of a run.
-const REPEATED: usize = 20;
+/// Lines of a failed case's own words that are repeated at the end of a run: the first ones and the last ones, which say why.
+const REPEATED: (usize, usize) = (2, 4);
+/// And so many characters of each. Several failed cases are to fit into what a person sees of a run.
+const LINE: usize = 300;
 
 /// Runs the cases that `args` (of a test program) choose.
 pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
@@ -87,10 +89,19 @@ impl fmt::Display for Told {
     }
 }
 
-/// Of what is shown of a failed case, what is not a daemon's log; no more than its end.
+/// Of what is shown of a failed case, what is not a daemon's log; no more than its beginning and its end.
 fn own_words(shown: &str) -> String {
-    let lines: Vec<_> = shown.lines().take_while(|line| !line.starts_with(LOG_MARK)).collect();
-    lines.get(lines.len().saturating_sub(REPEATED)..).unwrap_or_default().join("\n")
+    let lines: Vec<String> = shown
+        .lines()
+        .take_while(|line| !line.starts_with(LOG_MARK))
+        .map(|line| line.chars().take(LINE).collect())
+        .collect();
+    let (first, last) = REPEATED;
+    if lines.len() <= first + last {
+        return lines.join("\n");
+    }
+    let (begin, end) = (&lines[..first], &lines[lines.len() - last..]);
+    format!("{}\n...\n{}", begin.join("\n"), end.join("\n"))
 }
 
 /// Runs the cases that the machine outside asks this one, an emulated node, to run.

@@ -36,7 +36,8 @@ impl Exec<'_> {
     fn shell(&self, line: &str) -> Result<Ended> {
         let crictl = self.bed.config.peer("crictl")?;
         let config = self.bed.dir.join("crictl.yaml");
-        fs::write(&config, format!("runtime-endpoint: unix://{CRI_SOCKET}\n"))?;
+        // crictl's own 2 s would cut answers off that a busy host is late with.
+        fs::write(&config, format!("runtime-endpoint: unix://{CRI_SOCKET}\ntimeout: 60\n"))?;
         let ctl = self.bed.program("virtletctl");
         let begin = format!(
             "exec() {{ {} -c {} exec \"$@\"; }}; ctl() {{ {} --socket {CRI_SOCKET} \"$@\"; }}; id={}; ",
@@ -83,7 +84,7 @@ fn by_our_agent(bed: &Bed) -> Result<()> {
         exec.prints(&with("head -c 3000000 /dev/zero | exec -i $id wc -c"), "3000000")?;
         exec.prints(&with("exec $id head -c 3000000 /dev/zero | wc -c"), "3000000")?;
     }
-    let terminal = "script -qec \"stty rows 33 cols 77; $(declare -f exec); exec -it $id sh -c 'sleep 1; stty size; tty; exit 0'\" /dev/null";
+    let terminal = "script -qec \"stty rows 33 cols 77; $(declare -f exec); exec -it $id sh -c 'until stty size | grep -q 33.77; do sleep 1; done; stty size; tty; exit 0'\" /dev/null";
     let ended = exec.shell(&format!("export -f exec; {terminal} </dev/null"))?;
     ensure!(ended.stdout.contains("33 77") && ended.stdout.contains("/dev/pts/"), "terminal: {ended:?}");
 

@@ -16,7 +16,7 @@ pub(super) fn runs_commands(exec: &Exec) -> Result<()> {
     }
     exec.prints("head -c 3000000 /dev/zero | ctl exec -i $id wc -c", "3000000")?;
     exec.prints("ctl exec $id head -c 3000000 /dev/zero | wc -c", "3000000")?;
-    let terminal = "script -qec \"stty rows 33 cols 77; $(declare -f ctl); ctl exec $id -it -- sh -c 'sleep 1; stty size; tty; exit 9'\" /dev/null";
+    let terminal = "script -qec \"stty rows 33 cols 77; $(declare -f ctl); ctl exec $id -it -- sh -c 'until stty size | grep -q 33.77; do sleep 1; done; stty size; tty; exit 9'\" /dev/null";
     let ended = exec.shell(&format!("export -f ctl; export id; {terminal} </dev/null"))?;
     let told = ended.stdout.contains("33 77") && ended.stdout.contains("/dev/pts/");
     ensure!(told && ended.code == Some(9), "terminal: {ended:?}");
