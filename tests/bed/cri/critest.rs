@@ -63,6 +63,7 @@ const IN_GUESTS: &[&str] = &[
     "Container runtime should support basic operations on container runtime should support execSync with timeout",
     "Streaming runtime should support streaming interfaces runtime should support exec with tty=false and stdin=false",
     "Streaming runtime should support streaming interfaces runtime should support exec with tty=true and stdin=true",
+    "Streaming runtime should support streaming interfaces runtime should support portforward [Conformance]",
     "Networking runtime should support networking runtime should support set hostname",
     "Security Context bucket runtime should support SupplementalGroups",
     "Security Context bucket runtime should support RunAsUser",
