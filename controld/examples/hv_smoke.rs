@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor, Way};
+use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor};
 use controld::model::domain::{self, DomainSpec, WrapperEnv};
 use controld::model::plan::{Cpus, Hardware, Layer, MachinePlan, Memory, RootDisk};
 use controld::model::{Accelerator, MachineId};
@@ -55,7 +55,7 @@ async fn run(hv: &Hypervisor, events: &mut broadcast::Receiver<HvEvent>, spec: &
     ensure!(state.is_some_and(|state| state.phase == DomainPhase::On), "started, yet {state:?}");
     println!("ours: {:?}", hv.list_ours(spec.instance).await?);
     ensure!(hv.list_ours(Uuid::new_v4()).await?.is_empty(), "another instance's machine was taken for its own");
-    hv.shutdown(spec.plan.id.uuid(), Way::Acpi).await?;
+    hv.shutdown(spec.plan.id.uuid()).await?;
     println!("power button pressed; an empty disk does not hear it");
     hv.destroy(spec.plan.id.uuid()).await?;
     let ended = tokio::time::timeout(DEADLINE, ended(events, spec.plan.id.uuid())).await;

@@ -59,13 +59,6 @@ pub struct Hypervisor {
     shared: Arc<Shared>,
 }
 
-/// How a guest is asked to power off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// The power button.
-    Acpi,
-}
-
 /// What libvirt tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HvEvent {
@@ -251,18 +244,16 @@ impl Hypervisor {
         self.call("define the machine", DEFINE_DEADLINE, move |connection| connection.define(&xml).map(drop)).await
     }
 
-    /// Asks the guest to power off. Nothing is done while libvirt has not answered the last time: it waits for a QEMU that
+    /// Presses the power button (ACPI). Nothing is done while libvirt has not answered the last time: it waits for a QEMU that
     /// hangs without a deadline, and there are few turns.
     ///
     /// # Errors
     /// When the machine is not on, or libvirt does not answer.
-    pub async fn shutdown(&self, id: Uuid, way: Way) -> Result<()> {
+    pub async fn shutdown(&self, id: Uuid) -> Result<()> {
         let Some(one) = Press::begin(&self.shared.presses, id) else { return Ok(()) };
         let press = move |connection: &Connection| {
             let _one = one;
-            match way {
-                Way::Acpi => existing(connection, id)?.press_power_button(),
-            }
+            existing(connection, id)?.press_power_button()
         };
         self.call_in(Lane::Presses, "press the power button", QUICK_DEADLINE, press).await
     }

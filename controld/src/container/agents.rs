@@ -7,6 +7,7 @@
 
 mod link;
 mod output;
+mod power;
 mod process;
 mod qga;
 mod shared;
@@ -51,6 +52,8 @@ pub struct Agents {
 struct Machine {
     link: tokio::sync::Mutex<Option<Arc<Link>>>,
     qga: Qga,
+    /// Whether an agent was asked to power the guest off.
+    is_powering_off: AtomicBool,
 }
 
 /// A command in a guest.
@@ -121,7 +124,7 @@ impl Agents {
     /// When it does not answer, or refuses.
     pub async fn start(&self, command: Command) -> Result<Process> {
         let Command { machine, start, patience } = command;
-        match self.link(machine, Instant::now() + patience).await {
+        match self.link(&self.machine(machine), machine, Instant::now() + patience).await {
             Some(link) => link.start(start).await,
             None => Err(Error::new(
                 Kind::State,
@@ -156,12 +159,12 @@ impl Agents {
         let booted = began + patience;
         // Until when ours is waited for.
         let mut ours = None;
+        let machine = self.machine(id);
         loop {
-            if let Some(link) = self.link(id, ours.unwrap_or(began)).await {
+            if let Some(link) = self.link(&machine, id, ours.unwrap_or(began)).await {
                 found.store(true, Ordering::Relaxed);
                 return output::collect(link.start(start).await?).await;
             }
-            let machine = self.machine(id);
             let boots = Instant::now() < booted;
             let answer = if boots && ours.is_none() {
                 machine.qga.answers().await.map(|()| None)
@@ -191,14 +194,13 @@ impl Agents {
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let qga = Qga::at(qemu_socket(&self.dir, id));
-            Arc::new(Machine { link: tokio::sync::Mutex::default(), qga })
+            Arc::new(Machine { link: tokio::sync::Mutex::default(), qga, is_powering_off: AtomicBool::new(false) })
         };
         machines.entry(id).or_insert_with(new).clone()
     }
 
     /// The way to our agent, if it answers until then, or soon after the connection was made.
-    async fn link(&self, id: MachineId, until: Instant) -> Option<Arc<Link>> {
-        let machine = self.machine(id);
+    async fn link(&self, machine: &Machine, id: MachineId, until: Instant) -> Option<Arc<Link>> {
         let link = {
             let mut kept = machine.link.lock().await;
             match kept.as_ref().filter(|link| !link.is_closed()) {

@@ -16,7 +16,7 @@ use super::resize;
 use super::start;
 use super::uses::Uses;
 use crate::container::console::follow::Follower;
-use crate::hypervisor::{DomainState, Way};
+use crate::hypervisor::DomainState;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{Applied, Container, ContainerId, Resources};
 use crate::store::boot::Boot;
@@ -119,7 +119,9 @@ impl Host for Arc<Uses> {
     }
 
     async fn press(&self, container: &Container) -> Result<()> {
-        self.hypervisor.shutdown(container.machine.id.uuid(), Way::Acpi).await
+        let id = container.machine.id;
+        // Both at once: an agent may hang, and a guest may have nobody who hears its power button.
+        tokio::join!(self.hypervisor.shutdown(id.uuid()), self.agents.power_off(id)).0
     }
 
     async fn destroy(&self, container: &Container) -> Result<()> {

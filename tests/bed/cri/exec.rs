@@ -17,6 +17,8 @@ use tests::wait::wait_for;
 
 const DEADLINE: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(5);
+/// Longer than an emulated guest takes to power off.
+const STOP: Duration = Duration::from_secs(60);
 /// Of commands that are to be quick although another one hangs or floods.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -109,7 +111,17 @@ fn by_our_agent(bed: &Bed) -> Result<()> {
     wait_for("the agent that was started again", SOON, || {
         Ok((exec.shell("exec -i $id true </dev/null")?.code == Some(0)).then_some(()))
     })?;
+    agent_powers_off(&node, &exec)?;
     node.remove_vm(&vm, GRACE)
+}
+
+/// A guest in which nobody hears the power button.
+fn agent_powers_off(node: &Node, exec: &Exec) -> Result<()> {
+    exec.prints("exec -s $id sh -c 'killall acpid && echo deaf'", "deaf")?;
+    node.cri.stop(exec.id, STOP)?;
+    let status = node.cri.container(exec.id)?;
+    ensure!(status.exit_code == 0 && status.reason == "Completed", "{}: {}", status.exit_code, status.reason);
+    Ok(())
 }
 
 fn by_qemus_agent(bed: &Bed) -> Result<()> {
@@ -139,5 +151,6 @@ fn by_qemus_agent(bed: &Bed) -> Result<()> {
         exec.prints("exec -s $id echo still", "still")?;
         ensure!(began.elapsed() < SOON && node.cri.state(&vm.container).is_ok(), "{:?}", began.elapsed());
     }
+    agent_powers_off(&node, &exec)?;
     node.remove_vm(&vm, GRACE)
 }

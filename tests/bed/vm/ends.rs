@@ -24,8 +24,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// User-data of a guest that hears neither its power button nor its agent.
-const DEAF: &str =
-    "#!/bin/sh\nkillall acpid\nprintf '#!/bin/sh\\n' >/etc/acpi/PWRF/00000080\necho deaf now >/dev/console\n";
+const DEAF: &str = "#!/bin/sh\nkillall acpid\nprintf '#!/bin/sh\\n' >/etc/acpi/PWRF/00000080\n\
+                    rm $(which qemu-ga)\nkillall qemu-ga\necho deaf now >/dev/console\n";
 
 fn hung(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;

@@ -22,6 +22,9 @@ use super::output::{MAX_OUTPUT, Output};
 
 const GREETING: Duration = Duration::from_secs(3);
 const DEADLINE: Duration = Duration::from_secs(30);
+const SHUTDOWN: &str = "guest-shutdown";
+/// How long a guest that powers off is listened to.
+const SILENCE: Duration = Duration::from_secs(3);
 /// Between two questions whether a command has ended: the agent says nothing by itself.
 const ASK_FIRST: Duration = Duration::from_millis(20);
 const ASK_LAST: Duration = Duration::from_millis(400);
@@ -114,6 +117,16 @@ impl Qga {
         }
     }
 
+    /// Asks the guest to power off.
+    pub(super) async fn power_off(&self) -> Result<(), QgaError> {
+        let asked = self.talk(SHUTDOWN).await?.ask_within(SILENCE, SHUTDOWN, json!({"mode": "powerdown"})).await;
+        match asked {
+            // It answers only if it cannot.
+            Err(QgaError::Late(..) | QgaError::Connection(_)) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
     /// Whether it is there.
     pub(super) async fn answers(&self) -> Result<(), QgaError> {
         self.talk("guest-sync-delimited").await.map(drop)
@@ -148,13 +161,22 @@ impl Qga {
 }
 
 impl Talk {
-    async fn ask(mut self, command: &'static str, arguments: Value) -> Result<Value, QgaError> {
+    async fn ask(self, command: &'static str, arguments: Value) -> Result<Value, QgaError> {
+        self.ask_within(DEADLINE, command, arguments).await
+    }
+
+    async fn ask_within(
+        mut self,
+        deadline: Duration,
+        command: &'static str,
+        arguments: Value,
+    ) -> Result<Value, QgaError> {
         let answer = async {
             let request = json!({"execute": command, "arguments": arguments});
             self.agent.write_all(format!("{request}\n").as_bytes()).await?;
             line(&mut self.agent, MAX_ANSWER).await
         };
-        let answer = timeout(DEADLINE, answer).await.map_err(|_elapsed| QgaError::Late(command, DEADLINE.as_secs()))?;
+        let answer = timeout(deadline, answer).await.map_err(|_elapsed| QgaError::Late(command, deadline.as_secs()))?;
         let mut answer: Value = serde_json::from_slice(&answer.map_err(QgaError::Connection)?)
             .map_err(|_not_json| QgaError::Answer(command))?;
         if let Some(why) = answer.pointer("/error/desc").and_then(Value::as_str) {

@@ -56,6 +56,21 @@ fn agents(dir: &Path) -> (Arc<Agents>, MachineId, UnixListener) {
     (Arc::new(Agents::new(dir.to_owned())), id, qemu)
 }
 
+/// A question to QEMU's agent, which synchronises first.
+async fn question(qemu: &UnixListener) -> (UnixStream, Value) {
+    let (stream, _) = qemu.accept().await.expect("accepts");
+    let mut stream = BufReader::new(stream);
+    let mut sync = Vec::new();
+    stream.read_until(b'\n', &mut sync).await.expect("reads");
+    let sync: Value = serde_json::from_slice(&sync[1..]).expect("JSON");
+    let answer = json!({"return": sync["arguments"]["id"]}).to_string();
+    let synchronised = [b"half an answer\xff", answer.as_bytes(), b"\n"].concat();
+    stream.get_mut().write_all(&synchronised).await.expect("writes");
+    let mut request = String::new();
+    stream.read_line(&mut request).await.expect("reads");
+    (stream.into_inner(), serde_json::from_str(&request).expect("JSON"))
+}
+
 fn words(machine: MachineId, argv: &[&str]) -> Command {
     let argv = argv.iter().map(|word| (*word).to_owned()).collect();
     Command { machine, start: Start { argv, ..Start::default() }, patience: Duration::ZERO }
@@ -174,19 +189,9 @@ async fn the_agent_of_qemu_runs_what_ours_does_not() {
             json!({"return": {"exited": false}}),
             json!({"return": {"exited": true, "exitcode": 3, "out-data": "aGk="}}),
         ] {
-            let (stream, _) = qemu.accept().await.expect("accepts");
-            let mut stream = BufReader::new(stream);
-            let mut sync = Vec::new();
-            stream.read_until(b'\n', &mut sync).await.expect("reads");
-            let sync: Value = serde_json::from_slice(&sync[1..]).expect("JSON");
-            let synchronised =
-                [b"half an answer\xff", json!({"return": sync["arguments"]["id"]}).to_string().as_bytes(), b"\n"]
-                    .concat();
-            stream.get_mut().write_all(&synchronised).await.expect("writes");
-            let mut request = String::new();
-            stream.read_line(&mut request).await.expect("reads");
-            asked.push(serde_json::from_str::<Value>(&request).expect("JSON"));
-            stream.get_mut().write_all(format!("{answer}\n").as_bytes()).await.expect("writes");
+            let (mut stream, request) = question(&qemu).await;
+            asked.push(request);
+            stream.write_all(format!("{answer}\n").as_bytes()).await.expect("writes");
         }
         asked
     });
@@ -195,6 +200,44 @@ async fn the_agent_of_qemu_runs_what_ours_does_not() {
     let asked = guest.await.expect("asked");
     assert_eq!(asked[0]["arguments"], json!({"path": "echo", "arg": ["hi"], "capture-output": true}));
     assert_eq!(asked[2], json!({"execute": "guest-exec-status", "arguments": {"pid": 7}}));
+}
+
+#[tokio::test]
+async fn a_guest_is_asked_to_power_off_once() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let ours = agents.clone();
+    let asked = tokio::spawn(async move { ours.power_off(id).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    let (session, Message::Start(start)) = guest.hear().await else { panic!("no start") };
+    assert_eq!(start, Start { argv: vec!["poweroff".into()], ..Start::default() });
+    guest.say(session, Message::Started { pid: 1 }).await;
+    guest.say(session, Message::Exited { code: 0 }).await;
+    asked.await.expect("asks");
+    agents.power_off(id).await;
+    let running = tokio::spawn(async move { agents.start(anything(id)).await });
+    let (_, Message::Start(next)) = guest.hear().await else { panic!("no start") };
+    assert_eq!(next.argv, ["true"], "and not to power off again");
+    running.abort();
+}
+
+#[tokio::test]
+async fn qemus_agent_powers_off_a_guest_whose_other_one_cannot() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let qemus = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let asked = tokio::spawn(async move { agents.power_off(id).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    let (session, Message::Start(_)) = guest.hear().await else { panic!("no start") };
+    guest.say(session, Message::Refused("no `poweroff` in the guest".into())).await;
+    let (mut stream, request) = question(&qemus).await;
+    assert_eq!(request, json!({"execute": "guest-shutdown", "arguments": {"mode": "powerdown"}}));
+    // It says nothing, and the guest is gone.
+    stream.shutdown().await.expect("shuts down");
+    drop(stream);
+    asked.await.expect("asks");
 }
 
 #[tokio::test]

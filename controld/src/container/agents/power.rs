@@ -1,0 +1,41 @@
+//! Asks a guest to power off, by whichever agent answers.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::Chain;
+use proto::agent::Start;
+use tokio::time::{Instant, timeout};
+
+use super::{Agents, Machine, output};
+use crate::model::MachineId;
+use crate::model::error::{Error, Kind, Result};
+
+/// How long `poweroff` may run in the guest, where some wait for services.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+impl Agents {
+    /// Asks once for each machine. It is fine if nobody answers: this is beside the power button, for guests that do not heed it.
+    pub async fn power_off(&self, id: MachineId) {
+        let machine = self.machine(id);
+        if machine.is_powering_off.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Err(ours) = self.by_ours(&machine, id).await else { return };
+        if let Err(qemus) = machine.qga.power_off().await {
+            let (ours, qemus) = (Chain(&ours), Chain(&qemus));
+            tracing::debug!(machine = %id, %ours, %qemus, "no agent powers the guest off");
+        }
+    }
+
+    async fn by_ours(&self, machine: &Machine, id: MachineId) -> Result<()> {
+        let absent = || Error::new(Kind::State, "it does not answer");
+        let link = self.link(machine, id, Instant::now()).await.ok_or_else(absent)?;
+        let process = link.start(Start { argv: vec!["poweroff".into()], ..Start::default() }).await?;
+        let late = |_elapsed| Error::new(Kind::Deadline, "`poweroff` did not end");
+        match timeout(DEADLINE, output::collect(process)).await.map_err(late)?? {
+            output if output.code == 0 => Ok(()),
+            output => Err(Error::new(Kind::State, format!("`poweroff` ended with exit code {}", output.code))),
+        }
+    }
+}
