@@ -1,5 +1,7 @@
-//! What holds a machine to its resources: a cgroup below the pod's, with QEMU in it.
+//! What holds a machine to its resources: a cgroup below the pod's, with QEMU in it, and QEMU's place among those that the kernel kills
+//! for want of memory.
 
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use super::uses::Uses;
 use crate::hypervisor::cgroup::{Cgroups, Counts};
 use crate::hypervisor::process::{STATUS_DIR, pid_of};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Cgroup, Limits};
+use crate::model::plan::{Cgroup, Limits, MachinePlan};
 use crate::model::{Container, Resources};
 
 /// Makes the cgroup of a machine that is to be started.
@@ -30,8 +32,13 @@ pub(super) async fn set(uses: &Arc<Uses>, container: &Container, resources: &Res
         ));
     };
     let limits = limits(uses, container, Some(resources));
-    let set = off_reactor(move || cgroups.set(&cgroup.path, &limits)).await;
-    set.map_err(|cause| Error::because(Kind::Internal, "failed to change the limits of the machine's cgroup", cause))
+    let (machine, score) = (container.machine.clone(), resources.oom_score_adj);
+    let set = off_reactor(move || {
+        cgroups.set(&cgroup.path, &limits)?;
+        set_oom_score(qemu(&machine)?, score)
+    });
+    set.await
+        .map_err(|cause| Error::because(Kind::Internal, "failed to change the limits of the machine's cgroup", cause))
 }
 
 /// Bytes that a machine holds in memory; `None` if that is not known.
@@ -40,14 +47,16 @@ pub(super) fn held(uses: &Uses, container: &Container) -> Option<u64> {
     cgroups.held(&cgroup.path)
 }
 
-/// Moves the QEMU of a machine that runs into its cgroup.
-pub(super) async fn admit(uses: &Arc<Uses>, container: &Container) -> Result<()> {
+/// Moves the QEMU of a machine that runs, of these resources, into its cgroup.
+pub(super) async fn admit(uses: &Arc<Uses>, container: &Container, resources: Option<&Resources>) -> Result<()> {
     let Some((cgroups, cgroup)) = of(uses, container) else { return Ok(()) };
-    let (name, id) = (container.machine.domain.clone(), container.machine.id.uuid());
+    let machine = container.machine.clone();
+    // Not libvirtd's, which most units protect: QEMU inherits that.
+    let score = resources.map_or(0, |resources| resources.oom_score_adj);
     let admitted = off_reactor(move || {
-        let found = pid_of(Path::new(STATUS_DIR), &name, id).map_err(Reason::because("failed to find QEMU"))?;
-        let pid = found.ok_or_else(|| Reason::new("QEMU has ended"))?;
-        cgroups.admit(&cgroup.path, pid)
+        let pid = qemu(&machine)?;
+        cgroups.admit(&cgroup.path, pid)?;
+        set_oom_score(pid, score)
     });
     let what = "failed to move QEMU into the machine's cgroup";
     admitted.await.map_err(|cause: Reason| Error::because(Kind::Internal, what, cause))
@@ -75,6 +84,25 @@ pub(super) fn counts(cgroups: Option<&Cgroups>, container: &Container) -> Counts
 pub(super) fn remove(uses: &Uses, container: &Container) -> io::Result<()> {
     let Some((cgroups, cgroup)) = of(uses, container) else { return Ok(()) };
     cgroups.remove(&cgroup.path, &container.machine.domain).map_err(io::Error::other)
+}
+
+fn qemu(machine: &MachinePlan) -> Result<i32, Reason> {
+    let found = pid_of(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid());
+    found.map_err(Reason::because("failed to find QEMU"))?.ok_or_else(|| Reason::new("QEMU has ended"))
+}
+
+/// Says how soon the kernel kills a process when the node is out of memory: from -1000, never, to 1000, first (proc(5)).
+fn set_oom_score(pid: i32, score: i64) -> Result<(), Reason> {
+    let at = format!("/proc/{pid}/oom_score_adj");
+    match fs::write(&at, score.to_string()) {
+        // The machine runs as well, and goes sooner when memory runs out.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::warn!(pid, score, "QEMU's oom_score_adj not lowered, for which controld needs CAP_SYS_RESOURCE");
+            Ok(())
+        }
+        Err(cause) => Err(Reason::new(format!("failed to write `{score}` to `{at}`")).with(cause)),
+        Ok(()) => Ok(()),
+    }
 }
 
 fn of(uses: &Uses, container: &Container) -> Option<(Cgroups, Cgroup)> {

@@ -145,7 +145,7 @@ impl Host for Arc<Uses> {
 
     async fn confine(&self, container: &Container) -> Result<()> {
         confinement::prepare(self, container).await?;
-        confinement::admit(self, container).await
+        confinement::admit(self, container, container.config.resources.as_ref()).await
     }
 
     async fn resize(&self, container: &Container, wanted: &Resources) -> (Applied, Result<()>) {

@@ -68,7 +68,7 @@ impl Change<'_> {
             self.in_force.vcpus = self.after.vcpus;
             let plugged = self.uses.hypervisor.set_vcpus(id, self.after.vcpus).await;
             // libvirt puts the threads of new vCPUs where it thinks that QEMU is.
-            confinement::admit(self.uses, self.container).await?;
+            confinement::admit(self.uses, self.container, Some(wanted)).await?;
             plugged?;
         }
         if self.after.memory > self.before.memory {

@@ -90,7 +90,7 @@ pub(super) async fn machine(
         uses.hypervisor.define(xml).await?;
         let log = libvirt_log(uses, container);
         uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted).await?;
-        confinement::admit(uses, container).await?;
+        confinement::admit(uses, container, container.config.resources.as_ref()).await?;
         parts::remove(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {

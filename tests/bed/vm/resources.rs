@@ -20,6 +20,8 @@ const MIB: i64 = 1 << 20;
 const PARENT: &str = "/kubepods/burstable/pod-counts";
 /// Of the container.
 const LIMIT: i64 = 160 * MIB;
+/// As kubelet gives a burstable pod.
+const OOM_SCORE: i64 = 985;
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_machine_counts_as_its_pod", deadline: DEADLINE, run: counts_as_its_pod },
@@ -32,6 +34,7 @@ fn resources() -> LinuxContainerResources {
         cpu_quota: 150_000,
         cpu_shares: 512,
         memory_limit_in_bytes: LIMIT,
+        oom_score_adj: OOM_SCORE,
         ..Default::default()
     }
 }
@@ -85,6 +88,11 @@ fn number(controller: &str, group: &str, name: &str) -> Result<i64> {
     Ok(text.trim().parse()?)
 }
 
+/// How soon the kernel kills the one QEMU when the node is out of memory.
+fn oom_score() -> Result<i64> {
+    Ok(fs::read_to_string(format!("/proc/{}/oom_score_adj", only_qemu()?))?.trim().parse()?)
+}
+
 fn counts_as_its_pod(bed: &Bed) -> Result<()> {
     let mut node = Node::start(bed)?;
     node.pull(bed, "tiny.qcow2")?;
@@ -95,6 +103,7 @@ fn counts_as_its_pod(bed: &Bed) -> Result<()> {
     let group = machine_in(parent)?;
     ensure!(number("cpu", &group, "cpu.cfs_quota_us")? == 150_000 && number("cpu", &group, "cpu.shares")? == 512);
     ensure!(number("memory", &group, "memory.limit_in_bytes")? == LIMIT + cri::POD_FIXED);
+    ensure!(oom_score()? == OOM_SCORE, "{}", oom_score()?);
     vm.wait_up()?;
     let used = number("memory", &group, "memory.usage_in_bytes")?;
     ensure!(used > 32 * MIB, "the guest has taken {used} bytes of the pod's cgroup");
@@ -106,10 +115,13 @@ fn counts_as_its_pod(bed: &Bed) -> Result<()> {
     let qemu = only_qemu()?.to_string();
     fs::write(file("cpu", "", "cgroup.procs"), &qemu)?;
     fs::write(file("memory", "", "cgroup.procs"), &qemu)?;
+    fs::write(format!("/proc/{qemu}/oom_score_adj"), "7")?;
     ensure!(machine_in(parent).is_err(), "it is back where it was");
     node.controld.start_again()?;
     node.wait_ready()?;
-    wait_until("QEMU in its cgroup", BOOT_DEADLINE, || machine_in(parent).is_ok())?;
+    wait_until("QEMU in its cgroup", BOOT_DEADLINE, || {
+        machine_in(parent).is_ok() && oom_score().is_ok_and(|score| score == OOM_SCORE)
+    })?;
 
     // libvirtd does not find the cgroup that it made.
     node.libvirt.libvirtd.kill9()?;
