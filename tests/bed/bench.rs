@@ -14,6 +14,7 @@ mod pull;
 mod report;
 mod rivals;
 mod sandbox;
+mod sessions;
 mod start;
 mod wrapper;
 
@@ -34,7 +35,7 @@ use self::report::{Report, Row};
 /// All rows take about ten minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1500);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 10] = [
+const GROUPS: [(&str, Group); 11] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
     ("handoff", handoff::rows),
@@ -42,6 +43,7 @@ const GROUPS: [(&str, Group); 10] = [
     ("rivals", rivals::rows),
     ("calls", calls::rows),
     ("start", start::rows),
+    ("sessions", sessions::rows),
     ("pull", pull::rows),
     ("images", images::rows),
     ("datapath", datapath::rows),

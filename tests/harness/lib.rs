@@ -20,6 +20,7 @@ pub mod counting;
 pub mod cri;
 pub mod daemon;
 pub mod emulated;
+pub mod forwarded;
 pub mod frames;
 pub mod guest;
 pub mod handoff;

@@ -1,14 +1,14 @@
 //! Clients that forward ports to a guest.
 
-use std::fs::{self, File};
 use std::io::Read as _;
 use std::net::{Ipv4Addr, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tests::case::Bed;
 use tests::command::command;
+use tests::forwarded::through;
 use tests::http;
 use tests::node::CRI_SOCKET;
 use tests::wait::{wait_for, wait_until};
@@ -50,24 +50,4 @@ fn answers(bed: &Bed, client: impl Fn(&str) -> Command) -> Result<()> {
             Ok((said.contains("error forwarding port 81 to pod") && said.contains("refused")).then_some(()))
         })
     })
-}
-
-/// Runs a client that forwards a port, and gives its local port and what it has said so far.
-fn through(
-    bed: &Bed,
-    client: &mut Command,
-    work: impl FnOnce(u16, &dyn Fn() -> Result<String>) -> Result<()>,
-) -> Result<()> {
-    let said = bed.logs().join("port-forward.log");
-    let file = File::create(&said)?;
-    let mut running = client.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
-    let read = || Ok(fs::read_to_string(&said)?);
-    let done = wait_for("forwarded port", SOON, || {
-        let port = read()?.split_once("from 127.0.0.1:").and_then(|(_, rest)| rest.split_once(' ')?.0.parse().ok());
-        Ok(port)
-    })
-    .and_then(|port| work(port, &read));
-    running.kill()?;
-    running.wait()?;
-    done
 }

@@ -1,0 +1,157 @@
+//! Sessions in a guest beside a plain TCP relay to it: how long a line takes there and back, and how long many bytes take.
+
+use std::io::{self, BufReader, Read as _, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use tests::agent_image::tiny_with_agent;
+use tests::case::Bed;
+use tests::command::command;
+use tests::cri;
+use tests::forwarded::through;
+use tests::image_server::Fault;
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
+use tests::wait::wait_for;
+
+use super::report::{Pair, Row};
+use super::{p50, timed};
+
+const PAIRS: usize = 9;
+const LINES: usize = 101;
+/// Of which the fastest counts: a busy guest is not what is measured.
+const DOWNLOADS: usize = 3;
+const MIB: usize = 8;
+const ECHO_PORT: u16 = 7000;
+const DEADLINE: Duration = Duration::from_secs(30);
+
+pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    node.cri.pull(&image)?;
+    let vm = node.start_pod(node.pod("sessions")?, &cri::container(&image, [].into()))?;
+    let exec = |words: &[&str]| {
+        let begin = ["--socket", CRI_SOCKET, "exec", "-i", vm.container.as_str(), "--"];
+        command(bed.program("virtletctl"), [&begin, words].concat())
+    };
+    let fill = format!("head -c {} /dev/urandom >/run/www/many", MIB << 20);
+    wait_for("the guest's agent", BOOT_DEADLINE, || {
+        Ok(exec(&["sh", "-c", &fill]).stdin(Stdio::null()).output()?.status.success().then_some(()))
+    })?;
+
+    let mut cat = Talker::start(&mut exec(&["cat"]))?;
+    let nc = Talker::start(&mut exec(&["nc", "-l", "-p", &ECHO_PORT.to_string(), "-e", "cat"]))?;
+    let echo = relay((vm.ip, ECHO_PORT).into())?;
+    let echo = wait_for("an echo behind the relay", DEADLINE, || {
+        let mut stream = TcpStream::connect(echo)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        // What listens only later ends the connection.
+        let answered = there_and_back(&mut stream.try_clone()?, &mut BufReader::new(&mut stream)).is_ok();
+        Ok(answered.then_some(stream))
+    })?;
+    let (mut to, mut from) = (echo.try_clone()?, BufReader::new(echo));
+    let mut trips = Vec::new();
+    for _pair in 0..PAIRS {
+        let ours = typical(|| there_and_back(&mut cat.to, &mut cat.from))?;
+        trips.push(Pair { ours, baseline: typical(|| there_and_back(&mut to, &mut from))? });
+    }
+
+    let web = relay((vm.ip, 80).into())?;
+    let mut forward =
+        command(bed.program("virtletctl"), ["--socket", CRI_SOCKET, "port-forward", &vm.container, "0:80"]);
+    let loads = through(bed, &mut forward, |port, _said| {
+        let forwarded = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        (0..PAIRS).map(|_| Ok(Pair { ours: download(forwarded)?, baseline: download(web)? })).collect::<Result<_>>()
+    })?;
+    drop((cat, nc));
+    node.remove_vm(&vm, Duration::ZERO)?;
+    let row = |name, pairs| Row { name, unit: "us", target: Some(1.2), pairs };
+    Ok(vec![row("round trip of exec / TCP relay", trips), row("MiB through port-forward / TCP relay", loads)])
+}
+
+/// A program that is spoken to through pipes; killed when it is dropped.
+struct Talker {
+    child: Child,
+    to: std::process::ChildStdin,
+    from: BufReader<std::process::ChildStdout>,
+}
+
+impl Talker {
+    fn start(command: &mut Command) -> Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let to = child.stdin.take().context("no pipe")?;
+        let from = BufReader::new(child.stdout.take().context("no pipe")?);
+        Ok(Self { child, to, from })
+    }
+}
+
+impl Drop for Talker {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn there_and_back(to: &mut impl Write, from: &mut impl io::BufRead) -> Result<()> {
+    to.write_all(b"there and back\n")?;
+    to.flush()?;
+    let mut line = String::new();
+    from.read_line(&mut line)?;
+    ensure!(line == "there and back\n", "came back: {line:?}");
+    Ok(())
+}
+
+/// Microseconds of the trip in the middle.
+fn typical(mut trip: impl FnMut() -> Result<()>) -> Result<f64> {
+    p50((0..LINES).map(|_| Ok(timed(&mut trip)?.0)).collect::<Result<_>>()?)
+}
+
+/// Microseconds for each MiB of the fastest download.
+fn download(server: SocketAddr) -> Result<f64> {
+    let mut least = f64::INFINITY;
+    for _ in 0..DOWNLOADS {
+        let (micros, bytes) = timed(|| get(server))?;
+        ensure!(bytes > (MIB as u64) << 20, "{bytes} bytes of {MIB} MiB");
+        least = least.min(micros);
+    }
+    Ok(least / MIB as f64)
+}
+
+fn get(server: SocketAddr) -> Result<u64> {
+    let mut stream = TcpStream::connect(server)?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    write!(stream, "GET /many HTTP/1.0\r\n\r\n")?;
+    Ok(io::copy(&mut stream.take(2 * ((MIB as u64) << 20)), &mut io::sink())?)
+}
+
+/// A relay to a server, for as long as the bench runs: it copies in the kernel, and knows nothing of what passes.
+fn relay(to: SocketAddr) -> Result<SocketAddr> {
+    let listener = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), 0))?;
+    let at = listener.local_addr()?;
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            thread::spawn(move || relayed(client, to));
+        }
+    });
+    Ok(at)
+}
+
+fn relayed(client: TcpStream, to: SocketAddr) -> io::Result<()> {
+    let server = TcpStream::connect(to)?;
+    for stream in [&client, &server] {
+        stream.set_nodelay(true)?;
+    }
+    let (mut client_again, mut server_again) = (client.try_clone()?, server.try_clone()?);
+    let back = thread::spawn(move || {
+        let copied = io::copy(&mut server_again, &mut client_again);
+        let _ = client_again.shutdown(Shutdown::Both);
+        copied
+    });
+    let (mut from, mut into) = (client, server);
+    io::copy(&mut from, &mut into)?;
+    into.shutdown(Shutdown::Write)?;
+    back.join().map_err(|_panic| io::Error::other("the relay panicked"))?.map(drop)
+}
