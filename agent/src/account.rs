@@ -16,8 +16,9 @@ pub(crate) struct Account {
 impl Account {
     /// The user of `USER`, `UID`, `USER:GROUP`, `UID:GID`; root if empty. A number need not be in the files.
     pub(crate) fn find(etc: &Path, wanted: &str) -> Result<Self, String> {
-        let passwd = fs::read_to_string(etc.join("passwd")).unwrap_or_default();
-        let group = fs::read_to_string(etc.join("group")).unwrap_or_default();
+        // A full name may be in any encoding.
+        let read = |name| String::from_utf8_lossy(&fs::read(etc.join(name)).unwrap_or_default()).into_owned();
+        let (passwd, group) = (read("passwd"), read("group"));
         let (user, group_wanted) = wanted.split_once(':').unwrap_or((wanted, ""));
         let user = if user.is_empty() { "0" } else { user };
         let entry =
@@ -56,7 +57,8 @@ mod tests {
     #[test]
     fn users_are_found_as_docker_finds_them() {
         let etc = tempfile::tempdir().unwrap();
-        fs::write(etc.path().join("passwd"), "root:x:0:0:r:/root:/bin/sh\nann:x:5:6:a:/home/ann:/bin/sh\n").unwrap();
+        fs::write(etc.path().join("passwd"), b"root:x:0:0:r\xe9:/root:/bin/sh\nann:x:5:6:a:/home/ann:/bin/sh\n")
+            .unwrap();
         fs::write(etc.path().join("group"), "root:x:0:\nann:x:6:\nwheel:x:10:bob,ann\nlog:x:11:ann\n").unwrap();
         let of = |wanted| {
             Account::find(etc.path(), wanted).map(|Account { uid, gid, groups, home }| (uid, gid, groups, home))

@@ -16,6 +16,8 @@ use crate::session::Session;
 
 /// Bytes that are read from the port at once.
 const CHUNK: usize = 64 * 1024;
+/// Characters of why a command was not started.
+const MAX_WHY: usize = 1024;
 
 struct Agent {
     port: Port,
@@ -28,11 +30,12 @@ struct Agent {
     alone: bool,
 }
 
-/// Serves until the port fails.
+/// Serves until the port fails, or somebody asks the agent to end. What it has started ends with it.
 pub(crate) fn serve(port: Port) -> io::Result<()> {
     let mut wanted = SigSet::empty();
     wanted.add(Signal::SIGCHLD);
     wanted.add(Signal::SIGIO);
+    wanted.add(Signal::SIGTERM);
     wanted.thread_block()?;
     let signals = SignalFd::with_flags(&wanted, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut agent = Agent {
@@ -44,17 +47,26 @@ pub(crate) fn serve(port: Port) -> io::Result<()> {
         alone: false,
     };
     agent.outbox.say(0, Message::Hello { version: VERSION });
-    loop {
-        agent.pump();
-        agent.wait(&signals)?;
-        while let Ok(Some(_)) = signals.read_signal() {
-            agent.alone = false;
-        }
-        agent.exchange()?;
-    }
+    let ended = agent.run(&signals);
+    agent.end_all();
+    ended
 }
 
 impl Agent {
+    fn run(&mut self, signals: &SignalFd) -> io::Result<()> {
+        loop {
+            self.pump();
+            self.wait(signals)?;
+            while let Ok(Some(signal)) = signals.read_signal() {
+                if i32::try_from(signal.ssi_signo) == Ok(Signal::SIGTERM as i32) {
+                    return Ok(());
+                }
+                self.alone = false;
+            }
+            self.exchange()?;
+        }
+    }
+
     fn wait(&self, signals: &SignalFd) -> io::Result<()> {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         if !self.alone {
@@ -143,7 +155,8 @@ impl Agent {
                 self.outbox.say(id, Message::Started { pid: process.child.id() });
                 self.sessions.insert(id, Session::new(process));
             }
-            Err(why) => self.outbox.say(id, Message::Refused(why)),
+            // It may have all of the command in it, which controld would not take back.
+            Err(why) => self.outbox.say(id, Message::Refused(why.chars().take(MAX_WHY).collect())),
         }
     }
 

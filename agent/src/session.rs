@@ -29,13 +29,21 @@ pub(crate) struct Session {
     exited: Option<u8>,
 }
 
+/// What is read of each output after the process has ended. A pipe holds no more, unless root made it larger; what another process
+/// goes on writing is not this one's output.
+const LAST: usize = 1 << 20;
+
 /// What may still be sent of an output.
 #[derive(Debug)]
-struct Credit(u32);
+struct Credit {
+    bytes: u32,
+    /// Of a process that has ended.
+    last: usize,
+}
 
 impl Session {
     pub(crate) fn new(process: Process) -> Self {
-        let full = || Credit(WINDOW);
+        let full = || Credit { bytes: WINDOW, last: LAST };
         Self { process, input: Vec::new(), input_ends: false, stdout: full(), stderr: full(), exited: None }
     }
 
@@ -43,7 +51,7 @@ impl Session {
     pub(crate) fn interests<'a>(&'a self, room: bool, fds: &mut Vec<PollFd<'a>>) {
         let outputs = [(&self.process.stdout, &self.stdout), (&self.process.stderr, &self.stderr)];
         for (file, credit) in outputs {
-            if let Some(file) = file.as_ref().filter(|_| room && credit.0 > 0) {
+            if let Some(file) = file.as_ref().filter(|_| room && credit.bytes > 0) {
                 fds.push(PollFd::new(file.as_fd(), PollFlags::POLLIN));
             }
         }
@@ -135,7 +143,7 @@ impl Session {
 
 impl Credit {
     fn add(&mut self, bytes: u32) {
-        self.0 = self.0.saturating_add(bytes).min(WINDOW);
+        self.bytes = self.bytes.saturating_add(bytes).min(WINDOW);
     }
 
     /// Reads one chunk, or all that there is of a process that has ended; whether there is no more.
@@ -148,15 +156,19 @@ impl Credit {
     ) -> bool {
         loop {
             let Some(open) = file else { return true };
-            if self.0 == 0 || outbox.is_full() {
+            if ended && self.last == 0 {
+                return true;
+            }
+            if self.bytes == 0 || outbox.is_full() {
                 return false;
             }
-            let mut chunk = vec![0; MAX_CHUNK.min(self.0 as usize)];
+            let mut chunk = vec![0; MAX_CHUNK.min(self.bytes as usize)];
             match open.read(&mut chunk) {
                 Ok(0) => *file = None,
                 Ok(read) => {
                     chunk.truncate(read);
-                    self.0 -= u32::try_from(read).unwrap_or(self.0);
+                    self.bytes -= u32::try_from(read).unwrap_or(self.bytes);
+                    self.last -= if ended { read.min(self.last) } else { 0 };
                     let (id, message) = say(chunk);
                     outbox.say(id, message);
                     if !ended {

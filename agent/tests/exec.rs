@@ -224,3 +224,30 @@ fn a_directory_that_is_not_there_is_named() {
     agent.say(1, Message::Start(Start { cwd: "/no/such".into(), ..sh("pwd") }));
     agent.expect(1, &Message::Refused("the guest has no directory `/no/such`".into()));
 }
+
+#[test]
+fn who_goes_on_writing_in_the_background_holds_up_no_end() {
+    let mut agent = Agent::start();
+    agent.run(1, sh("yes & exit 5"));
+    assert_eq!(agent.rest(1).2, 5);
+}
+
+#[test]
+fn why_a_command_was_refused_is_short() {
+    let mut agent = Agent::start();
+    agent.say(1, Message::Start(Start { argv: vec!["x".repeat(200_000)], ..Start::default() }));
+    let (1, Message::Refused(why)) = agent.hear() else { panic!("not refused") };
+    assert!(why.starts_with("failed to start `xxx") && why.len() == 1024, "{}", why.len());
+}
+
+#[test]
+fn an_agent_that_is_to_end_ends_what_it_has_started() {
+    let mut agent = Agent::start();
+    let pid = agent.run(1, sh("exec sleep 1003"));
+    let own = nix::unistd::Pid::from_raw(i32::try_from(agent.child.id()).unwrap());
+    nix::sys::signal::kill(own, nix::sys::signal::SIGTERM).unwrap();
+    assert!(agent.child.wait().unwrap().success());
+    wait_for("end of what it has started", || !lives(pid));
+    // For its own end, which waits for a process.
+    agent.child = Command::new("true").spawn().unwrap();
+}
