@@ -5,6 +5,7 @@
 //! neither, so a guest that hangs holds up no call to libvirt. All that comes from a guest may be hostile: it is bounded in
 //! size, and each wait has a deadline.
 
+mod events;
 mod link;
 mod output;
 mod power;
@@ -23,11 +24,11 @@ use common::now_nanos;
 use proto::agent::{Size, Start};
 use tokio::time::{Instant, timeout};
 
+pub use self::events::Event;
 use self::link::Link;
 pub use self::output::Output;
 pub use self::process::{Input, Process};
 use self::qga::{Qga, QgaError};
-pub use self::shared::Event;
 use crate::config::Config;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerState, MachineId, ProcessConfig};

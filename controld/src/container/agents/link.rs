@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use proto::agent::{Decoder, HEADER, MAX_BODY, Message, Start};
+use proto::agent::{Decoder, HEADER, MAX_BODY, Start};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::events::Event;
 use super::process::Process;
-use super::shared::{ANSWER_DEADLINE, Event, Shared, lost};
+use super::shared::{ANSWER_DEADLINE, Begun, Shared, lost};
 use crate::model::error::{Error, Kind, Result};
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(2);
@@ -66,17 +67,13 @@ impl Link {
 
     /// Starts a process.
     pub(super) async fn start(&self, start: Start) -> Result<Process> {
-        let (id, mut heard, stdin) = self.shared.begin()?;
+        let Begun { id, events, stdin, frame } = self.shared.begin(start)?;
         // From here on dropping it ends the session.
-        let mut process = Process::new(id, self.shared.clone(), stdin);
-        self.shared.say(id, Message::Start(start)).await?;
-        match timeout(ANSWER_DEADLINE, heard.recv()).await {
-            Ok(Some(Event::Started)) => {
-                process.events = heard;
-                Ok(process)
-            }
+        let mut process = Process::new(id, self.shared.clone(), events, stdin);
+        self.shared.send(frame).await?;
+        match timeout(ANSWER_DEADLINE, process.next()).await {
+            Ok(Some(Event::Started)) => Ok(process),
             Ok(Some(Event::Refused(why))) => {
-                process.ended = true;
                 Err(Error::new(Kind::Invalid, format!("the guest's agent did not start the command: {why}")))
             }
             Ok(Some(_)) => {

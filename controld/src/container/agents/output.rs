@@ -2,8 +2,8 @@
 
 use proto::agent::Stream;
 
+use super::events::Event;
 use super::process::Process;
-use super::shared::Event;
 use crate::model::error::{Error, Kind, Result};
 
 /// Bytes that are kept of both streams together; the rest is thrown away, as other runtimes do. It has to go into one answer,

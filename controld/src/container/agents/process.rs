@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use proto::agent::{MAX_CHUNK, Message, Size, Stream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
-use super::shared::{Event, Shared, lost};
+use super::events::{Event, Receiver};
+use super::shared::{Shared, lost};
 use crate::model::error::Result;
 
 /// A process in a guest.
@@ -13,9 +14,9 @@ use crate::model::error::Result;
 pub struct Process {
     id: u32,
     link: Arc<Shared>,
-    pub(super) events: mpsc::UnboundedReceiver<Event>,
+    events: Receiver,
     stdin: Arc<Semaphore>,
-    pub(super) ended: bool,
+    ended: bool,
 }
 
 /// Way to a process.
@@ -27,15 +28,14 @@ pub struct Input {
 }
 
 impl Process {
-    pub(super) fn new(id: u32, link: Arc<Shared>, stdin: Arc<Semaphore>) -> Self {
-        let (_, events) = mpsc::unbounded_channel();
+    pub(super) fn new(id: u32, link: Arc<Shared>, events: Receiver, stdin: Arc<Semaphore>) -> Self {
         Self { id, link, events, stdin, ended: false }
     }
 
     /// What comes next; `None` when the guest or its agent is gone.
     pub async fn next(&mut self) -> Option<Event> {
         let event = self.events.recv().await;
-        self.ended = matches!(event, Some(Event::Exited(_)) | None);
+        self.ended = matches!(event, Some(Event::Exited(_) | Event::Refused(_)) | None);
         event
     }
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proto::agent::Start;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -23,13 +25,16 @@ use super::output::{MAX_OUTPUT, Output};
 const GREETING: Duration = Duration::from_secs(3);
 const DEADLINE: Duration = Duration::from_secs(30);
 const SHUTDOWN: &str = "guest-shutdown";
+const STATUS: &str = "guest-exec-status";
 /// How long a guest that powers off is listened to.
 const SILENCE: Duration = Duration::from_secs(3);
 /// Between two questions whether a command has ended: the agent says nothing by itself.
 const ASK_FIRST: Duration = Duration::from_millis(20);
 const ASK_LAST: Duration = Duration::from_millis(400);
-/// Longest answer: two streams as the agent caps them, in base64.
-const MAX_ANSWER: usize = 2 * (MAX_OUTPUT / 3 * 4 + 1024) + 4096;
+/// Longest answer with output: two streams as the agent caps them, in base64.
+const MAX_STATUS: usize = 2 * (MAX_OUTPUT / 3 * 4 + 1024) + 4096;
+/// Longest other answer.
+const MAX_ANSWER: usize = 64 * 1024;
 /// Most that is skipped before the answer to a synchronisation.
 const MAX_SKIPPED: usize = 1 << 20;
 
@@ -61,6 +66,37 @@ pub(super) enum QgaError {
     User(String),
     #[error("QEMU's guest agent answered `{0}` with what is no answer to it")]
     Answer(&'static str),
+}
+
+/// An answer. What else the guest says in it is passed over, and not kept.
+#[derive(Deserialize)]
+struct Answer<T> {
+    #[serde(rename = "return")]
+    value: Option<T>,
+    error: Option<Refusal>,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    desc: String,
+}
+
+#[derive(Deserialize)]
+struct Started {
+    pid: i64,
+}
+
+/// Of `guest-exec-status`.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Status {
+    exited: bool,
+    exitcode: Option<i64>,
+    signal: Option<i64>,
+    #[serde(default)]
+    out_data: String,
+    #[serde(default)]
+    err_data: String,
 }
 
 /// The agent of one machine.
@@ -100,16 +136,19 @@ impl Qga {
         loop {
             sleep(pause).await;
             pause = (pause * 2).min(ASK_LAST);
-            let status = self.ask("guest-exec-status", json!({"pid": pid})).await?;
-            if status["exited"].as_bool() != Some(true) {
+            let status = self.status(pid).await;
+            if matches!(status, Err(QgaError::Refused { .. })) {
+                // Another agent: the guest was restarted, and the number may be somebody else's by now.
+                running.pid = None;
+            }
+            let status = status?;
+            if !status.exited {
                 continue;
             }
             running.pid = None;
-            let code = status["exitcode"].as_i64().or_else(|| status["signal"].as_i64().map(|signal| 128 + signal));
-            let data = |stream: &str| STANDARD.decode(status[stream].as_str().unwrap_or_default());
-            let (Ok(mut stdout), Ok(mut stderr)) = (data("out-data"), data("err-data")) else {
-                return Err(QgaError::Answer("guest-exec-status"));
-            };
+            let code = status.exitcode.or_else(|| status.signal.map(|signal| 128 + signal));
+            let data = (STANDARD.decode(status.out_data), STANDARD.decode(status.err_data));
+            let (Ok(mut stdout), Ok(mut stderr)) = data else { return Err(QgaError::Answer(STATUS)) };
             stdout.truncate(MAX_OUTPUT);
             stderr.truncate(MAX_OUTPUT - stdout.len());
             let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
@@ -119,7 +158,8 @@ impl Qga {
 
     /// Asks the guest to power off.
     pub(super) async fn power_off(&self) -> Result<(), QgaError> {
-        let asked = self.talk(SHUTDOWN).await?.ask_within(SILENCE, SHUTDOWN, json!({"mode": "powerdown"})).await;
+        let how = json!({"mode": "powerdown"});
+        let asked = self.talk(SHUTDOWN).await?.ask_within::<IgnoredAny>(SILENCE, MAX_ANSWER, SHUTDOWN, how).await;
         match asked {
             // It answers only if it cannot.
             Err(QgaError::Late(..) | QgaError::Connection(_)) => Ok(()),
@@ -138,16 +178,26 @@ impl Qga {
         let starting = tokio::spawn(async move {
             let talk = qga.talk("guest-exec").await?;
             found.store(true, Ordering::Relaxed);
-            let started = talk.ask("guest-exec", wanted).await?;
-            let pid = started["pid"].as_i64().ok_or(QgaError::Answer("guest-exec"))?;
+            let Started { pid } = talk.ask("guest-exec", wanted).await?;
             Ok(Running { pid: Some(pid), qga })
         });
         // Fails only by a panic, of which the log tells.
         starting.await.unwrap_or(Err(QgaError::Answer("guest-exec")))
     }
 
-    async fn ask(&self, command: &'static str, arguments: Value) -> Result<Value, QgaError> {
-        self.talk(command).await?.ask(command, arguments).await
+    async fn status(&self, pid: i64) -> Result<Status, QgaError> {
+        self.talk(STATUS).await?.ask_within(DEADLINE, MAX_STATUS, STATUS, json!({"pid": pid})).await
+    }
+
+    /// Kills a command with its descendants, unless it has ended.
+    async fn kill(&self, pid: i64) -> Result<(), QgaError> {
+        match self.status(pid).await {
+            Ok(status) if !status.exited => {}
+            Ok(_) | Err(QgaError::Refused { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let kill = json!({"path": "/bin/sh", "arg": ["-c", KILL, pid.to_string()]});
+        self.talk("guest-exec").await?.ask::<IgnoredAny>("guest-exec", kill).await.map(drop)
     }
 
     /// A connection that the agent answers on, and that is the only one.
@@ -161,31 +211,30 @@ impl Qga {
 }
 
 impl Talk {
-    async fn ask(self, command: &'static str, arguments: Value) -> Result<Value, QgaError> {
-        self.ask_within(DEADLINE, command, arguments).await
+    async fn ask<T: DeserializeOwned>(self, command: &'static str, arguments: Value) -> Result<T, QgaError> {
+        self.ask_within(DEADLINE, MAX_ANSWER, command, arguments).await
     }
 
-    async fn ask_within(
+    async fn ask_within<T: DeserializeOwned>(
         mut self,
         deadline: Duration,
+        limit: usize,
         command: &'static str,
         arguments: Value,
-    ) -> Result<Value, QgaError> {
+    ) -> Result<T, QgaError> {
         let answer = async {
             let request = json!({"execute": command, "arguments": arguments});
             self.agent.write_all(format!("{request}\n").as_bytes()).await?;
-            line(&mut self.agent, MAX_ANSWER).await
+            line(&mut self.agent, limit).await
         };
         let answer = timeout(deadline, answer).await.map_err(|_elapsed| QgaError::Late(command, deadline.as_secs()))?;
-        let mut answer: Value = serde_json::from_slice(&answer.map_err(QgaError::Connection)?)
-            .map_err(|_not_json| QgaError::Answer(command))?;
-        if let Some(why) = answer.pointer("/error/desc").and_then(Value::as_str) {
-            return Err(QgaError::Refused {
-                command,
-                why: why.chars().filter(|c| !c.is_control()).take(1024).collect(),
-            });
+        let answer: Answer<T> = serde_json::from_slice(&answer.map_err(QgaError::Connection)?)
+            .map_err(|_another| QgaError::Answer(command))?;
+        if let Some(Refusal { desc }) = answer.error {
+            let why = desc.chars().filter(|c| !c.is_control()).take(1024).collect();
+            return Err(QgaError::Refused { command, why });
         }
-        answer.get_mut("return").map(Value::take).ok_or(QgaError::Answer(command))
+        answer.value.ok_or(QgaError::Answer(command))
     }
 }
 
@@ -193,8 +242,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let (Some(pid), qga) = (self.pid, self.qga.clone()) else { return };
         tokio::spawn(async move {
-            let kill = json!({"path": "/bin/sh", "arg": ["-c", KILL, pid.to_string()]});
-            if let Err(error) = qga.ask("guest-exec", kill).await {
+            if let Err(error) = qga.kill(pid).await {
                 tracing::warn!(pid, error = %common::Chain(&error), "command in a guest not killed");
             }
         });
@@ -213,7 +261,7 @@ async fn synchronised(socket: &Path) -> io::Result<UnixStream> {
             continue;
         }
         let answer = line(&mut agent, 4096).await?;
-        if serde_json::from_slice::<Value>(&answer).is_ok_and(|answer| answer["return"].as_u64() == Some(id)) {
+        if serde_json::from_slice::<Answer<u64>>(&answer).is_ok_and(|answer| answer.value == Some(id)) {
             return Ok(agent);
         }
     }

@@ -5,28 +5,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use proto::agent::{EncodeError, Frame, MAX_SESSIONS, Message, Stream, VERSION, WINDOW, encode};
+use proto::agent::{EncodeError, Frame, MAX_SESSIONS, Message, Start, Stream, VERSION, WINDOW, encode};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::events::{Event, Receiver, Sender, queue};
 use crate::model::error::{Error, Kind, Result};
 
 /// How long the guest may take to take a frame, or to start a process.
 pub(super) const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-
-/// What comes of a process.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Event {
-    Started,
-    Refused(String),
-    /// Output; [`Process::taken`] lets more of it come.
-    Stdout(Vec<u8>),
-    Stderr(Vec<u8>),
-    /// The last, with the exit code.
-    Exited(u8),
-}
 
 /// What both tasks and all sessions have of it.
 #[derive(Debug)]
@@ -44,14 +34,22 @@ pub(super) struct Shared {
 /// A session as the reader knows it.
 #[derive(Debug)]
 struct Session {
-    /// Unbounded, but for what credit bounds: beside output there is one start and one end.
-    events: mpsc::UnboundedSender<Event>,
+    events: Sender,
     started: bool,
     /// What may still come.
     stdout: u32,
     stderr: u32,
     /// What may still be sent.
     stdin: Arc<Semaphore>,
+}
+
+/// A session that has begun, and the frame that tells the agent.
+pub(super) struct Begun {
+    pub(super) id: u32,
+    pub(super) events: Receiver,
+    /// How much it may be sent.
+    pub(super) stdin: Arc<Semaphore>,
+    pub(super) frame: Vec<u8>,
 }
 
 /// Whoever has input for it hears that nobody takes it.
@@ -74,10 +72,11 @@ impl Shared {
         }
     }
 
-    /// A new session: its number, what comes of it, and how much it may be sent.
-    pub(super) fn begin(&self) -> Result<(u32, mpsc::UnboundedReceiver<Event>, Arc<Semaphore>)> {
+    /// A new session with the frame that starts it. Both are of one epoch: an agent that begins anew meanwhile starts nothing that
+    /// nobody knows.
+    pub(super) fn begin(&self, start: Start) -> Result<Begun> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (events, heard) = mpsc::unbounded_channel();
+        let (events, heard) = queue();
         let stdin = Arc::new(Semaphore::new(WINDOW as usize));
         let session = Session { events, started: false, stdout: WINDOW, stderr: WINDOW, stdin: stdin.clone() };
         let mut sessions = self.sessions();
@@ -85,15 +84,18 @@ impl Shared {
             let what = format!("{MAX_SESSIONS} commands run in the guest already; end some");
             return Err(Error::new(Kind::Exhausted, what));
         }
+        let frame = self.frame(id, Message::Start(start)).map_err(too_long)?;
         sessions.insert(id, session);
-        Ok((id, heard, stdin))
+        Ok(Begun { id, events: heard, stdin, frame })
     }
 
     /// Sends a message of a session.
     pub(super) async fn say(&self, session: u32, message: Message) -> Result<()> {
-        let frame = self.frame(session, message);
-        let frame =
-            frame.map_err(|cause| Error::because(Kind::Invalid, "the command was not sent to the guest", cause))?;
+        self.send(self.frame(session, message).map_err(too_long)?).await
+    }
+
+    /// Sends a frame.
+    pub(super) async fn send(&self, frame: Vec<u8>) -> Result<()> {
         match self.closed.run_until_cancelled(timeout(ANSWER_DEADLINE, self.frames.send(frame))).await {
             Some(Ok(Ok(()))) => Ok(()),
             None | Some(Ok(Err(_))) => Err(lost()),
@@ -106,7 +108,7 @@ impl Shared {
     }
 
     /// Ends a session whose process nobody waits for any more.
-    pub(super) fn cancel(&self, id: u32) {
+    pub(super) fn cancel(self: &Arc<Self>, id: u32) {
         if self.sessions().remove(&id).is_none() {
             return;
         }
@@ -114,10 +116,14 @@ impl Shared {
         let late = 2 * u64::from(WINDOW);
         let _ =
             self.unasked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bytes| Some(bytes.saturating_sub(late)));
-        let sent = self.frame(id, Message::Cancel).is_ok_and(|frame| self.frames.try_send(frame).is_ok());
-        if !sent {
-            // The end of the connection ends all that the agent has running.
-            self.closed.cancel();
+        match (self.frames.try_reserve(), Handle::try_current()) {
+            (Ok(place), _) => drop(self.frame(id, Message::Cancel).map(|frame| place.send(frame))),
+            // Others have much to say. A guest that takes nothing loses the connection, which ends all that the agent has running.
+            (Err(_), Ok(runtime)) => {
+                let link = self.clone();
+                runtime.spawn(async move { link.say(id, Message::Cancel).await });
+            }
+            (Err(_), Err(_)) => self.closed.cancel(),
         }
     }
 
@@ -155,9 +161,11 @@ impl Shared {
     /// Begins an epoch. What ran is lost.
     pub(super) fn greet(&self) {
         let epoch = Uuid::new_v4().as_u64_pair().0.max(1);
-        self.epoch.store(epoch, Ordering::Relaxed);
         self.greeted.send_replace(false);
-        self.sessions().clear();
+        let mut sessions = self.sessions();
+        self.epoch.store(epoch, Ordering::Relaxed);
+        sessions.clear();
+        drop(sessions);
         let hello = self.frame(0, Message::Hello { version: VERSION });
         if !hello.is_ok_and(|frame| self.frames.try_send(frame).is_ok()) {
             self.closed.cancel();
@@ -203,12 +211,16 @@ impl Shared {
         };
         let last = matches!(event, Event::Exited(_) | Event::Refused(_));
         // Whoever does not listen any more has cancelled it.
-        let heard = session.events.send(event).is_ok();
+        let heard = session.events.send(event);
         if last {
             sessions.remove(&frame.session);
         }
         heard
     }
+}
+
+fn too_long(cause: EncodeError) -> Error {
+    Error::because(Kind::Invalid, "the command was not sent to the guest", cause)
 }
 
 pub(super) fn lost() -> Error {

@@ -240,6 +240,86 @@ async fn qemus_agent_powers_off_a_guest_whose_other_one_cannot() {
     asked.await.expect("asks");
 }
 
+/// Answers questions to QEMU's agent, one after another; what they were.
+async fn answered(qemu: &UnixListener, answers: &[Value]) -> Vec<Value> {
+    let mut asked = Vec::new();
+    for answer in answers {
+        let (mut stream, request) = question(qemu).await;
+        asked.push(request);
+        stream.write_all(format!("{answer}\n").as_bytes()).await.expect("writes");
+    }
+    asked
+}
+
+#[tokio::test]
+async fn a_process_of_a_guest_that_was_restarted_is_not_killed() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let id = MachineId::random();
+    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let agents = Agents::new(dir.path().to_owned());
+    let lost = json!({"error": {"class": "GenericError", "desc": "PID 7 does not exist"}});
+    let answers = [json!({"return": {"pid": 7}}), lost];
+    let (ran, _) = tokio::join!(agents.run(anything(id), None), answered(&qemu, &answers));
+    assert_eq!(ran.expect_err("lost").kind(), Kind::Internal);
+    // What would kill it comes first, or next.
+    let answers = [json!({"return": {"pid": 8}}), json!({"return": {"exited": true, "exitcode": 0}})];
+    let (ran, asked) = tokio::join!(agents.run(anything(id), None), answered(&qemu, &answers));
+    ran.expect("runs");
+    assert_eq!(asked[0]["arguments"]["path"], "true");
+    assert_eq!(asked[1]["arguments"], json!({"pid": 8}));
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_is_killed_if_it_still_runs() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let id = MachineId::random();
+    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let agents = Arc::new(Agents::new(dir.path().to_owned()));
+    let running = json!({"return": {"exited": false}});
+    let run = tokio::spawn(async move { agents.run(anything(id), None).await });
+    answered(&qemu, &[json!({"return": {"pid": 7}}), running.clone()]).await;
+    run.abort();
+    let asked = answered(&qemu, &[running, json!({"return": {"pid": 9}})]).await;
+    assert_eq!(asked[0]["arguments"], json!({"pid": 7}));
+    assert_eq!((&asked[1]["execute"], &asked[1]["arguments"]["arg"][2]), (&json!("guest-exec"), &json!("7")));
+}
+
+#[tokio::test]
+async fn a_command_is_cancelled_behind_what_others_say() {
+    let (frames, mut queue) = tokio::sync::mpsc::channel(1);
+    let link = Arc::new(shared::Shared::new(frames));
+    // The greeting fills the queue.
+    link.greet();
+    let begun = link.begin(Start::default()).expect("begins");
+    link.cancel(begun.id);
+    let mut decoder = Decoder::of_controld();
+    let mut said = Vec::new();
+    for _ in 0..2 {
+        decoder.extend(&queue.recv().await.expect("a frame"));
+        said.extend(decoder.next_frame().map(|frame| frame.message));
+    }
+    assert_eq!(said, [Message::Hello { version: VERSION }, Message::Cancel]);
+    assert!(!link.closed.is_cancelled(), "others go on");
+}
+
+#[tokio::test]
+async fn a_command_that_begins_before_another_agent_greets_is_not_its() {
+    let (frames, mut queue) = tokio::sync::mpsc::channel(4);
+    let link = Arc::new(shared::Shared::new(frames));
+    link.greet();
+    let begun = link.begin(Start { argv: vec!["true".into()], ..Start::default() }).expect("begins");
+    link.greet();
+    let mut decoder = Decoder::of_controld();
+    let mut epochs = Vec::new();
+    for _ in 0..2 {
+        decoder.extend(&queue.recv().await.expect("a frame"));
+        epochs.extend(decoder.next_frame().map(|frame| frame.epoch));
+    }
+    decoder.extend(&begun.frame);
+    let start = decoder.next_frame().expect("whole");
+    assert!(start.epoch == epochs[0] && start.epoch != epochs[1]);
+}
+
 #[tokio::test]
 async fn without_an_agent_the_error_says_how_to_get_one() {
     let dir = tempfile::tempdir().expect("tempdir");
