@@ -44,7 +44,7 @@ pub struct Cp {
     /// Name of the container, if not the newest one of the pod is meant
     #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
     pub container: Option<String>,
-    /// Take no more than this from a guest
+    /// Take no more than this from a guest, of which each file takes 512 bytes beside its own
     #[arg(long, value_name = "QUANTITY", default_value = "64Gi", value_parser = quantity::bytes)]
     pub limit: i64,
 }

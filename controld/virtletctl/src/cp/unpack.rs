@@ -19,6 +19,8 @@ use super::pack::failed;
 
 /// Bytes that are written at once.
 const CHUNK: usize = 64 << 10;
+/// Bytes that an entry takes in an archive beside its content.
+const HEADER: u64 = 512;
 /// Directories within each other; a path of Linux cannot have more (`PATH_MAX`).
 const MAX_DEPTH: usize = 2048;
 
@@ -30,12 +32,15 @@ pub(super) struct Unpacked {
     pub(super) skipped: Vec<String>,
 }
 
-/// Writes what `archive` has as `name` to `to`: into it, if that is a directory and this a file. `limit` bytes at most.
+/// Writes what `archive` has as `name` to `to`: into it, if that is a directory and this a file. `limit` bytes of archive at most.
 pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> Result<Unpacked, CtlError> {
     let mut tar = Tar::new(archive);
     let mut done = Unpacked::default();
     let mut left = limit;
     while let Some(entry) = tar.next_entry().map_err(CtlError::Archive)? {
+        // Files without a byte fill a disk's table of files, and names of links memory.
+        let costs = entry.size.saturating_add(HEADER).saturating_add(entry.path.len() as u64);
+        left = left.checked_sub(costs).ok_or(CtlError::TooMuch { limit })?;
         let names = below(&entry.path, name)?;
         let shown = String::from_utf8_lossy(&entry.path).into_owned();
         match entry.kind {
@@ -44,7 +49,6 @@ pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> R
                 done.entries += 1;
             }
             Kind::Regular => {
-                left = left.checked_sub(entry.size).ok_or(CtlError::TooMuch { limit })?;
                 let (file, path) = create(to, &names, name, entry.mode)?;
                 write(&mut tar, entry, file, &path)?;
                 done.entries += 1;
