@@ -25,18 +25,25 @@ use self::port::Port;
 const USAGE: &str = "usage: virtlet-agent [-]   (with `-`, standard input is the port)";
 
 fn main() -> ExitCode {
+    // Before the port is opened, which may send one at once.
+    let signals = match serve::signals() {
+        Ok(signals) => signals,
+        Err(error) => return failed(&error),
+    };
     let mut args = std::env::args_os().skip(1);
     let port = match (args.next(), args.next()) {
         (None, _) => Port::find(),
         (Some(one), None) if one == "-" => io::stdin().as_fd().try_clone_to_owned().map(File::from).and_then(Port::of),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, USAGE)),
     };
-    match port.and_then(serve::serve) {
+    match port.and_then(|port| serve::serve(port, &signals)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // There is nobody to tell that this failed.
-            let _ = writeln!(stderr(), "virtlet-agent: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &io::Error) -> ExitCode {
+    // There is nobody to tell that this failed.
+    let _ = writeln!(stderr(), "virtlet-agent: {error}");
+    ExitCode::FAILURE
 }

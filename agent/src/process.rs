@@ -55,6 +55,7 @@ pub(crate) fn start(start: &Start) -> Result<Process, String> {
     let groups: Vec<Gid> = groups.into_iter().chain(start.groups.iter().copied()).map(Gid::from_raw).collect();
     // An agent that does not run as root starts processes as itself alone.
     let switches = geteuid().is_root() || !start.user.is_empty() || !start.groups.is_empty();
+    let owns_stdin = terminal || start.stdin;
     let become_it = move || {
         // The agent reads its signals from a descriptor, so it has them blocked.
         SigSet::empty().thread_set_mask()?;
@@ -66,6 +67,11 @@ pub(crate) fn start(start: &Start) -> Result<Process, String> {
             }
         }
         if switches {
+            // So that it may open `/dev/stderr`. Not `/dev/null`, which is everybody's.
+            for fd in i32::from(!owns_stdin)..=2 {
+                // SAFETY: a system call. What the kernel refuses, the process can do without.
+                unsafe { libc::fchown(fd, uid, libc::gid_t::MAX) };
+            }
             setgroups(&groups)?;
             setgid(Gid::from_raw(gid))?;
             setuid(Uid::from_raw(uid))?;

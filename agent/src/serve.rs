@@ -31,13 +31,7 @@ struct Agent {
 }
 
 /// Serves until the port fails, or somebody asks the agent to end. What it has started ends with it.
-pub(crate) fn serve(port: Port) -> io::Result<()> {
-    let mut wanted = SigSet::empty();
-    wanted.add(Signal::SIGCHLD);
-    wanted.add(Signal::SIGIO);
-    wanted.add(Signal::SIGTERM);
-    wanted.thread_block()?;
-    let signals = SignalFd::with_flags(&wanted, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+pub(crate) fn serve(port: Port, signals: &SignalFd) -> io::Result<()> {
     let mut agent = Agent {
         port,
         decoder: Decoder::of_controld(),
@@ -47,9 +41,19 @@ pub(crate) fn serve(port: Port) -> io::Result<()> {
         alone: false,
     };
     agent.outbox.say(0, Message::Hello { version: VERSION });
-    let ended = agent.run(&signals);
+    let ended = agent.run(signals);
     agent.end_all();
     ended
+}
+
+/// The signals that the agent waits for. They are blocked from now on; the port's would end a process that does not wait for it.
+pub(crate) fn signals() -> io::Result<SignalFd> {
+    let mut wanted = SigSet::empty();
+    wanted.add(Signal::SIGCHLD);
+    wanted.add(Signal::SIGIO);
+    wanted.add(Signal::SIGTERM);
+    wanted.thread_block()?;
+    Ok(SignalFd::with_flags(&wanted, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
 impl Agent {

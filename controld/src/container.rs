@@ -295,6 +295,9 @@ impl Containers {
     /// Hands an event of libvirt to the containers that it is about. Waits for nobody.
     pub fn hear(&self, event: &HvEvent) {
         self.actors.hear(event);
+        if let HvEvent::Reboot { id } = event {
+            self.uses.agents.rebooted(MachineId::from(*id));
+        }
         // A definition that was given up and that libvirt came to after its container was removed.
         if let HvEvent::Lifecycle { id, .. } = event
             && self.actors.was_removed(MachineId::from(*id))

@@ -61,8 +61,8 @@ pub const MAX_CHUNK: usize = 32 * 1024;
 pub const WINDOW: u32 = 256 * 1024;
 /// Most sessions at a time.
 pub const MAX_SESSIONS: usize = 64;
-/// Most words of a command, and most variables of its environment.
-pub const MAX_WORDS: usize = 4096;
+/// Most words of a command, and most variables of its environment: kubelet gives seven for each Service of a namespace.
+pub const MAX_WORDS: usize = 65_535;
 
 #[cfg(test)]
 mod tests;

@@ -55,6 +55,8 @@ struct Machine {
     qga: Qga,
     /// Whether an agent was asked to power the guest off.
     is_powering_off: AtomicBool,
+    /// When the guest was rebooted last, if it was.
+    rebooted: Mutex<Option<Instant>>,
 }
 
 /// A command in a guest.
@@ -84,6 +86,12 @@ impl Command {
         let up = u64::try_from(now_nanos().saturating_sub(container.started_at)).unwrap_or(0);
         let patience = BOOT.saturating_sub(Duration::from_nanos(up));
         Ok(Self { machine: container.machine.id, start, patience })
+    }
+
+    /// Without waiting for a guest that boots.
+    #[must_use]
+    pub fn at_once(self) -> Self {
+        Self { patience: Duration::ZERO, ..self }
     }
 
     /// With input, and a terminal of this size.
@@ -124,8 +132,9 @@ impl Agents {
     /// # Errors
     /// When it does not answer, or refuses.
     pub async fn start(&self, command: Command) -> Result<Process> {
-        let Command { machine, start, patience } = command;
-        match self.link(&self.machine(machine), machine, Instant::now() + patience).await {
+        let Command { machine: id, start, patience } = command;
+        let machine = self.machine(id);
+        match self.link(&machine, id, machine.booted(patience)).await {
             Some(link) => link.start(start).await,
             None => Err(Error::new(
                 Kind::State,
@@ -157,10 +166,10 @@ impl Agents {
     async fn run_to_end(&self, command: Command, found: &Arc<AtomicBool>) -> Result<Output> {
         let Command { machine: id, start, patience } = command;
         let began = Instant::now();
-        let booted = began + patience;
+        let machine = self.machine(id);
+        let booted = machine.booted(patience);
         // Until when ours is waited for.
         let mut ours = None;
-        let machine = self.machine(id);
         loop {
             if let Some(link) = self.link(&machine, id, ours.unwrap_or(began)).await {
                 found.store(true, Ordering::Relaxed);
@@ -186,6 +195,19 @@ impl Agents {
         }
     }
 
+    /// A guest was rebooted. The port outlives it, so nobody else says that whoever has answered does not any more: a probe
+    /// would fail, and kubelet end the machine in the middle of its boot.
+    pub fn rebooted(&self, id: MachineId) {
+        let known = self.machines.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+        let Some(machine) = known else { return };
+        *machine.rebooted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        tokio::spawn(async move {
+            if let Some(link) = machine.link.lock().await.take() {
+                link.close();
+            }
+        });
+    }
+
     /// Forgets a machine that is gone.
     pub fn forget(&self, id: MachineId) {
         self.machines.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
@@ -195,7 +217,12 @@ impl Agents {
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let qga = Qga::at(qemu_socket(&self.dir, id));
-            Arc::new(Machine { link: tokio::sync::Mutex::default(), qga, is_powering_off: AtomicBool::new(false) })
+            Arc::new(Machine {
+                link: tokio::sync::Mutex::default(),
+                qga,
+                is_powering_off: AtomicBool::new(false),
+                rebooted: Mutex::default(),
+            })
         };
         machines.entry(id).or_insert_with(new).clone()
     }
@@ -214,6 +241,15 @@ impl Agents {
             }
         };
         link.greeted(GREETING, until).await.then_some(link)
+    }
+}
+
+impl Machine {
+    /// Until when its guest may boot.
+    fn booted(&self, patience: Duration) -> Instant {
+        let now = Instant::now();
+        let again = self.rebooted.lock().unwrap_or_else(PoisonError::into_inner).map(|at| at + BOOT);
+        again.unwrap_or(now).max(now + patience)
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use proto::cri::KeyValue;
+use proto::cri::{Int64Value, KeyValue, LinuxContainerSecurityContext};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish};
@@ -126,7 +126,11 @@ fn agent_powers_off(node: &Node, exec: &Exec) -> Result<()> {
 
 fn by_qemus_agent(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
-    let vm = node.start_vm(bed, "qga", "")?;
+    let mut container = cri::container(&node.pull(bed, "tiny.qcow2")?, [].into());
+    // As kubelet says for an image that has no user.
+    let user = LinuxContainerSecurityContext { run_as_user: Some(Int64Value { value: 0 }), ..Default::default() };
+    container.linux.get_or_insert_default().security_context = Some(user);
+    let vm = node.start_pod(node.pod("qga")?, &container)?;
     let exec = Exec { bed, id: &vm.container };
     wait_for("QEMU's agent", BOOT_DEADLINE, || Ok((exec.shell("exec -s $id true")?.code == Some(0)).then_some(())))?;
     exec.prints("exec -s $id cat /proc/sys/kernel/ostype", "Linux")?;

@@ -27,7 +27,10 @@ pub(super) async fn serve(
     let gone = || Error::new(Kind::NotFound, format!("no container `{container_id}`"));
     let container = container.ok_or_else(gone)?;
     let command = Command::of(&container, cmd.clone())?;
-    match agents.start(command.clone().with(*stdin, tty.then_some(FIRST_SIZE))).await {
+    let wanted = command.clone().with(*stdin, tty.then_some(FIRST_SIZE));
+    // What QEMU's agent can do need not wait for ours.
+    let wanted = if *tty || *stdin { wanted } else { wanted.at_once() };
+    match agents.start(wanted).await {
         Ok(process) => carry(process, session).await,
         // What QEMU's agent can do, too.
         Err(error) if error.kind() == Kind::State && !tty && !stdin => {

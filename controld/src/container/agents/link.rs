@@ -57,6 +57,11 @@ impl Link {
         self.shared.closed.is_cancelled()
     }
 
+    /// Ends it, with all that runs through it.
+    pub(super) fn close(&self) {
+        self.shared.closed.cancel();
+    }
+
     /// Whether the agent has answered, for which it has so long since the connection was made, and until `until`.
     pub(super) async fn greeted(&self, within: Duration, until: Instant) -> bool {
         let mut greeted = self.shared.greeted.subscribe();
@@ -92,7 +97,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.shared.closed.cancel();
+        self.close();
     }
 }
 

@@ -15,7 +15,8 @@ use crate::model::error::{Error, Kind, Result};
 const DEADLINE: Duration = Duration::from_secs(60);
 
 impl Agents {
-    /// Asks once for each machine. It is fine if nobody answers: this is beside the power button, for guests that do not heed it.
+    /// Asks until an agent has heard it, which is enough. It is fine if none does: this is beside the power button, for guests that
+    /// do not heed it.
     pub async fn power_off(&self, id: MachineId) {
         let machine = self.machine(id);
         if machine.is_powering_off.swap(true, Ordering::Relaxed) {
@@ -25,6 +26,7 @@ impl Agents {
         if let Err(qemus) = machine.qga.power_off().await {
             let (ours, qemus) = (Chain(&ours), Chain(&qemus));
             tracing::debug!(machine = %id, %ours, %qemus, "no agent powers the guest off");
+            machine.is_powering_off.store(false, Ordering::Relaxed);
         }
     }
 

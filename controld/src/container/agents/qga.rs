@@ -38,8 +38,12 @@ const MAX_ANSWER: usize = 64 * 1024;
 /// Most that is skipped before the answer to a synchronisation.
 const MAX_SKIPPED: usize = 1 << 20;
 
-/// Kills a process with its descendants; children are stopped before their own are looked for, so that none is missed.
+/// Kills a process with its descendants; children are stopped before their own are looked for, so that none is missed. It does nothing
+/// to a process that is not the agent's own, as the shell is: the number of one that has ended may be another's.
 const KILL: &str = r#"
+read -r l 2>/dev/null <"/proc/$0/stat" || exit 0
+r=${l##*) }; r=${r#* }
+[ "${r%% *}" = "$PPID" ] || exit 0
 t() {
 	kill -STOP "$1" 2>/dev/null
 	for s in /proc/[0-9]*/stat; do
@@ -50,6 +54,9 @@ t() {
 	kill -KILL "$1" 2>/dev/null
 }
 t "$0""#;
+
+/// What the agent runs as. kubelet names a user also where the pod does not.
+const ROOT: [&str; 5] = ["", "0", "0:0", "root", "root:root"];
 
 /// Why a command was not run.
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +132,7 @@ impl Qga {
 
     /// Runs a command, as the agent's own user, in its directory and with its variables; `found` tells whether the agent answered. When the future is dropped the command is killed.
     pub(super) async fn run(&self, start: &Start, found: &Arc<AtomicBool>) -> Result<Output, QgaError> {
-        if !start.user.is_empty() {
+        if !ROOT.contains(&start.user.as_str()) {
             return Err(QgaError::User(start.user.clone()));
         }
         let (path, args) = start.argv.split_first().ok_or(QgaError::Answer("guest-exec"))?;
@@ -197,7 +204,13 @@ impl Qga {
             Err(error) => return Err(error),
         }
         let kill = json!({"path": "/bin/sh", "arg": ["-c", KILL, pid.to_string()]});
-        self.talk("guest-exec").await?.ask::<IgnoredAny>("guest-exec", kill).await.map(drop)
+        let killer: Started = self.talk("guest-exec").await?.ask("guest-exec", kill).await?;
+        sleep(ASK_LAST).await;
+        // The agent keeps what it has started until somebody has asked after it.
+        for pid in [killer.pid, pid] {
+            self.status(pid).await?;
+        }
+        Ok(())
     }
 
     /// A connection that the agent answers on, and that is the only one.

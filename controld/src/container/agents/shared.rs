@@ -181,6 +181,12 @@ impl Shared {
             } else if frame.epoch == 0 {
                 tracing::debug!("a guest's agent has started");
                 self.greet();
+            } else if ours {
+                tracing::warn!(
+                    version,
+                    ours = VERSION,
+                    "a guest's agent speaks another version; install this release's"
+                );
             }
             return false;
         }
@@ -204,8 +210,9 @@ impl Shared {
             Message::Exited { code } => Event::Exited(code),
             Message::Credit { stream: Stream::Stdin, bytes } => {
                 let room = (WINDOW as usize).saturating_sub(session.stdin.available_permits());
-                session.stdin.add_permits(room.min(bytes as usize));
-                return true;
+                let fits = (1..=room).contains(&(bytes as usize));
+                session.stdin.add_permits(if fits { bytes as usize } else { 0 });
+                return fits;
             }
             _ => return false,
         };

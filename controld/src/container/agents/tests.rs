@@ -341,6 +341,39 @@ async fn a_deadline_before_any_agent_answered_is_no_failed_probe() {
 }
 
 #[tokio::test]
+async fn a_guest_that_reboots_fails_no_probe() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let _qemus = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let ours = agents.clone();
+    let run = tokio::spawn(async move { ours.run(anything(id), None).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    let session = guest.begin().await;
+    guest.say(session, Message::Exited { code: 0 }).await;
+    run.await.expect("runs").expect("ends");
+    // It has answered, and does not while it boots.
+    agents.rebooted(id);
+    let mut rest = Vec::new();
+    guest.stream.read_to_end(&mut rest).await.expect("closed");
+    let error = agents.run(anything(id), Some(Duration::from_millis(300))).await.expect_err("boots");
+    assert_eq!(error.kind(), Kind::State);
+}
+
+#[tokio::test]
+async fn credit_that_nobody_can_have_is_what_nobody_asked_for() {
+    let (frames, _queue) = tokio::sync::mpsc::channel(4);
+    let link = Arc::new(shared::Shared::new(frames));
+    let begun = link.begin(Start::default()).expect("begins");
+    let credit = |bytes| {
+        link.hear(Frame { epoch: 0, session: begun.id, message: Message::Credit { stream: Stream::Stdin, bytes } })
+    };
+    assert!(!credit(0) && !credit(1), "all of it is there");
+    begun.stdin.try_acquire_many(5).expect("there").forget();
+    assert!(credit(5) && !credit(1));
+}
+
+#[tokio::test]
 async fn a_command_waits_for_a_guest_that_boots() {
     let dir = tempfile::tempdir().expect("tempdir");
     let (agents, id, qemu) = agents(dir.path());

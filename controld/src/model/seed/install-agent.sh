@@ -17,9 +17,11 @@ fi
 cat >/etc/systemd/system/virtlet-agent.service <<'UNIT'
 [Unit]
 Description=Starts commands for virtlet
+StartLimitIntervalSec=0
 [Service]
 ExecStart=/usr/local/sbin/virtlet-agent
 Restart=always
+RestartSec=1
 [Install]
 WantedBy=multi-user.target
 UNIT
