@@ -180,9 +180,11 @@ fn a_decoder_that_hangs_goes_with_the_pull() {
     block_on(async {
         let url = half(compress("gzip", &disk(5))).await;
         {
+            // By reference: `select!` drops what it was given before the other arm runs, and the decoder with it.
             let pull = rig.pull("hanging", &url);
+            tokio::pin!(pull);
             tokio::select! {
-                done = pull => panic!("half a file is none: {done:?}"),
+                done = &mut pull => panic!("half a file is none: {done:?}"),
                 pid = decoder() => kill(pid, Signal::SIGSTOP).expect("stopped"),
             }
         }
