@@ -14,9 +14,11 @@ use std::fs;
 
 use nix::sys::signal::{Signal, kill};
 
+use tokio::time::{sleep, timeout};
+
 use super::bed::{Link, with_servers};
 use super::*;
-use crate::sys::testbed::{Client, host, needs};
+use crate::sys::testbed::{CLIENT_DEADLINE, Client, host, needs};
 
 /// Debian's script, then what the test wants to know. The gateway is given the address of a station that nobody is: what
 /// is sent to it is for the server alone to hear.
@@ -196,6 +198,14 @@ pub(super) async fn networkd(link: &Link, network: &str) -> Client {
     fs::create_dir_all("/etc/systemd/network").unwrap();
     fs::write("/etc/systemd/network/00-test.network", format!("[Match]\nName=eth0\n[Network]\n{network}\n")).unwrap();
     let client = Client::start(link.guest.command_without_udev(daemon, &[]));
+    // Who waits looks for the first of these directories that there is, and is told of the next: one that is made in
+    // between is never seen.
+    let begun = async {
+        while !fs::exists("/run/systemd/netif/links").unwrap() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(CLIENT_DEADLINE, begun).await.expect("networkd keeps its state");
     link.guest.run(online, &["--interface=eth0", "--timeout=60"]).await;
     client
 }
