@@ -162,8 +162,11 @@ impl ImageAdmin for AdminCalls {
     }
 
     async fn remove(&self, request: Request<RemoveRequest>) -> Result<Response<RemoveResponse>, Status> {
-        let RemoveRequest { name, handler } = request.into_inner();
-        let removed = self.store().remove(&name, &handler).await.map_err(failed("image not removed"))?;
+        let RemoveRequest { name, handler, only_name } = request.into_inner();
+        let store = self.store();
+        let removed =
+            if only_name { store.remove_name(&name, &handler).await } else { store.remove(&name, &handler).await };
+        let removed = removed.map_err(failed("image not removed"))?;
         Ok(Response::new(RemoveResponse { images: removed.into_iter().map(convert::removed).collect() }))
     }
 

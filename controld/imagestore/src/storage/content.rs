@@ -88,6 +88,7 @@ pub(crate) use part::{GRAIN, Part, Reader, Received, Resumable, is_zero};
 pub(crate) use partial::{PartialFile, Partials};
 pub(crate) use publish::Facts;
 pub(crate) use record::{Alias, Cover, Giver, Origin, Parent, Sought};
+pub(crate) use remove::Losing;
 pub use remove::{Binding, Keepers, Removed};
 pub use scan::Finding;
 pub use usage::FsUsage;

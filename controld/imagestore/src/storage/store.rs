@@ -27,7 +27,8 @@ use crate::sources::provider::{Means, ProviderError, Registry, ReposError, Want}
 use crate::sources::translate::{Problem, RuleDir, RuleSource, TranslateConfig, Translator};
 use crate::storage::config::{Config, HandlerConfig, Layers, Offline};
 use crate::storage::content::{
-    self, ContentStore, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Removed, is_holder, usage,
+    self, ContentStore, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Losing, Removed,
+    is_holder, usage,
 };
 use crate::storage::pull::{Downloads, Flights, Order, Programs, Progress, PullError, Puller, Ticket};
 
@@ -284,13 +285,25 @@ impl Store {
     /// # Errors
     /// If `name` is no name, there is no such handler, or the disk fails.
     pub async fn remove(&self, name: &str, handler: &str) -> Result<Vec<Removed>, StoreError> {
+        self.take_names(name, handler, Losing::All).await
+    }
+
+    /// As [`Store::remove`], but an image that is called by a name, and not by its id, keeps its other names.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn remove_name(&self, name: &str, handler: &str) -> Result<Vec<Removed>, StoreError> {
+        self.take_names(name, handler, Losing::Called).await
+    }
+
+    async fn take_names(&self, name: &str, handler: &str, losing: Losing) -> Result<Vec<Removed>, StoreError> {
         let only = if handler.is_empty() { None } else { Some(self.handler(handler)?.clone()) };
         let is_prefix = name.trim_start_matches("sha256:").bytes().all(|byte| byte.is_ascii_hexdigit());
         if let (false, Err(cause)) = (is_prefix, name.parse::<Query>()) {
             return Err(StoreError::Name { name: printable(name), cause });
         }
         let name = name.to_owned();
-        self.change(move |content| content.remove(&name, only.as_ref())).await
+        self.change(move |content| content.remove(&name, only.as_ref(), losing)).await
     }
 
     /// Keeps an image's file until `holder` releases it, also over a restart. A holder may have several.

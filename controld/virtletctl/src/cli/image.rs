@@ -156,7 +156,7 @@ pub struct Search {
     pub json: bool,
 }
 
-/// Of `image rm`.
+/// Of `image rm`. A name goes alone; an id takes all names of its image along.
 #[derive(Debug, Args)]
 pub struct Remove {
     /// The image, its id, or 8 characters or more of the beginning of its id

@@ -89,7 +89,7 @@ impl Client {
     /// Takes an image from a handler, or from all if none is named. Fine with an absent image.
     pub(crate) async fn remove_image(&self, name: &str, handler: &str) -> Result<Vec<Removed>, CtlError> {
         let mut admin = self.admin.clone();
-        let request = RemoveRequest { name: name.to_owned(), handler: handler.to_owned() };
+        let request = RemoveRequest { name: name.to_owned(), handler: handler.to_owned(), only_name: true };
         Ok(work(&format!("remove image `{name}`"), admin.remove(request)).await?.images)
     }
 }

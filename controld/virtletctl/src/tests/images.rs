@@ -98,7 +98,7 @@ async fn images_are_listed_pulled_and_removed() {
     assert_eq!(errors, [format!("`abababab` is more than one image: {alike}, {}; write more of the id", id("ab"))]);
     fake.forget_calls();
     let line = format!("x/alike:1 of virtlet removed\nx/alike:2 of virtlet removed\n{alike} removed\n");
-    assert_eq!(image(&socket, &["rm", "x/alike:1"]).await, (line, vec![], 0), "all names go");
+    assert_eq!(image(&socket, &["rm", "x/alike:1"]).await, (line, vec![], 0), "whatever controld says went is told");
     let line = format!("x/a.img of vm-arm64 removed\n{} removed\n", id("ac"));
     assert_eq!(image(&socket, &["rm", "x/a.img", "--handler", "vm-arm64"]).await, (line, vec![], 0));
     let (json, ..) = image(&socket, &["rm", "abababab", "--json"]).await;

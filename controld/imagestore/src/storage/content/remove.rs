@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::index::Index;
 use super::{ContentStore, DiskError, Handler, Key};
 use crate::digest::ImageId;
+use crate::sources::name::{ImageRef, Query};
 
 /// A name under a runtime handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,10 +44,23 @@ pub struct Keepers {
     pub unknown: bool,
 }
 
+/// Which of its names an image loses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Losing {
+    /// All of them, as CRI has it.
+    All,
+    /// The one that it was called by, as docker has it; all of them if it was called by its id.
+    Called,
+}
+
 impl ContentStore {
-    /// Takes names from the images that `text` means: all names of all handlers, or those of one handler. A file stays
-    /// while something needs it.
-    pub(crate) fn remove(&self, text: &str, handler: Option<&Handler>) -> Result<Vec<Removed>, DiskError> {
+    /// Takes names of all handlers, or of one, from the images that `text` means. A file stays while something needs it.
+    pub(crate) fn remove(
+        &self,
+        text: &str,
+        handler: Option<&Handler>,
+        losing: Losing,
+    ) -> Result<Vec<Removed>, DiskError> {
         let _changing = self.lock();
         let (ids, names) = {
             let index = self.read();
@@ -57,7 +71,11 @@ impl ContentStore {
             let is_meant = |key: &&Key| handler.is_none_or(|only| key.handler == *only);
             let names_of = |id: &ImageId| -> Vec<Key> {
                 let entry = index.images.get(id).into_iter();
-                entry.flat_map(|entry| entry.names.keys()).filter(is_meant).cloned().collect()
+                let names = entry.flat_map(|entry| entry.names.keys()).filter(is_meant).cloned().collect();
+                match losing {
+                    Losing::All => names,
+                    Losing::Called => called(text, names),
+                }
             };
             let names: Vec<Vec<Key>> = ids.iter().map(names_of).collect();
             (ids, names)
@@ -71,6 +89,20 @@ impl ContentStore {
             id,
         });
         Ok(removed.collect())
+    }
+}
+
+/// Those of an image's names that a text means which the image was found by.
+fn called(text: &str, names: Vec<Key>) -> Vec<Key> {
+    let Ok(Query::Ref(image)) = text.parse() else { return names };
+    let having = |is: &dyn Fn(&ImageRef) -> bool| names.iter().filter(|key| is(&key.image)).cloned().collect();
+    let own: Vec<Key> = having(&|name| *name == image);
+    match image.digest() {
+        _ if !own.is_empty() => own,
+        // Its tags in that repository.
+        Some(_) => having(&|name| name.name() == image.name()),
+        // The beginning of an id can look like a name.
+        None => names,
     }
 }
 

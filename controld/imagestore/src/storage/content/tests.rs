@@ -331,7 +331,7 @@ fn leases_keep_the_file_over_removal_and_restart() {
     assert!(store.lease(&image.id, "pod-1").expect("leased"));
     assert!(store.lease(&image.id, "pod-1").expect("leased again"));
     assert!(store.lease(&image.id, "pod-2").expect("leased"));
-    store.remove("img", None).expect("removed");
+    store.remove("img", None, Losing::All).expect("removed");
     assert_eq!(get(&store, "img"), None);
     assert_eq!(get(&store, &image.id.to_string()), None);
     assert!(store.list(None).is_empty());
@@ -350,7 +350,7 @@ fn leases_keep_the_file_over_removal_and_restart() {
     store.release("pod-2").expect("released");
     assert!(image.path.exists(), "it has a name again");
     store.release("pod-2").expect("released twice");
-    store.remove("again", None).expect("removed");
+    store.remove("again", None, Losing::All).expect("removed");
     assert_holds(root.path(), &store, &[]);
     assert!(!store.lease(&image.id, "pod-3").expect("no failure"), "it is gone");
 }
@@ -361,7 +361,7 @@ fn nothing_is_swept_while_a_lease_cannot_be_read() {
     let store = open(root.path());
     let image = publish(&store, "img", b"one").expect("published");
     store.lease(&image.id, "pod").expect("leased");
-    store.remove("img", None).expect("removed");
+    store.remove("img", None, Losing::All).expect("removed");
     drop(store);
     let lease = root.path().join("images/leases/pod.json");
     let sound = fs::read(&lease).expect("read");
@@ -429,9 +429,9 @@ fn every_way_of_asking_gives_the_same_image() {
         assert_eq!(get(&store, name), None, "{name}");
     }
     // By one tag, all names of the image go.
-    store.remove("example.com/a:v2", None).expect("removed");
+    store.remove("example.com/a:v2", None, Losing::All).expect("removed");
     assert_holds(root.path(), &store, &[("other", b"two")]);
-    store.remove("example.com/a:v2", None).expect("removed again");
+    store.remove("example.com/a:v2", None, Losing::All).expect("removed again");
 }
 
 #[test]

@@ -112,7 +112,10 @@ impl ImageAdmin for Handle {
     }
 
     async fn remove(&self, request: Request<RemoveRequest>) -> Answer<RemoveResponse> {
-        let RemoveRequest { name, handler } = request.into_inner();
+        let RemoveRequest { name, handler, only_name } = request.into_inner();
+        if !only_name {
+            return Err(Status::invalid_argument("a person means the name that they say"));
+        }
         self.called("Remove", &format!("{name} {handler}"), |state| {
             let is_going = |image: &Image| {
                 let is_of = handler.is_empty() || image.handler == handler;

@@ -45,8 +45,8 @@ fn what_a_removal_takes() {
         }
         assert_eq!(seen(&store).1, 2, "the same bytes are kept once");
         let only = handler.map(|name| Handler::named(name).unwrap_or_default());
-        store.remove(text, only.as_ref()).expect("removed");
-        store.remove(text, only.as_ref()).expect("removed again");
+        store.remove(text, only.as_ref(), Losing::All).expect("removed");
+        store.remove(text, only.as_ref(), Losing::All).expect("removed again");
         let mut expected: Vec<_> = expected.iter().copied().map(entry).collect();
         expected.sort();
         let check = |store: &ContentStore| {
@@ -178,7 +178,7 @@ fn pins_keep_what_has_no_name() {
     assert!(store.pin(&image.id).expect("pinned") && get(&store, "x").expect("there").pinned);
     assert!(store.holders().is_empty(), "nobody to be released after a restart");
     assert!(store.nameless().is_empty(), "it is listed by its name");
-    let removed = store.remove("x", None).expect("removed");
+    let removed = store.remove("x", None, Losing::All).expect("removed");
     let kept = Some(Keepers { pinned: true, ..Keepers::default() });
     assert_eq!(removed.iter().map(|image| &image.kept).collect::<Vec<_>>(), [&kept]);
     assert!(image.path.exists() && get(&store, "x").is_none());
@@ -213,21 +213,52 @@ fn a_removal_says_what_went_and_what_keeps_the_rest() {
     plain(&store, "arm", "x", b"one");
     store.lease(&image.id, "pod").expect("leased");
     let of = |name: &str, handler: &str| Binding { name: name.into(), handler: handler.into() };
-    let own = store.remove("x", Some(&Handler::default())).expect("removed");
+    let own = store.remove("x", Some(&Handler::default()), Losing::All).expect("removed");
     assert_eq!(own[0].names, [of("x:latest", "vm"), of("y:v1", "vm")], "all names of the image");
     let kept = own[0].kept.clone().expect("kept");
     assert_eq!(
         (kept.names.as_slice(), kept.holders.as_slice()),
         (&[of("x:latest", "arm")][..], &["pod".to_owned()][..])
     );
-    let last = store.remove("x", None).expect("removed");
+    let last = store.remove("x", None, Losing::All).expect("removed");
     assert_eq!(last[0].names, [of("x:latest", "arm")]);
     assert_eq!(last[0].kept, Some(Keepers { holders: vec!["pod".into()], ..Keepers::default() }));
-    assert_eq!(store.remove("x", None).expect("fine if absent"), []);
+    assert_eq!(store.remove("x", None, Losing::All).expect("fine if absent"), []);
     store.release("pod").expect("released");
     let again = plain(&store, "", "x", b"one");
-    let gone = store.remove(again.id.hex(), None).expect("removed");
+    let gone = store.remove(again.id.hex(), None, Losing::All).expect("removed");
     assert_eq!((&gone[0].id, gone[0].names.len(), &gone[0].kept), (&again.id, 1, &None));
+}
+
+#[test]
+fn an_image_loses_the_name_it_was_called_by() {
+    let root = tempfile::tempdir().expect("a directory");
+    let store = open(root.path());
+    let image = plain(&store, "", "x", b"one");
+    plain(&store, "", "x:v1", b"one");
+    plain(&store, "", "y:v1", b"one");
+    plain(&store, "arm", "x", b"one");
+    plain(&store, "arm", "y:v1", b"other");
+    let called = |text: &str, handler: Option<&Handler>| -> Vec<String> {
+        let removed = store.remove(text, handler, Losing::Called).expect("removed");
+        let names = removed.into_iter().flat_map(|removed| removed.names);
+        names.map(|Binding { name, handler }| format!("{name} {handler}")).collect()
+    };
+    assert_eq!(called("x", Some(&Handler::default())), ["x:latest vm"]);
+    let both = called("y:v1", None);
+    assert_eq!(both.len(), 2, "two images, as each handler means another by it: {both:?}");
+    assert!(get(&store, "x:v1").is_some() && image.path.exists());
+    plain(&store, "", "x", b"one");
+    let by_digest = format!("x@{}", image.id);
+    assert_eq!(called(&by_digest, None), ["x:latest vm", "x:v1 vm", "x:latest arm"], "the tags of the repository");
+    assert!(!image.path.exists(), "it went with its last name");
+    let image = plain(&store, "", "x", b"one");
+    plain(&store, "", "y", b"one");
+    for text in [&image.id.hex()[..8], &image.id.to_string()] {
+        assert_eq!(called(text, None).len(), 2, "{text} is no name, so all names go");
+        plain(&store, "", "x", b"one");
+        plain(&store, "", "y", b"one");
+    }
 }
 
 #[test]
@@ -248,7 +279,7 @@ fn what_an_image_stands_on_stays_with_it() {
     let image = get(&store, "x").expect("there");
     assert_eq!(image.missing, None);
     assert_eq!(store.below(&image.id).expect("whole").len(), 1);
-    store.remove("x", None).expect("removed");
+    store.remove("x", None, Losing::All).expect("removed");
     assert_holds(root.path(), &store, &[]);
 
     let facts = Facts { parent: Some(Parent { named: "base:1".into(), format: None, id: None }), ..INFO.into() };
@@ -296,7 +327,7 @@ fn a_kill_behind_any_step_out_leaves_a_consistent_store() {
         let store = open_with(Path::new(&root), Box::new(hook));
         match verifies {
             true => drop(store.verify(&id_of(b"one"))),
-            false => drop(store.remove("img", None)),
+            false => drop(store.remove("img", None, Losing::All)),
         }
         return;
     }

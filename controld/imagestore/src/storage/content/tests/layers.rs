@@ -44,7 +44,7 @@ fn a_kill_while_a_chain_is_put_together_leaves_all_or_nothing() {
         }
         let image = pull(&store, "x").expect("pulled");
         assert_eq!(store.below(&image.id).expect("whole").len(), 2, "{step}");
-        store.remove("x", None).expect("removed");
+        store.remove("x", None, Losing::All).expect("removed");
         assert_holds(root.path(), &store, &[]);
     }
 }

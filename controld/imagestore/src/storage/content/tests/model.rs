@@ -213,7 +213,7 @@ proptest! {
                 }
                 Op::Remove { handler, name } if bed.second || handler != Some(1) => {
                     let only = handler.map(|handler| Handler::named(HANDLERS[handler]).unwrap_or_default());
-                    bed.store().remove(NAMES[name], only.as_ref()).expect("removed");
+                    bed.store().remove(NAMES[name], only.as_ref(), Losing::All).expect("removed");
                     model.remove(handler, name);
                 }
                 Op::Gc { orphans } => {

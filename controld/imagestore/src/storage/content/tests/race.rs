@@ -45,8 +45,8 @@ impl Worker {
             let store = self.store.clone();
             match self.below(12) {
                 0..4 => self.pull(name, number),
-                4..6 => drop(store.remove(name, None).expect("removed")),
-                6 => drop(store.remove(&id.to_string(), None).expect("removed")),
+                4..6 => drop(store.remove(name, None, Losing::All).expect("removed")),
+                6 => drop(store.remove(&id.to_string(), None, Losing::All).expect("removed")),
                 7 => drop(store.gc(GcOptions { partials: true, ..GcOptions::default() }).expect("collected")),
                 8 | 9 => {
                     let verified = store.verify(&id).expect("read");
@@ -210,7 +210,7 @@ fn a_verdict_is_on_the_file_that_was_read() {
         let store = interrupted(root.path(), Step::Hashed, |store| {
             // Whoever was faster, with a file of the same size.
             let id = id_of(b"image");
-            store.remove(&id.to_string(), None).expect("removed");
+            store.remove(&id.to_string(), None, Losing::All).expect("removed");
             publish(store, "img", b"image").expect("pulled");
         });
         let image = publish(&store, "img", b"image").expect("pulled");
@@ -244,7 +244,7 @@ fn what_came_back_for_nothing_goes() {
     let id = top.id().clone();
     drop((base, top));
     failing.store(true, Ordering::Relaxed);
-    store.remove("img", None).expect_err("stopped on its way out");
+    store.remove("img", None, Losing::All).expect_err("stopped on its way out");
     drop(store.hold_trusted(&id).expect("looked").expect("brought back"));
     assert_holds(root.path(), &store, &[]);
 }
