@@ -4,6 +4,7 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=cri/api.proto");
     println!("cargo:rerun-if-changed=images/admin.proto");
+    println!("cargo:rerun-if-changed=machines/machines.proto");
     println!("cargo:rerun-if-changed=orphans/orphans.proto");
     #[cfg(feature = "cri")]
     services::generate()?;
@@ -22,6 +23,8 @@ mod services {
         let images = protox::compile(["admin.proto"], ["images"])?;
         // As above, in `proto::images`.
         tonic_prost_build::configure().skip_debug(["virtlet.images.v1.Auth"]).compile_fds(images)?;
+        let machines = protox::compile(["machines.proto"], ["machines"])?;
+        tonic_prost_build::configure().compile_fds(machines)?;
         let orphans = protox::compile(["orphans.proto"], ["orphans"])?;
         tonic_prost_build::configure().compile_fds(orphans)?;
         Ok(())

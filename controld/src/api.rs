@@ -1,5 +1,5 @@
 //! The edge: who calls controld, on one unix socket. kubelet speaks CRI ([`cri`]); `virtletctl` speaks CRI too, and calls of our
-//! own for images and for what is on no record ([`admin`]).
+//! own for images, for machines that stand still and for what is on no record ([`admin`]).
 //!
 //! [`socket`] makes the socket, [`serve`] serves it, [`drain`] lets calls that are under way end, [`status`] gives each
 //! failure its gRPC code, and [`span`] each line of the log its call and pod. [`edge`] is around all services: it gives each
@@ -22,6 +22,7 @@ use std::time::Duration;
 use proto::cri::image_service_server::ImageServiceServer;
 use proto::cri::runtime_service_server::RuntimeServiceServer;
 use proto::images::image_admin_server::ImageAdminServer;
+use proto::machines::machines_server::MachinesServer;
 use proto::orphans::orphans_server::OrphansServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 use self::admin::AdminCalls;
+use self::admin::machines::MachineCalls;
 use self::admin::orphans::OrphanCalls;
 use self::cri::image::ImageCalls;
 use self::cri::runtime::Runtime;
@@ -43,9 +45,17 @@ const MAX_MESSAGE: usize = 16 << 20;
 #[error("CRI server failed")]
 pub struct ServeError(#[from] tonic::transport::Error);
 
+/// The services of our own.
+#[derive(Debug)]
+pub struct Own {
+    pub images: AdminCalls,
+    pub machines: MachineCalls,
+    pub orphans: OrphanCalls,
+}
+
 /// CRI's services, and our own beside them.
 #[must_use]
-pub fn services(runtime: Runtime, images: ImageCalls, admin: (AdminCalls, OrphanCalls)) -> Routes {
+pub fn services(runtime: Runtime, images: ImageCalls, own: Own) -> Routes {
     let runtime = RuntimeServiceServer::new(runtime)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
@@ -53,8 +63,9 @@ pub fn services(runtime: Runtime, images: ImageCalls, admin: (AdminCalls, Orphan
         ImageServiceServer::new(images).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
     Routes::new(runtime)
         .add_service(images)
-        .add_service(ImageAdminServer::new(admin.0).max_encoding_message_size(MAX_MESSAGE))
-        .add_service(OrphansServer::new(admin.1).max_encoding_message_size(MAX_MESSAGE))
+        .add_service(ImageAdminServer::new(own.images).max_encoding_message_size(MAX_MESSAGE))
+        .add_service(MachinesServer::new(own.machines))
+        .add_service(OrphansServer::new(own.orphans).max_encoding_message_size(MAX_MESSAGE))
         .prepare()
 }
 

@@ -275,6 +275,24 @@ impl Containers {
         self.actors.get(id)?.update(resources).await
     }
 
+    /// Pauses a container's guest until somebody lets it go on; fine if it is paused by hand.
+    ///
+    /// # Errors
+    /// When the container does not run, is being stopped or waits for room on the disk, or libvirt does not do it.
+    pub async fn pause(&self, id: ContainerId) -> Result<()> {
+        self.get(id)?;
+        self.actors.get(id)?.pause().await
+    }
+
+    /// Lets a container's guest go on, whoever has paused it; fine if nobody has.
+    ///
+    /// # Errors
+    /// When the container does not run, or libvirt does not do it.
+    pub async fn resume(&self, id: ContainerId) -> Result<()> {
+        self.get(id)?;
+        self.actors.get(id)?.resume().await
+    }
+
     /// Runs a command in a container's guest to its end. Dropping the future kills it.
     ///
     /// # Errors

@@ -160,9 +160,13 @@ async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result
         accel.keep_trying().await;
     });
     let services = api::services(
-        cri::runtime::Runtime::new(node.for_calls(sessions), sandboxes, containers),
+        cri::runtime::Runtime::new(node.for_calls(sessions), sandboxes, containers.clone()),
         cri::image::ImageCalls::new(node.images.clone()),
-        (admin::AdminCalls::new(node.images.clone()), admin::orphans::OrphanCalls::new(node.orphans.clone())),
+        api::Own {
+            images: admin::AdminCalls::new(node.images.clone()),
+            machines: admin::machines::MachineCalls::new(containers),
+            orphans: admin::orphans::OrphanCalls::new(node.orphans.clone()),
+        },
     );
     Ok(Started { node, services, tasks, _watching: watching, _metrics: metrics })
 }

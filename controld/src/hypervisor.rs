@@ -301,6 +301,30 @@ impl Hypervisor {
         self.call("let the machine go on", QUICK_DEADLINE, go_on).await
     }
 
+    /// Pauses a machine that runs; fine if it is paused.
+    ///
+    /// # Errors
+    /// When it does not run, libvirt does not do it, or does not answer.
+    pub async fn pause(&self, id: Uuid) -> Result<()> {
+        let pause = move |connection: &Connection| existing(connection, id)?.suspend();
+        self.call("pause the machine", QUICK_DEADLINE, pause).await
+    }
+
+    /// Lets a machine go on, whoever has paused it; fine if nobody has.
+    ///
+    /// # Errors
+    /// When it does not run, libvirt does not do it, or does not answer.
+    pub async fn resume(&self, id: Uuid) -> Result<()> {
+        let resume = move |connection: &Connection| {
+            let domain = existing(connection, id)?;
+            match meaning::state_of(domain.state()?).pause {
+                Some(Pause::DiskFull | Pause::ByHand) => domain.resume(),
+                None => Ok(()),
+            }
+        };
+        self.call("let the machine go on", QUICK_DEADLINE, resume).await
+    }
+
     /// Gives a machine that runs so many virtual CPUs.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! - [`agent`]: processes in a guest, spoken by `controld` to our agent there (feature `agent`).
 //! - [`cri`]: the Kubernetes Container Runtime Interface v1, spoken by kubelet to `controld` (feature `cri`).
 //! - [`images`]: looking after a node's images, spoken by `virtletctl` to `controld` (feature `cri`).
+//! - [`machines`]: machines that stand still for a while, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`orphans`]: things on a node that are on no record, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`pause`]: why a machine that is on does not run, as `controld` tells it in CRI (feature `cri`).
 //! - [`tap`]: the tap protocol, spoken by `controld` and `vmwrapper` to `tapmanager` (feature `tap`).
@@ -18,6 +19,8 @@ pub mod agent;
 pub mod cri;
 #[cfg(feature = "cri")]
 pub mod images;
+#[cfg(feature = "cri")]
+pub mod machines;
 #[cfg(feature = "cri")]
 pub mod orphans;
 #[cfg(feature = "cri")]

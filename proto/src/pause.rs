@@ -5,7 +5,7 @@
 pub enum Pause {
     /// The guest wrote to its disk and the node's file system had no room. It goes on when there is room again.
     DiskFull,
-    /// Somebody paused it at libvirt, who alone ends that.
+    /// Somebody paused it, by `virtletctl pause` or at libvirt. A person ends that.
     ByHand,
 }
 
@@ -27,7 +27,7 @@ impl Pause {
                 "the guest is paused: the node's file system had no room for what it wrote to its disk; \
                  it goes on when there is room again"
             }
-            Self::ByHand => "the guest was paused at libvirt; `virsh resume` lets it go on",
+            Self::ByHand => "the guest was paused by hand; `virtletctl resume` lets it go on",
         }
     }
 }

@@ -8,6 +8,7 @@ mod full_disk;
 mod handlers;
 mod life;
 mod networks;
+mod pause;
 mod resources;
 mod secrets;
 pub(crate) mod sockets;
@@ -17,7 +18,7 @@ mod starts;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 11] = [
+    let tables: [&[Case]; 12] = [
         life::CASES,
         ends::CASES,
         failures::CASES,
@@ -26,6 +27,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         cloud::CASES,
         console::CASES,
         networks::CASES,
+        pause::CASES,
         resources::CASES,
         secrets::CASES,
         starts::CASES,

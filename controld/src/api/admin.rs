@@ -21,6 +21,7 @@ use crate::images::{Images, store_failed};
 use crate::model::error::{Error, Kind};
 
 mod convert;
+pub mod machines;
 pub mod orphans;
 #[cfg(test)]
 pub(crate) mod tests;

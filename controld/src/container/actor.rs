@@ -43,6 +43,8 @@ enum Command {
     Remove(Reply),
     ReopenLog(Reply),
     Update(Box<Resources>, Reply),
+    Pause(Reply),
+    Resume(Reply),
 }
 
 impl Actor {
@@ -108,6 +110,16 @@ impl Actor {
     /// See [`super::Containers::update`].
     pub(super) async fn update(&self, resources: Resources) -> Result<()> {
         self.ask(|reply| Command::Update(Box::new(resources), reply)).await
+    }
+
+    /// See [`super::Containers::pause`].
+    pub(super) async fn pause(&self) -> Result<()> {
+        self.ask(Command::Pause).await
+    }
+
+    /// See [`super::Containers::resume`].
+    pub(super) async fn resume(&self) -> Result<()> {
+        self.ask(Command::Resume).await
     }
 
     /// Tells the task what libvirt said. Does not wait.

@@ -78,6 +78,10 @@ impl Command {
             let what = format!("container `{}` does not run, so no command can run in it", container.id);
             return Err(Error::new(Kind::State, what));
         }
+        if let Some(pause) = container.pause {
+            let what = format!("no command can run in container `{}`: {}", container.id, pause.message());
+            return Err(Error::new(Kind::State, what));
+        }
         if argv.is_empty() {
             return Err(Error::new(Kind::Invalid, "request has no command"));
         }

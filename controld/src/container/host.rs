@@ -41,6 +41,12 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// Lets a machine go on that its full disk has paused; fine if it is not so.
     fn go_on(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
+    /// Pauses the machine; fine if it is paused.
+    fn pause(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// Lets the machine go on, whoever has paused it; fine if nobody has.
+    fn resume(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
     /// The file system that the machine writes to.
     fn room(&self, container: &Container) -> impl Future<Output = io::Result<Room>> + Send;
 
@@ -106,6 +112,14 @@ impl Host for Arc<Uses> {
 
     async fn go_on(&self, container: &Container) -> Result<()> {
         self.hypervisor.go_on(container.machine.id.uuid()).await
+    }
+
+    async fn pause(&self, container: &Container) -> Result<()> {
+        self.hypervisor.pause(container.machine.id.uuid()).await
+    }
+
+    async fn resume(&self, container: &Container) -> Result<()> {
+        self.hypervisor.resume(container.machine.id.uuid()).await
     }
 
     async fn room(&self, container: &Container) -> io::Result<Room> {

@@ -290,6 +290,11 @@ impl Domain {
         done(unsafe { sys::virDomainCreateWithFlags(self.0.as_ptr(), 0) })
     }
 
+    pub(super) fn suspend(&self) -> Result<(), LibvirtError> {
+        // SAFETY: the domain is owned.
+        done(unsafe { sys::virDomainSuspend(self.0.as_ptr()) })
+    }
+
     pub(super) fn resume(&self) -> Result<(), LibvirtError> {
         // SAFETY: the domain is owned.
         done(unsafe { sys::virDomainResume(self.0.as_ptr()) })

@@ -12,7 +12,7 @@ pub use self::image::{
 };
 pub use self::others::{Completion, Version};
 pub use self::output::{Form, Output};
-pub use self::pods::{Events, InspectPods, Kill, Ps, Rm, Scope, Start, Stats, Stop, Top};
+pub use self::pods::{Events, InspectPods, Kill, Pause, Ps, Rm, Scope, Start, Stats, Stop, Top};
 use super::ports::{self, Ports};
 use super::thing::{Thing, thing};
 use super::{name, quantity};
@@ -90,6 +90,14 @@ pub enum Command {
     Start(Start),
     /// Stop machines and start them again
     Restart(Stop),
+    /// Pause guests: their memory stays, and nothing of them runs; prints what was paused
+    ///
+    /// They answer no probe: kubelet restarts a machine whose liveness probe fails. `virtletctl stop` lets a guest go on to
+    /// shut down.
+    Pause(Pause),
+    /// Let guests go on that are paused; prints which
+    #[command(visible_alias = "unpause")]
+    Resume(Pause),
     /// Stop pods and remove them
     Rm(Rm),
     /// List things on this node whose owner is not known

@@ -11,6 +11,7 @@ use proto::cri::image_service_client::ImageServiceClient;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::*;
 use proto::images::image_admin_client::ImageAdminClient;
+use proto::machines::machines_client::MachinesClient;
 use proto::orphans::orphans_client::OrphansClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
@@ -20,6 +21,7 @@ use super::error::{CtlError, Refusal};
 use super::text::short;
 
 mod images;
+mod machines;
 mod orphans;
 
 /// Largest message in either direction, as controld has it.
@@ -39,6 +41,7 @@ pub struct Client {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
     admin: ImageAdminClient<Channel>,
+    machines: MachinesClient<Channel>,
     orphans: OrphansClient<Channel>,
 }
 
@@ -71,6 +74,7 @@ impl Client {
             admin: ImageAdminClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
+            machines: MachinesClient::new(channel.clone()),
             orphans: OrphansClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
         })
     }

@@ -25,6 +25,7 @@ mod logdir;
 mod logs;
 mod name;
 mod orphans;
+mod pause;
 mod place;
 mod ports;
 mod ps;
@@ -99,6 +100,8 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         Command::Kill(wanted) => Box::pin(stop::run(client, wanted.pods, 0, out)),
         Command::Start(wanted) => Box::pin(start::run(client, wanted.pods, out)),
         Command::Restart(wanted) => Box::pin(start::again(client, wanted, out)),
+        Command::Pause(wanted) => Box::pin(pause::run(client, wanted.pods, out)),
+        Command::Resume(wanted) => Box::pin(pause::end(client, wanted.pods, out)),
         Command::Rm(wanted) => Box::pin(rm::run(client, wanted, out)),
         Command::Orphans(wanted) => Box::pin(async move { orphans::list(client, &wanted, out).await.map_err(one) }),
         Command::Forget(wanted) => Box::pin(orphans::forget(client, wanted, out)),

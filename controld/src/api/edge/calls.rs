@@ -172,6 +172,7 @@ mod tests {
         let protos = [
             include_str!("../../../../proto/cri/api.proto"),
             include_str!("../../../../proto/images/admin.proto"),
+            include_str!("../../../../proto/machines/machines.proto"),
             include_str!("../../../../proto/orphans/orphans.proto"),
         ];
         let mut there: Vec<_> = protos.iter().flat_map(|proto| methods(proto)).collect();

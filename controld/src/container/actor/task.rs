@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::Chain;
+use proto::pause::Pause;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio::time::Instant;
@@ -116,6 +117,8 @@ impl<H: Host> Task<H> {
             Command::Replaced { attempt, reply } => drop(reply.send(self.happens(Event::Replaced(attempt)).await)),
             Command::ReopenLog(reply) => drop(reply.send(self.reopen_log().await)),
             Command::Update(resources, reply) => drop(reply.send(self.update(&resources).await)),
+            Command::Pause(reply) => drop(reply.send(self.pause().await)),
+            Command::Resume(reply) => drop(reply.send(self.resume().await)),
             Command::Remove(reply) => {
                 let removed = self.remove().await;
                 let gone = removed.is_ok();
@@ -242,10 +245,15 @@ impl<H: Host> Task<H> {
     }
 
     /// Presses the power button and goes on meanwhile: of a QEMU that hangs there is no answer, and the deadline is to be
-    /// heard.
+    /// heard. A guest that somebody has paused goes on first, or it would lose what it has not written to its disk.
     fn press(&self) {
         let (host, container) = (self.host.clone(), self.container.clone());
         let press = async move {
+            if container.pause == Some(Pause::ByHand)
+                && let Err(error) = host.resume(&container).await
+            {
+                tracing::warn!(error = %Chain(&error), "paused guest does not go on, and so cannot shut down");
+            }
             // A guest that is off by now, or not yet able to hear, is what the next press and the deadline are for.
             if let Err(error) = host.press(&container).await {
                 tracing::debug!(error = %Chain(&error), "power button not pressed");

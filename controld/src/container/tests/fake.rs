@@ -287,6 +287,26 @@ impl Host for FakeHost {
         .await
     }
 
+    async fn pause(&self, container: &Container) -> Result<()> {
+        let id = container.id;
+        self.libvirt(move |world| {
+            world.paused.entry(id).or_insert(Pause::ByHand);
+            world.tell(id, None);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn resume(&self, container: &Container) -> Result<()> {
+        let id = container.id;
+        self.libvirt(move |world| {
+            world.paused.remove(&id);
+            world.tell(id, None);
+            Ok(())
+        })
+        .await
+    }
+
     async fn room(&self, _container: &Container) -> std::io::Result<Room> {
         Ok(Room { size: 1000, available: self.world().free })
     }
@@ -656,6 +676,16 @@ impl Node {
             Ok(actor) => actor.stop(grace).await,
             Err(_absent) => Ok(()),
         }
+    }
+
+    /// What `virtletctl pause` asks for.
+    pub(super) async fn hold(&self, id: ContainerId) -> Result<()> {
+        self.actors().get(id)?.pause().await
+    }
+
+    /// What `virtletctl resume` asks for.
+    pub(super) async fn let_go(&self, id: ContainerId) -> Result<()> {
+        self.actors().get(id)?.resume().await
     }
 
     pub(super) async fn remove(&self, id: ContainerId) -> Result<()> {

@@ -5,6 +5,7 @@ use proto::pause::Pause;
 use super::GRACE;
 use super::fake::{Fault, Node};
 use crate::hypervisor::Ending;
+use crate::model::error::Kind;
 use crate::model::{ContainerId, ContainerState};
 
 async fn running() -> (Node, ContainerId) {
@@ -55,6 +56,42 @@ async fn who_paused_a_machine_by_hand_lets_it_go_on() {
     node.goes_on(id);
     node.pass(1).await;
     assert_eq!(node.pause(id), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_is_paused_and_resumed_as_a_person_says() {
+    let (node, id) = running().await;
+    for _ in 0..2 {
+        node.hold(id).await.expect("paused");
+        assert_eq!((node.is_paused(id), node.pause(id)), (Some(Pause::ByHand), Some(Pause::ByHand)), "shown at once");
+    }
+    let node = node.restart();
+    node.pass(1).await;
+    assert_eq!(node.pause(id), Some(Pause::ByHand), "libvirt knows");
+    for _ in 0..2 {
+        node.let_go(id).await.expect("resumed");
+        assert_eq!((node.is_paused(id), node.pause(id)), (None, None));
+    }
+    node.faults(&[Fault::Refused]);
+    node.hold(id).await.expect_err("libvirt refused");
+    assert_eq!(node.pause(id), None);
+    node.hold(id).await.expect("paused");
+    node.stop(id, GRACE).await.expect("stopped");
+    assert_eq!(node.is_paused(id), None, "it went on, so that it could shut down");
+    for refused in [node.hold(id).await, node.let_go(id).await] {
+        assert_eq!(refused.expect_err("it has ended").kind(), Kind::State);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_room_is_not_paused_by_hand() {
+    let (node, id) = running().await;
+    node.free(0);
+    node.pauses(id, Pause::DiskFull);
+    node.pass(1).await;
+    assert_eq!(node.hold(id).await.expect_err("it waits for room").kind(), Kind::State);
+    node.let_go(id).await.expect("a person may know better");
+    assert_eq!((node.is_paused(id), node.pause(id)), (None, None));
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,6 +115,14 @@ pub struct Start {
     pub pods: Vec<String>,
 }
 
+/// Of `pause` and `resume`.
+#[derive(Debug, Args)]
+pub struct Pause {
+    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
+    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
+    pub pods: Vec<String>,
+}
+
 /// Of `rm`.
 #[derive(Debug, Args)]
 pub struct Rm {

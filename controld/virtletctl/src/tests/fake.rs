@@ -10,6 +10,7 @@ use proto::cri::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use proto::cri::*;
 use proto::images as admin_api;
 use proto::images::image_admin_server::ImageAdminServer;
+use proto::machines::machines_server::MachinesServer;
 use proto::orphans::Orphan;
 use proto::orphans::orphans_server::OrphansServer;
 use tempfile::TempDir;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 mod admin;
+mod machines;
 mod orphans;
 
 pub(super) use self::admin::Canned;
@@ -96,6 +98,7 @@ pub(super) fn serve(fake: Fake) -> (TempDir, Handle, PathBuf) {
         .add_service(RuntimeServiceServer::new(handle.clone()))
         .add_service(ImageServiceServer::new(handle.clone()))
         .add_service(ImageAdminServer::new(handle.clone()))
+        .add_service(MachinesServer::new(handle.clone()))
         .add_service(OrphansServer::new(handle.clone()));
     tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
     (dir, handle, socket)

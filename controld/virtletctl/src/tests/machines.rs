@@ -60,6 +60,22 @@ async fn lists_are_narrowed_and_printed_as_by_kubectl_and_docker() {
 }
 
 #[tokio::test]
+async fn machines_are_paused_and_resumed() {
+    let (_dir, fake, socket) = two(Fake::default()).await;
+    assert_eq!(ok(&socket, &["pause", "web"]).await, "web\n");
+    let calls = fake.calls();
+    assert_eq!(calls.len(), 1);
+    let id = calls[0].strip_prefix("Pause ").expect("one call").to_owned();
+    for verb in ["resume", "unpause"] {
+        fake.forget_calls();
+        assert_eq!(ok(&socket, &[verb, "default/web"]).await, "default/web\n");
+        assert_eq!(fake.calls(), [format!("Resume {id}")]);
+    }
+    let (_, errors) = ctl(&socket, &["pause", "none"]).await;
+    assert!(errors[0].starts_with("no pod or container `none`"), "{errors:?}");
+}
+
+#[tokio::test]
 async fn a_machine_that_was_stopped_starts_as_its_next_attempt() {
     let (dir, fake, socket) = two(Fake::default()).await;
     assert_eq!(ok(&socket, &["start", "web"]).await, "web\n");

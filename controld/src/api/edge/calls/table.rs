@@ -5,9 +5,10 @@ use super::{Call, LOOK, OPEN, WORK};
 const RUNTIME: &str = "runtime.v1.RuntimeService";
 const IMAGES: &str = "runtime.v1.ImageService";
 const IMAGE_ADMIN: &str = "virtlet.images.v1.ImageAdmin";
+const MACHINES: &str = "virtlet.machines.v1.Machines";
 const ORPHANS: &str = "virtlet.orphans.v1.Orphans";
 
-pub(super) const CALLS: [(&str, &str, Call); 54] = [
+pub(super) const CALLS: [(&str, &str, Call); 56] = [
     (RUNTIME, "Version", Call::one("Version", LOOK)),
     (RUNTIME, "RunPodSandbox", Call::one("RunPodSandbox", WORK)),
     (RUNTIME, "StopPodSandbox", Call::one("StopPodSandbox", WORK)),
@@ -60,6 +61,8 @@ pub(super) const CALLS: [(&str, &str, Call); 54] = [
     (IMAGE_ADMIN, "ListProviders", Call::one("images/ListProviders", LOOK)),
     (IMAGE_ADMIN, "RefreshProviders", Call::one("images/RefreshProviders", OPEN)),
     (IMAGE_ADMIN, "ClearProviderCaches", Call::one("images/ClearProviderCaches", OPEN)),
+    (MACHINES, "Pause", Call::one("machines/Pause", WORK)),
+    (MACHINES, "Resume", Call::one("machines/Resume", WORK)),
     (ORPHANS, "List", Call::one("orphans/List", LOOK)),
     (ORPHANS, "Forget", Call::one("orphans/Forget", WORK)),
 ];

@@ -100,6 +100,38 @@ impl<H: Host> Task<H> {
         self.host.show(&self.container);
     }
 
+    /// Pauses the guest, until somebody lets it go on.
+    pub(super) async fn pause(&mut self) -> Result<()> {
+        self.runs_for("paused")?;
+        if self.container.pause == Some(Pause::DiskFull) {
+            let what = format!("container `{}` is paused already: {}", self.container.id, Pause::DiskFull.message());
+            return Err(Error::new(Kind::State, what));
+        }
+        if self.stopping.is_some() {
+            let what = format!("container `{}` is being stopped, so it cannot be paused", self.container.id);
+            return Err(Error::new(Kind::State, what));
+        }
+        let paused = self.host.pause(&self.container).await;
+        self.settle().await;
+        paused
+    }
+
+    /// Lets the guest go on, whoever has paused it.
+    pub(super) async fn resume(&mut self) -> Result<()> {
+        self.runs_for("resumed")?;
+        let resumed = self.host.resume(&self.container).await;
+        self.settle().await;
+        resumed
+    }
+
+    fn runs_for(&self, what: &str) -> Result<()> {
+        if self.life.state() == ContainerState::Running {
+            return Ok(());
+        }
+        let what = format!("container `{}` does not run, so it cannot be {what}", self.container.id);
+        Err(Error::new(Kind::State, what))
+    }
+
     pub(super) async fn look_for_room(&mut self, now: Instant) {
         self.lookout.looked(now);
         let gone_on = match self.host.room(&self.container).await {

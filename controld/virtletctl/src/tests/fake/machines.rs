@@ -1,0 +1,18 @@
+//! The fake's service for machines.
+
+use proto::machines::machines_server::Machines;
+use proto::machines::*;
+use tonic::{Request, Response, Status};
+
+use super::Handle;
+
+#[tonic::async_trait]
+impl Machines for Handle {
+    async fn pause(&self, request: Request<PauseRequest>) -> Result<Response<PauseResponse>, Status> {
+        self.called("Pause", &request.into_inner().container_id, |_state| PauseResponse {})
+    }
+
+    async fn resume(&self, request: Request<ResumeRequest>) -> Result<Response<ResumeResponse>, Status> {
+        self.called("Resume", &request.into_inner().container_id, |_state| ResumeResponse {})
+    }
+}

@@ -1,0 +1,7 @@
+//! The service for machines beside CRI on the same socket.
+//!
+//! Generated from `machines/machines.proto`.
+
+#![allow(missing_docs, clippy::allow_attributes_without_reason, reason = "generated from machines/machines.proto")]
+
+tonic::include_proto!("virtlet.machines.v1");
