@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use self::exec::{Cp, Exec};
+pub use self::exec::{Cp, Exec, Ssh};
 pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
     Verify,
@@ -74,6 +74,12 @@ pub enum Command {
     /// if there is one; a file goes into TO, if that is a directory. From a guest only files and directories are taken, never a
     /// link. Copies belong to the user who copies, in guests to whom the agent runs as.
     Cp(Cp),
+    /// Log in to the guest of a machine, by the `ssh` of this node
+    ///
+    /// It goes to the pod's address. Which keys may log in is said by `virtletctl run --ssh-key`, or by the pod's annotation
+    /// `VirtletSSHKeys`. The guest's own keys are taken at the first login and kept in ~/.ssh/virtlet_known_hosts, by the pod's
+    /// UID. virtletctl ends with ssh's exit code.
+    Ssh(Ssh),
     /// Forward local ports to ports of a pod, until Ctrl-C
     ///
     /// Connections go to the pod's address from this node. What listens on the guest's loopback only is not reached.

@@ -34,6 +34,12 @@ pub enum CtlError {
         #[source]
         cause: io::Error,
     },
+    /// There is nothing to connect to.
+    #[error("pod `{0}` has no address; `virtletctl ps -a` shows how it is")]
+    NoAddress(String),
+    /// `ssh` cannot be started.
+    #[error("failed to start `ssh`; Debian has it in package openssh-client")]
+    NoSsh(#[source] io::Error),
     /// controld refused, or failed.
     #[error("failed to {action}")]
     Call {

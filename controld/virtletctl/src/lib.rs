@@ -33,6 +33,7 @@ mod pull;
 mod quantity;
 mod rm;
 pub mod selector;
+mod ssh;
 mod start;
 mod stats;
 mod stop;
@@ -89,6 +90,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Cancellation
         Command::Console(wanted) => Box::pin(async move { console::run(client, &wanted).await.map_err(one) }),
         Command::Exec(wanted) => Box::pin(async { exec::run(client, wanted, out).await.map_err(one) }),
         Command::Cp(wanted) => Box::pin(async { cp::run(client, wanted).await.map_err(one) }),
+        Command::Ssh(wanted) => Box::pin(async move { ssh::run(client, &wanted).await.map_err(one) }),
         Command::PortForward(wanted) => {
             Box::pin(async move { forward::run(client, &wanted, out, interrupt).await.map_err(one) })
         }

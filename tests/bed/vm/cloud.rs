@@ -8,7 +8,7 @@ use proto::cri::LinuxContainerResources;
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, run};
 use tests::cri;
-use tests::node::Node;
+use tests::node::{CRI_SOCKET, Node};
 use tests::wait::wait_for;
 
 const DEADLINE: Duration = Duration::from_secs(720);
@@ -40,9 +40,11 @@ fn ssh(bed: &Bed) -> Result<()> {
     let vm = node.start_pod(node.pod("cloud")?, &container)?;
 
     let ask = |words: &str, deadline| -> Result<Ended> {
-        let options = "-o BatchMode=yes -o ConnectTimeout=5 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR";
-        let mut ssh = command("ssh", options.split(' '));
-        finish(ssh.arg("-i").arg(&key).arg(format!("debian@{}", vm.ip)).arg(words), deadline)
+        let known = bed.dir.join("known_hosts");
+        let options = "ssh -o BatchMode=yes -o ConnectTimeout=5 -o LogLevel=ERROR -o";
+        let mut ssh = command(bed.program("virtletctl"), ["--socket", CRI_SOCKET]);
+        ssh.args(options.split(' ')).arg(format!("UserKnownHostsFile={}", known.display()));
+        finish(ssh.arg("-i").arg(&key).args(["debian@cloud", words]), deadline)
     };
     let mut last = String::new();
     wait_for("login by ssh", CLOUD_DEADLINE, || {

@@ -1,4 +1,6 @@
-//! `exec` and `cp`.
+//! `exec`, `cp` and `ssh`.
+
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -47,4 +49,27 @@ pub struct Cp {
     /// Take no more than this from a guest, of which each file takes 512 bytes beside its own
     #[arg(long, value_name = "QUANTITY", default_value = "64Gi", value_parser = quantity::bytes)]
     pub limit: i64,
+}
+
+/// Of `ssh`.
+#[derive(Debug, Args)]
+pub struct Ssh {
+    /// Pod by its name, also as NAMESPACE/NAME, or by the beginning of its or its container's id; who logs in may be in front
+    #[arg(value_name = "[USER@]POD", value_parser = name::non_empty)]
+    pub pod: String,
+    /// Command to run in place of a shell
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    pub command: Vec<String>,
+    /// Who logs in [default: as ssh's configuration says]
+    #[arg(short, long, value_name = "USER", value_parser = name::non_empty)]
+    pub login_name: Option<String>,
+    /// File of a private key; may be repeated
+    #[arg(short, long = "identity-file", value_name = "FILE")]
+    pub identity_files: Vec<PathBuf>,
+    /// Port of the guest
+    #[arg(short, long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Option of ssh's, as in ssh_config(5); may be repeated
+    #[arg(short, long = "option", value_name = "KEY=VALUE")]
+    pub options: Vec<String>,
 }
