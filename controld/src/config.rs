@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use imagestore::net::{EnvProxies, ProxyError};
 use serde::Deserialize;
+use streaming::TlsFiles;
 
 mod given;
 mod handlers;
@@ -103,6 +104,10 @@ impl CgroupDriver {
 pub struct StreamingConfig {
     /// Address to listen on. Its requests carry no authentication but a one-shot token: keep it on loopback.
     pub address: SocketAddr,
+    /// Certificate of the server in PEM, which speaks TLS then, and those between it and its authority's.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
 }
 
 /// Metrics for Prometheus.
@@ -199,6 +204,8 @@ impl Config {
             ("images.dir", self.images.dir.as_ref()),
             ("images.kubeconfig", self.images.kubeconfig.as_ref()),
             ("images.translations_dir", Some(&self.images.translations_dir)),
+            ("streaming.certificate", self.streaming.certificate.as_ref()),
+            ("streaming.key", self.streaming.key.as_ref()),
         ] {
             problems.unless(path.is_none_or(|path| path.is_absolute()), key, "is not an absolute path");
         }
@@ -206,6 +213,17 @@ impl Config {
             !has_password(&self.libvirt_uri),
             "libvirt_uri",
             "has a password in it; name a file with it by the URI's parameter `authfile`",
+        );
+        let streaming = &self.streaming;
+        problems.unless(
+            streaming.key.is_some() || streaming.certificate.is_none(),
+            "streaming.key",
+            "is not set, but `streaming.certificate` is",
+        );
+        problems.unless(
+            streaming.certificate.is_some() || streaming.key.is_none(),
+            "streaming.certificate",
+            "is not set, but `streaming.key` is",
         );
         let machine = &self.machine;
         let (least, most) = (Duration::from_secs(1), Duration::from_secs(3600));
@@ -296,7 +314,15 @@ impl Default for Config {
 
 impl Default for StreamingConfig {
     fn default() -> Self {
-        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)) }
+        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), certificate: None, key: None }
+    }
+}
+
+impl StreamingConfig {
+    /// The files of the server's TLS, if it is to speak it.
+    #[must_use]
+    pub fn tls_files(&self) -> Option<TlsFiles> {
+        Some(TlsFiles { certificate: self.certificate.clone()?, key: self.key.clone()? })
     }
 }
 

@@ -41,9 +41,14 @@ impl Sessions {
     /// When its address cannot be had.
     pub async fn bind(config: &Config, store: Store, agents: Arc<Agents>) -> Result<Self> {
         let serving = Serving { consoles: Consoles::new(config), agents, store };
-        let wanted = streaming::Config::at(config.streaming.address);
+        let tls = config.streaming.tls_files();
+        let wanted = streaming::Config { tls, ..streaming::Config::at(config.streaming.address) };
         let server = Server::bind(wanted, Arc::new(serving)).await.map_err(|cause| {
-            Error::because(Kind::Unavailable, "streaming server not started; see `streaming.address`", cause)
+            Error::because(
+                Kind::Unavailable,
+                "streaming server not started; see section `streaming` of the configuration",
+                cause,
+            )
         })?;
         tracing::info!(address = %server.address(), "streaming server listens");
         Ok(Self { server })

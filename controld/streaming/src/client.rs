@@ -1,8 +1,9 @@
 //! The other end: comes with the URL that CRI's `Attach`, `Exec` or `PortForward` gave.
 //!
-//! Used by `virtletctl`. Plain `http` only: the URL leads to a server on this node.
+//! Used by `virtletctl`. The URL leads to a server on this node.
 
 mod forward;
+mod tls;
 
 use std::fmt;
 use std::io;
@@ -13,7 +14,7 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::header::{CONNECTION, HOST, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -81,6 +82,17 @@ pub enum AttachError {
         #[source]
         cause: io::Error,
     },
+    /// The server does not speak TLS, or nobody here trusts its certificate.
+    #[error(
+        "no TLS with streaming server `{server}`; its certificate is to name this address and to be of an authority \
+         that the node trusts, or one in a file that SSL_CERT_FILE names"
+    )]
+    Tls {
+        /// Its address.
+        server: String,
+        #[source]
+        cause: io::Error,
+    },
     /// The server does not speak HTTP.
     #[error("request to streaming server failed")]
     Http(#[source] hyper::Error),
@@ -137,20 +149,35 @@ pub async fn attach(url: &str, options: Options) -> Result<Session, AttachError>
 async fn connect(url: &str, protocol: &'static str) -> Result<Connection, AttachError> {
     let bad_url = || AttachError::Url(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| bad_url())?;
-    let server = uri.authority().filter(|_| uri.scheme_str() == Some("http")).ok_or_else(bad_url)?.clone();
+    let with_tls = match uri.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return Err(bad_url()),
+    };
+    let server = uri.authority().ok_or_else(bad_url)?.clone();
     let host = server.host().trim_start_matches('[').trim_end_matches(']');
-    let connecting = TcpStream::connect((host, server.port_u16().unwrap_or(80)));
+    let connecting = TcpStream::connect((host, server.port_u16().unwrap_or(if with_tls { 443 } else { 80 })));
     let stream = step("accept the connection", connecting)
         .await?
         .map_err(|cause| AttachError::Connect { server: server.to_string(), cause })?;
     // Only typing would be slower without it.
     let _ = stream.set_nodelay(true);
+    let failed = |cause| AttachError::Tls { server: server.to_string(), cause };
+    let stream: Box<dyn Transport> = if with_tls {
+        Box::new(step("take up TLS", tls::connect(stream, host)).await?.map_err(failed)?)
+    } else {
+        Box::new(stream)
+    };
     let upgraded = step("answer the request", upgrade(stream, &uri, server.as_str(), protocol)).await??;
     Ok(Connection::start(TokioIo::new(upgraded), Role::Client, Limits::default()).0)
 }
 
+/// A connection, plain or not.
+trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+
 async fn upgrade(
-    stream: TcpStream,
+    stream: Box<dyn Transport>,
     uri: &Uri,
     host: &str,
     protocol: &str,

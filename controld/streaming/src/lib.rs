@@ -18,4 +18,4 @@ pub mod ws;
 
 pub use self::backend::{Backend, Input, Output, ResizeEvents, Session, SessionError, TermSize};
 pub use self::request::{AttachRequest, ExecRequest, PortForwardRequest};
-pub use self::server::{BindError, Config, Server, UrlError};
+pub use self::server::{Config, Server, StartError, TlsError, TlsFiles, UrlError};

@@ -1,7 +1,7 @@
 //! The HTTP server that clients come to with the URL that CRI's `Attach`, `Exec` or `PortForward` gave them.
 //!
 //! A URL holds a token: eight characters from the system's randomness, good for one session and one minute. It is the
-//! only secret, so the server belongs on loopback. A request that is turned away does not use up its token.
+//! only secret, so the server belongs on loopback, also with TLS ([`tls`]), which knows no client. A request that is turned away does not use up its token.
 //! Kinds of sessions are a table in [`requests`], wire protocols one in [`protocol`]; the code of the answer knows neither.
 
 mod command;
@@ -10,6 +10,7 @@ mod handshake;
 mod kinds;
 mod places;
 mod protocol;
+mod tls;
 mod tokens;
 
 use std::convert::Infallible;
@@ -36,6 +37,8 @@ pub use self::kinds::UrlError;
 use self::kinds::{Command, Kind, Pending};
 use self::places::{Place, Places};
 use self::protocol::Protocol;
+use self::tls::Tls;
+pub use self::tls::{TlsError, TlsFiles};
 use self::tokens::Tokens;
 use crate::backend::Backend;
 use crate::request::{AttachRequest, ExecRequest, PortForwardRequest};
@@ -54,6 +57,8 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 pub struct Config {
     /// Where to listen; port 0 takes a free one. Keep it on loopback.
     pub address: SocketAddr,
+    /// The server's certificate, if it is to speak TLS.
+    pub tls: Option<TlsFiles>,
     /// How long a URL is good.
     pub token_ttl: Duration,
     /// URLs that are good at a time.
@@ -70,6 +75,7 @@ impl Config {
     pub fn at(address: SocketAddr) -> Self {
         Self {
             address,
+            tls: None,
             token_ttl: Duration::from_secs(60),
             max_tokens: 1000,
             stream_creation: Duration::from_secs(30),
@@ -78,13 +84,19 @@ impl Config {
     }
 }
 
-/// Why the server does not listen.
+/// Why the server does not serve.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to listen on `{address}` for streaming; set another address")]
-pub struct BindError {
-    address: SocketAddr,
-    #[source]
-    cause: io::Error,
+pub enum StartError {
+    /// Its address is not to be had.
+    #[error("failed to listen on `{address}` for streaming; set another address")]
+    Address {
+        address: SocketAddr,
+        #[source]
+        cause: io::Error,
+    },
+    /// Its certificate is not to be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// The server. Dropping it ends it with all its sessions.
@@ -99,6 +111,7 @@ pub struct Server {
 struct Inner {
     config: Config,
     backend: Arc<dyn Backend>,
+    tls: Option<Arc<Tls>>,
     tokens: Mutex<Tokens<Pending>>,
     /// Places for connections to pods' ports.
     forwards: Arc<Semaphore>,
@@ -111,19 +124,20 @@ impl Server {
     /// Starts to serve.
     ///
     /// # Errors
-    /// When the address cannot be taken.
-    pub async fn bind(config: Config, backend: Arc<dyn Backend>) -> Result<Self, BindError> {
+    /// When the address cannot be taken, or the certificate not be used.
+    pub async fn bind(config: Config, backend: Arc<dyn Backend>) -> Result<Self, StartError> {
         Self::with(config, backend, Places::new(MAX_CONNECTIONS)).await
     }
 
-    async fn with(config: Config, backend: Arc<dyn Backend>, places: Arc<Places>) -> Result<Self, BindError> {
-        let failed = |cause| BindError { address: config.address, cause };
+    async fn with(config: Config, backend: Arc<dyn Backend>, places: Arc<Places>) -> Result<Self, StartError> {
+        let failed = |cause| StartError::Address { address: config.address, cause };
+        let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
         let listener = TcpListener::bind(config.address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let tokens = Mutex::new(Tokens::new(config.token_ttl, config.max_tokens));
         let stop = CancellationToken::new();
         let forwards = Arc::new(Semaphore::new(forward::MAX_PAIRS_OF_ALL));
-        let inner = Arc::new(Inner { config, backend, tokens, forwards, stop: stop.clone() });
+        let inner = Arc::new(Inner { config, backend, tls, tokens, forwards, stop: stop.clone() });
         tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, inner.clone(), places)));
         Ok(Self { inner, address, _stop: stop.drop_guard() })
     }
@@ -163,7 +177,8 @@ impl Server {
         let kind = pending.kind().name();
         let token = self.inner.tokens().insert(pending, Instant::now());
         let token = token.ok_or(UrlError::TooMany(self.inner.config.max_tokens))?;
-        Ok(format!("http://{}/{kind}/{token}", self.reachable()))
+        let scheme = if self.inner.tls.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{}/{kind}/{token}", self.reachable()))
     }
 
     /// The address as a client on this node reaches it.
@@ -263,10 +278,22 @@ async fn accept(listener: TcpListener, inner: Arc<Inner>, places: Arc<Places>) {
     }
 }
 
-/// Serves the HTTP part of a connection.
 async fn serve(stream: TcpStream, inner: Arc<Inner>, place: Arc<Place>) {
     // Typed characters are to travel at once. A socket that refuses this is about to fail anyway.
     let _ = stream.set_nodelay(true);
+    let Some(tls) = inner.tls.clone() else { return serve_http(stream, inner, place).await };
+    match timeout(REQUEST_DEADLINE, tls.accept(stream)).await {
+        Ok(Ok(stream)) => serve_http(stream, inner, place).await,
+        Ok(Err(error)) => tracing::debug!(%error, "streaming client does not speak TLS with us"),
+        Err(_) => tracing::debug!("streaming client did not take up TLS in time"),
+    }
+}
+
+/// Serves the HTTP part of a connection.
+async fn serve_http<T>(stream: T, inner: Arc<Inner>, place: Arc<Place>)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let service = service_fn(move |request| {
         let response = inner.answer(request, &place);
         async move { Ok::<_, Infallible>(response) }

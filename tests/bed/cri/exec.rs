@@ -1,6 +1,7 @@
 //! Commands in guests: by crictl, through our agent and through QEMU's.
 
 mod ctl;
+mod tls;
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -25,6 +26,11 @@ const SOON: Duration = Duration::from_secs(20);
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::commands_run_by_our_agent", deadline: DEADLINE, run: by_our_agent },
     Case { name: "cri::commands_run_by_qemus_agent_in_a_guest_without_ours", deadline: DEADLINE, run: by_qemus_agent },
+    Case {
+        name: "cri::sessions_are_over_tls_where_the_server_has_a_certificate",
+        deadline: DEADLINE,
+        run: tls::sessions,
+    },
 ];
 
 /// `crictl exec` in one container.
