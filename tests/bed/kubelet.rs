@@ -3,6 +3,7 @@
 mod cluster;
 mod logs;
 mod policies;
+mod pressure;
 mod probes;
 mod recovery;
 
@@ -32,6 +33,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         .iter()
         .chain(recovery::CASES)
         .chain(policies::CASES)
+        .chain(pressure::CASES)
         .chain(probes::CASES)
         .chain(logs::CASES)
         .chain(cluster::CASES)

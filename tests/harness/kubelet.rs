@@ -63,7 +63,15 @@ impl Kubelet {
     /// # Errors
     /// When it was not built, or does not get healthy.
     pub fn start_in(bed: &Bed, cluster: &Cluster) -> Result<Self> {
-        Self::start_with(bed, &json!({}), &["--kubeconfig", &cluster.admin.to_string_lossy()])
+        Self::configured_in(bed, cluster, &json!({}))
+    }
+
+    /// [`Kubelet::start_in`] with other settings.
+    ///
+    /// # Errors
+    /// When it was not built, or does not get healthy.
+    pub fn configured_in(bed: &Bed, cluster: &Cluster, settings: &Value) -> Result<Self> {
+        Self::start_with(bed, settings, &["--kubeconfig", &cluster.admin.to_string_lossy()])
     }
 
     fn start_with(bed: &Bed, settings: &Value, more: &[&str]) -> Result<Self> {
