@@ -48,6 +48,7 @@ fn run(bed: &Bed) -> Result<()> {
     forwarded(bed, &plane, name)?;
     commanded(bed, &mut plane, name)?;
     counted(&mut plane, name)?;
+    resized(&node, &mut plane, name)?;
 
     // A pod that is deleted is replaced; a Deployment that is deleted leaves nothing.
     plane.kubectl(&["delete", "pod", name, "--wait=false"])?;
@@ -167,6 +168,26 @@ fn counted(plane: &mut Controllers, name: &str) -> Result<()> {
         let all = ["container_cpu_usage_seconds_total{", "container_memory_working_set_bytes{"].into_iter().all(has);
         Ok(all.then_some(()))
     })
+}
+
+/// A pod's resources are changed while its machine runs.
+fn resized(node: &Node, plane: &mut Controllers, name: &str) -> Result<()> {
+    let resources = json!({"requests": {"cpu": "700m"}, "limits": {"cpu": "700m"}});
+    let patch = json!({"spec": {"containers": [{"name": "vm", "resources": resources}]}});
+    plane.kubectl(&["patch", "pod", name, "--subresource", "resize", "--patch", &patch.to_string()])?;
+    let mut last = Value::Null;
+    wait_for("resized pod", STEP_DEADLINE, || {
+        last = serde_json::from_str(&plane.kubectl(&["get", "pod", name, "-o", "json"])?)?;
+        let status = last.pointer("/status/containerStatuses/0").context("no status")?;
+        ensure!(status["restartCount"] == json!(0), "{status}");
+        Ok((status.pointer("/resources/limits/cpu") == Some(&json!("700m"))).then_some(()))
+    })
+    .with_context(|| last["status"].to_string())?;
+    let id = last.pointer("/status/containerStatuses/0/containerID").and_then(Value::as_str).context("no id")?;
+    let quota = node.cri.container(id.rsplit('/').next().unwrap_or_default())?;
+    let quota = quota.resources.and_then(|resources| resources.linux).map(|linux| linux.cpu_quota);
+    ensure!(quota == Some(70_000), "controld has a quota of {quota:?}");
+    Ok(())
 }
 
 fn objects(image: &str) -> Value {
