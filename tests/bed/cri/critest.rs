@@ -2,6 +2,7 @@
 //!
 //! The list grows. What is not in it needs images under names of registries that are not here, or what a machine cannot have: a second container in the pod, namespaces of the node, profiles of its kernel.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "cri::critest_without_images", deadline: DEADLINE, run: without_images },
     Case { name: "cri::critest_with_machines", deadline: DEADLINE, run: with_machines },
     Case { name: "cri::critest_in_guests", deadline: DEADLINE, run: in_guests },
+    Case { name: "cri::critest_benchmarks", deadline: DEADLINE, run: benchmarks },
 ];
 
 /// Beginnings of their descriptions, after the one that all have.
@@ -102,15 +104,69 @@ fn in_guests(bed: &Bed) -> Result<()> {
     run(bed, IN_GUESTS, &json!({"defaultTestContainerImage": image, "webServerTestImage": image}))
 }
 
+/// All five benchmarks come to their end, with a figure for each step of each thing. How fast they are depends on the host.
+fn benchmarks(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let (params, figures) = (bed.dir.join("params.yaml"), bed.dir.join("figures"));
+    fs::create_dir(&figures)?;
+    let wanted = json!({
+        "containersNumber": 4, "containersNumberParallel": 2, "containerBenchmarkTimeoutSeconds": 120,
+        "podsNumber": 8, "podsNumberParallel": 4, "podContainerStartBenchmarkTimeoutSeconds": 120,
+        "imagesNumber": 3, "imagesNumberParallel": 1, "imageBenchmarkTimeoutSeconds": 120,
+        "imagePullingBenchmarkImage": image,
+    });
+    fs::write(&params, wanted.to_string())?;
+    let args = [
+        "-benchmark".as_ref(),
+        "--benchmarking-params-file".as_ref(),
+        params.as_os_str(),
+        "--benchmarking-output-dir".as_ref(),
+        figures.as_os_str(),
+    ];
+    let report = critest(bed, &args, &json!({"defaultTestContainerImage": image}))?;
+    ensure!(report.passed == 5, "{} of 5 benchmarks: {}", report.passed, report.said);
+    for (file, things, steps) in
+        [("container", 4, 5), ("pod", 8, 4), ("image_lifecycle", 3, 3), ("image_listing", 3, 1)]
+    {
+        let file = figures.join(format!("{file}_benchmark_data.json"));
+        let text = fs::read(&file).with_context(|| format!("no {}", file.display()))?;
+        let data: Value = serde_json::from_slice(&text)?;
+        let points = data["datapoints"].as_array().context("no data")?;
+        let is_whole = |point: &Value| {
+            let took = point["operationsDurationsNs"].as_array();
+            took.is_some_and(|took| took.len() == steps && took.iter().all(|ns| ns.as_i64().is_some_and(|ns| ns > 0)))
+        };
+        ensure!(points.len() == things && points.iter().all(is_whole), "{}: {data}", file.display());
+    }
+    Ok(())
+}
+
+/// What critest has run.
+struct Report {
+    passed: usize,
+    said: String,
+}
+
 /// Has critest run these specs, of which each has to pass.
 pub(super) fn run(bed: &Bed, specs: &[&str], images: &Value) -> Result<()> {
+    let escaped = |spec: &&str| spec.replace('.', "\\.").replace('|', "\\|").replace('[', "\\[").replace(']', "\\]");
+    let focus = format!("\\[k8s.io\\] ({})", specs.iter().map(escaped).collect::<Vec<_>>().join("|"));
+    let report = critest(bed, &["--ginkgo.focus".as_ref(), focus.as_ref()], images)?;
+    // A spec that cri-tools renamed would otherwise be missing and nobody would know.
+    ensure!(report.passed >= specs.len(), "{} of {}: {}", report.passed, specs.len(), report.said);
+    Ok(())
+}
+
+/// Runs critest, none of whose specs may fail.
+fn critest(bed: &Bed, args: &[&OsStr], images: &Value) -> Result<Report> {
     let (report, named) = (bed.logs().join("critest.json"), bed.dir.join("critest-images.yaml"));
     // JSON is YAML.
     fs::write(&named, images.to_string())?;
-    let escaped = |spec: &&str| spec.replace('.', "\\.").replace('|', "\\|").replace('[', "\\[").replace(']', "\\]");
-    let focus = format!("\\[k8s.io\\] ({})", specs.iter().map(escaped).collect::<Vec<_>>().join("|"));
-    let mut critest = command(bed.config.peer("critest")?, ["--runtime-endpoint", &format!("unix://{CRI_SOCKET}")]);
-    critest.args(["--image-endpoint", &format!("unix://{CRI_SOCKET}"), "--ginkgo.no-color", "--ginkgo.focus", &focus]);
+    let endpoint = format!("unix://{CRI_SOCKET}");
+    let mut critest =
+        command(bed.config.peer("critest")?, ["--runtime-endpoint", &endpoint, "--image-endpoint", &endpoint]);
+    critest.arg("--ginkgo.no-color").args(args);
     critest.arg("--test-images-file").arg(&named).arg("--ginkgo.json-report").arg(&report);
     let ended = finish(&mut critest, DEADLINE)?;
     let report: Value = serde_json::from_slice(&fs::read(&report).context("critest wrote no report")?)?;
@@ -123,7 +179,6 @@ pub(super) fn run(bed: &Bed, specs: &[&str], images: &Value) -> Result<()> {
         .map(|spec| (&spec["LeafNodeText"], &spec["Failure"]["Message"]))
         .collect();
     ensure!(failed.is_empty(), "critest: {failed:#?}");
-    // A spec that cri-tools renamed would otherwise be missing and nobody would know.
-    ensure!(ran.len() >= specs.len() && ended.code == Some(0), "{} of {}: {}", ran.len(), specs.len(), ended.stdout);
-    Ok(())
+    ensure!(ended.code == Some(0), "critest: {}", ended.stdout);
+    Ok(Report { passed: ran.len(), said: ended.stdout })
 }
