@@ -18,6 +18,8 @@ use tests::node::Node;
 use super::report::{Pair, Row};
 use super::{baseline, p50, timed};
 
+/// Most memory of both daemons with [`STANDING`] sandboxes, in KiB.
+const BOUND: f64 = 40e6 / 1024.0;
 const ROUNDS: usize = 5;
 /// Sandboxes of a round, by how many there are at a time.
 const LIVES: [(usize, usize); 3] = [(1, 8), (4, 24), (8, 32)];
@@ -150,6 +152,10 @@ fn against(bed: &Bed, node: &Node, release: Release, names: &Names) -> Result<Ve
     let target = |of: fn(&Targets) -> f64| names.targets.as_ref().map(of);
     rows.push(Row { name: names.busy, unit: "us", target: target(|all| all.busy), pairs: busy });
     let memory = Pair { ours: ours.memory()?, baseline: theirs.memory()? };
+    if names.targets.is_some() {
+        let bound = Pair { ours: memory.ours, baseline: BOUND };
+        rows.push(Row { name: "PSS with 50 sandboxes / 40 MB", unit: "KiB", target: Some(1.0), pairs: vec![bound] });
+    }
     rows.push(Row { name: names.memory, unit: "KiB", target: target(|all| all.memory), pairs: vec![memory] });
     let mut statuses = Vec::new();
     for _round in 0..ROUNDS {
