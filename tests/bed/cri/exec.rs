@@ -54,7 +54,9 @@ impl Exec<'_> {
             ctl.display(),
             self.id
         );
-        finish(&mut command("/bin/bash", ["-c", &format!("{begin}{line}")]), TOOL_DEADLINE)
+        let mut bash = command("/bin/bash", ["-c", &format!("{begin}{line}")]);
+        // script(1) runs its command in $SHELL, which a job of CI may not have.
+        finish(bash.env("SHELL", "/bin/bash"), TOOL_DEADLINE)
     }
 
     fn prints(&self, line: &str, stdout: &str) -> Result<()> {
