@@ -1,5 +1,6 @@
 //! The image store as this crate's services want it: their errors, configuration turned into the store's, pulls counted.
 
+mod advice;
 mod end;
 pub mod mapping;
 mod pulls;
@@ -300,7 +301,8 @@ fn pull_failed(cause: Arc<PullError>) -> Error {
         ErrorKind::DigestMismatch => ("DigestMismatch: ", kind_of(kind)),
         kind => ("", kind_of(kind)),
     };
-    Error::because(kind, format!("{begins}image not pulled"), Shared(cause))
+    let advice = advice::of(&cause);
+    Error::because(kind, format!("{begins}image not pulled{advice}"), Shared(cause))
 }
 
 pub(crate) fn store_failed(what: &'static str, cause: StoreError) -> Error {

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
 use super::*;
 
 fn images(rules: &str) -> (tempfile::TempDir, Images) {
@@ -173,6 +175,35 @@ async fn kubelet_knows_why_a_registry_could_not_be_asked() {
     assert!(status.message().starts_with("RegistryUnavailable: image not pulled"), "{}", status.message());
     let error = images.pull("169.254.169.254/image".into()).await.expect_err("not asked");
     assert_eq!(crate::api::status::of(&error).code(), tonic::Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn a_failed_pull_names_the_key_that_stands_in_its_way() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let name = format!("{}/image", listener.local_addr().expect("an address"));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut hello = [0; 512];
+            let _ = stream.read(&mut hello).await;
+            // As web servers answer what is no HTTP. One that is gone has asked enough.
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await;
+        }
+    });
+    for (settings, key) in [
+        ("", "`images.network.allow_loopback`"),
+        ("[images]\nnetwork = {allow_loopback = true}\n", "set `images.protocol`"),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = load(dir.path(), settings);
+        std::fs::create_dir(&config.state_dir).expect("made");
+        let mut wanted = for_store(&config);
+        wanted.net.retries.count = 0;
+        let mappings = wanted.mappings.clone();
+        let images = Images::of(Store::open(wanted).expect("opened"), mappings);
+        let error = images.pull(name.as_str().into()).await.expect_err("no image");
+        let said = Chain(&error).to_string();
+        assert!(said.contains(key), "{said}");
+    }
 }
 
 #[test]

@@ -127,6 +127,14 @@ impl ProviderError {
         matches!(self, Self::Fetch(error) | Self::Asked { cause: error, .. } if error.is_unreachable())
     }
 
+    /// What went wrong on the way to its source, if it was that.
+    pub(crate) fn fetch(&self) -> Option<&FetchError> {
+        match self {
+            Self::Fetch(error) | Self::Asked { cause: error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
     /// The same, of the provider that was asked: what happened on the way does not say whose way it was.
     pub(super) fn asked(self, provider: &str) -> Self {
         match self {

@@ -6,6 +6,7 @@ use common::Reason;
 
 use crate::error::ErrorKind;
 use crate::sources::name::ImageRef;
+use crate::sources::net::FetchError;
 use crate::sources::provider::ProviderError;
 use crate::sources::translate::TranslateError;
 use crate::storage::content::DiskError;
@@ -115,6 +116,17 @@ impl PullError {
             DownloadError::Fetch(error) => error.is_unreachable(),
             DownloadError::Provider(error) => error.is_unreachable(),
             _ => false,
+        }
+    }
+
+    /// What went wrong on the way to the image's bytes, if it was that.
+    #[must_use]
+    pub fn fetch(&self) -> Option<&FetchError> {
+        let Self::Download { cause, .. } = self else { return None };
+        match &**cause {
+            DownloadError::Fetch(error) => Some(error),
+            DownloadError::Provider(error) => error.fetch(),
+            _ => None,
         }
     }
 
