@@ -10,12 +10,14 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
-use tests::cni::{self, Network};
+use tests::cni;
 use tests::command::{command, finish};
 use tests::image_server::Fault;
 use tests::node::{CRI_SOCKET, Node};
 use tests::world::World;
 
+/// The network of a node that has no other.
+const EXAMPLE: &str = include_str!("../../../deploy/10-virtlet.conflist");
 pub(super) const DEADLINE: Duration = Duration::from_secs(420);
 
 pub(super) const CASES: &[Case] = &[
@@ -85,16 +87,17 @@ fn without_images(bed: &Bed) -> Result<()> {
 }
 
 fn with_machines(bed: &Bed) -> Result<()> {
-    // Of host ports.
-    let mut conflist = Network { masquerade: true, ..Network::BRIDGE }.conflist();
-    let plugins = conflist["plugins"].as_array_mut().context("no plugins")?;
-    plugins.push(json!({"type": "portmap", "capabilities": {"portMappings": true}}));
+    // With host ports.
+    let conflist = serde_json::from_str(EXAMPLE)?;
     let node = Node::on(bed, &conflist, &cni::debian_plugins(), "")?;
     let before = World::look()?;
     let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
     run(bed, WITH_MACHINES, &json!({"defaultTestContainerImage": image, "webServerTestImage": image}))?;
     // portmap leaves its chains of the whole node.
-    let stays = ["link cni0", "file /var/lib/virtlet/images"];
+    let stays = ["link virtlet0", "file /var/lib/virtlet/images", "file /var/lib/cni/networks/virtlet"];
+    let leases = fs::read_dir("/var/lib/cni/networks/virtlet")?.flatten().map(|file| file.file_name());
+    let leases: Vec<_> = leases.filter(|name| name.to_string_lossy().starts_with("10.")).collect();
+    ensure!(leases.is_empty(), "addresses of pods that are gone: {leases:?}");
     before.assert_same_but(|thing| stays.iter().any(|stays| thing.starts_with(stays)) || thing.contains("CNI-"))
 }
 
