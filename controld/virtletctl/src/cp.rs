@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
+use self::unpack::Unpacked;
 use super::cli;
 use super::client::Client;
 use super::error::CtlError;
@@ -44,19 +45,23 @@ pub(super) async fn run(client: &Client, wanted: cli::Cp) -> Result<(), CtlError
         let (found, container) = Node::read(client).await?.find_container(pod, wanted.container.as_deref())?;
         Ok(Guest { client, pod: found.name(), container: container.id })
     };
-    let skipped = match (&wanted.from, &wanted.to) {
+    let (skipped, unnamed) = match (&wanted.from, &wanted.to) {
         (Place::Local(from), Place::Guest { pod, path }) => {
             let skipped = guest(pod).await?.send(from, path).await?;
-            skipped.into_iter().map(|path| path.display().to_string()).collect()
+            (skipped.into_iter().map(|path| path.display().to_string()).collect(), 0)
         }
         (Place::Guest { pod, path }, Place::Local(to)) => {
-            guest(pod).await?.fetch(path, to, wanted.limit.unsigned_abs()).await?
+            let unpacked = guest(pod).await?.fetch(path, to, wanted.limit.unsigned_abs()).await?;
+            (unpacked.skipped, unpacked.unnamed)
         }
         _ => return Err(CtlError::OneGuest),
     };
     for path in skipped {
         // What goes wrong with it is no reason to stop.
         let _ = writeln!(io::stderr(), "skipped {}: neither a file nor a directory", shown(&path));
+    }
+    if unnamed > 0 {
+        let _ = writeln!(io::stderr(), "skipped {unnamed} more");
     }
     Ok(())
 }
@@ -87,7 +92,7 @@ impl Guest<'_> {
     }
 
     /// Copies a file or directory of the guest's to `to`.
-    async fn fetch(&self, path: &str, to: &Path, limit: u64) -> Result<Vec<String>, CtlError> {
+    async fn fetch(&self, path: &str, to: &Path, limit: u64) -> Result<Unpacked, CtlError> {
         let (dir, name) = place::split(path);
         let session = self.start(&["tar", "-cf", "-", "-C", dir, &format!("./{name}")], false).await?;
         let (ours, theirs) = duplex(BUFFER);
@@ -111,7 +116,7 @@ impl Guest<'_> {
             (_, Err(error)) => Err(error),
             (Err(error), Ok(())) => Err(error),
             (Ok(unpacked), Ok(())) if unpacked.entries == 0 => Err(CtlError::NothingCopied(path.to_owned())),
-            (Ok(unpacked), Ok(())) => Ok(unpacked.skipped),
+            (Ok(unpacked), Ok(())) => Ok(unpacked),
         }
     }
 

@@ -7,8 +7,8 @@
 use std::io::{self, Read};
 
 const BLOCK: usize = 512;
-/// Entries of an archive.
-const MAX_ENTRIES: u32 = 100_000;
+/// Entries of an archive, unless its reader says otherwise.
+const MAX_ENTRIES: u64 = 100_000;
 /// Bytes of an extended header, of a long name, or of a map of a sparse file.
 const MAX_EXTENSION: u64 = 1024 * 1024;
 /// Pieces of a sparse file.
@@ -30,8 +30,8 @@ pub enum TarError {
     #[error("broken map of a sparse file ({0})")]
     Sparse(&'static str),
     /// More than anybody needs.
-    #[error("more than {MAX_ENTRIES} entries")]
-    Entries,
+    #[error("more than {0} entries")]
+    Entries(u64),
 }
 
 impl From<TarError> for io::Error {
@@ -57,6 +57,8 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Entry {
     pub path: Vec<u8>,
+    /// Of a link: what it leads to, which the archive may lie about.
+    pub target: Vec<u8>,
     pub kind: Kind,
     /// Permissions (chmod(2)), with what else may be among them.
     pub mode: u32,
@@ -77,7 +79,8 @@ struct Piece {
 #[derive(Debug)]
 pub struct Tar<R> {
     input: R,
-    entries: u32,
+    entries: u64,
+    most: u64,
     /// Bytes of the current entry, and its padding, that were not read yet.
     stored: u64,
     padding: u64,
@@ -87,6 +90,7 @@ pub struct Tar<R> {
 #[derive(Debug, Default)]
 struct Extended {
     path: Option<Vec<u8>>,
+    target: Option<Vec<u8>>,
     size: Option<u64>,
     sparse_name: Option<Vec<u8>>,
     sparse_size: Option<u64>,
@@ -101,7 +105,13 @@ struct Extended {
 impl<R: Read> Tar<R> {
     #[must_use]
     pub fn new(input: R) -> Self {
-        Self { input, entries: 0, stored: 0, padding: 0 }
+        Self::of(input, MAX_ENTRIES)
+    }
+
+    /// A reader of an archive of no more headers than these.
+    #[must_use]
+    pub fn of(input: R, most: u64) -> Self {
+        Self { input, entries: 0, most, stored: 0, padding: 0 }
     }
 
     /// The next entry, or nothing at the archive's end. What was not read of the last one is passed over.
@@ -117,8 +127,8 @@ impl<R: Read> Tar<R> {
                 return if is_extended { Err(TarError::Truncated.into()) } else { Ok(None) };
             };
             self.entries += 1;
-            if self.entries > MAX_ENTRIES {
-                return Err(TarError::Entries.into());
+            if self.entries > self.most {
+                return Err(TarError::Entries(self.most).into());
             }
             let size = number(&header[124..136]).ok_or(TarError::Header("size"))?;
             self.begin(size)?;
@@ -127,18 +137,15 @@ impl<R: Read> Tar<R> {
                 b'g' => {
                     let mut global = Extended::default();
                     parse_pax(&self.extension()?, &mut global)?;
-                    if global.path.is_some() || global.size.is_some() || global.is_sparse() {
+                    if global.path.is_some() || global.target.is_some() || global.size.is_some() || global.is_sparse() {
                         return Err(TarError::Extension("one name or size for all entries").into());
                     }
                     continue;
                 }
                 b'L' => {
-                    let mut name = self.extension()?;
-                    name.truncate(name.iter().position(|byte| *byte == 0).unwrap_or(name.len()));
-                    extended.path = Some(name);
+                    extended.path = Some(until_zero(self.extension()?));
                 }
-                // The target of a link, which is followed nowhere.
-                b'K' => drop(self.extension()?),
+                b'K' => extended.target = Some(until_zero(self.extension()?)),
                 _ => return self.entry(&header, size, extended).map(Some),
             }
             is_extended = true;
@@ -160,12 +167,13 @@ impl<R: Read> Tar<R> {
         let stored = if matches!(kind, Kind::Regular | Kind::Other) { stored } else { 0 };
         self.begin(stored)?;
         let is_sparse = extended.is_sparse();
-        let Extended { path, sparse_name, sparse_size, sparse_version, map, .. } = extended;
+        let Extended { path, target, sparse_name, sparse_size, sparse_version, map, .. } = extended;
         let path = if is_sparse { sparse_name.or(path) } else { path };
         let path = path.unwrap_or_else(|| name(header));
         if path.is_empty() || path.contains(&0) {
             return Err(TarError::Header("name").into());
         }
+        let target = target.unwrap_or_else(|| until_zero(header[157..257].to_vec()));
         let (size, pieces) = if header[156] == b'S' {
             if is_sparse {
                 return Err(TarError::Sparse("two forms at once").into());
@@ -186,7 +194,7 @@ impl<R: Read> Tar<R> {
             check(pieces, size, self.stored)?;
         }
         let mode = number(&header[100..108]).and_then(|mode| u32::try_from(mode).ok()).unwrap_or_default();
-        Ok(Entry { path, kind, mode, size, pieces })
+        Ok(Entry { path, target, kind, mode, size, pieces })
     }
 
     /// Data of the current entry as they are stored.
@@ -374,6 +382,12 @@ impl Extended {
 }
 
 /// Records `length key=value` of a pax header (POSIX pax, extended header).
+/// A text that may be filled up with zeros.
+fn until_zero(mut text: Vec<u8>) -> Vec<u8> {
+    text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
+    text
+}
+
 fn parse_pax(mut bytes: &[u8], extended: &mut Extended) -> Result<(), TarError> {
     let wrong = TarError::Extension;
     while !bytes.is_empty() {
@@ -387,6 +401,7 @@ fn parse_pax(mut bytes: &[u8], extended: &mut Extended) -> Result<(), TarError> 
         let (key, value) = (&record[..equals], &record[equals + 1..]);
         let number = || decimal(value).ok_or(wrong("no number"));
         match key {
+            b"linkpath" => extended.target = Some(value.to_vec()),
             b"path" => extended.path = Some(value.to_vec()),
             b"size" => extended.size = Some(number()?),
             b"GNU.sparse.name" => extended.sparse_name = Some(value.to_vec()),

@@ -5,9 +5,12 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::super::error::CtlError;
 
@@ -20,25 +23,26 @@ const CHUNK: usize = 64 << 10;
 /// Writes `from`, a file or a directory with all that is in it, as `name`. Returns what no archive carries.
 pub(super) fn pack(from: &Path, name: &OsStr, mut to: impl Write) -> Result<Vec<PathBuf>, CtlError> {
     let mut skipped = Vec::new();
-    // The one that the user names may be a link.
-    let mut waiting = vec![(from.to_owned(), PathBuf::from(name), fs::metadata(from).map_err(failed("open", from))?)];
-    while let Some((path, name, metadata)) = waiting.pop() {
+    let tree = Tree::open(from).map_err(failed("open", from))?;
+    // Where it is in the tree, its name in the archive, and what it was when its directory was read.
+    let mut waiting = vec![(PathBuf::new(), PathBuf::from(name), tree.0.metadata().map_err(failed("look at", from))?)];
+    while let Some((below, name, metadata)) = waiting.pop() {
+        let path = if below.as_os_str().is_empty() { from.to_owned() } else { from.join(&below) };
         let kind = metadata.file_type();
         if kind.is_dir() {
             head(&mut to, &name, b'5', &metadata, 0, None)?;
-            let mut inner: Vec<_> = fs::read_dir(&path)
-                .and_then(Iterator::collect::<io::Result<Vec<_>>>)
-                .map_err(failed("read directory", &path))?;
+            let mut inner = tree.entries(&below).map_err(failed("read directory", &path))?;
             inner.sort_by_key(|entry| std::cmp::Reverse(entry.file_name()));
             for entry in inner {
-                let metadata = entry.metadata().map_err(failed("look at", &entry.path()))?;
-                waiting.push((entry.path(), name.join(entry.file_name()), metadata));
+                let metadata = entry.metadata().map_err(failed("look at", &path.join(entry.file_name())))?;
+                waiting.push((below.join(entry.file_name()), name.join(entry.file_name()), metadata));
             }
         } else if kind.is_symlink() {
             let target = fs::read_link(&path).map_err(failed("read link", &path))?;
             head(&mut to, &name, b'2', &metadata, 0, Some(&target))?;
         } else if kind.is_file() {
-            pack_file(&path, &name, &mut to)?;
+            let file = tree.file(&below).map_err(failed("open", &path))?;
+            pack_file(file, &path, &name, &mut to)?;
         } else {
             skipped.push(path);
         }
@@ -49,11 +53,36 @@ pub(super) fn pack(from: &Path, name: &OsStr, mut to: impl Write) -> Result<Vec<
     Ok(skipped)
 }
 
-fn pack_file(path: &Path, name: &Path, mut to: impl Write) -> Result<(), CtlError> {
-    // What may have become a FIFO since must not be waited for.
-    let opened = fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
-    let mut file = opened.map_err(failed("open", path))?;
+/// What the user has named, which may be a link. No link below it is followed: whoever may write there could have it lead to a
+/// file that the guest is not to have, after its directory was read.
+struct Tree(File);
+
+impl Tree {
+    fn open(from: &Path) -> io::Result<Self> {
+        // Nobody waits for a FIFO.
+        Ok(Self(fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(from)?))
+    }
+
+    fn file(&self, below: &Path) -> io::Result<File> {
+        if below.as_os_str().is_empty() {
+            return self.0.try_clone();
+        }
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+        Ok(File::from(openat2(&self.0, below, how)?))
+    }
+
+    fn entries(&self, below: &Path) -> io::Result<Vec<fs::DirEntry>> {
+        let dir = self.file(below)?;
+        fs::read_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()))?.collect()
+    }
+}
+
+fn pack_file(mut file: File, path: &Path, name: &Path, mut to: impl Write) -> Result<(), CtlError> {
     let metadata = file.metadata().map_err(failed("look at", path))?;
+    if !metadata.is_file() {
+        return Err(failed("read", path)(io::Error::other("it is no file any more")));
+    }
     let size = metadata.len();
     head(&mut to, name, b'0', &metadata, size, None)?;
     let mut left = size;

@@ -57,7 +57,10 @@ fn what_tar_packs_is_unpacked_without_links() {
     for _ in 0..2 {
         let mut unpacked = unpack(tar.stdout.as_slice(), "tree", &to, LIMIT).expect("unpacked");
         unpacked.skipped.sort();
-        assert_eq!(unpacked, Unpacked { entries: 6, skipped: vec!["./tree/link".into(), "./tree/longlink".into()] });
+        assert_eq!(
+            unpacked,
+            Unpacked { entries: 6, skipped: vec!["./tree/link".into(), "./tree/longlink".into()], unnamed: 0 }
+        );
     }
     let deep = to.join("d".repeat(90)).join("e".repeat(90));
     assert_eq!(fs::read(deep.join("long")).expect("file"), b"a");
@@ -66,6 +69,50 @@ fn what_tar_packs_is_unpacked_without_links() {
     assert!(!to.join("link").exists() && to.join("-empty\n").exists());
     let all = Command::new("tar").args(["-cf", "-", "-C"]).arg(&to).arg("./.").output().expect("tar");
     assert_eq!(unpack(all.stdout.as_slice(), ".", &dir.path().join("again"), LIMIT).expect("unpacked").entries, 6);
+}
+
+/// What tar makes of a directory.
+fn tarred(dir: &Path, options: &[&str]) -> Vec<u8> {
+    let mut tar = Command::new("tar");
+    tar.args(options).args(["-cf", "-", "-C"]).arg(dir).arg("./tree");
+    tar.output().expect("tar").stdout
+}
+
+#[test]
+fn another_name_of_a_file_is_a_copy_of_it() {
+    let dir = tempfile::tempdir().expect("directory");
+    let tree = dir.path().join("tree");
+    let long = format!("{}/{}", "d".repeat(90), "e".repeat(90));
+    fs::create_dir_all(tree.join(&long)).expect("directory");
+    fs::write(tree.join(&long).join("first"), "content").expect("file");
+    fs::hard_link(tree.join(&long).join("first"), tree.join("z")).expect("link");
+    for format in ["--format=gnu", "--format=pax"] {
+        let to = dir.path().join(format);
+        // Into nothing, and over what is there.
+        for _ in 0..2 {
+            let unpacked = unpack(tarred(dir.path(), &[format]).as_slice(), "tree", &to, LIMIT).expect(format);
+            assert_eq!((unpacked.entries, unpacked.skipped.len()), (5, 0), "{format}");
+            for name in [format!("{long}/first"), "z".into()] {
+                assert_eq!(fs::read(to.join(&name)).expect("file"), b"content", "{format} {name}");
+            }
+        }
+    }
+    // The link leads out of what was asked for.
+    let outside = tarred(dir.path(), &["--transform=flags=h;s,.*,other/x,"]);
+    let error = unpack(outside.as_slice(), "tree", &dir.path().join("to"), LIMIT).expect_err("a stranger");
+    assert!(matches!(error, CtlError::Stranger(_)), "{error}");
+}
+
+#[test]
+fn few_of_what_is_skipped_is_named() {
+    let dir = tempfile::tempdir().expect("directory");
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).expect("directory");
+    for n in 0..30 {
+        symlink("nowhere", tree.join(n.to_string())).expect("link");
+    }
+    let unpacked = unpack(tarred(dir.path(), &[]).as_slice(), "tree", &dir.path().join("to"), LIMIT).expect("unpacked");
+    assert_eq!((unpacked.skipped.len(), unpacked.unnamed), (20, 10));
 }
 
 #[test]

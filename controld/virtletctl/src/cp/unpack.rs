@@ -23,18 +23,24 @@ const CHUNK: usize = 64 << 10;
 const HEADER: u64 = 512;
 /// Directories within each other; a path of Linux cannot have more (`PATH_MAX`).
 const MAX_DEPTH: usize = 2048;
+/// Bytes of a path of Linux (`PATH_MAX`).
+const MAX_PATH: usize = 4096;
+/// Skipped entries that are named.
+const MAX_NAMED: usize = 20;
 
 /// What was copied, and what was not.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Unpacked {
     pub(super) entries: u64,
-    /// Links, devices and the like.
+    /// Symbolic links, devices and the like: the first of them.
     pub(super) skipped: Vec<String>,
+    /// More of them.
+    pub(super) unnamed: u64,
 }
 
 /// Writes what `archive` has as `name` to `to`: into it, if that is a directory and this a file. `limit` bytes of archive at most.
 pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> Result<Unpacked, CtlError> {
-    let mut tar = Tar::new(archive);
+    let mut tar = Tar::of(archive, limit / HEADER);
     let mut done = Unpacked::default();
     let mut left = limit;
     while let Some(entry) = tar.next_entry().map_err(CtlError::Archive)? {
@@ -42,7 +48,6 @@ pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> R
         let costs = entry.size.saturating_add(HEADER).saturating_add(entry.path.len() as u64);
         left = left.checked_sub(costs).ok_or(CtlError::TooMuch { limit })?;
         let names = below(&entry.path, name)?;
-        let shown = String::from_utf8_lossy(&entry.path).into_owned();
         match entry.kind {
             Kind::Directory => {
                 directory(to, &names, entry.mode)?;
@@ -53,7 +58,16 @@ pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> R
                 write(&mut tar, entry, file, &path)?;
                 done.entries += 1;
             }
-            _ => done.skipped.push(shown),
+            Kind::Hardlink => {
+                let source = below(&entry.target, name)?;
+                let (file, path) = create(to, &names, name, entry.mode)?;
+                left = left.checked_sub(again(to, &source, file, &path)?).ok_or(CtlError::TooMuch { limit })?;
+                done.entries += 1;
+            }
+            _ if done.skipped.len() < MAX_NAMED => {
+                done.skipped.push(String::from_utf8_lossy(&entry.path).into_owned());
+            }
+            _ => done.unnamed += 1,
         }
     }
     Ok(done)
@@ -61,9 +75,9 @@ pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> R
 
 /// The names that lead from what was asked for to an entry.
 fn below(path: &[u8], name: &str) -> Result<Vec<OsString>, CtlError> {
-    let stranger = || CtlError::Stranger(String::from_utf8_lossy(path).into_owned());
+    let stranger = || CtlError::Stranger(String::from_utf8_lossy(path.get(..MAX_PATH).unwrap_or(path)).into_owned());
     let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
-    if path.first() == Some(&b'/') || names.contains(&&b".."[..]) || names.len() > MAX_DEPTH {
+    if path.len() > MAX_PATH || path.first() == Some(&b'/') || names.contains(&&b".."[..]) || names.len() > MAX_DEPTH {
         return Err(stranger());
     }
     let names = match names.split_first() {
@@ -145,6 +159,23 @@ fn enter(to: &Path, names: &[OsString]) -> Result<(OwnedFd, PathBuf), CtlError> 
         dir = opened.map_err(io::Error::from).map_err(failed("open directory", &path))?;
     }
     Ok((dir, path))
+}
+
+/// Copies a file that was copied already, for its other name. Links are not made: whoever changed one file would change two.
+fn again(to: &Path, source: &[OsString], mut file: File, path: &Path) -> Result<u64, CtlError> {
+    let Some((name, parents)) = source.split_last() else {
+        return Err(failed("write", path)(io::Error::other("it is a link to the whole of the archive")));
+    };
+    let (parent, at) = enter(to, parents)?;
+    let at = at.join(name);
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let opened = openat(&parent, name.as_os_str(), flags, Mode::empty()).map_err(io::Error::from);
+    let mut source = File::from(opened.map_err(failed("open", &at))?);
+    let metadata = source.metadata().map_err(failed("look at", &at))?;
+    if !metadata.is_file() {
+        return Err(failed("open", &at)(io::Error::other("it is no regular file")));
+    }
+    io::copy(&mut source, &mut file).map_err(failed("write", path))
 }
 
 fn write(tar: &mut Tar<impl Read>, entry: Entry, mut file: File, path: &Path) -> Result<(), CtlError> {
