@@ -6,7 +6,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use streaming::client::{Forward, Forwarded, forward};
+use streaming::client::{Forward, forward};
+use streaming::mux::{ReadHalf, WriteHalf};
+use streaming::spdy::Status;
 use tokio::io::{AsyncWriteExt as _, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -83,44 +85,140 @@ async fn accept(listener: TcpListener, session: Arc<Forward>, port: u16) {
 
 /// Carries a connection to its end.
 async fn carry(stream: TcpStream, session: Arc<Forward>, port: u16) {
-    let mut forwarded = match session.open(port).await {
-        Ok(forwarded) => forwarded,
+    let (read, write, reason) = match session.open(port).await {
+        Ok(forwarded) => forwarded.split(),
         Err(error) => return tell(&format!("no connection to port {port}: {error}")),
     };
-    copy_both(stream, &mut forwarded).await;
-    if let Some(why) = forwarded.why_failed().await {
+    copy_both(stream, read, write).await;
+    if let Some(why) = reason.why_failed().await {
         tell(&shown(&why));
     }
 }
 
 /// An end of either side is passed on to the other. When the pod has ended, nobody reads what else is sent.
-async fn copy_both(stream: TcpStream, forwarded: &mut Forwarded) {
+///
+/// Both halves are over then: the server waits for our end before it gives its reason, and what it sends to a half that nobody
+/// reads would hold up the session's other connections.
+async fn copy_both(stream: TcpStream, mut read: ReadHalf, mut write: WriteHalf) {
     // Only typing would be slower without it.
     let _ = stream.set_nodelay(true);
     let (mut from_us, mut to_us) = stream.into_split();
-    let Forwarded { read, write, .. } = forwarded;
-    let mut up = pin!(async {
-        let copied = copy(&mut from_us, write).await;
-        // Fails only if the connection is over.
-        let _ = write.shutdown().await;
-        copied.is_ok()
-    });
-    let mut down = pin!(async {
-        // However it ends, the reason comes on another stream.
-        let _ = copy(read, &mut to_us).await;
-        let _ = to_us.shutdown().await;
-    });
-    tokio::select! {
-        sent = &mut up => {
-            if sent {
-                down.await;
-            }
+    let is_whole = {
+        let mut up = pin!(async {
+            let copied = copy(&mut from_us, &mut write).await;
+            // Fails only if the connection is over.
+            let _ = write.shutdown().await;
+            copied.is_ok()
+        });
+        let mut down = pin!(async {
+            // However the pod's side ends, the reason comes on another stream.
+            let copied = copy(&mut read, &mut to_us).await;
+            let _ = to_us.shutdown().await;
+            copied.is_ok()
+        });
+        tokio::select! {
+            sent = &mut up => sent && down.await,
+            received = &mut down => received,
         }
-        () = &mut down => {}
+    };
+    if is_whole {
+        let _ = write.shutdown().await;
+    } else {
+        // Whoever of us was connected has gone, and the pod's side is to hear of it.
+        write.reset(Status::CANCEL);
     }
 }
 
 /// What goes wrong with it is no reason to stop.
 fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+    use streaming::{Backend, Config, Input, Output, PortForwardRequest, Server, Session, SessionError};
+    use tokio::io::AsyncReadExt as _;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// A pod with one port.
+    #[derive(Debug)]
+    struct Pod(SocketAddr);
+
+    impl Backend for Pod {
+        fn attach<'a>(&'a self, _: &'a str, _: Session) -> BoxFuture<'a, Result<(), SessionError>> {
+            Box::pin(async { Err("no console".into()) })
+        }
+
+        fn dial<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, Result<(Input, Output), SessionError>> {
+            Box::pin(async move {
+                let (read, write) = TcpStream::connect(self.0).await?.into_split();
+                Ok((Box::new(read) as Input, Box::new(write) as Output))
+            })
+        }
+    }
+
+    /// Forwards a local port to one at which `serve` is what happens to each connection.
+    async fn forwarded<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> (Server, SocketAddr)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let pod = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = pod.local_addr().expect("an address");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = pod.accept().await {
+                tokio::spawn(serve(stream));
+            }
+        });
+        let config = Config::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let server = Server::bind(config, Arc::new(Pod(address))).await.expect("it serves");
+        let request = PortForwardRequest { pod_id: "p".into(), ports: Vec::new() };
+        let url = server.port_forward_url(request).expect("a URL");
+        let session = Arc::new(forward(&url).await.expect("a session"));
+        let local = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = local.local_addr().expect("an address");
+        tokio::spawn(accept(local, session, 80));
+        (server, address)
+    }
+
+    #[tokio::test]
+    async fn connections_that_the_pod_ends_take_no_place() {
+        let (_server, at) = forwarded(|mut stream| async move {
+            let _ = stream.write_all(b"all of it").await;
+        })
+        .await;
+        // They stay open at our end, as those of clients do that wait for more.
+        let mut open = Vec::new();
+        for n in 0..MAX_CONNECTIONS + 40 {
+            let mut client = TcpStream::connect(at).await.expect("connected");
+            let mut said = Vec::new();
+            timeout(SOON, client.read_to_end(&mut said))
+                .await
+                .unwrap_or_else(|_| panic!("connection {n}"))
+                .expect("read");
+            assert_eq!(said, b"all of it", "connection {n}");
+            open.push(client);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_breaks_off_holds_up_no_other() {
+        let (_server, at) = forwarded(|mut stream| async move {
+            let chunk = vec![b'x'; 64 << 10];
+            while stream.write_all(&chunk).await.is_ok() {}
+        })
+        .await;
+        for n in 0..8 {
+            let mut client = TcpStream::connect(at).await.expect("connected");
+            let mut some = vec![0; 1 << 20];
+            timeout(SOON, client.read_exact(&mut some))
+                .await
+                .unwrap_or_else(|_| panic!("connection {n}"))
+                .expect("read");
+        }
+    }
 }

@@ -24,8 +24,13 @@ pub struct Forwarded {
     pub read: ReadHalf,
     /// To the pod. Shutting it down says that there is no more.
     pub write: WriteHalf,
-    reason: ReadHalf,
+    /// How it ended.
+    pub reason: Reason,
 }
+
+/// The server's word of a connection's end.
+#[derive(Debug)]
+pub struct Reason(ReadHalf);
 
 /// Begins a session.
 ///
@@ -55,7 +60,7 @@ impl Forward {
         // We say nothing on it.
         let (reason, _) = open(StreamType::Error).await?;
         let (read, write) = open(StreamType::Data).await?;
-        Ok(Forwarded { read, write, reason })
+        Ok(Forwarded { read, write, reason: Reason(reason) })
     }
 
     /// Fires when the session is over.
@@ -68,11 +73,21 @@ impl Forward {
 // === impl Forwarded ===
 
 impl Forwarded {
-    /// Waits for the connection's end: the server's reason if it failed. To be asked when [`Forwarded::read`] is over.
-    pub async fn why_failed(&mut self) -> Option<String> {
+    /// Both halves, and how it ends.
+    #[must_use]
+    pub fn split(self) -> (ReadHalf, WriteHalf, Reason) {
+        (self.read, self.write, self.reason)
+    }
+}
+
+// === impl Reason ===
+
+impl Reason {
+    /// Waits for the connection's end: the server's reason if it failed. To be asked when both halves are over.
+    pub async fn why_failed(mut self) -> Option<String> {
         let mut text = Vec::new();
         // What was lost with the connection is told by the session.
-        let _ = (&mut self.reason).take(MAX_TEXT as u64).read_to_end(&mut text).await;
+        let _ = (&mut self.0).take(MAX_TEXT as u64).read_to_end(&mut text).await;
         (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -35,6 +36,8 @@ const MAX_REQUEST_ID: usize = 128;
 const DIAL_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the client may take to make room for the reason of a failure.
 const REASON_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a client that says nothing keeps a connection that the pod has ended.
+const LINGER: Duration = Duration::from_secs(30);
 /// Connections to pods of all clients together: each takes two buffers of [`CHUNK`].
 pub(super) const MAX_PAIRS_OF_ALL: usize = 2048;
 /// Bytes that are copied at once.
@@ -223,8 +226,9 @@ async fn relay(
         format!("no connection within {} s; does the guest run, and let the port through?", DIAL_DEADLINE.as_secs())
     };
     let (mut from_pod, mut to_pod): (Input, Output) = dialed.map_err(late)??;
+    let sent = AtomicU64::new(0);
     let mut up = pin!(async {
-        match copy(&mut from_client, &mut to_pod).await {
+        match copy(&mut from_client, &mut to_pod, &sent).await {
             // The client ends its side; if the pod does not take that, it has ended too.
             Ok(()) => drop(to_pod.shutdown().await),
             // What the pod has said, and why it takes no more, comes the other way.
@@ -234,7 +238,7 @@ async fn relay(
         Up::Ended
     });
     let mut down = pin!(async {
-        match copy(&mut from_pod, to_client).await {
+        match copy(&mut from_pod, to_client, &AtomicU64::new(0)).await {
             Ok(()) => Ok(to_client.shutdown().await?),
             // The other direction hears of it too.
             Err(Side::Writer) => Ok(()),
@@ -248,8 +252,13 @@ async fn relay(
         },
         ended = &mut down => {
             ended?;
-            if half_close {
-                up.await;
+            // Who has nothing more to say does not hold a place of the node's.
+            let mut before = None;
+            while half_close && before != Some(sent.load(Ordering::Relaxed)) {
+                before = Some(sent.load(Ordering::Relaxed));
+                if timeout(LINGER, &mut up).await.is_ok() {
+                    break;
+                }
             }
             Ok(())
         }
@@ -268,7 +277,12 @@ enum Side {
     Writer,
 }
 
-async fn copy(reader: &mut (impl AsyncRead + Unpin), writer: &mut (impl AsyncWrite + Unpin)) -> Result<(), Side> {
+/// Copies to the end, and counts what was copied.
+async fn copy(
+    reader: &mut (impl AsyncRead + Unpin),
+    writer: &mut (impl AsyncWrite + Unpin),
+    count: &AtomicU64,
+) -> Result<(), Side> {
     let mut buffer = vec![0; CHUNK];
     loop {
         let read = reader.read(&mut buffer).await.map_err(Side::Reader)?;
@@ -276,5 +290,6 @@ async fn copy(reader: &mut (impl AsyncRead + Unpin), writer: &mut (impl AsyncWri
             return Ok(());
         }
         writer.write_all(buffer.get(..read).unwrap_or_default()).await.map_err(|_| Side::Writer)?;
+        count.fetch_add(read as u64, Ordering::Relaxed);
     }
 }

@@ -43,7 +43,7 @@ async fn either_side_may_end_first() {
     drop(socket);
     // 8 MiB is more than the connection holds: the pod had to wait for the client, which starts to read only now.
     assert_eq!(rest(&mut forwarded.read).await.len(), 8 << 20);
-    assert_eq!(soon(forwarded.why_failed()).await, None);
+    assert_eq!(soon(forwarded.reason.why_failed()).await, None);
 
     let mut forwarded = session.open(80).await.expect("open");
     let (mut socket, _) = soon(pod.accept()).await.expect("accept");
@@ -62,7 +62,7 @@ async fn a_failure_is_told_on_the_error_stream() {
     let mut forwarded = session.open(80).await.expect("open");
     let error = soon(forwarded.read.read_to_end(&mut Vec::new())).await.expect_err("reset");
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-    let why = soon(forwarded.why_failed()).await.expect("a reason");
+    let why = soon(forwarded.reason.why_failed()).await.expect("a reason");
     assert!(why.starts_with("error forwarding port 80 to pod p1, uid : "), "{why}");
     assert!(why.contains("refused"), "{why}");
 }
