@@ -7,11 +7,12 @@ use streaming::client::{EndError, Resize, Session};
 use streaming::{Input, Output, TermSize};
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::super::error::CtlError;
 
-/// How long the last of the output may take after the command's end was told.
+/// How long more of the output may be on its way once the command's end was told. For whoever reads it there is no deadline.
 const LAST_OUTPUT: Duration = Duration::from_secs(10);
 /// Output that is read at once.
 const CHUNK: usize = 32 << 10;
@@ -38,7 +39,8 @@ where
 {
     let Session { stdin, stdout, stderr, resize, mut end } = session;
     let Streams { input, out, err } = streams;
-    let shown = async { tokio::try_join!(show(stdout, out), show(stderr, err)).map(drop) };
+    let is_over = CancellationToken::new();
+    let shown = async { tokio::try_join!(show(stdout, out, &is_over), show(stderr, err, &is_over)).map(drop) };
     tokio::pin!(shown);
     // The command may go on after it has closed its output; its output may come after its end was told.
     let mut is_shown = false;
@@ -60,9 +62,9 @@ where
             }
         }
     };
+    is_over.cancel();
     if !is_shown {
-        // Past the deadline, the rest is lost with the connection.
-        timeout(LAST_OUTPUT, shown).await.unwrap_or(Ok(()))?;
+        shown.await?;
     }
     match told {
         Ok(()) => Ok(0),
@@ -71,16 +73,31 @@ where
     }
 }
 
-/// Copies output until it ends.
-async fn show(from: Option<Input>, mut to: impl AsyncWrite + Unpin) -> Result<(), CtlError> {
+/// Copies output until it ends. What is on its way has a deadline once `is_over`.
+async fn show(
+    from: Option<Input>,
+    mut to: impl AsyncWrite + Unpin,
+    is_over: &CancellationToken,
+) -> Result<(), CtlError> {
     let Some(mut from) = from else { return Ok(()) };
     let mut buffer = vec![0; CHUNK];
-    // How the session failed, if it did, is told by its end.
-    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+    loop {
+        let late = async {
+            is_over.cancelled().await;
+            sleep(LAST_OUTPUT).await;
+        };
+        let read = tokio::select! {
+            biased;
+            // How the session failed, if it did, is told by its end.
+            read = from.read(&mut buffer) => read.unwrap_or_default(),
+            () = late => return Err(CtlError::Command(EndError::Lost(None))),
+        };
+        if read == 0 {
+            return Ok(());
+        }
         to.write_all(buffer.get(..read).unwrap_or_default()).await?;
         to.flush().await?;
     }
-    Ok(())
 }
 
 /// Sends input, and that there is no more.
@@ -110,5 +127,46 @@ async fn tell_sizes(
             return;
         }
         size = resized().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn output_that_is_read_slowly_is_read_to_its_end() {
+        let (from, mut command) = duplex(1 << 20);
+        let (mut reader, to) = duplex(16);
+        let is_over = CancellationToken::new();
+        let showing = tokio::spawn({
+            let is_over = is_over.clone();
+            async move { show(Some(Box::new(from)), to, &is_over).await }
+        });
+        command.write_all(&[b'x'; 1000]).await.expect("written");
+        drop(command);
+        is_over.cancel();
+        let mut all = Vec::new();
+        loop {
+            sleep(3 * LAST_OUTPUT).await;
+            let mut some = [0; 200];
+            match reader.read(&mut some).await.expect("read") {
+                0 => break,
+                read => all.extend_from_slice(&some[..read]),
+            }
+        }
+        assert_eq!(all.len(), 1000);
+        showing.await.expect("no panic").expect("all of it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn output_that_never_comes_is_an_error() {
+        let (from, _command) = duplex(16);
+        let is_over = CancellationToken::new();
+        is_over.cancel();
+        let cut = show(Some(Box::new(from)), tokio::io::sink(), &is_over).await.expect_err("it does not end");
+        assert!(matches!(cut, CtlError::Command(EndError::Lost(None))), "{cut}");
     }
 }
