@@ -34,6 +34,8 @@ struct Plan {
 /// What was made so far.
 #[derive(Debug, Default)]
 struct Made {
+    /// Of the pod that controld was asked for, which it may finish although nobody hears of it.
+    uid: Option<String>,
     sandbox: Option<String>,
     logs: Option<LogDir>,
 }
@@ -78,6 +80,7 @@ async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Cancella
     // controld ends what it has begun, so we hear it out before we undo it.
     let go_on = || if interrupt.is_cancelled() { Err(CtlError::Interrupted) } else { Ok(()) };
     go_on()?;
+    made.uid = pod.metadata.as_ref().map(|metadata| metadata.uid.clone());
     let networked = client.run_sandbox(pod.clone());
     let sandbox = wait::told("waiting for the pod's network: the CNI plugins are at work", networked).await?;
     made.sandbox = Some(sandbox.clone());
@@ -152,7 +155,14 @@ fn read(path: &Path) -> Result<String, CtlError> {
 
 impl Made {
     async fn undo(self, client: &Client) -> Result<(), CtlError> {
-        if let Some(sandbox) = &self.sandbox {
+        let sandbox = match (self.sandbox, self.uid) {
+            (None, Some(uid)) => {
+                let is_it = |sandbox: &PodSandbox| sandbox.metadata.as_ref().is_some_and(|pod| pod.uid == uid);
+                client.sandboxes().await?.into_iter().find(is_it).map(|sandbox| sandbox.id)
+            }
+            (sandbox, _) => sandbox,
+        };
+        if let Some(sandbox) = &sandbox {
             client.remove_sandbox(sandbox).await?;
         }
         self.logs.map_or(Ok(()), |logs| logs.remove())

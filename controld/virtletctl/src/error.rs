@@ -382,7 +382,7 @@ impl CtlError {
             Self::PodExists { .. } => Some("choose another --name, or remove it first"),
             Self::NotOurs(_) => Some("whoever made it, such as kubelet, decides on that"),
             Self::Uncertain(_) => Some("stop it first, once libvirt answers again"),
-            Self::NoContainer(_) => Some("`virtletctl rm` removes it"),
+            Self::NoContainer(_) => Some("it may be starting; `virtletctl ps -a` shows it"),
             Self::NoImage(_) => Some("`virtletctl image ls` lists all"),
             Self::ShortId(_) => Some("of an id, write 8 characters or more"),
             Self::NoName(_) => Some("it is pinned, and goes with `virtletctl image unpin`"),

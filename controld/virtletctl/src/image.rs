@@ -37,7 +37,7 @@ pub(super) async fn run(
         ImageCommand::Ls(wanted) => list(client, &wanted, out).await.map_err(|error| vec![error]),
         ImageCommand::Pull(wanted) => pull(client, wanted, out, interrupt).await.map_err(|error| vec![error]),
         ImageCommand::Search(wanted) => search::run(client, wanted, out).await.map_err(|error| vec![error]),
-        ImageCommand::Rm(wanted) => remove::run(client, &wanted, out).await.map_err(|error| vec![error]),
+        ImageCommand::Rm(wanted) => remove::run(client, &wanted, out).await,
         ImageCommand::Inspect(wanted) => details::run(client, &wanted, out).await.map_err(|error| vec![error]),
         ImageCommand::Gc(wanted) => upkeep::collect(client, &wanted, out).await.map_err(|error| vec![error]),
         ImageCommand::Pin(wanted) => upkeep::pin(client, &wanted, true, out).await.map_err(|error| vec![error]),

@@ -23,8 +23,7 @@ pub enum ImageCommand {
     Search(Search),
     /// Forget an image; prints what went
     ///
-    /// All names of the image go, also others than the one that is written, and then its file, unless something needs
-    /// it.
+    /// A name goes alone; an id takes all names of its image along. An image goes with its last name, unless something needs it.
     Rm(Remove),
     /// Tell all about an image of this node, or whether a file would be taken as one
     ///
@@ -156,12 +155,12 @@ pub struct Search {
     pub json: bool,
 }
 
-/// Of `image rm`. A name goes alone; an id takes all names of its image along.
+/// Of `image rm`.
 #[derive(Debug, Args)]
 pub struct Remove {
-    /// The image, its id, or 8 characters or more of the beginning of its id
-    #[arg(value_name = "NAME|ID", value_parser = non_empty)]
-    pub name: String,
+    /// Names of images, their ids, or 8 characters or more of the beginning of an id
+    #[arg(value_name = "NAME|ID", required = true, value_parser = non_empty)]
+    pub names: Vec<String>,
     /// Only for this runtime handler [default: for all]
     #[arg(long, value_name = "HANDLER", value_parser = non_empty)]
     pub handler: Option<String>,

@@ -13,12 +13,43 @@ use crate::client::Client;
 use crate::error::CtlError;
 use crate::text::shown;
 
-pub(super) async fn run(client: &Client, wanted: &cli::Remove, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
-    let (name, handler) = (&wanted.name, optional(&wanted.handler));
+/// Removes one after the other, and prints what went.
+pub(super) async fn run(
+    client: &Client,
+    wanted: &cli::Remove,
+    out: &mut (dyn Write + Send),
+) -> Result<(), Vec<CtlError>> {
+    let handler = optional(&wanted.handler);
+    let (mut removed, mut failed) = (Vec::new(), Vec::new());
+    for name in &wanted.names {
+        match remove(client, name, handler).await {
+            Ok(images) => removed.extend(images),
+            Err(error) => failed.push(error),
+        }
+    }
+    if let Err(error) = print(client, wanted, &removed, out).await {
+        failed.push(error);
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed) }
+}
+
+async fn remove(client: &Client, name: &str, handler: &str) -> Result<Vec<Removed>, CtlError> {
     let removed = client.remove_image(name, handler).await?;
     if removed.is_empty() {
         // The service is fine with an absent image; a person has mistyped it.
         return Err(absent(name, &client.list_images("", handler).await?));
+    }
+    Ok(removed)
+}
+
+async fn print(
+    client: &Client,
+    wanted: &cli::Remove,
+    removed: &[Removed],
+    out: &mut (dyn Write + Send),
+) -> Result<(), CtlError> {
+    if removed.is_empty() {
+        return Ok(());
     }
     let pods = if removed.iter().any(is_held) { pods(client).await? } else { HashMap::new() };
     let text = if wanted.json {

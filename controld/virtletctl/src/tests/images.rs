@@ -96,6 +96,9 @@ async fn images_are_listed_pulled_and_removed() {
     let (_, errors, code) = image(&socket, &["rm", "abababab"]).await;
     assert_eq!(code, 2);
     assert_eq!(errors, [format!("`abababab` is more than one image: {alike}, {}; write more of the id", id("ab"))]);
+    let none = "no image `x/b.img` on this node; `virtletctl image ls` lists all".to_owned();
+    let both = image(&socket, &["rm", "x/b.img", "x/b.img"]).await;
+    assert_eq!(both, (String::new(), vec![none.clone(), none], 3), "each is told");
     fake.forget_calls();
     let line = format!("x/alike:1 of virtlet removed\nx/alike:2 of virtlet removed\n{alike} removed\n");
     assert_eq!(image(&socket, &["rm", "x/alike:1"]).await, (line, vec![], 0), "whatever controld says went is told");
