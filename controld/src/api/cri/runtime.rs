@@ -432,7 +432,7 @@ impl RuntimeService for Runtime {
         let id = answer(self.container_id(&container_id))?;
         let deadline = u64::try_from(timeout).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
         let output = answer(self.containers.exec_sync(id, cmd, deadline).await)?;
-        let Output { stdout, stderr, code } = output;
+        let Output { stdout, stderr, code, .. } = output;
         Ok(Response::new(ExecSyncResponse { stdout, stderr, exit_code: code.into() }))
     }
 

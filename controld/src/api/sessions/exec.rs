@@ -11,6 +11,10 @@ use crate::store::Store;
 /// Bytes of input that are taken at once.
 const INPUT_CHUNK: usize = 16 * 1024;
 
+/// Said of a command whose end QEMU's agent tells with all that it has printed.
+const CUT: &str = "there was more output than the 16 MiB that QEMU's guest agent keeps; with `virtlet-agent` in the guest, \
+                   see docs/guest-agent.md, all of it comes";
+
 /// Until the client says what it has.
 const FIRST_SIZE: Size = Size { width: 80, height: 24 };
 
@@ -34,9 +38,12 @@ pub(super) async fn serve(
         Ok(process) => carry(process, session).await,
         // What QEMU's agent can do, too.
         Err(error) if error.kind() == Kind::State && !tty && !stdin => {
-            let agents::Output { stdout, stderr, code } = agents.run(command, None).await?;
+            let agents::Output { stdout, stderr, cut, code } = agents.run(command, None).await?;
             write(&mut { session.stdout }, &stdout).await;
             write(&mut { session.stderr }, &stderr).await;
+            if cut {
+                return Err(Error::new(Kind::Exhausted, CUT).into());
+            }
             Ok(code)
         }
         Err(error) => Err(error.into()),

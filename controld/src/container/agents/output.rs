@@ -15,6 +15,8 @@ pub(super) const MAX_OUTPUT: usize = (16 << 20) - (64 << 10);
 pub struct Output {
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
+    /// There was more of it.
+    pub cut: bool,
     pub code: u8,
 }
 
@@ -34,6 +36,7 @@ pub(super) async fn collect(mut process: Process) -> Result<Output> {
             }
         };
         kept.extend_from_slice(data.get(..room).unwrap_or(&data));
+        output.cut |= data.len() > room;
         process.taken(stream, data.len()).await;
     }
 }

@@ -104,6 +104,10 @@ struct Status {
     out_data: String,
     #[serde(default)]
     err_data: String,
+    #[serde(default)]
+    out_truncated: bool,
+    #[serde(default)]
+    err_truncated: bool,
 }
 
 /// The agent of one machine.
@@ -156,10 +160,11 @@ impl Qga {
             let code = status.exitcode.or_else(|| status.signal.map(|signal| 128 + signal));
             let data = (STANDARD.decode(status.out_data), STANDARD.decode(status.err_data));
             let (Ok(mut stdout), Ok(mut stderr)) = data else { return Err(QgaError::Answer(STATUS)) };
+            let cut = status.out_truncated || status.err_truncated || stdout.len() + stderr.len() > MAX_OUTPUT;
             stdout.truncate(MAX_OUTPUT);
             stderr.truncate(MAX_OUTPUT - stdout.len());
             let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
-            return Ok(Output { stdout, stderr, code });
+            return Ok(Output { stdout, stderr, cut, code });
         }
     }
 

@@ -196,7 +196,7 @@ async fn the_agent_of_qemu_runs_what_ours_does_not() {
         asked
     });
     let output = agents.run(words(id, &["echo", "hi"]), None).await.expect("runs");
-    assert_eq!(output, Output { stdout: b"hi".to_vec(), stderr: Vec::new(), code: 3 });
+    assert_eq!(output, Output { stdout: b"hi".to_vec(), stderr: Vec::new(), cut: false, code: 3 });
     let asked = guest.await.expect("asked");
     assert_eq!(asked[0]["arguments"], json!({"path": "echo", "arg": ["hi"], "capture-output": true}));
     assert_eq!(asked[2], json!({"execute": "guest-exec-status", "arguments": {"pid": 7}}));
