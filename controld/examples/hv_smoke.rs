@@ -90,6 +90,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
             memory: Memory::fixed(128 << 20),
             hardware: Hardware::default(),
             root: RootDisk { overlay: root, images: vec![Layer { path: base, format: "qcow2".into() }] },
+            huge_page: None,
             smbios: Some(Uuid::new_v4()),
             cgroup: None,
         },

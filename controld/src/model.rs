@@ -255,6 +255,17 @@ pub struct Resources {
     pub cpuset_cpus: String,
     /// Memory nodes.
     pub cpuset_mems: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_pages: Option<HugePages>,
+}
+
+/// Memory in huge pages. All of a guest's is in them, or nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HugePages {
+    /// Bytes of one.
+    pub size: u64,
+    /// Bytes of all.
+    pub bytes: u64,
 }
 
 /// CFS period when kubelet names none, in microseconds (kernel, `sched_cfs_period_us`).
@@ -274,19 +285,35 @@ impl Resources {
             oom_score_adj: number(self.oom_score_adj, update.oom_score_adj),
             cpuset_cpus: text(&self.cpuset_cpus, &update.cpuset_cpus),
             cpuset_mems: text(&self.cpuset_mems, &update.cpuset_mems),
+            huge_pages: update.huge_pages.or(self.huge_pages),
         }
     }
 
     /// The CPU limit rounded up to whole CPUs, if there is one.
+    ///
+    /// A container with CPUs of its own has no quota: kubelet says -1, and which they are.
     #[must_use]
     pub fn cpus(&self) -> Option<u16> {
-        if self.cpu_quota <= 0 {
-            return None;
+        match self.cpu_quota {
+            0 => return None,
+            ..0 => return cpus_of_list(&self.cpuset_cpus),
+            1.. => {}
         }
         let period = if self.cpu_period > 0 { self.cpu_period } else { DEFAULT_PERIOD };
         let cpus = self.cpu_quota / period + i64::from(self.cpu_quota % period != 0);
         Some(u16::try_from(cpus).unwrap_or(u16::MAX))
     }
+}
+
+/// How many CPUs a list has, such as `0-3,8`; `None` if it is none.
+fn cpus_of_list(list: &str) -> Option<u16> {
+    let count = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    let all = list.split(',').map(count).try_fold(0_u32, |all, some| all.checked_add(some?))?;
+    u16::try_from(all).ok().filter(|all| *all > 0)
 }
 
 /// Where a container stands.

@@ -31,6 +31,7 @@ pub(super) struct Wishes<'a> {
 pub(super) struct Draft {
     id: MachineId,
     size: size::Size,
+    huge_page: Option<u64>,
     hardware: Hardware,
     smbios: Option<uuid::Uuid>,
     cgroup: Cgroup,
@@ -66,9 +67,10 @@ impl Draft {
             handler: Some(&wishes.handler.defaults),
         };
         let size = size::of(wanted, wishes.accel, wishes.node)?;
+        let huge_page = wishes.container.resources.as_ref().and_then(|resources| Some(resources.huge_pages?.size));
         let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel)?;
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
-        Ok(Self { id: wishes.id, size, hardware, smbios: wishes.annotations.system_uuid, cgroup })
+        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios: wishes.annotations.system_uuid, cgroup })
     }
 
     /// The plan of the machine of container `name`.
@@ -80,6 +82,7 @@ impl Draft {
             memory: self.size.memory,
             hardware: self.hardware,
             root,
+            huge_page: self.huge_page,
             smbios: self.smbios,
             cgroup: Some(self.cgroup),
         }

@@ -36,6 +36,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
                 overlay: "/root.qcow2".into(),
                 images: vec![Layer { path: "/base".into(), format: "raw".into() }],
             },
+            huge_page: None,
             smbios: None,
             cgroup: None,
         },

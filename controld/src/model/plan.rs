@@ -33,6 +33,9 @@ pub struct MachinePlan {
     #[serde(default)]
     pub hardware: Hardware,
     pub root: RootDisk,
+    /// Bytes of the huge pages that its memory is in, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_page: Option<u64>,
     /// SMBIOS UUID, if the pod wants its own.
     pub smbios: Option<Uuid>,
     /// `None` of a machine that an earlier release made: it stays where libvirt has put it.

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{ContainerState, LinuxContainerResources, PodSandboxConfig};
+use proto::cri::{ContainerState, HugepageLimit, LinuxContainerResources, PodSandboxConfig};
 use tests::case::{Bed, Case};
+use tests::command::sh;
 use tests::cri;
 use tests::libvirt::{only_qemu, running_domains, virsh};
 use tests::node::{BOOT_DEADLINE, Node, Vm};
@@ -26,6 +27,7 @@ const OOM_SCORE: i64 = 985;
 pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_machine_counts_as_its_pod", deadline: DEADLINE, run: counts_as_its_pod },
     Case { name: "vm::a_machine_without_memory_is_oom_killed", deadline: DEADLINE, run: oom_killed },
+    Case { name: "vm::a_guest_is_in_huge_pages", deadline: DEADLINE, run: in_huge_pages },
 ];
 
 fn resources() -> LinuxContainerResources {
@@ -51,6 +53,80 @@ fn start(bed: &Bed, node: &Node, pod: PodSandboxConfig, most: &[(&str, &str)]) -
     let annotations = most.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let pod = PodSandboxConfig { annotations, ..pod };
     node.start_pod(pod, &container)
+}
+
+/// Huge pages of the node that it would not have without the case.
+struct HugePages {
+    before: u64,
+}
+
+impl HugePages {
+    const FILE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
+    fn read(name: &str) -> Result<u64> {
+        Ok(fs::read_to_string(Path::new(Self::FILE).join(name))?.trim().parse()?)
+    }
+
+    fn reserve(more: u64) -> Result<Self> {
+        let pages = Self { before: Self::read("nr_hugepages")? };
+        fs::write(Path::new(Self::FILE).join("nr_hugepages"), (pages.before + more).to_string())?;
+        let now = Self::read("nr_hugepages")?;
+        ensure!(now == pages.before + more, "the kernel has {now} huge pages and no room for more");
+        Ok(pages)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        // They go with the machine at the latest.
+        let _ = fs::write(Path::new(Self::FILE).join("nr_hugepages"), self.before.to_string());
+    }
+}
+
+fn in_huge_pages(bed: &Bed) -> Result<()> {
+    let guest = 128 * MIB;
+    let wanted = (guest / (2 * MIB)).cast_unsigned();
+    let _pages = HugePages::reserve(wanted)?;
+    let dir = bed.dir.join("hugepages");
+    fs::create_dir(&dir)?;
+    sh(&format!("mount -t hugetlbfs -o pagesize=2M none {}", dir.display()))?;
+    let node = Node::start(bed)?;
+    let free = HugePages::read("free_hugepages")?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let container = |pages: &[(&str, i64)], memory_limit_in_bytes| {
+        let pages = pages
+            .iter()
+            .map(|(size, limit)| HugepageLimit { page_size: (*size).to_owned(), limit: limit.cast_unsigned() });
+        let mut container = cri::container(&image, [].into());
+        let resources =
+            LinuxContainerResources { memory_limit_in_bytes, hugepage_limits: pages.collect(), ..Default::default() };
+        container.linux.get_or_insert_default().resources = Some(resources);
+        container
+    };
+    let mut pod = node.pod("huge")?;
+    pod.linux.get_or_insert_default().overhead = None;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    for (pages, limit, why) in [
+        (&[("1GB", 1 << 30), ("2MB", guest)][..], LIMIT, "a machine's memory has pages of one size"),
+        (&[("2MB", guest)], 64 * MIB, "that QEMU takes beside its guest's huge pages"),
+    ] {
+        let refused = node.cri.create(&sandbox, &container(pages, limit), &pod).err().context(why)?;
+        ensure!(refused.message().contains(why), "{refused}");
+    }
+    node.cri.remove_sandbox(&sandbox)?;
+
+    // No more than what QEMU takes beside.
+    let vm = node.start_pod(pod, &container(&[("1GB", 0), ("2MB", guest)], 260 * MIB))?;
+    vm.wait_up()?;
+    let left = HugePages::read("free_hugepages")?;
+    ensure!(left + wanted == free, "{left} of {free} huge pages are free");
+    let limits = node.cri.container(&vm.container)?.resources.and_then(|all| all.linux).map(|all| all.hugepage_limits);
+    let told = HugepageLimit { page_size: "2MB".into(), limit: guest.cast_unsigned() };
+    ensure!(limits.as_deref() == Some(&[told]), "{limits:?}");
+    node.remove_vm(&vm, Duration::from_secs(30))?;
+    wait_until("huge pages that are free again", BOOT_DEADLINE, || {
+        HugePages::read("free_hugepages").is_ok_and(|now| now == free)
+    })
 }
 
 /// The cgroup of the one QEMU in each hierarchy, by controller.

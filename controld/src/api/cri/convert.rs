@@ -3,6 +3,7 @@
 //! What a machine cannot do is refused here, before anything is made.
 
 mod container;
+mod huge_pages;
 mod sandbox;
 mod stats;
 
@@ -13,7 +14,7 @@ pub use sandbox::{matches_sandbox, sandbox_config, sandbox_entry, sandbox_status
 pub use stats::{container_stats, matches_container_stats, matches_stats, sandbox_stats};
 
 use crate::model::Resources;
-use crate::model::error::{Error, Kind};
+use crate::model::error::{Error, Kind, Result};
 
 fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::Invalid, what)
@@ -27,8 +28,9 @@ fn unsorted(map: &BTreeMap<String, String>) -> HashMap<String, String> {
     map.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-fn resources(resources: proto::cri::LinuxContainerResources) -> Resources {
-    Resources {
+fn resources(resources: proto::cri::LinuxContainerResources) -> Result<Resources> {
+    let huge_pages = huge_pages::of(&resources.hugepage_limits)?;
+    Ok(Resources {
         cpu_period: resources.cpu_period,
         cpu_quota: resources.cpu_quota,
         cpu_shares: resources.cpu_shares,
@@ -36,7 +38,8 @@ fn resources(resources: proto::cri::LinuxContainerResources) -> Resources {
         oom_score_adj: resources.oom_score_adj,
         cpuset_cpus: resources.cpuset_cpus,
         cpuset_mems: resources.cpuset_mems,
-    }
+        huge_pages,
+    })
 }
 
 /// Whether `labels` has all that `selector` wants.

@@ -6,9 +6,9 @@
 use crate::config::{MachineConfig, MachineDefaults};
 use crate::model::Accelerator;
 use crate::model::Applied;
-use crate::model::Resources;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Cpus, MachinePlan, Memory};
+use crate::model::{HugePages, Resources};
 
 const MIB: u64 = 1 << 20;
 /// The page size that guest memory is a multiple of.
@@ -55,19 +55,24 @@ pub(super) fn of(wanted: Wanted<'_>, accel: Accelerator, config: &MachineConfig)
     let vcpus = wanted.vcpus.or_else(|| resources.and_then(Resources::cpus)).or(handler(|it| it.default_vcpus));
     let vcpus = vcpus.unwrap_or(config.default_vcpus).clamp(1, 255);
     let limit = resources.and_then(|r| u64::try_from(r.memory_limit).ok()).filter(|limit| *limit > 0);
-    let memory = match limit {
-        Some(limit) => guest_memory(limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?,
-        None => wanted.handler.and_then(|it| it.default_memory).unwrap_or(config.default_memory),
+    let huge_pages = resources.and_then(|resources| resources.huge_pages);
+    let qemu = QemuPart::of(vcpus, accel, config);
+    let memory = match (huge_pages, limit) {
+        (Some(pages), limit) => in_huge_pages(pages, limit, wanted.overhead, &qemu, config)?,
+        (None, Some(limit)) => guest_memory(limit, wanted.overhead, &qemu, config)?,
+        (None, None) => wanted.handler.and_then(|it| it.default_memory).unwrap_or(config.default_memory),
     };
     // A handler's most is no limit of what a machine boots with.
     let max = wanted.max_vcpus.unwrap_or_else(|| handler(|it| it.max_vcpus).unwrap_or(vcpus).max(vcpus));
     if max < vcpus {
         return Err(below("vcpus", u64::from(max), &format!("{vcpus} vCPUs")));
     }
-    let max_memory = match (wanted.max_memory, wanted.handler.and_then(|it| it.max_memory)) {
-        (Some(bytes), _) => bytes / GRAIN * GRAIN,
-        (None, most) => (most.unwrap_or_default() / GRAIN * GRAIN).max(memory),
-    };
+    let max_memory =
+        match (wanted.max_memory.filter(|_| huge_pages.is_none()), wanted.handler.and_then(|it| it.max_memory)) {
+            (Some(bytes), _) => bytes / GRAIN * GRAIN,
+            (None, _) if huge_pages.is_some() => memory,
+            (None, most) => (most.unwrap_or_default() / GRAIN * GRAIN).max(memory),
+        };
     if max_memory < memory {
         return Err(below("memory", max_memory, &format!("{memory} bytes")));
     }
@@ -91,7 +96,8 @@ pub(super) fn again(
     config: &MachineConfig,
 ) -> Result<Applied> {
     let resources = wanted.resources;
-    let vcpus = wanted.vcpus.or_else(|| resources.and_then(Resources::cpus)).unwrap_or(now.vcpus).max(now.vcpus);
+    let vcpus =
+        wanted.vcpus.or_else(|| resources.and_then(Resources::cpus)).unwrap_or(now.vcpus).clamp(1, 255).max(now.vcpus);
     if vcpus > plan.cpus.max {
         let what = format!(
             "{vcpus} vCPUs are more than the {} that the running machine can be given; set annotation virtlet.cloud/max-vcpus \
@@ -101,8 +107,21 @@ pub(super) fn again(
         return Err(Error::new(Kind::State, what));
     }
     let limit = resources.map(|resources| resources.memory_limit).filter(|limit| *limit > 0 && *limit != before);
+    let huge_pages = resources.and_then(|resources| resources.huge_pages);
+    let has = plan.huge_page.map(|size| HugePages { size, bytes: plan.memory.boot });
+    if huge_pages != has {
+        let what = "the huge pages of a running machine cannot be changed; restart the pod";
+        return Err(Error::new(Kind::State, what));
+    }
     let memory = match limit.and_then(|limit| u64::try_from(limit).ok()) {
-        Some(limit) => guest_memory(limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?,
+        limit if let Some(pages) = has => {
+            in_huge_pages(pages, limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?
+        }
+        Some(limit) => {
+            let memory = guest_memory(limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?;
+            // A first limit takes away, or nothing.
+            if before > 0 { memory } else { memory.min(now.memory) }
+        }
         None => now.memory,
     };
     if memory > plan.memory.max {
@@ -115,6 +134,39 @@ pub(super) fn again(
         return Err(Error::new(Kind::State, what));
     }
     Ok(Applied { vcpus, memory })
+}
+
+/// The memory of a guest that is in huge pages: they are beside the memory limit, which is for the rest of QEMU.
+fn in_huge_pages(
+    pages: HugePages,
+    limit: Option<u64>,
+    overhead: u64,
+    qemu: &QemuPart,
+    config: &MachineConfig,
+) -> Result<u64> {
+    let guest = pages.bytes;
+    if guest < config.min_memory {
+        let what = format!(
+            "{} MiB in huge pages are less than the {} MiB of the least guest",
+            guest / MIB,
+            config.min_memory / MIB
+        );
+        return Err(Error::new(Kind::Invalid, what));
+    }
+    let beside = qemu.beside(guest);
+    match limit {
+        Some(limit) if limit.saturating_add(overhead) < beside => {
+            let what = format!(
+                "memory limit of {} MiB and RuntimeClass `overhead.podFixed` of {} MiB are less than the {} MiB that QEMU takes \
+                 beside its guest's huge pages; raise one of them",
+                limit / MIB,
+                overhead / MIB,
+                beside.div_ceil(MIB)
+            );
+            Err(Error::new(Kind::Invalid, what))
+        }
+        _ => Ok(guest),
+    }
 }
 
 fn guest_memory(limit: u64, overhead: u64, qemu: &QemuPart, config: &MachineConfig) -> Result<u64> {
@@ -193,6 +245,15 @@ mod tests {
             let size = of(wanted, Accelerator::Kvm, &config).expect("fits");
             assert_eq!((size.cpus.boot, size.memory.boot / MIB), (vcpus, memory_mib), "{quota}/{period} {limit}");
         }
+        for (list, vcpus) in [("8-15", 8), ("1", 1), ("0-1,4,6-7", 5), ("", 1), ("x", 1), ("3-1", 1), ("0-70000", 1)] {
+            let own = Resources { cpuset_cpus: list.into(), ..resources(-1, 100_000, 0) };
+            let wanted = Wanted { resources: Some(&own), ..Wanted::default() };
+            assert_eq!(of(wanted, Accelerator::Kvm, &config).expect("fits").cpus.boot, vcpus, "{list}");
+            // Those that a node gives to all pods which have none of their own.
+            let shared = Resources { cpuset_cpus: list.into(), ..Resources::default() };
+            let wanted = Wanted { resources: Some(&shared), ..Wanted::default() };
+            assert_eq!(of(wanted, Accelerator::Kvm, &config).expect("fits").cpus.boot, 1, "{list}");
+        }
         let nothing = of(Wanted::default(), Accelerator::Kvm, &config).expect("fits");
         assert_eq!(nothing, Size { cpus: Cpus::fixed(1), memory: Memory::fixed(1024 * MIB) });
     }
@@ -257,6 +318,51 @@ mod tests {
     }
 
     #[test]
+    fn huge_pages_are_all_of_a_guests_memory() {
+        let config = MachineConfig { overhead: Some(100 * MIB), ..MachineConfig::default() };
+        let pages = HugePages { size: 2 * MIB, bytes: 512 * MIB };
+        let handler = MachineDefaults { max_memory: Some(2048 * MIB), ..MachineDefaults::default() };
+        let with = |huge_pages, limit: i64| Resources { huge_pages: Some(huge_pages), ..resources(0, 0, limit << 20) };
+        for (limit, overhead) in [(0, 0), (100, 0), (40, 60), (900, 0)] {
+            let resources = with(pages, limit);
+            let wanted = Wanted {
+                resources: Some(&resources),
+                overhead: overhead * MIB,
+                // It cannot grow.
+                max_memory: Some(1024 * MIB),
+                handler: Some(&handler),
+                ..Wanted::default()
+            };
+            let size = of(wanted, Accelerator::Kvm, &config).expect("fits");
+            assert_eq!(size.memory, Memory::fixed(512 * MIB), "{limit}");
+        }
+        for (pages, limit, why) in [
+            (pages, 99, "are less than the 100 MiB that QEMU takes beside its guest's huge pages"),
+            (HugePages { bytes: 2 * MIB, ..pages }, 0, "2 MiB in huge pages are less than the 64 MiB"),
+        ] {
+            let resources = with(pages, limit);
+            let wanted = Wanted { resources: Some(&resources), ..Wanted::default() };
+            let error = of(wanted, Accelerator::Kvm, &config).expect_err("too little");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+        let plan = MachinePlan { huge_page: Some(2 * MIB), memory: Memory::fixed(512 * MIB), ..plan() };
+        let now = Applied { vcpus: 1, memory: 512 * MIB };
+        let again = |resources: &Resources, plan: &MachinePlan| {
+            let wanted = Wanted { resources: Some(resources), ..Wanted::default() };
+            again(plan, now, 100 << 20, wanted, Accelerator::Kvm, &config)
+        };
+        assert_eq!(again(&with(pages, 200), &plan).expect("the limit is QEMU's"), now);
+        for (resources, plan) in [
+            (with(HugePages { bytes: 1024 * MIB, ..pages }, 200), &plan),
+            (with(HugePages { size: 1 << 30, ..pages }, 200), &plan),
+            (with(pages, 200), &self::plan()),
+        ] {
+            let error = again(&resources, plan).expect_err("it has others");
+            assert!(error.to_string().contains("huge pages of a running machine cannot be changed"), "{error}");
+        }
+    }
+
+    #[test]
     fn no_limit_is_too_large_to_reckon_with() {
         let resources = resources(0, 0, i64::MAX);
         for set in [None, Some(u64::MAX)] {
@@ -303,6 +409,7 @@ mod tests {
             memory: Memory { boot: 400 * MIB, max: 800 * MIB },
             hardware: crate::model::plan::Hardware::default(),
             root,
+            huge_page: None,
             smbios: None,
             cgroup: None,
         }
@@ -326,6 +433,10 @@ mod tests {
             let size = again(&plan(), now, before, wanted, Accelerator::Kvm, &config).expect("fits");
             assert_eq!((size.vcpus, size.memory / MIB), (vcpus, memory_mib), "{quota} {limit_mib}");
         }
+        let first = resources(0, 100_000, 4000 << 20);
+        let wanted = Wanted { resources: Some(&first), ..Wanted::default() };
+        let size = again(&plan(), now, 0, wanted, Accelerator::Kvm, &config).expect("a limit where there was none");
+        assert_eq!(size, now);
         for (quota, limit_mib, why) in [
             (400_000, 0, "4 vCPUs are more than the 3 that the running machine can be given"),
             (0, 1000, "900 MiB of guest memory are more than the 800 MiB"),

@@ -42,6 +42,7 @@ fn plan() -> MachinePlan {
             overlay: "/var/lib/virtlet/volumes/uid-1/root.qcow2".into(),
             images: vec![layer("00ff", "qcow2")],
         },
+        huge_page: None,
         smbios: None,
         cgroup: None,
     }
@@ -60,7 +61,7 @@ fn a_libvirt_without_the_panic_device_of_pci_gets_the_other() {
 
 #[test]
 fn a_machine_with_kvm_a_uuid_of_its_own_and_no_seed() {
-    let plan = MachinePlan { smbios: Some(Uuid::from_u128(9)), ..plan() };
+    let plan = MachinePlan { smbios: Some(Uuid::from_u128(9)), huge_page: Some(2 << 20), ..plan() };
     let spec = DomainSpec { accel: Accelerator::Kvm, plan, seed: None, ..spec() };
     insta::assert_snapshot!(xml(&spec).expect("describes"));
 }

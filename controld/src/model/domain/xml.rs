@@ -82,6 +82,12 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     if memory.boot < memory.max {
         doc.text("currentMemory", &[("unit", "KiB")], &(memory.boot / 1024).to_string())?;
     }
+    if let Some(size) = spec.plan.huge_page {
+        let size = (size / 1024).to_string();
+        doc.nest("memoryBacking", &[], |doc| {
+            doc.nest("hugepages", &[], |doc| doc.leaf("page", &[("size", &size), ("unit", "KiB")]))
+        })?;
+    }
     let now = cpus.boot.to_string();
     let vcpus: &[_] =
         if cpus.boot < cpus.max { &[("placement", "static"), ("current", &now)] } else { &[("placement", "static")] };
@@ -133,7 +139,9 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     })?;
     // Gives memory that the guest has freed back to the node. What the balloon holds is not the guest's, however little it has:
     // it would be killed at its cgroup's limit.
-    let balloon = [("model", "virtio"), ("autodeflate", "off"), ("freePageReporting", "on")];
+    // Huge pages are the guest's for as long as it runs.
+    let reporting = if spec.plan.huge_page.is_some() { "off" } else { "on" };
+    let balloon = [("model", "virtio"), ("autodeflate", "off"), ("freePageReporting", reporting)];
     doc.nest("memballoon", &balloon, |doc| {
         doc.leaf("stats", &[("period", "10")])?;
         doc.pci(0, BALLOON_SLOT)

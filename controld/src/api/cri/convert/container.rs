@@ -2,7 +2,7 @@
 
 use proto::cri;
 
-use super::{invalid, selects, sorted, unsorted};
+use super::{huge_pages, invalid, selects, sorted, unsorted};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerConfig, ContainerState, Exit, Mount, ProcessConfig, Resources, SandboxConfig};
 
@@ -34,9 +34,6 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
     if security.run_as_group.is_some() && security.run_as_user.is_none() && security.run_as_username.is_empty() {
         return Err(invalid("run_as_group is set and neither run_as_user nor run_as_username is"));
     }
-    if linux.resources.as_ref().is_some_and(|resources| resources.hugepage_limits.iter().any(|page| page.limit > 0)) {
-        return Err(invalid("huge pages cannot be given to a machine yet; unset them"));
-    }
     Ok(ContainerConfig {
         name: metadata.name,
         attempt: metadata.attempt,
@@ -49,7 +46,7 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
         stdin: config.stdin,
         stdin_once: config.stdin_once,
         tty: config.tty,
-        resources: linux.resources.map(super::resources),
+        resources: linux.resources.map(super::resources).transpose()?,
         process: ProcessConfig {
             env: config.envs.into_iter().map(variable).collect::<Result<_>>()?,
             working_dir: config.working_dir,
@@ -81,15 +78,12 @@ fn user(security: &cri::LinuxContainerSecurityContext) -> String {
 /// When they are not those of a Linux node, or none that a machine has.
 pub fn update(request: cri::UpdateContainerResourcesRequest) -> Result<Resources> {
     let linux = request.linux.ok_or_else(|| invalid("request has no resources of a Linux node"))?;
-    if linux.hugepage_limits.iter().any(|page| page.limit > 0) {
-        return Err(invalid("huge pages cannot be given to a machine yet; unset them"));
-    }
     if linux.memory_limit_in_bytes < 0 {
         return Err(invalid(
             "a machine's memory cannot be without limit; leave the limit at 0 to keep it, or name one",
         ));
     }
-    Ok(super::resources(linux))
+    super::resources(linux)
 }
 
 fn mount(mount: cri::Mount) -> Result<Mount> {
@@ -152,6 +146,7 @@ pub fn container_status(
         oom_score_adj: resources.oom_score_adj,
         cpuset_cpus: resources.cpuset_cpus.clone(),
         cpuset_mems: resources.cpuset_mems.clone(),
+        hugepage_limits: resources.huge_pages.map(huge_pages::limit).into_iter().collect(),
         ..Default::default()
     });
     let (reason, message) = match (&container.exit, container.pause) {

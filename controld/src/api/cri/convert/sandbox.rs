@@ -57,7 +57,7 @@ pub fn sandbox_config(request: cri::RunPodSandboxRequest) -> Result<SandboxConfi
         host_ports,
         sysctls: sorted(linux.sysctls),
         cgroup_parent: linux.cgroup_parent,
-        cpus: linux.resources.map(super::resources).and_then(|resources| resources.cpus()),
+        cpus: linux.resources.map(super::resources).transpose()?.and_then(|resources| resources.cpus()),
         memory_overhead: linux
             .overhead
             .and_then(|overhead| u64::try_from(overhead.memory_limit_in_bytes).ok())

@@ -75,6 +75,7 @@ pub(crate) fn container() -> Container {
             memory: Memory::fixed(1 << 30),
             hardware: Hardware::default(),
             root: RootDisk { overlay: "/r".into(), images: vec![Layer { path: "/b".into(), format: "qcow2".into() }] },
+            huge_page: None,
             smbios: None,
             cgroup: None,
         },
