@@ -41,6 +41,17 @@ pub(super) async fn set(uses: &Arc<Uses>, container: &Container, resources: &Res
         .map_err(|cause| Error::because(Kind::Internal, "failed to change the limits of the machine's cgroup", cause))
 }
 
+/// Holds a machine that runs to these resources, and to no limit that they do not have.
+pub(super) async fn restore(uses: &Arc<Uses>, container: &Container, resources: &Resources) -> Result<()> {
+    if let Some((cgroups, cgroup)) = of(uses, container) {
+        let limits = limits(uses, container, Some(resources));
+        let opened = off_reactor(move || cgroups.open(&cgroup.path, &limits)).await;
+        opened
+            .map_err(|cause| Error::because(Kind::Internal, "failed to lift limits of the machine's cgroup", cause))?;
+    }
+    set(uses, container, resources).await
+}
+
 /// Bytes that a machine holds in memory; `None` if that is not known.
 pub(super) fn held(uses: &Uses, container: &Container) -> Option<u64> {
     let (cgroups, cgroup) = of(uses, container)?;

@@ -24,15 +24,24 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Gives a machine that runs these resources in place of those on record; what it has then.
 pub(super) async fn machine(uses: &Arc<Uses>, container: &Container, wanted: &Resources) -> (Applied, Result<()>) {
-    let before = container.applied();
-    let after = match wanted_size(uses, container, wanted).await {
-        Ok(after) => after,
-        Err(error) => return (before, Err(error)),
+    let id = container.machine.id.uuid();
+    let recorded = container.applied();
+    let begun = async {
+        let after = wanted_size(uses, container, wanted).await?;
+        // What is on record of vCPUs was asked for, and may have failed.
+        Ok((after, uses.hypervisor.vcpus(id).await?))
     };
+    let (after, vcpus) = match begun.await {
+        Ok(begun) => begun,
+        Err(error) => return (recorded, Err(error)),
+    };
+    let before = Applied { vcpus, ..recorded };
     let mut change = Change { uses, container, before, after, in_force: before };
     let made = change.make(wanted).await;
     if made.is_err() {
         change.take_back().await;
+        // If nobody knows, as many as there may be.
+        change.in_force.vcpus = uses.hypervisor.vcpus(id).await.unwrap_or(change.in_force.vcpus);
         return (change.in_force, made);
     }
     (after, Ok(()))
@@ -79,10 +88,12 @@ impl Change<'_> {
 
     async fn take_back(&self) {
         let resources = self.container.config.resources.clone().unwrap_or_default();
-        let limits = confinement::set(self.uses, self.container, &resources).await;
-        let memory =
-            if self.after.memory == self.before.memory { Ok(()) } else { self.set_memory(self.before.memory).await };
-        for error in [limits.err(), memory.err()].into_iter().flatten() {
+        let taken_back = async {
+            confinement::restore(self.uses, self.container, &resources).await?;
+            // A guest with more than its limit would be killed for it.
+            if self.after.memory == self.before.memory { Ok(()) } else { self.set_memory(self.before.memory).await }
+        };
+        if let Err(error) = taken_back.await {
             tracing::warn!(error = %Chain(&error), "a change of resources that failed is not taken back as a whole");
         }
     }

@@ -70,15 +70,28 @@ impl Cgroups {
         for hierarchy in self.layout.hierarchies() {
             hierarchy.make(path).map_err(|cause| failed("make", path, cause))?;
         }
-        self.set(path, limits)
+        self.write(path, self.layout.version().files_of(limits))
     }
 
-    /// Gives a cgroup these limits. What they leave open stays as it is.
+    /// Gives a cgroup these limits. What they leave open stays as it is. It is made first: a systemd that changes the slice above
+    /// takes controllers away of which it knows no use.
     ///
     /// # Errors
     /// When the kernel refuses one. Those before it hold then.
     pub fn set(&self, path: &str, limits: &Limits) -> Result<(), Reason> {
-        for file in self.layout.version().files_of(limits) {
+        self.make(path, limits)
+    }
+
+    /// Lifts what a cgroup is held to and these limits leave open.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn open(&self, path: &str, limits: &Limits) -> Result<(), Reason> {
+        self.write(path, self.layout.version().open_files_of(limits))
+    }
+
+    fn write(&self, path: &str, files: Vec<files::File>) -> Result<(), Reason> {
+        for file in files {
             let Some(dir) = self.layout.dir_of(file.controller, path) else { continue };
             let at = dir.join(file.name);
             fs::write(&at, &file.value).map_err(|cause| {

@@ -306,6 +306,14 @@ impl Domain {
         done(unsafe { sys::virDomainSetVcpusFlags(self.0.as_ptr(), count.into(), sys::VIR_DOMAIN_AFFECT_LIVE) })
     }
 
+    /// The virtual CPUs that it has now.
+    pub(super) fn vcpus(&self) -> Result<u16, LibvirtError> {
+        // SAFETY: the domain is owned.
+        let count = unsafe { sys::virDomainGetVcpusFlags(self.0.as_ptr(), sys::VIR_DOMAIN_VCPU_LIVE) };
+        done(count.min(0))?;
+        Ok(u16::try_from(count).unwrap_or(u16::MAX))
+    }
+
     /// Has the balloon leave so much memory to the guest, which takes its time.
     pub(super) fn set_memory(&self, kib: u64) -> Result<(), LibvirtError> {
         // SAFETY: the domain is owned.

@@ -56,7 +56,7 @@ pub(super) enum Lane {
     Quick,
     /// Starts: they wait for vmwrapper.
     Starts,
-    /// Power buttons: libvirt waits as long as QEMU takes to answer, and a QEMU that hangs does not.
+    /// Power buttons, and whatever else QEMU has to do: libvirt waits as long as it takes to answer, and one that hangs does not.
     Presses,
     /// Ends: they wait for QEMU's process to go, whose end is the end of all other calls about it.
     Ends,

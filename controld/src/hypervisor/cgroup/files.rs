@@ -58,6 +58,26 @@ impl Version {
         files
     }
 
+    /// What to write so that nothing holds which these limits leave open. A cpuset of version 1 cannot be left open: it stays.
+    pub(super) fn open_files_of(self, limits: &Limits) -> Vec<File> {
+        let open: &[(bool, &'static str, &'static str, &str)] = match self {
+            Self::One => &[
+                (limits.cpu.is_none(), "cpu", "cpu.cfs_quota_us", "-1"),
+                (limits.shares.is_none(), "cpu", "cpu.shares", "1024"),
+                (limits.memory.is_none(), "memory", "memory.limit_in_bytes", "-1"),
+            ],
+            Self::Two => &[
+                (limits.cpu.is_none(), "cpu", "cpu.max", "max"),
+                (limits.shares.is_none(), "cpu", "cpu.weight", "100"),
+                (limits.memory.is_none(), "memory", "memory.max", "max"),
+                (limits.cpuset_cpus.is_empty(), "cpuset", "cpuset.cpus", "\n"),
+                (limits.cpuset_mems.is_empty(), "cpuset", "cpuset.mems", "\n"),
+            ],
+        };
+        let open = open.iter().filter(|(is_open, ..)| *is_open);
+        open.map(|(_, controller, name, value)| File { controller, name, value: (*value).to_owned() }).collect()
+    }
+
     /// What is counted in the files that `read` gives by controller and name.
     pub(super) fn counts(self, read: impl Fn(&'static str, &'static str) -> Option<String>) -> Counts {
         let number = |text: &Option<String>, key| text.as_deref().and_then(|text| value(text, key)).unwrap_or_default();

@@ -42,7 +42,8 @@ impl Layout {
                     let controllers = fs::read_to_string(at.join("cgroup.controllers")).unwrap_or_default();
                     let controllers = controllers.split_whitespace().map(str::to_owned).collect();
                     all.push(at.clone());
-                    two = Some(Hierarchy { version: Version::Two, at, controllers });
+                    // Others mount it again elsewhere, and take that away.
+                    two.get_or_insert(Hierarchy { version: Version::Two, at, controllers });
                 }
                 "cgroup" => {
                     let controllers = options.split(',').filter(|word| V1.contains(word)).map(str::to_owned);

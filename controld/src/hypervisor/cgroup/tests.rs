@@ -37,6 +37,14 @@ fn each_version_has_files_of_its_own() {
         ["cpu/cpu.max=150000 100000", "cpu/cpu.weight=39", "memory/memory.max=268435456", "cpuset/cpuset.cpus=0-1"]
     );
     let nothing = Limits::default();
+    let opened = |version: Version, limits: &Limits| -> Vec<String> {
+        version.open_files_of(limits).into_iter().map(|file| format!("{}={}", file.name, file.value)).collect()
+    };
+    assert_eq!(opened(Version::One, &nothing), ["cpu.cfs_quota_us=-1", "cpu.shares=1024", "memory.limit_in_bytes=-1"]);
+    let of_two = ["cpu.max=max", "cpu.weight=100", "memory.max=max", "cpuset.cpus=\n", "cpuset.mems=\n"];
+    assert_eq!(opened(Version::Two, &nothing), of_two);
+    assert_eq!(opened(Version::One, &limits()), [""; 0]);
+    assert_eq!(opened(Version::Two, &limits()), ["cpuset.mems=\n"]);
     assert!(Version::One.files_of(&nothing).is_empty() && Version::Two.files_of(&nothing).is_empty());
 }
 
