@@ -1,5 +1,7 @@
 //! Tier `node`: what the kernel of the bed's machine lacks, in an emulated node with Debian's.
 
+mod cgroups;
+
 use std::fs;
 use std::time::Duration;
 
@@ -10,7 +12,8 @@ use tests::emulated::TIER;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-const CASES: &[Case] = &[Case { name: "node::it_has_what_the_machine_lacks", deadline: DEADLINE, run: kernel }];
+const CASES: &[Case] =
+    &[Case { name: "node::it_has_what_the_machine_lacks", deadline: DEADLINE, run: kernel }, cgroups::CASE];
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
     debug_assert!(CASES.iter().all(|case| case.name.starts_with(TIER)));

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
 
 use crate::case::log_dir;
 use crate::command::sh;
@@ -108,19 +109,14 @@ pub fn enter(dir: &Path, words: &[String]) -> Result<()> {
         fs::write(&procs, std::process::id().to_string())
             .with_context(|| format!("failed to join {}", procs.display()))?;
     }
+    unshare(CloneFlags::CLONE_NEWCGROUP).context("failed to make the cell's cgroups its roots")?;
+    for hierarchy in hierarchies()?.iter().filter(|hierarchy| hierarchy.kind == "cgroup2") {
+        // A root passes controllers on only while there is no process in it.
+        let own = create_dir(&hierarchy.at.join(cgroup).join("bed"))?;
+        fs::write(own.join("cgroup.procs"), std::process::id().to_string())?;
+    }
     let cause = Command::new("unshare")
-        .args([
-            "--cgroup",
-            "--mount",
-            "--net",
-            "--pid",
-            "--ipc",
-            "--uts",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "--",
-        ])
+        .args(["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc", "--"])
         // bash reaps orphans as process 1; `exit` keeps it from replacing itself by its last command
         .args(["bash", "-c", "\"$@\"; exit $?", "bed"])
         .arg(std::env::current_exe()?)

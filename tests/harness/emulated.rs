@@ -36,6 +36,8 @@ const GRACE: Duration = Duration::from_secs(60);
 const SHARE: &str = "/host";
 /// The node has one port.
 const PORTS: &str = "/sys/class/virtio-ports";
+/// Of the root of its cgroups.
+const CONTROLLERS: &str = "/sys/fs/cgroup/cgroup.subtree_control";
 const PORT_DEADLINE: Duration = Duration::from_secs(20);
 /// Lines of the node's console that are shown when it ended.
 const TAIL: usize = 40;
@@ -215,6 +217,8 @@ pub fn serve(run: impl Fn(&str) -> Result<()> + Sync) -> Result<()> {
     let name = wait_for("virtio-serial port", PORT_DEADLINE, || {
         Ok(fs::read_dir(PORTS)?.next().transpose()?.map(|entry| entry.file_name()))
     })?;
+    // A cell has the controllers that its parent passes on.
+    fs::write(CONTROLLERS, "+cpu +cpuset +io +memory +pids").context("the node has no cgroups of version 2")?;
     let reads = OpenOptions::new().read(true).write(true).open(Path::new("/dev").join(name))?;
     let writes = Mutex::new(reads.try_clone()?);
     let say = |outcome: &Outcome| send(&mut *locked::<File>(&writes), outcome);

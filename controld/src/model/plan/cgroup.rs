@@ -44,23 +44,32 @@ pub struct CpuLimit {
 }
 
 impl Cgroup {
-    /// The cgroup of machine `id`, whose pod has `parent`: a path, or the name of a slice of systemd's.
+    /// The cgroup of machine `id`, whose pod has `parent` as [`Self::of_pod`] takes it.
     ///
     /// # Errors
-    /// When `parent` is neither.
+    /// When that is no cgroup.
     pub fn of(parent: &str, id: MachineId) -> Result<Self> {
-        let parent = match parent {
-            "" | "/" => WITHOUT_POD.to_owned(),
+        let parent = Self::of_pod(parent)?;
+        let parent = if parent.is_empty() { WITHOUT_POD } else { &parent };
+        Ok(Self { path: format!("{parent}/virtlet-{id}") })
+    }
+
+    /// The path of a pod's cgroup, which CRI gives as a path or as the name of a slice of systemd's; empty if the pod has none.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn of_pod(parent: &str) -> Result<String> {
+        let path = match parent {
+            "" | "/" => return Ok(String::new()),
             slice if !slice.contains('/') && slice.ends_with(".slice") => slice_path(slice),
-            path => path.to_owned(),
+            path => format!("/{}", path.strip_prefix('/').unwrap_or(path)),
         };
         let named = |name: &str| !name.is_empty() && name != "." && name != ".." && !name.contains(char::is_control);
-        let names = parent.strip_prefix('/').unwrap_or(&parent);
-        if parent.len() > MAX_PARENT || !names.split('/').all(named) {
+        if path.len() > MAX_PARENT || !path.split('/').skip(1).all(named) {
             let shown: String = parent.chars().filter(|c| !c.is_control()).take(64).collect();
             return Err(Error::new(Kind::Invalid, format!("`{shown}` is not the path of a cgroup")));
         }
-        Ok(Self { path: format!("/{names}/virtlet-{id}") })
+        Ok(path)
     }
 }
 

@@ -5,6 +5,7 @@ use proto::tap::{Dns, HostPort, PortProtocol};
 
 use super::{invalid, selects, sorted, unsorted};
 use crate::model::error::Result;
+use crate::model::plan::Cgroup;
 use crate::model::{NamespaceOptions, Sandbox, SandboxConfig, SandboxState};
 
 /// What kubelet wants of a sandbox.
@@ -56,7 +57,7 @@ pub fn sandbox_config(request: cri::RunPodSandboxRequest) -> Result<SandboxConfi
         },
         host_ports,
         sysctls: sorted(linux.sysctls),
-        cgroup_parent: linux.cgroup_parent,
+        cgroup_parent: Cgroup::of_pod(&linux.cgroup_parent)?,
         cpus: linux.resources.map(super::resources).transpose()?.and_then(|resources| resources.cpus()),
         memory_overhead: linux
             .overhead
