@@ -154,6 +154,10 @@ impl Sandboxes {
         if was_up {
             // Also with a full disk: a pod that cannot be stopped would keep what fills it.
             self.uses.store.show_sandbox(Sandbox { state: SandboxState::NotReady, ..sandbox.as_ref().clone() });
+            // A start that kubelet has given up may have come in between. From here on none begins.
+            for container in self.uses.store.containers_of(id) {
+                self.containers.stop(container.id, Duration::ZERO).await?;
+            }
         }
         // Also when it was stopped before: the network may have resisted then.
         self.uses.tap.detach(id.clone()).await?;

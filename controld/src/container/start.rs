@@ -25,7 +25,7 @@ use crate::model::domain::{self, DomainSpec, WrapperEnv};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::Firmware;
 use crate::model::seed::{self, SeedInput};
-use crate::model::{Container, Sandbox};
+use crate::model::{Container, Sandbox, SandboxState};
 use crate::store::is_disk_full;
 use crate::volumes::make_dir;
 
@@ -45,6 +45,9 @@ pub(super) async fn machine(
         .store
         .sandbox(&container.sandbox)
         .ok_or_else(|| Error::new(Kind::NotFound, format!("no sandbox `{}`", container.sandbox)))?;
+    if sandbox.state != SandboxState::Ready {
+        return Err(Error::new(Kind::State, format!("sandbox `{}` was stopped", sandbox.id)));
+    }
     let net = sandbox.net.as_ref().ok_or_else(|| Error::new(Kind::State, "the sandbox has no network"))?;
     let qemu = uses.qemu_user().await?;
     make_dir(&uses.console_dir(container), 0o755)
