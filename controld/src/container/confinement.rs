@@ -23,6 +23,22 @@ pub(super) async fn prepare(uses: &Arc<Uses>, container: &Container) -> Result<(
     made.map_err(|cause| Error::because(Kind::Internal, "failed to make the machine's cgroup", cause))
 }
 
+/// Holds a machine that runs to the resources on its record, as far as it can live with them.
+pub(super) async fn confine(uses: &Arc<Uses>, container: &Container) -> Result<()> {
+    let Some((cgroups, cgroup)) = of(uses, container) else { return Ok(()) };
+    let limits = limits(uses, container, container.config.resources.as_ref());
+    let id = container.id;
+    let made = off_reactor(move || {
+        let held = cgroups.held(&cgroup.path);
+        let bearable = limits.clone().bearable(held);
+        if bearable != limits {
+            tracing::warn!(%id, held, ?limits, "machine holds more than its memory limit on record, which is not set");
+        }
+        cgroups.make(&cgroup.path, &bearable)
+    });
+    made.await.map_err(|cause| Error::because(Kind::Internal, "failed to make the machine's cgroup", cause))
+}
+
 /// Holds a machine that runs to these resources.
 pub(super) async fn set(uses: &Arc<Uses>, container: &Container, resources: &Resources) -> Result<()> {
     let Some((cgroups, cgroup)) = of(uses, container) else {

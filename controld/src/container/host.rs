@@ -158,7 +158,7 @@ impl Host for Arc<Uses> {
     }
 
     async fn confine(&self, container: &Container) -> Result<()> {
-        confinement::prepare(self, container).await?;
+        confinement::confine(self, container).await?;
         confinement::admit(self, container, container.config.resources.as_ref()).await
     }
 

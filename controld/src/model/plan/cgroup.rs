@@ -95,6 +95,14 @@ impl Limits {
             cpuset_mems: resources.cpuset_mems.clone(),
         }
     }
+
+    /// Without the memory limit if a machine that holds so much would be killed at it. A resize that was done and not recorded,
+    /// as controld was killed or the disk was full, has given it more.
+    #[must_use]
+    pub fn bearable(self, held: Option<u64>) -> Self {
+        let memory = self.memory.filter(|limit| held.is_none_or(|held| held <= *limit));
+        Self { memory, ..self }
+    }
 }
 
 #[cfg(test)]
@@ -126,6 +134,9 @@ mod tests {
         let limits = Limits::of(&resources, 50);
         assert_eq!(limits.cpu, Some(CpuLimit { quota: Some(150_000), period: 100_000 }));
         assert_eq!((limits.shares, limits.memory), (Some(2), Some(1050)));
+        assert_eq!(limits.clone().bearable(Some(1050)), limits);
+        assert_eq!(limits.clone().bearable(None), limits);
+        assert_eq!(limits.clone().bearable(Some(1051)), Limits { memory: None, ..limits });
         assert_eq!(Limits::of(&Resources::default(), 50), Limits::default());
         let unlimited = Limits::of(&Resources { cpu_quota: -1, cpu_period: 50_000, ..Resources::default() }, 0);
         assert_eq!(unlimited.cpu, Some(CpuLimit { quota: None, period: 50_000 }));
