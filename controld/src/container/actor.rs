@@ -1,7 +1,7 @@
 //! One task per container: it alone moves the machine, and it hears what libvirt says of it.
 //!
-//! [`super::machine`] decides, this acts. A start runs beside the task, and so do the waits of a stop: it goes on when libvirt
-//! tells the end, and further stops may shorten it. All other work is done one after the other, each call under a deadline.
+//! [`super::machine`] decides, this acts. A start runs beside the task, and so do a change of resources and the waits of a stop: it
+//! goes on when libvirt tells the end, and further stops may shorten it. All other work is done one after the other, each call under a deadline.
 //! What could not be done is tried again by the task's own clock, and after every new connection to libvirt. Callers may go
 //! away at any time, the work goes on.
 

@@ -1,7 +1,8 @@
 //! The task of one container: hears commands, libvirt and clocks, asks [`crate::container::machine`], and performs.
 //!
-//! [`perform`] does what was decided; [`settle`] finds out how things stand, and tries again what failed.
+//! [`perform`] does what was decided; [`change`] changes resources; [`settle`] finds out how things stand, and tries again what failed.
 
+mod change;
 mod perform;
 mod settle;
 
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
+use self::change::Change;
 use super::heard::{Heard, News};
 use super::{Command, Reply};
 use crate::container::host::Host;
@@ -34,6 +36,7 @@ pub(super) struct Task<H: Host> {
     console: Option<H::Console>,
     starting: Option<Starting<H::Console>>,
     stopping: Option<(Stopping, Vec<Reply>)>,
+    change: Option<Change>,
     /// Whether the record shows what the database could not be told yet.
     unwritten: bool,
     /// A start of an earlier controld may have left its seed beside the machine.
@@ -66,6 +69,7 @@ impl<H: Host> Task<H> {
             console: None,
             starting: None,
             stopping: None,
+            change: None,
             unwritten: false,
             seed_left,
             is_loose: seed_left,
@@ -85,7 +89,7 @@ impl<H: Host> Task<H> {
     pub(super) async fn run(mut self, commands: &mut mpsc::Receiver<Command>) {
         loop {
             let wake = self.next_wake();
-            let starts = self.starting.is_some();
+            let (starts, changes) = (self.starting.is_some(), self.change.is_some());
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(command) => if self.obey(command).await.is_break() {
@@ -100,6 +104,7 @@ impl<H: Host> Task<H> {
                     }
                 },
                 started = outcome(&mut self.starting), if starts => self.started(started).await,
+                changed = change::outcome(&mut self.change), if changes => self.changed(changed).await,
                 // An end that is told amid a start is of the machine that is being started: its turn is after that.
                 news = self.heard.next(), if !starts => self.take(news).await,
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => self.on_time().await,
@@ -116,7 +121,7 @@ impl<H: Host> Task<H> {
             Command::MakeWay(reply) => drop(reply.send(self.happens(Event::MakeWay).await)),
             Command::Replaced { attempt, reply } => drop(reply.send(self.happens(Event::Replaced(attempt)).await)),
             Command::ReopenLog(reply) => drop(reply.send(self.reopen_log().await)),
-            Command::Update(resources, reply) => drop(reply.send(self.update(&resources).await)),
+            Command::Update(resources, reply) => self.update(&resources, reply),
             Command::Pause(reply) => drop(reply.send(self.pause().await)),
             Command::Resume(reply) => drop(reply.send(self.resume().await)),
             Command::Remove(reply) => {

@@ -81,6 +81,8 @@ struct World {
     room: Option<u32>,
     /// Whether starts get no turn.
     no_turns: watch::Sender<bool>,
+    /// Whether resizes hang.
+    no_resizes: watch::Sender<bool>,
     /// The sandbox is there and has its network.
     sandbox_ready: bool,
     /// What must never be, and was.
@@ -349,6 +351,17 @@ impl Host for FakeHost {
     }
 
     async fn resize(&self, container: &Container, wanted: &Resources) -> (Applied, Result<()>) {
+        let mut hang = self.world().no_resizes.subscribe();
+        // As long as there is a machine to wait for.
+        let on = async {
+            while self.world().domains.get(&container.id) == Some(&Domain::On) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::select! {
+            _ = hang.wait_for(|hang| !hang) => {}
+            () = on => {}
+        }
         // Memory comes after vCPUs, which stay.
         let applied = Applied { vcpus: wanted.cpus().unwrap_or(1), memory: container.applied().memory };
         let is_small = wanted.memory_limit < 0;
@@ -514,6 +527,10 @@ impl Node {
 
     pub(super) fn no_turns(&self, none: bool) {
         self.host.world().no_turns.send_replace(none);
+    }
+
+    pub(super) fn no_resizes(&self, none: bool) {
+        self.host.world().no_resizes.send_replace(none);
     }
 
     /// Every machine that is on ends like this.

@@ -1,5 +1,7 @@
 //! Changes of resources.
 
+use std::time::Duration;
+
 use super::GRACE;
 use super::fake::Node;
 use crate::model::error::Kind;
@@ -40,4 +42,26 @@ async fn a_change_is_on_record_once_it_is_in_force() {
     node.stop(id, GRACE).await.expect("stopped");
     let late = actor.update(quota(100_000)).await.expect_err("it has ended");
     assert_eq!(late.kind(), Kind::State);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_hangs_holds_up_no_stop() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.start(id).await.expect("started");
+    node.no_resizes(true);
+    let actor = node.actors().get(id).expect("there");
+    let change = tokio::spawn({
+        let actor = actor.clone();
+        async move { actor.update(quota(200_000)).await }
+    });
+    tokio::task::yield_now().await;
+    let second = actor.update(quota(300_000)).await.expect_err("one is under way");
+    assert_eq!(second.kind(), Kind::Unavailable);
+    let began = tokio::time::Instant::now();
+    node.stop(id, GRACE).await.expect("stopped");
+    assert!(began.elapsed() <= GRACE + Duration::from_secs(2), "{:?}", began.elapsed());
+    let _either = change.await.expect("answered");
+    assert_eq!(shown(&node, id).1.map(|applied| applied.vcpus), None, "it was never done");
+    node.remove(id).await.expect("removed");
 }

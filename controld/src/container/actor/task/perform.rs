@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use super::Task;
 use crate::container::host::Host;
 use crate::container::machine::{Act, Circumstances, End, Event};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::{ContainerState, Exit, Resources};
+use crate::model::error::{Error, Result};
+use crate::model::{ContainerState, Exit};
 
 impl<H: Host> Task<H> {
     pub(super) async fn happens(&mut self, event: Event) -> Result<()> {
@@ -73,6 +73,8 @@ impl<H: Host> Task<H> {
     }
 
     async fn end(&mut self, end: End) {
+        // It would make the cgroup again that is about to go.
+        self.end_change().await;
         let (was_seen, was_up) = (end.was_seen(), end.was_up());
         let seen = Circumstances {
             stopping: self.stopping.is_some(),
@@ -131,33 +133,6 @@ impl<H: Host> Task<H> {
             self.again.failed(Instant::now());
         }
         removed
-    }
-
-    /// Changes the resources of a machine that runs.
-    pub(super) async fn update(&mut self, update: &Resources) -> Result<()> {
-        let wanted = self.container.config.resources.clone().unwrap_or_default().updated(update);
-        match self.life.state() {
-            ContainerState::Running => {
-                let (applied, changed) = self.host.resize(&self.container, &wanted).await;
-                tracing::info!(vcpus = applied.vcpus, memory = applied.memory, "resources as they are now");
-                self.container.applied = Some(applied);
-                if changed.is_ok() {
-                    self.container.config.resources = Some(wanted);
-                }
-                // In force, whether or not it can be written now.
-                if let Err(error) = self.record().await {
-                    tracing::error!(error = %Chain(&error), "changed resources not recorded; trying again");
-                }
-                changed
-            }
-            ContainerState::Created | ContainerState::Starting | ContainerState::Uncertain | ContainerState::Exited => {
-                let id = self.container.id;
-                Err(Error::new(
-                    Kind::State,
-                    format!("container `{id}` does not run, so its resources stay as they are"),
-                ))
-            }
-        }
     }
 
     /// Writes the record. One that cannot be written is true all the same: it is shown, and written when that is possible.

@@ -51,7 +51,7 @@ impl<H: Host> Task<H> {
         if !self.is_loose {
             return;
         }
-        if is_coming_up {
+        if is_coming_up || self.change.is_some() {
             self.again.failed(Instant::now());
             return;
         }
