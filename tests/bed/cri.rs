@@ -3,6 +3,7 @@
 mod clients;
 mod critest;
 mod critest_images;
+mod critest_left_out;
 mod exec;
 mod feed;
 mod forward;
@@ -12,8 +13,17 @@ mod sandboxes;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [clients::CASES, critest::CASES, critest_images::CASES, exec::CASES, feed::CASES, images::CASES, sandboxes::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        clients::CASES,
+        critest::CASES,
+        critest_images::CASES,
+        critest_left_out::CASES,
+        exec::CASES,
+        feed::CASES,
+        images::CASES,
+        sandboxes::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }

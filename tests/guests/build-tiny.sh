@@ -28,7 +28,7 @@ amd64) NAME=tiny-amd64 R=$KVER-amd64 ;;
 esac
 MODS="virtio_pci virtio_net virtio_blk virtio_scsi virtio_console virtio_rng virtio_balloon
  sd_mod sr_mod isofs vfat nls_ascii nls_cp437 nls_utf8 button evdev fuse virtiofs overlay
- vmw_vsock_virtio_transport 8021q dummy qemu_fw_cfg ixgbevf
+ vmw_vsock_virtio_transport 8021q bridge dummy qemu_fw_cfg ixgbevf
  ext4 crc32c_generic crc32c_intel ahci ata_piix 9p 9pnet_virtio igb igbvf e1000 e1000e iavf i6300esb virtio-gpu"
 [ -z "${MINI:-}" ] || { NAME=$NAME-mini; MODS="virtio_pci virtio_net virtio_blk igbvf ixgbevf iavf"; }
 

@@ -18,7 +18,7 @@ use super::critest;
 
 pub(super) const CASES: &[Case] = &[Case { name: "cri::critest_of_images", deadline: critest::DEADLINE, run }];
 
-const SPECS: &[&str] = &[
+pub(super) const SPECS: &[&str] = &[
     "Image Manager public image with tag should be pulled and removed",
     "Image Manager public image without tag should be pulled and removed",
     "Image Manager public image should timeout if requested",

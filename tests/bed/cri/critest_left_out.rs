@@ -1,0 +1,105 @@
+//! The specs of critest that machines do not meet, each with the reason.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use tests::case::{Bed, Case};
+use tests::command::{command, run};
+
+use super::{critest, critest_images};
+
+pub(super) const CASES: &[Case] =
+    &[Case { name: "cri::critest_has_no_spec_that_nobody_knows", deadline: critest::DEADLINE, run: all_known }];
+
+const PROFILES: &str = "what confines processes is the guest's own; the node's kernel does not reach them";
+const NODES_NAMESPACES: &str = "a guest has a kernel of its own and none of the node's namespaces";
+const NODES_MOUNTS: &str = "directories of the node do not reach the guest";
+const COMMAND: &str = "what a machine runs is its image; the container's command is not started";
+const ONE_CONTAINER: &str = "a pod has one container, which is the machine";
+const NO_FEATURE: &str = "a feature that controld says it does not have: critest itself leaves it out";
+
+/// Beginnings of their descriptions, after the one that all have.
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("Container Mount Propagation", NODES_MOUNTS),
+    ("Container Mount Readonly", NODES_MOUNTS),
+    ("Container OOM", "no guest boots in 15 MiB"),
+    ("Container runtime should support adding volume and device", NODES_MOUNTS),
+    (
+        "Container runtime should support basic operations on container runtime should support listing stats for three created",
+        ONE_CONTAINER,
+    ),
+    ("Container runtime should support log", COMMAND),
+    ("Image Manager public image with digest", "the digest is that of somebody else's image"),
+    ("Multiple Containers", ONE_CONTAINER),
+    (
+        "Networking runtime should support networking runtime should support DNS config",
+        "a guest has its DNS by DHCP, which knows no options of the resolver",
+    ),
+    (
+        "PodSandbox runtime should support sysctls",
+        "sysctls that are not of the network do not reach the guest's kernel",
+    ),
+    ("AppArmor", PROFILES),
+    ("Security Context NamespaceOption runtime should support ContainerPID", ONE_CONTAINER),
+    ("Security Context NamespaceOption runtime should support HostIpc is true", NODES_NAMESPACES),
+    ("Security Context NamespaceOption runtime should support HostNetwork is true", NODES_NAMESPACES),
+    ("Security Context NamespaceOption runtime should support HostPID", NODES_NAMESPACES),
+    ("Security Context NoNewPrivs", PROFILES),
+    ("Security Context SeccompProfilePath runtime should support an seccomp profile that blocks", PROFILES),
+    ("Security Context SeccompProfilePath should support seccomp default", PROFILES),
+    ("Security Context SeccompProfilePath should support seccomp localhost", PROFILES),
+    ("Security Context SupplementalGroupsPolicy", NO_FEATURE),
+    ("Security Context UserNamespaces", NO_FEATURE),
+    ("Security Context bucket runtime should support MaskedPaths", PROFILES),
+    ("Security Context bucket runtime should support Privileged is false", PROFILES),
+    ("Security Context bucket runtime should support ReadonlyPaths", PROFILES),
+    ("Security Context bucket runtime should support RunAsGroup", COMMAND),
+    ("Security Context bucket runtime should support adding capability", PROFILES),
+    ("Security Context bucket runtime should support dropping", PROFILES),
+    ("Security Context bucket runtime should support that ReadOnlyRootfs", COMMAND),
+    (
+        "Streaming runtime should support streaming interfaces runtime should support attach",
+        "attach is the serial console, where a shell echoes and prompts",
+    ),
+    (
+        "Streaming runtime should support streaming interfaces runtime should support portforward in host network",
+        NODES_NAMESPACES,
+    ),
+];
+
+/// A release of critest that brings a spec has somebody decide about it, and what is left out for nothing is seen.
+fn all_known(bed: &Bed) -> Result<()> {
+    let report = bed.dir.join("specs.json");
+    let mut critest = command(bed.config.peer("critest")?, ["--ginkgo.dry-run", "--ginkgo.json-report"]);
+    run(critest.arg(&report).args(["--runtime-endpoint", "unix:///nobody"]))?;
+    let report: Value = serde_json::from_slice(&fs::read(&report)?)?;
+    let specs = report.pointer("/0/SpecReports").and_then(Value::as_array).context("a report without specs")?;
+    let name = |spec: &Value| {
+        let texts = spec["ContainerHierarchyTexts"].as_array().into_iter().flatten().chain([&spec["LeafNodeText"]]);
+        texts.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+    };
+    let of_all = specs.iter().filter(|spec| spec["LeafNodeType"] == "It").map(name);
+    // The benchmarks are a case of their own.
+    let all: Vec<_> = of_all.filter(|name| !name.contains("benchmark about")).collect();
+    let runs: BTreeSet<&str> =
+        critest::LISTS.iter().copied().chain([critest_images::SPECS]).flatten().copied().collect();
+    for spec in &all {
+        // `RunAsUser` is not `RunAsUserName`.
+        let ends = |rest: &str| !rest.starts_with(char::is_alphanumeric);
+        let of =
+            |begins: &str| spec.strip_prefix("[k8s.io] ").and_then(|spec| spec.strip_prefix(begins)).is_some_and(ends);
+        let ran = runs.iter().filter(|begins| of(begins)).count();
+        let left_out = LEFT_OUT.iter().filter(|(begins, _)| of(begins)).count();
+        ensure!(
+            ran + left_out == 1,
+            "{spec}: in {ran} lists of what runs and {left_out} times in that of what does not"
+        );
+    }
+    for begins in LEFT_OUT.iter().map(|(begins, _)| begins).chain(&runs) {
+        ensure!(all.iter().any(|spec| spec.contains(begins)), "no spec is `{begins}`");
+    }
+    ensure!(LEFT_OUT.iter().all(|(_, why)| !why.is_empty()));
+    Ok(())
+}
