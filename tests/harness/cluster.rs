@@ -53,6 +53,11 @@ impl Cluster {
             format!("ip addr add {NODE_IP}/24 dev cluster0"),
             "ip link set cluster0 up".to_owned(),
             format!("openssl genrsa -out {}/sa.key 2048", pki.display()),
+            // By which servers behind this one know it: its own authority.
+            format!(
+                "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=front -keyout {0}/front.key -out {0}/front.crt",
+                pki.display()
+            ),
         ] {
             sh(&line)?;
         }
@@ -73,6 +78,7 @@ impl Cluster {
             bed.logs().join("etcd.log"),
         )?;
         let sa_key = pki.join("sa.key").display().to_string();
+        let front = pki.join("front").display().to_string();
         let apiserver = Daemon::start(
             "kube-apiserver",
             bed.config.peer("kube-apiserver")?,
@@ -92,6 +98,12 @@ impl Cluster {
                 format!("--service-account-key-file={sa_key}"),
                 format!("--service-account-signing-key-file={sa_key}"),
                 "--service-account-issuer=https://cluster.test".to_owned(),
+                format!("--requestheader-client-ca-file={front}.crt"),
+                format!("--proxy-client-cert-file={front}.crt"),
+                format!("--proxy-client-key-file={front}.key"),
+                "--requestheader-username-headers=X-Remote-User".to_owned(),
+                "--requestheader-group-headers=X-Remote-Group".to_owned(),
+                "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
             ],
             bed.logs().join("apiserver.log"),
         )?;

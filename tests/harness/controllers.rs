@@ -11,6 +11,13 @@ use crate::cluster::Cluster;
 use crate::command::{TOOL_DEADLINE, command, finish};
 use crate::daemon::Daemon;
 
+/// An autoscaler waits minutes for a new pod's load to be its usual one.
+const SOON: &[&str] = &[
+    "--horizontal-pod-autoscaler-sync-period=5s",
+    "--horizontal-pod-autoscaler-initial-readiness-delay=5s",
+    "--horizontal-pod-autoscaler-cpu-initialization-period=10s",
+];
+
 /// The fixture.
 #[derive(Debug)]
 pub struct Controllers {
@@ -27,12 +34,13 @@ impl Controllers {
     /// When they were not built.
     pub fn start(bed: &Bed, cluster: &Cluster) -> Result<Self> {
         let admin = cluster.admin.clone();
-        let start = |name: &str| {
+        let start = |name: &str, more: &[&str]| {
             let kubeconfig = format!("--kubeconfig={}", admin.display());
-            let args = [&*kubeconfig, "--leader-elect=false", "--secure-port=0"];
+            let args = [&[&*kubeconfig, "--leader-elect=false", "--secure-port=0"], more].concat();
             Daemon::start(name, bed.config.peer(name)?, args, bed.logs().join(format!("{name}.log")))
         };
-        let (manager, scheduler) = (start("kube-controller-manager")?, start("kube-scheduler")?);
+        let manager = start("kube-controller-manager", SOON)?;
+        let scheduler = start("kube-scheduler", &[])?;
         Ok(Self { manager, scheduler, kubectl: bed.config.peer("kubectl")?, admin })
     }
 

@@ -29,6 +29,7 @@ pub mod image_node;
 pub mod image_server;
 pub mod kubelet;
 pub mod libvirt;
+pub mod metrics_server;
 pub mod modes;
 pub mod net_node;
 pub mod netns;

@@ -1,14 +1,14 @@
 #!/bin/bash
 # Builds the real clients and plugins that the tests use, from their published Go modules, once for each version of this
 # folder, and prints the directory that they are in: crictl, critest, kubelet, kube-apiserver with etcd, the rest of a control
-# plane with kubectl, the CNI plugins in cni/, containerd for the benches, and, from PyPI, Glance, Keystone and the tools of
+# plane with kubectl, metrics-server, the CNI plugins in cni/, containerd for the benches, and, from PyPI, Glance, Keystone and the tools of
 # Simple Streams in python/.
-# usage: build.sh [cri|cni|kubelet|apiserver|controllers|python|containerd]...   (default: all that tests need; containerd is
-#        for benches)
+# usage: build.sh [cri|cni|kubelet|apiserver|controllers|metrics|python|containerd]...   (default: all that tests need;
+#        containerd is for benches)
 #
-# The directory's name is the hash of these files. A program is built aside and renamed when it is whole; two builders
-# wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, apiserver 3 min, controllers 2 min, python
-# 1 min, and 1.5 GB of Go's own caches.
+# The directory's name is the hash of these files. A part is built aside, kept under the hash of its own recipe and sources, and
+# linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, apiserver 3 min, controllers 2 min,
+# metrics 1 min, python 1 min, and 1.5 GB of Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
 cache=${VIRTLET_CACHE:-$HOME/.cache/virtlet-rs}/peers
@@ -24,42 +24,62 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	kubelet) echo kubelet ;;
 	apiserver) echo kube-apiserver ;;
 	controllers) echo kubectl ;;
+	metrics) echo metrics-server ;;
 	python) echo python ;;
 	containerd) echo containerd ;;
-	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver, controllers, python or containerd" >&2; exit 64 ;;
+	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver, controllers, metrics, python or containerd" >&2; exit 64 ;;
 	esac
 }
-build() { # PART
-	# go rewrites go.mod and go.sum when it feels like it: never those of the clone
-	cp -r cri-tools cni kubernetes etcd containerd "$tmp/"
-	mkdir -p "$tmp/out/cni"
+# Each PART's recipe runs in a copy of this folder: go rewrites go.mod and go.sum when it feels like it. It reads only what is
+# named in `sources`.
+go_build() { # FOLDER PACKAGE...
+	(cd "$1" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" "${@:2}")
+}
+build_cri() {
+	go_build cri-tools sigs.k8s.io/cri-tools/cmd/crictl
+	(cd cri-tools && go test -c -trimpath -ldflags='-s -w' -o "$tmp/out/critest" sigs.k8s.io/cri-tools/cmd/critest)
+}
+build_cni() { # newer than Debian's: spec 1.1
+	(cd cni && go build -trimpath -ldflags='-s -w' -o "$tmp/out/cni/" github.com/containernetworking/plugins/plugins/{main,meta,ipam}/...)
+}
+build_kubelet() {
+	go_build kubernetes k8s.io/kubernetes/cmd/kubelet
+}
+build_apiserver() {
+	(cd etcd && go build -trimpath -ldflags='-s -w' -o "$tmp/out/etcd" go.etcd.io/etcd/server/v3)
+	go_build kubernetes k8s.io/kubernetes/cmd/kube-apiserver
+}
+build_controllers() {
+	go_build kubernetes k8s.io/kubernetes/cmd/{kube-controller-manager,kube-scheduler,kubectl}
+}
+build_metrics() {
+	go_build metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server
+}
+build_python() {
+	python/build.sh "$tmp/out/python"
+}
+build_containerd() { # the newer of the two that benches run beside ours; runc is Debian's
+	go_build containerd github.com/containerd/containerd/v2/cmd/{containerd-shim-runc-v2,ctr,containerd}
+}
+sources() { # PART
 	case $1 in
-	cri)
-		(cd "$tmp/cri-tools" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" sigs.k8s.io/cri-tools/cmd/crictl)
-		(cd "$tmp/cri-tools" && go test -c -trimpath -ldflags='-s -w' -o "$tmp/out/critest" sigs.k8s.io/cri-tools/cmd/critest)
-		;;
-	cni) # newer than Debian's: spec 1.1
-		(cd "$tmp/cni" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/cni/" github.com/containernetworking/plugins/plugins/{main,meta,ipam}/...)
-		;;
-	kubelet) (cd "$tmp/kubernetes" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" k8s.io/kubernetes/cmd/kubelet) ;;
-	apiserver)
-		(cd "$tmp/etcd" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/etcd" go.etcd.io/etcd/server/v3)
-		(cd "$tmp/kubernetes" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" k8s.io/kubernetes/cmd/kube-apiserver)
-		;;
-	controllers)
-		(cd "$tmp/kubernetes" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" \
-			k8s.io/kubernetes/cmd/{kube-controller-manager,kube-scheduler,kubectl})
-		;;
-	python) python/build.sh "$tmp/out/python" ;;
-	containerd) # the newer of the two that benches run beside ours; runc is Debian's
-		(cd "$tmp/containerd" && go build -trimpath -ldflags='-s -w' -o "$tmp/out/" \
-			github.com/containerd/containerd/v2/cmd/{containerd-shim-runc-v2,ctr,containerd})
-		;;
+	cri) echo cri-tools ;;
+	kubelet | controllers) echo kubernetes ;;
+	apiserver) echo kubernetes etcd ;;
+	metrics) echo metrics-server ;;
+	*) echo "$1" ;;
 	esac
+}
+part() { # PART: where it is kept
+	# shellcheck disable=SC2046
+	echo "$cache/parts/$1-$({
+		declare -f "build_$1" go_build
+		find $(sources "$1") -type f -print0 | sort -z | xargs -0 sha256sum
+	} | sha256sum | cut -c1-16)"
 }
 
 missing=
-for part in "${@:-cri cni kubelet apiserver controllers python}"; do
+for part in "${@:-cri cni kubelet apiserver controllers metrics python}"; do
 	for one in $part; do
 		program=$(last "$one")
 		[ -e "$out/$program" ] || missing="$missing $one"
@@ -69,13 +89,22 @@ if [ -n "$missing" ]; then
 	exec 9>"$cache/lock"
 	flock 9
 	rm -rf "$cache"/building.* # left behind by a builder that was killed
+	mkdir -p "$cache/parts"
 	for one in $missing; do
 		program=$(last "$one")
 		[ ! -e "$out/$program" ] || continue # another builder made it meanwhile
 		tmp=$(mktemp -d "$cache/building.XXXXXX")
-		build "$one" >&2 9>&-
-		(cd "$tmp/out" && find . -path "./$program" -prune -o -type f -exec mv {} "$out/{}" \;)
-		mv "$tmp/out/$program" "$out/$program"
+		part=$(part "$one")
+		if [ ! -d "$part" ]; then
+			mkdir -p "$tmp/out/cni"
+			# shellcheck disable=SC2046
+			cp -r $(sources "$one") "$tmp/"
+			(cd "$tmp" && "build_$one") >&2 9>&-
+			mv "$tmp/out" "$part"
+		fi
+		cp -al "$part" "$tmp/linked"
+		(cd "$tmp/linked" && find . -path "./$program" -prune -o -type f -exec mv {} "$out/{}" \;)
+		mv "$tmp/linked/$program" "$out/$program"
 		rm -rf "$tmp"
 	done
 fi

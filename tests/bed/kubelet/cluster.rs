@@ -15,8 +15,9 @@ use tests::controllers::Controllers;
 use tests::cri;
 use tests::http;
 use tests::image_server::Fault;
-use tests::kubelet::{Kubelet, NODE};
+use tests::kubelet::Kubelet;
 use tests::libvirt::running_domains;
+use tests::metrics_server::MetricsServer;
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::terminal;
 use tests::wait::wait_for;
@@ -35,12 +36,13 @@ fn run(bed: &Bed) -> Result<()> {
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     let cluster = Cluster::start(bed)?;
     let mut plane = Controllers::start(bed, &cluster)?;
+    let mut metrics = MetricsServer::start(bed, &cluster)?;
     let _kubelet = Kubelet::start_in(bed, &cluster)?;
     let file = bed.dir.join("objects.json");
     fs::write(&file, objects(&image).to_string())?;
     plane.kubectl(&["apply", "-f", &file.to_string_lossy()])?;
 
-    let pods = ready_pods(&mut plane)?;
+    let pods = ready_pods(&mut plane, REPLICAS)?;
     reachable(&mut plane, &pods)?;
     let (name, _) = pods.first().context("no pod")?;
     followed(bed, &plane, name)?;
@@ -53,9 +55,11 @@ fn run(bed: &Bed) -> Result<()> {
     // A pod that is deleted is replaced; a Deployment that is deleted leaves nothing.
     plane.kubectl(&["delete", "pod", name, "--wait=false"])?;
     wait_for("pod in its place", STEP_DEADLINE, || {
-        let now = ready_pods(&mut plane)?;
+        let now = ready_pods(&mut plane, REPLICAS)?;
         Ok((!now.iter().any(|(other, _)| other == name)).then_some(()))
     })?;
+    autoscaled(&mut plane)?;
+    metrics.still_runs()?;
     plane.kubectl(&["delete", "deployment", "vm", "--wait=false"])?;
     wait_for("end of all machines", STEP_DEADLINE, || {
         let left = plane.kubectl(&["get", "pods", "-o", "name"])?;
@@ -63,8 +67,8 @@ fn run(bed: &Bed) -> Result<()> {
     })
 }
 
-/// Names and addresses of the pods once all are ready by their HTTP probes.
-fn ready_pods(plane: &mut Controllers) -> Result<Vec<(String, IpAddr)>> {
+/// Names and addresses of the pods once so many are ready by their HTTP probes.
+fn ready_pods(plane: &mut Controllers, count: usize) -> Result<Vec<(String, IpAddr)>> {
     wait_for("ready pods", STEP_DEADLINE, || {
         let list: Value = serde_json::from_str(&plane.kubectl(&["get", "pods", "-o", "json"])?)?;
         let ready = list["items"].as_array().into_iter().flatten().filter(|pod| is_ready(pod));
@@ -73,7 +77,7 @@ fn ready_pods(plane: &mut Controllers) -> Result<Vec<(String, IpAddr)>> {
             Some((pod.pointer("/metadata/name")?.as_str()?.to_owned(), ip))
         });
         let pods: Vec<_> = told.collect();
-        Ok((pods.len() == REPLICAS).then_some(pods))
+        Ok((pods.len() == count).then_some(pods))
     })
 }
 
@@ -153,21 +157,35 @@ fn commanded(bed: &Bed, plane: &mut Controllers, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// What metrics-server reads of kubelet for `kubectl top` and autoscaling has the machine.
+/// `kubectl top` has the machine.
 fn counted(plane: &mut Controllers, name: &str) -> Result<()> {
-    let path = format!("/api/v1/nodes/{NODE}/proxy/metrics/resource");
-    let of_pod = format!("pod=\"{name}\"");
+    let mut last = String::new();
     wait_for("usage of the machine", STEP_DEADLINE, || {
-        let metrics = plane.kubectl(&["get", "--raw", &path])?;
-        let has = |metric: &str| {
-            let value = metrics.lines().find(|line| line.starts_with(metric) && line.contains(&of_pod));
-            let value =
-                value.and_then(|line| line.split_whitespace().nth(1)).and_then(|value| value.parse::<f64>().ok());
-            value.is_some_and(|value| value > 0.0)
-        };
-        let all = ["container_cpu_usage_seconds_total{", "container_memory_working_set_bytes{"].into_iter().all(has);
-        Ok(all.then_some(()))
+        let ended = finish(&mut plane.command(&["top", "pod", name, "--no-headers"]), TOOL_DEADLINE)?;
+        last = format!("{}{}", ended.stdout, ended.stderr);
+        let mut words = ended.stdout.split_whitespace().skip(1);
+        let mut number = |unit| words.next()?.strip_suffix(unit)?.parse::<u64>().ok();
+        let (cpu, memory) = (number("m"), number("Mi"));
+        // Less than a guest that has booted holds is none.
+        Ok((cpu.is_some_and(|cpu| cpu > 0) && memory.is_some_and(|memory| memory > 50)).then_some(()))
     })
+    .with_context(|| last)
+}
+
+/// An autoscaler that finds the machines busy starts another one.
+fn autoscaled(plane: &mut Controllers) -> Result<()> {
+    let most = (REPLICAS + 1).to_string();
+    plane.kubectl(&[
+        "autoscale",
+        "deployment",
+        "vm",
+        "--cpu=1m",
+        &format!("--min={REPLICAS}"),
+        &format!("--max={most}"),
+    ])?;
+    let pods = ready_pods(plane, REPLICAS + 1);
+    pods.with_context(|| plane.kubectl(&["describe", "hpa", "vm"]).unwrap_or_default())?;
+    plane.kubectl(&["delete", "hpa", "vm"]).map(drop)
 }
 
 /// A pod's resources are changed while its machine runs.
