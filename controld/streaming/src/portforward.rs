@@ -14,7 +14,7 @@ pub const REQUEST_ID: &str = "requestid";
 pub enum StreamType {
     /// The connection's bytes, both ways.
     Data,
-    /// Text to the client: why the connection failed.
+    /// Text to the client: why there is no connection. One that fails later ends without a word.
     Error,
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use streaming::client::{Forward, forward};
 use streaming::mux::{ReadHalf, WriteHalf};
 use streaming::spdy::Status;
-use tokio::io::{AsyncWriteExt as _, copy};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,8 @@ use super::text::shown;
 const MAX_CONNECTIONS: usize = 256;
 /// After a failure to accept, such as too many open files, this long passes before the next try.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// Bytes of the pod's that are copied at once.
+const CHUNK: usize = 16 << 10;
 
 pub(super) async fn run(
     client: &Client,
@@ -95,6 +98,16 @@ async fn carry(stream: TcpStream, session: Arc<Forward>, port: u16) {
     }
 }
 
+/// How the way from the pod to us ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Down {
+    Whole,
+    /// The pod, or the session, broke off.
+    Cut,
+    /// Whoever of us was connected has gone.
+    Unread,
+}
+
 /// An end of either side is passed on to the other. When the pod has ended, nobody reads what else is sent.
 ///
 /// Both halves are over then: the server waits for our end before it gives its reason, and what it sends to a half that nobody
@@ -103,29 +116,43 @@ async fn copy_both(stream: TcpStream, mut read: ReadHalf, mut write: WriteHalf) 
     // Only typing would be slower without it.
     let _ = stream.set_nodelay(true);
     let (mut from_us, mut to_us) = stream.into_split();
-    let is_whole = {
+    let down = {
         let mut up = pin!(async {
             let copied = copy(&mut from_us, &mut write).await;
             // Fails only if the connection is over.
             let _ = write.shutdown().await;
             copied.is_ok()
         });
-        let mut down = pin!(async {
-            // However the pod's side ends, the reason comes on another stream.
-            let copied = copy(&mut read, &mut to_us).await;
-            let _ = to_us.shutdown().await;
-            copied.is_ok()
-        });
+        let mut down = pin!(copy_down(&mut read, &mut to_us));
         tokio::select! {
-            sent = &mut up => sent && down.await,
-            received = &mut down => received,
+            sent = &mut up => if sent { down.await } else { Down::Unread },
+            down = &mut down => down,
         }
     };
-    if is_whole {
-        let _ = write.shutdown().await;
-    } else {
-        // Whoever of us was connected has gone, and the pod's side is to hear of it.
-        write.reset(Status::CANCEL);
+    match down {
+        Down::Whole => drop((to_us.shutdown().await, write.shutdown().await)),
+        // Not to be taken for all that the pod had to say.
+        Down::Cut => {
+            let _ = to_us.as_ref().set_zero_linger();
+            to_us.forget();
+            write.reset(Status::CANCEL);
+        }
+        Down::Unread => write.reset(Status::CANCEL),
+    }
+}
+
+async fn copy_down(read: &mut ReadHalf, to_us: &mut OwnedWriteHalf) -> Down {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        match read.read(&mut buffer).await {
+            Ok(0) => return Down::Whole,
+            Ok(len) => {
+                if to_us.write_all(buffer.get(..len).unwrap_or_default()).await.is_err() {
+                    return Down::Unread;
+                }
+            }
+            Err(_) => return Down::Cut,
+        }
     }
 }
 
@@ -138,7 +165,6 @@ fn tell(text: &str) {
 mod tests {
     use futures_util::future::BoxFuture;
     use streaming::{Backend, Config, Input, Output, PortForwardRequest, Server, Session, SessionError};
-    use tokio::io::AsyncReadExt as _;
     use tokio::time::timeout;
 
     use super::*;
@@ -202,6 +228,25 @@ mod tests {
                 .expect("read");
             assert_eq!(said, b"all of it", "connection {n}");
             open.push(client);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_breaks_off_is_not_taken_for_one_that_ends() {
+        let (_server, at) = forwarded(|mut stream| async move {
+            let _ = stream.write_all(b"half of it").await;
+            let _ = stream.read(&mut [0]).await;
+            let _ = stream.set_zero_linger();
+        })
+        .await;
+        // The session goes on.
+        for n in 0..3 {
+            let mut client = TcpStream::connect(at).await.expect("connected");
+            let mut half = [0; 10];
+            timeout(SOON, client.read_exact(&mut half)).await.expect("in time").expect("half of it");
+            client.write_all(b"x").await.expect("written");
+            let ended = timeout(SOON, client.read(&mut half)).await.expect("in time");
+            assert_eq!(ended.expect_err("cut off").kind(), std::io::ErrorKind::ConnectionReset, "connection {n}");
         }
     }
 

@@ -20,15 +20,15 @@ pub struct Forward {
 /// A connection to a port.
 #[derive(Debug)]
 pub struct Forwarded {
-    /// From the pod.
+    /// From the pod. A pod that breaks off resets it.
     pub read: ReadHalf,
     /// To the pod. Shutting it down says that there is no more.
     pub write: WriteHalf,
-    /// How it ended.
+    /// Why the pod did not take it, if it did not.
     pub reason: Reason,
 }
 
-/// The server's word of a connection's end.
+/// The server's word of why there is no connection.
 #[derive(Debug)]
 pub struct Reason(ReadHalf);
 
@@ -83,7 +83,7 @@ impl Forwarded {
 // === impl Reason ===
 
 impl Reason {
-    /// Waits for the connection's end: the server's reason if it failed. To be asked when both halves are over.
+    /// Waits for the connection's end: the server's reason if the pod did not take it. To be asked when both halves are over.
     pub async fn why_failed(mut self) -> Option<String> {
         let mut text = Vec::new();
         // What was lost with the connection is told by the session.

@@ -1,8 +1,9 @@
 //! A session of port-forward: pairs of streams, each a connection to a port of a pod.
 //!
 //! For each connection the client opens two streams, of the same request id and port: one for bytes both ways, one on which
-//! it only hears why the connection failed. The pairs of a session do not wait for each other. Over SPDY a session lives
-//! until the client leaves; in channels, until the last of its connections ends.
+//! it only hears why the pod did not take the connection: kubectl ends the whole session on any word there, so a connection
+//! that fails later has its data stream reset and no word. The pairs of a session do not wait for each other. Over SPDY a
+//! session lives until the client leaves; in channels, until the last of its connections ends.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -197,35 +198,44 @@ impl Pair {
         // The client says nothing on it.
         drop(reading);
         let (from_client, mut to_client) = data.split();
-        let relayed = match places.try_acquire() {
-            Ok(_place) => relay(&*backend, &pod, port, from_client, &mut to_client, half_close).await,
+        let dialed = match places.try_acquire() {
+            Ok(place) => dial(&*backend, &pod, port).await.map(|ends| (ends, place)),
             Err(_full) => Err("too many connections are forwarded by this node; close some, or try again later".into()),
         };
-        if let Err(error) = relayed {
-            let why = chain(&*error);
-            tracing::debug!(%pod, port, error = why, "connection to a pod's port failed");
-            let text = format!("error forwarding port {port} to pod {pod}, uid : {why}");
-            let _ = timeout(REASON_DEADLINE, reason.write_all(text.as_bytes())).await;
-            drop(reason);
-            to_client.reset(Status::CANCEL);
+        match dialed {
+            Ok((ends, _place)) => {
+                if let Err(error) = relay(ends, from_client, &mut to_client, half_close).await {
+                    tracing::debug!(%pod, port, %error, "connection to a pod's port was cut off");
+                    to_client.reset(Status::CANCEL);
+                }
+            }
+            Err(error) => {
+                drop(from_client);
+                let why = chain(&*error);
+                tracing::debug!(%pod, port, error = why, "pod's port did not take a connection");
+                let text = format!("error forwarding port {port} to pod {pod}, uid : {why}");
+                let _ = timeout(REASON_DEADLINE, reason.write_all(text.as_bytes())).await;
+                drop(reason);
+                to_client.reset(Status::CANCEL);
+            }
         }
     }
 }
 
-/// Connects to the port and copies both ways. An end of either side is passed on to the other, which may go on.
-async fn relay(
-    backend: &dyn Backend,
-    pod: &str,
-    port: u16,
-    mut from_client: ReadHalf,
-    to_client: &mut WriteHalf,
-    half_close: bool,
-) -> Result<(), SessionError> {
-    let dialed = timeout(DIAL_DEADLINE, backend.dial(pod, port)).await;
+async fn dial(backend: &dyn Backend, pod: &str, port: u16) -> Result<(Input, Output), SessionError> {
     let late = |_| {
         format!("no connection within {} s; does the guest run, and let the port through?", DIAL_DEADLINE.as_secs())
     };
-    let (mut from_pod, mut to_pod): (Input, Output) = dialed.map_err(late)??;
+    timeout(DIAL_DEADLINE, backend.dial(pod, port)).await.map_err(late)?
+}
+
+/// Copies both ways. An end of either side is passed on to the other, which may go on. Fails if the pod breaks off.
+async fn relay(
+    (mut from_pod, mut to_pod): (Input, Output),
+    mut from_client: ReadHalf,
+    to_client: &mut WriteHalf,
+    half_close: bool,
+) -> io::Result<()> {
     let sent = AtomicU64::new(0);
     let mut up = pin!(async {
         match copy(&mut from_client, &mut to_pod, &sent).await {
@@ -239,10 +249,10 @@ async fn relay(
     });
     let mut down = pin!(async {
         match copy(&mut from_pod, to_client, &AtomicU64::new(0)).await {
-            Ok(()) => Ok(to_client.shutdown().await?),
+            Ok(()) => to_client.shutdown().await,
             // The other direction hears of it too.
             Err(Side::Writer) => Ok(()),
-            Err(Side::Reader(error)) => Err(SessionError::from(error)),
+            Err(Side::Reader(error)) => Err(error),
         }
     });
     tokio::select! {

@@ -68,6 +68,50 @@ async fn a_failure_is_told_on_the_error_stream() {
 }
 
 #[tokio::test]
+async fn a_pod_that_breaks_off_ends_its_connection_and_no_other() {
+    let (_server, session, pod) = session().await;
+    let mut other = session.open(80).await.expect("open");
+    let (mut socket_of_other, _) = soon(pod.accept()).await.expect("accept");
+    let mut forwarded = session.open(80).await.expect("open");
+    let (mut socket, _) = soon(pod.accept()).await.expect("accept");
+    socket.write_all(b"some").await.expect("written");
+    let mut some = [0; 4];
+    soon(forwarded.read.read_exact(&mut some)).await.expect("some");
+    socket.set_zero_linger().expect("set");
+    drop(socket);
+    let error = soon(forwarded.read.read_to_end(&mut Vec::new())).await.expect_err("reset");
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    assert_eq!(soon(forwarded.reason.why_failed()).await, None, "kubectl would end its session on any word");
+    socket_of_other.write_all(b"more").await.expect("written");
+    soon(other.read.read_exact(&mut some)).await.expect("it goes on");
+}
+
+#[tokio::test]
+async fn the_error_stream_of_a_connection_that_breaks_ends_well() {
+    let (near, far) = duplex(1 << 20);
+    let (pod, backend) = pod().await;
+    let request = request();
+    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &config()).await });
+    let mut peer = Peer::new(near);
+    peer.send(&half(1, "error", "80", "a")).await;
+    peer.send(&half(3, "data", "80", "a")).await;
+    let (mut socket, _) = soon(pod.accept()).await.expect("accept");
+    socket.write_all(b"some").await.expect("written");
+    while peer.next().await.expect("what the pod says") != data(3, b"some", false) {}
+    socket.set_zero_linger().expect("set");
+    drop(socket);
+    let mut last = Vec::new();
+    while last.len() < 2 {
+        let frame = peer.next().await.expect("both streams end");
+        if matches!(frame, Frame::Data { .. } | Frame::RstStream { .. }) {
+            last.push(frame);
+        }
+    }
+    assert!(last.contains(&data(1, b"", true)), "{last:?}");
+    assert!(last.contains(&Frame::RstStream { id: 3, status: crate::spdy::Status::CANCEL }), "{last:?}");
+}
+
+#[tokio::test]
 async fn a_client_that_goes_ends_its_connections() {
     let (_server, session, pod) = session().await;
     let forwarded = session.open(80).await.expect("open");
