@@ -7,9 +7,9 @@ use controld::api::admin::AdminCalls;
 use controld::images::Images;
 use proto::images::image_admin_server::ImageAdminServer;
 use tokio_stream::wrappers::UnixListenerStream;
-use tokio_util::sync::CancellationToken;
 use virtletctl::cli::Cli;
 use virtletctl::error::{CtlError, Line};
+use virtletctl::interrupt::Interrupt;
 
 /// What a command printed, its errors as the user sees them, and its exit code.
 async fn image(socket: &Path, args: &[&str]) -> (String, Vec<String>, u8) {
@@ -17,7 +17,7 @@ async fn image(socket: &Path, args: &[&str]) -> (String, Vec<String>, u8) {
     let cli = Cli::try_parse_from(["virtletctl", "--socket", socket, "image"].iter().chain(args)).expect("arguments");
     let mut out = Vec::new();
     // Boxed: a test of many commands has a future for each on its stack.
-    let done = Box::pin(virtletctl::run(cli, &mut out, CancellationToken::new())).await;
+    let done = Box::pin(virtletctl::run(cli, &mut out, Interrupt::default())).await;
     let errors = done.err().unwrap_or_default();
     let lines = errors.iter().map(|error| Line(error).to_string()).collect();
     (String::from_utf8(out).expect("UTF-8"), lines, errors.first().map_or(0, CtlError::exit_code))

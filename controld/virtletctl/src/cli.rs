@@ -23,9 +23,21 @@ mod others;
 mod output;
 mod pods;
 
+const EXIT_CODES: &str = "\
+Exit codes:
+  0         all went well; also of `port-forward` that Ctrl-C ends
+  1         it failed
+  2         what is written is no command
+  2 to 7    of `image`, and of `run` for an image: see `virtletctl image --help`
+  65, 66    of `image inspect`: no store would take the file, or it cannot be read
+  74        the output cannot be written, or what is read for `image inspect` fails
+  126, 127  of `exec`: the guest did not start the command, or has no such program
+  130, 143  ended by Ctrl-C, or by SIGTERM; 129 by SIGHUP, 131 by SIGQUIT
+`exec` and `ssh` end with what the command in the guest ends with.";
+
 /// Runs virtual machines as pods on this node, through controld.
 #[derive(Debug, Parser)]
-#[command(name = "virtletctl", version)]
+#[command(name = "virtletctl", version, after_long_help = EXIT_CODES)]
 pub struct Cli {
     /// Socket of controld
     #[arg(long, global = true, value_name = "PATH", display_order = 100, default_value = "/run/virtlet/cri.sock")]
@@ -43,7 +55,7 @@ pub enum Command {
     /// The image is pulled if it is not on this node. When a step fails, or on Ctrl-C, what was made is removed again.
     /// kubelet removes pods that it did not make: on its nodes, this is for looking into things only.
     ///
-    /// When the image cannot be pulled, it exits as `image pull` does; on Ctrl-C with 130.
+    /// When the image cannot be pulled, it exits as `image pull` does.
     Run(Run),
     /// List pods
     #[command(visible_alias = "get")]
@@ -66,7 +78,8 @@ pub enum Command {
     /// Run a command in the guest of a machine
     ///
     /// An agent in the guest starts it: `virtlet-agent`, or QEMU's, which has no -i and no -t. virtletctl
-    /// ends with the command's exit code. If virtletctl ends first, the command is killed.
+    /// ends with the command's exit code: 127 if there is no such program, 126 if it cannot be started for another reason. If
+    /// virtletctl ends first, the command is killed.
     Exec(Exec),
     /// Copy files and directories to or from the guest of a machine
     ///

@@ -47,11 +47,15 @@ pub(super) async fn run(client: &Client, wanted: &cli::Console) -> Result<(), Ct
     let keys = terminal::keys().map_err(terminal::no_keys)?;
     let ended = tokio::select! {
         ended = talk(session, keys, is_terminal, tokio::io::stdout()) => ended,
-        () = signals.next() => Ok(Ended::User),
+        signal = signals.next() => Err(CtlError::Interrupted(signal)),
     };
     drop(raw);
     if is_terminal {
-        let why = if matches!(ended, Ok(Ended::Machine)) { "it has ended" } else { "you have left" };
+        let why = match &ended {
+            Ok(Ended::Machine) => "it has ended",
+            Ok(Ended::User) => "you have left",
+            Err(_) => "the session is over",
+        };
         tell(&format!("\nconsole of {name}: {why}\n"));
     }
     ended.map(drop)

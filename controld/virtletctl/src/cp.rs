@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use self::unpack::Unpacked;
 use super::cli;
 use super::client::Client;
-use super::error::CtlError;
+use super::error::{CtlError, NO_PROGRAM, not_started};
 use super::exec::{Streams, carry};
 use super::find::Node;
 use super::place::{self, Place};
@@ -30,8 +30,6 @@ const BUFFER: usize = 256 << 10;
 const MAX_RECORD: u64 = 1 << 20;
 /// Of what tar says, which is shown if it fails.
 const MAX_SAID: usize = 4 << 10;
-/// Shells' and agents' word for a program that is not there.
-const NO_COMMAND: u8 = 127;
 
 /// A guest, in which tar is run.
 struct Guest<'a> {
@@ -160,17 +158,14 @@ impl Guest<'_> {
         let said = listening.await.unwrap_or_default();
         match ended {
             Ok(0) => Ok(()),
-            Ok(NO_COMMAND) => Err(self.lacks(command)),
-            Err(CtlError::Command(EndError::Failed(why))) if is_absent(&why) => Err(self.lacks(command)),
+            Ok(NO_PROGRAM) => Err(self.lacks(command)),
+            Err(CtlError::Command(EndError::Failed(why))) if not_started(&why) == Some(NO_PROGRAM) => {
+                Err(self.lacks(command))
+            }
             Ok(code) => Err(CtlError::Tar { code, said }),
             Err(error) => Err(error),
         }
     }
-}
-
-/// Whether a command was not started because there is none of its name.
-fn is_absent(why: &str) -> bool {
-    ["No such file", "executable file not found"].iter().any(|words| why.contains(words))
 }
 
 /// The beginning of what is said; the rest is read and dropped.

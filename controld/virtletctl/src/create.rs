@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use proto::cri::*;
 use proto::images::PullWithProgressRequest;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::client::{Client, spec};
 use super::error::CtlError;
 use super::find::Node;
+use super::interrupt::Interrupt;
 use super::logdir::{self, LogDir};
 use super::text::shown;
 use super::{cli, name, pull, wait};
@@ -45,7 +45,7 @@ pub(super) async fn run(
     client: &Client,
     wanted: cli::Run,
     out: &mut (dyn Write + Send),
-    interrupt: &CancellationToken,
+    interrupt: &Interrupt,
 ) -> Result<(), CtlError> {
     let plan = plan(wanted, Uuid::new_v4())?;
     let PodSandboxMetadata { name, namespace, .. } = plan.pod.metadata.clone().unwrap_or_default();
@@ -67,7 +67,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &CancellationToken) -> Result<String, CtlError> {
+async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Interrupt) -> Result<String, CtlError> {
     let Plan { pod, container, logs } = plan;
     let image = container.image.clone().unwrap_or_default().image;
     if client.image(&image).await?.image.is_none() {
@@ -78,17 +78,16 @@ async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Cancella
     made.logs = Some(logs.clone());
     logs.create(&name)?;
     // controld ends what it has begun, so we hear it out before we undo it.
-    let go_on = || if interrupt.is_cancelled() { Err(CtlError::Interrupted) } else { Ok(()) };
-    go_on()?;
+    interrupt.check()?;
     made.uid = pod.metadata.as_ref().map(|metadata| metadata.uid.clone());
     let networked = client.run_sandbox(pod.clone());
     let sandbox = wait::told("waiting for the pod's network: the CNI plugins are at work", networked).await?;
     made.sandbox = Some(sandbox.clone());
-    go_on()?;
+    interrupt.check()?;
     let id = client.create_container(&sandbox, container, Some(pod)).await?;
-    go_on()?;
+    interrupt.check()?;
     wait::told("waiting for the machine to start", client.start_container(&id)).await?;
-    go_on()?;
+    interrupt.check()?;
     client.pod_ip(&sandbox).await
 }
 

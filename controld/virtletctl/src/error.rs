@@ -21,8 +21,13 @@ const INTEGRITY: u8 = 4;
 const NETWORK: u8 = 5;
 const NO_SPACE: u8 = 6;
 const UNSAFE: u8 = 7;
-/// As shells have it of SIGINT.
-pub const INTERRUPTED: u8 = 130;
+/// As shells have it of a program that is not started, and of one that is not there.
+const NOT_STARTED: u8 = 126;
+pub(super) const NO_PROGRAM: u8 = 127;
+/// controld's words of a command that an agent in the guest did not start: by ours, and by QEMU's.
+const REFUSED: [&str; 2] = ["guest's agent did not start the command: ", "guest agent refused `guest-exec`: "];
+/// The guest's words of a program that is not there.
+const ABSENT: [&str; 2] = ["No such file", "executable file not found"];
 
 /// A command, or a part of it, that failed.
 #[derive(Debug, thiserror::Error)]
@@ -278,9 +283,9 @@ pub enum CtlError {
         #[source]
         cause: io::Error,
     },
-    /// The user wants no more of it.
+    /// Nobody wants more of it, as the signal of this number says.
     #[error("interrupted")]
-    Interrupted,
+    Interrupted(i32),
     /// Something failed, and what was made before could not be removed.
     #[error("{}; and `{pod}` could not be removed again: {}", Chain(&**first), Chain(&**undo))]
     LeftBehind {
@@ -349,8 +354,10 @@ impl CtlError {
             Self::Image { cause, .. } => cause.exit_code(),
             Self::NoImage(_) | Self::ShortId(_) | Self::NoName(_) => NOT_FOUND,
             Self::AmbiguousImage { .. } | Self::NoField { .. } => USAGE,
-            Self::Interrupted => INTERRUPTED,
+            Self::Interrupted(signal) => by_signal(*signal),
             Self::Exited(code) => *code,
+            Self::Command(EndError::Failed(why)) => not_started(why).unwrap_or(1),
+            Self::Call { cause, .. } => not_started(cause.0.message()).unwrap_or(1),
             Self::BadImages { .. } => INTEGRITY,
             Self::NotRefreshed { .. } => NETWORK,
             _ => 1,
@@ -402,6 +409,18 @@ impl CtlError {
             _ => None,
         }
     }
+}
+
+/// What a process ends with that a signal ends, as shells have it.
+#[must_use]
+pub fn by_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// What `exec` ends with if the guest did not start the command; `None` if something else went wrong.
+pub(super) fn not_started(why: &str) -> Option<u8> {
+    let (_, why) = REFUSED.iter().find_map(|words| why.split_once(words))?;
+    Some(if ABSENT.iter().any(|words| why.contains(words)) { NO_PROGRAM } else { NOT_STARTED })
 }
 
 // === impl Refusal ===

@@ -51,7 +51,7 @@ pub(super) async fn run(client: &Client, wanted: cli::Exec, out: &mut (dyn Write
     let streams = Streams { input: keys, out: tokio::io::stdout(), err: tokio::io::stderr() };
     let ended = tokio::select! {
         ended = carry(session, streams, terminal::size(io::stdin()), size) => ended,
-        () = signals.next() => Err(CtlError::Interrupted),
+        signal = signals.next() => Err(CtlError::Interrupted(signal)),
     };
     drop(raw);
     done(ended?)

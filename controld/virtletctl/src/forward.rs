@@ -12,13 +12,14 @@ use streaming::spdy::Status;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::SignalKind;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use super::cli;
 use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
+use super::interrupt::Interrupt;
 use super::text::shown;
 
 /// Connections at a time; the server has a limit of its own.
@@ -32,7 +33,21 @@ pub(super) async fn run(
     client: &Client,
     wanted: &cli::PortForward,
     out: &mut (dyn Write + Send),
-    interrupt: &CancellationToken,
+    interrupt: &Interrupt,
+) -> Result<(), CtlError> {
+    tokio::select! {
+        ended = forward_ports(client, wanted, out) => ended,
+        signal = interrupt.fired() => {
+            // To leave by Ctrl-C is no failure, as with kubectl.
+            if signal == SignalKind::interrupt().as_raw_value() { Ok(()) } else { Err(CtlError::Interrupted(signal)) }
+        }
+    }
+}
+
+async fn forward_ports(
+    client: &Client,
+    wanted: &cli::PortForward,
+    out: &mut (dyn Write + Send),
 ) -> Result<(), CtlError> {
     let pod = Node::read(client).await?.find(&wanted.pod)?;
     let url = client.port_forward(&pod.sandbox.id).await?;
@@ -46,10 +61,8 @@ pub(super) async fn run(
         }
     }
     out.flush()?;
-    tokio::select! {
-        () = interrupt.cancelled() => Ok(()),
-        () = session.closed().cancelled_owned() => Err(CtlError::ForwardLost(shown(&pod.name()))),
-    }
+    session.closed().cancelled_owned().await;
+    Err(CtlError::ForwardLost(shown(&pod.name())))
 }
 
 /// Listens on a port of loopback, in both families if there are two, as kubectl does; or on one address.

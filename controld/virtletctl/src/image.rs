@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use proto::images::{Auth, Image, Offline, PullWithProgressRequest};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::cli::{self, Form, ImageCommand};
 use super::client::Client;
 use super::error::CtlError;
+use super::interrupt::Interrupt;
 use super::text::{ID_SHOWN, harmless, shown, size, table};
 use super::{document, pull};
 
@@ -29,7 +29,7 @@ pub(super) async fn run(
     client: &Client,
     command: ImageCommand,
     out: &mut (dyn Write + Send),
-    interrupt: &CancellationToken,
+    interrupt: &Interrupt,
 ) -> Result<(), Vec<CtlError>> {
     let done = match command {
         ImageCommand::Verify(wanted) => upkeep::verify(client, &wanted, out).await,
@@ -63,7 +63,7 @@ async fn pull(
     client: &Client,
     wanted: cli::Pull,
     out: &mut (dyn Write + Send),
-    interrupt: &CancellationToken,
+    interrupt: &Interrupt,
 ) -> Result<(), CtlError> {
     let offline = match wanted.offline {
         None => Offline::Unspecified,

@@ -21,6 +21,7 @@ mod find;
 mod forward;
 mod image;
 mod inspect;
+pub mod interrupt;
 mod logdir;
 mod logs;
 mod name;
@@ -48,18 +49,18 @@ use std::io::Write;
 use std::pin::Pin;
 
 use clap::CommandFactory as _;
-use tokio_util::sync::CancellationToken;
 
 use self::cli::{Cli, Command, ImageCommand};
 use self::client::Client;
 use self::error::CtlError;
+use self::interrupt::Interrupt;
 
 /// Does what the command line says; `out` takes its result. `interrupt` fires when the user wants no more of it: what
 /// is half made is undone then.
 ///
 /// # Errors
 /// One for each thing that failed, at least one.
-pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: CancellationToken) -> Result<(), Vec<CtlError>> {
+pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -> Result<(), Vec<CtlError>> {
     if let Command::Image { command: ImageCommand::Inspect(wanted) } = &cli.command
         && wanted.name().is_none()
     {

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 use virtletctl::cli::{Cli, Command, ImageCommand};
-use virtletctl::error::{CtlError, INTERRUPTED, Line};
+use virtletctl::error::{CtlError, Line, by_signal};
+use virtletctl::interrupt::Interrupt;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -26,25 +26,32 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<(), Vec<CtlError>> {
-    let interrupt = CancellationToken::new();
-    // Others end at once, as processes do, or listen themselves.
-    if matches!(cli.command, Command::Run(_) | Command::Pull(_) | Command::Image { command: ImageCommand::Pull(_) }) {
+    let interrupt = Interrupt::default();
+    if listens(&cli.command) {
         let failed = |cause| vec![CtlError::Terminal { action: "listen to signals", cause }];
         let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut next = async move || {
+            tokio::select! {
+                _ = interrupted.recv() => SignalKind::interrupt().as_raw_value(),
+                _ = terminated.recv() => SignalKind::terminate().as_raw_value(),
+            }
+        };
         let fired = interrupt.clone();
         tokio::spawn(async move {
-            tokio::select! {
-                _ = interrupted.recv() => {}
-                _ = terminated.recv() => {}
-            }
-            fired.cancel();
+            fired.fire(next().await);
             // Whoever asks twice does not want to wait for the undoing.
-            let _ = interrupted.recv().await;
-            std::process::exit(INTERRUPTED.into());
+            std::process::exit(by_signal(next().await).into());
         });
     }
     virtletctl::run(cli, &mut io::stdout(), interrupt).await
+}
+
+/// Others end at once, as processes do, or listen themselves.
+fn listens(command: &Command) -> bool {
+    let has_to_undo =
+        matches!(command, Command::Run(_) | Command::Pull(_) | Command::Image { command: ImageCommand::Pull(_) });
+    has_to_undo || matches!(command, Command::PortForward(_))
 }
 
 #[expect(clippy::print_stderr, reason = "the one place where errors are told")]

@@ -6,12 +6,12 @@ use std::time::Duration;
 use proto::images::pull_with_progress_response::Event;
 use proto::images::{PullResult, PullWithProgressRequest};
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
 
 use self::teller::{Manner, Teller};
 use super::cli::Progress;
 use super::client::Client;
 use super::error::CtlError;
+use super::interrupt::Interrupt;
 
 mod meter;
 mod teller;
@@ -24,7 +24,7 @@ pub(super) async fn run(
     client: &Client,
     request: PullWithProgressRequest,
     progress: Progress,
-    interrupt: &CancellationToken,
+    interrupt: &Interrupt,
 ) -> Result<String, CtlError> {
     let manner = match progress {
         Progress::Auto if io::stderr().is_terminal() => Manner::Line,
@@ -46,7 +46,7 @@ async fn watch(
     client: &Client,
     request: PullWithProgressRequest,
     teller: &mut Teller,
-    interrupt: &CancellationToken,
+    interrupt: &Interrupt,
 ) -> Result<PullResult, CtlError> {
     let began = Instant::now();
     let mut ticks = interval(LOOK_EVERY);
@@ -54,12 +54,12 @@ async fn watch(
     let mut messages = tokio::select! {
         messages = client.pull(request) => messages?,
         // Dropping the call, or its messages, makes controld stop.
-        () = interrupt.cancelled() => return Err(CtlError::Interrupted),
+        signal = interrupt.fired() => return Err(CtlError::Interrupted(signal)),
     };
     loop {
         let message = tokio::select! {
             message = messages.next() => message?,
-            () = interrupt.cancelled() => return Err(CtlError::Interrupted),
+            signal = interrupt.fired() => return Err(CtlError::Interrupted(signal)),
             _ = ticks.tick() => {
                 tell(&teller.tick(began.elapsed()));
                 continue;

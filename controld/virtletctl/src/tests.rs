@@ -16,10 +16,10 @@ use super::*;
 
 /// What a command printed, and its errors as the user sees them.
 async fn ctl(socket: &Path, args: &[&str]) -> (String, Vec<String>) {
-    ctl_until(socket, args, CancellationToken::new()).await
+    ctl_until(socket, args, Interrupt::default()).await
 }
 
-async fn ctl_until(socket: &Path, args: &[&str], interrupt: CancellationToken) -> (String, Vec<String>) {
+async fn ctl_until(socket: &Path, args: &[&str], interrupt: Interrupt) -> (String, Vec<String>) {
     let socket = socket.to_str().expect("UTF-8");
     let cli = Cli::try_parse_from(["virtletctl", "--socket", socket].iter().chain(args)).expect("arguments");
     let mut out = Vec::new();
@@ -156,9 +156,9 @@ async fn an_undo_that_fails_is_told_with_its_cause() {
 
 #[tokio::test]
 async fn an_interrupt_undoes_too() {
-    let interrupt = CancellationToken::new();
+    let interrupt = Interrupt::default();
     let mut fake = Fake::default();
-    fake.interrupt_at("CreateContainer", interrupt.clone());
+    fake.interrupt_at("CreateContainer", interrupt.clone(), 2);
     let (dir, fake, socket) = serve(fake);
     let args = ["run", "x/a.img", "--log-dir", dir.path().to_str().expect("UTF-8")];
     let (_, errors) = ctl_until(&socket, &args, interrupt).await;

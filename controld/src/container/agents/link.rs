@@ -79,6 +79,7 @@ impl Link {
         match timeout(ANSWER_DEADLINE, process.next()).await {
             Ok(Some(Event::Started)) => Ok(process),
             Ok(Some(Event::Refused(why))) => {
+                // virtletctl knows by these words that it is the guest that did not start it.
                 Err(Error::new(Kind::Invalid, format!("the guest's agent did not start the command: {why}")))
             }
             Ok(Some(_)) => {

@@ -67,6 +67,7 @@ pub(super) enum QgaError {
     Late(&'static str, u64),
     #[error("connection to QEMU's guest agent failed")]
     Connection(#[source] io::Error),
+    /// By these words virtletctl knows that a command was not started.
     #[error("QEMU's guest agent refused `{command}`: {why}")]
     Refused { command: &'static str, why: String },
     #[error("QEMU's guest agent cannot start it as user `{0}`, which the pod asks for; `virtlet-agent` can")]

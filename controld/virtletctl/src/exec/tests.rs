@@ -12,6 +12,9 @@ use tokio::time::timeout;
 
 use super::*;
 
+/// controld's words, which are from `Link::start`.
+const NOT_STARTED: &str = "the guest's agent did not start the command: failed to start `x`: ";
+
 /// Runs commands of a guest that knows few.
 #[derive(Debug, Default)]
 struct Guest {
@@ -57,6 +60,8 @@ impl Backend for Guest {
                     }
                     Ok(0)
                 }
+                "nosuch" => Err(format!("{NOT_STARTED}No such file or directory (os error 2)").into()),
+                "locked" => Err(format!("{NOT_STARTED}Permission denied (os error 13)").into()),
                 _ => Err("no agent answers in the guest".into()),
             }
         }
@@ -138,4 +143,13 @@ async fn a_command_that_cannot_be_started_says_why() {
     let error = ran(Arc::default(), "none", false, None).await.0.expect_err("no agent");
     assert_eq!(error.exit_code(), 1);
     assert!(common::Chain(&error).to_string().contains("no agent answers in the guest"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_the_guest_does_not_start_ends_as_in_a_shell() {
+    for (cmd, code) in [("nosuch", 127), ("locked", 126)] {
+        let error = ran(Arc::default(), cmd, false, None).await.0.expect_err("not started");
+        assert_eq!(error.exit_code(), code, "{cmd}");
+        assert!(common::Chain(&error).to_string().contains("failed to start `x`"), "{error:?}");
+    }
 }

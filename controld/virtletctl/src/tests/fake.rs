@@ -15,8 +15,9 @@ use proto::orphans::Orphan;
 use proto::orphans::orphans_server::OrphansServer;
 use tempfile::TempDir;
 use tokio_stream::wrappers::UnixListenerStream;
-use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+
+use crate::interrupt::Interrupt;
 
 mod admin;
 mod machines;
@@ -33,7 +34,7 @@ type Answer<T> = Result<Response<T>, Status>;
 #[derive(Default)]
 pub(super) struct Fake {
     failures: HashMap<&'static str, Status>,
-    interrupts: HashMap<&'static str, CancellationToken>,
+    interrupts: HashMap<&'static str, (Interrupt, i32)>,
     images: Vec<admin_api::Image>,
     pulls: Vec<admin_api::PullWithProgressRequest>,
     /// What the service for images answers.
@@ -123,8 +124,8 @@ impl Fake {
         self.failures.insert(call, status);
     }
 
-    pub(super) fn interrupt_at(&mut self, call: &'static str, interrupt: CancellationToken) {
-        self.interrupts.insert(call, interrupt);
+    pub(super) fn interrupt_at(&mut self, call: &'static str, interrupt: Interrupt, signal: i32) {
+        self.interrupts.insert(call, (interrupt, signal));
     }
 }
 
@@ -179,8 +180,8 @@ impl Handle {
     fn called<T>(&self, call: &'static str, detail: &str, then: impl FnOnce(&mut Fake) -> T) -> Answer<T> {
         let mut state = self.state();
         state.calls.push(format!("{call} {detail}").trim_end().to_owned());
-        if let Some(interrupt) = state.interrupts.get(call) {
-            interrupt.cancel();
+        if let Some((interrupt, signal)) = state.interrupts.get(call) {
+            interrupt.fire(*signal);
         }
         match state.failures.get(call) {
             Some(status) => Err(status.clone()),
@@ -309,6 +310,12 @@ impl RuntimeService for Handle {
             runtime_version: "9\x1b".into(),
             runtime_api_version: "v1".into(),
         }))
+    }
+
+    /// Nobody waits for its answer to the end.
+    async fn port_forward(&self, _: Request<PortForwardRequest>) -> Answer<PortForwardResponse> {
+        self.called("PortForward", "", |_| ())?;
+        std::future::pending().await
     }
 
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Answer<ExecSyncResponse> {

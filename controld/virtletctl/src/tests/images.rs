@@ -19,7 +19,7 @@ pub(super) async fn image(socket: &Path, args: &[&str]) -> (String, Vec<String>,
     let cli = Cli::try_parse_from(["virtletctl", "--socket", socket, "image"].iter().chain(args)).expect("arguments");
     let mut out = Vec::new();
     // Boxed: a test of many commands has a future for each on its stack.
-    let done = Box::pin(run(cli, &mut out, CancellationToken::new())).await;
+    let done = Box::pin(run(cli, &mut out, Interrupt::default())).await;
     let errors = done.err().unwrap_or_default();
     let out = String::from_utf8(out).expect("UTF-8");
     assert!(out.chars().all(|c| c == '\n' || !(c.is_control() || c == '\u{202e}')), "harmful: {out:?}");
@@ -315,10 +315,10 @@ async fn a_pull_ends_with_its_result_and_not_before() {
 
 #[tokio::test]
 async fn an_interrupt_ends_a_pull_that_stalls() {
-    let interrupt = CancellationToken::new();
+    let interrupt = Interrupt::default();
     let pull = vec![event(Event::Progress(Progress { bytes: 1, total: 2 }))];
     let mut fake = canned(Canned { pull, stalls: true, ..Canned::default() });
-    fake.interrupt_at("PullWithProgress", interrupt.clone());
+    fake.interrupt_at("PullWithProgress", interrupt.clone(), 2);
     let (_dir, _fake, socket) = serve(fake);
     assert_eq!(ctl_until(&socket, &["image", "pull", "x"], interrupt).await.1, ["interrupted"]);
 }
@@ -360,7 +360,7 @@ async fn exit_codes_say_what_is_the_matter() {
             logs.to_str().expect("UTF-8"),
         ];
         let cli = Cli::try_parse_from(args).expect("arguments");
-        let errors = run(cli, &mut Vec::new(), CancellationToken::new()).await.expect_err("no image");
+        let errors = run(cli, &mut Vec::new(), Interrupt::default()).await.expect_err("no image");
         assert_eq!(errors[0].exit_code(), wanted, "{status}");
     }
     let (dir, _fake, _socket) = serve(Fake::default());

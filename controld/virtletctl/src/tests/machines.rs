@@ -5,13 +5,13 @@ use std::path::Path;
 use clap::Parser as _;
 use proto::cri::{ContainerEventResponse, ContainerEventType, ContainerStatus, PodSandboxMetadata, PodSandboxStatus};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::ctl;
 use super::fake::{Fake, Handle, serve};
 use crate::cli::Cli;
 use crate::error::CtlError;
+use crate::interrupt::Interrupt;
 use crate::run;
 
 /// Two machines in two namespaces.
@@ -196,7 +196,7 @@ async fn a_command_that_is_waited_for_gives_its_output_and_its_exit_code() {
         fake.forget_calls();
         let cli = Cli::try_parse_from(["virtletctl", "--socket", socket.to_str().expect("UTF-8")].iter().chain(args));
         let mut out = Vec::new();
-        let errors = run(cli.expect("arguments"), &mut out, CancellationToken::new()).await.expect_err("exit code");
+        let errors = run(cli.expect("arguments"), &mut out, Interrupt::default()).await.expect_err("exit code");
         assert_eq!(out, b"raw\x1b[m\xff", "as it is");
         assert_eq!(fake.calls(), [call]);
         let words = u8::try_from(call.split('|').count()).expect("few");
@@ -204,4 +204,35 @@ async fn a_command_that_is_waited_for_gives_its_output_and_its_exit_code() {
     }
     let (_, errors) = ctl(&socket, &["exec", "-s", "web", "-c", "db", "--", "true"]).await;
     assert_eq!(errors, ["pod `web` has no container `db`; it has web"]);
+}
+
+#[tokio::test]
+async fn a_command_that_is_waited_for_and_not_started_ends_as_in_a_shell() {
+    let (_dir, fake, socket) = two(Fake::default()).await;
+    for (why, code) in [
+        ("the guest's agent did not start the command: failed to start `x`: No such file or directory", 127),
+        ("QEMU's guest agent refused `guest-exec`: Failed to execute child process (No such file or directory)", 127),
+        ("QEMU's guest agent refused `guest-exec`: the command is not allowed", 126),
+        ("no agent answers", 1),
+    ] {
+        fake.now_fails("ExecSync", Status::invalid_argument(why));
+        assert_eq!(exit_codes(&socket, &["exec", "-s", "web", "x"], Interrupt::default()).await, [code], "{why}");
+    }
+}
+
+#[tokio::test]
+async fn who_leaves_a_port_forward_by_ctrl_c_has_not_failed() {
+    for (signal, codes) in [(2, &[][..]), (15, &[143])] {
+        let interrupt = Interrupt::default();
+        let mut fake = Fake::default();
+        fake.interrupt_at("PortForward", interrupt.clone(), signal);
+        let (_dir, _fake, socket) = two(fake).await;
+        assert_eq!(exit_codes(&socket, &["port-forward", "web", "80"], interrupt).await, codes, "{signal}");
+    }
+}
+
+async fn exit_codes(socket: &Path, args: &[&str], interrupt: Interrupt) -> Vec<u8> {
+    let cli = Cli::try_parse_from(["virtletctl", "--socket", socket.to_str().expect("UTF-8")].iter().chain(args));
+    let done = run(cli.expect("arguments"), &mut Vec::new(), interrupt).await;
+    done.err().unwrap_or_default().iter().map(CtlError::exit_code).collect()
 }

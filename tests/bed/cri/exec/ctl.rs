@@ -14,6 +14,12 @@ pub(super) fn runs_commands(exec: &Exec) -> Result<()> {
         let told = ended.stdout == "out\n" && ended.stderr.starts_with("err\n");
         ensure!(told && ended.code == Some(3), "{line}: {ended:?}");
     }
+    for (line, code) in
+        [("ctl exec $id no-such-program", 127), ("ctl exec -s $id no-such-program", 127), ("ctl exec $id /tmp", 126)]
+    {
+        let ended = exec.shell(line)?;
+        ensure!(ended.code == Some(code) && !ended.stderr.is_empty(), "{line}: {ended:?}");
+    }
     exec.prints("head -c 3000000 /dev/zero | ctl exec -i $id wc -c", "3000000")?;
     exec.prints("ctl exec $id head -c 3000000 /dev/zero | wc -c", "3000000")?;
     let terminal = "script -qec \"stty rows 33 cols 77; $(declare -f ctl); ctl exec $id -it -- sh -c 'until stty size | grep -q 33.77; do sleep 1; done; stty size; tty; exit 9'\" /dev/null";

@@ -1,0 +1,46 @@
+//! The wish that a command ends, with the signal that brought it.
+//!
+//! Who runs the command fires it. Commands listen that have something to undo, or that end well by it.
+
+use tokio::sync::watch;
+
+use super::error::CtlError;
+
+/// Fires by a signal.
+#[derive(Debug, Clone)]
+pub struct Interrupt(watch::Sender<Option<i32>>);
+
+impl Interrupt {
+    /// Fires, by the signal of this number.
+    pub fn fire(&self, signal: i32) {
+        self.0.send_replace(Some(signal));
+    }
+
+    /// Fails if it has fired.
+    pub(super) fn check(&self) -> Result<(), CtlError> {
+        match *self.0.borrow() {
+            Some(signal) => Err(CtlError::Interrupted(signal)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until it fires; the signal's number.
+    pub(super) async fn fired(&self) -> i32 {
+        let mut seen = self.0.subscribe();
+        loop {
+            if let Some(signal) = *seen.borrow_and_update() {
+                return signal;
+            }
+            if seen.changed().await.is_err() {
+                // Never: a sender is ours.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl Default for Interrupt {
+    fn default() -> Self {
+        Self(watch::Sender::new(None))
+    }
+}
