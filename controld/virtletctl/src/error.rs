@@ -111,6 +111,9 @@ pub enum CtlError {
     /// How the containers of a pod are made, only who made it knows.
     #[error("the machine of pod `{0}` cannot be started again: the pod was not made by `virtletctl run`")]
     NotOurs(String),
+    /// A pod whose machine uses nothing, since it is off.
+    #[error("machine of pod `{0}` does not run")]
+    NotRunning(String),
     /// controld does not know whether a machine runs.
     #[error("it is not known whether the machine of pod `{0}` runs")]
     Uncertain(String),
@@ -387,6 +390,13 @@ impl CtlError {
             Self::AmbiguousImage { .. } => Some("write more of the id"),
             Self::BadImages { .. } => Some("they are put aside, and `virtletctl image pull` brings them again"),
             Self::PodExists { .. } => Some("choose another --name, or remove it first"),
+            Self::NotRunning(_) => Some("`virtletctl ps -a` shows how it is"),
+            Self::Command(EndError::Lost(_)) => {
+                Some("did controld restart? the command was killed with it; see `journalctl -u controld`")
+            }
+            Self::Session(EndError::Lost(_)) => {
+                Some("did controld restart? the machine runs on; see `journalctl -u controld`")
+            }
             Self::NotOurs(_) => Some("whoever made it, such as kubelet, decides on that"),
             Self::Uncertain(_) => Some("stop it first, once libvirt answers again"),
             Self::NoContainer(_) => Some("it may be starting; `virtletctl ps -a` shows it"),
@@ -491,6 +501,8 @@ mod tests {
             call(Status::not_found("gone\n\u{1b}[31m")),
             call(Status::new(Code::Internal, "")),
             call(Status::unimplemented("")),
+            CtlError::Command(EndError::Lost(None)),
+            CtlError::Session(EndError::Lost(None)),
             CtlError::Ambiguous { text: "a".into(), found: vec!["b".into(), "c\u{1b}".into()] },
             CtlError::LeftBehind {
                 pod: "web".into(),
@@ -507,6 +519,8 @@ mod tests {
         failed to pull image `x`: gone\n\u{1b}[31m
         failed to pull image `x`: Internal error
         failed to pull image `x`: Operation is not implemented or not supported; is that the socket of a controld of this version?
+        failed to run the command: connection to the streaming server was lost; did controld restart? the command was killed with it; see `journalctl -u controld`
+        session with the console failed: connection to the streaming server was lost; did controld restart? the machine runs on; see `journalctl -u controld`
         `a` is more than one: b, c\u{1b}; write NAMESPACE/NAME, or more of an id
         failed to pull image `x`: no; and `web` could not be removed again: failed to stop: no answer within 3 s; remove it with `virtletctl rm`
         ");

@@ -86,7 +86,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
     // Boxed, since the largest of them needs as much of a stack as all of them.
     let done: Pin<Box<dyn Future<Output = _> + '_>> = match cli.command {
         Command::Run(wanted) => Box::pin(async { create::run(client, wanted, out, interrupt).await.map_err(one) }),
-        Command::Ps(wanted) => Box::pin(async move { ps::run(client, &wanted, out).await.map_err(one) }),
+        Command::Ps(wanted) => Box::pin(async move { ps::run(client, &wanted, out).await }),
         Command::Logs(wanted) => Box::pin(async move { logs::run(client, &wanted, out).await.map_err(one) }),
         Command::Console(wanted) => Box::pin(async move { console::run(client, &wanted).await.map_err(one) }),
         Command::Exec(wanted) => Box::pin(async { exec::run(client, wanted, out).await.map_err(one) }),
@@ -96,8 +96,8 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
             Box::pin(async move { forward::run(client, &wanted, out, interrupt).await.map_err(one) })
         }
         Command::Inspect(wanted) => Box::pin(async move { describe::run(client, &wanted, out).await }),
-        Command::Stats(wanted) => Box::pin(async move { stats::stats(client, &wanted, out).await.map_err(one) }),
-        Command::Top(wanted) => Box::pin(async move { stats::top(client, &wanted, out).await.map_err(one) }),
+        Command::Stats(wanted) => Box::pin(async move { stats::stats(client, &wanted, out).await }),
+        Command::Top(wanted) => Box::pin(async move { stats::top(client, &wanted, out).await }),
         Command::Events(wanted) => Box::pin(async move { events::run(client, &wanted, out).await.map_err(one) }),
         Command::Stop(wanted) => Box::pin(stop::run(client, wanted.pods, wanted.timeout, out)),
         Command::Kill(wanted) => Box::pin(stop::run(client, wanted.pods, 0, out)),

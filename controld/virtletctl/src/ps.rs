@@ -36,7 +36,20 @@ struct Row {
     attempt: u32,
 }
 
-pub(super) async fn run(client: &Client, wanted: &cli::Ps, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
+/// Prints all pods, also those whose status fails: what is told there stays empty, and the error comes back.
+pub(super) async fn run(client: &Client, wanted: &cli::Ps, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
+    let mut failed = Vec::new();
+    let printed = list(client, wanted, out, &mut failed).await;
+    failed.extend(printed.err());
+    if failed.is_empty() { Ok(()) } else { Err(failed) }
+}
+
+async fn list(
+    client: &Client,
+    wanted: &cli::Ps,
+    out: &mut (dyn Write + Send),
+    failed: &mut Vec<CtlError>,
+) -> Result<(), CtlError> {
     let node = Node::read(client).await?;
     let ready = node.sandboxes.iter().filter(|sandbox| sandbox.state() == PodSandboxState::SandboxReady);
     let ips = join_all(ready.map(async |sandbox| (sandbox.id.clone(), client.pod_ip(&sandbox.id).await))).await;
@@ -48,17 +61,15 @@ pub(super) async fn run(client: &Client, wanted: &cli::Ps, out: &mut (dyn Write 
             }
             // Removed since it was listed.
             Err(error) if error.code() == Some(Code::NotFound) => {}
-            Err(error) => return Err(error),
+            Err(error) => failed.push(error),
         }
     }
     let mut rows = rows(&node, &known);
     // Who asks for a state means it.
     let all = wanted.all || wanted.field_selector.names("state");
     rows.retain(|row| (all || row.state == RUNNING) && is_in(&wanted.scope, &row.namespace, &row.labels));
-    join_all(rows.iter_mut().filter(|row| row.state == RUNNING).map(|row| tell_paused(client, row)))
-        .await
-        .into_iter()
-        .collect::<Result<(), _>>()?;
+    let told = join_all(rows.iter_mut().filter(|row| row.state == RUNNING).map(|row| tell_paused(client, row))).await;
+    failed.extend(told.into_iter().filter_map(Result::err));
     let rows = rows.into_iter().map(|row| Ok(selected(wanted, &row)?.then_some(row)));
     let mut rows: Vec<Row> = rows.filter_map(Result::transpose).collect::<Result<_, CtlError>>()?;
     rows.sort_by(|a, b| (&a.namespace, &a.name, b.created).cmp(&(&b.namespace, &b.name, a.created)));

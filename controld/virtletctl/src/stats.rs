@@ -1,6 +1,6 @@
 //! `stats` and `top`: what machines use. A share of CPU is what they used between two looks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::cli::{Form, Scope, Stats, Top};
 use super::client::Client;
-use super::error::CtlError;
+use super::error::{CtlError, Line};
 use super::find::Node;
 use super::text::{shown, size, table};
 use super::{document, ps};
@@ -34,11 +34,35 @@ struct Row {
     disk: u64,
 }
 
+/// The machines that a command is about.
+#[derive(Debug)]
+struct Meant<'a> {
+    scope: &'a Scope,
+    /// By their pods' ids, as the user wrote them; `None` if nobody named any.
+    named: Option<BTreeMap<String, String>>,
+}
+
 /// Like `kubectl top pod`.
-pub(super) async fn top(client: &Client, wanted: &Top, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
-    let before = look(client, wanted).await?;
+pub(super) async fn top(client: &Client, wanted: &Top, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
+    let mut failed = Vec::new();
+    let printed = top_of(client, wanted, out, &mut failed).await;
+    failed.extend(printed.err());
+    if failed.is_empty() { Ok(()) } else { Err(failed) }
+}
+
+async fn top_of(
+    client: &Client,
+    wanted: &Top,
+    out: &mut (dyn Write + Send),
+    failed: &mut Vec<CtlError>,
+) -> Result<(), CtlError> {
+    let mut meant = Meant::find(client, wanted, failed).await?;
+    let before = meant.look(client, failed).await?;
+    if meant.is_nobody() {
+        return Ok(());
+    }
     tokio::time::sleep(PERIOD).await;
-    let rows = rows(&before, &look(client, wanted).await?);
+    let rows = rows(&before, &meant.look(client, failed).await?);
     let text = print(&rows, wanted.output.form(), |rows| {
         let cells = rows.iter().map(|row| {
             let cpu = row.milli_cpus.map(|milli| format!("{milli}m")).unwrap_or_default();
@@ -49,35 +73,85 @@ pub(super) async fn top(client: &Client, wanted: &Top, out: &mut (dyn Write + Se
     Ok(out.write_all(text.as_bytes())?)
 }
 
-/// Like `docker stats`: again and again, until the user has seen enough.
-pub(super) async fn stats(client: &Client, wanted: &Stats, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
+/// Like `docker stats`: again and again, until the user has seen enough, or no machine is left of those that were named.
+pub(super) async fn stats(client: &Client, wanted: &Stats, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
+    let mut failed = Vec::new();
+    let printed = stats_of(client, wanted, out, &mut failed).await;
+    failed.extend(printed.err());
+    if failed.is_empty() { Ok(()) } else { Err(failed) }
+}
+
+async fn stats_of(
+    client: &Client,
+    wanted: &Stats,
+    out: &mut (dyn Write + Send),
+    failed: &mut Vec<CtlError>,
+) -> Result<(), CtlError> {
     let form = wanted.top.output.form();
     let clears = !wanted.no_stream && form.is_none_or(|form| form == Form::Wide) && io::stdout().is_terminal();
-    let mut before = look(client, &wanted.top).await?;
-    loop {
+    let mut meant = Meant::find(client, &wanted.top, failed).await?;
+    let mut before = meant.look(client, failed).await?;
+    let mut told = String::new();
+    while !meant.is_nobody() {
         tokio::time::sleep(PERIOD).await;
-        let now = look(client, &wanted.top).await?;
+        let now = meant.look(client, failed).await?;
+        if meant.is_nobody() {
+            break;
+        }
         let text = print(&rows(&before, &now), form, as_docker)?;
         write!(out, "{}{text}", if clears { CLEAR } else { "" })?;
         out.flush()?;
         if wanted.no_stream {
-            return Ok(());
+            break;
         }
+        // An empty terminal has lost what was told before.
+        if !clears {
+            told.clear();
+        }
+        told.extend(failed.drain(..).map(|error| format!("{}\n", Line(&error))));
+        // What goes wrong with it is no reason to stop.
+        let _ = io::stderr().write_all(told.as_bytes());
         before = now;
     }
+    Ok(())
 }
 
-/// What the machines that are meant use, by their pods' ids.
-async fn look(client: &Client, wanted: &Top) -> Result<Vec<PodSandboxStats>, CtlError> {
-    let mut all = client.stats().await?;
-    if !wanted.pods.is_empty() {
+impl<'a> Meant<'a> {
+    /// Finds those that are named. One that is not there is no reason to leave the others out.
+    async fn find(client: &Client, wanted: &'a Top, failed: &mut Vec<CtlError>) -> Result<Self, CtlError> {
+        let scope = &wanted.scope;
+        if wanted.pods.is_empty() {
+            return Ok(Self { scope, named: None });
+        }
         let node = Node::read(client).await?;
-        let ids: Vec<String> =
-            wanted.pods.iter().map(|text| Ok(node.find(text)?.sandbox.id)).collect::<Result<_, CtlError>>()?;
-        all.retain(|stats| stats.attributes.as_ref().is_some_and(|pod| ids.contains(&pod.id)));
+        let mut named = BTreeMap::new();
+        for text in &wanted.pods {
+            match node.find(text) {
+                Ok(pod) => drop(named.insert(pod.sandbox.id, text.clone())),
+                Err(error) => failed.push(error),
+            }
+        }
+        Ok(Self { scope, named: Some(named) })
     }
-    all.retain(|stats| is_meant(stats, &wanted.scope));
-    Ok(all)
+
+    /// Whether some were named, and none of them runs.
+    fn is_nobody(&self) -> bool {
+        self.named.as_ref().is_some_and(BTreeMap::is_empty)
+    }
+
+    /// What they use. Those that were named and do not run are forgotten.
+    async fn look(&mut self, client: &Client, failed: &mut Vec<CtlError>) -> Result<Vec<PodSandboxStats>, CtlError> {
+        let mut all = client.stats().await?;
+        if let Some(named) = &mut self.named {
+            let id = |stats: &PodSandboxStats| stats.attributes.clone().unwrap_or_default().id;
+            let running: BTreeSet<_> = all.iter().filter(|stats| machines(stats).next().is_some()).map(id).collect();
+            let ended = named.extract_if(.., |id, _| !running.contains(id));
+            failed.extend(ended.map(|(_, text)| CtlError::NotRunning(text)));
+            all.retain(|stats| named.contains_key(&id(stats)));
+        }
+        all.retain(|stats| is_meant(stats, self.scope));
+        Ok(all)
+    }
 }
 
 fn is_meant(stats: &PodSandboxStats, scope: &Scope) -> bool {

@@ -49,12 +49,14 @@ pub(super) struct Fake {
     events: Vec<ContainerEventResponse>,
     /// How often it was asked what pods use.
     looks: i64,
+    /// At which of these all machines have ended.
+    ended_at_look: Option<i64>,
     /// Containers so far.
     made: usize,
 }
 
-/// A pod that uses a quarter of a CPU, looked at every second.
-fn usage(pod: &PodSandbox, looks: i64) -> PodSandboxStats {
+/// A pod whose machine, if it runs, uses a quarter of a CPU, looked at every second.
+fn usage(pod: &PodSandbox, runs: bool, looks: i64) -> PodSandboxStats {
     let value = |value| Some(UInt64Value { value });
     let cpu = CpuUsage {
         timestamp: looks * 1_000_000_000,
@@ -80,7 +82,11 @@ fn usage(pod: &PodSandbox, looks: i64) -> PodSandboxStats {
             labels: pod.labels.clone(),
             ..Default::default()
         }),
-        linux: Some(LinuxPodSandboxStats { network: Some(network), containers: vec![container], ..Default::default() }),
+        linux: Some(LinuxPodSandboxStats {
+            network: Some(network),
+            containers: runs.then_some(container).into_iter().collect(),
+            ..Default::default()
+        }),
         windows: None,
     }
 }
@@ -157,6 +163,14 @@ impl Handle {
 
     pub(super) fn now_fails(&self, call: &'static str, status: Status) {
         self.state().fail(call, status);
+    }
+
+    pub(super) fn looks(&self) -> i64 {
+        self.state().looks
+    }
+
+    pub(super) fn end_machines_at_look(&self, look: i64) {
+        self.state().ended_at_look = Some(look);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -291,7 +305,12 @@ impl RuntimeService for Handle {
         let mut state = self.state();
         state.looks += 1;
         let looks = state.looks;
-        let stats = state.pods.iter().map(|(pod, _)| usage(pod, looks)).collect();
+        let is_ended = state.ended_at_look.is_some_and(|at| looks >= at);
+        let runs = |pod: &PodSandbox| {
+            let mut machines = state.machines.iter().filter(|(machine, _)| machine.pod_sandbox_id == pod.id);
+            !is_ended && machines.any(|(machine, _)| machine.state() == ContainerState::ContainerRunning)
+        };
+        let stats = state.pods.iter().map(|(pod, _)| usage(pod, runs(pod), looks)).collect();
         Ok(Response::new(ListPodSandboxStatsResponse { stats }))
     }
 

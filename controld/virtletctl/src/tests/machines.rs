@@ -141,6 +141,32 @@ async fn what_machines_use_is_shown_as_by_docker_and_kubectl() {
 }
 
 #[tokio::test]
+async fn a_machine_that_does_not_run_is_told_and_the_others_are_shown() {
+    let (_dir, fake, socket) = two(Fake::default()).await;
+    ok(&socket, &["stop", "web"]).await;
+    let off = "machine of pod `web` does not run; `virtletctl ps -a` shows how it is";
+    for args in [&["top", "web"][..], &["stats", "web"], &["stats", "web", "--no-stream"]] {
+        assert_eq!(ctl(&socket, args).await, (String::new(), vec![off.into()]), "{args:?}");
+    }
+    for args in [&["top", "-o", "name", "web", "db"][..], &["stats", "-o", "name", "web", "db", "--no-stream"]] {
+        assert_eq!(ctl(&socket, args).await, ("prod/db\n".into(), vec![off.into()]), "{args:?}");
+    }
+    fake.end_machines_at_look(fake.looks() + 3);
+    let (out, errors) = ctl(&socket, &["stats", "-o", "name", "db"]).await;
+    assert_eq!((out.as_str(), errors), ("prod/db\n", vec![off.replace("web", "db")]), "it ends with its last machine");
+}
+
+#[tokio::test]
+async fn a_pod_whose_status_fails_does_not_hide_the_others() {
+    let (_dir, fake, socket) = two(Fake::default()).await;
+    fake.now_fails("PodSandboxStatus", Status::unavailable("tapmanager is away"));
+    let (table, errors) = ctl(&socket, &["ps"]).await;
+    let ips: Vec<_> = table.lines().skip(1).map(|row| row.split_whitespace().nth(3)).collect();
+    assert_eq!(ips, [Some("-"), Some("-")], "{table}");
+    assert!(errors.len() == 2 && errors[0].ends_with("tapmanager is away"), "{errors:?}");
+}
+
+#[tokio::test]
 async fn events_are_told_as_they_come() {
     let pod = |name: &str, namespace: &str| PodSandboxStatus {
         id: format!("5a{name}"),
