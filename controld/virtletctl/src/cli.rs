@@ -12,7 +12,7 @@ pub use self::image::{
 };
 pub use self::others::{Completion, Version};
 pub use self::output::{Form, Output};
-pub use self::pods::{Events, InspectPods, Kill, Pause, Ps, Rm, Scope, Start, Stats, Stop, Top};
+pub use self::pods::{Events, InspectPods, Kill, Pause, Pods, Ps, Rm, Scope, Start, Stats, Stop, Top, Within};
 use super::ports::{self, Ports};
 use super::thing::{Thing, thing};
 use super::{name, quantity};
@@ -187,8 +187,8 @@ pub struct Run {
 /// Of `logs`.
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
-    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    /// Pod by its name, also as NAMESPACE/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
+    #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
     pub pod: String,
     /// Go on until the machine has ended
     #[arg(short, long)]
@@ -197,16 +197,28 @@ pub struct Logs {
     #[arg(short, long, conflicts_with = "follow")]
     pub previous: bool,
     /// Begin with the last N lines
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(long, value_name = "N")]
     pub tail: Option<usize>,
+    /// Name of the container, if not the newest one of the pod is meant
+    #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
+    pub container: Option<String>,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
 }
 
 /// Of `console`.
 #[derive(Debug, Args)]
 pub struct Console {
-    /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
-    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    /// Pod by its name, also as NAMESPACE/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
+    #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
     pub pod: String,
+    /// Name of the container, if not the newest one of the pod is meant
+    #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
+    pub container: Option<String>,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
 }
 
 /// Of `port-forward`.
@@ -221,6 +233,9 @@ pub struct PortForward {
     /// Local address to listen on [default: loopback]
     #[arg(long, value_name = "IP")]
     pub address: Option<IpAddr>,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
 }
 
 /// Of `orphans`.

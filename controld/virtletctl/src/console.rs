@@ -32,8 +32,9 @@ enum Ended {
 }
 
 pub(super) async fn run(client: &Client, wanted: &cli::Console) -> Result<(), CtlError> {
-    let pod = Node::read(client).await?.find(&wanted.pod)?;
-    let url = client.attach(&pod.container()?.id).await?;
+    let node = Node::read(client).await?.within(&wanted.within);
+    let (pod, container) = node.find_container(&wanted.pod, wanted.container.as_deref())?;
+    let url = client.attach(&container.id).await?;
     let session = attach(&url, Options { stdin: true, stdout: true, stderr: false, tty: true }).await?;
     let name = shown(&pod.name());
     // Before the terminal changes, so that none of them finds it changed.

@@ -40,7 +40,8 @@ struct Guest<'a> {
 
 pub(super) async fn run(client: &Client, wanted: cli::Cp) -> Result<(), CtlError> {
     let guest = async |pod: &str| -> Result<Guest<'_>, CtlError> {
-        let (found, container) = Node::read(client).await?.find_container(pod, wanted.container.as_deref())?;
+        let node = Node::read(client).await?.within(&wanted.within);
+        let (found, container) = node.find_container(pod, wanted.container.as_deref())?;
         Ok(Guest { client, pod: found.name(), container: container.id })
     };
     let (skipped, unnamed) = match (&wanted.from, &wanted.to) {

@@ -18,9 +18,9 @@ pub(super) async fn run(
     wanted: &InspectPods,
     out: &mut (dyn Write + Send),
 ) -> Result<(), Vec<CtlError>> {
-    let node = Node::read(client).await.map_err(|error| vec![error])?;
+    let node = Node::read(client).await.map_err(|error| vec![error])?.within(&wanted.pods.within);
     let (mut found, mut failed) = (Vec::new(), Vec::new());
-    for text in &wanted.pods {
+    for text in &wanted.pods.names {
         let described = match node.find(text) {
             Ok(pod) => describe(client, &pod).await,
             Err(error) => Err(error),

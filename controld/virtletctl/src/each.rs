@@ -5,6 +5,7 @@ use std::io::Write;
 
 use futures_util::future::join_all;
 
+use super::cli::Pods;
 use super::client::Client;
 use super::error::CtlError;
 use super::find::{Node, Pod};
@@ -13,24 +14,24 @@ use super::text::shown;
 /// Does something to each pod of these names and ids, and prints those for which it was done, as the user wrote them.
 pub(super) async fn each(
     client: &Client,
-    texts: Vec<String>,
+    pods: Pods,
     out: &mut (dyn Write + Send),
     act: impl AsyncFn(&Node, Pod) -> Result<(), CtlError>,
 ) -> Result<(), Vec<CtlError>> {
-    let node = Node::read(client).await.map_err(|error| vec![error])?;
+    let node = Node::read(client).await.map_err(|error| vec![error])?.within(&pods.within);
     let mut failed = Vec::new();
-    let mut pods = BTreeMap::new();
-    for text in texts {
+    let mut found = BTreeMap::new();
+    for text in pods.names {
         match node.find(&text) {
             Ok(pod) => {
                 // For a pod that is named twice it is done once.
-                pods.entry(pod.sandbox.id.clone()).or_insert((text, pod));
+                found.entry(pod.sandbox.id.clone()).or_insert((text, pod));
             }
             Err(error) => failed.push(error),
         }
     }
     let (node, act) = (&node, &act);
-    let done = pods.into_values().map(|(text, pod)| async move { (text, act(node, pod).await) });
+    let done = found.into_values().map(|(text, pod)| async move { (text, act(node, pod).await) });
     for (text, done) in join_all(done).await {
         match done.and_then(|()| Ok(writeln!(out, "{}", shown(&text))?)) {
             Ok(()) => {}

@@ -80,8 +80,21 @@ pub enum CtlError {
         lacks: &'static str,
     },
     /// No pod of that name or id.
-    #[error("no pod or container `{0}`")]
-    NoPod(String),
+    #[error("no pod or container `{text}`{}", in_namespace(namespace.as_deref()))]
+    NoPod {
+        /// What was written.
+        text: String,
+        /// Where it was looked for, if not in all namespaces.
+        namespace: Option<String>,
+    },
+    /// The same, in a namespace that may be meant as docker's `-n`.
+    #[error("no pod `{text}` in namespace `{lines}`; for the last {lines} lines write --tail {lines}")]
+    NoPodButLines {
+        /// What was written.
+        text: String,
+        /// A number.
+        lines: String,
+    },
     /// More than one pod, or container, of that name or id.
     #[error("`{text}` is more than one: {}", found.join(", "))]
     Ambiguous {
@@ -385,7 +398,7 @@ impl CtlError {
             }
             Self::Deadline { .. } => Some("see controld's log; `virtletctl ps -a` shows what became of it"),
             Self::Answer { .. } => Some("is that the socket of a controld of this version?"),
-            Self::NoPod(_) => Some("`virtletctl ps -a` lists all"),
+            Self::NoPod { .. } => Some("`virtletctl ps -a` lists all"),
             Self::Ambiguous { .. } => Some("write NAMESPACE/NAME, or more of an id"),
             Self::AmbiguousImage { .. } => Some("write more of the id"),
             Self::BadImages { .. } => Some("they are put aside, and `virtletctl image pull` brings them again"),
@@ -419,6 +432,10 @@ impl CtlError {
             _ => None,
         }
     }
+}
+
+fn in_namespace(namespace: Option<&str>) -> String {
+    namespace.map(|namespace| format!(" in namespace `{namespace}`")).unwrap_or_default()
 }
 
 /// What a process ends with that a signal ends, as shells have it.

@@ -17,7 +17,7 @@ use super::terminal::{self, Raw, Signals};
 pub(super) use self::session::{Streams, carry};
 
 pub(super) async fn run(client: &Client, wanted: cli::Exec, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
-    let node = Node::read(client).await?;
+    let node = Node::read(client).await?.within(&wanted.within);
     let (_, container) = node.find_container(&wanted.pod, wanted.container.as_deref())?;
     if wanted.sync {
         return to_its_end(client, container.id, wanted, out).await;

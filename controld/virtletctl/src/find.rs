@@ -2,6 +2,7 @@
 
 use proto::cri::{Container, PodSandbox, PodSandboxMetadata};
 
+use super::cli::Within;
 use super::client::Client;
 use super::error::CtlError;
 use super::text::short;
@@ -20,6 +21,8 @@ pub(super) struct Node {
     pub(super) sandboxes: Vec<PodSandbox>,
     /// Newest first.
     pub(super) containers: Vec<Container>,
+    /// The namespace that these are of, if only one is meant.
+    namespace: Option<String>,
 }
 
 impl Node {
@@ -29,7 +32,18 @@ impl Node {
         let sandboxes = client.sandboxes().await?;
         let mut containers = client.containers().await?;
         containers.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| a.id.cmp(&b.id)));
-        Ok(Self { sandboxes, containers })
+        Ok(Self { sandboxes, containers, namespace: None })
+    }
+
+    /// What of it is in a namespace, if one is given.
+    pub(super) fn within(mut self, wanted: &Within) -> Self {
+        let Some(namespace) = &wanted.namespace else { return self };
+        let is_in = |sandbox: &PodSandbox| sandbox.metadata.as_ref().is_some_and(|pod| pod.namespace == *namespace);
+        self.sandboxes.retain(is_in);
+        let Self { sandboxes, containers, .. } = &mut self;
+        containers.retain(|container| sandboxes.iter().any(|sandbox| sandbox.id == container.pod_sandbox_id));
+        self.namespace = Some(namespace.clone());
+        self
     }
 
     /// The containers of a pod, newest first.
@@ -49,11 +63,11 @@ impl Node {
         let sandboxes: Vec<&PodSandbox> = self.sandboxes.iter().filter(|sandbox| starts(&sandbox.id)).collect();
         let containers: Vec<&Container> = self.containers.iter().filter(|container| starts(&container.id)).collect();
         match (sandboxes.as_slice(), containers.as_slice()) {
-            ([], []) => Err(CtlError::NoPod(text.to_owned())),
+            ([], []) => Err(self.none(text)),
             ([sandbox], []) => Ok(self.whole(sandbox)),
             ([], [container]) => {
                 let sandbox = self.sandboxes.iter().find(|sandbox| sandbox.id == container.pod_sandbox_id);
-                let sandbox = sandbox.ok_or_else(|| CtlError::NoPod(text.to_owned()))?;
+                let sandbox = sandbox.ok_or_else(|| self.none(text))?;
                 Ok(Pod { sandbox: sandbox.clone(), containers: vec![(*container).clone()] })
             }
             (sandboxes, containers) => {
@@ -63,29 +77,37 @@ impl Node {
         }
     }
 
-    /// The same with a container's name, also as POD/CONTAINER: the newest container of that name or, if none is given, of
-    /// all.
-    pub(super) fn find_container(&self, text: &str, container: Option<&str>) -> Result<(Pod, Container), CtlError> {
+    /// The same with the containers of one name alone, newest first, if one is given, also as POD/CONTAINER.
+    pub(super) fn find_with(&self, text: &str, container: Option<&str>) -> Result<Pod, CtlError> {
         let (pod, container) = match (self.find(text), text.rsplit_once('/'), container) {
             // Not NAMESPACE/NAME.
-            (Err(CtlError::NoPod(_)), Some((pod, of_path)), None) => (self.find(pod)?, Some(of_path)),
+            (Err(CtlError::NoPod { .. }), Some((pod, of_path)), None) => (self.find(pod)?, Some(of_path)),
             (found, _, container) => (found?, container),
         };
-        let chosen = match container {
-            None => pod.container()?,
-            Some(wanted) => {
-                let is_meant = |container: &&Container| {
-                    named(container) == wanted || (!wanted.is_empty() && container.id.starts_with(wanted))
-                };
-                pod.containers.iter().find(is_meant).ok_or_else(|| CtlError::NoSuchContainer {
-                    pod: pod.name(),
-                    wanted: wanted.to_owned(),
-                    found: pod.containers.iter().map(|container| named(container).to_owned()).collect(),
-                })?
-            }
+        let Some(wanted) = container else { return Ok(pod) };
+        let is_meant = |container: &&Container| {
+            named(container) == wanted || (!wanted.is_empty() && container.id.starts_with(wanted))
         };
-        let chosen = chosen.clone();
+        let containers: Vec<Container> = pod.containers.iter().filter(is_meant).cloned().collect();
+        if containers.is_empty() {
+            return Err(CtlError::NoSuchContainer {
+                pod: pod.name(),
+                wanted: wanted.to_owned(),
+                found: pod.containers.iter().map(|container| named(container).to_owned()).collect(),
+            });
+        }
+        Ok(Pod { containers, ..pod })
+    }
+
+    /// The same, and the newest of its containers.
+    pub(super) fn find_container(&self, text: &str, container: Option<&str>) -> Result<(Pod, Container), CtlError> {
+        let pod = self.find_with(text, container)?;
+        let chosen = pod.container()?.clone();
         Ok((pod, chosen))
+    }
+
+    fn none(&self, text: &str) -> CtlError {
+        CtlError::NoPod { text: text.to_owned(), namespace: self.namespace.clone() }
     }
 
     fn whole(&self, sandbox: &PodSandbox) -> Pod {
@@ -161,6 +183,7 @@ mod tests {
                 container("cc9", "bb33"),
                 container("ff", "gone"),
             ],
+            namespace: None,
         }
     }
 
@@ -208,6 +231,26 @@ mod tests {
         no pod or container `web/vm`
         pod `aa` has no container
         ");
+    }
+
+    #[test]
+    fn a_namespace_narrows_what_a_name_may_mean() {
+        let within = |namespace: &str| node().within(&Within { namespace: Some(namespace.into()) });
+        for (namespace, text, id) in
+            [("prod", "db", "aa22"), ("test", "db", "bb33"), ("test", "test/db", "bb33"), ("default", "aa1", "aa11")]
+        {
+            assert_eq!(within(namespace).find(text).expect(text).sandbox.id, id, "{namespace} {text}");
+        }
+        assert_eq!(within("test").find("cc").expect("one container").sandbox.id, "bb33", "of two things, one is in it");
+        let errors = [("prod", "web"), ("prod", "test/db"), ("prod", "aa1"), ("test", "dd")]
+            .map(|(namespace, text)| within(namespace).find(text).expect_err(text).to_string());
+        insta::assert_snapshot!(errors.join("\n"), @"
+        no pod or container `web` in namespace `prod`
+        no pod or container `test/db` in namespace `prod`
+        no pod or container `aa1` in namespace `prod`
+        no pod or container `dd` in namespace `test`
+        ");
+        assert_eq!(node().within(&Within::default()).find("web").expect("any").sandbox.id, "aa11");
     }
 
     #[test]

@@ -49,7 +49,7 @@ async fn forward_ports(
     wanted: &cli::PortForward,
     out: &mut (dyn Write + Send),
 ) -> Result<(), CtlError> {
-    let pod = Node::read(client).await?.find(&wanted.pod)?;
+    let pod = Node::read(client).await?.within(&wanted.within).find(&wanted.pod)?;
     let url = client.port_forward(&pod.sandbox.id).await?;
     let session = Arc::new(forward(&url).await.map_err(CtlError::Forward)?);
     let mut listening = JoinSet::new();

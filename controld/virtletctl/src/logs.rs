@@ -29,7 +29,8 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 const CHUNK: u64 = 64 << 10;
 
 pub(super) async fn run(client: &Client, wanted: &cli::Logs, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
-    let pod = Node::read(client).await?.find(&wanted.pod)?;
+    let node = Node::read(client).await?.within(&wanted.within);
+    let pod = node.find_with(&wanted.pod, wanted.container.as_deref()).map_err(or_lines)?;
     let container = if wanted.previous { pod.previous()? } else { pod.container()? };
     let id = &container.id;
     let path = client.container(id).await?.log_path;
@@ -45,6 +46,16 @@ pub(super) async fn run(client: &Client, wanted: &cli::Logs, out: &mut (dyn Writ
     log.skip_to(wanted.tail)?;
     log.print(out)?;
     log.end(out)
+}
+
+/// By `-n 5`, who knows docker means lines.
+fn or_lines(error: CtlError) -> CtlError {
+    match error {
+        CtlError::NoPod { text, namespace: Some(lines) } if lines.bytes().all(|byte| byte.is_ascii_digit()) => {
+            CtlError::NoPodButLines { text, lines }
+        }
+        error => error,
+    }
 }
 
 async fn follow(

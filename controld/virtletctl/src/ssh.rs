@@ -22,7 +22,7 @@ pub(super) async fn run(client: &Client, wanted: &cli::Ssh) -> Result<(), CtlErr
         Some((user, text)) => (Some(user), text),
         None => (None, wanted.pod.as_str()),
     };
-    let pod = Node::read(client).await?.find(text)?;
+    let pod = Node::read(client).await?.within(&wanted.within).find(text)?;
     let address: IpAddr = client.pod_ip(&pod.sandbox.id).await?.parse().map_err(|_| CtlError::NoAddress(pod.name()))?;
     let uid = pod.sandbox.metadata.unwrap_or_default().uid;
     let user = wanted.login_name.as_deref().or(user);

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use proto::cri::*;
 
-use super::cli;
+use super::cli::{self, Pods};
 use super::client::Client;
 use super::each::each;
 use super::error::CtlError;
@@ -16,7 +16,7 @@ use super::logdir::LogDir;
 use super::{stop, wait};
 
 /// Starts machines, all at once, and prints what was started.
-pub(super) async fn run(client: &Client, pods: Vec<String>, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
+pub(super) async fn run(client: &Client, pods: Pods, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
     let starting = each(client, pods, out, async |_, pod| start(client, &pod).await);
     wait::told("waiting for machines to start", starting).await
 }

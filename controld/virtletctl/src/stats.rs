@@ -7,7 +7,7 @@ use std::time::Duration;
 use proto::cri::{ContainerStats, PodSandboxStats, UInt64Value};
 use serde_json::{Value, json};
 
-use super::cli::{Form, Scope, Stats, Top};
+use super::cli::{Form, Scope, Stats, Top, Within};
 use super::client::Client;
 use super::error::{CtlError, Line};
 use super::find::Node;
@@ -123,7 +123,7 @@ impl<'a> Meant<'a> {
         if wanted.pods.is_empty() {
             return Ok(Self { scope, named: None });
         }
-        let node = Node::read(client).await?;
+        let node = Node::read(client).await?.within(&Within { namespace: scope.namespace.clone() });
         let mut named = BTreeMap::new();
         for text in &wanted.pods {
             match node.find(text) {

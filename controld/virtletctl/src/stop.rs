@@ -5,6 +5,7 @@ use std::io::Write;
 
 use proto::cri::ContainerState;
 
+use super::cli::Pods;
 use super::client::Client;
 use super::each::each;
 use super::error::CtlError;
@@ -14,7 +15,7 @@ use super::wait;
 /// Stops machines, all at once, each within `seconds`, and prints what was stopped.
 pub(super) async fn run(
     client: &Client,
-    pods: Vec<String>,
+    pods: Pods,
     seconds: u32,
     out: &mut (dyn Write + Send),
 ) -> Result<(), Vec<CtlError>> {

@@ -219,6 +219,7 @@ fn wrong_arguments_are_refused() {
         (vec!["rm", "x", "--force", "--timeout", "3"], "cannot be used with"),
         (vec!["rm", "x", "--timeout", "604801"], "604801"),
         (vec!["logs", "x", "--tail", "some"], "invalid digit"),
+        (vec!["logs", "x", "-n", "A_b"], "lower-case"),
         (vec!["exec", "x"], "<COMMAND>"),
         (vec!["exec", "x", "--timeout", "3", "--", "true"], "--sync"),
         (vec!["exec", "-s", "-i", "x", "true"], "cannot be used with"),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::Within;
 use crate::place::{Place, place};
 use crate::{name, quantity};
 
@@ -32,6 +33,9 @@ pub struct Exec {
     #[arg(long, value_name = "SECONDS", requires = "sync", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(..=604_800))]
     pub timeout: u32,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
 }
 
 /// Of `cp`.
@@ -49,6 +53,9 @@ pub struct Cp {
     /// Take no more than this from a guest, of which each file takes 512 bytes beside its own
     #[arg(long, value_name = "QUANTITY", default_value = "64Gi", value_parser = quantity::bytes)]
     pub limit: i64,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
 }
 
 /// Of `ssh`.
@@ -72,4 +79,7 @@ pub struct Ssh {
     /// Option of ssh's, as in ssh_config(5); may be repeated
     #[arg(short, long = "option", value_name = "KEY=VALUE")]
     pub options: Vec<String>,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
 }

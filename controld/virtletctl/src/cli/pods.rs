@@ -6,6 +6,25 @@ use super::Output;
 use crate::name;
 use crate::selector::{self, Fields, Labels};
 
+/// Which pods are named.
+#[derive(Debug, Args)]
+pub struct Pods {
+    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
+    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
+    pub names: Vec<String>,
+    /// Where they are named.
+    #[command(flatten)]
+    pub within: Within,
+}
+
+/// Where a pod is named.
+#[derive(Debug, Default, Args)]
+pub struct Within {
+    /// Namespace of what is named [default: any]
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = name::label)]
+    pub namespace: Option<String>,
+}
+
 /// Which pods a list is of.
 #[derive(Debug, Default, Args)]
 pub struct Scope {
@@ -44,9 +63,9 @@ pub struct Ps {
 /// Of `inspect`.
 #[derive(Debug, Args)]
 pub struct InspectPods {
-    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
-    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
-    pub pods: Vec<String>,
+    /// Which pods.
+    #[command(flatten)]
+    pub pods: Pods,
     /// How to print
     #[arg(short, long, value_name = "FORM", default_value = "json", value_parser = ["json", "yaml"])]
     pub output: String,
@@ -91,9 +110,9 @@ pub struct Events {
 /// Of `stop` and `restart`.
 #[derive(Debug, Args)]
 pub struct Stop {
-    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
-    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
-    pub pods: Vec<String>,
+    /// Which pods.
+    #[command(flatten)]
+    pub pods: Pods,
     /// How long a guest may take to shut down, in seconds
     #[arg(short, long, visible_alias = "time", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=604_800))]
     pub timeout: u32,
@@ -102,33 +121,33 @@ pub struct Stop {
 /// Of `kill`.
 #[derive(Debug, Args)]
 pub struct Kill {
-    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
-    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
-    pub pods: Vec<String>,
+    /// Which pods.
+    #[command(flatten)]
+    pub pods: Pods,
 }
 
 /// Of `start`.
 #[derive(Debug, Args)]
 pub struct Start {
-    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
-    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
-    pub pods: Vec<String>,
+    /// Which pods.
+    #[command(flatten)]
+    pub pods: Pods,
 }
 
 /// Of `pause` and `resume`.
 #[derive(Debug, Args)]
 pub struct Pause {
-    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
-    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
-    pub pods: Vec<String>,
+    /// Which pods.
+    #[command(flatten)]
+    pub pods: Pods,
 }
 
 /// Of `rm`.
 #[derive(Debug, Args)]
 pub struct Rm {
-    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
-    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
-    pub pods: Vec<String>,
+    /// Which pods.
+    #[command(flatten)]
+    pub pods: Pods,
     /// Do not wait for the guests to shut down
     #[arg(short, long, conflicts_with = "timeout")]
     pub force: bool,

@@ -60,6 +60,47 @@ async fn lists_are_narrowed_and_printed_as_by_kubectl_and_docker() {
 }
 
 #[tokio::test]
+async fn a_namespace_says_which_of_two_pods_is_meant() {
+    let (dir, fake, socket) = two(Fake::default()).await;
+    let logs = dir.path().join("logs");
+    ok(&socket, &["run", "x/a.img", "--name", "web", "-n", "prod", "--log-dir", logs.to_str().expect("UTF-8")]).await;
+    for (args, wanted) in [
+        (&["inspect", "-n", "prod", "web"][..], "5a000000000000000000000000000003"),
+        (&["top", "-n", "prod", "web", "-o", "json"], "5a000000000000000000000000000003"),
+        (&["top", "-n", "default", "web", "-o", "json"], "5a000000000000000000000000000001"),
+    ] {
+        assert!(ok(&socket, args).await.contains(wanted), "{args:?}");
+    }
+    fake.forget_calls();
+    ok(&socket, &["pause", "--namespace", "prod", "web"]).await;
+    ok(&socket, &["resume", "web", "-n", "prod"]).await;
+    let id = "c0000000000000000000000000000003";
+    assert_eq!(fake.calls(), [format!("Pause {id}"), format!("Resume {id}")]);
+    for args in [
+        &["exec", "-n", "test", "web", "true"][..],
+        &["cp", "-n", "test", "web:/x", "."],
+        &["ssh", "-n", "test", "web"],
+        &["console", "-n", "test", "web"],
+        &["port-forward", "-n", "test", "web", "80"],
+        &["logs", "-n", "test", "web"],
+        &["restart", "-n", "test", "web"],
+        &["kill", "-n", "test", "web"],
+        &["rm", "-n", "test", "web"],
+    ] {
+        let none = "no pod or container `web` in namespace `test`; `virtletctl ps -a` lists all";
+        assert_eq!(ctl(&socket, args).await.1, [none], "{args:?}");
+    }
+    let lines = "no pod `web` in namespace `5`; for the last 5 lines write --tail 5";
+    assert_eq!(ctl(&socket, &["logs", "-n", "5", "web"]).await.1, [lines]);
+    for args in [&["logs", "prod/web", "-c", "db"][..], &["console", "prod/web", "-c", "db"], &["logs", "prod/web/db"]]
+    {
+        assert_eq!(ctl(&socket, args).await.1, ["pod `web` has no container `db`; it has web"], "{args:?}");
+    }
+    ok(&socket, &["stop", "-n", "prod", "web"]).await;
+    assert_eq!(ok(&socket, &["ps", "-o", "name"]).await, "default/web\nprod/db\n");
+}
+
+#[tokio::test]
 async fn machines_are_paused_and_resumed() {
     let (_dir, fake, socket) = two(Fake::default()).await;
     assert_eq!(ok(&socket, &["pause", "web"]).await, "web\n");
