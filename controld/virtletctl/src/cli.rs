@@ -117,7 +117,9 @@ pub enum Command {
     /// Let guests go on that are paused; prints which
     #[command(visible_alias = "unpause")]
     Resume(Pause),
-    /// Stop pods and remove them
+    /// Remove pods, with their disks and logs; prints what was removed
+    ///
+    /// A pod whose machine runs, or is paused, is removed with -f only.
     Rm(Rm),
     /// List things on this node whose owner is not known
     ///

@@ -127,6 +127,9 @@ pub enum CtlError {
     /// A pod whose machine uses nothing, since it is off.
     #[error("machine of pod `{0}` does not run")]
     NotRunning(String),
+    /// A pod whose machine would be lost by what is asked.
+    #[error("machine of pod `{0}` runs")]
+    Running(String),
     /// controld does not know whether a machine runs.
     #[error("it is not known whether the machine of pod `{0}` runs")]
     Uncertain(String),
@@ -403,6 +406,10 @@ impl CtlError {
             Self::AmbiguousImage { .. } => Some("write more of the id"),
             Self::BadImages { .. } => Some("they are put aside, and `virtletctl image pull` brings them again"),
             Self::PodExists { .. } => Some("choose another --name, or remove it first"),
+            Self::Running(_) => Some(
+                "stop it first by `virtletctl stop`; or remove it by `rm -f`, which ends it at once, or `rm -f -t 30`, which \
+                 lets it shut down",
+            ),
             Self::NotRunning(_) => Some("`virtletctl ps -a` shows how it is"),
             Self::Command(EndError::Lost(_)) => {
                 Some("did controld restart? the command was killed with it; see `journalctl -u controld`")
@@ -428,7 +435,7 @@ impl CtlError {
                  `virtletctl image pull`, as --layered assumes",
             ),
             Self::Twice { .. } => Some("leave one of them out"),
-            Self::LeftBehind { .. } => Some("remove it with `virtletctl rm`"),
+            Self::LeftBehind { .. } => Some("remove it with `virtletctl rm -f`"),
             _ => None,
         }
     }
@@ -539,7 +546,7 @@ mod tests {
         failed to run the command: connection to the streaming server was lost; did controld restart? the command was killed with it; see `journalctl -u controld`
         session with the console failed: connection to the streaming server was lost; did controld restart? the machine runs on; see `journalctl -u controld`
         `a` is more than one: b, c\u{1b}; write NAMESPACE/NAME, or more of an id
-        failed to pull image `x`: no; and `web` could not be removed again: failed to stop: no answer within 3 s; remove it with `virtletctl rm`
+        failed to pull image `x`: no; and `web` could not be removed again: failed to stop: no answer within 3 s; remove it with `virtletctl rm -f`
         ");
     }
 }

@@ -88,8 +88,17 @@ async fn a_pod_is_made_listed_and_removed() {
     assert!(again.1[0].starts_with("pod `default/web` is there already; choose"), "{again:?}");
 
     fake.forget_calls();
+    for args in [&["rm", "web"][..], &["rm", "web", "--timeout", "7"]] {
+        let (out, errors) = ctl(&socket, args).await;
+        let told = errors[0].starts_with("machine of pod `web` runs; stop it first by `virtletctl stop`; or");
+        assert!(out.is_empty() && told, "{errors:?}");
+        assert_eq!(fake.calls(), [""; 0]);
+    }
     // Named twice, and once more by its id: removed once.
-    assert_eq!(ctl(&socket, &["rm", "web", "default/web", "5a", "--timeout", "7"]).await, ("web\n".into(), vec![]));
+    assert_eq!(
+        ctl(&socket, &["rm", "web", "default/web", "5a", "-f", "--timeout", "7"]).await,
+        ("web\n".into(), vec![])
+    );
     assert_eq!(fake.calls(), ["StopContainer 7", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox"]);
     assert_eq!(entries(&logs), [""; 0], "its logs are gone too");
     assert_eq!(ctl(&socket, &["ps", "--all", "--json"]).await.0, "[]\n");
@@ -151,7 +160,7 @@ async fn an_undo_that_fails_is_told_with_its_cause() {
     let (dir, _fake, socket) = serve(failing);
     let args = ["run", "x/a.img", "--name", "web", "--log-dir", dir.path().to_str().expect("UTF-8")];
     let (_, errors) = ctl(&socket, &args).await;
-    insta::assert_snapshot!(errors.join("\n"), @"failed to start the machine: it burns; and `web` could not be removed again: failed to remove pod `5a00000000000`: tapmanager is away; remove it with `virtletctl rm`");
+    insta::assert_snapshot!(errors.join("\n"), @"failed to start the machine: it burns; and `web` could not be removed again: failed to remove pod `5a00000000000`: tapmanager is away; remove it with `virtletctl rm -f`");
 }
 
 #[tokio::test]
@@ -177,6 +186,16 @@ async fn removing_goes_on_after_a_failure() {
     assert_eq!((out.as_str(), errors), ("b1\n", vec!["no pod or container `zz`; `virtletctl ps -a` lists all".into()]));
     assert!(fake.calls().contains(&"StopContainer 0".to_owned()));
     assert!(ctl(&socket, &["ps"]).await.0.contains("a1"));
+}
+
+#[tokio::test]
+async fn what_was_stopped_is_removed_without_force() {
+    let (dir, fake, socket) = serve(Fake::default());
+    let logs = dir.path().to_str().expect("UTF-8");
+    assert_eq!(ctl(&socket, &["run", "x/a.img", "--name", "web", "--log-dir", logs]).await.1, [""; 0]);
+    assert_eq!(ctl(&socket, &["stop", "web"]).await.1, [""; 0]);
+    assert_eq!(ctl(&socket, &["rm", "web"]).await, ("web\n".into(), vec![]));
+    assert!(fake.is_empty());
 }
 
 #[tokio::test]
@@ -216,7 +235,6 @@ fn wrong_arguments_are_refused() {
         (vec!["run", "x", "--cpus", "0"], "500m"),
         (vec!["run", "x", "--annotation", "a"], "KEY=VALUE"),
         (vec!["rm"], "<NAME|ID>"),
-        (vec!["rm", "x", "--force", "--timeout", "3"], "cannot be used with"),
         (vec!["rm", "x", "--timeout", "604801"], "604801"),
         (vec!["logs", "x", "--tail", "some"], "invalid digit"),
         (vec!["logs", "x", "-n", "A_b"], "lower-case"),

@@ -127,6 +127,9 @@ fn virtletctl(bed: &Bed) -> Result<()> {
         "{}",
         ok(&["ps", "-o", "wide"])?
     );
+    let refused = run(&["rm", "mine"])?;
+    ensure!(refused.code == Some(1) && refused.stderr.contains("`virtletctl stop`"), "rm of what runs: {refused:?}");
+    ensure!(http::get(ip, "/cgi-bin/info").is_ok(), "the machine that was not to be removed does not answer");
     ok(&["rm", "-f", "mine"])?;
     ensure!(!ok(&["ps"])?.contains("mine") && running_domains()?.is_empty(), "still there");
     let refused = run(&["run", "UPPER/Case"])?;

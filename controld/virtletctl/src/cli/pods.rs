@@ -148,10 +148,10 @@ pub struct Rm {
     /// Which pods.
     #[command(flatten)]
     pub pods: Pods,
-    /// Do not wait for the guests to shut down
-    #[arg(short, long, conflicts_with = "timeout")]
+    /// Also pods whose machines run, which are ended at once
+    #[arg(short, long)]
     pub force: bool,
-    /// How long a guest may take to shut down, in seconds
-    #[arg(short, long, visible_aliases = ["time", "grace-period"], value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=604_800))]
-    pub timeout: u32,
+    /// With -f, how long a guest may take to shut down before, in seconds
+    #[arg(short, long, visible_aliases = ["time", "grace-period"], value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=604_800))]
+    pub timeout: Option<u32>,
 }
