@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -13,9 +14,10 @@ pub use self::image::{
 pub use self::others::{Completion, Version};
 pub use self::output::{Form, Output};
 pub use self::pods::{Events, InspectPods, Kill, Pause, Pods, Ps, Rm, Scope, Start, Stats, Stop, Top, Within};
+use super::name;
 use super::ports::{self, Ports};
+use super::quantity::{self, Lines};
 use super::thing::{Thing, thing};
-use super::{name, quantity};
 
 mod exec;
 mod image;
@@ -199,8 +201,14 @@ pub struct Logs {
     #[arg(short, long, conflicts_with = "follow")]
     pub previous: bool,
     /// Begin with the last N lines
-    #[arg(long, value_name = "N")]
-    pub tail: Option<usize>,
+    #[arg(long, value_name = "N", default_value = "all", allow_negative_numbers = true, value_parser = quantity::lines)]
+    pub tail: Lines,
+    /// Only lines that are no older than this, such as 90s, 5m or 1h30m
+    #[arg(long, value_name = "DURATION", value_parser = quantity::span)]
+    pub since: Option<Duration>,
+    /// Begin each line with its time
+    #[arg(short, long)]
+    pub timestamps: bool,
     /// Name of the container, if not the newest one of the pod is meant
     #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
     pub container: Option<String>,
@@ -221,6 +229,12 @@ pub struct Console {
     /// Where the pod is named.
     #[command(flatten)]
     pub within: Within,
+    /// Always so; taken since docker and kubectl want it to be said
+    #[arg(short = 'i', long, alias = "interactive", hide = true)]
+    pub stdin: bool,
+    /// The same
+    #[arg(short, long, hide = true)]
+    pub tty: bool,
 }
 
 /// Of `port-forward`.

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use common::watch::Watcher;
 use proto::cri::ContainerState;
@@ -22,6 +22,7 @@ use super::cli;
 use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
+use super::quantity::Lines;
 
 /// How often a follower asks whether the machine still runs. The log itself tells when it grows.
 const ASK_EVERY: Duration = Duration::from_secs(2);
@@ -37,11 +38,12 @@ pub(super) async fn run(client: &Client, wanted: &cli::Logs, out: &mut (dyn Writ
     if path.is_empty() {
         return Err(CtlError::NoLog(pod.name()));
     }
-    let path = PathBuf::from(path);
+    // What is longer ago than time can tell is all.
+    let since = wanted.since.and_then(|span| SystemTime::now().checked_sub(span));
+    let mut log = Log::new(PathBuf::from(path), Unwrap::new(wanted.timestamps, since));
     if wanted.follow {
-        return follow(client, id, &path, wanted.tail, out).await;
+        return follow(client, id, log, wanted.tail, out).await;
     }
-    let mut log = Log::new(path);
     log.open()?;
     log.skip_to(wanted.tail)?;
     log.print(out)?;
@@ -61,15 +63,14 @@ fn or_lines(error: CtlError) -> CtlError {
 async fn follow(
     client: &Client,
     id: &str,
-    path: &Path,
-    tail: Option<usize>,
+    mut log: Log,
+    tail: Lines,
     out: &mut (dyn Write + Send),
 ) -> Result<(), CtlError> {
-    let failed = |action| move |cause| CtlError::File { action, path: path.to_owned(), cause };
     let watcher = Watcher::start();
     // Before the first look, so that nothing is missed in between.
-    let mut watch = watcher.watch(path.parent().unwrap_or(Path::new("/"))).map_err(failed("watch directory of"))?;
-    let mut log = Log::new(path.to_owned());
+    let dir = log.path.parent().unwrap_or(Path::new("/"));
+    let mut watch = watcher.watch(dir).map_err(log.failed("watch directory of"))?;
     if log.open_if_there()? {
         log.skip_to(tail)?;
     }
@@ -109,8 +110,8 @@ struct Log {
 }
 
 impl Log {
-    fn new(path: PathBuf) -> Self {
-        Self { path, file: None, unwrap: Unwrap::default() }
+    fn new(path: PathBuf, unwrap: Unwrap) -> Self {
+        Self { path, file: None, unwrap }
     }
 
     fn failed(&self, action: &'static str) -> impl FnOnce(io::Error) -> CtlError {
@@ -133,8 +134,8 @@ impl Log {
     }
 
     /// Goes to where the last `tail` lines begin. A line is what the guest wrote as one, however many pieces it is in.
-    fn skip_to(&mut self, tail: Option<usize>) -> Result<(), CtlError> {
-        let (Some(file), Some(tail)) = (&mut self.file, tail) else { return Ok(()) };
+    fn skip_to(&mut self, tail: Lines) -> Result<(), CtlError> {
+        let (Some(file), Lines(Some(tail))) = (&mut self.file, tail) else { return Ok(()) };
         let start = start_of_last(file, tail).and_then(|start| file.seek(SeekFrom::Start(start)));
         start.map(drop).map_err(self.failed("read"))
     }

@@ -1,9 +1,15 @@
-//! Quantities of a command line: memory and CPUs. Whole numbers with a suffix, and CPUs with a fraction.
+//! Quantities of a command line: memory, CPUs, lines and time. Whole numbers with a suffix, and CPUs with a fraction.
+
+use std::time::Duration;
 
 use common::quantity;
 
 /// CPU quota that is one CPU, in microseconds a period.
 const MILLIS: i64 = 1000;
+
+/// How many of the last lines; `None` is all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lines(pub Option<usize>);
 
 /// Bytes of a memory size, such as `512Mi`.
 ///
@@ -36,6 +42,25 @@ pub(super) fn milli_cpus(text: &str) -> Result<i64, String> {
         .ok_or_else(|| "not a number of CPUs, such as 2, 1.5 or 500m; at least 10m, at most 255".into())
 }
 
+/// A number of lines, or `all`, which kubectl writes as `-1`.
+///
+/// # Errors
+/// Says what a number of lines looks like.
+pub(super) fn lines(text: &str) -> Result<Lines, String> {
+    if matches!(text, "all" | "-1") {
+        return Ok(Lines(None));
+    }
+    text.parse().map(|lines| Lines(Some(lines))).map_err(|_| "not a number of lines, such as 20, nor `all`".into())
+}
+
+/// A span of time, of `90s` or `1h30m`.
+///
+/// # Errors
+/// Says what a span looks like.
+pub(super) fn span(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "not a span of time, such as 90s, 5m or 1h30m".into())
+}
+
 /// A number without sign that is small enough to be calculated with.
 fn digits(text: &str) -> Option<i64> {
     let plain = !text.is_empty() && text.len() <= 9 && text.bytes().all(|b| b.is_ascii_digit());
@@ -54,6 +79,26 @@ mod tests {
         for text in ["", "0", "-1", "+1", "Mi", "1.5Gi", "1mi", "1 Mi", "9223372036854775807Ki", "99999999999999999999"]
         {
             assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_are_counted_or_all() {
+        for (text, wanted) in [("0", Some(0)), ("20", Some(20)), ("all", None), ("-1", None)] {
+            assert_eq!(lines(text), Ok(Lines(wanted)), "{text}");
+        }
+        for text in ["", "-2", "some", "1.5"] {
+            lines(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn spans_are_as_in_go() {
+        for (text, seconds) in [("90s", 90), ("5m", 300), ("1h30m", 5400)] {
+            assert_eq!(span(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "-5m", "5", "soon"] {
+            span(text).expect_err(text);
         }
     }
 

@@ -207,7 +207,11 @@ async fn logs_are_followed_until_the_machine_has_ended() {
     assert!(errors[0].starts_with("failed to open `") && errors[0].contains("No such file"), "{errors:?}");
     let log = Path::new(&fake.made().0.log_directory).join("web/0.log");
     std::fs::write(&log, "2016-10-06T00:17:09Z stdout F a\n").expect("log");
-    assert_eq!(ctl(&socket, &["logs", "web", "--tail", "5"]).await, ("a\n".into(), vec![]));
+    for args in [["--tail", "5"], ["--tail", "-1"], ["--tail", "all"], ["--since", "999y"]] {
+        assert_eq!(ctl(&socket, &[&["logs", "web"], &args[..]].concat()).await, ("a\n".into(), vec![]), "{args:?}");
+    }
+    assert_eq!(ctl(&socket, &["logs", "web", "--since", "1h"]).await, (String::new(), vec![]));
+    assert_eq!(ctl(&socket, &["logs", "-t", "web"]).await, ("2016-10-06T00:17:09Z a\n".into(), vec![]));
     fake.end_machines_after_writing(&log, "2016-10-06T00:17:09Z stdout P b\n");
     assert_eq!(ctl(&socket, &["logs", "-f", "web"]).await, ("a\nb\n".into(), vec![]));
 }
@@ -236,7 +240,9 @@ fn wrong_arguments_are_refused() {
         (vec!["run", "x", "--annotation", "a"], "KEY=VALUE"),
         (vec!["rm"], "<NAME|ID>"),
         (vec!["rm", "x", "--timeout", "604801"], "604801"),
-        (vec!["logs", "x", "--tail", "some"], "invalid digit"),
+        (vec!["logs", "x", "--tail", "some"], "nor `all`"),
+        (vec!["logs", "x", "--since", "soon"], "1h30m"),
+        (vec!["get", "nodes"], "[possible values: pods, pod, po]"),
         (vec!["logs", "x", "-n", "A_b"], "lower-case"),
         (vec!["exec", "x"], "<COMMAND>"),
         (vec!["exec", "x", "--timeout", "3", "--", "true"], "--sync"),

@@ -43,6 +43,9 @@ pub struct Scope {
 /// Of `ps`.
 #[derive(Debug, Args)]
 pub struct Ps {
+    /// What `get` lists, as kubectl has it; there is nothing else
+    #[arg(value_parser = ["pods", "pod", "po"], hide = true)]
+    pub kind: Option<String>,
     /// Also what does not run
     #[arg(short, long)]
     pub all: bool,

@@ -48,16 +48,47 @@ fn what_is_no_log_line_is_printed_as_it_is() {
 }
 
 #[test]
+fn lines_have_times_and_begin_with_a_moment_if_asked() {
+    let log = "2016-10-06T00:00:01Z stdout F old\njunk\n2016-10-06T00:00:02Z stdout P in\n\
+               2016-10-06T00:00:09Z stdout F  pieces\n2016-10-06T02:00:05+02:00 stdout F five\nof five\n\
+               2016-10-05T23:00:06-01:00 stdout F six\n2016-10-06T00:00:07Z stdout P end";
+    let since = humantime::parse_rfc3339("2016-10-06T00:00:05Z").expect("a time");
+    for (stamps, since, wanted) in [
+        (false, Some(since), "five\nof five\nsix\nend\n"),
+        (
+            true,
+            Some(since),
+            "2016-10-06T02:00:05+02:00 five\nof five\n2016-10-05T23:00:06-01:00 six\n2016-10-06T00:00:07Z end\n",
+        ),
+        (
+            true,
+            None,
+            "2016-10-06T00:00:01Z old\njunk\n2016-10-06T00:00:02Z in pieces\n2016-10-06T02:00:05+02:00 five\nof five\n\
+             2016-10-05T23:00:06-01:00 six\n2016-10-06T00:00:07Z end\n",
+        ),
+        (false, Some(since + Duration::from_secs(60)), ""),
+    ] {
+        for bits in [1, 7, 1000] {
+            let mut unwrap = Unwrap::new(stamps, since);
+            let mut out = Vec::new();
+            log.as_bytes().chunks(bits).for_each(|bit| unwrap.feed(bit, &mut out));
+            unwrap.end(&mut out);
+            assert_eq!(String::from_utf8_lossy(&out), wanted, "{stamps} {since:?} {bits}");
+        }
+    }
+}
+
+#[test]
 fn a_tail_counts_lines_of_the_guest() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("0.log");
     let log = format!("{STAMP} stdout F a\n{STAMP} stdout P b\n{STAMP} stdout F c\njunk\n{STAMP} stdout P d");
     fs::write(&path, &log).expect("log");
     for (tail, wanted) in [(0, ""), (1, "d\n"), (2, "junk\nd\n"), (3, "bc\njunk\nd\n"), (9, "a\nbc\njunk\nd\n")] {
-        let mut log = Log::new(path.clone());
+        let mut log = Log::new(path.clone(), Unwrap::default());
         let mut out = Vec::new();
         log.open().expect("there");
-        log.skip_to(Some(tail)).expect("read");
+        log.skip_to(Lines(Some(tail))).expect("read");
         log.print(&mut out).expect("printed");
         log.end(&mut out).expect("ended");
         assert_eq!(String::from_utf8_lossy(&out), wanted, "{tail}");
@@ -72,7 +103,7 @@ fn a_log_is_printed_as_it_grows_and_when_it_is_rotated() {
         let mut file = OpenOptions::new().append(true).create(true).open(&path).expect("log");
         file.write_all(line.as_bytes()).expect("written");
     };
-    let mut log = Log::new(path.clone());
+    let mut log = Log::new(path.clone(), Unwrap::default());
     let mut out = Vec::new();
     log.print(&mut out).expect("not there yet");
     append(&format!("{STAMP} stdout F a\n{STAMP} std"));

@@ -3,6 +3,8 @@
 //! A line is `<RFC 3339 time> <stdout|stderr> <tags> <content>`; of its tags, divided by colons, the first is `F` or, if
 //! the next line goes on with the same line of the guest, `P`. What is not in that form is passed on as it is.
 
+use std::time::{Duration, SystemTime};
+
 /// Longest beginning that a line in CRI form has before its content, with room for an offset and more tags.
 const MAX_HEAD: usize = 96;
 /// Spaces before the content.
@@ -25,9 +27,27 @@ pub(super) struct Unwrap {
     head: Vec<u8>,
     /// The last line was a piece.
     unfinished: bool,
+    /// Lines of the guest begin with their times.
+    stamps: bool,
+    /// Lines of before are left out.
+    since: Option<SystemTime>,
+    /// The line is one of those, or belongs to one.
+    skips: bool,
+}
+
+/// What stands before a line's content.
+struct Head<'a> {
+    time: &'a str,
+    at: SystemTime,
+    full: bool,
 }
 
 impl Unwrap {
+    /// Of lines since `since`, if that is given, with their times if `stamps` is set.
+    pub(super) fn new(stamps: bool, since: Option<SystemTime>) -> Self {
+        Self { stamps, since, skips: since.is_some(), ..Self::default() }
+    }
+
     /// Appends the content of the next bit of a log to `out`.
     pub(super) fn feed(&mut self, log: &[u8], out: &mut Vec<u8>) {
         let mut rest = log;
@@ -36,7 +56,9 @@ impl Unwrap {
                 State::Content { full } => {
                     let end = rest.iter().position(|byte| *byte == b'\n');
                     let (content, next) = rest.split_at(end.unwrap_or(rest.len()));
-                    out.extend_from_slice(content);
+                    if !self.skips {
+                        out.extend_from_slice(content);
+                    }
                     rest = next;
                     if let Some(next) = next.get(1..) {
                         rest = next;
@@ -54,11 +76,11 @@ impl Unwrap {
     /// At the end of a log: what is there of a line, and its end.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
         let in_line = self.state != State::Head || !self.head.is_empty();
-        out.append(&mut self.head);
-        if in_line || self.unfinished {
+        self.pass_on_head(out);
+        if (in_line || self.unfinished) && !self.skips {
             out.push(b'\n');
         }
-        *self = Self::default();
+        *self = Self::new(self.stamps, self.since);
     }
 
     /// Whether the next byte begins a line of the guest.
@@ -68,7 +90,7 @@ impl Unwrap {
 
     fn head(&mut self, byte: u8, out: &mut Vec<u8>) {
         if byte == b'\n' {
-            out.append(&mut self.head);
+            self.pass_on_head(out);
             self.end_line(true, out);
             return;
         }
@@ -77,16 +99,36 @@ impl Unwrap {
         if !is_whole && self.head.len() <= MAX_HEAD {
             return;
         }
-        let full = if is_whole { is_full(&self.head) } else { None };
-        if full.is_none() {
-            out.append(&mut self.head);
+        let full = match Head::read(&self.head).filter(|_| is_whole) {
+            Some(Head { time, at, full }) => {
+                if !self.unfinished {
+                    self.skips = self.since.is_some_and(|since| at < since);
+                    if self.stamps && !self.skips {
+                        out.extend_from_slice(time.as_bytes());
+                        out.push(b' ');
+                    }
+                }
+                self.head.clear();
+                full
+            }
+            None => {
+                self.pass_on_head(out);
+                true
+            }
+        };
+        self.state = State::Content { full };
+    }
+
+    /// What is no head of a line is shown as it is.
+    fn pass_on_head(&mut self, out: &mut Vec<u8>) {
+        if !self.skips {
+            out.extend_from_slice(&self.head);
         }
         self.head.clear();
-        self.state = State::Content { full: full.unwrap_or(true) };
     }
 
     fn end_line(&mut self, full: bool, out: &mut Vec<u8>) {
-        if full {
+        if full && !self.skips {
             out.push(b'\n');
         }
         self.unfinished = !full;
@@ -94,28 +136,30 @@ impl Unwrap {
     }
 }
 
-/// Whether a line with this head has the end of a line of the guest; `None` if it is not in CRI form.
-fn is_full(head: &[u8]) -> Option<bool> {
-    let mut words = std::str::from_utf8(head).ok()?.split(' ');
-    let (time, stream, tags) = (words.next()?, words.next()?, words.next()?);
-    is_time(time).then_some(())?;
-    matches!(stream, "stdout" | "stderr").then_some(())?;
-    match tags.split(':').next() {
-        Some("F") => Some(true),
-        Some("P") => Some(false),
-        _ => None,
+impl<'a> Head<'a> {
+    /// `None` if it is not in CRI form.
+    fn read(head: &'a [u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(head).ok()?.split(' ');
+        let (time, stream, tags) = (words.next()?, words.next()?, words.next()?);
+        let at = moment(time)?;
+        matches!(stream, "stdout" | "stderr").then_some(())?;
+        let full = match tags.split(':').next() {
+            Some("F") => true,
+            Some("P") => false,
+            _ => return None,
+        };
+        Some(Self { time, at, full })
     }
 }
 
 /// Time of RFC 3339 in UTC, as ours are, or with an offset, as other runtimes' are.
-fn is_time(text: &str) -> bool {
-    let utc = match text.as_bytes() {
-        [time @ .., b'+' | b'-', h1, h2, b':', m1, m2]
-            if [h1, h2, m1, m2].iter().all(|digit| digit.is_ascii_digit()) =>
-        {
-            format!("{}Z", String::from_utf8_lossy(time))
-        }
-        _ => text.to_owned(),
+fn moment(text: &str) -> Option<SystemTime> {
+    let [time @ .., sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] = text.as_bytes() else {
+        return humantime::parse_rfc3339(text).ok();
     };
-    humantime::parse_rfc3339(&utc).is_ok()
+    let two = |tens: u8, ones: u8| char::from(tens).to_digit(10).zip(char::from(ones).to_digit(10));
+    let ((h1, h2), (m1, m2)) = two(*h1, *h2).zip(two(*m1, *m2))?;
+    let offset = Duration::from_secs(u64::from((h1 * 10 + h2) * 3600 + (m1 * 10 + m2) * 60));
+    let there = humantime::parse_rfc3339(&format!("{}Z", String::from_utf8_lossy(time))).ok()?;
+    if *sign == b'+' { there.checked_sub(offset) } else { there.checked_add(offset) }
 }

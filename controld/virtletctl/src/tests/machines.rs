@@ -45,6 +45,8 @@ async fn lists_are_narrowed_and_printed_as_by_kubectl_and_docker() {
         (&["ps", "-o", "name", "--field-selector", "state=Exited"], ""),
         (&["ps", "-q"], "5a000000000000000000000000000001\n5a000000000000000000000000000002\n"),
         (&["get", "-n", "none", "-q"], ""),
+        (&["get", "pods", "-o", "name"], "default/web\nprod/db\n"),
+        (&["get", "po", "-n", "prod", "-o", "name"], "prod/db\n"),
     ] {
         assert_eq!(ok(&socket, args).await, wanted, "{args:?}");
     }
@@ -81,6 +83,8 @@ async fn a_namespace_says_which_of_two_pods_is_meant() {
         &["cp", "-n", "test", "web:/x", "."],
         &["ssh", "-n", "test", "web"],
         &["console", "-n", "test", "web"],
+        &["attach", "-it", "-n", "test", "web"],
+        &["attach", "--stdin", "--tty", "-n", "test", "web"],
         &["port-forward", "-n", "test", "web", "80"],
         &["logs", "-n", "test", "web"],
         &["restart", "-n", "test", "web"],
