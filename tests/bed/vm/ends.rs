@@ -23,9 +23,9 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_rebooted_guest_stays_running", deadline: DEADLINE, run: reboots },
 ];
 
-/// User-data of a guest that hears neither its power button nor its agent.
-const DEAF: &str = "#!/bin/sh\nkillall acpid\nprintf '#!/bin/sh\\n' >/etc/acpi/PWRF/00000080\n\
-                    rm $(which qemu-ga)\nkillall qemu-ga\necho deaf now >/dev/console\n";
+/// User-data of a guest that hears neither its power button nor its agent. An agent that is just starting loses other signals.
+const DEAF: &str = "#!/bin/sh\nkillall -9 acpid\nprintf '#!/bin/sh\\n' >/etc/acpi/PWRF/00000080\n\
+                    rm $(which qemu-ga)\nkillall -9 qemu-ga\necho deaf now >/dev/console\n";
 
 fn hung(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
