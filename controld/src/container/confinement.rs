@@ -50,7 +50,7 @@ pub(super) async fn set(uses: &Arc<Uses>, container: &Container, resources: &Res
     let limits = limits(uses, container, Some(resources));
     let (machine, score) = (container.machine.clone(), resources.oom_score_adj);
     let set = off_reactor(move || {
-        cgroups.set(&cgroup.path, &limits)?;
+        cgroups.make(&cgroup.path, &limits)?;
         set_oom_score(qemu(&machine)?, score)
     });
     set.await

@@ -62,24 +62,16 @@ impl Cgroups {
         Ok(Self { layout: Layout::of(mounts).ok_or_else(none)? })
     }
 
-    /// Makes a cgroup of these limits, with those above it; fine if it is there.
+    /// Makes a cgroup with those above it, and gives it these limits; what they leave open stays as it is. Each change of limits
+    /// makes it again: a systemd that changes the slice above takes controllers away of which it knows no use.
     ///
     /// # Errors
-    /// When the kernel does not take it. What was made stays for [`Self::remove`].
+    /// When the kernel refuses a step; those before it are done. What was made stays for [`Self::remove`].
     pub fn make(&self, path: &str, limits: &Limits) -> Result<(), Reason> {
         for hierarchy in self.layout.hierarchies() {
             hierarchy.make(path).map_err(|cause| failed("make", path, cause))?;
         }
         self.write(path, self.layout.version().files_of(limits))
-    }
-
-    /// Gives a cgroup these limits. What they leave open stays as it is. It is made first: a systemd that changes the slice above
-    /// takes controllers away of which it knows no use.
-    ///
-    /// # Errors
-    /// When the kernel refuses one. Those before it hold then.
-    pub fn set(&self, path: &str, limits: &Limits) -> Result<(), Reason> {
-        self.make(path, limits)
     }
 
     /// Lifts what a cgroup is held to and these limits leave open.

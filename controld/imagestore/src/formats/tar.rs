@@ -143,9 +143,9 @@ impl<R: Read> Tar<R> {
                     continue;
                 }
                 b'L' => {
-                    extended.path = Some(until_zero(self.extension()?));
+                    extended.path = Some(until_zero(&self.extension()?));
                 }
-                b'K' => extended.target = Some(until_zero(self.extension()?)),
+                b'K' => extended.target = Some(until_zero(&self.extension()?)),
                 _ => return self.entry(&header, size, extended).map(Some),
             }
             is_extended = true;
@@ -173,7 +173,7 @@ impl<R: Read> Tar<R> {
         if path.is_empty() || path.contains(&0) {
             return Err(TarError::Header("name").into());
         }
-        let target = target.unwrap_or_else(|| until_zero(header[157..257].to_vec()));
+        let target = target.unwrap_or_else(|| until_zero(&header[157..257]));
         let (size, pieces) = if header[156] == b'S' {
             if is_sparse {
                 return Err(TarError::Sparse("two forms at once").into());
@@ -381,13 +381,12 @@ impl Extended {
     }
 }
 
-/// Records `length key=value` of a pax header (POSIX pax, extended header).
 /// A text that may be filled up with zeros.
-fn until_zero(mut text: Vec<u8>) -> Vec<u8> {
-    text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
-    text
+fn until_zero(text: &[u8]) -> Vec<u8> {
+    text.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
 }
 
+/// Records `length key=value` of a pax header (POSIX pax, extended header).
 fn parse_pax(mut bytes: &[u8], extended: &mut Extended) -> Result<(), TarError> {
     let wrong = TarError::Extension;
     while !bytes.is_empty() {
@@ -480,10 +479,9 @@ fn add_old(fields: &[u8], pieces: &mut Vec<Piece>) -> Result<(), TarError> {
 
 /// The name in a header, with POSIX's prefix in front.
 fn name(header: &[u8; BLOCK]) -> Vec<u8> {
-    let text = |field: &[u8]| field.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
-    let name = text(&header[..100]);
+    let name = until_zero(&header[..100]);
     // GNU's own form has times there.
-    let prefix = if &header[257..263] == b"ustar\0" { text(&header[345..500]) } else { Vec::new() };
+    let prefix = if &header[257..263] == b"ustar\0" { until_zero(&header[345..500]) } else { Vec::new() };
     if prefix.is_empty() { name } else { [prefix, name].join(&b'/') }
 }
 

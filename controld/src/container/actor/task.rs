@@ -103,8 +103,8 @@ impl<H: Host> Task<H> {
                         return;
                     }
                 },
-                started = outcome(&mut self.starting), if starts => self.started(started).await,
-                changed = change::outcome(&mut self.change), if changes => self.changed(changed).await,
+                started = outcome(self.starting.as_mut().map(|starting| &mut starting.task)), if starts => self.started(started).await,
+                changed = outcome(self.change.as_mut().map(|change| &mut change.task)), if changes => self.changed(changed).await,
                 // An end that is told amid a start is of the machine that is being started: its turn is after that.
                 news = self.heard.next(), if !starts => self.take(news).await,
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => self.on_time().await,
@@ -295,10 +295,10 @@ impl<H: Host> Task<H> {
     }
 }
 
-/// The outcome of the start under way.
-async fn outcome<C>(starting: &mut Option<Starting<C>>) -> Result<Result<Option<C>>, JoinError> {
-    match starting {
-        Some(starting) => (&mut starting.task).await,
+/// The outcome of what goes on beside the task, if something does.
+async fn outcome<T>(beside: Option<&mut AbortOnDropHandle<T>>) -> Result<T, JoinError> {
+    match beside {
+        Some(beside) => beside.await,
         None => std::future::pending().await,
     }
 }

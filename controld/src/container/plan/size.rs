@@ -67,12 +67,14 @@ pub(super) fn of(wanted: Wanted<'_>, accel: Accelerator, config: &MachineConfig)
     if max < vcpus {
         return Err(below("vcpus", u64::from(max), &format!("{vcpus} vCPUs")));
     }
-    let max_memory =
-        match (wanted.max_memory.filter(|_| huge_pages.is_none()), wanted.handler.and_then(|it| it.max_memory)) {
-            (Some(bytes), _) => bytes / GRAIN * GRAIN,
-            (None, _) if huge_pages.is_some() => memory,
-            (None, most) => (most.unwrap_or_default() / GRAIN * GRAIN).max(memory),
-        };
+    let max_memory = match (huge_pages, wanted.max_memory) {
+        (Some(_), _) => memory,
+        (None, Some(bytes)) => bytes / GRAIN * GRAIN,
+        (None, None) => {
+            let most = wanted.handler.and_then(|it| it.max_memory).unwrap_or_default();
+            (most / GRAIN * GRAIN).max(memory)
+        }
+    };
     if max_memory < memory {
         return Err(below("memory", max_memory, &format!("{memory} bytes")));
     }
@@ -113,16 +115,15 @@ pub(super) fn again(
         let what = "the huge pages of a running machine cannot be changed; restart the pod";
         return Err(Error::new(Kind::State, what));
     }
-    let memory = match limit.and_then(|limit| u64::try_from(limit).ok()) {
-        limit if let Some(pages) = has => {
-            in_huge_pages(pages, limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?
-        }
-        Some(limit) => {
-            let memory = guest_memory(limit, wanted.overhead, &QemuPart::of(vcpus, accel, config), config)?;
+    let qemu = QemuPart::of(vcpus, accel, config);
+    let memory = match (has, limit.and_then(|limit| u64::try_from(limit).ok())) {
+        (Some(pages), limit) => in_huge_pages(pages, limit, wanted.overhead, &qemu, config)?,
+        (None, Some(limit)) => {
+            let memory = guest_memory(limit, wanted.overhead, &qemu, config)?;
             // A first limit takes away, or nothing.
             if before > 0 { memory } else { memory.min(now.memory) }
         }
-        None => now.memory,
+        (None, None) => now.memory,
     };
     if memory > plan.memory.max {
         let what = format!(

@@ -1,11 +1,10 @@
 //! A change of the resources of a machine that runs. It goes on beside the task: a guest takes its time to give memory back, and a
 //! QEMU that hangs does not answer, while a stop is to be heard at once.
 
+use common::Chain;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
-
-use common::Chain;
 
 use super::Task;
 use crate::container::actor::Reply;
@@ -18,7 +17,7 @@ type Outcome = (Applied, Result<()>);
 
 /// A change under way.
 pub(super) struct Change {
-    task: AbortOnDropHandle<Outcome>,
+    pub(super) task: AbortOnDropHandle<Outcome>,
     wanted: Resources,
     reply: Reply,
 }
@@ -64,8 +63,8 @@ impl<H: Host> Task<H> {
 
     /// Waits until no change is under way. With its machine gone it ends soon.
     pub(super) async fn end_change(&mut self) {
-        if self.change.is_some() {
-            let outcome = outcome(&mut self.change).await;
+        if let Some(change) = &mut self.change {
+            let outcome = (&mut change.task).await;
             self.changed(outcome).await;
         }
     }
@@ -80,13 +79,5 @@ impl<H: Host> Task<H> {
         if let Err(error) = self.record().await {
             tracing::error!(error = %Chain(&error), "changed resources not recorded; trying again");
         }
-    }
-}
-
-/// The outcome of the change under way.
-pub(super) async fn outcome(change: &mut Option<Change>) -> Result<Outcome, JoinError> {
-    match change {
-        Some(change) => (&mut change.task).await,
-        None => std::future::pending().await,
     }
 }
