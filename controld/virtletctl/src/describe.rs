@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::cli::{Form, InspectPods};
 use super::client::Client;
 use super::document;
-use super::error::CtlError;
+use super::error::{CtlError, none_of};
 use super::find::{Node, Pod};
 use super::text::moment_of;
 
@@ -33,7 +33,7 @@ pub(super) async fn run(
     let form = if wanted.output == "yaml" { Form::Yaml } else { Form::Json };
     let printed = document::of(found.into(), form).and_then(|text| Ok(out.write_all(text.as_bytes())?));
     failed.extend(printed.err());
-    if failed.is_empty() { Ok(()) } else { Err(failed) }
+    none_of(failed)
 }
 
 async fn describe(client: &Client, pod: &Pod) -> Result<Value, CtlError> {

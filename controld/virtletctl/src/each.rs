@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::cli::Pods;
 use super::client::Client;
-use super::error::CtlError;
+use super::error::{CtlError, none_of};
 use super::find::{Node, Pod};
 use super::text::shown;
 
@@ -38,5 +38,5 @@ pub(super) async fn each(
             Err(error) => failed.push(error),
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed) }
+    none_of(failed)
 }

@@ -408,6 +408,11 @@ impl CtlError {
     }
 }
 
+/// What a command comes to that goes on after an error: fine if there was none.
+pub(super) fn none_of(errors: Vec<CtlError>) -> Result<(), Vec<CtlError>> {
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
 fn in_namespace(namespace: Option<&str>) -> String {
     namespace.map(|namespace| format!(" in namespace `{namespace}`")).unwrap_or_default()
 }

@@ -26,15 +26,10 @@ impl Interrupt {
 
     /// Waits until it fires; the signal's number.
     pub(super) async fn fired(&self) -> i32 {
-        let mut seen = self.0.subscribe();
-        loop {
-            if let Some(signal) = *seen.borrow_and_update() {
-                return signal;
-            }
-            if seen.changed().await.is_err() {
-                // Never: a sender is ours.
-                std::future::pending::<()>().await;
-            }
+        match self.0.subscribe().wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(signal)) => *signal,
+            // Never: a sender is ours.
+            Ok(None) | Err(_) => std::future::pending().await,
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::cli::{self, Form};
 use super::client::Client;
 use super::document;
-use super::error::CtlError;
+use super::error::{CtlError, none_of};
 use super::text::{age, moment, shown, size, table};
 use super::thing::{Thing, name_of};
 
@@ -42,7 +42,7 @@ pub(super) async fn forget(
             Err(error) => failed.push(error),
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed) }
+    none_of(failed)
 }
 
 fn row(orphan: &Orphan, now: i64) -> [String; 6] {

@@ -14,7 +14,7 @@ use tonic::Code;
 use super::cli::{self, Form, Scope};
 use super::client::Client;
 use super::document;
-use super::error::CtlError;
+use super::error::{CtlError, none_of};
 use super::find::Node;
 use super::text::{age, short, shown, table};
 
@@ -41,7 +41,7 @@ pub(super) async fn run(client: &Client, wanted: &cli::Ps, out: &mut (dyn Write 
     let mut failed = Vec::new();
     let printed = list(client, wanted, out, &mut failed).await;
     failed.extend(printed.err());
-    if failed.is_empty() { Ok(()) } else { Err(failed) }
+    none_of(failed)
 }
 
 async fn list(

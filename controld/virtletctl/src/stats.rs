@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::cli::{Form, Scope, Stats, Top, Within};
 use super::client::Client;
-use super::error::{CtlError, Line};
+use super::error::{CtlError, Line, none_of};
 use super::find::Node;
 use super::text::{shown, size, table};
 use super::{document, ps};
@@ -47,7 +47,7 @@ pub(super) async fn top(client: &Client, wanted: &Top, out: &mut (dyn Write + Se
     let mut failed = Vec::new();
     let printed = top_of(client, wanted, out, &mut failed).await;
     failed.extend(printed.err());
-    if failed.is_empty() { Ok(()) } else { Err(failed) }
+    none_of(failed)
 }
 
 async fn top_of(
@@ -78,7 +78,7 @@ pub(super) async fn stats(client: &Client, wanted: &Stats, out: &mut (dyn Write 
     let mut failed = Vec::new();
     let printed = stats_of(client, wanted, out, &mut failed).await;
     failed.extend(printed.err());
-    if failed.is_empty() { Ok(()) } else { Err(failed) }
+    none_of(failed)
 }
 
 async fn stats_of(

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{optional, pretty};
 use crate::cli::ProvidersCommand;
 use crate::client::Client;
-use crate::error::CtlError;
+use crate::error::{CtlError, none_of};
 use crate::text::{shown, table};
 
 pub(super) async fn run(
@@ -63,5 +63,5 @@ async fn refresh(client: &Client, provider: &str, out: &mut (dyn Write + Send)) 
             failed.push(error.into());
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed) }
+    none_of(failed)
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{bare, optional, pretty};
 use crate::cli;
 use crate::client::Client;
-use crate::error::CtlError;
+use crate::error::{CtlError, none_of};
 use crate::text::shown;
 
 /// Removes one after the other, and prints what went.
@@ -30,7 +30,7 @@ pub(super) async fn run(
     if let Err(error) = print(client, wanted, &removed, out).await {
         failed.push(error);
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed) }
+    none_of(failed)
 }
 
 async fn remove(client: &Client, name: &str, handler: &str) -> Result<Vec<Removed>, CtlError> {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{known, optional, pretty};
 use crate::cli;
 use crate::client::Client;
-use crate::error::CtlError;
+use crate::error::{CtlError, none_of};
 use crate::text::{harmless, shown, size, table};
 
 /// Prints the verdict on each image as it comes.
@@ -32,7 +32,7 @@ pub(super) async fn verify(
         // The worst of it: its code is what the process ends with.
         failed.insert(0, CtlError::BadImages { bad, all });
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed) }
+    none_of(failed)
 }
 
 async fn verify_one(
