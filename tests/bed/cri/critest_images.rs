@@ -3,12 +3,9 @@
 //!
 //! Of all but one of those specs; that one pulls an image by its digest, and no bytes of the bed's have that.
 
-use std::fs;
-
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use tests::case::{Bed, Case};
-use tests::image_node::RULES;
 use tests::node::Node;
 use tests::peers::disk::Disk;
 use tests::peers::registry::{Child, Packing, Registry};
@@ -71,9 +68,7 @@ fn run(bed: &Bed) -> Result<()> {
     }
     let provider = format!("[[images.providers]]\nid = 'oci'\ntype = 'oci'\nplain_http = ['{}']", registry.host);
     let node = Node::configured(bed, &format!("images.regexp_translations = true\n{provider}"))?;
-    let rule = json!({"regexp": "^[^/]+/(.+)$", "url": format!("oci://{}/$1", registry.host)});
-    fs::create_dir_all(RULES)?;
-    fs::write(format!("{RULES}/critest.json"), json!({"translations": [rule]}).to_string())?;
+    critest::translate("^[^/]+/(.+)$", &format!("oci://{}/$1", registry.host))?;
     let before = World::look()?;
     critest::run(bed, SPECS, &json!({}))?;
     ensure!(node.crictl(&["images", "-q"])?.stdout.is_empty(), "an image is left");
