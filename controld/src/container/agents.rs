@@ -14,15 +14,17 @@ mod qga;
 mod shared;
 
 use std::collections::HashMap;
+use std::future;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use common::now_nanos;
 use proto::agent::{Size, Start};
-use tokio::time::{Instant, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 
 pub use self::events::Event;
 use self::link::Link;
@@ -148,26 +150,31 @@ impl Agents {
         }
     }
 
-    /// Runs a command to its end and collects its output, through whichever agent there is. It is killed with all that came
-    /// of it at the deadline, or when the future is dropped.
+    /// Runs a command to its end and collects its output, through whichever agent there is. It has `limit` from when an agent
+    /// answers, for which there is as long. It is killed with all that came of it then, or when the future is dropped.
     ///
     /// # Errors
     /// When no agent answers, the command cannot be started, or does not end in time.
-    pub async fn run(&self, command: Command, deadline: Option<Duration>) -> Result<Output> {
-        let found = Arc::new(AtomicBool::new(false));
-        let within = deadline.unwrap_or(Duration::MAX);
-        timeout(within, self.run_to_end(command, &found)).await.unwrap_or_else(|_elapsed| {
+    pub async fn run(&self, command: Command, limit: Option<Duration>) -> Result<Output> {
+        let found = watch::Sender::new(false);
+        let late = async {
+            let Some(limit) = limit else { return future::pending().await };
             // kubelet counts a probe that met its deadline as failed and any other error as none: a guest that boots, or has no
-            // agent, is not to be restarted for it.
-            if !found.load(Ordering::Relaxed) {
-                return Err(Error::new(Kind::State, format!("{NO_AGENT}; waited for {} s", within.as_secs())));
+            // agent, is not to be restarted for it, nor for what was left of a probe's time when its agent started.
+            if timeout(limit, found.subscribe().wait_for(|found| *found)).await.is_err() {
+                return Error::new(Kind::State, format!("{NO_AGENT}; waited for {} s", limit.as_secs()));
             }
-            let what = format!("the command did not end within {} s; it was killed", within.as_secs());
-            Err(Error::new(Kind::Deadline, what))
-        })
+            sleep(limit).await;
+            Error::new(Kind::Deadline, format!("the command did not end within {} s; it was killed", limit.as_secs()))
+        };
+        tokio::select! {
+            biased;
+            output = self.run_to_end(command, &found) => output,
+            error = late => Err(error),
+        }
     }
 
-    async fn run_to_end(&self, command: Command, found: &Arc<AtomicBool>) -> Result<Output> {
+    async fn run_to_end(&self, command: Command, found: &watch::Sender<bool>) -> Result<Output> {
         let Command { machine: id, start, patience } = command;
         let began = Instant::now();
         let machine = self.machine(id);
@@ -176,7 +183,7 @@ impl Agents {
         let mut ours = None;
         loop {
             if let Some(link) = self.link(&machine, id, ours.unwrap_or(began)).await {
-                found.store(true, Ordering::Relaxed);
+                found.send_replace(true);
                 return output::collect(link.start(start).await?).await;
             }
             let boots = Instant::now() < booted;

@@ -5,7 +5,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -16,7 +15,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
@@ -136,7 +135,7 @@ impl Qga {
     }
 
     /// Runs a command, as the agent's own user, in its directory and with its variables; `found` tells whether the agent answered. When the future is dropped the command is killed.
-    pub(super) async fn run(&self, start: &Start, found: &Arc<AtomicBool>) -> Result<Output, QgaError> {
+    pub(super) async fn run(&self, start: &Start, found: &watch::Sender<bool>) -> Result<Output, QgaError> {
         if !ROOT.contains(&start.user.as_str()) {
             return Err(QgaError::User(start.user.clone()));
         }
@@ -186,11 +185,11 @@ impl Qga {
     }
 
     /// Starts a command in a task of its own: whoever waits may leave while the agent starts it, and it is killed then.
-    async fn start(&self, wanted: Value, found: Arc<AtomicBool>) -> Result<Running, QgaError> {
+    async fn start(&self, wanted: Value, found: watch::Sender<bool>) -> Result<Running, QgaError> {
         let qga = self.clone();
         let starting = tokio::spawn(async move {
             let talk = qga.talk("guest-exec").await?;
-            found.store(true, Ordering::Relaxed);
+            found.send_replace(true);
             let Started { pid } = talk.ask("guest-exec", wanted).await?;
             Ok(Running { pid: Some(pid), qga })
         });

@@ -341,6 +341,28 @@ async fn a_deadline_before_any_agent_answered_is_no_failed_probe() {
 }
 
 #[tokio::test]
+async fn a_command_has_all_of_its_time_once_an_agent_answers() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    // Less than two waits, and than what our agent has for an answer.
+    let (limit, wait) = (Duration::from_millis(1900), Duration::from_secs(1));
+    let booting = Command { patience: BOOT, ..anything(id) };
+    tokio::time::pause();
+    let run = tokio::spawn(async move { agents.run(booting, Some(limit)).await });
+    let mut guest = Guest::accept(&qemu).await;
+    assert_eq!(guest.hear().await, (0, Message::Hello { version: VERSION }));
+    tokio::time::sleep(wait).await;
+    tokio::time::resume();
+    guest.say(0, Message::Hello { version: VERSION }).await;
+    let session = guest.begin().await;
+    tokio::time::pause();
+    tokio::time::sleep(wait).await;
+    tokio::time::resume();
+    guest.say(session, Message::Exited { code: 5 }).await;
+    assert_eq!(run.await.expect("runs").expect("ends").code, 5);
+}
+
+#[tokio::test]
 async fn a_guest_that_reboots_fails_no_probe() {
     let dir = tempfile::tempdir().expect("tempdir");
     let (agents, id, qemu) = agents(dir.path());
