@@ -176,8 +176,15 @@ impl Kubelet {
             last = self.pods()?.first().cloned().unwrap_or_default();
             Ok(holds(&last).then(|| last.clone()))
         })
-        .with_context(|| last["status"].to_string())
+        .with_context(|| no_pod(what, &last))
     }
+}
+
+/// What is said of a pod that does not get to be what was awaited: that first, since a report may show the first line alone.
+#[must_use]
+pub fn no_pod(what: &str, pod: &Value) -> String {
+    let status = &pod["status"];
+    format!("no {what}: {}, {}: {}", status["phase"], status["reason"], status["containerStatuses"])
 }
 
 /// Manifest of a pod whose only container is a machine.
