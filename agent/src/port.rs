@@ -21,13 +21,7 @@ pub(crate) struct Port {
 impl Port {
     /// Opens our port. udev's names are not everywhere, so the kernel's are looked through.
     pub(crate) fn find() -> io::Result<Self> {
-        let port = find(Path::new(PORTS))?;
-        let path = Path::new("/dev").join(&port);
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("`{}` not opened: {error}", path.display()));
-        let file =
-            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path).map_err(named)?;
-        Self::of(file)
+        Self::of(open(PORT)?)
     }
 
     /// Takes what is open already.
@@ -49,15 +43,22 @@ impl AsFd for Port {
     }
 }
 
-fn find(ports: &Path) -> io::Result<String> {
+/// Opens the port of this name.
+pub(crate) fn open(name: &str) -> io::Result<File> {
+    let path = Path::new("/dev").join(find(Path::new(PORTS), name)?);
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("`{}` not opened: {error}", path.display()));
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path).map_err(named)
+}
+
+fn find(ports: &Path, wanted: &str) -> io::Result<String> {
     for entry in fs::read_dir(ports).into_iter().flatten().flatten() {
         let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
-        if name.trim_end() == PORT {
+        if name.trim_end() == wanted {
             return Ok(entry.file_name().to_string_lossy().into_owned());
         }
     }
     let what = format!(
-        "no virtio-serial port `{PORT}` in `{}`; is this a VM of virtlet, and virtio_console loaded?",
+        "no virtio-serial port `{wanted}` in `{}`; is this a VM of virtlet, and virtio_console loaded?",
         ports.display()
     );
     Err(io::Error::new(io::ErrorKind::NotFound, what))

@@ -1,6 +1,7 @@
 //! The start of a process, with pipes or a terminal of its own.
 #![expect(unsafe_code, reason = "what is done between fork and exec, and ioctls of terminals")]
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -9,14 +10,20 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::mount::{MsFlags, mount};
 use nix::pty::openpty;
-use nix::sys::signal::SigSet;
-use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setsid, setuid};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{Gid, Uid, chdir, geteuid, setgid, setgroups, setsid, setuid};
 use proto::agent::{Size, Start};
 
 use crate::account::Account;
 
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// No source, type or options of a mount.
+const NOTHING: Option<&str> = None;
+/// Where programs are looked for.
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A process, and our ends of its streams.
 #[derive(Debug)]
@@ -29,11 +36,22 @@ pub(crate) struct Process {
     pub(crate) terminal: bool,
 }
 
+/// What is said of a process beside the command itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct How {
+    /// The root file system is read-only to it.
+    pub(crate) read_only_root: bool,
+    /// It is killed if the agent is.
+    pub(crate) ends_with_us: bool,
+    /// The process whose file systems it sees.
+    pub(crate) joins: Option<u32>,
+}
+
 /// Our ends of the streams.
 type Ours = (Option<File>, Option<File>, Option<File>);
 
 /// Starts a process in a session and a group of its own.
-pub(crate) fn start(start: &Start) -> Result<Process, String> {
+pub(crate) fn start(start: &Start, how: How) -> Result<Process, String> {
     let (program, args) = start.argv.split_first().ok_or("the command is empty")?;
     let account = Account::find(Path::new("/etc"), &start.user)?;
     let mut command = Command::new(program);
@@ -48,6 +66,18 @@ pub(crate) fn start(start: &Start) -> Result<Process, String> {
         return Err(format!("the guest has no directory `{cwd}`"));
     }
     command.current_dir(cwd);
+    // Its file systems, and the directory there.
+    let joined = match how.joins {
+        Some(pid) => {
+            let namespace = File::open(format!("/proc/{pid}/ns/mnt")).map_err(|error| {
+                format!("the file systems of the machine's command not found: {error}; it may have ended")
+            })?;
+            let cwd =
+                CString::new(cwd).map_err(|_zero| format!("directory `{}` has a zero byte", cwd.escape_debug()))?;
+            Some((namespace, cwd))
+        }
+        None => None,
+    };
 
     let (stdin, stdout, stderr) = streams(&mut command, start).map_err(|error| format!("no streams: {error}"))?;
     let terminal = start.tty.is_some();
@@ -72,9 +102,27 @@ pub(crate) fn start(start: &Start) -> Result<Process, String> {
                 // SAFETY: a system call. What the kernel refuses, the process can do without.
                 unsafe { libc::fchown(fd, uid, libc::gid_t::MAX) };
             }
+        }
+        if let Some((namespace, cwd)) = &joined {
+            #[expect(clippy::disallowed_methods, reason = "in a child that becomes another program next")]
+            setns(namespace, CloneFlags::CLONE_NEWNS)?;
+            chdir(cwd.as_c_str())?;
+        }
+        if how.read_only_root {
+            // In a view of its own, that the guest's others do not share.
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            mount(NOTHING, "/", NOTHING, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NOTHING)?;
+            let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+            mount(NOTHING, "/", NOTHING, read_only, NOTHING)?;
+        }
+        if switches {
             setgroups(&groups)?;
             setgid(Gid::from_raw(gid))?;
             setuid(Uid::from_raw(uid))?;
+        }
+        if how.ends_with_us {
+            // Another user's process has lost it.
+            set_pdeathsig(Signal::SIGKILL)?;
         }
         Ok(())
     };

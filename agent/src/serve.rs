@@ -1,21 +1,27 @@
 //! The loop: frames from the port to sessions, output of sessions to the port.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _, stderr};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use proto::agent::{Decoder, Frame, MAX_SESSIONS, Message, Start, VERSION};
+use proto::agent::{Decoder, Frame, MAX_SESSIONS, Message, Setup, Start, VERSION};
 
+use crate::command::{Command, Outlets};
 use crate::outbox::Outbox;
 use crate::port::Port;
-use crate::process;
+use crate::power::Power;
+use crate::process::{self, How};
 use crate::session::Session;
+use crate::setup;
 
 /// Bytes that are read from the port at once.
 const CHUNK: usize = 64 * 1024;
+/// How often a command's last output is looked at that its port does not take, in milliseconds.
+const STUCK_LOOK: u16 = 1000;
 /// Characters of why a command was not started.
 const MAX_WHY: usize = 1024;
 
@@ -28,10 +34,19 @@ struct Agent {
     dying: Vec<Session>,
     /// The host has gone; a signal will say that it may be back.
     alone: bool,
+    /// What was done last, and what of it was not.
+    setup: Option<(Setup, String)>,
+    command: Option<Command>,
+    /// There was a command, which is started once.
+    has_begun: bool,
+    outlets: Outlets,
+    power: Power,
+    /// Somebody has asked the agent to end, which it does after the machine's command.
+    is_ending: bool,
 }
 
 /// Serves until the port fails, or somebody asks the agent to end. What it has started ends with it.
-pub(crate) fn serve(port: Port, signals: &SignalFd) -> io::Result<()> {
+pub(crate) fn serve(port: Port, outlets: Outlets, power: Power, signals: &SignalFd) -> io::Result<()> {
     let mut agent = Agent {
         port,
         decoder: Decoder::of_controld(),
@@ -39,10 +54,19 @@ pub(crate) fn serve(port: Port, signals: &SignalFd) -> io::Result<()> {
         sessions: BTreeMap::new(),
         dying: Vec::new(),
         alone: false,
+        setup: None,
+        command: None,
+        has_begun: false,
+        outlets,
+        power,
+        is_ending: false,
     };
     agent.outbox.say(0, Message::Hello { version: VERSION });
     let ended = agent.run(signals);
     agent.end_all();
+    if let Some(command) = &agent.command {
+        command.kill();
+    }
     ended
 }
 
@@ -60,10 +84,15 @@ impl Agent {
     fn run(&mut self, signals: &SignalFd) -> io::Result<()> {
         loop {
             self.pump();
+            if self.power.is_off() || (self.is_ending && self.command.is_none()) {
+                return Ok(());
+            }
             self.wait(signals)?;
             while let Ok(Some(signal)) = signals.read_signal() {
                 if i32::try_from(signal.ssi_signo) == Ok(Signal::SIGTERM as i32) {
-                    return Ok(());
+                    // The guest shuts down. The command hears it from init, too, but need not lead init's children.
+                    self.is_ending = true;
+                    self.command.iter_mut().for_each(Command::stop);
                 }
                 self.alone = false;
             }
@@ -83,7 +112,12 @@ impl Agent {
         for session in self.sessions.values() {
             session.interests(!self.outbox.is_full(), &mut fds);
         }
-        match poll(&mut fds, PollTimeout::NONE) {
+        if let Some(command) = &self.command {
+            command.interests(&mut fds);
+        }
+        let is_stuck = self.command.as_ref().is_some_and(Command::is_stuck);
+        let limit = if is_stuck { PollTimeout::from(STUCK_LOOK) } else { PollTimeout::NONE };
+        match poll(&mut fds, limit) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -94,6 +128,25 @@ impl Agent {
         self.dying.retain_mut(|session| !session.has_ended());
         let outbox = &mut self.outbox;
         self.sessions.retain(|id, session| !session.pump(*id, outbox));
+        if let Some(code) = self.command.as_mut().and_then(|command| command.pump(outbox)) {
+            self.command = None;
+            self.over(code, "");
+        }
+        self.power.pump();
+    }
+
+    /// The machine's command is over, and so is the machine.
+    fn over(&mut self, code: u8, why: &str) {
+        if let Err(error) = self.outlets.tell(code, why) {
+            // The machine ends as any that powers off.
+            let _ = writeln!(stderr(), "virtlet-agent: the end of the machine's command is told to nobody: {error}");
+        }
+        // Who is attached has to hear of it before the guest is off. A port that takes nothing holds that up no longer.
+        let _ = self.outbox.flush(&self.port.file);
+        // A guest that shuts down or reboots does so without us, and one that restarts its agent is to stay.
+        if !self.is_ending {
+            self.power.off();
+        }
     }
 
     fn exchange(&mut self) -> io::Result<()> {
@@ -139,8 +192,20 @@ impl Agent {
         if epoch != self.outbox.epoch || epoch == 0 {
             return;
         }
-        if let Message::Start(start) = message {
-            return self.start(id, &start);
+        match message {
+            Message::Start(start) => return self.start(id, &start),
+            Message::Setup(setup) => return self.set_up(setup),
+            Message::Attach => return self.attach(id),
+            Message::Stop => {
+                return match &mut self.command {
+                    Some(command) => command.stop(),
+                    None => self.power.off(),
+                };
+            }
+            _ => {}
+        }
+        if self.command.as_mut().is_some_and(|command| command.hear(id, &message)) {
+            return;
         }
         if let Some(session) = self.sessions.get_mut(&id) {
             session.hear(message);
@@ -154,7 +219,8 @@ impl Agent {
         if self.sessions.len() >= MAX_SESSIONS {
             return self.outbox.say(id, Message::Refused(format!("{MAX_SESSIONS} processes run already; end some")));
         }
-        match process::start(start) {
+        let joins = self.command.as_ref().and_then(Command::root_of);
+        match process::start(start, How { joins, ..How::default() }) {
             Ok(process) => {
                 self.outbox.say(id, Message::Started { pid: process.child.id() });
                 self.sessions.insert(id, Session::new(process));
@@ -164,7 +230,37 @@ impl Agent {
         }
     }
 
+    /// Does what was not done before: `controld` says it again after each greeting.
+    fn set_up(&mut self, setup: Setup) {
+        let is_new = self.setup.as_ref().is_none_or(|(done, _)| *done != setup);
+        if is_new {
+            let failed = setup::sysctls(Path::new("/proc/sys"), &setup.sysctls);
+            if let Some(main) = setup.main.as_ref().filter(|_| !self.has_begun) {
+                self.has_begun = true;
+                match Command::start(main, &self.outlets) {
+                    Ok(command) => self.command = Some(command),
+                    Err((code, why)) => self.over(code, &why.chars().take(MAX_WHY).collect::<String>()),
+                }
+            }
+            self.setup = Some((setup, failed));
+        }
+        let failed = self.setup.as_ref().map(|(_, failed)| failed.chars().take(MAX_WHY).collect());
+        self.outbox.say(0, Message::Ready(failed.unwrap_or_default()));
+    }
+
+    fn attach(&mut self, id: u32) {
+        match &mut self.command {
+            Some(_) if self.sessions.contains_key(&id) => {}
+            Some(command) => {
+                command.attach(id);
+                self.outbox.say(id, Message::Started { pid: command.pid() });
+            }
+            None => self.outbox.say(id, Message::Refused("the machine's command does not run".into())),
+        }
+    }
+
     fn end_all(&mut self) {
+        self.command.iter_mut().for_each(Command::detach_all);
         self.sessions.values_mut().for_each(Session::cancel);
         self.dying.extend(std::mem::take(&mut self.sessions).into_values());
     }

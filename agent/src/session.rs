@@ -16,7 +16,7 @@ use crate::process::{self, Process};
 use crate::tree;
 
 /// End of input as a terminal's user types it.
-const END_OF_TRANSMISSION: u8 = 4;
+pub(crate) const END_OF_TRANSMISSION: u8 = 4;
 
 /// A session.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Session {
 
 /// What is read of each output after the process has ended. A pipe holds no more, unless root made it larger; what another process
 /// goes on writing is not this one's output.
-const LAST: usize = 1 << 20;
+pub(crate) const LAST: usize = 1 << 20;
 
 /// What may still be sent of an output.
 #[derive(Debug)]
@@ -184,7 +184,8 @@ impl Credit {
     }
 }
 
-fn code(status: ExitStatus) -> u8 {
+/// As shells have it.
+pub(crate) fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }

@@ -1,123 +1,14 @@
-//! The agent as `controld` meets it, over a socket instead of a port.
+//! Processes that the agent starts.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod harness;
 
-use proto::agent::{Decoder, Frame, HEADER, MAX_BODY, Message, Size, Start, Stream, VERSION, WINDOW, encode};
+use std::io::Write as _;
+use std::process::Command;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+use proto::agent::{Frame, HEADER, MAX_BODY, Message, Size, Start, Stream, WINDOW, encode};
 
-struct Agent {
-    child: Child,
-    socket: UnixStream,
-    decoder: Decoder,
-    epoch: u64,
-}
-
-impl Agent {
-    fn start() -> Self {
-        let (socket, theirs) = UnixStream::pair().unwrap();
-        socket.set_read_timeout(Some(DEADLINE)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_virtlet-agent"));
-        let child = command.arg("-").stdin(Stdio::from(OwnedFd::from(theirs))).spawn().unwrap();
-        let mut agent = Self { child, socket, decoder: Decoder::of_agent(), epoch: 0 };
-        agent.expect(0, &Message::Hello { version: VERSION });
-        agent.greet(7);
-        agent
-    }
-
-    fn greet(&mut self, epoch: u64) {
-        self.epoch = epoch;
-        self.say(0, Message::Hello { version: VERSION });
-        self.expect(0, &Message::Hello { version: VERSION });
-    }
-
-    fn say(&mut self, session: u32, message: Message) {
-        let bytes = encode(&Frame { epoch: self.epoch, session, message }).unwrap();
-        self.socket.write_all(&bytes).unwrap();
-    }
-
-    /// The next message of this epoch.
-    fn hear(&mut self) -> (u32, Message) {
-        loop {
-            if let Some(frame) = self.decoder.next_frame() {
-                if frame.epoch == self.epoch {
-                    return (frame.session, frame.message);
-                }
-                continue;
-            }
-            let mut chunk = [0; 65536];
-            let read = self.socket.read(&mut chunk).expect("the agent answers in time");
-            assert_ne!(read, 0, "the agent has ended");
-            self.decoder.extend(&chunk[..read]);
-        }
-    }
-
-    fn expect(&mut self, session: u32, message: &Message) {
-        assert_eq!(self.hear(), (session, message.clone()));
-    }
-
-    fn run(&mut self, session: u32, start: Start) -> u32 {
-        self.say(session, Message::Start(start));
-        match self.hear() {
-            (who, Message::Started { pid }) if who == session => pid,
-            other => panic!("not started: {other:?}"),
-        }
-    }
-
-    /// All output until the end, and the exit code.
-    fn rest(&mut self, session: u32) -> (String, String, u8) {
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        loop {
-            let (stream, bytes) = match self.hear().1 {
-                Message::Stdout(data) => (Stream::Stdout, {
-                    out.extend(&data);
-                    data.len()
-                }),
-                Message::Stderr(data) => (Stream::Stderr, {
-                    err.extend(&data);
-                    data.len()
-                }),
-                Message::Exited { code } => {
-                    return (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), code);
-                }
-                Message::Credit { .. } => continue,
-                other => panic!("{other:?}"),
-            };
-            let bytes = bytes.try_into().unwrap();
-            self.say(session, Message::Credit { stream, bytes });
-        }
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-fn sh(script: &str) -> Start {
-    Start { argv: ["sh", "-c", script].map(String::from).into(), ..Start::default() }
-}
-
-fn lives(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
-}
-
-/// Waits for what was killed: a signal takes effect when the kernel gets to it.
-fn wait_for(what: &str, done: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < DEADLINE, "no {what}");
-        std::thread::yield_now();
-    }
-}
+use harness::{Agent, lives, sh, wait_for};
 
 #[test]
 fn streams_and_exit_code_come_back() {

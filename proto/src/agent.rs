@@ -34,19 +34,34 @@
 //! which ends it. [`Message::Exited`] is the last of a session, after all of its output. [`Message::Cancel`] kills the process and
 //! its descendants.
 //!
+//! # The guest and its command
+//!
+//! [`Message::Setup`] says how the guest is to be, and which command its machine is for, if it is for one. `controld` says it after
+//! each `Hello`, and the agent answers [`Message::Ready`]. The command outlives connections: an agent starts it once, and it ends with
+//! the agent. Its output goes to a port of its own and its exit code to another, which are files at the other end, so that nothing is lost while
+//! nobody listens. [`Message::Attach`] makes a session of it: the output from then on, and input. An agent that does not know these
+//! messages skips them and does not answer.
+//!
+//! # Credit
+//!
 //! Each stream has credit, which is [`WINDOW`] bytes at first: whoever reads it gives back by [`Message::Credit`] what has been taken
 //! out. More is not sent, so that one session that nobody reads holds up no other one.
 
 mod codec;
+pub mod log;
 mod message;
 
 pub use codec::{Decoder, EncodeError, encode};
-pub use message::{Frame, Message, Size, Start, Stream};
+pub use message::{Frame, Main, Message, Setup, Size, Start, Stream};
 
 /// Version of the protocol. Any change of meaning raises it.
 pub const VERSION: u16 = 1;
 /// Name of the virtio-serial port.
 pub const PORT: &str = "org.virtlet.agent.0";
+/// Name of the port that the output of a machine's command goes to, in the form of [`log`].
+pub const LOG_PORT: &str = "org.virtlet.log.0";
+/// Name of the port that its end goes to, one line: exit code, and why it did not start, if so.
+pub const EXIT_PORT: &str = "org.virtlet.exit.0";
 /// What a frame begins with.
 pub const MAGIC: [u8; 4] = *b"\xf0VA\x01";
 /// Bytes of a frame before its body.

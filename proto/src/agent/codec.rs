@@ -1,6 +1,6 @@
 //! Frames to bytes and back. Pure.
 
-use super::{Frame, HEADER, MAGIC, MAX_ANSWER, MAX_BODY, MAX_WORDS, Message, Size, Start, Stream};
+use super::{Frame, HEADER, MAGIC, MAX_ANSWER, MAX_BODY, MAX_WORDS, Main, Message, Setup, Size, Start, Stream};
 
 const HELLO: u8 = 1;
 const START: u8 = 2;
@@ -10,11 +10,15 @@ const CREDIT: u8 = 5;
 const RESIZE: u8 = 6;
 const SIGNAL: u8 = 7;
 const CANCEL: u8 = 8;
+const SETUP: u8 = 9;
+const ATTACH: u8 = 10;
+const STOP: u8 = 11;
 const STARTED: u8 = 16;
 const REFUSED: u8 = 17;
 const STDOUT: u8 = 18;
 const STDERR: u8 = 19;
 const EXITED: u8 = 20;
+const READY: u8 = 21;
 
 /// A message that does not fit into a frame.
 #[derive(Debug, thiserror::Error)]
@@ -59,17 +63,7 @@ fn body(message: &Message, bytes: &mut Vec<u8>) -> Result<u8, EncodeError> {
             HELLO
         }
         Message::Start(start) => {
-            let size = start.tty.unwrap_or_default();
-            bytes.extend([u8::from(start.tty.is_some()), u8::from(start.stdin)]);
-            bytes.extend(size.width.to_le_bytes());
-            bytes.extend(size.height.to_le_bytes());
-            words(&start.argv, bytes)?;
-            words(&start.env, bytes)?;
-            text(&start.cwd, bytes);
-            text(&start.user, bytes);
-            let count = u16::try_from(start.groups.len()).map_err(|_too_many| EncodeError::TooMany)?;
-            bytes.extend(count.to_le_bytes());
-            bytes.extend(start.groups.iter().flat_map(|group| group.to_le_bytes()));
+            command(start, bytes)?;
             START
         }
         Message::Stdin(data) => raw(data, bytes, STDIN),
@@ -90,12 +84,39 @@ fn body(message: &Message, bytes: &mut Vec<u8>) -> Result<u8, EncodeError> {
         }
         Message::Signal(number) => raw(&[*number], bytes, SIGNAL),
         Message::Cancel => CANCEL,
+        Message::Setup(setup) => {
+            words(&setup.sysctls, bytes)?;
+            bytes.push(u8::from(setup.main.is_some()));
+            if let Some(Main { start, read_only_root, stop_signal }) = &setup.main {
+                bytes.extend([u8::from(*read_only_root), *stop_signal]);
+                command(start, bytes)?;
+            }
+            SETUP
+        }
+        Message::Attach => ATTACH,
+        Message::Stop => STOP,
+        Message::Ready(why) => raw(why.as_bytes(), bytes, READY),
         Message::Started { pid } => raw(&pid.to_le_bytes(), bytes, STARTED),
         Message::Refused(why) => raw(why.as_bytes(), bytes, REFUSED),
         Message::Stdout(data) => raw(data, bytes, STDOUT),
         Message::Stderr(data) => raw(data, bytes, STDERR),
         Message::Exited { code } => raw(&[*code], bytes, EXITED),
     })
+}
+
+fn command(start: &Start, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let size = start.tty.unwrap_or_default();
+    bytes.extend([u8::from(start.tty.is_some()), u8::from(start.stdin)]);
+    bytes.extend(size.width.to_le_bytes());
+    bytes.extend(size.height.to_le_bytes());
+    words(&start.argv, bytes)?;
+    words(&start.env, bytes)?;
+    text(&start.cwd, bytes);
+    text(&start.user, bytes);
+    let count = u16::try_from(start.groups.len()).map_err(|_too_many| EncodeError::TooMany)?;
+    bytes.extend(count.to_le_bytes());
+    bytes.extend(start.groups.iter().flat_map(|group| group.to_le_bytes()));
+    Ok(())
 }
 
 fn raw(data: &[u8], bytes: &mut Vec<u8>, kind: u8) -> u8 {
@@ -234,15 +255,9 @@ fn message(kind: u8, body: &[u8]) -> Option<Message> {
         STDOUT => return Some(Message::Stdout(body.to_vec())),
         STDERR => return Some(Message::Stderr(body.to_vec())),
         REFUSED => return Some(Message::Refused(String::from_utf8_lossy(body).into_owned())),
+        READY => return Some(Message::Ready(String::from_utf8_lossy(body).into_owned())),
         HELLO => Message::Hello { version: fields.u16()? },
-        START => {
-            let [tty, stdin] = fields.array()?;
-            let size = fields.size()?;
-            let tty = (tty != 0).then_some(size);
-            let (argv, env) = (fields.words()?, fields.words()?);
-            let (cwd, user, groups) = (fields.text()?, fields.text()?, fields.numbers()?);
-            Message::Start(Start { argv, env, cwd, user, groups, tty, stdin: stdin != 0 })
-        }
+        START => Message::Start(fields.command()?),
         STDIN_END => Message::StdinEnd,
         CREDIT => {
             let stream = match fields.array()? {
@@ -256,6 +271,19 @@ fn message(kind: u8, body: &[u8]) -> Option<Message> {
         RESIZE => Message::Resize(fields.size()?),
         SIGNAL => Message::Signal(fields.byte()?),
         CANCEL => Message::Cancel,
+        SETUP => {
+            let sysctls = fields.words()?;
+            let main = match fields.byte()? {
+                0 => None,
+                _ => {
+                    let [read_only_root, stop_signal] = fields.array()?;
+                    Some(Main { start: fields.command()?, read_only_root: read_only_root != 0, stop_signal })
+                }
+            };
+            Message::Setup(Setup { sysctls, main })
+        }
+        ATTACH => Message::Attach,
+        STOP => Message::Stop,
         STARTED => Message::Started { pid: fields.u32()? },
         EXITED => Message::Exited { code: fields.byte()? },
         _ => return None,
@@ -287,6 +315,15 @@ impl Fields<'_> {
 
     fn size(&mut self) -> Option<Size> {
         Some(Size { width: self.u16()?, height: self.u16()? })
+    }
+
+    fn command(&mut self) -> Option<Start> {
+        let [tty, stdin] = self.array()?;
+        let size = self.size()?;
+        let tty = (tty != 0).then_some(size);
+        let (argv, env) = (self.words()?, self.words()?);
+        let (cwd, user, groups) = (self.text()?, self.text()?, self.numbers()?);
+        Some(Start { argv, env, cwd, user, groups, tty, stdin: stdin != 0 })
     }
 
     fn text(&mut self) -> Option<String> {

@@ -38,6 +38,14 @@ pub enum Message {
     Signal(u8),
     /// To the agent: kills the process and its descendants.
     Cancel,
+    /// To the agent: how the guest is to be. What of it is done already is not done again.
+    Setup(Setup),
+    /// To the agent: the session is a client of the machine's command from now on.
+    Attach,
+    /// To the agent: ends the machine's command, if it runs, and then powers the guest off.
+    Stop,
+    /// From the agent: what a [`Message::Setup`] asked for is done but for this, a line each.
+    Ready(String),
     /// From the agent: the process runs.
     Started {
         /// Its id in the guest.
@@ -75,6 +83,27 @@ pub struct Start {
     pub stdin: bool,
 }
 
+/// How a guest is to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Setup {
+    /// Settings of its kernel, as `name=value`.
+    pub sysctls: Vec<String>,
+    /// The command that the machine is for.
+    pub main: Option<Main>,
+}
+
+/// The command that a machine is for: its output goes to the port [`super::LOG_PORT`], and when it ends its exit code
+/// goes to the port [`super::EXIT_PORT`] and the guest powers off.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Main {
+    /// How it is started. One that gets input gets it from those who attach.
+    pub start: Start,
+    /// Whether the guest's root file system is read-only to it.
+    pub read_only_root: bool,
+    /// The signal that ends it.
+    pub stop_signal: u8,
+}
+
 /// A stream of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "known to everybody")]
@@ -82,6 +111,11 @@ pub enum Stream {
     Stdin,
     Stdout,
     Stderr,
+}
+
+impl Stream {
+    /// What a process writes.
+    pub const OUTPUTS: [Self; 2] = [Self::Stdout, Self::Stderr];
 }
 
 /// Size of a terminal in characters.

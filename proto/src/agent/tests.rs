@@ -12,7 +12,7 @@ fn all() -> Vec<Frame> {
     };
     let messages = [
         Message::Hello { version: VERSION },
-        Message::Start(start),
+        Message::Start(start.clone()),
         Message::Stdin(b"in".to_vec()),
         Message::StdinEnd,
         Message::Credit { stream: Stream::Stderr, bytes: 513 },
@@ -24,6 +24,11 @@ fn all() -> Vec<Frame> {
         Message::Stdout(b"out".to_vec()),
         Message::Stderr(MAGIC.to_vec()),
         Message::Exited { code: 3 },
+        Message::Setup(Setup { sysctls: vec!["kernel.shm_rmid_forced=1".into()], main: None }),
+        Message::Setup(Setup { main: Some(Main { start, read_only_root: true, stop_signal: 15 }), ..Setup::default() }),
+        Message::Attach,
+        Message::Stop,
+        Message::Ready("no such setting".into()),
     ];
     let frame = |(n, message)| Frame { epoch: 0x0102_0304_0506_0708, session: n, message };
     (0..).zip(messages).map(frame).collect()
