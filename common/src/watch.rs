@@ -3,11 +3,11 @@
 //! inotify instances are few per user (128 by default), watches are many; so all directories share one instance. All of
 //! root's daemons share these limits: where one is reached, followers look each [`POLL`] until inotify can be had.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -58,7 +58,8 @@ struct Told {
 #[derive(Debug, Default)]
 struct Signal {
     changed: Notify,
-    writer_closed: AtomicBool,
+    /// Files of which this is what happened last.
+    closed: Mutex<HashSet<OsString>>,
 }
 
 impl Watcher {
@@ -154,9 +155,12 @@ impl Watcher {
             for event in events {
                 let overflow = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
                 for (_, signal) in watched.iter().filter(|(wd, _)| overflow || **wd == event.wd) {
-                    let closed = event.mask.contains(AddWatchFlags::IN_CLOSE_WRITE);
-                    if closed || event.mask.contains(AddWatchFlags::IN_MODIFY) {
-                        signal.writer_closed.store(closed, Ordering::Release);
+                    if let Some(name) = &event.name {
+                        if event.mask.contains(AddWatchFlags::IN_CLOSE_WRITE) {
+                            signal.closed().insert(name.clone());
+                        } else if event.mask.contains(AddWatchFlags::IN_MODIFY) {
+                            signal.closed().remove(name);
+                        }
                     }
                     signal.changed.notify_one();
                 }
@@ -187,10 +191,16 @@ impl Watch {
         }
     }
 
-    /// Whether the last thing that happened was that the writer closed its file. Where nothing tells, that is not known.
+    /// Whether the last thing that happened to a file was that its writer closed it. Where nothing tells, that is not known.
     #[must_use]
-    pub fn writer_closed(&self) -> bool {
-        self.told.as_ref().is_some_and(|told| told.signal.writer_closed.load(Ordering::Acquire))
+    pub fn writer_closed(&self, name: impl AsRef<OsStr>) -> bool {
+        self.told.as_ref().is_some_and(|told| told.signal.closed().contains(name.as_ref()))
+    }
+}
+
+impl Signal {
+    fn closed(&self) -> MutexGuard<'_, HashSet<OsString>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -217,7 +227,9 @@ fn advice(error: &io::Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::fs::File;
+    use std::io::Write as _;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -243,6 +255,23 @@ mod tests {
         assert!(watch.told.is_some() && watcher.trouble().is_none());
         std::fs::write(dir.path().join("serial.log"), "text").expect("written");
         watch.changed().await;
+    }
+
+    #[tokio::test]
+    async fn a_file_is_closed_by_its_own_writer_alone() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut watch = Watcher::start().watch(dir.path()).expect("watches");
+        let mut open = File::create(dir.path().join("serial.log")).expect("made");
+        std::fs::write(dir.path().join("end"), "0").expect("written");
+        while !watch.writer_closed("end") {
+            watch.changed().await;
+        }
+        assert!(!watch.writer_closed("serial.log"));
+        open.write_all(b"text").expect("written");
+        drop(open);
+        while !watch.writer_closed("serial.log") {
+            watch.changed().await;
+        }
     }
 
     #[test]

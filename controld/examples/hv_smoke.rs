@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor};
 use controld::model::domain::{self, DomainSpec, WrapperEnv};
-use controld::model::plan::{Cpus, Hardware, Layer, MachinePlan, Memory, RootDisk};
+use controld::model::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
 use controld::model::{Accelerator, MachineId};
 use proto::tap::{QemuUser, Token};
 use tokio::sync::broadcast;
@@ -84,6 +84,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
     chown(&root, Some(user.uid), Some(user.gid))?;
     Ok(DomainSpec {
         plan: MachinePlan {
+            guest: Guest::default(),
             id: MachineId::from(id),
             domain: domain::name(id, "hv-smoke"),
             cpus: Cpus::fixed(2),
@@ -111,6 +112,8 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
         qga_socket: dir.join("console.agent"),
         agent_socket: dir.join("console.exec"),
         console_log: dir.join("console.log"),
+        command_log: dir.join("command.log"),
+        command_end: dir.join("end"),
         uefi_variables: dir.join("nvram.fd"),
         pvpanic_pci: true,
     })

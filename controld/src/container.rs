@@ -12,7 +12,7 @@ pub mod console;
 mod host;
 mod machine;
 mod parts;
-mod plan;
+pub(crate) mod plan;
 mod resize;
 mod start;
 mod usage;

@@ -184,6 +184,17 @@ pub struct ContainerConfig {
     pub resources: Option<Resources>,
     #[serde(default, skip_serializing_if = "ProcessConfig::is_empty")]
     pub process: ProcessConfig,
+    /// What it would run if it were a process. The plan has it, if the machine is for that.
+    #[serde(skip)]
+    pub command: CommandConfig,
+}
+
+/// A container's own command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommandConfig {
+    /// Program and arguments; empty if the pod leaves it to the image.
+    pub argv: Vec<String>,
+    pub read_only_root: bool,
 }
 
 /// How commands are started in the guest; the guest itself is told nothing of it.

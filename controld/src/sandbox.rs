@@ -20,6 +20,7 @@ use uuid::Uuid;
 pub use self::settling::Settling;
 use crate::config::{Config, MachineDefaults};
 use crate::container::Containers;
+use crate::container::plan::guest::{check_sysctls, is_of_the_network};
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::ids::random_cri_id;
@@ -83,6 +84,8 @@ impl Sandboxes {
         self.check(&config)?;
         let annotations = PodAnnotations::parse(&config.annotations)
             .map_err(|problems| Error::because(Kind::Invalid, "the pod cannot become a machine", problems))?;
+        let handler = self.uses.config.handler(&config.runtime_handler);
+        check_sysctls(&config, &annotations, &handler.defaults)?;
         let (namespace, name, uid, attempt) = config.key();
         let _pass = self.mutex.lock(format!("{namespace}/{name}/{uid}/{attempt}")).await;
         if let Some(same) = self.uses.store.sandboxes().into_iter().find(|other| other.key() == config.key()) {
@@ -102,7 +105,6 @@ impl Sandboxes {
         tracing::Span::current().record("pod", id.as_str());
         // Whoever finds the record, or the network, waits until it is known what becomes of them.
         let _made = self.mutex.lock(id.as_str()).await;
-        let handler = self.uses.config.handler(&config.runtime_handler);
         let attach = Attach { owner: self.owner(), ..attach_of(&id, &config, &annotations, &handler.defaults) };
         // An older sandbox of the pod that is removed now finds this one, or has dropped the pod's disks before it is there.
         let disks = self.mutex.lock(disks_key(&config.uid)).await;
@@ -249,7 +251,8 @@ fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations, h
         anti_spoof: annotations.anti_spoof,
         host_ports: config.host_ports.clone(),
         bandwidth: annotations.bandwidth.clone(),
-        sysctls: config.sysctls.clone(),
+        // The guest's are not the network's.
+        sysctls: config.sysctls.clone().into_iter().filter(|(name, _)| is_of_the_network(name)).collect(),
         cgroup: config.cgroup_parent.clone(),
         ..Attach::new(id.clone())
     }

@@ -1,6 +1,6 @@
 //! Streaming sessions of CRI: the server to whose URLs clients come, and who serves each kind of session.
 //!
-//! Attach goes to the consoles of machines, exec to the agents in their guests, port-forward to the pod's address.
+//! Attach goes to the consoles of machines, or to the command that a machine is for; exec to the agents in their guests, port-forward to the pod's address.
 
 mod exec;
 mod forward;
@@ -89,9 +89,23 @@ fn no_url(cause: UrlError) -> Error {
 
 // === impl Serving ===
 
+impl Serving {
+    /// To the command that the machine is for, or to its console.
+    async fn join(&self, id: &str, session: Session) -> std::result::Result<(), SessionError> {
+        // It may have ended since the URL was given.
+        let gone = || Error::new(Kind::NotFound, format!("no container `{id}`"));
+        let container = id.parse().ok().and_then(|id| self.store.container(id)).ok_or_else(gone)?;
+        match container.machine.guest.command {
+            Some(_) => exec::join(&self.agents, &container, session).await,
+            // The console is the machine's, and named by it.
+            None => self.consoles.attach(&container.machine.id.to_string(), session).await,
+        }
+    }
+}
+
 impl Backend for Serving {
     fn attach<'a>(&'a self, id: &'a str, session: Session) -> BoxFuture<'a, std::result::Result<(), SessionError>> {
-        self.consoles.attach(id, session).boxed()
+        self.join(id, session).boxed()
     }
 
     fn exec<'a>(

@@ -33,6 +33,10 @@ pub struct MachineDefaults {
     pub tpm: bool,
     /// How links and taps are joined; default as tapmanager is configured.
     pub data_path: Given<DataPath>,
+    /// Whether all images have our agent, so that pods may set sysctls of the guest's kernel.
+    pub guest_agent: bool,
+    /// Whether the agent runs the container's own command, which the machine lives as long as.
+    pub run_command: bool,
     /// vCPUs of a container without a CPU limit; default `machine.default_vcpus`.
     pub default_vcpus: Option<u16>,
     /// vCPUs that a running machine can be given; default what it boots with.
@@ -122,6 +126,8 @@ impl MachineDefaults {
             ("secure_boot", self.secure_boot.then(|| "true".to_owned())),
             ("tpm", self.tpm.then(|| "true".to_owned())),
             ("data_path", self.data_path.get().map(|path| path.name().to_owned())),
+            ("guest_agent", self.guest_agent.then(|| "true".to_owned())),
+            ("run_command", self.run_command.then(|| "true".to_owned())),
             ("default_vcpus", number(self.default_vcpus)),
             ("max_vcpus", number(self.max_vcpus)),
             ("default_memory_mib", mib(self.default_memory)),

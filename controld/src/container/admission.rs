@@ -67,9 +67,14 @@ fn is_repeated(earlier: &ContainerConfig, wanted: &ContainerConfig) -> bool {
     };
     let mounts = earlier.mounts.len() == wanted.mounts.len()
         && earlier.mounts.iter().zip(&wanted.mounts).all(|(a, b)| same(a, b));
-    mounts
-        && *earlier
-            == ContainerConfig { mounts: earlier.mounts.clone(), process: earlier.process.clone(), ..wanted.clone() }
+    // The record has the command in the plan alone, and not always.
+    let unheeded = ContainerConfig {
+        mounts: earlier.mounts.clone(),
+        process: earlier.process.clone(),
+        command: earlier.command.clone(),
+        ..wanted.clone()
+    };
+    mounts && *earlier == unheeded
 }
 
 /// Where the termination message is in the container, as kubelet tells by an annotation.
@@ -84,6 +89,7 @@ mod tests {
 
     use super::*;
     use crate::container::tests::container;
+    use crate::model::CommandConfig;
 
     fn wanted(name: &str, attempt: u32) -> ContainerConfig {
         ContainerConfig { name: name.into(), attempt, ..ContainerConfig::default() }
@@ -114,6 +120,15 @@ mod tests {
         }
         let over = present(ContainerState::Exited);
         assert_eq!(judge(&[over], &wanted("another", 0)).expect("admitted"), Admission::New(Vec::new()));
+    }
+
+    #[test]
+    fn a_request_that_is_repeated_is_the_same_to_a_record_that_was_read_again() {
+        let command = CommandConfig { argv: vec!["sh".into()], read_only_root: true };
+        let config = ContainerConfig { command, ..wanted("vm", 0) };
+        let text = serde_json::to_vec(&config).expect("writes");
+        let read: ContainerConfig = serde_json::from_slice(&text).expect("reads");
+        assert!(is_repeated(&read, &config) && !is_repeated(&read, &wanted("vm", 1)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod output;
 mod power;
 mod process;
 mod qga;
+mod setup;
 mod shared;
 
 use std::collections::HashMap;
@@ -18,11 +19,11 @@ use std::future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use common::now_nanos;
-use proto::agent::{Size, Start};
+use proto::agent::{Message, Setup, Size, Start};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -31,6 +32,7 @@ use self::link::Link;
 pub use self::output::Output;
 pub use self::process::{Input, Process};
 use self::qga::{Qga, QgaError};
+pub use self::setup::setup_of;
 use crate::config::Config;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerState, MachineId, ProcessConfig};
@@ -43,6 +45,12 @@ const BOOT: Duration = Duration::from_secs(60);
 const NO_AGENT: &str = "no agent answers in the guest, so no command can be started there; install `virtlet-agent` or \
                         `qemu-guest-agent` in the image, see docs/guest-agent.md, or wait until the guest is up";
 
+const NOT_THERE: &str = "`virtlet-agent` does not answer in the guest; install it there, see docs/guest-agent.md, or wait until \
+                         the guest is up";
+
+/// Of a terminal, until a client says what it has.
+pub const FIRST_SIZE: Size = Size { width: 80, height: 24 };
+
 /// All machines' agents.
 #[derive(Debug)]
 pub struct Agents {
@@ -54,6 +62,8 @@ pub struct Agents {
 #[derive(Debug)]
 struct Machine {
     link: tokio::sync::Mutex<Option<Arc<Link>>>,
+    /// What our agent is told of the guest.
+    setup: Arc<OnceLock<Setup>>,
     qga: Qga,
     /// Whether an agent was asked to power the guest off.
     is_powering_off: AtomicBool,
@@ -87,8 +97,7 @@ impl Command {
         if argv.is_empty() {
             return Err(Error::new(Kind::Invalid, "request has no command"));
         }
-        let ProcessConfig { env, working_dir, user, groups } = container.config.process.clone();
-        let start = Start { argv, env, cwd: working_dir, user, groups, ..Start::default() };
+        let start = container.config.process.start(argv);
         let up = u64::try_from(now_nanos().saturating_sub(container.started_at)).unwrap_or(0);
         let patience = BOOT.saturating_sub(Duration::from_nanos(up));
         Ok(Self { machine: container.machine.id, start, patience })
@@ -141,12 +150,8 @@ impl Agents {
         let Command { machine: id, start, patience } = command;
         let machine = self.machine(id);
         match self.link(&machine, id, machine.booted(patience)).await {
-            Some(link) => link.start(start).await,
-            None => Err(Error::new(
-                Kind::State,
-                "failed to start the command: `virtlet-agent` does not answer in the guest; install it there, see \
-                 docs/guest-agent.md, or wait until the guest is up",
-            )),
+            Some(link) => link.begin(Message::Start(start)).await,
+            None => Err(Error::new(Kind::State, format!("failed to start the command: {NOT_THERE}"))),
         }
     }
 
@@ -184,7 +189,7 @@ impl Agents {
         loop {
             if let Some(link) = self.link(&machine, id, ours.unwrap_or(began)).await {
                 found.send_replace(true);
-                return output::collect(link.start(start).await?).await;
+                return output::collect(link.begin(Message::Start(start)).await?).await;
             }
             let boots = Instant::now() < booted;
             let answer = if boots && ours.is_none() {
@@ -230,6 +235,7 @@ impl Agents {
             let qga = Qga::at(qemu_socket(&self.dir, id));
             Arc::new(Machine {
                 link: tokio::sync::Mutex::default(),
+                setup: Arc::default(),
                 qga,
                 is_powering_off: AtomicBool::new(false),
                 rebooted: Mutex::default(),
@@ -240,22 +246,31 @@ impl Agents {
 
     /// The way to our agent, if it answers until then, or soon after the connection was made.
     async fn link(&self, machine: &Machine, id: MachineId, until: Instant) -> Option<Arc<Link>> {
-        let link = {
-            let mut kept = machine.link.lock().await;
-            match kept.as_ref().filter(|link| !link.is_closed()) {
-                Some(link) => link.clone(),
-                None => {
-                    // A machine of an earlier release has no such socket.
-                    let link = Link::open(&our_socket(&self.dir, id)).await.ok()?;
-                    kept.insert(Arc::new(link)).clone()
-                }
-            }
-        };
+        // A machine of an earlier release has no such socket.
+        let (link, _) = machine.open(&our_socket(&self.dir, id)).await.ok()?;
         link.greeted(GREETING, until).await.then_some(link)
     }
 }
 
+impl ProcessConfig {
+    /// A command as it is to be started.
+    fn start(&self, argv: Vec<String>) -> Start {
+        let Self { env, working_dir, user, groups } = self.clone();
+        Start { argv, env, cwd: working_dir, user, groups, ..Start::default() }
+    }
+}
+
 impl Machine {
+    /// The connection to our agent, and whether there was one already.
+    async fn open(&self, socket: &Path) -> io::Result<(Arc<Link>, bool)> {
+        let mut kept = self.link.lock().await;
+        if let Some(link) = kept.as_ref().filter(|link| !link.is_closed()) {
+            return Ok((link.clone(), true));
+        }
+        let link = Arc::new(Link::open(socket, self.setup.clone()).await?);
+        Ok((kept.insert(link).clone(), false))
+    }
+
     /// Until when its guest may boot.
     fn booted(&self, patience: Duration) -> Instant {
         let now = Instant::now();

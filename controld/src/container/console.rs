@@ -5,6 +5,8 @@
 //!
 //! - [`follow`] reads the append log from a stored offset and writes the pod's log in CRI form ([`crilog`]), each
 //!   line once even if controld is killed in between ([`position`]). [`watch`] tells it that there is more.
+//! - [`end`] reads what the agent in the guest has said of the end of the machine's command, where the machine is for one; the
+//!   command's output is followed then, in place of the console.
 //! - [`hub`] connects to the socket while clients are attached, and only then.
 //!
 //! virtlogd keeps `serial.log` and three predecessors of 2 MiB each (its defaults). What a guest prints beyond that while
@@ -12,6 +14,14 @@
 //! the machine's next start, the machine itself runs on.
 
 pub mod crilog;
+pub mod end;
 pub mod follow;
 pub mod hub;
 pub mod position;
+
+/// Append log of a machine's serial port.
+pub const SERIAL_LOG: &str = "serial.log";
+/// That of its command's output, if the machine is for a command.
+pub const COMMAND_LOG: &str = "command.log";
+/// How the command has ended: see [`end`].
+pub const COMMAND_END: &str = "end";

@@ -15,6 +15,8 @@ use super::parts::{self, Part};
 use super::resize;
 use super::start;
 use super::uses::Uses;
+use crate::container::agents;
+use crate::container::console::end::{self, CommandEnd};
 use crate::container::console::follow::Follower;
 use crate::hypervisor::DomainState;
 use crate::model::error::{Error, Kind, Result};
@@ -50,7 +52,17 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// The file system that the machine writes to.
     fn room(&self, container: &Container) -> impl Future<Output = io::Result<Room>> + Send;
 
-    /// Asks the guest to power off.
+    /// Has the agent in the guest told how the guest is to be, now and after each of its boots.
+    fn set_up(&self, container: &Container);
+
+    /// How the machine's command has ended, if the guest has said it. The machine was for one. With `wait` it may be on its way.
+    fn command_end(
+        &self,
+        container: &Container,
+        wait: bool,
+    ) -> impl Future<Output = io::Result<Option<CommandEnd>>> + Send;
+
+    /// Asks the guest to power off: its command to end, if it is for one.
     fn press(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
     /// Ends the machine and leaves it defined; fine if it is off or there is none.
@@ -132,8 +144,27 @@ impl Host for Arc<Uses> {
         .await
     }
 
+    fn set_up(&self, container: &Container) {
+        if let Some(setup) = agents::setup_of(&container.machine.guest, &container.config) {
+            self.agents.set_up(container.machine.id, setup);
+        }
+    }
+
+    async fn command_end(&self, container: &Container, wait: bool) -> io::Result<Option<CommandEnd>> {
+        let dir = self.console_dir(container);
+        if wait { end::read_soon(&self.watcher, &dir).await } else { off_reactor(move || end::read(&dir)).await }
+    }
+
     async fn press(&self, container: &Container) -> Result<()> {
         let id = container.machine.id;
+        if container.machine.guest.command.is_some() {
+            match self.agents.stop(id).await {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    tracing::debug!(error = %Chain(&error), "the machine's command is not asked to end; its guest is")
+                }
+            }
+        }
         // Both at once: an agent may hang, and a guest may have nobody who hears its power button.
         tokio::join!(self.hypervisor.shutdown(id.uuid()), self.agents.power_off(id)).0
     }
@@ -144,6 +175,7 @@ impl Host for Arc<Uses> {
 
     async fn clear(&self, container: &Container) -> Result<()> {
         self.hypervisor.clear(container.machine.id.uuid()).await?;
+        self.agents.forget(container.machine.id);
         for part in [Part::Seed, Part::Cgroup] {
             if let Err(error) = part.undo(self, container) {
                 let error = Chain(&error);

@@ -1,5 +1,6 @@
 //! The plan of a machine, from what kubelet, the pod and the node say. Pure: it looks at nothing, and makes nothing.
 
+pub(crate) mod guest;
 pub(super) mod hardware;
 mod size;
 
@@ -8,7 +9,7 @@ use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
 use crate::model::error::Result;
-use crate::model::plan::{Cgroup, Hardware, MachinePlan, RootDisk};
+use crate::model::plan::{Cgroup, Guest, Hardware, MachinePlan, RootDisk};
 use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
 
 /// What a plan is made from, beside its root disk.
@@ -35,6 +36,7 @@ pub(super) struct Draft {
     hardware: Hardware,
     smbios: Option<uuid::Uuid>,
     cgroup: Cgroup,
+    guest: Guest,
 }
 
 /// What a container's machine that runs has with other resources.
@@ -70,7 +72,8 @@ impl Draft {
         let huge_page = wishes.container.resources.as_ref().and_then(|resources| Some(resources.huge_pages?.size));
         let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel)?;
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
-        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios: wishes.annotations.system_uuid, cgroup })
+        let guest = guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler)?;
+        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios: wishes.annotations.system_uuid, cgroup, guest })
     }
 
     /// The plan of the machine of container `name`.
@@ -85,6 +88,7 @@ impl Draft {
             huge_page: self.huge_page,
             smbios: self.smbios,
             cgroup: Some(self.cgroup),
+            guest: self.guest,
         }
     }
 }

@@ -20,6 +20,7 @@ use super::parts::{self, libvirt_log, seed_path};
 use super::uses::Uses;
 use crate::container::agents;
 use crate::container::console::follow::Follower;
+use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain::{self, DomainSpec, WrapperEnv};
 use crate::model::error::{Error, Kind, Result};
@@ -31,6 +32,10 @@ use crate::volumes::make_dir;
 
 /// First PCI slot of `pcie.0` that vmwrapper's NICs take; the domain's own devices stay below.
 const FIRST_NIC_SLOT: usize = 0x10;
+/// What a machine writes that is for no command; the first goes to the pod's log.
+const SERIAL_FILES: &[&str] = &[SERIAL_LOG];
+/// What one writes that is for a command.
+const COMMAND_FILES: &[&str] = &[COMMAND_LOG, COMMAND_END];
 
 /// Starts the machine and the copying of its console, until `unwanted` is cancelled.
 ///
@@ -52,6 +57,9 @@ pub(super) async fn machine(
     let qemu = uses.qemu_user().await?;
     make_dir(&uses.console_dir(container), 0o755)
         .map_err(|cause| Error::because(Kind::Internal, "console directory not made", cause))?;
+    // Of a start that failed.
+    let end = uses.console_dir(container).join(COMMAND_END);
+    parts::remove(&end).map_err(|cause| io_failed("end of an earlier start not removed", cause))?;
     let variables = uses.uefi_variables(container.machine.id);
     if let (Firmware::Uefi { .. }, Some(dir)) = (container.machine.hardware.firmware, variables.parent()) {
         make_dir(dir, 0o755)
@@ -81,7 +89,9 @@ pub(super) async fn machine(
             console_socket: uses.console_socket(container.machine.id),
             qga_socket: agents::qemu_socket(&agents::dir(&uses.config), container.machine.id),
             agent_socket: agents::our_socket(&agents::dir(&uses.config), container.machine.id),
-            console_log: uses.console_dir(container).join("serial.log"),
+            console_log: uses.console_dir(container).join(SERIAL_LOG),
+            command_log: uses.console_dir(container).join(COMMAND_LOG),
+            command_end: end,
             uefi_variables: variables.clone(),
             pvpanic_pci: uses.hypervisor.features().await?.pvpanic_pci,
         };
@@ -107,12 +117,14 @@ pub(super) async fn machine(
     }
 }
 
-/// Copies the console to the pod's log, if the pod has one.
+/// Copies what the pod's log has to the pod's log, if the pod has one: the console, or the output of the machine's command.
 pub(super) async fn follow(uses: &Arc<Uses>, container: &Container) -> io::Result<Option<Follower>> {
     let Some(sandbox) = uses.store.sandbox(&container.sandbox) else { return Ok(None) };
     let Some(log) = container.log_path(&sandbox.config) else { return Ok(None) };
     let (watcher, dir, limit) = (uses.watcher.clone(), uses.console_dir(container), uses.config.machine.console_log);
-    off_reactor(move || Follower::start(&watcher, &dir, log, limit)).await.map(Some)
+    let is_for_command = container.machine.guest.command.is_some();
+    let names = if is_for_command { COMMAND_FILES } else { SERIAL_FILES };
+    off_reactor(move || Follower::start(&watcher, &dir, names, log, limit)).await.map(Some)
 }
 
 /// The agent that a pod wants installed in its guest.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use self::fake::{Domain, Fault, Node};
 use crate::hypervisor::{Ending, HvEvent};
 use crate::model::error::Kind;
-use crate::model::plan::{Cpus, Hardware, Layer, MachinePlan, Memory, RootDisk};
+use crate::model::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
 use crate::model::{CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, ExitReason, MachineId};
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -27,6 +27,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
         image_id: "sha256:0".into(),
         image_handler: String::new(),
         machine: MachinePlan {
+            guest: Guest::default(),
             id: machine,
             domain: format!("vm-{machine}"),
             cpus: Cpus::fixed(1),

@@ -63,6 +63,8 @@ pub struct PodAnnotations {
     pub anti_spoof: Option<bool>,
     /// Whether the seed brings the agent for `exec`, and cloud-init installs it.
     pub guest_agent: bool,
+    /// Whether the agent runs the container's own command; `None` is the runtime handler's way.
+    pub run_command: Option<bool>,
     /// How the guest comes by its addresses.
     pub network_config: NetworkConfig,
     /// Limits of the pod's traffic, from Kubernetes' own annotations.
@@ -179,6 +181,7 @@ impl PodAnnotations {
             data_path: reader.read(keys::DATA_PATH, data_path),
             anti_spoof: reader.read(keys::ANTI_SPOOF, reader::switch),
             guest_agent: reader.read(keys::GUEST_AGENT, reader::switch).unwrap_or_default(),
+            run_command: reader.read(keys::RUN_COMMAND, reader::switch),
             network_config: network_config(&mut reader),
             bandwidth: bandwidth::of(all, &mut reader),
         };

@@ -56,6 +56,9 @@ pub struct DomainSpec {
     pub agent_socket: PathBuf,
     /// Append log of the serial port.
     pub console_log: PathBuf,
+    /// Where output and end of the machine's command go, if the plan has one.
+    pub command_log: PathBuf,
+    pub command_end: PathBuf,
     /// What UEFI remembers, if the plan has it.
     pub uefi_variables: PathBuf,
     /// Whether libvirt knows the panic device of PCI; else it is on ISA.

@@ -6,6 +6,7 @@
 
 mod cgroup;
 mod firmware;
+mod guest;
 mod hardware;
 mod root;
 mod size;
@@ -16,6 +17,7 @@ use uuid::Uuid;
 
 pub use self::cgroup::{Cgroup, CpuLimit, Limits};
 pub use self::firmware::{Firmware, FirmwareKind};
+pub use self::guest::{Guest, GuestCommand};
 pub use self::hardware::{Chipset, CpuModel, DiskBus, Hardware, MachineType, NoCpuModel};
 pub use self::root::{Layer, RootDisk};
 pub use self::size::{Cpus, Memory};
@@ -41,6 +43,8 @@ pub struct MachinePlan {
     /// `None` of a machine that an earlier release made: it stays where libvirt has put it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<Cgroup>,
+    #[serde(default, skip_serializing_if = "Guest::is_empty")]
+    pub guest: Guest,
 }
 
 /// The plan that says what a machine of records before version 3 says. Such a machine has a fixed size.

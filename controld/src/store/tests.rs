@@ -9,7 +9,7 @@ use self::flaky::Flaky;
 use super::feed::Record;
 use super::is_disk_full;
 use super::*;
-use crate::model::plan::{Cpus, Hardware, Layer, MachinePlan, Memory, RootDisk};
+use crate::model::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
 use crate::model::{CONTAINER_VERSION, ContainerState, SANDBOX_VERSION, SandboxConfig, SandboxState};
 
 fn sandbox(id: &str) -> Sandbox {
@@ -481,6 +481,7 @@ fn a_machine_of_the_release_before_plans_is_the_same_by_its_plan() {
     let container: Container = change::parse_record(record).expect("upgraded");
     let layer = |path: &str, format: &str| Layer { path: path.into(), format: format.into() };
     let plan = MachinePlan {
+        guest: Guest::default(),
         id: "00112233445566778899aabbccddeeff".parse().expect("id"),
         domain: "virtlet-0011223344556-vm".into(),
         cpus: Cpus { boot: 2, max: 2 },

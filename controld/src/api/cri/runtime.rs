@@ -452,12 +452,11 @@ impl RuntimeService for Runtime {
         let id = answer(self.container_id(&request.container_id))?;
         let container = answer(self.containers.get(id))?;
         if container.state != ContainerState::Running {
-            let error = Error::new(Kind::State, format!("container `{id}` does not run, so it has no console"));
+            let error = Error::new(Kind::State, format!("container `{id}` does not run, so nobody can attach to it"));
             return Err(status::of(&error));
         }
         let AttachRequest { stdin, stdout, stderr, tty, .. } = request;
-        // The console is the machine's, and named by it.
-        let (container_id, stdin_once) = (container.machine.id.to_string(), container.config.stdin_once);
+        let (container_id, stdin_once) = (id.to_string(), container.config.stdin_once);
         let wanted = streaming::AttachRequest { container_id, stdin, stdout, stderr, tty, stdin_once };
         let url = answer(self.uses.sessions.attach_url(wanted))?;
         Ok(Response::new(AttachResponse { url }))

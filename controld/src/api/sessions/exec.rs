@@ -1,10 +1,11 @@
 //! A command in a guest and the client that wants it.
 
-use proto::agent::{Size, Stream};
+use proto::agent::Stream;
 use streaming::{ExecRequest, Input, Output, ResizeEvents, Session, SessionError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::container::agents::{self, Agents, Command, Event, Process};
+use crate::container::agents::{self, Agents, Command, Event, FIRST_SIZE, Process};
+use crate::model::Container;
 use crate::model::error::{Error, Kind};
 use crate::store::Store;
 
@@ -14,9 +15,6 @@ const INPUT_CHUNK: usize = 16 * 1024;
 /// Said of a command whose end QEMU's agent tells with all that it has printed.
 const CUT: &str = "there was more output than the 16 MiB that QEMU's guest agent keeps; with `virtlet-agent` in the guest, \
                    see docs/guest-agent.md, all of it comes";
-
-/// Until the client says what it has.
-const FIRST_SIZE: Size = Size { width: 80, height: 24 };
 
 /// Runs the command until it or the client ends; its exit code.
 pub(super) async fn serve(
@@ -35,7 +33,7 @@ pub(super) async fn serve(
     // What QEMU's agent can do need not wait for ours.
     let wanted = if *tty || *stdin { wanted } else { wanted.at_once() };
     match agents.start(wanted).await {
-        Ok(process) => carry(process, session).await,
+        Ok(process) => carry(process, session, true).await,
         // What QEMU's agent can do, too.
         Err(error) if error.kind() == Kind::State && !tty && !stdin => {
             let agents::Output { stdout, stderr, cut, code } = agents.run(command, None).await?;
@@ -50,7 +48,16 @@ pub(super) async fn serve(
     }
 }
 
-async fn carry(mut process: Process, session: Session) -> Result<u8, SessionError> {
+/// Joins a client to the command that a machine is for, until that or the client ends.
+pub(super) async fn join(agents: &Agents, container: &Container, session: Session) -> Result<(), SessionError> {
+    let process = agents.attach(container).await?;
+    // How the command ends is told by the container.
+    // Others may attach later, unless input is to be given once.
+    let ends_input = session.stdin_once;
+    carry(process, session, ends_input).await.map(drop)
+}
+
+async fn carry(mut process: Process, session: Session, ends_input: bool) -> Result<u8, SessionError> {
     let Session { stdin, mut stdout, mut stderr, resize, .. } = session;
     let (typing, sizing) = (process.input(), process.input());
     let shown = async {
@@ -76,7 +83,7 @@ async fn carry(mut process: Process, session: Session) -> Result<u8, SessionErro
     // The end of either of these is not the command's.
     let typed = async {
         if let Some(stdin) = stdin {
-            type_in(stdin, &typing).await;
+            type_in(stdin, &typing, ends_input).await;
         }
         std::future::pending().await
     };
@@ -101,15 +108,17 @@ async fn write(output: &mut Option<Output>, data: &[u8]) {
     }
 }
 
-async fn type_in(mut stdin: Input, process: &agents::Input) {
+async fn type_in(mut stdin: Input, process: &agents::Input, ends_input: bool) {
     let mut buffer = vec![0; INPUT_CHUNK];
     while let Ok(read @ 1..) = stdin.read(&mut buffer).await {
         if process.send(buffer.get(..read).unwrap_or_default()).await.is_err() {
             return;
         }
     }
-    // A guest that is gone ends the session by itself.
-    let _ = process.end().await;
+    if ends_input {
+        // A guest that is gone ends the session by itself.
+        let _ = process.end().await;
+    }
 }
 
 async fn follow_size(mut resize: ResizeEvents, process: &agents::Input) {

@@ -6,16 +6,17 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use proto::agent::{Decoder, HEADER, MAX_BODY, Start};
+use proto::agent::{Decoder, HEADER, MAX_BODY, Message, Setup};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::events::Event;
 use super::process::Process;
@@ -41,12 +42,12 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects, and greets the agent.
-    pub(super) async fn open(socket: &Path) -> io::Result<Self> {
+    /// Connects, and greets the agent, which is told of its guest then.
+    pub(super) async fn open(socket: &Path, setup: Arc<OnceLock<Setup>>) -> io::Result<Self> {
         let stream = timeout(CONNECT_DEADLINE, UnixStream::connect(socket)).await??;
         let (reader, writer) = stream.into_split();
         let (frames, queue) = mpsc::channel(QUEUE);
-        let shared = Arc::new(Shared::new(frames));
+        let shared = Arc::new(Shared::new(frames, setup));
         shared.greet();
         tokio::spawn(write(writer, queue, shared.clone()));
         tokio::spawn(read(reader, shared.clone()));
@@ -55,6 +56,33 @@ impl Link {
 
     pub(super) fn is_closed(&self) -> bool {
         self.shared.closed.is_cancelled()
+    }
+
+    /// Cancelled when it is closed.
+    pub(super) fn closed(&self) -> CancellationToken {
+        self.shared.closed.clone()
+    }
+
+    /// Whether the agent has answered how its guest is to be, for which it has so long. One of an earlier release never does.
+    pub(super) async fn is_ready(&self, within: Duration) -> bool {
+        let mut ready = self.shared.ready.subscribe();
+        let answer = self.shared.closed.run_until_cancelled(ready.wait_for(|times| *times > 0));
+        drop(timeout(within, answer).await);
+        *self.shared.ready.borrow() > 0 && !self.is_closed()
+    }
+
+    /// Tells it once more how its guest is to be; whether it answers that.
+    pub(super) async fn answers(&self, setup: Setup, within: Duration) -> Result<bool> {
+        let mut ready = self.shared.ready.subscribe();
+        ready.mark_unchanged();
+        self.say(Message::Setup(setup)).await?;
+        let answer = self.shared.closed.run_until_cancelled(ready.changed());
+        Ok(matches!(timeout(within, answer).await, Ok(Some(Ok(())))))
+    }
+
+    /// Says something that is of no session.
+    pub(super) async fn say(&self, message: Message) -> Result<()> {
+        self.shared.say(0, message).await
     }
 
     /// Ends it, with all that runs through it.
@@ -70,9 +98,9 @@ impl Link {
         *self.shared.greeted.borrow() && !self.is_closed()
     }
 
-    /// Starts a process.
-    pub(super) async fn start(&self, start: Start) -> Result<Process> {
-        let Begun { id, events, stdin, frame } = self.shared.begin(start)?;
+    /// Starts a process, or joins one.
+    pub(super) async fn begin(&self, message: Message) -> Result<Process> {
+        let Begun { id, events, stdin, frame } = self.shared.begin(message)?;
         // From here on dropping it ends the session.
         let mut process = Process::new(id, self.shared.clone(), events, stdin);
         self.shared.send(frame).await?;

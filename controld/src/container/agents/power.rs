@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::Chain;
-use proto::agent::Start;
+use proto::agent::{Message, Start};
 use tokio::time::{Instant, timeout};
 
 use super::{Agents, Machine, output};
@@ -33,7 +33,7 @@ impl Agents {
     async fn by_ours(&self, machine: &Machine, id: MachineId) -> Result<()> {
         let absent = || Error::new(Kind::State, "it does not answer");
         let link = self.link(machine, id, Instant::now()).await.ok_or_else(absent)?;
-        let process = link.start(Start { argv: vec!["poweroff".into()], ..Start::default() }).await?;
+        let process = link.begin(Message::Start(Start { argv: vec!["poweroff".into()], ..Start::default() })).await?;
         let late = |_elapsed| Error::new(Kind::Deadline, "`poweroff` did not end");
         match timeout(DEADLINE, output::collect(process)).await.map_err(late)?? {
             output if output.code == 0 => Ok(()),

@@ -1,11 +1,11 @@
 //! What both tasks of a connection to our agent have in common with its sessions: who waits for what, with which credit.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use proto::agent::{EncodeError, Frame, MAX_SESSIONS, Message, Start, Stream, VERSION, WINDOW, encode};
+use proto::agent::{EncodeError, Frame, MAX_SESSIONS, Message, Setup, Stream, VERSION, WINDOW, encode};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
@@ -25,6 +25,12 @@ pub(super) struct Shared {
     sessions: Mutex<HashMap<u32, Session>>,
     next: AtomicU32,
     epoch: AtomicU64,
+    /// What the agent is told at each greeting, if there is something.
+    setup: Arc<OnceLock<Setup>>,
+    /// How often it has answered that, since its greeting.
+    pub(super) ready: watch::Sender<u32>,
+    /// What it could not do was told.
+    was_told: AtomicBool,
     pub(super) greeted: watch::Sender<bool>,
     /// Bytes that nobody asked for.
     pub(super) unasked: AtomicU64,
@@ -60,12 +66,15 @@ impl Drop for Session {
 }
 
 impl Shared {
-    pub(super) fn new(frames: mpsc::Sender<Vec<u8>>) -> Self {
+    pub(super) fn new(frames: mpsc::Sender<Vec<u8>>, setup: Arc<OnceLock<Setup>>) -> Self {
         Self {
             frames,
             sessions: Mutex::default(),
             next: AtomicU32::new(1),
             epoch: AtomicU64::new(0),
+            setup,
+            ready: watch::Sender::new(0),
+            was_told: AtomicBool::new(false),
             greeted: watch::Sender::new(false),
             unasked: AtomicU64::new(0),
             closed: CancellationToken::new(),
@@ -74,7 +83,7 @@ impl Shared {
 
     /// A new session with the frame that starts it. Both are of one epoch: an agent that begins anew meanwhile starts nothing that
     /// nobody knows.
-    pub(super) fn begin(&self, start: Start) -> Result<Begun> {
+    pub(super) fn begin(&self, first: Message) -> Result<Begun> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (events, heard) = queue();
         let stdin = Arc::new(Semaphore::new(WINDOW as usize));
@@ -84,7 +93,7 @@ impl Shared {
             let what = format!("{MAX_SESSIONS} commands run in the guest already; end some");
             return Err(Error::new(Kind::Exhausted, what));
         }
-        let frame = self.frame(id, Message::Start(start)).map_err(too_long)?;
+        let frame = self.frame(id, first).map_err(too_long)?;
         sessions.insert(id, session);
         Ok(Begun { id, events: heard, stdin, frame })
     }
@@ -162,6 +171,7 @@ impl Shared {
     pub(super) fn greet(&self) {
         let epoch = Uuid::new_v4().as_u64_pair().0.max(1);
         self.greeted.send_replace(false);
+        self.ready.send_replace(0);
         let mut sessions = self.sessions();
         self.epoch.store(epoch, Ordering::Relaxed);
         sessions.clear();
@@ -172,11 +182,28 @@ impl Shared {
         }
     }
 
+    /// Tells the agent of its guest, before it can be told anything else.
+    fn set_up(&self) {
+        let Some(setup) = self.setup.get() else { return };
+        match self.frame(0, Message::Setup(setup.clone())) {
+            Ok(frame) => {
+                if self.frames.try_send(frame).is_err() {
+                    self.closed.cancel();
+                }
+            }
+            Err(error) => tracing::error!(%error, "the guest is not told how its pod wants it"),
+        }
+    }
+
     /// `false` for what nobody asked for.
     pub(super) fn hear(&self, frame: Frame) -> bool {
         let ours = frame.epoch == self.epoch.load(Ordering::Relaxed);
         if let Message::Hello { version } = frame.message {
             if ours && version == VERSION {
+                // A guest could greet all day.
+                if !*self.greeted.borrow() {
+                    self.set_up();
+                }
                 self.greeted.send_replace(true);
             } else if frame.epoch == 0 {
                 tracing::debug!("a guest's agent has started");
@@ -187,6 +214,16 @@ impl Shared {
                     ours = VERSION,
                     "a guest's agent speaks another version; install this release's"
                 );
+            }
+            return false;
+        }
+        if let Message::Ready(why) = &frame.message {
+            // A guest could say it all day.
+            if ours {
+                self.ready.send_modify(|times| *times = times.saturating_add(1));
+            }
+            if ours && !why.is_empty() && !self.was_told.swap(true, Ordering::Relaxed) {
+                tracing::warn!(why = %printable(why), "not all of how its pod wants a guest is done");
             }
             return false;
         }
@@ -202,9 +239,7 @@ impl Shared {
                 session.started = true;
                 Event::Started
             }
-            Message::Refused(why) if !session.started => {
-                Event::Refused(why.chars().filter(|c| !c.is_control()).take(1024).collect())
-            }
+            Message::Refused(why) if !session.started => Event::Refused(printable(&why)),
             Message::Stdout(data) if !data.is_empty() && spent(&mut session.stdout, data.len()) => Event::Stdout(data),
             Message::Stderr(data) if !data.is_empty() && spent(&mut session.stderr, data.len()) => Event::Stderr(data),
             Message::Exited { code } => Event::Exited(code),
@@ -224,6 +259,10 @@ impl Shared {
         }
         heard
     }
+}
+
+fn printable(why: &str) -> String {
+    why.chars().filter(|c| !c.is_control()).take(1024).collect()
 }
 
 fn too_long(cause: EncodeError) -> Error {

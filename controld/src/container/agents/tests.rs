@@ -240,6 +240,84 @@ async fn qemus_agent_powers_off_a_guest_whose_other_one_cannot() {
     asked.await.expect("asks");
 }
 
+fn setup() -> Setup {
+    Setup { sysctls: vec!["kernel.shm_rmid_forced=1".into()], main: None }
+}
+
+#[tokio::test]
+async fn an_agent_is_told_of_its_guest_after_each_greeting_and_before_anything_else() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    agents.set_up(id, setup());
+    let mut guest = Guest::accept(&qemu).await;
+    let starter = agents.clone();
+    let started = tokio::spawn(async move { starter.start(anything(id)).await });
+    guest.greet().await;
+    assert_eq!(guest.hear().await, (0, Message::Setup(setup())));
+    guest.say(0, Message::Ready("sysctl `x` was not set".into())).await;
+    guest.begin().await;
+    let process = started.await.expect("no panic").expect("starts");
+    // An agent that starts anew.
+    guest.epoch = 0;
+    guest.say(0, Message::Hello { version: VERSION }).await;
+    guest.greet().await;
+    assert_eq!(guest.hear().await, (0, Message::Setup(setup())));
+    drop(process);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_to_a_guest_that_is_set_up_is_made_again_until_the_machine_is_forgotten() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    agents.set_up(id, setup());
+    for _again in 0..2 {
+        let mut guest = Guest::accept(&qemu).await;
+        guest.greet().await;
+        assert_eq!(guest.hear().await, (0, Message::Setup(setup())));
+    }
+    let _guest = Guest::accept(&qemu).await;
+    agents.forget(id);
+    assert!(timeout(Duration::from_secs(60), qemu.accept()).await.is_err(), "nobody asks for a machine that is gone");
+}
+
+#[tokio::test]
+async fn who_knows_only_then_how_a_guest_is_to_be_says_it_to_an_agent_that_was_greeted() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let starter = agents.clone();
+    let started = tokio::spawn(async move { starter.start(anything(id)).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    guest.begin().await;
+    let _process = started.await.expect("no panic").expect("starts");
+    agents.set_up(id, setup());
+    assert_eq!(guest.hear().await, (0, Message::Setup(setup())));
+}
+
+#[tokio::test]
+async fn a_machines_command_is_asked_to_end() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let asking = tokio::spawn(async move { agents.stop(id).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    assert_eq!(guest.hear().await, (0, Message::Stop));
+    assert_eq!(guest.hear().await, (0, Message::Setup(Setup::default())));
+    guest.say(0, Message::Ready(String::new())).await;
+    asking.await.expect("no panic").expect("asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_hears_nothing_any_more_has_not_been_asked() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let asking = tokio::spawn(async move { agents.stop(id).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    assert_eq!(guest.hear().await, (0, Message::Stop));
+    assert_eq!(asking.await.expect("no panic").expect_err("no answer").kind(), Kind::State);
+}
+
 /// Answers questions to QEMU's agent, one after another; what they were.
 async fn answered(qemu: &UnixListener, answers: &[Value]) -> Vec<Value> {
     let mut asked = Vec::new();
@@ -287,10 +365,10 @@ async fn what_nobody_waits_for_is_killed_if_it_still_runs() {
 #[tokio::test]
 async fn a_command_is_cancelled_behind_what_others_say() {
     let (frames, mut queue) = tokio::sync::mpsc::channel(1);
-    let link = Arc::new(shared::Shared::new(frames));
+    let link = Arc::new(shared::Shared::new(frames, Arc::default()));
     // The greeting fills the queue.
     link.greet();
-    let begun = link.begin(Start::default()).expect("begins");
+    let begun = link.begin(Message::Start(Start::default())).expect("begins");
     link.cancel(begun.id);
     let mut decoder = Decoder::of_controld();
     let mut said = Vec::new();
@@ -305,9 +383,9 @@ async fn a_command_is_cancelled_behind_what_others_say() {
 #[tokio::test]
 async fn a_command_that_begins_before_another_agent_greets_is_not_its() {
     let (frames, mut queue) = tokio::sync::mpsc::channel(4);
-    let link = Arc::new(shared::Shared::new(frames));
+    let link = Arc::new(shared::Shared::new(frames, Arc::default()));
     link.greet();
-    let begun = link.begin(Start { argv: vec!["true".into()], ..Start::default() }).expect("begins");
+    let begun = link.begin(Message::Start(Start { argv: vec!["true".into()], ..Start::default() })).expect("begins");
     link.greet();
     let mut decoder = Decoder::of_controld();
     let mut epochs = Vec::new();
@@ -385,8 +463,8 @@ async fn a_guest_that_reboots_fails_no_probe() {
 #[tokio::test]
 async fn credit_that_nobody_can_have_is_what_nobody_asked_for() {
     let (frames, _queue) = tokio::sync::mpsc::channel(4);
-    let link = Arc::new(shared::Shared::new(frames));
-    let begun = link.begin(Start::default()).expect("begins");
+    let link = Arc::new(shared::Shared::new(frames, Arc::default()));
+    let begun = link.begin(Message::Start(Start::default())).expect("begins");
     let credit = |bytes| {
         link.hear(Frame { epoch: 0, session: begun.id, message: Message::Credit { stream: Stream::Stdin, bytes } })
     };

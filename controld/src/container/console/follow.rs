@@ -34,16 +34,23 @@ enum Command {
 }
 
 impl Follower {
-    /// Begins or resumes copying `<dir>/serial.log` to `log`, which may have `limit` bytes and as many in an older file. The log
-    /// exists when this returns.
+    /// Begins or resumes copying the first of the files `names` of `dir` to `log`, which may have `limit` bytes and as many in an
+    /// older file. The log exists when this returns. The machine writes to the other files, too.
     ///
     /// # Errors
     /// When the log or the position cannot be opened.
-    pub fn start(watcher: &Watcher, dir: &Path, log: PathBuf, limit: u64) -> io::Result<Self> {
+    pub fn start(
+        watcher: &Watcher,
+        dir: &Path,
+        names: &'static [&'static str],
+        log: PathBuf,
+        limit: u64,
+    ) -> io::Result<Self> {
         let watch = watcher.watch(dir)?;
-        let copy = Copy::open(dir, log, limit)?;
+        let name = names.first().copied().unwrap_or_default();
+        let copy = Copy::open(dir, name, log, limit)?;
         let (commands, inbox) = mpsc::channel(4);
-        tokio::spawn(run(copy, watch, inbox));
+        tokio::spawn(run(copy, watch, names, inbox));
         Ok(Self { commands })
     }
 
@@ -69,7 +76,7 @@ impl Follower {
     }
 }
 
-async fn run(mut copy: Copy, mut watch: Watch, mut inbox: mpsc::Receiver<Command>) {
+async fn run(mut copy: Copy, mut watch: Watch, names: &[&str], mut inbox: mpsc::Receiver<Command>) {
     let mut failing = false;
     loop {
         let copied;
@@ -92,7 +99,7 @@ async fn run(mut copy: Copy, mut watch: Watch, mut inbox: mpsc::Receiver<Command
             Some(Command::Finish { wait_for_writer, tried }) => {
                 if wait_for_writer {
                     // Past the deadline we copy what is there.
-                    let _ = tokio::time::timeout(WRITER_CLOSE_DEADLINE, writer_closed(&mut watch)).await;
+                    let _ = tokio::time::timeout(WRITER_CLOSE_DEADLINE, writer_closed(&mut watch, names)).await;
                 }
                 return copy_rest(copy, failing, tried).await;
             }
@@ -119,8 +126,8 @@ async fn copy_rest(mut copy: Copy, mut failing: bool, tried: oneshot::Sender<()>
     }
 }
 
-async fn writer_closed(watch: &mut Watch) {
-    while !watch.writer_closed() {
+async fn writer_closed(watch: &mut Watch, names: &[&str]) {
+    while !names.iter().all(|name| watch.writer_closed(name)) {
         watch.changed().await;
     }
 }

@@ -404,6 +404,7 @@ mod tests {
     fn plan() -> MachinePlan {
         let root = crate::model::plan::RootDisk { overlay: "/r".into(), images: Vec::new() };
         MachinePlan {
+            guest: crate::model::plan::Guest::default(),
             id: crate::model::MachineId::from(uuid::Uuid::nil()),
             domain: "vm".into(),
             cpus: Cpus { boot: 1, max: 3 },

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::container;
 use crate::container::actors::Actors;
 use crate::container::admission::{self, Admission};
+use crate::container::console::end::CommandEnd;
 use crate::container::host::Host;
 use crate::container::machine::Room;
 use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
@@ -311,6 +312,12 @@ impl Host for FakeHost {
 
     async fn room(&self, _container: &Container) -> std::io::Result<Room> {
         Ok(Room { size: 1000, available: self.world().free })
+    }
+
+    fn set_up(&self, _container: &Container) {}
+
+    async fn command_end(&self, _container: &Container, _wait: bool) -> std::io::Result<Option<CommandEnd>> {
+        Ok(None)
     }
 
     async fn press(&self, _container: &Container) -> Result<()> {

@@ -32,6 +32,9 @@ pub(super) const ANTI_SPOOF: &str = "virtlet.cloud/anti-spoof";
 /// Whether the seed brings the agent for `exec`.
 pub(super) const GUEST_AGENT: &str = "virtlet.cloud/guest-agent";
 
+/// Whether the agent runs the container's own command.
+pub(super) const RUN_COMMAND: &str = "virtlet.cloud/run-command";
+
 /// Virtual CPUs that a running machine can be given.
 pub(super) const MAX_VCPUS: &str = "virtlet.cloud/max-vcpus";
 /// Memory that a running guest can be given.
@@ -93,6 +96,7 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     (DATA_PATH, Use::Read),
     (ANTI_SPOOF, Use::Read),
     (GUEST_AGENT, Use::Read),
+    (RUN_COMMAND, Use::Read),
     (MAX_VCPUS, Use::Read),
     (MAX_MEMORY, Use::Read),
 ];

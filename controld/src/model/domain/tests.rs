@@ -1,6 +1,8 @@
+use proto::agent::{EXIT_PORT, LOG_PORT};
+
 use super::*;
 use crate::model::MachineId;
-use crate::model::plan::{Cpus, DiskBus, Firmware, Hardware, Layer, Memory, RootDisk};
+use crate::model::plan::{Cpus, DiskBus, Firmware, Guest, GuestCommand, Hardware, Layer, Memory, RootDisk};
 
 fn layer(hex: &str, format: &str) -> Layer {
     Layer { path: format!("/var/lib/virtlet/images/data/{hex}").into(), format: format.into() }
@@ -26,6 +28,8 @@ fn spec() -> DomainSpec {
         qga_socket: "/run/virtlet/console/x.agent".into(),
         agent_socket: "/run/virtlet/console/x.exec".into(),
         console_log: "/var/lib/virtlet/console/x/serial.log".into(),
+        command_log: "/var/lib/virtlet/console/x/command.log".into(),
+        command_end: "/var/lib/virtlet/console/x/end".into(),
         uefi_variables: "/var/lib/virtlet/nvram/x.fd".into(),
         pvpanic_pci: true,
     }
@@ -33,6 +37,7 @@ fn spec() -> DomainSpec {
 
 fn plan() -> MachinePlan {
     MachinePlan {
+        guest: Guest::default(),
         id: MachineId::from(Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)),
         domain: "virtlet-0011223344556-main".into(),
         cpus: Cpus::fixed(2),
@@ -198,4 +203,17 @@ fn every_image_below_the_root_disk_is_named_and_the_last_one_ends_the_chain() {
     let (_, chain) = xml.split_once("<backingStore").expect("a chain");
     let (chain, _) = chain.split_once("<target").expect("the disk goes on");
     insta::assert_snapshot!(format!("<backingStore{chain}"));
+}
+
+#[test]
+fn a_command_has_files_for_its_output_and_its_end() {
+    let command = GuestCommand { argv: vec!["true".into()], read_only_root: false };
+    let guest = Guest { command: Some(command), ..Guest::default() };
+    let text = xml(&DomainSpec { plan: MachinePlan { guest, ..plan() }, ..spec() }).expect("describes");
+    let ports: Vec<_> = text.split("<channel type=\"file\">").skip(1).collect();
+    assert_eq!(ports.len(), 2, "{text}");
+    for (port, (file, name)) in ports.iter().zip([("command.log", LOG_PORT), ("end", EXIT_PORT)]) {
+        let (port, _) = port.split_once("</channel>").expect("its end");
+        assert!(port.contains(&format!("/x/{file}\" append=\"on\"")) && port.contains(name), "{port}");
+    }
 }

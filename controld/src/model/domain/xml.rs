@@ -9,7 +9,7 @@ use std::path::Path;
 use quick_xml::Writer;
 use quick_xml::events::{BytesStart, BytesText, Event};
 
-use proto::agent::PORT as AGENT_PORT;
+use proto::agent::{EXIT_PORT, LOG_PORT, PORT as AGENT_PORT};
 
 use super::{DomainSpec, METADATA_NAMESPACE};
 use crate::model::Accelerator;
@@ -130,6 +130,10 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     })?;
     channel(doc, &spec.qga_socket, "org.virtlet.qga.0", "1", Some(QGA_ALIAS))?;
     channel(doc, &spec.agent_socket, AGENT_PORT, "2", None)?;
+    if spec.plan.guest.command.is_some() {
+        file_channel(doc, &spec.command_log, LOG_PORT, "3")?;
+        file_channel(doc, &spec.command_end, EXIT_PORT, "4")?;
+    }
     if spec.plan.hardware.tpm {
         hardware::tpm(doc)?;
     }
@@ -162,6 +166,16 @@ fn channel(doc: &mut Doc, socket: &Path, name: &str, port: &str, alias: Option<&
         if let Some(alias) = alias {
             doc.leaf("alias", &[("name", alias)])?;
         }
+        doc.leaf("address", &[("type", "virtio-serial"), ("controller", "0"), ("bus", "0"), ("port", port)])
+    })
+}
+
+/// A virtio-serial port with a file at our end, which virtlogd writes.
+fn file_channel(doc: &mut Doc, file: &Path, name: &str, port: &str) -> Result<(), DomainError> {
+    let file = path(file)?;
+    doc.nest("channel", &[("type", "file")], |doc| {
+        doc.leaf("source", &[("path", file), ("append", "on")])?;
+        doc.leaf("target", &[("type", "virtio"), ("name", name)])?;
         doc.leaf("address", &[("type", "virtio-serial"), ("controller", "0"), ("bus", "0"), ("port", port)])
     })
 }

@@ -4,7 +4,9 @@ use proto::cri;
 
 use super::{huge_pages, invalid, selects, sorted, unsorted};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerConfig, ContainerState, Exit, Mount, ProcessConfig, Resources, SandboxConfig};
+use crate::model::{
+    CommandConfig, Container, ContainerConfig, ContainerState, Exit, Mount, ProcessConfig, Resources, SandboxConfig,
+};
 
 /// CRI's number of `MountPropagation::PRIVATE`.
 const PRIVATE: i32 = 0;
@@ -52,6 +54,10 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
             working_dir: config.working_dir,
             user: user(&security),
             groups: security.supplemental_groups.iter().filter_map(|group| u32::try_from(*group).ok()).collect(),
+        },
+        command: CommandConfig {
+            argv: [config.command, config.args].concat(),
+            read_only_root: security.readonly_rootfs,
         },
     })
 }

@@ -27,12 +27,6 @@ pub fn sandbox_config(request: cri::RunPodSandboxRequest) -> Result<SandboxConfi
     let host_ports = config.port_mappings.iter().filter(|port| port.host_port != 0).map(host_port);
     let host_ports = host_ports.collect::<Result<_>>()?;
     let linux = config.linux.unwrap_or_default();
-    if let Some(name) = linux.sysctls.keys().find(|name| !name.starts_with("net.")) {
-        return Err(invalid(format!(
-            "sysctl `{name}` is the machine's own, and only those of `net.` belong to its pod; set it in the guest, e.g. by \
-             cloud-init"
-        )));
-    }
     let security = linux.security_context.unwrap_or_default();
     if security.run_as_group.is_some() && security.run_as_user.is_none() {
         return Err(invalid("run_as_group is set and run_as_user is not"));

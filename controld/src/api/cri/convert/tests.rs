@@ -7,7 +7,7 @@ use proto::pause::Pause;
 use super::*;
 use crate::container::Usage;
 use crate::hypervisor::process::ProcessUsage;
-use crate::model::plan::{Cpus, Hardware, Layer, MachinePlan, Memory, RootDisk};
+use crate::model::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
 use crate::model::{
     CONTAINER_VERSION, Container, ContainerState, Exit, ExitReason, MachineId, SANDBOX_VERSION, Sandbox, SandboxConfig,
     SandboxState,
@@ -69,6 +69,7 @@ pub(crate) fn container() -> Container {
         image_id: "sha256:00".into(),
         image_handler: "vm-arm64".into(),
         machine: MachinePlan {
+            guest: Guest::default(),
             id: MachineId::from(uuid::Uuid::from_u128(7)),
             domain: "virtlet-x".into(),
             cpus: Cpus::fixed(1),
@@ -92,7 +93,7 @@ pub(crate) fn container() -> Container {
 
 #[test]
 fn what_a_sandbox_lacks_or_cannot_have_is_named() {
-    let cases: [Case<cri::RunPodSandboxRequest>; 10] = [
+    let cases: [Case<cri::RunPodSandboxRequest>; 9] = [
         (|r| r.config = None, "no sandbox config"),
         (|r| r.config.as_mut().expect("config").metadata = None, "no metadata"),
         (|r| config_of(r).metadata.as_mut().expect("metadata").uid.clear(), "no uid"),
@@ -104,13 +105,6 @@ fn what_a_sandbox_lacks_or_cannot_have_is_named() {
         (|r| port_of(r).container_port = 0, "container port 0"),
         (|r| port_of(r).host_port = 65_536, "host port 65536"),
         (|r| port_of(r).host_ip = "node".into(), "host IP `node`"),
-        (
-            |r| {
-                let sysctls = [("kernel.shm_rmid_forced".to_owned(), "1".to_owned())].into();
-                config_of(r).linux = Some(cri::LinuxPodSandboxConfig { sysctls, ..Default::default() });
-            },
-            "sysctl `kernel.shm_rmid_forced` is the machine's own",
-        ),
         (
             |r| {
                 let group = Some(cri::Int64Value { value: 1 });

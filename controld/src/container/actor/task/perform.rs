@@ -4,6 +4,7 @@ use common::{Chain, now_nanos};
 use tokio::time::Instant;
 
 use super::Task;
+use crate::container::console::end::show_none;
 use crate::container::host::Host;
 use crate::container::machine::{Act, Circumstances, End, Event};
 use crate::model::error::{Error, Result};
@@ -53,6 +54,8 @@ impl<H: Host> Task<H> {
 
     async fn runs(&mut self) {
         self.container.started_at = now_nanos();
+        // Before anybody can have a command started in it.
+        self.host.set_up(&self.container);
         if let Err(error) = self.record().await {
             tracing::error!(error = %Chain(&error), "running machine not recorded; trying again");
         }
@@ -63,6 +66,7 @@ impl<H: Host> Task<H> {
         if self.console.is_some() {
             return;
         }
+        self.host.set_up(&self.container);
         match self.host.follow(&self.container).await {
             Ok(console) => self.console = console,
             Err(error) => {
@@ -82,8 +86,7 @@ impl<H: Host> Task<H> {
             oom_killed: self.host.was_oom_killed(&self.container),
         };
         let (reason, message) = end.reason(seen);
-        let exit = Exit::now(reason, message);
-        tracing::info!(code = exit.code, reason = exit.reason.as_str(), "container ended");
+        let mut exit = Exit::now(reason, message);
         match self.console.take() {
             Some(console) => self.host.finish(console, was_seen).await,
             // Ended while we were down: what it printed last is still to be copied.
@@ -94,6 +97,14 @@ impl<H: Host> Task<H> {
             },
             None => {}
         }
+        if was_up && self.container.machine.guest.command.is_some() {
+            match self.host.command_end(&self.container, was_seen).await {
+                Ok(Some(end)) => end.show(&mut exit),
+                Ok(None) => show_none(&mut exit),
+                Err(error) => tracing::warn!(%error, "how the machine's command has ended was not read"),
+            }
+        }
+        tracing::info!(code = exit.code, reason = exit.reason.as_str(), "container ended");
         self.container.exit = Some(exit);
         self.container.pause = None;
         self.lookout.over();

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::pod_log::PodLog;
-use crate::container::console::crilog;
+use crate::container::console::crilog::Form;
 use crate::container::console::position::Position;
+use crate::container::console::{COMMAND_LOG, crilog};
 
 /// Read at once. Longer than a piece, so that each read brings at least one line.
 pub(super) const CHUNK: usize = 256 * 1024;
@@ -21,6 +22,9 @@ const MAX_ROTATED: usize = 16;
 #[derive(Debug)]
 pub(super) struct Copy {
     dir: PathBuf,
+    /// Of the console log.
+    name: &'static str,
+    form: Form,
     log: PodLog,
     pub(super) position_file: File,
     pub(super) position: Position,
@@ -33,14 +37,24 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    pub(super) fn open(dir: &Path, log_path: PathBuf, log_limit: u64) -> io::Result<Self> {
+    pub(super) fn open(dir: &Path, name: &'static str, log_path: PathBuf, log_limit: u64) -> io::Result<Self> {
         let path = dir.join("position");
         let position_file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         let position = Position::read(&position_file)?;
+        let form = if name == COMMAND_LOG { Form::Tagged } else { Form::Console };
         let log = PodLog::open(log_path, log_limit)?;
-        let mut copy =
-            Self { dir: dir.to_owned(), log, position_file, position, console: None, pending: Vec::new(), carried: 0 };
+        let mut copy = Self {
+            dir: dir.to_owned(),
+            name,
+            form,
+            log,
+            position_file,
+            position,
+            console: None,
+            pending: Vec::new(),
+            carried: 0,
+        };
         copy.catch_up()?;
         Ok(copy)
     }
@@ -51,7 +65,7 @@ impl Copy {
         let known = if identity(&log) == self.position.log_id { self.position.log_len } else { log.len() };
         let mut unaccounted = log.len().saturating_sub(known);
         while unaccounted > 0 && self.read_more()? {
-            let (skipped, written) = crilog::input_behind(&self.pending, unaccounted);
+            let (skipped, written) = crilog::input_behind(self.form, &self.pending, unaccounted);
             if skipped == 0 {
                 break;
             }
@@ -88,7 +102,7 @@ impl Copy {
     fn write_pending(&mut self, end: bool) -> io::Result<()> {
         loop {
             let mut lines = Vec::new();
-            let consumed = crilog::format(&self.pending, end, SystemTime::now(), &mut lines);
+            let consumed = crilog::format(self.form, &self.pending, end, SystemTime::now(), &mut lines);
             if consumed == 0 {
                 return Ok(());
             }
@@ -190,7 +204,8 @@ impl Copy {
     /// The console log and its predecessors, newest first.
     fn consoles(&self) -> io::Result<Vec<(u64, File)>> {
         let mut files = Vec::new();
-        let names = std::iter::once("serial.log".to_owned()).chain((0..MAX_ROTATED).map(|n| format!("serial.log.{n}")));
+        let name = self.name;
+        let names = std::iter::once(name.to_owned()).chain((0..MAX_ROTATED).map(|n| format!("{name}.{n}")));
         for name in names {
             match File::open(self.dir.join(name)) {
                 Ok(file) => files.push((identity(&file.metadata()?), file)),

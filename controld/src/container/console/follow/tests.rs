@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::copy::CHUNK;
 use super::*;
-use crate::container::console::crilog;
+use crate::container::console::{SERIAL_LOG, crilog};
 
 /// Bytes.
 const LIMIT: u64 = 64 << 20;
@@ -41,7 +41,7 @@ impl Bed {
     }
 
     fn copy(&self) -> Copy {
-        Copy::open(self.dir.path(), self.log(), LIMIT).expect("open")
+        Copy::open(self.dir.path(), SERIAL_LOG, self.log(), LIMIT).expect("open")
     }
 
     fn contents(&self) -> Vec<String> {
@@ -197,13 +197,13 @@ fn a_log_that_nobody_rotates_is_bounded_and_ends_with_what_came_last() {
     let bed = Bed::new();
     // They become forty times as many bytes.
     bed.print(&"\n".repeat(1 << 20));
-    let mut copy = Copy::open(bed.dir.path(), bed.log(), 1 << 20).expect("open");
+    let mut copy = Copy::open(bed.dir.path(), SERIAL_LOG, bed.log(), 1 << 20).expect("open");
     copy.advance(false).expect("copies");
     bed.print("last\n");
     copy.advance(false).expect("copies");
     drop(copy);
     bed.print("after a restart\n");
-    Copy::open(bed.dir.path(), bed.log(), 1 << 20).expect("open").advance(true).expect("copies");
+    Copy::open(bed.dir.path(), SERIAL_LOG, bed.log(), 1 << 20).expect("open").advance(true).expect("copies");
     let mut lengths = Vec::new();
     for entry in std::fs::read_dir(bed.dir.path()).expect("listed").map(|entry| entry.expect("entry")) {
         let name = entry.file_name().into_string().expect("name");
@@ -225,7 +225,7 @@ fn a_log_that_nobody_rotates_is_bounded_and_ends_with_what_came_last() {
 fn a_log_that_somebody_has_removed_does_not_grow_out_of_sight() {
     let bed = Bed::new();
     bed.print("first\n");
-    let mut copy = Copy::open(bed.dir.path(), bed.log(), 1 << 20).expect("open");
+    let mut copy = Copy::open(bed.dir.path(), SERIAL_LOG, bed.log(), 1 << 20).expect("open");
     copy.advance(false).expect("copies");
     std::fs::remove_file(bed.log()).expect("removed");
     bed.print(&"\n".repeat(1 << 16));
@@ -239,7 +239,7 @@ fn a_log_that_somebody_has_removed_does_not_grow_out_of_sight() {
 #[test]
 fn a_log_that_kubelet_has_renamed_is_left_to_kubelet() {
     let bed = Bed::new();
-    let mut copy = Copy::open(bed.dir.path(), bed.log(), 1 << 20).expect("open");
+    let mut copy = Copy::open(bed.dir.path(), SERIAL_LOG, bed.log(), 1 << 20).expect("open");
     let renamed = bed.path("pod.log.20261123-000000");
     std::fs::rename(bed.log(), &renamed).expect("rename");
     // It comes to its limit before kubelet asks for a new file.
@@ -257,7 +257,7 @@ fn a_log_that_kubelet_has_renamed_is_left_to_kubelet() {
 async fn a_follower_copies_as_it_comes_and_the_rest_at_the_end() {
     let bed = Bed::new();
     let watcher = Watcher::start();
-    let follower = Follower::start(&watcher, bed.dir.path(), bed.log(), LIMIT).expect("starts");
+    let follower = Follower::start(&watcher, bed.dir.path(), &[SERIAL_LOG], bed.log(), LIMIT).expect("starts");
     assert!(bed.log().exists(), "the log is there before the machine is");
     bed.print("1\n2\nprompt> ");
     follower.finish(true).await;
@@ -268,7 +268,7 @@ async fn a_follower_copies_as_it_comes_and_the_rest_at_the_end() {
 async fn a_follower_copies_without_inotify_too() {
     let bed = Bed::new();
     let watcher = Watcher::without_inotify();
-    let follower = Follower::start(&watcher, bed.dir.path(), bed.log(), LIMIT).expect("starts");
+    let follower = Follower::start(&watcher, bed.dir.path(), &[SERIAL_LOG], bed.log(), LIMIT).expect("starts");
     bed.print("1\n");
     let copied = async {
         while bed.contents().is_empty() {

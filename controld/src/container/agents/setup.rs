@@ -1,0 +1,117 @@
+//! What our agent in a guest is told of the guest, and the command that the machine is for.
+//!
+//! It is told at each greeting, before anything else, so that whatever is started in the guest finds it so. A task keeps a
+//! connection to the agent of each such machine: an agent that starts is greeted at once, whether or not anybody wants something
+//! of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use nix::libc::SIGTERM;
+use proto::agent::{Main, Message, Setup, Start};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::link::Link;
+use super::process::Process;
+use super::{Agents, Command, FIRST_SIZE, GREETING, Machine, NOT_THERE, our_socket};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::Guest;
+use crate::model::{Container, ContainerConfig, MachineId};
+
+/// When a connection that was lost, or could not be made, is made anew: at first, and at the latest for a guest that
+/// lets none live.
+const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+
+/// What the agent of a container's guest is told; `None` if nothing.
+#[must_use]
+pub fn setup_of(guest: &Guest, config: &ContainerConfig) -> Option<Setup> {
+    if guest.is_empty() {
+        return None;
+    }
+    let main = guest.command.as_ref().map(|command| {
+        let start = Start {
+            stdin: config.stdin,
+            tty: config.tty.then_some(FIRST_SIZE),
+            ..config.process.start(command.argv.clone())
+        };
+        let stop_signal = u8::try_from(SIGTERM).unwrap_or_default();
+        Main { start, read_only_root: command.read_only_root, stop_signal }
+    });
+    let sysctls = guest.sysctls.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    Some(Setup { sysctls, main })
+}
+
+impl Agents {
+    /// Has a machine's agent told how its guest is to be, now and after each boot; again is fine.
+    pub fn set_up(&self, id: MachineId, setup: Setup) {
+        let machine = self.machine(id);
+        if machine.setup.set(setup).is_ok() {
+            tokio::spawn(keep(Arc::downgrade(&machine), our_socket(&self.dir, id)));
+        }
+    }
+
+    /// Joins the machine's command.
+    ///
+    /// # Errors
+    /// When our agent does not answer, or the command does not run.
+    pub async fn attach(&self, container: &Container) -> Result<Process> {
+        // Its words are not sent, but who may have a command run may attach.
+        let Command { machine: id, patience, .. } = Command::of(container, vec![String::new()])?;
+        let machine = self.machine(id);
+        let not_there = || Error::new(Kind::State, format!("failed to attach to the machine's command: {NOT_THERE}"));
+        let link = self.link(&machine, id, machine.booted(patience)).await.ok_or_else(not_there)?;
+        if !link.is_ready(GREETING).await {
+            return Err(Error::new(
+                Kind::State,
+                "failed to attach to the machine's command: the `virtlet-agent` in the guest is of an \
+                                                earlier release, which runs no command; install this one's",
+            ));
+        }
+        link.begin(Message::Attach).await
+    }
+
+    /// Asks the machine's command to end.
+    ///
+    /// # Errors
+    /// When our agent does not answer.
+    pub async fn stop(&self, id: MachineId) -> Result<()> {
+        let not_there = || Error::new(Kind::State, NOT_THERE);
+        let machine = self.machine(id);
+        let link = self.link(&machine, id, Instant::now()).await.ok_or_else(not_there)?;
+        link.say(Message::Stop).await?;
+        // The port takes more than an agent that hangs, or has ended, will ever hear.
+        let setup = machine.setup.get().cloned().unwrap_or_default();
+        if link.answers(setup, GREETING).await? { Ok(()) } else { Err(not_there()) }
+    }
+}
+
+/// Keeps a connection until the machine is forgotten.
+async fn keep(machine: Weak<Machine>, socket: PathBuf) {
+    let [soon, late] = AGAIN;
+    let mut pause = soon;
+    while let Some(closed) = connect(&machine, &socket).await {
+        let began = Instant::now();
+        if let Some(closed) = closed {
+            closed.cancelled().await;
+        }
+        pause = if began.elapsed() > late { soon } else { pause };
+        sleep(pause).await;
+        pause = late.min(pause * 2);
+    }
+}
+
+/// A connection's end, if there is a connection; `None` once the machine is forgotten.
+async fn connect(machine: &Weak<Machine>, socket: &Path) -> Option<Option<CancellationToken>> {
+    let machine = machine.upgrade()?;
+    let (link, was_there) =
+        machine.open(socket).await.map_or((None, false), |(link, was_there)| (Some(link), was_there));
+    if let Some(link) = link.as_ref().filter(|_| was_there)
+        && let Some(setup) = machine.setup.get()
+    {
+        // It may have been greeted before there was something to be told; that is told twice then.
+        let _ = link.say(Message::Setup(setup.clone())).await;
+    }
+    Some(link.as_deref().map(Link::closed))
+}

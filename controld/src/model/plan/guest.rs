@@ -1,0 +1,33 @@
+//! What the agent in a machine's guest is told at each boot.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// How a guest is to be, where its image alone does not say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guest {
+    /// Settings of its kernel: those of the pod.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctls: BTreeMap<String, String>,
+    /// The container's own command, if the machine is for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<GuestCommand>,
+}
+
+/// The container's own command. Its output is the container's log, and its end the container's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestCommand {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Whether the guest's root file system is read-only to it.
+    pub read_only_root: bool,
+}
+
+impl Guest {
+    /// Whether the agent need not be told anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
