@@ -8,6 +8,7 @@ mod exec;
 mod feed;
 mod forward;
 mod images;
+mod main_command;
 mod sandboxes;
 
 use tests::case::Case;
@@ -21,6 +22,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         exec::CASES,
         feed::CASES,
         images::CASES,
+        main_command::CASES,
         sandboxes::CASES,
     ]
     .into_iter()

@@ -25,11 +25,12 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "cri::critest_without_images", deadline: DEADLINE, run: without_images },
     Case { name: "cri::critest_with_machines", deadline: DEADLINE, run: with_machines },
     Case { name: "cri::critest_in_guests", deadline: DEADLINE, run: in_guests },
+    Case { name: "cri::critest_of_commands", deadline: DEADLINE, run: of_commands },
     Case { name: "cri::critest_benchmarks", deadline: DEADLINE, run: benchmarks },
 ];
 
 /// The specs that run, by case, beside those of images.
-pub(super) const LISTS: [&[&str]; 3] = [WITHOUT_IMAGES, WITH_MACHINES, IN_GUESTS];
+pub(super) const LISTS: [&[&str]; 4] = [WITHOUT_IMAGES, WITH_MACHINES, IN_GUESTS, OF_COMMANDS];
 
 /// Beginnings of their descriptions, after the one that all have.
 const WITHOUT_IMAGES: &[&str] = &[
@@ -86,6 +87,18 @@ const IN_GUESTS: &[&str] = &[
     "Security Context SeccompProfilePath runtime should ignore a seccomp profile that blocks setting hostname when privileged",
 ];
 
+/// What the container's own command is for.
+const OF_COMMANDS: &[&str] = &[
+    "Container runtime should support log runtime should support starting container with log",
+    "Container runtime should support log runtime should support reopening container log",
+    "PodSandbox runtime should support sysctls should support safe sysctls",
+    "PodSandbox runtime should support sysctls should support unsafe sysctls",
+    "Security Context bucket runtime should support RunAsGroup",
+    "Security Context bucket runtime should support that ReadOnlyRootfs is false",
+    "Security Context bucket runtime should support that ReadOnlyRootfs is true",
+    "Streaming runtime should support streaming interfaces runtime should support attach",
+];
+
 fn without_images(bed: &Bed) -> Result<()> {
     let _node = Node::start(bed)?;
     let before = World::look()?;
@@ -119,6 +132,15 @@ fn in_guests(bed: &Bed) -> Result<()> {
     // Over SPDY until here.
     let sessions: Vec<_> = IN_GUESTS.iter().copied().filter(|spec| spec.starts_with("Streaming")).collect();
     run_with(bed, &["--websocket-exec".as_ref(), "--websocket-portforward".as_ref()], &sessions, &images)
+}
+
+fn of_commands(bed: &Bed) -> Result<()> {
+    let node = Node::configured(bed, "handlers.virtlet.run_command = true")?;
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    let before = World::look()?;
+    let handler: &[&OsStr] = &["--runtime-handler".as_ref(), "virtlet".as_ref()];
+    run_with(bed, handler, OF_COMMANDS, &json!({"defaultTestContainerImage": image, "webServerTestImage": image}))?;
+    before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("file /var/lib/virtlet/images"))
 }
 
 /// All five benchmarks come to their end, with a figure for each step of each thing. How fast they are depends on the host.

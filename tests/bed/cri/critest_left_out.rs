@@ -16,7 +16,6 @@ pub(super) const CASES: &[Case] =
 const PROFILES: &str = "what confines processes is the guest's own; the node's kernel does not reach them";
 const NODES_NAMESPACES: &str = "a guest has a kernel of its own and none of the node's namespaces";
 const NODES_MOUNTS: &str = "directories of the node do not reach the guest";
-const COMMAND: &str = "what a machine runs is its image; the container's command is not started";
 const ONE_CONTAINER: &str = "a pod has one container, which is the machine";
 const NO_FEATURE: &str = "a feature that controld says it does not have: critest itself leaves it out";
 
@@ -30,16 +29,11 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "Container runtime should support basic operations on container runtime should support listing stats for three created",
         ONE_CONTAINER,
     ),
-    ("Container runtime should support log", COMMAND),
     ("Image Manager public image with digest", "the digest is that of somebody else's image"),
     ("Multiple Containers", ONE_CONTAINER),
     (
         "Networking runtime should support networking runtime should support DNS config",
         "a guest has its DNS by DHCP, which knows no options of the resolver",
-    ),
-    (
-        "PodSandbox runtime should support sysctls",
-        "sysctls that are not of the network do not reach the guest's kernel",
     ),
     ("AppArmor", PROFILES),
     ("Security Context NamespaceOption runtime should support ContainerPID", ONE_CONTAINER),
@@ -55,14 +49,8 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Security Context bucket runtime should support MaskedPaths", PROFILES),
     ("Security Context bucket runtime should support Privileged is false", PROFILES),
     ("Security Context bucket runtime should support ReadonlyPaths", PROFILES),
-    ("Security Context bucket runtime should support RunAsGroup", COMMAND),
     ("Security Context bucket runtime should support adding capability", PROFILES),
     ("Security Context bucket runtime should support dropping", PROFILES),
-    ("Security Context bucket runtime should support that ReadOnlyRootfs", COMMAND),
-    (
-        "Streaming runtime should support streaming interfaces runtime should support attach",
-        "attach is the serial console, where a shell echoes and prompts",
-    ),
     (
         "Streaming runtime should support streaming interfaces runtime should support portforward in host network",
         NODES_NAMESPACES,
