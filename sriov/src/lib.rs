@@ -4,7 +4,8 @@
 //! and give it back, and its tools tell about all of that.
 //!
 //! A leaf: it knows neither netlink nor pods, has no threads and no clock. It reads and writes sysfs below a root that
-//! the caller gives (`/sys`, or a fixture).
+//! the caller gives (`/sys`, or a fixture), and asks for the rest through a port: [`settings::PfControl`] for what a PF
+//! lays down for its VFs.
 //!
 //! | module | what it knows |
 //! |---|---|
@@ -12,12 +13,15 @@
 //! | [`group`] | IOMMU groups, and whether one may go to a guest |
 //! | [`bind`] | which driver has a device, and how it gets another |
 //! | [`reset`], [`vfio`] | resets; the files by which a process gets a device |
+//! | [`settings`] | address, VLAN, rates and rights of a VF at its PF |
 
 mod address;
 pub mod bind;
 pub mod device;
 pub mod group;
+mod mac;
 pub mod reset;
+pub mod settings;
 mod sysfs;
 pub mod vfio;
 
@@ -26,4 +30,5 @@ mod fixture;
 
 pub use address::{PciAddr, PciAddrError};
 pub use device::{DiscoverError, VirtualFunction, virtual_function};
+pub use mac::{Mac, MacError};
 pub use sysfs::{ReadError, Sysfs};
