@@ -14,12 +14,14 @@
 //! | [`bind`] | which driver has a device, and how it gets another |
 //! | [`reset`], [`vfio`] | resets; the files by which a process gets a device |
 //! | [`settings`] | address, VLAN, rates and rights of a VF at its PF |
+//! | [`policy`] | what may be handed out, and what its guest may do |
 
 mod address;
 pub mod bind;
 pub mod device;
 pub mod group;
 mod mac;
+pub mod policy;
 pub mod reset;
 pub mod settings;
 mod sysfs;
