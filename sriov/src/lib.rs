@@ -4,8 +4,8 @@
 //! and give it back, and its tools tell about all of that.
 //!
 //! A leaf: it knows neither netlink nor pods, has no threads and no clock. It reads and writes sysfs below a root that
-//! the caller gives (`/sys`, or a fixture), and asks for the rest through a port: [`settings::PfControl`] for what a PF
-//! lays down for its VFs.
+//! the caller gives (`/sys`, or a fixture), and asks for the rest through ports: [`settings::PfControl`] for what a PF
+//! lays down for its VFs, [`claim::Links`] for netdevs, [`claim::Notes`] for the journal.
 //!
 //! | module | what it knows |
 //! |---|---|
@@ -15,9 +15,11 @@
 //! | [`reset`], [`vfio`] | resets; the files by which a process gets a device |
 //! | [`settings`] | address, VLAN, rates and rights of a VF at its PF |
 //! | [`policy`] | what may be handed out, and what its guest may do |
+//! | [`claim`] | the machine: each step noted, repeatable, and undone |
 
 mod address;
 pub mod bind;
+pub mod claim;
 pub mod device;
 pub mod group;
 mod mac;
