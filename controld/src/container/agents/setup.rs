@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::link::Link;
 use super::process::Process;
-use super::{Agents, Command, FIRST_SIZE, GREETING, Machine, NOT_THERE, our_socket};
+use super::shared::ANSWER_DEADLINE;
+use super::{Agents, Command, FIRST_SIZE, Machine, NOT_THERE, our_socket};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::Guest;
 use crate::model::{Container, ContainerConfig, MachineId};
@@ -62,7 +63,7 @@ impl Agents {
         let machine = self.machine(id);
         let not_there = || Error::new(Kind::State, format!("failed to attach to the machine's command: {NOT_THERE}"));
         let link = self.link(&machine, id, machine.booted(patience)).await.ok_or_else(not_there)?;
-        if !link.is_ready(GREETING).await {
+        if !link.is_ready(ANSWER_DEADLINE).await {
             return Err(Error::new(
                 Kind::State,
                 "failed to attach to the machine's command: the `virtlet-agent` in the guest is of an \
@@ -83,7 +84,7 @@ impl Agents {
         link.say(Message::Stop).await?;
         // The port takes more than an agent that hangs, or has ended, will ever hear.
         let setup = machine.setup.get().cloned().unwrap_or_default();
-        if link.answers(setup, GREETING).await? { Ok(()) } else { Err(not_there()) }
+        if link.answers(setup, ANSWER_DEADLINE).await? { Ok(()) } else { Err(not_there()) }
     }
 }
 
