@@ -96,7 +96,7 @@ fuzz: host ## runs every fuzz target for TIME=60 seconds; TARGETS='dhcp4 spdy' i
 ROOT_TESTS := $(addprefix addressing::tests::,clients flood) cni::tests::real confinement::tests daemon::access::tests \
 	daemon::service::tests::only_vmwrapper_as_qemus handoff::tests::no_thread_waits_in net::tests \
 	pod::sysctl::tests::settings_are ra::tests::clients $(addprefix rpc::tests::,an_over_long_packet sockets_are_private) \
-	spawner::allowed::tests::what_others_can_write sys::netns::tests sys::netns_pool::tests
+	spawner::allowed::tests::what_others_can_write sys::netns::tests sys::netns_pool::tests vf::host::tests
 test-unit: host ## unit tests that need neither root nor programs of others
 	@$(own) set -x; $(CARGO) test --locked --workspace -- $(ROOT_TESTS:%=--skip=%)
 

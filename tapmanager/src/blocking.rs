@@ -6,8 +6,8 @@
 //! which all its pieces run without a switch of threads for each. That thread may stay in the pod's network namespace,
 //! because it ends with the operation.
 //!
-//! Invariant: an operation's thread starts no thread. A new thread would begin in the pod's namespace, and the runtime
-//! would go on using it for other pods. [`aside`] sees to that.
+//! Invariant: an operation's thread starts no thread that outlives a call. A new thread would begin in the pod's namespace,
+//! and the runtime would go on using it for other pods. [`aside`] sees to that.
 
 use std::any::Any;
 use std::cell::Cell;

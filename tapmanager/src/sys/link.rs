@@ -28,7 +28,7 @@ pub(crate) const LOOPBACK: u32 = 1;
 /// The routing table that is looked through when no rule leads elsewhere (`RT_TABLE_MAIN`).
 pub(crate) const MAIN_TABLE: u32 = 254;
 /// The kernel's own table of local addresses (`RT_TABLE_LOCAL`).
-const LOCAL_TABLE: u32 = 255;
+pub(super) const LOCAL_TABLE: u32 = 255;
 
 /// A link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -233,7 +233,7 @@ fn set_state(netlink: &mut Netlink, link: u32, up: bool) -> Result<(), NetlinkEr
     netlink.request(RouteNetlinkMessage::NewLink(message), 0)
 }
 
-fn link_of(message: LinkMessage) -> Option<Link> {
+pub(super) fn link_of(message: LinkMessage) -> Option<Link> {
     let flags = message.header.flags;
     let (mut name, mut kind, mut mac, mut mtu, mut parent, mut bus) = (None, None, None, 0, None, None);
     let (mut controller, mut lower, mut vrf_table) = (None, None, None);

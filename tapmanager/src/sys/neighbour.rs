@@ -1,13 +1,16 @@
 //! Permanent neighbour entries of a namespace.
 //!
-//! Listed by [`crate::net`]. Plugins of clouds (AWS VPC's, Azure's) enter the gateway so, because no station on the
+//! Listed by [`crate::net`]; kept for a link that goes and comes back by [`super::belongings`]. Plugins of clouds (AWS VPC's, Azure's) enter the gateway so, because no station on the
 //! link answers for its address; a process in the namespace sends no request.
 
+use std::fmt;
 use std::net::IpAddr;
 
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use proto::tap::MacAddr;
+use serde::{Deserialize, Serialize};
 
 use super::netlink::{Netlink, NetlinkError};
 
@@ -32,6 +35,39 @@ pub(crate) fn permanent(netlink: &mut Netlink) -> Result<Vec<Neighbour>, Netlink
         _ => None,
     });
     Ok(permanent.collect())
+}
+
+/// What is kept of a permanent entry of one link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HeldNeighbour {
+    ip: IpAddr,
+    mac: MacAddr,
+}
+
+/// The permanent neighbours of one link, in the kernel's order, which means nothing.
+pub(super) fn held(netlink: &mut Netlink, link: u32) -> Result<Vec<HeldNeighbour>, NetlinkError> {
+    let of_link = permanent(netlink)?.into_iter().filter(|neighbour| neighbour.link == link);
+    Ok(of_link.map(|Neighbour { ip, mac, .. }| HeldNeighbour { ip, mac }).collect())
+}
+
+/// Enters a neighbour for good, whatever was known of its address.
+pub(super) fn enter(netlink: &mut Netlink, link: u32, neighbour: &HeldNeighbour) -> Result<(), NetlinkError> {
+    let mut message = NeighbourMessage::default();
+    message.header.family = if neighbour.ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.ifindex = link;
+    message.header.state = NeighbourState::Permanent;
+    message.attributes = vec![
+        NeighbourAttribute::Destination(neighbour.ip.into()),
+        NeighbourAttribute::LinkLayerAddress(neighbour.mac.octets().to_vec()),
+    ];
+    netlink.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+}
+
+impl fmt::Display for HeldNeighbour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "neighbour `{}`", self.ip)
+    }
 }
 
 fn neighbour_of(entry: &NeighbourMessage) -> Option<Neighbour> {

@@ -31,6 +31,8 @@ const DUMP_ATTEMPTS: usize = 5;
 /// Attribute with the kernel's words about an error (`NLMSGERR_ATTR_MSG`), behind the header of the request.
 const ERROR_TEXT: u16 = 1;
 const REQUEST_HEADER_LEN: usize = 16;
+/// Type of an error message.
+const NLMSG_ERROR: u16 = 2;
 
 /// A netlink socket in the namespace of the thread that opened it.
 pub(crate) struct Netlink {
@@ -51,6 +53,9 @@ pub(crate) enum NetlinkError {
     /// No answer.
     #[error("failed to receive the kernel's answer within {ANSWER_DEADLINE_S} s")]
     Receive(#[source] io::Error),
+    /// A notification could not be received.
+    #[error("failed to receive the kernel's notifications about links")]
+    Hear(#[source] io::Error),
     /// The answer makes no sense.
     #[error("kernel's netlink answer not understood")]
     Malformed(#[source] netlink_packet_core::DecodeError),
@@ -93,6 +98,28 @@ impl Netlink {
                 if let NetlinkPayload::Error(error) = answer.payload {
                     return refusal(&error);
                 }
+            }
+        }
+    }
+
+    /// Asks for one object, and returns the body of the kernel's answer as it stands. However long that is: one object may
+    /// have more to tell than a piece of a listing.
+    pub(super) fn ask(&mut self, message: RouteNetlinkMessage) -> Result<Vec<u8>, NetlinkError> {
+        self.send(message, 0)?;
+        loop {
+            let len = self.next_len()?;
+            self.answer.reserve(len);
+            self.fill()?;
+            let header = NetlinkBuffer::new_checked(self.answer.as_slice()).map_err(NetlinkError::Malformed)?;
+            if header.sequence_number() != self.sequence {
+                continue;
+            }
+            if header.message_type() != NLMSG_ERROR {
+                return Ok(header.payload().to_vec());
+            }
+            let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&self.answer);
+            if let NetlinkPayload::Error(error) = answer.map_err(NetlinkError::Malformed)?.payload {
+                refusal(&error)?;
             }
         }
     }
@@ -145,12 +172,7 @@ impl Netlink {
 
     /// The answers in the next datagram that belong to the latest request.
     fn receive(&mut self) -> Result<Vec<NetlinkMessage<RouteNetlinkMessage>>, NetlinkError> {
-        self.answer.clear();
-        while let Err(error) = self.socket.recv(&mut self.answer, 0) {
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(NetlinkError::Receive(error));
-            }
-        }
+        self.fill()?;
         let mut answers = Vec::new();
         let mut rest = self.answer.as_slice();
         while !rest.is_empty() {
@@ -163,6 +185,28 @@ impl Netlink {
             }
         }
         Ok(answers)
+    }
+
+    /// Takes the next datagram, as far as there is room for it.
+    fn fill(&mut self) -> Result<(), NetlinkError> {
+        self.answer.clear();
+        uninterrupted(|| self.socket.recv(&mut self.answer, 0)).map(|_| ())
+    }
+
+    /// Length of the next datagram, which stays where it is.
+    fn next_len(&mut self) -> Result<usize, NetlinkError> {
+        // The first bytes are received again afterwards.
+        self.answer.clear();
+        uninterrupted(|| self.socket.recv(&mut self.answer, libc::MSG_PEEK | libc::MSG_TRUNC))
+    }
+}
+
+fn uninterrupted(mut receive: impl FnMut() -> io::Result<usize>) -> Result<usize, NetlinkError> {
+    loop {
+        match receive() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done.map_err(NetlinkError::Receive),
+        }
     }
 }
 
@@ -179,7 +223,9 @@ impl NetlinkError {
     pub(crate) fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { errno, .. } => Some(*errno),
-            Self::Open(_) | Self::Send(_) | Self::Receive(_) | Self::Malformed(_) | Self::Unsteady => None,
+            Self::Open(_) | Self::Send(_) | Self::Receive(_) | Self::Hear(_) | Self::Malformed(_) | Self::Unsteady => {
+                None
+            }
         }
     }
 

@@ -1,16 +1,16 @@
 //! Network namespaces of pods: files under `/run/netns` that a namespace is mounted on, as `ip netns` has them.
 //!
-//! Called by the pod's actor (create, open, remove) and by [`crate::net`] (enter). The only file that switches
-//! namespace: always on a thread that ends afterwards, so there is no way back to get wrong, and never by `fork`, which
-//! a process with threads must not. That is the thread of a pod's operation ([`crate::blocking`]), if there is one, or a
-//! fresh one.
+//! Called by the pod's actor (create, open, remove), by [`crate::net`] and by [`crate::vf`] (enter). The only file that
+//! switches namespace: always on a thread that ends afterwards, so there is no way back to get wrong, and never by `fork`,
+//! which a process with threads must not. That is the thread of a pod's operation ([`crate::blocking`]), if there is one,
+//! or a fresh one; always a fresh one for [`Netns::inside`].
 //!
 //! All functions but [`Netns::visit`] block, and are called off the reactor: creating waits for a lock that the
 //! kernel's clean-up of dead namespaces holds (milliseconds when pods come and go).
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,8 @@ use crate::blocking;
 
 /// The namespace of the thread that asks.
 const OWN_NETNS: &str = "/proc/thread-self/ns/net";
+/// The namespace of the process's first thread.
+const PROCESS_NETNS: &str = "/proc/self/ns/net";
 
 /// A pod's network namespace: held open, so it stays the same whatever becomes of the file.
 #[derive(Debug)]
@@ -145,6 +147,12 @@ impl Netns {
         Ok(Some(Self { path: path.to_owned(), fd }))
     }
 
+    /// The namespace in which the process began. Its first thread never leaves it, whatever the calling thread has done.
+    pub(crate) fn of_process() -> Result<Self, NetnsError> {
+        let path = Path::new(PROCESS_NETNS);
+        Self::open(path)?.ok_or_else(|| step("open", path)(io::ErrorKind::NotFound.into()))
+    }
+
     /// Unmounts the namespace and removes its file; fine if it is gone. The namespace itself goes with its last user.
     pub(crate) fn remove(path: &Path) -> Result<(), NetnsError> {
         loop {
@@ -170,13 +178,12 @@ impl Netns {
     }
 
     /// The file that it is mounted on.
-    #[cfg(test)]
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Runs `work` in this namespace, on a fresh thread that then ends. Blocks, as tests may.
-    #[cfg(test)]
+    /// Runs `work` in this namespace, on a fresh thread that then ends, and waits for it. For callers that may block, and
+    /// whose own thread is to stay where it is. `work` starts no thread.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
         let done = thread::scope(|scope| {
             let worker = scope.spawn(|| {
@@ -218,6 +225,12 @@ impl Netns {
         });
         worker.map_err(step("start a thread for", &self.path))?;
         result.await.unwrap_or_else(|_| Err(NetnsError::Panicked { path: self.path.clone() }))
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -1,0 +1,8 @@
+//! VFs that go to guests and come back: what the claims of [`sriov`] need of this node.
+//!
+//! Called by [`crate::pod`]. [`host`] knows netdevs and PFs by netlink.
+
+mod host;
+
+#[expect(unused_imports, reason = "the claims of VFs, which use it, come next")]
+pub(crate) use host::HostNet;
