@@ -115,6 +115,8 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
         command_log: dir.join("command.log"),
         command_end: dir.join("end"),
         uefi_variables: dir.join("nvram.fd"),
+        hostdevs: Vec::new(),
+        locked_memory: None,
         pvpanic_pci: true,
     })
 }

@@ -12,6 +12,7 @@ pub mod console;
 mod host;
 mod machine;
 mod parts;
+mod passthrough;
 pub(crate) mod plan;
 mod resize;
 mod start;
@@ -109,6 +110,7 @@ impl Containers {
             accel,
             node: &self.uses.config.machine,
         })?;
+        passthrough::check(sandbox.net.as_ref(), &create.config, draft.memory())?;
         check_seed(&sandbox, &annotations)?;
 
         // Nobody else may have the disk from here on.

@@ -184,6 +184,9 @@ pub struct ContainerConfig {
     pub resources: Option<Resources>,
     #[serde(default, skip_serializing_if = "ProcessConfig::is_empty")]
     pub process: ProcessConfig,
+    /// Whether it was given device nodes of VFIO, which a device plugin does with virtual functions.
+    #[serde(skip)]
+    pub vfio: bool,
     /// What it would run if it were a process. The plan has it, if the machine is for that.
     #[serde(skip)]
     pub command: CommandConfig,

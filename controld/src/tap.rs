@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::tap::{
-    Arm, Attach, Client, ClientError, ErrorCode, Hello, List, PodId, PodNet, PodStats, PodSummary, QemuUser, Reply,
-    Request, ServerStatus, Token,
+    Arm, Attach, Client, ClientError, ErrorCode, Hello, List, PciAddress, PodId, PodNet, PodStats, PodSummary,
+    QemuUser, Reply, Request, ServerStatus, Token,
 };
 
 use self::lines::{LineError, Lines};
@@ -37,6 +37,15 @@ const QUICK: usize = 8;
 #[derive(Debug, Clone)]
 pub struct Tap {
     shared: Arc<Shared>,
+}
+
+/// A pod whose machine may start.
+#[derive(Debug)]
+pub struct Armed {
+    /// For vmwrapper.
+    pub token: Token,
+    /// Devices of the pod's NICs that libvirt has to pass through.
+    pub hostdevs: Vec<PciAddress>,
 }
 
 #[derive(Debug)]
@@ -114,14 +123,15 @@ impl Tap {
         }
     }
 
-    /// Mints the token of a start of a machine that QEMU's user `qemu` will run.
+    /// Mints the token of a start of a machine that QEMU's user `qemu` will run. `iommufd` says whether QEMU takes devices
+    /// by their descriptors; it is `None` for a pod that has none to pass through.
     ///
     /// # Errors
     /// When the pod has no network, or tapmanager does not answer.
-    pub async fn arm(&self, pod: PodId, qemu: QemuUser) -> Result<Token> {
-        let arm = Arm { pod, qemu: Some(qemu) };
+    pub async fn arm(&self, pod: PodId, qemu: QemuUser, iommufd: Option<bool>) -> Result<Armed> {
+        let arm = Arm { pod, qemu: Some(qemu), iommufd };
         match self.ask(Request::Arm(arm), "arm the pod's network for a start").await? {
-            Reply::Armed { token } => Ok(token),
+            Reply::Armed { token, hostdevs } => Ok(Armed { token, hostdevs }),
             _ => Err(wrong_reply()),
         }
     }

@@ -18,7 +18,9 @@
 //! {"v":3,"fds":0,"body":{"err":{"code":"not_found","message":"no pod `0f1e...`; ..."}}}
 //! ```
 //!
-//! `v` is [`VERSION`]; a peer that speaks another gets [`ErrorCode::Version`]. `fds` is the number of descriptors that
+//! `v` is the first version in which the message could be said, from [`OLDEST`] to [`VERSION`]; a peer whose message is of
+//! another gets [`ErrorCode::Version`]. So daemons of two releases understand each other over an upgrade, as long as
+//! they speak of what both know. `fds` is the number of descriptors that
 //! travel beside the packet by `SCM_RIGHTS` (at most [`MAX_FDS`], the kernel's `SCM_MAX_FD`); the receiver owns every
 //! descriptor, close-on-exec, before it looks at anything else, and refuses a packet whose count differs.
 //! A request never carries descriptors. Unknown fields of a body are an error.
@@ -37,17 +39,19 @@ mod wire;
 
 pub use client::{Client, ClientError};
 pub use codec::{CodecError, decode_reply, decode_request, encode_reply, encode_request};
-pub use ident::{IdentError, IfName, MacAddr, NetnsName, OwnerId, PodId, Token};
+pub use ident::{IdentError, IfName, MacAddr, NetnsName, OwnerId, PciAddress, PodId, Token};
 pub use message::{
     Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, DataPathError, Dns, ErrorBody, ErrorCode, Forget,
-    Handoff, HandoffNic, HandoffReply, HandoffRequest, Hello, HostPort, List, NetworkAsk, Nic, NicStats, PodDetail,
-    PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser, Reply, Request, Route, ServerStatus,
-    StatsPage,
+    Handoff, HandoffNic, HandoffReply, HandoffRequest, HandoffTap, HandoffVfio, Hello, HostPort, List, NetworkAsk, Nic,
+    NicKind, NicStats, PodDetail, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser, Reply,
+    Request, Route, ServerStatus, StatsPage, Tap, Versioned, Vfio,
 };
 pub use wire::{Packet, WireError, recv, send};
 
-/// Version of the protocol. Any change of meaning raises it.
-pub const VERSION: u16 = 3;
+/// Newest version of the protocol. Any change of meaning raises it.
+pub const VERSION: u16 = 4;
+/// Oldest version that is still spoken. In it a pod's NICs are taps.
+pub const OLDEST: u16 = 3;
 /// Largest packet, in bytes: the kernel's default socket buffer (`net.core.wmem_default`).
 pub const MAX_MESSAGE: usize = 212_992;
 /// Most descriptors beside one packet (`SCM_MAX_FD` of the kernel).

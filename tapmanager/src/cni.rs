@@ -17,6 +17,7 @@ mod cache;
 mod capability;
 mod collect;
 mod conf;
+mod device;
 mod error;
 mod exec;
 #[cfg(any(test, feature = "exercise"))]
@@ -50,12 +51,13 @@ pub(crate) use capability::CapabilityArgs;
 pub(crate) use collect::{Leftover, Writer};
 pub(crate) use conf::NetworkList;
 pub(crate) use conf::dir::{ConfError, Networks, read as read_network};
+pub(crate) use device::{Device, Said};
 pub(crate) use error::CniError;
 pub(crate) use exec::Gate;
 pub(crate) use multus::Delegated;
 pub(crate) use plugin::{Command, PluginError};
 pub(crate) use ready::{Ready, Unready};
-pub(crate) use result::ResultView;
+pub(crate) use result::{ResultView, Route};
 
 use ask::{Env, Negotiation};
 use cache::{Cache, Entry, Key};

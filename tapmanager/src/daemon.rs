@@ -12,13 +12,14 @@ mod startup;
 
 use std::future::Future;
 use std::os::unix::net::UnixListener as StdListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::Chain;
+use common::{Chain, Reason};
 use futures_util::future::{join, join_all};
 use proto::tap::QemuUser;
+use sriov::Sysfs;
 use tokio::net::UnixListener;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
@@ -34,11 +35,15 @@ use crate::pod::{Kernel, NetnsNames, Occasion, Operations, Pods, RetryPolicy, Se
 use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
 use crate::sys::netns::{self, NetnsError};
+use crate::vf::{ClaimNotes, Claims};
 use access::QemuAccess;
 use service::Service;
 use sockets::{Control, HandOff, MAX_LASTING};
 use startup::StateLock;
 
+/// Where PCI devices are shown, and their files.
+const SYSFS: &str = "/sys";
+const DEV: &str = "/dev";
 /// How long going down waits for requests that are being worked on. Plugins that run end without us, and what is half made
 /// then is taken up by the next start, without which no pod gets a network.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(3);
@@ -109,6 +114,8 @@ pub struct StateError(StateCause);
 
 #[derive(Debug, thiserror::Error)]
 enum StateCause {
+    #[error(transparent)]
+    Claims(#[from] Reason),
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
@@ -202,9 +209,14 @@ impl Daemon {
         if let Some(error) = &unkept {
             error!(error = %Chain(error), "namespaces of pods carry a name that does not last");
         }
-        let world = Kernel::new(&config, &instance, spawner);
+        let boot = startup::boot_id()?;
+        let notes = ClaimNotes::open(&config.state_dir).map_err(|error| DaemonError::State(error.into()))?;
+        let sysfs = Sysfs::new(Path::new(SYSFS), Path::new(DEV));
+        let claims = Claims::load(sysfs, notes, boot.clone(), Arc::clone(&faults));
+        let claims = claims.map_err(|error| DaemonError::State(error.into()))?;
+        let world = Kernel::new(&config, &instance, spawner, claims);
         info!(%instance, "namespaces of pods carry this name");
-        let place = (NetnsNames::new(config.netns_dir.clone(), &instance), startup::boot_id()?);
+        let place = (NetnsNames::new(config.netns_dir.clone(), &instance), boot);
         let operations = Operations::new(world, journal, place, settings(&config), faults);
         let access = QemuAccess::load(&config);
         let service = Arc::new(Service::new(Pods::new(operations), access, &config)?);
@@ -327,6 +339,12 @@ fn tell_systemd(state: sd_notify::NotifyState<'_>) {
 impl From<JournalError> for DaemonError {
     fn from(error: JournalError) -> Self {
         Self::State(StateError(error.into()))
+    }
+}
+
+impl From<Reason> for StateError {
+    fn from(error: Reason) -> Self {
+        Self(error.into())
     }
 }
 

@@ -46,7 +46,6 @@ pub mod spawner;
 mod sys;
 mod tokens;
 pub mod toolkit;
-#[cfg_attr(not(test), expect(dead_code, reason = "the claims of VFs, which use it, come next"))]
 mod vf;
 
 pub use sys::memory::keep_one_heap;

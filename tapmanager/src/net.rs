@@ -19,9 +19,11 @@ use std::sync::Arc;
 
 use common::Reason;
 use ipnetwork::IpNetwork;
-use proto::tap::{DataPath, IfName, Nic, NicStats};
+use proto::tap::{DataPath, IfName, Nic, NicStats, Route};
 use serde::{Deserialize, Serialize};
+use sriov::settings::VfSettings;
 
+use crate::cni::Device;
 use crate::config::MAX_QUEUES;
 use crate::faults::Faults;
 use crate::sys::link;
@@ -61,8 +63,23 @@ pub(crate) struct Joined {
     pub(crate) nics: Vec<Nic>,
     /// Where the guest of each asks its pod; none of a NIC on which nothing can be said to it.
     pub(crate) ports: Vec<Option<Port>>,
+    /// Those of the NICs whose virtual functions are still to be claimed.
+    pub(crate) passed_through: Vec<PassedThrough>,
     /// What of the networks the guest has otherwise than a process would, for people.
     pub(crate) notes: Vec<String>,
+}
+
+/// A virtual function that the guest is to drive itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PassedThrough {
+    /// Where it is.
+    pub(crate) vf: sriov::PciAddr,
+    /// The network that it is of.
+    pub(crate) network: String,
+    /// Its link in the pod's namespace; `None` if it is on vfio-pci and has none.
+    pub(crate) link: Option<IfName>,
+    /// Settings that its network asks for by name.
+    pub(crate) asked: VfSettings,
 }
 
 /// The guest's side of a NIC, as its servers have it.
@@ -95,6 +112,12 @@ pub(crate) struct Reported {
     pub(crate) links: Vec<IfName>,
     /// Addresses, in order.
     pub(crate) addresses: Vec<IpNetwork>,
+    /// PCI devices that the links are, or stand for, by the links' names.
+    pub(crate) devices: BTreeMap<IfName, Device>,
+    /// Routes, for a device that has no link to read them from.
+    pub(crate) routes: Vec<Route>,
+    /// Settings of its virtual functions that it asks for by name.
+    pub(crate) asked: VfSettings,
 }
 
 /// Something that is not as [`join`] left it.
@@ -108,8 +131,8 @@ pub(crate) struct Finding {
     pub(crate) ours: bool,
 }
 
-/// The descriptors of one NIC, for its machine.
-#[derive(Debug)]
+/// The descriptors of a NIC that is a tap, for its machine.
+#[derive(Debug, Default)]
 pub(crate) struct Opened {
     /// One for each queue of its tap.
     pub(crate) queues: Vec<OwnedFd>,
@@ -218,7 +241,7 @@ pub(crate) async fn stats(netns: &Netns, nics: &[Nic]) -> Result<Vec<NicStats>, 
         let mut netlink = Netlink::open()?;
         let (counted, refused) = (link::counters(&mut netlink)?, tc::drops(&mut netlink)?);
         let mut redirected = BTreeMap::new();
-        for nic in nics.iter().filter(|nic| path::of(nic.data_path).counts_at_redirect()) {
+        for nic in nics.iter().filter(|nic| path::of(nic.kind).counts_at_redirect()) {
             if let Some((index, _)) = counted.iter().find(|(_, (name, _))| *name == nic.name) {
                 redirected.insert(*index, tc::redirected(&mut netlink, *index)?);
             }
@@ -241,8 +264,8 @@ fn join_here(reported: &[Reported], choices: Choices, faults: &Faults) -> Result
     let mut kernel = kernel::Kernel::new(netlink, &observed);
     let mut opened = apply::apply(&mut kernel, &plan.steps, faults)?.into_iter();
     let ports =
-        plan.nics.iter().map(|nic| if path::of(nic.data_path).hears_guest() { opened.next() } else { None }).collect();
-    Ok(Joined { nics: plan.nics, ports, notes: plan.notes })
+        plan.nics.iter().map(|nic| if path::of(nic.kind).hears_guest() { opened.next() } else { None }).collect();
+    Ok(Joined { nics: plan.nics, ports, passed_through: plan.passed_through, notes: plan.notes })
 }
 
 impl Port {
@@ -267,7 +290,7 @@ fn rejoin_here(nics: &[Guarded]) -> Result<Vec<Option<Port>>, JoinError> {
     }
     let listen = |(place, Guarded { nic, .. }): (usize, &Guarded)| {
         let tap = tap_name(place);
-        let link = state.link(&tap).filter(|_| path::of(nic.data_path).hears_guest());
+        let link = state.link(&tap).filter(|_| path::of(nic.kind).hears_guest());
         let neighbours = || state.link(&nic.name).map(|link| state.observed.neighbours_of(link));
         let port = link.map(|link| Port::open(link.index, neighbours().unwrap_or_default())).transpose();
         port.map_err(|cause| JoinError::Listen { tap, cause })
@@ -298,18 +321,22 @@ fn unjoin_here() -> Result<(), JoinError> {
 }
 
 /// Opens the taps of a pod's NICs for a machine, in their order, and `/dev/vhost-net` if it is there and `vhost` is
-/// wanted. This thread is in the pod's namespace. The caller hands them on and closes them at once.
+/// wanted; nothing for a NIC that is no tap. This thread is in the pod's namespace. The caller hands them on and closes
+/// them at once.
 pub(crate) fn open_taps(nics: &[Nic], vhost: bool) -> Result<Vec<Opened>, JoinError> {
     // A look is only taken where a name is not enough.
-    let by_name = |nic: &Nic| path::of(nic.data_path).opens_by_name(nic);
+    let by_name = |nic: &Nic| path::of(nic.kind).opens_by_name(nic);
     let links = if nics.iter().all(by_name) { Vec::new() } else { link::links(&mut Netlink::open()?)? };
     let open = |(place, nic): (usize, &Nic)| {
+        if nic.tap().is_none() {
+            return Ok(Opened::default());
+        }
         let queues = if by_name(nic) {
             tap::open(&tap_name(place), 1)?
         } else {
             let name = tap_name(place);
             let link = links.iter().find(|link| link.name == name);
-            path::of(nic.data_path).open(nic, link.ok_or(TapError::Absent { name })?)?
+            path::of(nic.kind).open(nic, link.ok_or(TapError::Absent { name })?)?
         };
         let count = if vhost { queues.len() } else { 0 };
         let vhost = vhost::open(Path::new(vhost::DEVICE), count).map_err(JoinError::Vhost)?;

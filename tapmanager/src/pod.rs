@@ -33,8 +33,8 @@ use std::time::Duration;
 use common::Chain;
 use futures_util::StreamExt as _;
 use proto::tap::{
-    Attach, CheckReport, DataPath, List, MAX_PAGE, MAX_STATS_PAGE, MAX_TROUBLE, PodDetail, PodId, PodNet, PodPage,
-    PodPhase, PodStats, PodSummary, StatsPage,
+    Attach, CheckReport, DataPath, List, MAX_PAGE, MAX_STATS_PAGE, MAX_TROUBLE, PciAddress, PodDetail, PodId, PodNet,
+    PodPage, PodPhase, PodStats, PodSummary, StatsPage,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -47,6 +47,7 @@ use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::net::Opened;
 use crate::span;
+use crate::vf::Devices;
 use actor::{Actor, Inherited, RecoveryLimits};
 use command::Command;
 pub(crate) use command::Occasion;
@@ -111,6 +112,16 @@ pub(crate) struct View {
     pub(crate) recovering: bool,
     /// Why it is of no use although it is attached.
     pub(crate) trouble: Option<Arc<str>>,
+}
+
+/// The NICs of a pod, opened for its machine.
+#[derive(Debug)]
+pub(crate) struct OpenedNics {
+    pub(crate) net: Arc<PodNet>,
+    /// One for each NIC; empty for one that is no tap.
+    pub(crate) taps: Vec<Opened>,
+    /// Those that are passed through, if they go by descriptor.
+    pub(crate) devices: Option<Devices>,
 }
 
 #[derive(Debug)]
@@ -265,13 +276,25 @@ impl<W: World> Pods<W> {
         }
     }
 
-    /// Opens the pod's taps for its machine. The caller sends them and closes them at once. Blocks, and leaves this thread in
-    /// the pod's namespace.
-    pub(crate) fn open_taps(&self, pod: &PodId) -> Result<(Arc<PodNet>, Vec<Opened>), PodError> {
+    /// Notes that a machine may have the pod's virtual functions from now on; see [`World::hand_out`]. Fine if it has none.
+    pub(crate) async fn hand_out(&self, pod: &PodId, by_descriptor: bool) -> Result<Vec<PciAddress>, PodError> {
         let net = self.usable(pod)?;
-        let opened = self.shared.operations.world.open_taps(&net.netns, &net.nics);
-        let opened = opened.map_err(|cause| PodError::Taps { pod: pod.clone(), cause })?;
-        Ok((net, opened))
+        if net.vfio().next().is_none() {
+            return Ok(Vec::new());
+        }
+        let handed = self.shared.operations.world.hand_out(pod, &net, by_descriptor).await;
+        handed.map_err(|cause| PodError::HandOut { pod: pod.clone(), cause })
+    }
+
+    /// Opens the pod's NICs for its machine. The caller sends them and closes them at once. Blocks, and leaves this thread in
+    /// the pod's namespace.
+    pub(crate) fn open_nics(&self, pod: &PodId) -> Result<OpenedNics, PodError> {
+        let net = self.usable(pod)?;
+        let world = &self.shared.operations.world;
+        let failed = |cause| PodError::Nics { pod: pod.clone(), cause };
+        let devices = world.open_devices(pod, &net).map_err(failed)?;
+        let taps = world.open_taps(&net.netns, &net.nics).map_err(failed)?;
+        Ok(OpenedNics { net, taps, devices })
     }
 
     /// Whether a pod could be given a network now.

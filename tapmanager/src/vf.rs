@@ -1,11 +1,16 @@
-//! VFs that go to guests and come back: what the claims of [`sriov`] need of this node.
+//! VFs that go to guests and come back: who has which, and what the claims of [`sriov`] need of this node.
 //!
-//! Called by [`crate::pod`]. [`host`] knows netdevs and PFs by netlink, [`notes`] keeps claims on disk.
+//! Called by [`crate::pod`] when a pod is attached, armed, handed off, looked at and detached, and by [`crate::daemon`] at
+//! the start. [`claims`] takes them and gives them back, [`device`] opens them for QEMU; [`host`] knows netdevs and PFs
+//! by netlink, [`notes`] keeps claims on disk.
 
+mod address;
+mod claims;
+mod device;
 mod host;
 mod notes;
 
-#[expect(unused_imports, reason = "the claims of VFs, which use it, come next")]
-pub(crate) use host::HostNet;
-#[expect(unused_imports, reason = "the claims of VFs, which use it, come next")]
-pub(crate) use notes::{ClaimNotes, UnreadableNote};
+pub(crate) use address::{local, wire};
+pub(crate) use claims::{Claims, VfError, Wanted};
+pub(crate) use device::{Devices, Grant};
+pub(crate) use notes::ClaimNotes;

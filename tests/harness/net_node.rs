@@ -133,8 +133,8 @@ impl Taps {
     /// # Errors
     /// What `tapmanager` says.
     pub fn arm(&self, pod: &PodId) -> Result<Token> {
-        match self.client.call(&Request::Arm(Arm { pod: pod.clone(), qemu: None }))? {
-            Reply::Armed { token } => Ok(token),
+        match self.client.call(&Request::Arm(Arm { pod: pod.clone(), qemu: None, iommufd: None }))? {
+            Reply::Armed { token, hostdevs: _ } => Ok(token),
             other => bail!("not an answer to arm: {other:?}"),
         }
     }

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use proto::tap::{Client, ClientError, ErrorCode, Handoff, Token, WireError};
+use proto::tap::{Client, ClientError, ErrorCode, Handoff, HandoffNic, HandoffVfio, Token, WireError};
 
-use crate::argv::Nic;
+use crate::argv::{Nic, Nics, Tap, Vfio};
 use crate::env::PciSlot;
 
 /// Before it is asked again for the first time. Each further pause is twice as long, up to [`LONGEST_PAUSE`]: nobody tells
@@ -30,13 +30,17 @@ pub(crate) enum HandoffError {
     NoQueue(usize),
     #[error("tapmanager gave NIC {nic} {vhost} vhost descriptors for {queues} queues")]
     Vhost { nic: usize, vhost: usize, queues: usize },
+    #[error("tapmanager gave NIC {0} as a device and no descriptor of `/dev/iommu`")]
+    NoIommufd(usize),
+    #[error("tapmanager gave NIC {0} without the descriptor of its device")]
+    NoDevice(usize),
 }
 
 impl HandoffError {
     /// Whether the two sides do not understand each other, rather than one of them not answering or saying no.
     pub(crate) fn is_of_protocol(&self) -> bool {
         match self {
-            Self::Count { .. } | Self::NoQueue(_) | Self::Vhost { .. } => true,
+            Self::Count { .. } | Self::NoQueue(_) | Self::Vhost { .. } | Self::NoIommufd(_) | Self::NoDevice(_) => true,
             Self::Client(ClientError::Refused(body)) => matches!(body.code, ErrorCode::Version | ErrorCode::BadRequest),
             Self::Client(ClientError::Wire { cause, .. }) => matches!(cause, WireError::Truncated),
             Self::Client(ClientError::Codec { .. } | ClientError::WrongReply) => true,
@@ -51,7 +55,9 @@ impl HandoffError {
             Self::Client(ClientError::Deadline { .. } | ClientError::Wire { .. }) => Some("see tapmanager's log"),
             Self::Client(ClientError::Codec { .. } | ClientError::WrongReply)
             | Self::NoQueue(_)
-            | Self::Vhost { .. } => Some("install vmwrapper and tapmanager of one release"),
+            | Self::Vhost { .. }
+            | Self::NoIommufd(_)
+            | Self::NoDevice(_) => Some("install vmwrapper and tapmanager of one release"),
             Self::Count { .. } => Some("delete the pod, so that it is made anew"),
         }
     }
@@ -66,25 +72,37 @@ pub(crate) fn fetch(
     deadline: Duration,
     token: Token,
     slots: &[PciSlot],
-) -> Result<Vec<Nic>, HandoffError> {
+) -> Result<Nics, HandoffError> {
     let (handoff, fds) = get(&Client::new(socket, deadline), deadline, &token)?;
     if handoff.nics.len() != slots.len() {
         return Err(HandoffError::Count { nics: handoff.nics.len(), slots: slots.len() });
     }
+    // The client has seen to it that there are as many descriptors as are announced.
     let mut fds = fds.into_iter();
-    let place = |(index, (nic, &slot)): (usize, (&proto::tap::HandoffNic, &PciSlot))| {
-        // The client has seen to it that there are as many descriptors as are announced.
-        let queues: Vec<OwnedFd> = fds.by_ref().take(nic.queues.into()).collect();
-        let vhost: Vec<OwnedFd> = fds.by_ref().take(nic.vhost.into()).collect();
-        if queues.is_empty() {
-            return Err(HandoffError::NoQueue(index));
+    let iommufd = if handoff.iommufd { fds.next() } else { None };
+    let place = |(index, (nic, &slot)): (usize, (&HandoffNic, &PciSlot))| match nic {
+        HandoffNic::Tap(tap) => {
+            let queues: Vec<OwnedFd> = fds.by_ref().take(tap.queues.into()).collect();
+            let vhost: Vec<OwnedFd> = fds.by_ref().take(tap.vhost.into()).collect();
+            if queues.is_empty() {
+                return Err(HandoffError::NoQueue(index));
+            }
+            if !vhost.is_empty() && vhost.len() != queues.len() {
+                return Err(HandoffError::Vhost { nic: index, vhost: vhost.len(), queues: queues.len() });
+            }
+            Ok(Nic::Tap(Tap { mac: tap.mac, mtu: tap.mtu, slot, queues, vhost }))
         }
-        if !vhost.is_empty() && vhost.len() != queues.len() {
-            return Err(HandoffError::Vhost { nic: index, vhost: vhost.len(), queues: queues.len() });
+        HandoffNic::Vfio { vfio: HandoffVfio::Descriptor } => {
+            if !handoff.iommufd {
+                return Err(HandoffError::NoIommufd(index));
+            }
+            let device = fds.next().ok_or(HandoffError::NoDevice(index))?;
+            Ok(Nic::Vfio(Vfio { slot, device }))
         }
-        Ok(Nic { mac: nic.mac, mtu: nic.mtu, slot, queues, vhost })
+        HandoffNic::Vfio { vfio: HandoffVfio::Hostdev } => Ok(Nic::Hostdev),
     };
-    handoff.nics.iter().zip(slots).enumerate().map(place).collect()
+    let nics = handoff.nics.iter().zip(slots).enumerate().map(place).collect::<Result<_, _>>()?;
+    Ok(Nics { iommufd, nics })
 }
 
 /// Asks until there is an answer other than that there is no room, or the deadline would pass before the next time.

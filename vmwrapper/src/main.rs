@@ -53,8 +53,7 @@ fn run() -> Result<Infallible, Failure> {
             let emulator = Emulator::new(pod.emulator)?;
             let nics = handoff::fetch(pod.handoff, pod.deadline, pod.token, &pod.slots)?;
             let args = argv::extend(args, &nics, pod.bus);
-            let fds: Vec<OwnedFd> = nics.into_iter().flat_map(|nic| nic.queues.into_iter().chain(nic.vhost)).collect();
-            Err(become_qemu(&emulator, args, &pod.variables, &fds))
+            Err(become_qemu(&emulator, args, &pod.variables, &nics.descriptors()))
         }
     }
 }

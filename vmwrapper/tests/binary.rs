@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use proto::tap::{ErrorBody, ErrorCode, Token};
+use proto::tap::{ErrorBody, ErrorCode, Handoff, HandoffNic, HandoffVfio, Token};
 
 use self::server::{Answer, Server, nics};
 
@@ -176,7 +176,7 @@ fn answers_that_are_not_of_the_protocol() {
     for (packet, why) in [
         (&b"hello\xff"[..], "message is not of the tap protocol: expected value at line 1 column 1"),
         (b"{}", "message is not of the tap protocol: missing field `v`"),
-        (br#"{"v":1,"x":[]}"#, "peer speaks tap protocol 1, this program speaks 3; install one release of both"),
+        (br#"{"v":1,"x":[]}"#, "peer speaks tap protocol 1, this program speaks 3 to 4; install one release of both"),
         (br#"{"v":3,"fds":1,"body":{"ok":{"nics":{"nics":[]}}}}"#, "message announces 1 descriptors, 0 came"),
         (br#"{"v":3,"fds":0,"body":{"ok":{"nics":{"nics":[{"mac":"02:00:00:00:00:01\",\"x\":\"","mtu":1,"queues":1}]}}}}"#, "is not six pairs of hex digits joined by colons"),
     ] {
@@ -207,7 +207,8 @@ fn descriptors_and_nics_that_do_not_match() {
 fn descriptors_of_vhost_follow_the_queues_and_are_as_many() {
     for (vhost, outcome) in [(1, None), (2, Some("tapmanager gave NIC 0 2 vhost descriptors for 1 queues; install"))] {
         let mut handoff = nics(&[1]);
-        handoff.nics[0].vhost = vhost;
+        let [HandoffNic::Tap(tap)] = &mut handoff.nics[..] else { panic!("one tap") };
+        tap.vhost = vhost;
         let server = Server::start(Answer::Nics(handoff, 1 + usize::from(vhost)));
         let output = pod(&server.path).env("VIRTLET_NICS", "0x10").arg("-S").output().expect("runs");
         if let Some(why) = outcome {
@@ -221,6 +222,32 @@ fn descriptors_of_vhost_follow_the_queues_and_are_as_many() {
         };
         assert_eq!((file_of("fd="), file_of("vhostfd=")), ("/dev/zero", "/dev/full"));
     }
+}
+
+#[test]
+fn a_device_comes_with_what_it_is_used_through() {
+    let device = || HandoffNic::Vfio { vfio: HandoffVfio::Descriptor };
+    let with = |iommufd| Handoff { nics: vec![device()], iommufd };
+    let server = Server::start(Answer::Nics(with(true), 2));
+    let said = Said::of(&pod(&server.path).arg("-S").output().expect("runs"));
+    let file_of = |place: usize| {
+        let fd = said.args[place].split(r#""fd":""#).nth(1).and_then(|rest| rest.split('"').next()).expect("named");
+        said.fds.iter().find_map(|(number, file)| (number == fd).then_some(file.as_str())).expect("inherited")
+    };
+    assert_eq!((said.args[1].as_str(), said.args[3].as_str()), ("-object", "-device"));
+    assert_eq!((file_of(2), file_of(4)), ("/dev/zero", "/dev/full"));
+
+    let server = Server::start(Answer::Nics(with(false), 1));
+    let output = pod(&server.path).arg("-S").output().expect("runs");
+    fails_like(&output, 76, "tapmanager gave NIC 0 as a device and no descriptor of `/dev/iommu`; install");
+}
+
+#[test]
+fn a_device_that_libvirt_gives_adds_nothing() {
+    let handoff = Handoff { nics: vec![HandoffNic::Vfio { vfio: HandoffVfio::Hostdev }], iommufd: false };
+    let server = Server::start(Answer::Nics(handoff, 0));
+    let said = Said::of(&pod(&server.path).arg("-S").output().expect("runs"));
+    assert_eq!(said.args, ["-S"]);
 }
 
 #[test]

@@ -67,11 +67,12 @@ fn is_repeated(earlier: &ContainerConfig, wanted: &ContainerConfig) -> bool {
     };
     let mounts = earlier.mounts.len() == wanted.mounts.len()
         && earlier.mounts.iter().zip(&wanted.mounts).all(|(a, b)| same(a, b));
-    // The record has the command in the plan alone, and not always.
+    // The record has the command in the plan alone, and not always, and devices in the network.
     let unheeded = ContainerConfig {
         mounts: earlier.mounts.clone(),
         process: earlier.process.clone(),
         command: earlier.command.clone(),
+        vfio: earlier.vfio,
         ..wanted.clone()
     };
     mounts && *earlier == unheeded

@@ -9,7 +9,7 @@ use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
 use crate::model::error::Result;
-use crate::model::plan::{Cgroup, Guest, Hardware, MachinePlan, RootDisk};
+use crate::model::plan::{Cgroup, Guest, Hardware, MachinePlan, Memory, RootDisk};
 use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
 
 /// What a plan is made from, beside its root disk.
@@ -74,6 +74,11 @@ impl Draft {
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
         let guest = guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler)?;
         Ok(Self { id: wishes.id, size, huge_page, hardware, smbios: wishes.annotations.system_uuid, cgroup, guest })
+    }
+
+    /// The memory that it would have.
+    pub(super) const fn memory(&self) -> Memory {
+        self.size.memory
     }
 
     /// The plan of the machine of container `name`.

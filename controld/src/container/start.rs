@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::off_reactor;
-use proto::tap::{PodNet, QemuUser};
+use proto::tap::{Nic, PciAddress, PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 
 use super::confinement;
@@ -22,12 +22,13 @@ use crate::container::agents;
 use crate::container::console::follow::Follower;
 use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
 use crate::model::annotations::PodAnnotations;
-use crate::model::domain::{self, DomainSpec, WrapperEnv};
+use crate::model::domain::{self, DomainSpec, Hostdev, WrapperEnv};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::Firmware;
 use crate::model::seed::{self, SeedInput};
 use crate::model::{Container, Sandbox, SandboxState};
 use crate::store::is_disk_full;
+use crate::tap::Armed;
 use crate::volumes::make_dir;
 
 /// First PCI slot of `pcie.0` that vmwrapper's NICs take; the domain's own devices stay below.
@@ -70,7 +71,10 @@ pub(super) async fn machine(
     let started = async {
         let seed = write_seed(uses, container, sandbox.clone(), net.clone(), qemu).await?;
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
-        let token = uses.tap.arm(sandbox.id.clone(), qemu).await?;
+        let features = uses.hypervisor.features().await?;
+        let iommufd = net.vfio().next().is_some().then_some(features.iommufd);
+        let Armed { token, hostdevs } = uses.tap.arm(sandbox.id.clone(), qemu, iommufd).await?;
+        let hostdevs = passed_through(net, &hostdevs);
         let spec = DomainSpec {
             plan: container.machine.clone(),
             sandbox: sandbox.id.to_string(),
@@ -93,7 +97,9 @@ pub(super) async fn machine(
             command_log: uses.console_dir(container).join(COMMAND_LOG),
             command_end: end,
             uefi_variables: variables.clone(),
-            pvpanic_pci: uses.hypervisor.features().await?.pvpanic_pci,
+            pvpanic_pci: features.pvpanic_pci,
+            locked_memory: locked_memory(net, &hostdevs)?,
+            hostdevs,
         };
         // The emulator may have been replaced since the last start.
         uses.accel.refresh_wrapper(&uses.config).await;
@@ -115,6 +121,27 @@ pub(super) async fn machine(
             Err(error)
         }
     }
+}
+
+/// Those of the pod's NICs that libvirt passes through, each at the slot of its place.
+fn passed_through(net: &PodNet, by_libvirt: &[PciAddress]) -> Vec<Hostdev> {
+    let hostdev = |(place, nic): (usize, &Nic)| {
+        let device = nic.vfio()?.device;
+        by_libvirt.contains(&device).then_some(Hostdev { device, slot: FIRST_NIC_SLOT + place })
+    };
+    net.nics.iter().enumerate().filter_map(hostdev).collect()
+}
+
+/// What QEMU may lock for devices that vmwrapper gives it; libvirt sees to that for its own. The kernel counts what iommufd
+/// pins by user, and libvirt's QEMUs have one, but compares with the process's limit. So the limit is all memory of the
+/// node; how much it really is, is the pod's cgroup's affair.
+fn locked_memory(net: &PodNet, hostdevs: &[Hostdev]) -> Result<Option<u64>> {
+    if net.vfio().count() == hostdevs.len() {
+        return Ok(None);
+    }
+    let info = nix::sys::sysinfo::sysinfo()
+        .map_err(|cause| io_failed("memory of the node not known", io::Error::from(cause)))?;
+    Ok(Some(info.ram_total()))
 }
 
 /// Copies what the pod's log has to the pod's log, if the pod has one: the console, or the output of the machine's command.

@@ -8,8 +8,10 @@ const LEAST: Version = Version::new(9, 0, 0);
 const PVPANIC_PCI: Version = Version::new(9, 1, 0);
 /// Can be told to remove a TPM's state, `VIR_DOMAIN_UNDEFINE_TPM`.
 const UNDEFINE_TPM: Version = Version::new(8, 9, 0);
+/// Of QEMU: has `-object iommufd`.
+const IOMMUFD: Version = Version::new(9, 0, 0);
 
-/// Version of a libvirt daemon, as it counts: a million for each major number, a thousand for each minor one.
+/// Version of a libvirt daemon or of QEMU, as libvirt counts: a million for each major number, a thousand for each minor one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(u64);
 
@@ -22,6 +24,8 @@ pub struct Features {
     pub pvpanic_pci: bool,
     /// A machine's definition goes together with its TPM's state.
     pub undefine_tpm: bool,
+    /// QEMU takes devices by their descriptors, through iommufd.
+    pub iommufd: bool,
 }
 
 /// A libvirt that lacks what every machine needs.
@@ -44,16 +48,21 @@ impl fmt::Display for Version {
 }
 
 impl Features {
-    /// Of a version as `virConnectGetLibVersion` tells it.
+    /// Of the versions of libvirt and QEMU as `virConnectGetLibVersion` and `virConnectGetVersion` tell them.
     ///
     /// # Errors
-    /// When it is too old.
-    pub(super) fn of(version: u64) -> Result<Self, TooOld> {
-        let version = Version(version);
+    /// When libvirt is too old.
+    pub(super) fn of(libvirt: u64, qemu: u64) -> Result<Self, TooOld> {
+        let (version, qemu) = (Version(libvirt), Version(qemu));
         if version < LEAST {
             return Err(TooOld { found: version });
         }
-        Ok(Self { version, pvpanic_pci: version >= PVPANIC_PCI, undefine_tpm: version >= UNDEFINE_TPM })
+        Ok(Self {
+            version,
+            pvpanic_pci: version >= PVPANIC_PCI,
+            undefine_tpm: version >= UNDEFINE_TPM,
+            iommufd: qemu >= IOMMUFD,
+        })
     }
 }
 
@@ -63,13 +72,15 @@ mod tests {
 
     #[test]
     fn what_came_with_a_version_is_not_asked_of_an_older_one() {
-        let of = |version| Features::of(version).expect("new enough");
-        assert_eq!(of(9_000_000), Features { version: LEAST, pvpanic_pci: false, undefine_tpm: true });
+        let of = |version| Features::of(version, 8_002_002).expect("new enough");
+        let least = Features { version: LEAST, pvpanic_pci: false, undefine_tpm: true, iommufd: false };
+        assert_eq!(of(9_000_000), least);
+        assert!(Features::of(9_000_000, 9_000_000).expect("new enough").iommufd);
         for version in [9_001_000, 11_003_000] {
             assert!(of(version).pvpanic_pci, "{version}");
         }
         assert_eq!(of(11_003_010).version.to_string(), "11.3.10");
-        let refused = Features::of(8_010_000).expect_err("too old").to_string();
+        let refused = Features::of(8_010_000, 9_000_000).expect_err("too old").to_string();
         assert_eq!(refused, "version 8.10.0 is older than 9.0.0; update libvirt");
     }
 }

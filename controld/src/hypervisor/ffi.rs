@@ -354,7 +354,12 @@ fn features(connection: NonNull<sys::_virConnect>) -> Result<Features, LibvirtEr
     let mut version = 0;
     // SAFETY: the connection is open, libvirt writes a number.
     done(unsafe { sys::virConnectGetLibVersion(connection.as_ptr(), &raw mut version) })?;
-    Features::of(version).map_err(|old| LibvirtError { code: 0, message: old.to_string() })
+    let mut qemu = 0;
+    // SAFETY: the connection is open, libvirt writes a number. It fails where there is no QEMU, whose machines say so.
+    if unsafe { sys::virConnectGetVersion(connection.as_ptr(), &raw mut qemu) } < 0 {
+        qemu = 0;
+    }
+    Features::of(version, qemu).map_err(|old| LibvirtError { code: 0, message: old.to_string() })
 }
 
 fn done(result: c_int) -> Result<(), LibvirtError> {

@@ -14,7 +14,7 @@ mod xml;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use proto::tap::Token;
+use proto::tap::{PciAddress, Token};
 use uuid::Uuid;
 
 pub use self::xml::{DomainError, xml};
@@ -63,6 +63,20 @@ pub struct DomainSpec {
     pub uefi_variables: PathBuf,
     /// Whether libvirt knows the panic device of PCI; else it is on ISA.
     pub pvpanic_pci: bool,
+    /// Devices that libvirt passes through.
+    pub hostdevs: Vec<Hostdev>,
+    /// Memory in bytes that QEMU may lock, if any device is passed through that libvirt does not know of: the kernel pins all
+    /// of the guest's memory for it.
+    pub locked_memory: Option<u64>,
+}
+
+/// A device of the node that libvirt passes through. It is bound to vfio-pci already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hostdev {
+    /// Where it is on the node.
+    pub device: PciAddress,
+    /// Its slot in the guest, where vmwrapper would have put it.
+    pub slot: usize,
 }
 
 /// What vmwrapper is told, by its environment.

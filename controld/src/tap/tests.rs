@@ -133,7 +133,7 @@ impl Facts {
             Request::Attach(_) => {
                 Reply::Attached(PodNet { netns: "/run/netns/x".into(), nics: Vec::new(), dns: Dns::default() })
             }
-            Request::Arm(_) => Reply::Armed { token: Token::from_random([7; 16]) },
+            Request::Arm(_) => Reply::Armed { token: Token::from_random([7; 16]), hostdevs: Vec::new() },
             Request::Detach { .. } => {
                 let mut finish = self.finish.lock().expect("lock");
                 while *finish == 0 {
@@ -187,7 +187,7 @@ async fn many_at_once_queue_here_and_other_sorts_do_not_wait_for_them() {
     until("as many as there are places", || fake.asked("detach") == ENDS).await;
     let others = async {
         tap.attach(Attach::new(pod(1000))).await.expect("a network of another pod");
-        tap.arm(pod(1001), QemuUser { uid: 64055, gid: 993 }).await.expect("a machine starts");
+        tap.arm(pod(1001), QemuUser { uid: 64055, gid: 993 }, None).await.expect("a machine starts");
         assert!(tap.stats(None).await.expect("counters").is_empty());
         assert!(tap.pods(None).await.expect("a list").is_empty());
     };
@@ -218,7 +218,7 @@ async fn a_kept_connection_that_went_stale_is_dialled_anew() {
 async fn an_arm_says_who_qemu_is_and_is_one_request() {
     let dir = tempfile::tempdir().expect("tempdir");
     let fake = Fake::start(&dir);
-    fake.tap().arm(pod(1), QemuUser { uid: 64055, gid: 993 }).await.expect("armed");
+    fake.tap().arm(pod(1), QemuUser { uid: 64055, gid: 993 }, None).await.expect("armed");
     let asked = fake.facts.asked.lock().expect("lock").clone();
     assert_eq!(asked.into_iter().collect::<Vec<_>>(), [("arm", 1)]);
 }

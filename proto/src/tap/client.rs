@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, List, OwnerId, Packet, PodId, PodStats,
-    PodSummary, Reply, Request, Token, WireError, decode_reply, encode_request, recv, send,
+    PodSummary, Reply, Request, Token, Versioned, WireError, decode_reply, encode_request, recv, send,
 };
 
 /// Why a call failed.
@@ -163,7 +163,7 @@ impl Client {
     /// See [`ClientError`]; also when the descriptors are not as many as the NICs say.
     pub fn get(&self, token: Token) -> Result<(Handoff, Vec<OwnedFd>), ClientError> {
         let (HandoffReply::Nics(handoff), fds) = self.exchange(&HandoffRequest::Get { token }, "get")?;
-        let announced = handoff.nics.iter().map(|nic| usize::from(nic.queues) + usize::from(nic.vhost)).sum();
+        let announced = handoff.descriptors();
         if announced != fds.len() {
             let cause = CodecError::FdCount { announced, received: fds.len() };
             return Err(ClientError::Codec { path: self.path.clone(), cause });
@@ -171,7 +171,7 @@ impl Client {
         Ok((handoff, fds))
     }
 
-    fn exchange<Q: Serialize, A: DeserializeOwned>(
+    fn exchange<Q: Serialize + Versioned, A: DeserializeOwned>(
         &self,
         request: &Q,
         name: &'static str,

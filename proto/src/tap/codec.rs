@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{ErrorBody, ErrorCode, MAX_FDS, MAX_MESSAGE, VERSION};
+use super::{ErrorBody, ErrorCode, MAX_FDS, MAX_MESSAGE, OLDEST, VERSION, Versioned};
 
 /// Why bytes are not a message, or a message does not become bytes.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,9 @@ pub enum CodecError {
     #[error("message is not of the tap protocol")]
     Json(#[source] serde_json::Error),
     /// Another version.
-    #[error("peer speaks tap protocol {theirs}, this program speaks {VERSION}; install one release of both")]
+    #[error(
+        "peer speaks tap protocol {theirs}, this program speaks {OLDEST} to {VERSION}; install one release of both"
+    )]
     Version {
         /// What the peer speaks.
         theirs: u16,
@@ -65,8 +67,8 @@ struct VersionOnly {
 ///
 /// # Errors
 /// When the message is longer than a packet may be.
-pub fn encode_request<B: Serialize>(body: &B) -> Result<Vec<u8>, CodecError> {
-    encode(&RequestEnvelope { v: VERSION, body })
+pub fn encode_request<B: Serialize + Versioned>(body: &B) -> Result<Vec<u8>, CodecError> {
+    encode(&RequestEnvelope { v: body.since(), body })
 }
 
 /// The request in a packet that came with `received_fds` descriptors.
@@ -83,15 +85,15 @@ pub fn decode_request<B: DeserializeOwned>(bytes: &[u8], received_fds: usize) ->
 ///
 /// # Errors
 /// When the message is longer than a packet may be, or carries more descriptors than one.
-pub fn encode_reply<B: Serialize>(body: Result<&B, ErrorBody>, fds: usize) -> Result<Vec<u8>, CodecError> {
+pub fn encode_reply<B: Serialize + Versioned>(body: Result<&B, ErrorBody>, fds: usize) -> Result<Vec<u8>, CodecError> {
     if fds > MAX_FDS {
         return Err(CodecError::FdCount { announced: fds, received: MAX_FDS });
     }
-    let body = match body {
-        Ok(body) => Outcome::Ok(body),
-        Err(error) => Outcome::Err(error),
+    let (v, body) = match body {
+        Ok(body) => (body.since(), Outcome::Ok(body)),
+        Err(error) => (OLDEST, Outcome::Err(error)),
     };
-    encode(&ReplyEnvelope { v: VERSION, fds, body })
+    encode(&ReplyEnvelope { v, fds, body })
 }
 
 /// The reply in a packet that came with `received_fds` descriptors. The inner result is the server's.
@@ -123,7 +125,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
         return Err(CodecError::TooLong { len: bytes.len() });
     }
     let VersionOnly { v } = serde_json::from_slice(bytes).map_err(CodecError::Json)?;
-    if v != VERSION {
+    if !(OLDEST..=VERSION).contains(&v) {
         return Err(CodecError::Version { theirs: v });
     }
     serde_json::from_slice(bytes).map_err(CodecError::Json)

@@ -53,6 +53,16 @@ pub struct IfName(String);
 #[serde(try_from = "String", into = "String")]
 pub struct MacAddr([u8; 6]);
 
+/// Where a PCI device is (`lspci -D`): domain, bus, device and function, as in `0000:01:10.0`. Displayed in lower case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PciAddress {
+    domain: u32,
+    bus: u8,
+    device: u8,
+    function: u8,
+}
+
 // === impl PodId ===
 
 impl PodId {
@@ -259,6 +269,51 @@ impl From<MacAddr> for String {
     }
 }
 
+// === impl PciAddress ===
+
+impl PciAddress {
+    /// Domain, bus, device (below 32) and function (below 8).
+    #[must_use]
+    pub const fn parts(self) -> (u32, u8, u8, u8) {
+        (self.domain, self.bus, self.device, self.function)
+    }
+}
+
+impl FromStr for PciAddress {
+    type Err = IdentError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refuse = || IdentError::new("PCI address", text, "is not of the form `0000:01:10.0`");
+        // Longer domains are those of devices behind a VMD.
+        let number = |digits: &str, lengths: std::ops::RangeInclusive<usize>| {
+            let hex = lengths.contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
+            hex.then(|| u32::from_str_radix(digits, 16).ok()).flatten().ok_or_else(refuse)
+        };
+        let (domain, rest) = text.split_once(':').ok_or_else(refuse)?;
+        let (bus, rest) = rest.split_once(':').ok_or_else(refuse)?;
+        let (device, function) = rest.split_once('.').ok_or_else(refuse)?;
+        let small = |number: u32, most: u8| u8::try_from(number).ok().filter(|n| *n <= most).ok_or_else(refuse);
+        Ok(Self {
+            domain: number(domain, 4..=8)?,
+            bus: small(number(bus, 2..=2)?, u8::MAX)?,
+            device: small(number(device, 2..=2)?, 31)?,
+            function: small(number(function, 1..=1)?, 7)?,
+        })
+    }
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
+    }
+}
+
+impl From<PciAddress> for String {
+    fn from(address: PciAddress) -> Self {
+        address.to_string()
+    }
+}
+
 fn render_mac([a, b, c, d, e, f]: [u8; 6]) -> String {
     format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
@@ -291,7 +346,7 @@ macro_rules! parse_from_string {
         }
     )*};
 }
-parse_from_string!(PodId, NetnsName, OwnerId, Token, IfName, MacAddr);
+parse_from_string!(PodId, NetnsName, OwnerId, Token, IfName, MacAddr, PciAddress);
 
 #[cfg(test)]
 mod tests {
@@ -350,6 +405,19 @@ mod tests {
             "+2:00:00:00:00:01",
         ] {
             assert!(bad.parse::<MacAddr>().is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn pci_addresses_with_their_domains() {
+        for good in ["0000:01:10.0", "ffff:ff:1f.7", "10000:e1:00.0"] {
+            assert_eq!(good.parse::<PciAddress>().map(|at| at.to_string()), Ok(good.to_owned()));
+        }
+        assert_eq!("0000:AB:1F.3".parse::<PciAddress>().map(PciAddress::parts), Ok((0, 0xab, 0x1f, 3)));
+        for bad in
+            ["", "01:10.0", "0000:01:10", "0000:01:20.0", "0000:01:10.8", "0:01:10.0", "0000:1:10.0", "0000:01:+1.0"]
+        {
+            assert!(bad.parse::<PciAddress>().is_err(), "{bad:?} was taken");
         }
     }
 

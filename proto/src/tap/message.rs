@@ -2,18 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{MacAddr, NetnsName, PodId, Token};
+use super::{MacAddr, NetnsName, OLDEST, PciAddress, PodId, Token, VERSION};
 
 mod pod;
 mod report;
 
 pub use pod::{
-    Attach, Bandwidth, DataPath, DataPathError, Dns, HostPort, NetworkAsk, Nic, PodNet, PortProtocol, Route,
+    Attach, Bandwidth, DataPath, DataPathError, Dns, HostPort, NetworkAsk, Nic, NicKind, PodNet, PortProtocol, Route,
+    Tap, Vfio,
 };
 pub use report::{
     CheckReport, CollectReport, List, NicStats, PodDetail, PodPage, PodPhase, PodStats, PodSummary, ServerStatus,
     StatsPage,
 };
+
+/// A message, and the first version of the protocol in which it can be said.
+///
+/// A packet is of that version, and not of the newest that its sender speaks: so two releases understand each other in
+/// all that both know, and only that.
+pub trait Versioned {
+    /// The version.
+    fn since(&self) -> u16;
+}
 
 /// What `controld` asks of `tapmanager`.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, on its way to the wire")]
@@ -93,6 +103,9 @@ pub enum Reply {
     Armed {
         /// One-shot, and worthless after the daemon's `arm_ttl`.
         token: Token,
+        /// Of the pod's NICs, those that are passed through and that libvirt has to give to QEMU, as the hand-off cannot.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        hostdevs: Vec<PciAddress>,
     },
     /// The pod has no network any more.
     Detached,
@@ -166,6 +179,10 @@ pub struct Arm {
     /// Who libvirt runs QEMU as, taken up as [`Hello::qemu`] is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu: Option<QemuUser>,
+    /// Whether the machine's QEMU takes devices by their descriptors (`-object iommufd`, QEMU 9.0). Matters for NICs that
+    /// are passed through, and is said for a pod that has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iommufd: Option<bool>,
 }
 
 /// The descriptors of a pod.
@@ -174,12 +191,38 @@ pub struct Arm {
 pub struct Handoff {
     /// In the order that the guest sees them.
     pub nics: Vec<HandoffNic>,
+    /// Whether the first descriptor is one of `/dev/iommu`, for all NICs that come as the descriptor of their device.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub iommufd: bool,
 }
 
-/// What QEMU must know of a NIC.
+/// What QEMU must know of a NIC. One that is a tap is written as it was before there were others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum HandoffNic {
+    /// A tap.
+    Tap(HandoffTap),
+    /// A virtual function.
+    Vfio {
+        /// How it comes.
+        vfio: HandoffVfio,
+    },
+}
+
+/// How a virtual function comes to QEMU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandoffVfio {
+    /// As the descriptor of its device (`/dev/vfio/devices/vfioN`).
+    Descriptor,
+    /// By libvirt: it is in the domain.
+    Hostdev,
+}
+
+/// What QEMU must know of a tap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HandoffNic {
+pub struct HandoffTap {
     /// The guest's MAC address.
     pub mac: MacAddr,
     /// MTU in bytes, for `host_mtu`.
@@ -189,6 +232,74 @@ pub struct HandoffNic {
     /// How many descriptors of `/dev/vhost-net` follow the queues: none, or one for each queue.
     #[serde(default)]
     pub vhost: u16,
+}
+
+impl Handoff {
+    /// How many descriptors come with it.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        usize::from(self.iommufd) + self.nics.iter().map(HandoffNic::descriptors).sum::<usize>()
+    }
+}
+
+impl HandoffNic {
+    /// How many of the descriptors are its own.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        match self {
+            Self::Tap(tap) => usize::from(tap.queues) + usize::from(tap.vhost),
+            Self::Vfio { vfio: HandoffVfio::Descriptor } => 1,
+            Self::Vfio { vfio: HandoffVfio::Hostdev } => 0,
+        }
+    }
+}
+
+// === impl Versioned ===
+
+/// Before 4, every NIC was a tap.
+const VFIO: u16 = 4;
+const _: () = assert!(VFIO <= VERSION);
+
+impl Versioned for Request {
+    fn since(&self) -> u16 {
+        match self {
+            Self::Arm(Arm { iommufd: Some(_), .. }) => VFIO,
+            _ => OLDEST,
+        }
+    }
+}
+
+impl Versioned for Reply {
+    fn since(&self) -> u16 {
+        let of_net = |net: &PodNet| if net.vfio().next().is_some() { VFIO } else { OLDEST };
+        match self {
+            Self::Attached(net) => of_net(net),
+            Self::Pod(pod) => pod.net.as_ref().map_or(OLDEST, of_net),
+            Self::Armed { hostdevs, .. } if !hostdevs.is_empty() => VFIO,
+            _ => OLDEST,
+        }
+    }
+}
+
+impl Versioned for HandoffRequest {
+    fn since(&self) -> u16 {
+        OLDEST
+    }
+}
+
+impl Versioned for HandoffReply {
+    fn since(&self) -> u16 {
+        let Self::Nics(Handoff { nics, iommufd }) = self;
+        let all_taps = nics.iter().all(|nic| matches!(nic, HandoffNic::Tap(_)));
+        if all_taps && !iommufd { OLDEST } else { VFIO }
+    }
+}
+
+/// Of a reply that is an error, whatever was asked.
+impl Versioned for () {
+    fn since(&self) -> u16 {
+        OLDEST
+    }
 }
 
 /// A request that failed.

@@ -7,7 +7,7 @@ mod flood;
 
 use std::net::Ipv6Addr;
 
-use proto::tap::{DataPath, MacAddr, Route};
+use proto::tap::{DataPath, MacAddr, NicKind, Route, Tap};
 
 use super::*;
 
@@ -17,10 +17,9 @@ fn nic(addresses: &[&str], routes: &[(&str, &str)]) -> Nic {
     Nic {
         name: "eth0".parse().unwrap(),
         network: "pods".into(),
-        data_path: DataPath::Tc,
+        kind: NicKind::Tap(Tap { data_path: DataPath::Tc, queues: 1 }),
         mac: MAC.parse().unwrap(),
         mtu: 1450,
-        queues: 1,
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         routes: routes
             .iter()

@@ -107,12 +107,16 @@ impl Entry {
         self.owner == OWNER
     }
 
+    /// The configuration of ADD, whatever it is; `None` if it is not JSON in base64.
+    pub(super) fn configuration(&self) -> Option<Value> {
+        let bytes = BASE64_STANDARD.decode(&self.config).ok();
+        bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok())
+    }
+
     /// The configuration of ADD.
     pub(super) fn list(&self, cache: &Cache) -> Result<NetworkList, Reason> {
         let path = cache.file(&self.key());
-        let bytes = BASE64_STANDARD.decode(&self.config).ok();
-        let value = bytes.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-        let value = value.ok_or_else(|| no_entry(&path, "its configuration is not JSON in base64"))?;
+        let value = self.configuration().ok_or_else(|| no_entry(&path, "its configuration is not JSON in base64"))?;
         let path = path.display();
         let unusable = || Reason::new(format!("the configuration in `{path}` of the CNI result cache cannot be used"));
         NetworkList::try_from(value).map_err(|cause| unusable().with(cause))

@@ -35,6 +35,9 @@ pub(crate) enum CniError {
         #[source]
         cause: Box<PluginError>,
     },
+    /// It is not clear which device a network is about.
+    #[error("the network's device cannot be told")]
+    Device(#[source] Reason),
     /// Several plugins failed.
     #[error("{}", Each(.0))]
     Several(Vec<CniError>),

@@ -20,6 +20,7 @@ use serde::Deserialize;
 
 use super::cache::{Cache, Entry};
 use super::conf::dir::read_bounded;
+use super::device::Said;
 use super::result::ResultView;
 
 /// Longest list of delegates: each carries its configuration twice.
@@ -36,6 +37,8 @@ pub(crate) struct Delegated {
     pub(crate) ifname: IfName,
     /// Its result.
     pub(crate) view: ResultView,
+    /// What its configuration says of devices.
+    pub(crate) said: Said,
 }
 
 /// A delegate in Multus' list; everything else in it is ignored.
@@ -91,6 +94,7 @@ pub(super) fn delegated(dir: &Path, pod: &PodId, main: &IfName) -> Result<Vec<De
 }
 
 fn read(entry: Entry) -> Result<Delegated, Reason> {
+    let conf = entry.configuration();
     let network = entry.network_name;
     let fail =
         |cause: IdentError| Reason::new(format!("Multus' delegate `{network}` has a link that cannot be")).with(cause);
@@ -98,7 +102,8 @@ fn read(entry: Entry) -> Result<Delegated, Reason> {
     let view = ResultView::of(&entry.result);
     let unusable = || Reason::new(format!("the result of Multus' delegate `{network}` cannot be used"));
     let view = view.map_err(|cause| unusable().with(cause))?;
-    Ok(Delegated { network, ifname, view })
+    let said = Said::of_delegate(conf.as_ref(), &entry.capability_args).map_err(|cause| unusable().with(cause))?;
+    Ok(Delegated { network, ifname, view, said })
 }
 
 /// Network and link of each delegate but the first, which is the default network; none if there is no list that is

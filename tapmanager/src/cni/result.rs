@@ -41,6 +41,10 @@ pub(crate) struct Interface {
     pub(crate) mac: Option<MacAddr>,
     /// File of its namespace; `None` is the host's.
     pub(crate) sandbox: Option<String>,
+    /// The PCI device that it is, or that stands for it, as the plugin names it (CNI 1.1.0).
+    pub(crate) pci: Option<String>,
+    /// Its MTU, if the plugin says it (CNI 1.1.0).
+    pub(crate) mtu: Option<u32>,
 }
 
 /// An address of a result.
@@ -93,6 +97,9 @@ struct WireInterface {
     name: String,
     mac: Option<String>,
     sandbox: Option<String>,
+    #[serde(rename = "pciID")]
+    pci_id: Option<String>,
+    mtu: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -194,6 +201,8 @@ fn interface(wire: WireInterface) -> Result<Interface, Reason> {
         // A link that is not Ethernet may have an address of another length, or none.
         mac: wire.mac.and_then(|mac| mac.parse().ok()),
         sandbox: wire.sandbox.filter(|sandbox| !sandbox.is_empty()),
+        pci: wire.pci_id.filter(|pci| !pci.is_empty()),
+        mtu: wire.mtu.and_then(|mtu| u32::try_from(mtu).ok()).filter(|mtu| *mtu > 0),
     })
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::Chain;
 use proto::tap::{
-    Arm, ErrorBody, ErrorCode, Forget, Handoff, HandoffNic, HandoffReply, Hello, Nic, PodId, QemuUser, Reply, Request,
-    ServerStatus, Token,
+    Arm, ErrorBody, ErrorCode, Forget, Handoff, HandoffNic, HandoffReply, HandoffTap, HandoffVfio, Hello, Nic, NicKind,
+    PodId, QemuUser, Reply, Request, ServerStatus, Token,
 };
 use tracing::{Span, debug, error, info, warn};
 
@@ -22,9 +22,10 @@ use crate::blocking::off_reactor;
 use crate::cni::Ready;
 use crate::config::Config;
 use crate::net::Opened;
-use crate::pod::{Occasion, PodError, Pods, World};
+use crate::pod::{Occasion, OpenedNics, PodError, Pods, World};
 use crate::rpc::{Executable, Peer, refusal};
 use crate::tokens::Tokens;
+use crate::vf::Devices;
 
 const SERVER: &str = concat!("tapmanager ", env!("CARGO_PKG_VERSION"));
 const RANDOM: &str = "/dev/urandom";
@@ -81,11 +82,11 @@ impl<W: World> Service<W> {
                 let net = self.pods.attach(attach).await.map_err(|error| error.body())?;
                 Ok(Reply::Attached(net.as_ref().clone()))
             }
-            Request::Arm(Arm { pod, qemu }) => {
+            Request::Arm(Arm { pod, qemu, iommufd }) => {
                 if let Some(user) = qemu {
                     self.adopt(user).await?;
                 }
-                Ok(Reply::Armed { token: self.arm(pod).await? })
+                self.arm(pod, iommufd.unwrap_or(false)).await
             }
             Request::Detach { pod } => {
                 self.tokens().disarm(&pod);
@@ -121,12 +122,16 @@ impl<W: World> Service<W> {
         })
     }
 
-    async fn arm(&self, pod: PodId) -> Result<Token, ErrorBody> {
+    async fn arm(&self, pod: PodId, by_descriptor: bool) -> Result<Reply, ErrorBody> {
         self.pods.soon_usable(&pod, RECOVERED_WITHIN).await.map_err(|error| error.body())?;
+        let hostdevs = self.pods.hand_out(&pod, by_descriptor).await.map_err(|error| {
+            error!(error = %Chain(&error), "virtual functions not handed out");
+            error.body()
+        })?;
         let mut random = [0; 16];
         (&self.random).read_exact(&mut random).map_err(|error| no_random(&error))?;
         debug!("armed");
-        Ok(self.tokens().arm(pod, random, Instant::now()))
+        Ok(Reply::Armed { token: self.tokens().arm(pod, random, Instant::now()), hostdevs })
     }
 
     fn status(&self, Ready { outcome, unanswered }: Ready) -> ServerStatus {
@@ -161,7 +166,7 @@ impl<W: World> Service<W> {
         })?;
         let span = self.pods.span(&pod);
         let opened = span.in_scope(|| {
-            self.open_taps(&pod).map_err(|error| {
+            self.open_nics(&pod).map_err(|error| {
                 error!(error = %Chain(&error), "hand-off failed");
                 error.body()
             })
@@ -169,11 +174,24 @@ impl<W: World> Service<W> {
         opened.map(|(reply, fds)| (span, reply, fds))
     }
 
-    fn open_taps(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
-        let (net, opened) = self.pods.open_taps(pod)?;
-        let nics = net.nics.iter().zip(&opened).map(|(nic, opened)| of_machine(nic, opened)).collect();
-        let fds: Vec<OwnedFd> = opened.into_iter().flat_map(|nic| nic.queues.into_iter().chain(nic.vhost)).collect();
-        Ok((HandoffReply::Nics(Handoff { nics }), fds))
+    fn open_nics(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {
+        let OpenedNics { net, taps, devices } = self.pods.open_nics(pod)?;
+        let (iommufd, devices) = match devices {
+            Some(Devices { iommufd, devices }) => (Some(iommufd), devices),
+            None => (None, Vec::new()),
+        };
+        let vfio = if iommufd.is_some() { HandoffVfio::Descriptor } else { HandoffVfio::Hostdev };
+        let nics = net.nics.iter().zip(&taps).map(|(nic, opened)| of_machine(nic, opened, vfio)).collect();
+        let handoff = Handoff { nics, iommufd: iommufd.is_some() };
+        let mut fds: Vec<OwnedFd> = iommufd.into_iter().collect();
+        let mut devices = devices.into_iter();
+        for (nic, Opened { queues, vhost }) in net.nics.iter().zip(taps) {
+            match nic.kind {
+                NicKind::Tap(_) => fds.extend(queues.into_iter().chain(vhost)),
+                NicKind::Vfio(_) => fds.extend(devices.next()),
+            }
+        }
+        Ok((HandoffReply::Nics(handoff), fds))
     }
 
     /// Whether the peer is `vmwrapper`, run as QEMU's user. It is told which of the two it is not: both are plain to it.
@@ -193,10 +211,18 @@ impl<W: World> Service<W> {
     }
 }
 
-fn of_machine(nic: &Nic, opened: &Opened) -> HandoffNic {
+fn of_machine(nic: &Nic, opened: &Opened, vfio: HandoffVfio) -> HandoffNic {
     // A message has room for some hundreds.
     let count = |fds: &[OwnedFd]| u16::try_from(fds.len()).unwrap_or(u16::MAX);
-    HandoffNic { mac: nic.mac, mtu: nic.mtu, queues: count(&opened.queues), vhost: count(&opened.vhost) }
+    match nic.kind {
+        NicKind::Tap(_) => HandoffNic::Tap(HandoffTap {
+            mac: nic.mac,
+            mtu: nic.mtu,
+            queues: count(&opened.queues),
+            vhost: count(&opened.vhost),
+        }),
+        NicKind::Vfio(_) => HandoffNic::Vfio { vfio },
+    }
 }
 
 fn no_random(error: &io::Error) -> ErrorBody {

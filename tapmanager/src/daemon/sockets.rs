@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use common::Chain;
 use proto::tap::{
-    Arm, Attach, CodecError, ErrorBody, ErrorCode, Forget, HandoffRequest, PodId, Request, decode_request, encode_reply,
+    Arm, Attach, CodecError, ErrorBody, ErrorCode, Forget, HandoffRequest, PodId, Request, Versioned, decode_request,
+    encode_reply,
 };
 use serde::Serialize;
 use tokio::sync::Semaphore;
@@ -140,7 +141,7 @@ impl<W: World> handoff::Handler for HandOff<W> {
     }
 }
 
-fn reply_with<R: Serialize>(reply: &R, fds: Vec<OwnedFd>) -> Answer {
+fn reply_with<R: Serialize + Versioned>(reply: &R, fds: Vec<OwnedFd>) -> Answer {
     match encode_reply(Ok(reply), fds.len()) {
         Ok(bytes) => Answer { bytes, fds, last: false },
         Err(error) => {

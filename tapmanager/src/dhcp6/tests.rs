@@ -9,7 +9,7 @@ use dhcproto::v6::{
     DhcpOption, DhcpOptions, IAAddr, IANA, IAPD, IATA, Message, MessageType, ORO, OptionCode, Status, UnknownOption,
 };
 use dhcproto::{Decodable as _, Encodable as _};
-use proto::tap::{DataPath, MacAddr};
+use proto::tap::{DataPath, MacAddr, NicKind, Tap};
 
 use super::*;
 use crate::ipv6::ICMPV6;
@@ -27,10 +27,9 @@ fn nic(addresses: &[&str]) -> Nic {
     Nic {
         name: "eth0".parse().unwrap(),
         network: "pods".into(),
-        data_path: DataPath::Tc,
+        kind: NicKind::Tap(Tap { data_path: DataPath::Tc, queues: 1 }),
         mac: MacAddr::new(VM).unwrap(),
         mtu: 1450,
-        queues: 1,
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         routes: Vec::new(),
     }

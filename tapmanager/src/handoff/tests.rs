@@ -51,7 +51,7 @@ impl Handler for Toy {
         }
         self.begun.lock().expect("lock").send(()).expect("the test waits");
         self.go_on.lock().expect("lock").recv_timeout(DEADLINE).expect("told to go on");
-        let nothing = HandoffReply::Nics(proto::tap::Handoff { nics: vec![] });
+        let nothing = HandoffReply::Nics(proto::tap::Handoff { nics: vec![], iommufd: false });
         let bytes = encode_reply(Ok(&nothing), 0).expect("encodes");
         Served { answer: Answer { bytes, fds: vec![], last: true }, span: None }
     }

@@ -1,6 +1,6 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use proto::tap::{DataPath, Dns, Nic};
+use proto::tap::{DataPath, Dns, Nic, NicKind, Tap};
 
 use super::*;
 
@@ -87,10 +87,9 @@ fn attached(pod: &str) -> Record {
     let nic = Nic {
         name: "eth0".parse().expect("name"),
         network: "net".into(),
-        data_path: proto::tap::DataPath::Tc,
+        kind: NicKind::Tap(Tap { data_path: proto::tap::DataPath::Tc, queues: 1 }),
         mac: "02:00:00:00:00:01".parse().expect("mac"),
         mtu: 1450,
-        queues: 1,
         addresses: vec!["10.77.0.2/24".parse().expect("net")],
         routes: vec![],
     };

@@ -45,6 +45,10 @@ pub(crate) fn drift(state: &State, nics: &[Guarded]) -> Vec<Drift> {
 
 fn drift_of(state: &State, Guarded { nic, guards }: &Guarded, place: usize) -> Vec<Drift> {
     let name = || nic.name.clone();
+    if nic.tap().is_none() {
+        // Its link went to the guest.
+        return Vec::new();
+    }
     let Some(link) = state.link(&nic.name) else { return vec![Drift::LinkGone { link: name() }] };
     let mut found = Vec::new();
     if link.mac != Some(nic.mac) {

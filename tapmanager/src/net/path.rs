@@ -3,7 +3,8 @@
 //! called.
 //!
 //! Called by [`super::plan`] and [`super::compare`] for the steps, by [`crate::net`] for all else. In each path both
-//! ends get their guards before either is up for the guest, so no frame crosses unjudged.
+//! ends get their guards before either is up for the guest, so no frame crosses unjudged. A NIC that is passed through
+//! ([`passthrough`]) has no data path here: its card carries the frames, and its PF judges them.
 //!
 //! | data path | from the guest | to the guest | what keeps the namespace's stack deaf |
 //! |---|---|---|---|
@@ -13,12 +14,13 @@
 
 mod bridge;
 mod macvtap;
+mod passthrough;
 mod removed;
 mod tc;
 
 use std::os::fd::OwnedFd;
 
-use proto::tap::{DataPath, IfName, Nic};
+use proto::tap::{DataPath, IfName, Nic, NicKind, Tap};
 
 use super::filter::{Guard, Guards};
 use super::step::Step;
@@ -70,7 +72,7 @@ pub(crate) trait Path: Sync {
 
     /// Whether the guest's end is opened by its name alone. The kernel itself keeps a tap of one queue for one machine.
     fn opens_by_name(&self, nic: &Nic) -> bool {
-        nic.queues == 1
+        queues(nic) == 1
     }
 
     /// Opens the queues of `nic` on the guest's end `end`, in this thread's namespace.
@@ -79,7 +81,7 @@ pub(crate) trait Path: Sync {
         if end.carrier {
             return Err(TapError::Busy { name: end.name.clone() });
         }
-        tap::open(&end.name, nic.queues)
+        tap::open(&end.name, queues(nic))
     }
 }
 
@@ -93,8 +95,21 @@ pub(crate) struct Join<'a> {
     guards: &'a Guards,
 }
 
+/// The data path of a NIC of this kind.
+pub(crate) fn of(kind: NicKind) -> &'static dyn Path {
+    match kind {
+        NicKind::Tap(Tap { data_path, .. }) => named(data_path),
+        NicKind::Vfio(_) => &passthrough::Passthrough,
+    }
+}
+
+/// Queues of a NIC; none if it is no tap.
+fn queues(nic: &Nic) -> u16 {
+    nic.tap().map_or(0, |tap| tap.queues)
+}
+
 /// The data path of this name.
-pub(crate) fn of(path: DataPath) -> &'static dyn Path {
+pub(crate) fn named(path: DataPath) -> &'static dyn Path {
     match path {
         DataPath::Tc => &tc::Tc,
         DataPath::Ebpf => &removed::Removed,
@@ -105,18 +120,18 @@ pub(crate) fn of(path: DataPath) -> &'static dyn Path {
 
 /// How the NIC at `place` is joined with its link, which may have to be brought up.
 pub(crate) fn steps(nic: &Nic, place: usize, link_up: bool, guards: &Guards) -> Vec<Step> {
-    of(nic.data_path).steps(&Join { nic, place, link_up, guards })
+    of(nic.kind).steps(&Join { nic, place, link_up, guards })
 }
 
 /// The names of links that ours may have for the NIC at `place`, whichever its data path.
 pub(crate) fn names(place: usize) -> Vec<IfName> {
-    let helpers = DataPath::ALL.into_iter().filter_map(|path| of(path).helper(place));
+    let helpers = DataPath::ALL.into_iter().filter_map(|path| named(path).helper(place));
     std::iter::once(tap_name(place)).chain(helpers).collect()
 }
 
 /// Whether a data path made `link`, and it is to be taken away before DEL.
 pub(crate) fn made(link: &Link) -> bool {
-    DataPath::ALL.into_iter().any(|path| of(path).made(link))
+    DataPath::ALL.into_iter().any(|path| named(path).made(link))
 }
 
 /// Whether a link of this kind has one of the names that `name` gives.
@@ -136,8 +151,9 @@ impl Join<'_> {
     }
 
     fn create_tap(&self, mtu: u32) -> Vec<Step> {
-        let mut steps = vec![Step::CreateTap { tap: self.tap(), queues: self.nic.queues }];
-        if self.nic.queues > 1 {
+        let queues = queues(self.nic);
+        let mut steps = vec![Step::CreateTap { tap: self.tap(), queues }];
+        if queues > 1 {
             steps.push(Step::SetNoqueue { tap: self.tap() });
         }
         steps.push(Step::ShapeTap { tap: self.tap(), mtu: mtu.min(TAP_MAX_MTU) });

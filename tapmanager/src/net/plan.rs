@@ -16,17 +16,23 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use proto::tap::{DataPath, IfName, MacAddr, Nic};
+use proto::tap::{DataPath, IfName, MacAddr, Nic, NicKind, Tap, Vfio};
+use sriov::settings::VfSettings;
 
 use super::filter::{Guards, TooManyAddresses};
 use super::observe::Observed;
 use super::step::Step;
-use super::{Choices, MAX_NICS, Reported, path};
+use super::{Choices, MAX_NICS, PassedThrough, Reported, path};
+use crate::cni::Device;
 use crate::config::MAX_QUEUES;
 use crate::sys::link::{Address, Link};
+use crate::vf;
 
 mod differences;
 pub(crate) mod routes;
+
+/// Of a device whose network says none: what a driver begins with (`ETH_DATA_LEN` of the kernel).
+const ETHERNET_MTU: u32 = 1500;
 
 /// What is to be done and what comes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// NIC by NIC, as the guest sees them.
     pub(crate) nics: Vec<Nic>,
+    /// Those of them that the guest drives itself.
+    pub(crate) passed_through: Vec<PassedThrough>,
     /// What the guest has otherwise than a process would, for people.
     pub(crate) notes: Vec<String>,
 }
@@ -88,20 +96,31 @@ pub(crate) enum PlanError {
         /// What to use instead.
         advice: &'static str,
     },
-    /// An SR-IOV virtual function.
+    /// The virtual function is not the one that was named.
     #[error(
-        "link `{name}` is the SR-IOV virtual function `{vf}` (number {number} of `{pf}`), which cannot be passed through \
-         yet; use a network without SR-IOV for this pod"
+        "link `{name}` is the virtual function `{is}`, and {by} names `{named}`; have the device plugin and the network \
+         agree"
     )]
-    VirtualFunction {
+    OtherDevice {
         /// The link.
         name: IfName,
-        /// Its PCI address.
-        vf: sriov::PciAddr,
-        /// Its number.
-        number: u32,
-        /// Its physical function.
-        pf: sriov::PciAddr,
+        /// What it is.
+        is: sriov::PciAddr,
+        /// What it was said to be.
+        named: sriov::PciAddr,
+        /// By whom.
+        by: String,
+    },
+    /// Nobody says its address, and the guest's network configuration goes by it.
+    #[error(
+        "the network's result says no MAC address of `{name}`, the virtual function `{device}` on vfio-pci; set `mac` in \
+         the network's configuration"
+    )]
+    DeviceWithoutMac {
+        /// The name that its link would have.
+        name: IfName,
+        /// The virtual function.
+        device: sriov::PciAddr,
     },
     /// Down, so its routes are not there to be read.
     #[error("link `{name}` has addresses but is down; the CNI plugin that made it must bring it up")]
@@ -181,49 +200,76 @@ pub(crate) enum PlanError {
     },
 }
 
-/// A link that is joined, and the networks that report it.
+/// What becomes a NIC, and the networks that report it.
 struct Chosen<'a> {
-    link: &'a Link,
+    what: What<'a>,
     networks: Vec<&'a Reported>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum What<'a> {
+    /// A link in the namespace.
+    Link(&'a Link),
+    /// A virtual function on vfio-pci, which has none; and the name that its link would have.
+    Device(&'a IfName, &'a Device),
 }
 
 /// Decides how to join the links that the plugins reported; for a network without any, those that have its addresses.
 pub(crate) fn plan(observed: &Observed, reported: &[Reported], choices: Choices) -> Result<Plan, PlanError> {
     let mut chosen: Vec<Chosen<'_>> = Vec::new();
     for network in reported {
-        for link in links_of(observed, network, reported)? {
-            match chosen.iter_mut().find(|known| known.link == link) {
+        for what in links_of(observed, network, reported)? {
+            match chosen.iter_mut().find(|known| known.what == what) {
                 Some(known) => known.networks.push(network),
-                None => chosen.push(Chosen { link, networks: vec![network] }),
+                None => chosen.push(Chosen { what, networks: vec![network] }),
             }
         }
     }
     if chosen.len() > MAX_NICS {
         return Err(PlanError::TooMany { count: chosen.len() });
     }
-    let mut plan = Plan { steps: Vec::new(), nics: Vec::new(), notes: Vec::new() };
+    let mut plan = Plan { steps: Vec::new(), nics: Vec::new(), passed_through: Vec::new(), notes: Vec::new() };
     for (place, chosen) in chosen.iter().enumerate() {
         for name in path::names(place) {
             if observed.links.iter().any(|other| other.name == name) {
                 return Err(PlanError::NameTaken { name });
             }
         }
-        let nic = nic(observed, chosen, choices)?;
-        differences::refuse(observed, chosen.link, &nic)?;
-        let guards = guards(&nic, choices.anti_spoof)?;
-        plan.notes.extend(differences::notes(observed, chosen.link, &nic));
-        plan.steps.extend(path::steps(&nic, place, chosen.link.up, &guards));
+        let nic = match chosen.what {
+            What::Link(link) => {
+                let nic = nic_of_link(observed, chosen, link, choices)?;
+                differences::refuse(observed, link, &nic)?;
+                let guards = guards(&nic, choices.anti_spoof)?;
+                plan.notes.extend(differences::notes(observed, link, &nic));
+                plan.steps.extend(path::steps(&nic, place, link.up, &guards));
+                nic
+            }
+            What::Device(name, device) => nic_of_device(chosen, name, device)?,
+        };
+        if let Some(vfio) = nic.vfio() {
+            let link = matches!(chosen.what, What::Link(_)).then(|| nic.name.clone());
+            let mut asked = VfSettings::default();
+            let all = chosen.networks.iter().flat_map(|network| network.asked.attributes());
+            all.for_each(|attribute| asked.set(attribute));
+            let (vf, network) = (vf::local(vfio.device), nic.network.clone());
+            plan.passed_through.push(PassedThrough { vf, network, link, asked });
+        }
         plan.nics.push(nic);
     }
     check_addresses(reported, &chosen, &plan.nics)?;
     Ok(plan)
 }
 
-fn links_of<'a>(observed: &'a Observed, network: &Reported, reported: &[Reported]) -> Result<Vec<&'a Link>, PlanError> {
-    let mut links: Vec<&Link> = Vec::new();
+fn links_of<'a>(
+    observed: &'a Observed,
+    network: &'a Reported,
+    reported: &[Reported],
+) -> Result<Vec<What<'a>>, PlanError> {
+    let mut links: Vec<What<'_>> = Vec::new();
     for name in &network.links {
-        let link = observed.links.iter().find(|link| link.name == *name);
-        let link = link.ok_or_else(|| PlanError::Missing { name: name.clone() })?;
+        let link = observed.links.iter().find(|link| link.name == *name).map(What::Link);
+        let device = || network.devices.get_key_value(name).map(|(name, device)| What::Device(name, device));
+        let link = link.or_else(device).ok_or_else(|| PlanError::Missing { name: name.clone() })?;
         // Chained plugins may report a link once each.
         if !links.contains(&link) {
             links.push(link);
@@ -237,7 +283,7 @@ fn links_of<'a>(observed: &'a Observed, network: &Reported, reported: &[Reported
             let mut own = observed.addresses.iter().filter(|address| address.link == link.index);
             !elsewhere(link) && own.any(|own| network.addresses.iter().any(|address| address.ip() == own.net.ip()))
         };
-        links = observed.links.iter().filter(addressed).collect();
+        links = observed.links.iter().filter(addressed).map(What::Link).collect();
     }
     let name = || network.network.clone();
     if links.is_empty() {
@@ -247,15 +293,29 @@ fn links_of<'a>(observed: &'a Observed, network: &Reported, reported: &[Reported
             None => PlanError::NoLinks { network: name() },
         });
     }
-    links.retain(|link| !link.loopback);
+    links.retain(|what| !matches!(what, What::Link(link) if link.loopback));
     if links.is_empty() { Err(PlanError::OnlyLoopback { network: name() }) } else { Ok(links) }
 }
 
-fn nic(observed: &Observed, chosen: &Chosen<'_>, choices: Choices) -> Result<Nic, PlanError> {
-    let link = chosen.link;
-    let mac = usable_mac(observed, link)?;
-    check_data_path(link, choices.data_path)?;
-    let own = own_addresses(observed, chosen);
+fn nic_of_link(observed: &Observed, chosen: &Chosen<'_>, link: &Link, choices: Choices) -> Result<Nic, PlanError> {
+    let mac = usable_mac(link)?;
+    let named = chosen.networks.iter().find_map(|network| network.devices.get(&link.name));
+    let vf = observed.vfs.get(&link.name);
+    if let (Some(vf), Some(named)) = (vf, named)
+        && vf.addr != named.addr
+    {
+        let (name, by) = (link.name.clone(), named.by.clone());
+        return Err(PlanError::OtherDevice { name, is: vf.addr, named: named.addr, by });
+    }
+    let kind = match vf {
+        Some(vf) => NicKind::Vfio(Vfio { device: vf::wire(vf.addr) }),
+        None => {
+            check_data_path(link, choices.data_path)?;
+            let queues = choices.queues.clamp(1, MAX_QUEUES);
+            NicKind::Tap(Tap { data_path: choices.data_path, queues })
+        }
+    };
+    let own = own_addresses(observed, chosen, link);
     if !link.up && !own.is_empty() {
         return Err(PlanError::Down { name: link.name.clone() });
     }
@@ -264,22 +324,32 @@ fn nic(observed: &Observed, chosen: &Chosen<'_>, choices: Choices) -> Result<Nic
     let mtu = routes::guest_mtu(link, &addresses, &kernel);
     Ok(Nic {
         name: link.name.clone(),
-        // There is one at least: it is why the link was chosen.
-        network: chosen.networks.first().map_or_else(String::new, |network| network.network.clone()),
-        data_path: choices.data_path,
+        network: chosen.network(),
         mac,
         mtu,
-        queues: choices.queues.clamp(1, MAX_QUEUES),
+        kind,
         routes: routes::guest_routes(&link.name, &addresses, &kernel)?,
         addresses,
     })
 }
 
-fn usable_mac(observed: &Observed, link: &Link) -> Result<MacAddr, PlanError> {
+/// The NIC of a virtual function that has no link: all of it is as the network reported.
+fn nic_of_device(chosen: &Chosen<'_>, name: &IfName, device: &Device) -> Result<Nic, PlanError> {
+    let no_mac = || PlanError::DeviceWithoutMac { name: name.clone(), device: device.addr };
+    let reported = || chosen.networks.iter();
+    Ok(Nic {
+        name: name.clone(),
+        network: chosen.network(),
+        mac: device.mac.ok_or_else(no_mac)?,
+        mtu: device.mtu.unwrap_or(ETHERNET_MTU),
+        kind: NicKind::Vfio(Vfio { device: vf::wire(device.addr) }),
+        addresses: reported().flat_map(|network| network.addresses.iter().copied()).collect(),
+        routes: reported().flat_map(|network| network.routes.iter().copied()).collect(),
+    })
+}
+
+fn usable_mac(link: &Link) -> Result<MacAddr, PlanError> {
     let name = || link.name.clone();
-    if let Some(vf) = observed.vfs.get(&link.name) {
-        return Err(PlanError::VirtualFunction { name: name(), vf: vf.addr, number: vf.number, pf: vf.pf });
-    }
     let refuse = |kind: &str, advice| Err(PlanError::Kind { name: name(), kind: kind.to_owned(), advice });
     match link.kind.as_deref() {
         // It receives by the addresses that it has itself, and its pods share one MAC address: a guest behind it gets
@@ -298,7 +368,7 @@ fn usable_mac(observed: &Observed, link: &Link) -> Result<MacAddr, PlanError> {
 }
 
 fn check_data_path(link: &Link, data_path: DataPath) -> Result<(), PlanError> {
-    path::of(data_path)
+    path::named(data_path)
         .refusal(link)
         .map_or(Ok(()), |why| Err(PlanError::DataPath { name: link.name.clone(), data_path: data_path.name(), why }))
 }
@@ -309,8 +379,8 @@ pub(crate) fn guards(nic: &Nic, anti_spoof: bool) -> Result<Guards, PlanError> {
 }
 
 /// Addresses in the order of the plugins' results, then other lasting ones in the kernel's.
-fn own_addresses(observed: &Observed, chosen: &Chosen<'_>) -> Vec<IpNetwork> {
-    let own: Vec<&Address> = observed.addresses.iter().filter(|address| address.link == chosen.link.index).collect();
+fn own_addresses(observed: &Observed, chosen: &Chosen<'_>, link: &Link) -> Vec<IpNetwork> {
+    let own: Vec<&Address> = observed.addresses.iter().filter(|address| address.link == link.index).collect();
     let reported = || chosen.networks.iter().flat_map(|network| &network.addresses);
     let is_reported = |own: &Address| reported().any(|address| address.ip() == own.net.ip());
     let first = reported().filter_map(|address| own.iter().find(|own| own.net.ip() == address.ip()));
@@ -341,6 +411,13 @@ fn check_addresses(reported: &[Reported], chosen: &[Chosen<'_>], nics: &[Nic]) -
         }
     }
     if nics.iter().all(|nic| nic.addresses.is_empty()) { Err(PlanError::NoAddress) } else { Ok(()) }
+}
+
+impl Chosen<'_> {
+    fn network(&self) -> String {
+        // There is one at least: it is why this was chosen.
+        self.networks.first().map_or_else(String::new, |network| network.network.clone())
+    }
 }
 
 #[cfg(test)]

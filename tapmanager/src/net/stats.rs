@@ -23,7 +23,7 @@ pub(super) struct Counts {
     pub(super) redirected: BTreeMap<u32, (u64, u64)>,
 }
 
-/// The counters of `nics`. Zeros for a NIC whose links are gone.
+/// The counters of `nics`. Zeros for a NIC whose links are gone, and for one that is passed through: its card counts.
 pub(super) fn of(nics: &[Nic], counts: &Counts) -> Vec<NicStats> {
     let Counts { counted, refused, redirected } = counts;
     let find = |name: &_| {
@@ -33,7 +33,7 @@ pub(super) fn of(nics: &[Nic], counts: &Counts) -> Vec<NicStats> {
     let of = |(place, nic): (usize, &Nic)| {
         let (_, tap, tap_refused) = find(&tap_name(place)).unwrap_or_default();
         let sent_refused = |dropped: u64| dropped.saturating_add(tap_refused);
-        if path::of(nic.data_path).counts_at_redirect() {
+        if path::of(nic.kind).counts_at_redirect() {
             let (index, link, _) = find(&nic.name).unwrap_or_default();
             let (rx_packets, rx_bytes) = redirected.get(&index).copied().unwrap_or_default();
             return NicStats {

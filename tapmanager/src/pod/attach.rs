@@ -1,7 +1,7 @@
 //! Making a pod's network, step by step. Called by the pod's [`super::actor`] alone.
 //!
-//! Intent -> namespace and its sysctls -> CNI ADD of each network in order -> join of taps and links -> servers ->
-//! result. Each network's result is on record before the next ADD begins, so a daemon that was killed knows afterwards
+//! Intent -> namespace and its sysctls -> CNI ADD of each network in order -> join of taps and links -> claim of virtual
+//! functions -> servers -> result. Each network's result is on record before the next ADD begins, so a daemon that was killed knows afterwards
 //! which ADDs may have run, and their results. The intent is written before anything is changed, and flushed while the
 //! first plugin starts up, before that gets its command: nothing earlier survives a power failure. [`super::detach`]
 //! undoes an Attach that fails.
@@ -124,6 +124,10 @@ impl<W: World> Operations<W> {
         }
         let joined = self.world.join(&record.netns, &reported, record.choices, &self.faults).await.at(Step::Join)?;
         progress.joined = true;
+        if !joined.passed_through.is_empty() {
+            self.world.claim(record, &joined.passed_through).await.at(Step::Claim)?;
+            self.faults.after("virtual functions taken").at(Step::Claim)?;
+        }
         let net = Arc::new(PodNet { netns: record.netns.clone(), nics: joined.nics, dns: dns.unwrap_or_default() });
         progress.serving = Some(self.world.serve(&net, &record.request.hostname, joined.ports));
         self.faults.after("DHCP served").at(Step::Serve)?;

@@ -112,6 +112,9 @@ impl<W: World> Pods<W> {
                 Writer::Unknown => all.kept.push(format!("{leftover}: {UNKNOWN_OWNER}")),
             }
         }
+        for pod in operations.world.vf_owners().into_iter().filter(|pod| self.view(pod).is_none()) {
+            pods.entry(pod).or_default();
+        }
         let on_record = self.namespaces_on_record();
         for (path, owner) in namespaces.into_iter().filter(|(path, _)| !on_record.contains(path)) {
             match owner {

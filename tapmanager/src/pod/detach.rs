@@ -99,6 +99,9 @@ impl<W: World> Operations<W> {
         self.faults.passed();
         let netns = record.netns.clone();
         let seen = self.world.look(&netns).await.at(Step::LookAtNetns)?;
+        // The plugins' DEL wants to find them in the namespace.
+        self.world.give_back(record.pod()).await.at(Step::GiveBack)?;
+        self.faults.passed();
         if joined && seen == NetnsState::Present {
             self.world.unjoin(&netns).await.at(Step::Unjoin).unwrap_or_else(|error| overlooked.push(error));
             self.faults.passed();
@@ -179,7 +182,7 @@ fn stop(serving: Option<&Serving>) {
 
 /// Whether the join may have made what has to go before DEL.
 fn outlives_del(record: &Record) -> bool {
-    record.net.as_ref().is_none_or(|net| net.nics.iter().any(|nic| path::of(nic.data_path).outlives_del()))
+    record.net.as_ref().is_none_or(|net| net.nics.iter().any(|nic| path::of(nic.kind).outlives_del()))
 }
 
 /// Whether nothing but plugins whose ADD was never begun are to blame that a DEL failed.

@@ -36,8 +36,14 @@ pub(crate) enum PodError {
     Attach(#[from] Box<AttachError>),
     #[error(transparent)]
     Detach(#[from] Box<DetachError>),
-    #[error("failed to open the taps of pod `{}`", pod.as_str())]
-    Taps {
+    #[error("failed to hand out the virtual functions of pod `{}`", pod.as_str())]
+    HandOut {
+        pod: PodId,
+        #[source]
+        cause: WorldError,
+    },
+    #[error("failed to open the NICs of pod `{}`", pod.as_str())]
+    Nics {
         pod: PodId,
         #[source]
         cause: WorldError,
@@ -127,8 +133,10 @@ pub(crate) enum Step {
     Sysctls,
     Add,
     Join,
+    Claim,
     Serve,
     WriteResult,
+    GiveBack,
     Unjoin,
     Del,
     RemoveNetns,
@@ -173,7 +181,7 @@ impl PodError {
             Self::Conflict { .. } | Self::NotAttached { .. } | Self::Unusable { .. } => ErrorCode::Conflict,
             Self::Attach(error) => error.cause.cause.code(),
             Self::Detach(error) => error.cause.cause.code(),
-            Self::Taps { cause, .. } | Self::Recover { cause, .. } => world_code(cause),
+            Self::HandOut { cause, .. } | Self::Nics { cause, .. } | Self::Recover { cause, .. } => world_code(cause),
             Self::Unknown { .. } => ErrorCode::NotFound,
             Self::Recovering { .. } | Self::Busy { .. } | Self::Closing => ErrorCode::Unavailable,
             Self::Died { .. } => ErrorCode::Internal,
@@ -234,6 +242,7 @@ fn world_code(error: &WorldError) -> ErrorCode {
         WorldError::Netns(error) if matches!(**error, NetnsError::Exists { .. }) => ErrorCode::Conflict,
         WorldError::Join(error) if matches!(**error, JoinError::Tap(TapError::Busy { .. })) => ErrorCode::Conflict,
         WorldError::NoNetns => ErrorCode::Conflict,
+        WorldError::Vf(error) if error.is_conflict() => ErrorCode::Conflict,
         WorldError::Sysctl(error) => match &**error {
             SysctlError::Refused { .. } => ErrorCode::BadRequest,
             error @ SysctlError::Netns(_) => kernel_code(error),
@@ -292,8 +301,10 @@ impl fmt::Display for Step {
             Self::Sysctls => "set the sysctls of the namespace",
             Self::Add => "run CNI ADD",
             Self::Join => "join tap and link",
+            Self::Claim => "take the virtual functions for the machine",
             Self::Serve => "serve DHCP",
             Self::WriteResult => "write the result",
+            Self::GiveBack => "give the virtual functions back",
             Self::Unjoin => "remove the filters",
             Self::Del => "run CNI DEL",
             Self::RemoveNetns => "remove the namespace",

@@ -5,11 +5,11 @@ mod said;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use proto::tap::{Nic, PodPhase};
+use proto::tap::{Nic, NicKind, PodPhase};
 use serde_json::Value;
 
 use crate::journal::{Attachment, Record};
-use crate::net::{Choices, path};
+use crate::net::path;
 
 /// Explains what is on record of a pod.
 pub(super) fn explain(record: &Record) -> Vec<String> {
@@ -57,10 +57,18 @@ fn network(attachment: &Attachment) -> String {
 
 fn of_nic(nic: &Nic, record: &Record) -> Vec<String> {
     let name = &nic.name;
-    let how = path::of(nic.data_path).explanation();
-    let Choices { queues, .. } = record.choices;
+    let how = path::of(nic.kind).explanation();
     let mut lines = vec![format!("nic `{name}` of network `{}`: mac {}, mtu {}; {how}", nic.network, nic.mac, nic.mtu)];
-    lines.push(format!("nic `{name}`: queues {}, at most {queues} by request and `max_queues`", nic.queues));
+    match nic.kind {
+        NicKind::Tap(tap) => {
+            let most = record.choices.queues;
+            lines.push(format!("nic `{name}`: queues {}, at most {most} by request and `max_queues`", tap.queues));
+        }
+        NicKind::Vfio(vfio) => lines.push(format!(
+            "nic `{name}`: the virtual function `{}`; `tapmanager sriov explain {}` says more",
+            vfio.device, vfio.device
+        )),
+    }
     for address in &nic.addresses {
         lines.push(format!("nic `{name}`: address {address}, {}", prefix(*address, record)));
     }
@@ -86,7 +94,7 @@ fn prefix(address: IpNetwork, record: &Record) -> String {
 }
 
 fn told(nic: &Nic) -> String {
-    if !path::of(nic.data_path).hears_guest() {
+    if !path::of(nic.kind).hears_guest() {
         return "its guest cannot be sent anything, and is addressed by cloud-init".to_owned();
     }
     let v4: Vec<&IpNetwork> = nic.addresses.iter().filter(|address| address.is_ipv4()).collect();

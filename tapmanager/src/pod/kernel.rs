@@ -2,13 +2,16 @@
 //!
 //! A namespace is opened by its path for each verb and closed again: what stays open keeps it alive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::Chain;
-use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodNet};
+use ipnetwork::IpNetwork;
+use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PciAddress, PodId, PodNet, Route};
+use sriov::PciAddr;
+use sriov::policy::Arrival;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, error, info};
 
@@ -18,17 +21,18 @@ use super::{request, sysctl};
 use crate::addressing::{self, Servers, Sockets};
 use crate::blocking::off_reactor;
 use crate::cni::{
-    Added, CapabilityArgs, Cni, CniError, Gate, Leftover, NetworkList, Places, Ready, ResultView, Target,
+    Added, CapabilityArgs, Cni, CniError, Gate, Leftover, NetworkList, Places, Ready, ResultView, Said, Target,
 };
 use crate::config::{Config, Vhost};
 use crate::faults::Faults;
 use crate::instance::InstanceId;
 use crate::journal::{Attachment, Record};
-use crate::net::{self, Choices, Finding, Joined, Opened, Port, Reported};
+use crate::net::{self, Choices, Finding, Joined, Opened, PassedThrough, Port, Reported};
 use crate::spawner::Spawner;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::netns_pool::NetnsPool;
 use crate::sys::packet::PacketSocket;
+use crate::vf::{self, Claims, Devices, Grant, Wanted};
 
 /// The real world.
 #[derive(Debug)]
@@ -41,12 +45,13 @@ pub(crate) struct Kernel {
     lease: Duration,
     /// Whether machines are given vhost-net if the node has it.
     vhost: bool,
+    claims: Claims,
 }
 
 impl Kernel {
     /// As `config` says, for the daemon `instance`, with plugins started by `spawner`. Must be made in the context of the
     /// runtime.
-    pub(crate) fn new(config: &Config, instance: &InstanceId, spawner: Spawner) -> Self {
+    pub(crate) fn new(config: &Config, instance: &InstanceId, spawner: Spawner, claims: Claims) -> Self {
         let places = Places {
             conf_dir: config.cni_conf_dir.clone(),
             plugin_dirs: config.cni_plugin_dirs.clone(),
@@ -59,6 +64,7 @@ impl Kernel {
             multus_dir: config.multus_dir.clone(),
             lease: config.dhcp_lease,
             vhost: config.vhost == Vhost::Auto,
+            claims,
         }
     }
 }
@@ -153,8 +159,11 @@ impl World for Kernel {
         let target = target(record, attachment, &record.netns);
         let Added { raw, view } = self.cni.add(&attachment.network, &target, gate).await?;
         let delegated = self.cni.delegated(&attachment.network, &target, &self.multus_dir).await?;
-        let mut all = vec![reported(attachment.network.name(), &attachment.ifname, &view)];
-        all.extend(delegated.iter().map(|of| reported(&of.network, &of.ifname, &of.view)));
+        let said = Said::of(&attachment.network, attachment.ask.device_id.as_deref()).map_err(CniError::Device)?;
+        let mut all = vec![reported(attachment.network.name(), &attachment.ifname, &view, &said)?];
+        for of in &delegated {
+            all.push(reported(&of.network, &of.ifname, &of.view, &of.said)?);
+        }
         let dns = Dns { servers: view.dns.servers, searches: view.dns.searches, options: view.dns.options };
         Ok(Network { raw, reported: all, dns })
     }
@@ -246,6 +255,37 @@ impl World for Kernel {
         })
     }
 
+    async fn claim(&self, record: &Record, vfs: &[PassedThrough]) -> Result<(), WorldError> {
+        let wanted = vfs.iter().map(|vf| wanted(record, vf.clone())).collect();
+        Ok(self.claims.take(record.pod(), wanted).await?)
+    }
+
+    async fn give_back(&self, pod: &PodId) -> Result<(), WorldError> {
+        Ok(self.claims.give_back(pod).await?)
+    }
+
+    async fn hand_out(&self, pod: &PodId, net: &PodNet, by_descriptor: bool) -> Result<Vec<PciAddress>, WorldError> {
+        let grant = self.claims.hand_out(pod, &vfs(net), by_descriptor).await?;
+        Ok(if grant == Grant::Hostdevs { net.vfio().map(|vfio| vfio.device).collect() } else { Vec::new() })
+    }
+
+    async fn check_vfs(&self, pod: &PodId, net: &PodNet) -> Vec<String> {
+        let vfs = vfs(net);
+        if vfs.is_empty() { Vec::new() } else { self.claims.look(pod, &vfs).await }
+    }
+
+    fn vf_owners(&self) -> BTreeSet<PodId> {
+        self.claims.owners()
+    }
+
+    fn open_devices(&self, pod: &PodId, net: &PodNet) -> Result<Option<Devices>, WorldError> {
+        let vfs = vfs(net);
+        if vfs.is_empty() {
+            return Ok(None);
+        }
+        Ok(self.claims.grant(pod, &vfs)?.open()?)
+    }
+
     fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
         Netns::open(netns)?.ok_or(WorldError::NoNetns)?.stay()?;
         Ok(net::open_taps(nics, self.vhost)?)
@@ -269,9 +309,39 @@ impl World for Kernel {
 }
 
 /// What the join has to know of a network.
-fn reported(network: &str, ifname: &IfName, view: &ResultView) -> Reported {
-    let addresses = view.ips.iter().map(|ip| ip.address).collect();
-    Reported { network: network.to_owned(), links: view.pod_links(ifname), addresses }
+fn reported(network: &str, ifname: &IfName, view: &ResultView, said: &Said) -> Result<Reported, CniError> {
+    let gateway = |dst: &IpNetwork| {
+        let mut gateways = view.ips.iter().filter_map(|ip| ip.gateway);
+        gateways.find(|gateway| gateway.is_ipv4() == dst.is_ipv4())
+    };
+    let route =
+        |route: &crate::cni::Route| Route { dst: route.dst, gateway: route.gateway.or_else(|| gateway(&route.dst)) };
+    Ok(Reported {
+        network: network.to_owned(),
+        links: view.pod_links(ifname),
+        addresses: view.ips.iter().map(|ip| ip.address).collect(),
+        devices: said.devices(network, view).map_err(CniError::Device)?,
+        routes: view.routes.iter().map(route).collect(),
+        asked: said.asked.clone(),
+    })
+}
+
+/// How a virtual function that a network gave to the pod is to be claimed.
+fn wanted(record: &Record, PassedThrough { vf, link, mut asked, .. }: PassedThrough) -> Wanted {
+    let netns = || record.netns.display().to_string();
+    let arrival = match link {
+        Some(name) => Arrival::Netdev { netns: netns(), name: name.to_string() },
+        None => Arrival::Vfio,
+    };
+    if !record.choices.anti_spoof {
+        // Whoever lets a guest be anybody means it of all of its NICs.
+        asked.spoofchk.get_or_insert(false);
+    }
+    Wanted { vf, arrival, asked }
+}
+
+fn vfs(net: &PodNet) -> Vec<PciAddr> {
+    net.vfio().map(|vfio| vf::local(vfio.device)).collect()
 }
 
 /// Serves one NIC until `cancel`.

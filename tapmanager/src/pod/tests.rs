@@ -3,6 +3,7 @@
 pub(crate) mod fake;
 mod health;
 mod leaving;
+mod passthrough;
 mod recovery;
 mod sequences;
 mod several;

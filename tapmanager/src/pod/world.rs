@@ -3,13 +3,13 @@
 //! [`super::kernel::Kernel`] implements it, and in tests a fake that can fail at any verb. Each verb that makes
 //! something undoes its own part when it fails. Each verb that removes something succeeds if the thing is gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PodId, PodNet};
+use proto::tap::{Attach, Dns, IfName, Nic, NicStats, PciAddress, PodId, PodNet};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,8 +19,9 @@ use super::sysctl::SysctlError;
 use crate::cni::{CniError, ConfError, Gate, Leftover, NetworkList, PluginError, Ready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Record};
-use crate::net::{Choices, Finding, JoinError, Joined, Opened, Port, Reported};
+use crate::net::{Choices, Finding, JoinError, Joined, Opened, PassedThrough, Port, Reported};
 use crate::sys::netns::NetnsError;
+use crate::vf::{Devices, VfError};
 
 /// How long a DHCP server may take to end once it is told to: the close of its socket waits 10 to 16 ms for the kernel.
 const SERVERS_END_WITHIN: Duration = Duration::from_secs(5);
@@ -60,6 +61,8 @@ pub(crate) enum WorldError {
     Join(Box<JoinError>),
     #[error(transparent)]
     Sysctl(Box<SysctlError>),
+    #[error(transparent)]
+    Vf(Box<VfError>),
     #[error("failed to list the namespaces in `{}`", dir.display())]
     List {
         dir: PathBuf,
@@ -175,6 +178,24 @@ pub(crate) trait World: Send + Sync + 'static {
     fn unjoin(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Serves the guest's requests on the sockets, which are the NICs' in order.
     fn serve(&self, net: &Arc<PodNet>, hostname: &str, ports: Vec<Option<Port>>) -> Serving;
+    /// Claims the virtual functions that the pod's machine is to have. What was taken stays taken if it fails.
+    fn claim(&self, record: &Record, vfs: &[PassedThrough]) -> impl Future<Output = Result<(), WorldError>> + Send;
+    /// Gives back all virtual functions that the pod has; its machine has ended.
+    fn give_back(&self, pod: &PodId) -> impl Future<Output = Result<(), WorldError>> + Send;
+    /// Notes that a machine may have the virtual functions of the pod's NICs from now on. Returns those that libvirt has to
+    /// give to QEMU: none of them if that takes descriptors and the kernel has such.
+    fn hand_out(
+        &self,
+        pod: &PodId,
+        net: &PodNet,
+        by_descriptor: bool,
+    ) -> impl Future<Output = Result<Vec<PciAddress>, WorldError>> + Send;
+    /// What is not as [`Self::claim`] left it, for people.
+    fn check_vfs(&self, pod: &PodId, net: &PodNet) -> impl Future<Output = Vec<String>> + Send;
+    /// The pods that have virtual functions, on record or not.
+    fn vf_owners(&self) -> BTreeSet<PodId>;
+    /// Opens the devices of the pod's virtual functions for a machine; `None` if it has none that go so. Blocks.
+    fn open_devices(&self, pod: &PodId, net: &PodNet) -> Result<Option<Devices>, WorldError>;
     /// Opens the taps of the NICs for a machine. Blocks, and leaves this thread in the namespace.
     fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError>;
     /// Counters of the NICs.
@@ -287,6 +308,12 @@ impl From<SysctlError> for WorldError {
     }
 }
 
+impl From<VfError> for WorldError {
+    fn from(error: VfError) -> Self {
+        Self::Vf(Box::new(error))
+    }
+}
+
 impl From<JoinError> for WorldError {
     fn from(error: JoinError) -> Self {
         Self::Join(Box::new(error))
@@ -300,9 +327,13 @@ impl WorldError {
             Self::Cni(error) => culprits(error),
             #[cfg(test)]
             Self::Fake { culprits, .. } => culprits.clone(),
-            Self::Conf(_) | Self::Netns(_) | Self::Join(_) | Self::Sysctl(_) | Self::List { .. } | Self::NoNetns => {
-                Vec::new()
-            }
+            Self::Conf(_)
+            | Self::Netns(_)
+            | Self::Join(_)
+            | Self::Sysctl(_)
+            | Self::Vf(_)
+            | Self::List { .. }
+            | Self::NoNetns => Vec::new(),
         }
     }
 

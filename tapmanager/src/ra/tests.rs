@@ -7,7 +7,7 @@ mod hostile;
 
 use std::net::IpAddr;
 
-use proto::tap::{DataPath, Route};
+use proto::tap::{DataPath, NicKind, Route, Tap};
 
 use super::*;
 use crate::sys::bpf::interpreter;
@@ -29,10 +29,9 @@ fn nic(addresses: &[&str], routes: &[(&str, &str)]) -> Nic {
     Nic {
         name: "eth0".parse().unwrap(),
         network: "pods".into(),
-        data_path: DataPath::Tc,
+        kind: NicKind::Tap(Tap { data_path: DataPath::Tc, queues: 1 }),
         mac: MacAddr::new(VM).unwrap(),
         mtu: 1450,
-        queues: 1,
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         routes: self::routes(routes),
     }

@@ -110,6 +110,12 @@ pub enum ToolError {
     /// More NICs than a guest of ours has slots for.
     #[error("the pod has {0} NICs, a guest has slots for 1 to 15")]
     Nics(usize),
+    /// What libvirt would have to give.
+    #[error(
+        "the pod has {0} virtual functions that go to a guest by libvirt alone, as this kernel has no iommufd; start a \
+         pod with `virtletctl run`"
+    )]
+    Hostdevs(usize),
     /// QEMU ended with an error.
     #[error("the guest ended: {status}{}", after_colon(said))]
     Guest {
@@ -157,7 +163,7 @@ impl ToolError {
             Self::File { cause, .. } | Self::Dir { cause, .. } if denied(cause) => 77,
             Self::NotRoot => 77,
             Self::File { .. } => 66,
-            Self::ConfName(_) | Self::Nics(_) => 65,
+            Self::ConfName(_) | Self::Nics(_) | Self::Hostdevs(_) => 65,
             Self::Dir { .. } | Self::Process { .. } | Self::Signals(_) => 71,
             Self::Absent { .. } => 72,
             Self::Output(_) => 74,

@@ -40,8 +40,9 @@ impl Node {
     }
 
     pub(super) fn arm(&self, pod: &PodId) -> Result<Token, ToolError> {
-        match self.client.call(&Request::Arm(Arm { pod: pod.clone(), qemu: None }))? {
-            Reply::Armed { token } => Ok(token),
+        match self.client.call(&Request::Arm(Arm { pod: pod.clone(), qemu: None, iommufd: Some(true) }))? {
+            Reply::Armed { token, hostdevs } if hostdevs.is_empty() => Ok(token),
+            Reply::Armed { hostdevs, .. } => Err(ToolError::Hostdevs(hostdevs.len())),
             _ => Err(ClientError::WrongReply.into()),
         }
     }

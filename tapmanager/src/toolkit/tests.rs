@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 use clap::Parser;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use proto::tap::{
-    CheckReport, DataPath, Dns, ErrorBody, ErrorCode, Nic, PodDetail, PodId, PodNet, PodPage, PodPhase, PodSummary,
-    Reply, Request, Route, ServerStatus, decode_request, encode_reply, recv, send,
+    CheckReport, DataPath, Dns, ErrorBody, ErrorCode, Nic, NicKind, PodDetail, PodId, PodNet, PodPage, PodPhase,
+    PodSummary, Reply, Request, Route, ServerStatus, Tap, decode_request, encode_reply, recv, send,
 };
 
 use super::cli::Tool;
@@ -77,10 +77,9 @@ fn net() -> PodNet {
     let nic = Nic {
         name: "eth0".parse().expect("name"),
         network: "mynet".into(),
-        data_path: DataPath::Tc,
+        kind: NicKind::Tap(Tap { data_path: DataPath::Tc, queues: 1 }),
         mac: "02:00:00:00:00:05".parse().expect("mac"),
         mtu: 1450,
-        queues: 1,
         addresses: vec!["10.22.0.5/24".parse().expect("address")],
         routes: vec![
             Route { dst: "10.22.0.0/24".parse().expect("route"), gateway: None },

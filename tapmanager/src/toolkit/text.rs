@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use proto::tap::{CheckReport, CollectReport, Nic, PodDetail, PodId, PodNet, PodPhase, PodSummary, ServerStatus};
+use proto::tap::{
+    CheckReport, CollectReport, Nic, NicKind, PodDetail, PodId, PodNet, PodPhase, PodSummary, ServerStatus, Tap, Vfio,
+};
 
 pub(super) fn net(pod: &PodId, net: &PodNet) -> String {
     let mut text = format!("pod {}: namespace {}\n", pod.as_str(), net.netns.display());
@@ -23,16 +25,16 @@ pub(super) fn net(pod: &PodId, net: &PodNet) -> String {
 }
 
 fn of_nic(nic: &Nic) -> String {
-    let Nic { name, network, data_path, mac, mtu, queues, addresses, routes } = nic;
-    let plural = if *queues == 1 { "" } else { "s" };
+    let Nic { name, network, mac, mtu, kind, addresses, routes } = nic;
     let mut text = String::new();
-    line(
-        &mut text,
-        &format!(
-            "nic {name}: network {network}, mac {mac}, mtu {mtu}, {queues} queue{plural}, joined by {}",
-            data_path.name()
-        ),
-    );
+    let how = match kind {
+        NicKind::Tap(Tap { data_path, queues }) => {
+            let plural = if *queues == 1 { "" } else { "s" };
+            format!("{queues} queue{plural}, joined by {}", data_path.name())
+        }
+        NicKind::Vfio(Vfio { device }) => format!("virtual function {device}, passed through"),
+    };
+    line(&mut text, &format!("nic {name}: network {network}, mac {mac}, mtu {mtu}, {how}"));
     for address in addresses {
         line(&mut text, &format!("  address {address}"));
     }

@@ -8,7 +8,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
-use proto::tap::{Handoff, HandoffNic, HandoffReply, HandoffRequest, decode_request, encode_reply, recv, send};
+use proto::tap::{
+    Handoff, HandoffNic, HandoffReply, HandoffRequest, HandoffTap, decode_request, encode_reply, recv, send,
+};
 
 /// Serves at `path` until this process ends. Every answer is one NIC with one descriptor.
 ///
@@ -20,8 +22,8 @@ pub(super) fn start(path: &Path) -> Result<()> {
     listen(&listener, Backlog::new(16)?)?;
     // Only to accept: what std knows of streams is not used of a packet socket.
     let listener = UnixListener::from(listener);
-    let nic = HandoffNic { mac: "02:00:00:00:00:01".parse()?, mtu: 1450, queues: 1, vhost: 0 };
-    let answer = encode_reply(Ok(&HandoffReply::Nics(Handoff { nics: vec![nic] })), 1)?;
+    let nic = HandoffNic::Tap(HandoffTap { mac: "02:00:00:00:00:01".parse()?, mtu: 1450, queues: 1, vhost: 0 });
+    let answer = encode_reply(Ok(&HandoffReply::Nics(Handoff { nics: vec![nic], iommufd: false })), 1)?;
     let descriptor = File::open("/dev/null")?;
     // It ends with the process; a client that it fails says so.
     std::thread::spawn(move || -> Result<()> {

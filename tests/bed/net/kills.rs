@@ -99,7 +99,7 @@ fn rebooted(bed: &Bed) -> Result<()> {
     ensure!(node.attach(&stays)? == net, "the other pod has another network");
     let refused = node.attach(&gone).err().context("a pod without a namespace is of no use")?;
     ensure!(format!("{refused:#}").contains("is gone"), "{refused:#}");
-    let arm = Request::Arm(Arm { pod: gone.clone(), qemu: None });
+    let arm = Request::Arm(Arm { pod: gone.clone(), qemu: None, iommufd: None });
     let refused = node.client().call(&arm).err().context("nor can a machine start on it")?;
     ensure!(refused.code() == ErrorCode::Conflict, "{refused}");
     node.detach(&stays)?;

@@ -10,8 +10,8 @@ use nix::sys::socket::{
     AddressFamily, Backlog, Shutdown, SockFlag, SockType, UnixAddr, bind, listen, shutdown, socket,
 };
 use proto::tap::{
-    ErrorBody, Handoff, HandoffNic, HandoffReply, HandoffRequest, MacAddr, Token, decode_request, encode_reply, recv,
-    send,
+    ErrorBody, Handoff, HandoffNic, HandoffReply, HandoffRequest, HandoffTap, MacAddr, Token, decode_request,
+    encode_reply, recv, send,
 };
 
 /// What the server does with a request.
@@ -72,8 +72,8 @@ impl Server {
 /// NICs with these numbers of queues.
 pub(crate) fn nics(queues: &[u16]) -> Handoff {
     let mac = |index: usize| MacAddr::new([2, 0, 0, 0, 0, u8::try_from(index).expect("few")]).expect("mac");
-    let nic = |(index, &queues)| HandoffNic { mac: mac(index), mtu: 1450, queues, vhost: 0 };
-    Handoff { nics: queues.iter().enumerate().map(nic).collect() }
+    let nic = |(index, &queues)| HandoffNic::Tap(HandoffTap { mac: mac(index), mtu: 1450, queues, vhost: 0 });
+    Handoff { nics: queues.iter().enumerate().map(nic).collect(), iommufd: false }
 }
 
 fn serve(connection: &OwnedFd, answer: Answer) -> Token {
@@ -87,7 +87,7 @@ fn serve(connection: &OwnedFd, answer: Answer) -> Token {
                 .map(|path| File::open(path).expect("opens"))
                 .collect();
             let fds: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
-            let announced = handoff.nics.iter().map(|nic| usize::from(nic.queues + nic.vhost)).sum();
+            let announced = handoff.descriptors();
             let packet = encode_reply(Ok(&HandoffReply::Nics(handoff)), announced).expect("encodes");
             send(connection.as_fd(), &packet, &fds).expect("sends");
         }

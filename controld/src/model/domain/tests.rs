@@ -32,6 +32,8 @@ fn spec() -> DomainSpec {
         command_end: "/var/lib/virtlet/console/x/end".into(),
         uefi_variables: "/var/lib/virtlet/nvram/x.fd".into(),
         pvpanic_pci: true,
+        hostdevs: Vec::new(),
+        locked_memory: None,
     }
 }
 
@@ -84,6 +86,23 @@ fn what_a_machine_may_be_given_later_is_there_from_the_start() {
     ] {
         assert!(text.contains(line), "no {line} in {text}");
     }
+}
+
+#[test]
+fn what_libvirt_passes_through_stands_where_vmwrapper_would_put_it() {
+    let hostdev = |device: &str, slot| Hostdev { device: device.parse().expect("address"), slot };
+    let hostdevs = vec![hostdev("0000:01:10.0", 0x10), hostdev("10000:e1:1f.7", 0x12)];
+    let text = xml(&DomainSpec { hostdevs, ..spec() }).expect("describes");
+    let (_, part) = text.split_once("<hostdev").expect("a device");
+    let (part, _) = part.split_once("<rng").expect("what follows");
+    insta::assert_snapshot!(part);
+}
+
+#[test]
+fn memory_that_may_be_locked_is_said() {
+    let text = xml(&DomainSpec { locked_memory: Some(1 << 30), ..spec() }).expect("describes");
+    assert!(text.contains("<hard_limit unit=\"KiB\">1048576</hard_limit>"), "{text}");
+    assert!(!xml(&spec()).expect("describes").contains("memtune"));
 }
 
 fn with(machine: &str, cpu: Option<&str>, disk_bus: DiskBus) -> DomainSpec {

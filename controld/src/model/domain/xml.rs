@@ -82,6 +82,10 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     if memory.boot < memory.max {
         doc.text("currentMemory", &[("unit", "KiB")], &(memory.boot / 1024).to_string())?;
     }
+    if let Some(bytes) = spec.locked_memory {
+        // libvirt takes it for QEMU's RLIMIT_MEMLOCK, too. The limit of the cgroup, which QEMU leaves, is of no matter.
+        doc.nest("memtune", &[], |doc| doc.text("hard_limit", &[("unit", "KiB")], &(bytes / 1024).to_string()))?;
+    }
     if let Some(size) = spec.plan.huge_page {
         let size = (size / 1024).to_string();
         doc.nest("memoryBacking", &[], |doc| {
@@ -136,6 +140,9 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     }
     if spec.plan.hardware.tpm {
         hardware::tpm(doc)?;
+    }
+    for hostdev in &spec.hostdevs {
+        hardware::hostdev(doc, hostdev)?;
     }
     doc.nest("rng", &[("model", "virtio")], |doc| {
         doc.text("backend", &[("model", "random")], "/dev/urandom")?;
@@ -244,6 +251,13 @@ impl Doc {
 
     fn pci(&mut self, bus: u8, slot: u8) -> Result<(), DomainError> {
         self.pci_function(bus, slot, 0)
+    }
+
+    /// A slot of the root bus that vmwrapper counts.
+    fn slot(&mut self, slot: usize) -> Result<(), DomainError> {
+        let slot = format!("{slot:#04x}");
+        let bus = ("bus", "0x00");
+        self.leaf("address", &[("type", "pci"), ("domain", "0x0000"), bus, ("slot", &slot), ("function", "0x0")])
     }
 
     fn pci_function(&mut self, bus: u8, slot: u8, function: u8) -> Result<(), DomainError> {

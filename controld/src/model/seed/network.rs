@@ -4,7 +4,7 @@
 //!
 //! tapmanager answers DHCP and sends router advertisements on each tap, but the file is written all the same: it covers
 //! every NIC rather than the first, and networkd takes neither the MTU nor the search domains from DHCP by default. The
-//! guest of a macvtap cannot be sent anything, so it is told its addresses whatever the pod says. DHCP has one address of
+//! guest of a macvtap, or of a virtual function, cannot be sent anything, so it is told its addresses whatever the pod says. DHCP has one address of
 //! IPv4, so a NIC of several is told unless the pod says otherwise.
 //!
 //! | the file holds | version | why |
@@ -19,7 +19,7 @@ mod v2;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use proto::tap::{DataPath, Nic, PodNet};
+use proto::tap::{DataPath, Nic, NicKind, PodNet, Tap};
 use serde::Serialize;
 
 use crate::model::annotations::NetworkConfig;
@@ -81,7 +81,8 @@ fn asks(nic: &Nic, way: &Way, of_family: impl Fn(&IpNetwork) -> bool) -> bool {
 impl Way {
     fn of(nic: &Nic, wish: NetworkConfig) -> Self {
         let several = nic.addresses.iter().filter(|address| address.is_ipv4()).count() > 1;
-        let must_be_told = nic.data_path == DataPath::Macvtap || (several && wish == NetworkConfig::Auto);
+        let deaf = matches!(nic.kind, NicKind::Vfio(_) | NicKind::Tap(Tap { data_path: DataPath::Macvtap, .. }));
+        let must_be_told = deaf || (several && wish == NetworkConfig::Auto);
         if must_be_told || wish == NetworkConfig::Static { Self::Told(told_routes(nic)) } else { Self::Ask }
     }
 

@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use std::process::Command;
 
 use common::Reason;
-use proto::tap::{Dns, Nic};
+use proto::tap::{Dns, Nic, NicKind, Tap};
 
 use super::*;
 
@@ -18,10 +18,9 @@ fn nic(name: &str, last_byte: u8, addresses: &[&str]) -> Nic {
     Nic {
         name: name.parse().expect("name"),
         network: "pods".into(),
-        data_path: proto::tap::DataPath::Tc,
+        kind: NicKind::Tap(Tap { data_path: proto::tap::DataPath::Tc, queues: 1 }),
         mac: proto::tap::MacAddr::new([2, 0, 0, 0xAB, 0, last_byte]).expect("mac"),
         mtu: 1450,
-        queues: 1,
         addresses: addresses.iter().map(|net| net.parse().expect("net")).collect(),
         routes: Vec::new(),
     }

@@ -2,9 +2,9 @@ use std::net::IpAddr;
 
 use super::super::{
     Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, Dns, Forget, Handoff, HandoffNic, HandoffReply,
-    HandoffRequest, Hello, HostPort, List, MAX_STATS_PAGE, MAX_TROUBLE, NetworkAsk, Nic, NicStats, OwnerId, PodDetail,
-    PodId, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser, Reply, Request, Route,
-    ServerStatus, StatsPage, Token,
+    HandoffRequest, HandoffTap, HandoffVfio, Hello, HostPort, List, MAX_STATS_PAGE, MAX_TROUBLE, MacAddr, NetworkAsk,
+    Nic, NicKind, NicStats, OwnerId, PodDetail, PodId, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol,
+    QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap, Token, Vfio,
 };
 use super::*;
 
@@ -14,6 +14,10 @@ fn text(bytes: Result<Vec<u8>, CodecError>) -> String {
 
 fn pod() -> PodId {
     "0f1e2d3c".parse().expect("pod id")
+}
+
+fn mac() -> MacAddr {
+    "02:00:00:00:00:01".parse().expect("mac")
 }
 
 fn dns() -> Dns {
@@ -56,7 +60,7 @@ fn requests() -> Vec<Request> {
             sysctls: [("net.ipv4.ip_forward".into(), "1".into())].into(),
             cgroup: "/kubepods/pod6f0b".into(),
         }),
-        Request::Arm(Arm { pod: pod(), qemu: Some(QemuUser { uid: 64055, gid: 64055 }) }),
+        Request::Arm(Arm { pod: pod(), qemu: Some(QemuUser { uid: 64055, gid: 64055 }), iommufd: None }),
         Request::Detach { pod: pod() },
         Request::Recover { pod: pod() },
         Request::Check { pod: pod() },
@@ -80,10 +84,9 @@ fn net() -> PodNet {
         nics: vec![Nic {
             name: "eth0".parse().expect("name"),
             network: "pods".into(),
-            data_path: DataPath::Tc,
+            kind: NicKind::Tap(Tap { data_path: DataPath::Tc, queues: 1 }),
             mac: "02:00:00:00:00:01".parse().expect("mac"),
             mtu: 1450,
-            queues: 1,
             addresses: vec!["10.77.0.2/32".parse().expect("net"), "fd00::2/64".parse().expect("net")],
             routes: vec![
                 Route { dst: "10.77.0.1/32".parse().expect("net"), gateway: None },
@@ -133,7 +136,7 @@ fn replies() -> Vec<Reply> {
             plugin_micros: 12_345,
         }),
         Reply::Attached(net()),
-        Reply::Armed { token: Token::from_random([7; 16]) },
+        Reply::Armed { token: Token::from_random([7; 16]), hostdevs: Vec::new() },
         Reply::Detached,
         Reply::Pods(PodPage { pods: vec![summary()], more: true }),
         Reply::Checked(CheckReport { findings: vec!["tap `tap0` is gone".into()], checked: vec!["links".into()] }),
@@ -155,12 +158,63 @@ fn the_wire_is_pinned() {
     lines.push(text(encode_request(&HandoffRequest::Get { token: Token::from_random([7; 16]) })));
     lines.extend(replies().iter().map(|reply| text(encode_reply(Ok(reply), 0))));
     let handoff = HandoffReply::Nics(Handoff {
-        nics: vec![HandoffNic { mac: "02:00:00:00:00:01".parse().expect("mac"), mtu: 1450, queues: 1, vhost: 0 }],
+        nics: vec![HandoffNic::Tap(HandoffTap { mac: mac(), mtu: 1450, queues: 1, vhost: 0 })],
+        iommufd: false,
     });
     lines.push(text(encode_reply(Ok(&handoff), 1)));
     let refused = ErrorBody { code: ErrorCode::NotFound, message: "no pod `0f1e2d3c`".into() };
     lines.push(text(encode_reply::<Reply>(Err(refused), 0)));
     insta::assert_snapshot!(lines.join("\n"));
+}
+
+/// What only the version after the oldest can say.
+#[test]
+fn the_wire_of_what_is_passed_through_is_pinned() {
+    let device = "0000:01:10.0".parse().expect("address");
+    let mut net = net();
+    net.nics[0].kind = NicKind::Vfio(Vfio { device });
+    let handoff = |vfio, iommufd| HandoffReply::Nics(Handoff { nics: vec![HandoffNic::Vfio { vfio }], iommufd });
+    let armed = Reply::Armed { token: Token::from_random([7; 16]), hostdevs: vec![device] };
+    let lines = [
+        text(encode_request(&Request::Arm(Arm { pod: pod(), qemu: None, iommufd: Some(true) }))),
+        text(encode_reply(Ok(&Reply::Attached(net.clone())), 0)),
+        text(encode_reply(Ok(&armed), 0)),
+        text(encode_reply(Ok(&handoff(HandoffVfio::Descriptor, true)), 2)),
+        text(encode_reply(Ok(&handoff(HandoffVfio::Hostdev, false)), 0)),
+    ];
+    assert!(lines.iter().all(|line| line.starts_with(r#"{"v":4,"#)), "{lines:?}");
+    insta::assert_snapshot!(lines.join("\n"));
+    for reply in [Reply::Attached(net), armed] {
+        let bytes = encode_reply(Ok(&reply), 0).expect("encodes");
+        assert_eq!(decode_reply::<Reply>(&bytes, 0).expect("decodes"), Ok(reply));
+    }
+    for (vfio, iommufd) in [(HandoffVfio::Descriptor, true), (HandoffVfio::Hostdev, false)] {
+        let reply = handoff(vfio, iommufd);
+        let bytes = encode_reply(Ok(&reply), 0).expect("encodes");
+        assert_eq!(decode_reply::<HandoffReply>(&bytes, 0).expect("decodes"), Ok(reply));
+    }
+}
+
+#[test]
+fn a_nic_is_a_tap_or_passed_through() {
+    let nic = |keys: &str| {
+        let text =
+            format!(r#"{{"name":"eth0","mac":"02:00:00:00:00:01","mtu":1500,{keys}"addresses":[],"routes":[]}}"#);
+        serde_json::from_str::<Nic>(&text).map_err(|error| error.to_string())
+    };
+    let vfio = r#""vfio":{"device":"0000:01:10.0"},"#;
+    let tap = nic(r#""queues":2,"#).expect("as the first release wrote it");
+    assert_eq!(tap.tap(), Some(Tap { data_path: DataPath::Tc, queues: 2 }));
+    assert_eq!(nic(vfio).expect("passed through").tap(), None);
+    for keys in [
+        "".to_owned(),
+        r#""data_path":"tc","#.to_owned(),
+        format!(r#"{vfio}"queues":1,"#),
+        format!(r#"{vfio}"data_path":"tc","#),
+    ] {
+        let error = nic(&keys).expect_err("neither or both");
+        assert!(error.starts_with("NIC `eth0` has "), "{error}");
+    }
 }
 
 #[test]
@@ -183,7 +237,8 @@ fn malformed_messages_are_refused_with_a_reason() {
         (&b""[..], ErrorCode::BadRequest),
         (b"\xff\xfe", ErrorCode::BadRequest),
         (b"{}", ErrorCode::BadRequest),
-        (br#"{"v":1,"anything":{}}"#, ErrorCode::Version),
+        (br#"{"v":2,"anything":{}}"#, ErrorCode::Version),
+        (br#"{"v":5,"anything":{}}"#, ErrorCode::Version),
         (br#"{"v":3,"body":{"fly":{}}}"#, ErrorCode::BadRequest),
         (br#"{"v":3,"body":{"arm":{"pod":"../x"}}}"#, ErrorCode::BadRequest),
         (br#"{"v":3,"body":{"arm":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),

@@ -8,7 +8,9 @@ use std::str::FromStr;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
-use super::super::{IfName, MacAddr, OwnerId, PodId};
+use super::super::{IfName, MacAddr, OwnerId, PciAddress, PodId};
+
+mod nic;
 
 /// A pod that is to have a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,26 +227,75 @@ pub struct PodNet {
 
 /// One network interface of the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "nic::Form", into = "nic::Form")]
 pub struct Nic {
     /// Name of the link in the pod's namespace, and the name wished for in the guest.
     pub name: IfName,
     /// Name of the CNI network that the link belongs to. Records of the first release have none.
-    #[serde(default)]
     pub network: String,
-    /// How it is joined with the link. In the first release there was one way.
-    #[serde(default)]
-    pub data_path: DataPath,
     /// The guest's MAC address: the one that the CNI plugin gave the link.
     pub mac: MacAddr,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Queues of the tap, hence descriptors of the hand-off.
-    pub queues: u16,
+    /// What it is on the node.
+    pub kind: NicKind,
     /// Addresses with the prefix length that the kernel has, in the order of the plugin's result.
     pub addresses: Vec<IpNetwork>,
     /// Routes that the guest gets: those on the link first, default routes last.
     pub routes: Vec<Route>,
+}
+
+/// What a guest's NIC is on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NicKind {
+    /// A tap.
+    Tap(Tap),
+    /// An SR-IOV virtual function, which the guest drives itself.
+    Vfio(Vfio),
+}
+
+/// A NIC that is a tap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tap {
+    /// How it is joined with the link. In the first release there was one way.
+    pub data_path: DataPath,
+    /// Its queues, hence descriptors of the hand-off.
+    pub queues: u16,
+}
+
+/// A NIC that is passed through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vfio {
+    /// Where the virtual function is on the node.
+    pub device: PciAddress,
+}
+
+impl Nic {
+    /// The tap that it is; `None` if it is passed through.
+    #[must_use]
+    pub const fn tap(&self) -> Option<Tap> {
+        match self.kind {
+            NicKind::Tap(tap) => Some(tap),
+            NicKind::Vfio(_) => None,
+        }
+    }
+
+    /// The virtual function that it is; `None` if it is a tap.
+    #[must_use]
+    pub const fn vfio(&self) -> Option<Vfio> {
+        match self.kind {
+            NicKind::Tap(_) => None,
+            NicKind::Vfio(vfio) => Some(vfio),
+        }
+    }
+}
+
+impl PodNet {
+    /// The virtual functions of its NICs, in order.
+    pub fn vfio(&self) -> impl Iterator<Item = Vfio> {
+        self.nics.iter().filter_map(Nic::vfio)
+    }
 }
 
 /// A route of the guest.

@@ -27,6 +27,8 @@ fn a_result_is_read_and_unknown_fields_are_left_alone() {
         name: name.parse().unwrap(),
         mac: mac.parse().ok(),
         sandbox: sandbox.map(str::to_owned),
+        pci: None,
+        mtu: None,
     };
     let ip = |address: &str, gateway: &str| Ip {
         address: address.parse().unwrap(),

@@ -79,8 +79,8 @@ impl House {
     }
 
     async fn arm(&self) -> Token {
-        match self.ask(Request::Arm(Arm { pod: pod(), qemu: None })).await.expect("armed") {
-            Reply::Armed { token } => token,
+        match self.ask(Request::Arm(Arm { pod: pod(), qemu: None, iommufd: None })).await.expect("armed") {
+            Reply::Armed { token, hostdevs: _ } => token,
             other => panic!("{other:?}"),
         }
     }
@@ -123,7 +123,7 @@ async fn a_token_is_spent_even_if_the_taps_do_not_open() {
     let token = house.arm().await;
     house.world.fail("open_taps", &[]);
     let error = house.get(token.clone()).expect_err("fails");
-    assert_eq!(error.message, "failed to open the taps of pod `p1`: open_taps fails as the test wants");
+    assert_eq!(error.message, "failed to open the NICs of pod `p1`: open_taps fails as the test wants");
     assert_eq!(house.get(token).expect_err("used").code, ErrorCode::Denied);
     house.get(house.arm().await).expect("armed anew");
 }
@@ -143,7 +143,7 @@ async fn a_line_of_the_log_names_the_pod_of_its_request() {
 #[tokio::test]
 async fn only_attached_pods_are_armed_and_a_detach_voids_the_token() {
     let house = House::new();
-    let error = house.ask(Request::Arm(Arm { pod: pod(), qemu: None })).await.expect_err("unknown");
+    let error = house.ask(Request::Arm(Arm { pod: pod(), qemu: None, iommufd: None })).await.expect_err("unknown");
     assert_eq!(error.code, ErrorCode::NotFound);
     house.attach().await;
     let token = house.arm().await;
@@ -157,7 +157,7 @@ async fn a_detach_that_fails_leaves_a_pod_that_cannot_be_armed() {
     house.attach().await;
     house.world.fail("del", &[(0, false)]);
     assert_eq!(house.ask(Request::Detach { pod: pod() }).await.expect_err("fails").code, ErrorCode::Internal);
-    let error = house.ask(Request::Arm(Arm { pod: pod(), qemu: None })).await.expect_err("detaching");
+    let error = house.ask(Request::Arm(Arm { pod: pod(), qemu: None, iommufd: None })).await.expect_err("detaching");
     assert_eq!((error.code, &*error.message), (ErrorCode::Conflict, "pod `p1` is being detached; attach it first"));
     let Ok(Reply::Pods(page)) = house.ask(Request::List(List::default())).await else { panic!("no list") };
     assert_eq!(page.pods[0].phase, PodPhase::Detaching);

@@ -1,4 +1,4 @@
-use proto::tap::Route;
+use proto::tap::{NicKind, Route, Tap};
 
 use super::*;
 
@@ -6,10 +6,9 @@ fn nic(addresses: &[&str], routes: &[(&str, &str)]) -> Nic {
     Nic {
         name: "eth0".parse().unwrap(),
         network: "pods".into(),
-        data_path: proto::tap::DataPath::Tc,
+        kind: NicKind::Tap(Tap { data_path: proto::tap::DataPath::Tc, queues: 1 }),
         mac: "02:00:00:00:00:01".parse().unwrap(),
         mtu: 1450,
-        queues: 1,
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         routes: routes
             .iter()

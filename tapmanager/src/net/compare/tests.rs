@@ -4,7 +4,7 @@ use ipnetwork::IpNetwork;
 
 use std::collections::BTreeMap;
 
-use proto::tap::DataPath;
+use proto::tap::{DataPath, NicKind, Tap};
 
 use super::*;
 use crate::net::observe::Observed;
@@ -26,10 +26,9 @@ fn guarded(data_path: DataPath) -> Guarded {
     let nic = Nic {
         name: name("eth0"),
         network: "pods".to_owned(),
-        data_path,
+        kind: NicKind::Tap(Tap { data_path, queues: 2 }),
         mac: "02:00:00:00:00:01".parse().expect("an address"),
         mtu: 1450,
-        queues: 2,
         addresses: vec![net("10.77.0.2/24")],
         routes: vec![proto::tap::Route { dst: net("0.0.0.0/0"), gateway: Some("10.77.0.1".parse().expect("address")) }],
     };

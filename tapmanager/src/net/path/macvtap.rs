@@ -58,7 +58,7 @@ impl Path for Macvtap {
     }
 
     fn open(&self, nic: &Nic, end: &Link) -> Result<Vec<OwnedFd>, TapError> {
-        let queues = macvtap::open(end.index, nic.queues);
+        let queues = macvtap::open(end.index, super::queues(nic));
         let queues = queues.map_err(|cause| TapError::Macvtap { name: end.name.clone(), cause })?;
         tap::shape_macvtap(&queues, &end.name)?;
         Ok(queues)

@@ -28,7 +28,7 @@ pub(super) fn refuse(observed: &Observed, link: &Link, nic: &Nic) -> Result<(), 
             return Err(PlanError::Nowhere { name: name(), dst, instead });
         }
     }
-    if !path::of(nic.data_path).hears_guest() {
+    if !path::of(nic.kind).hears_guest() {
         let neighbours = observed.neighbours_of(link);
         let mut gateways = nic.routes.iter().filter_map(|route| route.gateway);
         if let Some(gateway) = gateways.find(|gateway| neighbours.iter().any(|known| known.ip == *gateway)) {
@@ -58,7 +58,7 @@ pub(super) fn notes(observed: &Observed, link: &Link, nic: &Nic) -> Vec<String> 
             notes.push(format!("nic `{name}`: route {dst} has {hops} next hops; its guest goes by {way}"));
         }
     }
-    if path::of(nic.data_path).hears_guest() {
+    if path::of(nic.kind).hears_guest() {
         let told = observed.neighbours_of(link).into_iter().map(|known| {
             format!("nic `{name}`: {} is at {} for good; its guest is answered so in the pod", known.ip, known.mac)
         });

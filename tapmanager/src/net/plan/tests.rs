@@ -141,6 +141,66 @@ fn a_port_of_a_bridge_takes_frames_that_are_longer_than_the_links_own() {
 }
 
 #[test]
+fn a_virtual_function_is_passed_through_with_all_that_its_link_has() {
+    let mut observed = with(&["10.77.0.2/24"], vec![on_link(2, "10.77.0.0/24")]);
+    observed.links.push(veth(3, "net1"));
+    observed.vfs.insert(name("eth0"), vf());
+    let [mut reported] = reported(&["eth0", "net1"], &["10.77.0.2/24"]);
+    reported.asked.trust = Some(true);
+    let plan = plan(&observed, &[reported.clone()], choices()).expect("joins");
+    let [vf_nic, tap_nic] = &plan.nics[..] else { panic!("two NICs: {plan:?}") };
+    assert_eq!(vf_nic.vfio().map(|vfio| vfio.device.to_string()).as_deref(), Some("0000:3b:02.1"));
+    assert_eq!((vf_nic.mac.to_string().as_str(), vf_nic.mtu), ("8e:00:00:00:00:02", 1450));
+    assert_eq!(vf_nic.addresses, [net("10.77.0.2/24")]);
+    assert!(tap_nic.tap().is_some() && plan.steps.iter().all(|step| step.subject() != &name("eth0")), "{plan:?}");
+    assert!(plan.steps.iter().any(|step| matches!(step, Step::CreateTap { tap, .. } if *tap == tap_name(1))));
+    let asked = reported.asked.clone();
+    let link = Some(name("eth0"));
+    let passed = PassedThrough { vf: vf().addr, network: "pods".to_owned(), link, asked };
+    assert_eq!(plan.passed_through, [passed]);
+
+    // Named by the result as it is, and as another one.
+    reported.devices.insert(name("eth0"), device("0000:3b:02.1"));
+    super::plan(&observed, &[reported.clone()], choices()).expect("the same");
+    reported.devices.insert(name("eth0"), device("0000:3b:02.3"));
+    let error = super::plan(&observed, &[reported], choices()).expect_err("another").to_string();
+    assert_eq!(
+        error,
+        "link `eth0` is the virtual function `0000:3b:02.1`, and the result names `0000:3b:02.3`; have the device plugin \
+         and the network agree"
+    );
+}
+
+#[test]
+fn a_virtual_function_without_a_link_is_as_its_network_reports() {
+    let observed = with(&["10.77.0.2/24"], vec![on_link(2, "10.77.0.0/24")]);
+    let [pods] = reported(&["eth0"], &["10.77.0.2/24"]);
+    let [mut fast] = reported(&["net1"], &["10.78.0.9/24"]);
+    fast.network = "fast".to_owned();
+    fast.routes = vec![Route { dst: net("10.79.0.0/16"), gateway: "10.78.0.1".parse().ok() }];
+    fast.devices.insert(name("net1"), device("0000:3b:02.1"));
+    let plan = plan(&observed, &[pods.clone(), fast.clone()], choices()).expect("joins");
+    let nic = &plan.nics[1];
+    assert_eq!((nic.name.as_str(), nic.network.as_str(), nic.mtu), ("net1", "fast", 1500));
+    assert_eq!((&nic.addresses[..], &nic.routes), (&[net("10.78.0.9/24")][..], &fast.routes));
+    assert_eq!(nic.vfio().map(|vfio| vfio.device.to_string()).as_deref(), Some("0000:3b:02.1"));
+    assert!(plan.passed_through.iter().all(|passed| passed.link.is_none()));
+
+    fast.devices.insert(name("net1"), Device { mac: None, ..device("0000:3b:02.1") });
+    let error = super::plan(&observed, &[pods, fast], choices()).expect_err("no address").to_string();
+    assert!(error.contains("set `mac` in the network's configuration"), "{error}");
+}
+
+fn device(addr: &str) -> Device {
+    Device {
+        addr: addr.parse().expect("an address"),
+        mac: "8e:00:00:00:00:09".parse().ok(),
+        mtu: None,
+        by: "the result".to_owned(),
+    }
+}
+
+#[test]
 fn what_does_not_suit_a_machine_is_refused() {
     let mut refusals = String::new();
     let mut refuse = |case: &str, change: fn(&mut Observed), links: &[&str], addresses: &[&str]| {
@@ -159,7 +219,6 @@ fn what_does_not_suit_a_machine_is_refused() {
     refuse("no Ethernet", |seen| seen.links[1].ethernet = false, &["eth0"], &[]);
     refuse("ipvlan", |seen| seen.links[1].kind = Some("ipvlan".into()), &["eth0"], &[]);
     refuse("tap", |seen| seen.links[1].kind = Some("tun".into()), &["eth0"], &[]);
-    refuse("VF", |seen| drop(seen.vfs.insert(name("eth0"), vf())), &["eth0"], &[]);
     refuse("down", |seen| seen.links[1].up = false, &["eth0"], &[]);
     refuse("taken name", |seen| seen.links.push(veth(9, "tap0")), &["eth0"], &[]);
     refuse("reported link named as a tap", |seen| seen.links[1].name = name("tap0"), &["tap0"], &[]);
@@ -222,6 +281,7 @@ fn reported(links: &[&str], addresses: &[&str]) -> [Reported; 1] {
         network: "pods".to_owned(),
         links: links.iter().map(|text| name(text)).collect(),
         addresses: addresses.iter().map(|text| net(text)).collect(),
+        ..Reported::default()
     }]
 }
 

@@ -12,7 +12,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use nix::unistd::{read, write};
-use proto::tap::{DataPath, Nic};
+use proto::tap::{DataPath, Nic, NicKind, Tap};
 use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::faults::Faults;
@@ -95,7 +95,8 @@ impl Bed {
 
     pub(super) fn reported(&self) -> Reported {
         let addresses = vec!["10.77.0.2/24".parse().unwrap(), "fd00:77::2/64".parse().unwrap()];
-        Reported { network: "pods".to_owned(), links: vec!["eth0".parse().unwrap()], addresses }
+        let links = vec!["eth0".parse().unwrap()];
+        Reported { network: "pods".to_owned(), links, addresses, ..Reported::default() }
     }
 
     pub(super) async fn join(&self) -> Result<Joined, JoinError> {
@@ -116,10 +117,9 @@ impl Bed {
         let nic = |place: usize| Nic {
             name: if place == 0 { "eth0".to_owned() } else { format!("net{place}") }.parse().expect("a name"),
             network: "pods".to_owned(),
-            data_path: DataPath::Tc,
+            kind: NicKind::Tap(Tap { data_path: DataPath::Tc, queues: 1 }),
             mac: "8e:01:02:03:04:05".parse().expect("an address"),
             mtu: 1450,
-            queues: 1,
             addresses: vec![],
             routes: vec![],
         };

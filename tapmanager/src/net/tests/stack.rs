@@ -40,7 +40,7 @@ impl Stack {
         let own = netns.inside(make).expect("entered");
         let events = bed.pod.inside(Events::here).expect("entered");
         let theirs = open_taps(&bed.pod, nics, false).await.expect("a free tap");
-        if nic.data_path != proto::tap::DataPath::Macvtap {
+        if nic.tap().map(|tap| tap.data_path) != Some(proto::tap::DataPath::Macvtap) {
             events.until_up(&["tap0".to_owned()]);
         }
         let one =

@@ -149,7 +149,7 @@ fn a_guest_has_as_many_queues_as_it_was_given_and_counts_from_its_side() {
         apart(async || {
             let bed = Bed::new();
             let nics = joined(&bed, by(path)).await.nics;
-            assert_eq!(nics[0].queues, 2);
+            assert_eq!(nics[0].tap().map(|tap| tap.queues), Some(2));
             let events = bed.pod.inside(Events::here).expect("entered");
             let opened = open_taps(&bed.pod, &nics, false).await.expect("opened");
             assert_eq!(opened.iter().map(|nic| (nic.queues.len(), nic.vhost.len())).collect::<Vec<_>>(), [(2, 0)]);

@@ -40,7 +40,15 @@ impl<W: World> Actor<W> {
                 "namespace `{name}`: its pod is on no record any more; if it does not run, ask for a collection"
             ));
         }
+        let had_vfs = operations.world.vf_owners().contains(&self.pod);
+        if let Err(error) = operations.world.give_back(&self.pod).await {
+            return Collected::kept(format!("virtual functions of pod `{}`: {}", self.pod.as_str(), Chain(&error)));
+        }
         let mut all = self.del_leftovers(leftovers).await;
+        if had_vfs {
+            all.removed
+                .push(format!("claims of virtual functions of pod `{}`, which is on no record", self.pod.as_str()));
+        }
         // DEL needs it.
         if stands && all.kept.is_empty() {
             match operations.world.remove_netns(&netns).await {

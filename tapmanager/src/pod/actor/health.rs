@@ -15,6 +15,7 @@ use proto::tap::{CheckReport, PodNet, PodPhase};
 use tracing::{error, info, warn};
 
 use super::Actor;
+use crate::net::{Choices, Finding};
 use crate::pod::command::bounded;
 use crate::pod::error::PodError;
 use crate::pod::machine::NETNS_GONE;
@@ -35,7 +36,7 @@ impl<W: World> Actor<W> {
         match world.look(&net.netns).await {
             Ok(NetnsState::Present) => {
                 checked.push("links, taps and filters".to_owned());
-                match world.check_join(&net.netns, &net.nics, state.record.choices).await {
+                match self.findings(&net, state.record.choices).await {
                     Ok(found) => {
                         let (breaks, others): (Vec<_>, _) = found.into_iter().partition(|found| found.breaks);
                         troubles.extend(breaks.into_iter().map(|found| found.line));
@@ -69,6 +70,15 @@ impl<W: World> Actor<W> {
         Ok(CheckReport { findings: bounded(troubles), checked: bounded(checked) })
     }
 
+    /// What is not as it was made: of the join, and of virtual functions.
+    async fn findings(&self, net: &PodNet, choices: Choices) -> Result<Vec<Finding>, WorldError> {
+        let world = &self.shared.operations.world;
+        let mut found = world.check_join(&net.netns, &net.nics, choices).await?;
+        let vfs = world.check_vfs(&self.pod, net).await;
+        found.extend(vfs.into_iter().map(|line| Finding { line, breaks: true, ours: false }));
+        Ok(found)
+    }
+
     /// Notes what the pod's trouble is now.
     fn conclude(&mut self, trouble: Option<&str>) {
         let Some(state) = &mut self.state else { return };
@@ -93,7 +103,7 @@ impl<W: World> Actor<W> {
             Ok(NetnsState::Absent | NetnsState::OtherFile) => return self.conclude(Some(NETNS_GONE)),
             Err(error) => return unseen(&error),
         }
-        let found = match world.check_join(&net.netns, &net.nics, state.record.choices).await {
+        let found = match self.findings(net, state.record.choices).await {
             Ok(found) => found,
             Err(error) => return unseen(&error),
         };
@@ -135,8 +145,10 @@ impl<W: World> Actor<W> {
             }
         }
         let served = state.serving.as_ref().is_some_and(|serving| !serving.broken().is_cancelled());
-        let mut lost = world.check_join(&net.netns, &net.nics, state.record.choices).await.map_err(failed)?;
+        let choices = state.record.choices;
+        let mut lost = self.findings(&net, choices).await.map_err(failed)?;
         lost.retain(|found| found.breaks || found.ours);
+        let Some(state) = &mut self.state else { return Err(self.not_here()) };
         if served && lost.is_empty() {
             state.trouble = None;
             state.show(&self.publish);

@@ -1,9 +1,10 @@
-use proto::tap::{Attach, DataPath, Dns, IfName, NetworkAsk, PodNet, Route};
+use proto::tap::{Attach, DataPath, Dns, IfName, NetworkAsk, NicKind, PodNet, Route, Tap};
 use serde_json::json;
 
 use super::*;
 use crate::cni::NetworkList;
 use crate::journal::Failing;
+use crate::net::Choices;
 
 fn network(name: &str) -> NetworkList {
     let plugins = json!([{ "type": "bridge" }, { "type": "tuning" }]);
@@ -15,10 +16,9 @@ fn nic(name: &str, data_path: DataPath, addresses: &[&str]) -> Nic {
     Nic {
         name: name.parse().expect("a name"),
         network: "pods".to_owned(),
-        data_path,
+        kind: NicKind::Tap(Tap { data_path, queues: 2 }),
         mac: "02:00:00:00:00:01".parse().expect("an address"),
         mtu: 1450,
-        queues: 2,
         addresses: addresses.iter().map(|text| text.parse().expect("an address")).collect(),
         routes: vec![Route { dst: "0.0.0.0/0".parse().expect("a network"), gateway }],
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use proto::tap::{Attach, Dns, Nic, NicStats, PodNet};
+use proto::tap::{Attach, Dns, Nic, NicKind, NicStats, PciAddress, PodId, PodNet, Tap, Vfio};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +14,8 @@ use super::super::world::{Checked, Culprit, NetnsState, Network, OfNetwork, Serv
 use crate::cni::{Gate, Leftover, NetworkList, Ready, Unready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Record};
-use crate::net::{Choices, Finding, Joined, Opened, Port, Reported};
+use crate::net::{Choices, Finding, Joined, Opened, PassedThrough, Port, Reported};
+use crate::vf::{self, Devices};
 
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
@@ -57,6 +58,14 @@ pub(crate) struct State {
     pub(crate) panicking: BTreeSet<&'static str>,
     /// Servers that run, to be ended from outside.
     pub(crate) servers: Vec<CancellationToken>,
+    /// Links that are virtual functions.
+    pub(crate) vf_links: BTreeSet<String>,
+    /// Who has which of them.
+    pub(crate) claimed: BTreeMap<PciAddress, PodId>,
+    /// Those that a machine may have.
+    pub(crate) handed_out: BTreeSet<PciAddress>,
+    /// Those that are gone.
+    pub(crate) vanished: BTreeSet<PciAddress>,
 }
 
 #[derive(Debug, Clone)]
@@ -174,14 +183,18 @@ pub(crate) fn network(name: &str) -> NetworkList {
 }
 
 /// What each link of the networks becomes.
+/// The virtual function that the link at `place` is, if it is one.
+pub(crate) fn vf_at(place: usize) -> PciAddress {
+    format!("0000:01:10.{place}").parse().expect("address")
+}
+
 pub(crate) fn nic(place: usize, name: &str) -> Nic {
     Nic {
         name: name.parse().expect("name"),
         network: "net".into(),
-        data_path: proto::tap::DataPath::Tc,
+        kind: NicKind::Tap(Tap { data_path: proto::tap::DataPath::Tc, queues: 1 }),
         mac: format!("02:00:00:00:00:{:02x}", place + 1).parse().expect("mac"),
         mtu: 1500,
-        queues: 1,
         addresses: vec![format!("10.77.{place}.2/24").parse().expect("address")],
         routes: vec![],
     }
@@ -255,7 +268,8 @@ impl World for Arc<Fake> {
         self.state().added.insert(key(record, attachment));
         let name = attachment.network.name().to_owned();
         let dns = self.verb_on("add", format!("add {}", attachment.ifname))?.dns.get(&name).cloned();
-        let reported = Reported { network: name, links: vec![attachment.ifname.clone()], addresses: vec![] };
+        let links = vec![attachment.ifname.clone()];
+        let reported = Reported { network: name, links, ..Reported::default() };
         let raw = serde_json::json!({ "cniVersion": "1.0.0", "link": attachment.ifname });
         Ok(Network { raw, reported: vec![reported], dns: dns.unwrap_or_default() })
     }
@@ -265,6 +279,8 @@ impl World for Arc<Fake> {
         self.hang(format!("del {}", key.0)).await;
         let mut state = self.verb_on("del", format!("del {}", attachment.ifname))?;
         assert_eq!(seen == NetnsState::Present, state.netns.contains(&record.netns), "told wrongly of the namespace");
+        let out = state.claimed.values().any(|owner| owner == record.pod());
+        assert!(!out, "DEL while a machine has what the plugin made");
         if let Some(result) = &attachment.result {
             assert_eq!(result["link"], attachment.ifname.as_str(), "the result of another network");
         }
@@ -290,11 +306,16 @@ impl World for Arc<Fake> {
         assert!(state.netns.contains(netns), "joined without a namespace");
         state.joined.insert(netns.into());
         let links = reported.iter().flat_map(|reported| &reported.links).enumerate();
-        Ok(Joined {
-            nics: links.map(|(place, link)| nic(place, link.as_str())).collect(),
-            ports: vec![],
-            notes: vec![],
-        })
+        let mut passed_through = Vec::new();
+        let mut nics: Vec<Nic> = links.map(|(place, link)| nic(place, link.as_str())).collect();
+        for (place, nic) in nics.iter_mut().enumerate().filter(|(_, nic)| state.vf_links.contains(nic.name.as_str())) {
+            let device = vf_at(place);
+            nic.kind = NicKind::Vfio(Vfio { device });
+            let link = Some(nic.name.clone());
+            let (vf, network) = (vf::local(device), nic.network.clone());
+            passed_through.push(PassedThrough { vf, network, link, asked: sriov::settings::VfSettings::default() });
+        }
+        Ok(Joined { nics, ports: vec![], passed_through, notes: vec![] })
     }
 
     async fn rejoin(&self, netns: &Path, _: &[Nic]) -> Result<Vec<Option<Port>>, WorldError> {
@@ -338,6 +359,48 @@ impl World for Arc<Fake> {
                 serving.fetch_sub(1, Ordering::SeqCst);
             });
         })
+    }
+
+    async fn claim(&self, record: &Record, vfs: &[PassedThrough]) -> Result<(), WorldError> {
+        // Half of it is done even if it fails.
+        let all = vfs.iter().map(|vf| (vf::wire(vf.vf), record.pod().clone()));
+        self.state().claimed.extend(all);
+        drop(self.verb("claim")?);
+        Ok(())
+    }
+
+    async fn give_back(&self, pod: &PodId) -> Result<(), WorldError> {
+        if !self.state().claimed.values().any(|owner| owner == pod) {
+            return Ok(());
+        }
+        let mut state = self.verb("give_back")?;
+        let own: Vec<PciAddress> = state.claimed.iter().filter(|(_, owner)| *owner == pod).map(|(vf, _)| *vf).collect();
+        for vf in own {
+            state.claimed.remove(&vf);
+            state.handed_out.remove(&vf);
+        }
+        Ok(())
+    }
+
+    async fn hand_out(&self, pod: &PodId, net: &PodNet, by_descriptor: bool) -> Result<Vec<PciAddress>, WorldError> {
+        let mut state = self.verb("hand_out")?;
+        let all: Vec<PciAddress> = net.vfio().map(|vfio| vfio.device).collect();
+        assert!(all.iter().all(|vf| state.claimed.get(vf) == Some(pod)), "handed out and not claimed");
+        state.handed_out.extend(all.iter().copied());
+        Ok(if by_descriptor { Vec::new() } else { all })
+    }
+
+    async fn check_vfs(&self, _: &PodId, net: &PodNet) -> Vec<String> {
+        let state = self.state();
+        net.vfio().filter(|vfio| state.vanished.contains(&vfio.device)).map(|_| "a VF is gone".to_owned()).collect()
+    }
+
+    fn vf_owners(&self) -> BTreeSet<PodId> {
+        self.state().claimed.values().cloned().collect()
+    }
+
+    fn open_devices(&self, _: &PodId, _: &PodNet) -> Result<Option<Devices>, WorldError> {
+        Ok(None)
     }
 
     fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {

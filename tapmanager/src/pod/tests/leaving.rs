@@ -3,6 +3,8 @@
 use crate::cni::{Leftover, Writer};
 use Occasion::{Asked, Routine};
 
+use proto::tap::{NicKind, Tap};
+
 use super::*;
 
 const BUSY: &[(usize, bool)] = &[(0, false)];
@@ -420,7 +422,7 @@ async fn only_what_would_outlive_del_is_taken_off_before() {
             state.netns.insert(netns.into());
         });
         let mut record = house.records().remove(&id("p1")).expect("on record");
-        record.net.as_mut().expect("attached").nics[0].data_path = data_path;
+        record.net.as_mut().expect("attached").nics[0].kind = NicKind::Tap(Tap { data_path, queues: 1 });
         house.pods.shared.operations.journal.note(&record).expect("written");
         let house = house.restart().await;
         house.pods.detach(&id("p1")).await.expect("detached");

@@ -28,7 +28,7 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
     if config.stop_signal != 0 {
         return Err(invalid("a machine is stopped by its power button; unset the stop signal"));
     }
-    if !config.devices.is_empty() || !config.cdi_devices.is_empty() {
+    if !config.cdi_devices.is_empty() || !config.devices.iter().all(is_of_vfio) {
         return Err(invalid("devices cannot be given to a machine yet; unset them"));
     }
     let linux = config.linux.unwrap_or_default();
@@ -55,11 +55,17 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
             user: user(&security),
             groups: security.supplemental_groups.iter().filter_map(|group| u32::try_from(*group).ok()).collect(),
         },
+        vfio: !config.devices.is_empty(),
         command: CommandConfig {
             argv: [config.command, config.args].concat(),
             read_only_root: security.readonly_rootfs,
         },
     })
+}
+
+/// Whether it is a node by which a process gets a virtual function. A machine gets that another way.
+fn is_of_vfio(device: &cri::Device) -> bool {
+    device.host_path.starts_with("/dev/vfio/") || device.host_path == "/dev/iommu"
 }
 
 fn variable(cri::KeyValue { key, value }: cri::KeyValue) -> Result<String> {

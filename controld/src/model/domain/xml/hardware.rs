@@ -3,6 +3,7 @@
 use super::disks::{self, PLACES};
 use super::{Doc, DomainError, DomainSpec, SERIAL_SLOT, path};
 use crate::model::Accelerator;
+use crate::model::domain::Hostdev;
 use crate::model::plan::{Chipset, CpuModel, DiskBus, Firmware, Hardware};
 
 /// Root ports on `pcie.0`, one per disk: a virtio disk behind one can be unplugged. Slots up to 0x0b are for more of them
@@ -78,6 +79,22 @@ pub(super) fn cpu(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
 pub(super) fn tpm(doc: &mut Doc) -> Result<(), DomainError> {
     let emulated = [("type", "emulator"), ("version", "2.0")];
     doc.nest("tpm", &[("model", "tpm-crb")], |doc| doc.leaf("backend", &emulated))
+}
+
+/// A virtual function: its driver and settings are tapmanager's affair, so libvirt manages nothing of it.
+pub(super) fn hostdev(doc: &mut Doc, Hostdev { device, slot }: &Hostdev) -> Result<(), DomainError> {
+    let (domain, bus, device, function) = device.parts();
+    let (domain, bus) = (format!("{domain:#06x}"), format!("{bus:#04x}"));
+    let (device, function) = (format!("{device:#04x}"), format!("{function:#x}"));
+    doc.nest("hostdev", &[("mode", "subsystem"), ("type", "pci"), ("managed", "no")], |doc| {
+        doc.leaf("driver", &[("name", "vfio")])?;
+        doc.nest("source", &[], |doc| {
+            doc.leaf("address", &[("domain", &domain), ("bus", &bus), ("slot", &device), ("function", &function)])
+        })?;
+        // The card's boot program is for starting from the network, which no VM does.
+        doc.leaf("rom", &[("enabled", "no")])?;
+        doc.slot(*slot)
+    })
 }
 
 pub(super) fn controllers(doc: &mut Doc, hardware: &Hardware) -> Result<(), DomainError> {

@@ -2,7 +2,7 @@
 //! with `cloud-init devel net-convert` of 22.4: each of its five renderers takes all of these but routes on the link, which
 //! make those of eni and sysconfig fail.
 
-use proto::tap::{Dns, Route};
+use proto::tap::{Dns, NicKind, Route, Tap};
 
 use super::*;
 use crate::model::seed::json;
@@ -14,10 +14,9 @@ fn nic(name: &str, data_path: DataPath, addresses: &[&str], routes: &[(&str, &st
     Nic {
         name: name.parse().expect("name"),
         network: "pods".into(),
-        data_path,
+        kind: NicKind::Tap(Tap { data_path, queues: 1 }),
         mac: "02:00:00:ab:00:01".parse().expect("mac"),
         mtu: 1450,
-        queues: 1,
         addresses: addresses.iter().map(|net| net.parse().expect("net")).collect(),
         routes: routes
             .iter()

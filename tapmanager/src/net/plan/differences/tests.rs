@@ -49,7 +49,12 @@ fn observed(routes: Vec<KernelRoute>) -> Observed {
 }
 
 fn planned(observed: &Observed, data_path: DataPath) -> Result<(Nic, Vec<String>), String> {
-    let reported = Reported { network: "pods".to_owned(), links: vec![], addresses: vec![net("10.77.0.2/24")] };
+    let reported = Reported {
+        network: "pods".to_owned(),
+        links: vec![],
+        addresses: vec![net("10.77.0.2/24")],
+        ..Reported::default()
+    };
     let plan = plan(observed, &[reported], Choices { data_path, queues: 1, anti_spoof: true });
     plan.map(|mut plan| (plan.nics.remove(0), plan.notes)).map_err(|error| error.to_string())
 }

@@ -1,0 +1,344 @@
+//! All claims of the node's virtual functions: takes them for pods, hands them out, gives them back, finds them again.
+//!
+//! Called by [`crate::pod`]. The steps of a claim are the crate `sriov`'s; here is who has which, in which order, and on
+//! which thread. Each step may sleep in the kernel (an unbind waits for the device's users), and an operation's own
+//! thread is in its pod's namespace. So every piece of work goes to a thread of the runtime's pool, one at a time for
+//! each PF.
+//!
+//! The notes on disk are the truth; the table of who has what says which of them to read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use common::{Chain, KeyedMutex, Reason};
+use proto::tap::PodId;
+use sriov::claim::{self, Claim, ClaimError, Ending, Guest, Node, Notes as _, Now, Outcome, Repair, Request, Why};
+use sriov::device::DiscoverError;
+use sriov::policy::Arrival;
+use sriov::settings::VfSettings;
+use sriov::vfio::VfioError;
+use sriov::{PciAddr, Sysfs};
+use tracing::{error, info, warn};
+
+use super::device::Grant;
+use super::host::HostNet;
+use super::notes::ClaimNotes;
+use crate::blocking::aside;
+use crate::faults::Faults;
+
+/// How long a VF's own driver has to make its netdev when it gets the VF back. 0.1 s on quiet nodes; a driver may wait
+/// for its PF and the card for a reset.
+const NETDEV_WITHIN: Duration = Duration::from_secs(20);
+
+/// The claims.
+#[derive(Debug, Clone)]
+pub(crate) struct Claims(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    sysfs: Sysfs,
+    notes: ClaimNotes,
+    /// Of the node.
+    boot: String,
+    /// By PF.
+    lanes: KeyedMutex,
+    faults: Arc<Faults>,
+    held: Mutex<BTreeMap<PciAddr, Held>>,
+}
+
+/// Who has a VF.
+#[derive(Debug, Clone)]
+struct Held {
+    owner: String,
+    pf: PciAddr,
+    /// Whether the machine that is being started gets it by descriptor, as [`Claims::hand_out`] decided.
+    by_descriptor: bool,
+}
+
+/// A VF that a pod is to have.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) vf: PciAddr,
+    pub(crate) arrival: Arrival,
+    /// Settings that the pod's network asks for by name.
+    pub(crate) asked: VfSettings,
+}
+
+/// Why a VF is not claimed, handed out or given back.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VfError {
+    #[error(transparent)]
+    Claim(#[from] Box<ClaimError>),
+    #[error(transparent)]
+    Discover(#[from] DiscoverError),
+    #[error(transparent)]
+    Host(#[from] Reason),
+    #[error("failed to read the note of `{vf}`")]
+    Note {
+        vf: PciAddr,
+        #[source]
+        cause: claim::Cause,
+    },
+    #[error("`{vf}` is noted as the pod's and has no note any more; detach the pod and attach it again")]
+    Lost { vf: PciAddr },
+    #[error("`{vf}` is not claimed for the pod; detach the pod and attach it again")]
+    NotClaimed { vf: PciAddr },
+    #[error("failed to find the files of `{vf}`")]
+    Files {
+        vf: PciAddr,
+        #[source]
+        cause: VfioError,
+    },
+    #[error("failed to open `{}`", path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+type World = Node<HostNet>;
+
+// === impl VfError ===
+
+impl VfError {
+    /// Whether the state of the VF stands against it, rather than the node failing.
+    pub(crate) fn is_conflict(&self) -> bool {
+        match self {
+            Self::Claim(error) => matches!(
+                **error,
+                ClaimError::Refused { .. }
+                    | ClaimError::Shared { .. }
+                    | ClaimError::Claimed { .. }
+                    | ClaimError::Gone { .. }
+                    | ClaimError::Foreign { .. }
+                    | ClaimError::Lost { .. }
+                    | ClaimError::Ended { .. }
+            ),
+            Self::Lost { .. } | Self::NotClaimed { .. } => true,
+            Self::Discover(_) | Self::Host(_) | Self::Note { .. } | Self::Files { .. } | Self::Open { .. } => false,
+        }
+    }
+}
+
+// === impl Claims ===
+
+impl Claims {
+    /// The claims that are noted in `notes`. Nothing is done about them yet.
+    ///
+    /// # Errors
+    /// If the notes cannot be read.
+    pub(crate) fn load(sysfs: Sysfs, notes: ClaimNotes, boot: String, faults: Arc<Faults>) -> Result<Self, Reason> {
+        let (claims, unreadable) = notes.all()?;
+        for note in &unreadable {
+            error!(error = %Chain(note), "a virtual function's note is not understood; the function is left alone");
+        }
+        let held = claims.iter().map(|claim| (claim.vf(), Held::of(claim))).collect();
+        let lanes = KeyedMutex::default();
+        Ok(Self(Arc::new(Inner { sysfs, notes, boot, lanes, faults, held: Mutex::new(held) })))
+    }
+
+    /// Takes VFs for a pod. What was taken stays taken if it fails: [`Self::give_back`] takes care of all.
+    pub(crate) async fn take(&self, pod: &PodId, wanted: Vec<Wanted>) -> Result<(), VfError> {
+        let all: BTreeSet<PciAddr> = wanted.iter().map(|wanted| wanted.vf).collect();
+        for Wanted { vf, arrival, asked } in wanted {
+            let sysfs = self.0.sysfs.clone();
+            let found = aside(move || sysfs.virtual_function(vf)).await?;
+            // One that is none is refused by its claim, in words that fit.
+            let pf = found.map_or(vf, |found| found.pf);
+            let together = all.iter().copied().filter(|other| *other != vf).collect();
+            let (owner, boot) = (pod.to_string(), self.0.boot.clone());
+            let request = Request { vf, arrival, owner, boot, together, asked };
+            self.on_lane(pf, move |inner| inner.take(request)).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes that the pod's machine may have `vfs` from now on, and says how they get to its QEMU.
+    pub(crate) async fn hand_out(&self, pod: &PodId, vfs: &[PciAddr], by_descriptor: bool) -> Result<Grant, VfError> {
+        for vf in vfs {
+            let (vf, pf) = (*vf, self.held_by(pod, *vf)?.pf);
+            self.on_lane(pf, move |inner| inner.hand_out(vf)).await?;
+        }
+        let (inner, all) = (Arc::clone(&self.0), vfs.to_vec());
+        let grant = aside(move || inner.grant(&all, by_descriptor)).await?;
+        let mut held = self.0.held();
+        for vf in vfs {
+            if let Some(held) = held.get_mut(vf) {
+                held.by_descriptor = grant != Grant::Hostdevs;
+            }
+        }
+        drop(held);
+        Ok(grant)
+    }
+
+    /// How the pod's VFs get to its QEMU, as [`Self::hand_out`] said. Blocks.
+    pub(crate) fn grant(&self, pod: &PodId, vfs: &[PciAddr]) -> Result<Grant, VfError> {
+        let by_descriptor = vfs.iter().map(|vf| Ok(self.held_by(pod, *vf)?.by_descriptor));
+        let by_descriptor = by_descriptor.collect::<Result<Vec<_>, VfError>>()?;
+        self.0.grant(vfs, by_descriptor.into_iter().all(|by_descriptor| by_descriptor))
+    }
+
+    /// Gives back all VFs of a pod, the last first; fine if it has none. Its machine must have ended. Each is tried,
+    /// whatever comes of the others.
+    pub(crate) async fn give_back(&self, pod: &PodId) -> Result<(), VfError> {
+        let mut failed = None;
+        for (vf, pf) in self.of(pod).into_iter().rev() {
+            if let Err(error) = self.on_lane(pf, move |inner| inner.give_back(vf)).await {
+                match &failed {
+                    None => failed = Some(error),
+                    Some(_) => error!(%vf, error = %Chain(&error), "virtual function not given back"),
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// What is not as it was when the pod's VFs were claimed, for people; nothing when all is well.
+    pub(crate) async fn look(&self, pod: &PodId, vfs: &[PciAddr]) -> Vec<String> {
+        let (inner, pod, vfs) = (Arc::clone(&self.0), pod.clone(), vfs.to_vec());
+        aside(move || vfs.into_iter().filter_map(|vf| inner.look(&pod, vf)).collect()).await
+    }
+
+    /// All that have VFs, as far as they can be pods.
+    pub(crate) fn owners(&self) -> BTreeSet<PodId> {
+        self.0.held().values().filter_map(|held| held.owner.parse().ok()).collect()
+    }
+
+    /// The pod's VFs and their PFs.
+    fn of(&self, pod: &PodId) -> Vec<(PciAddr, PciAddr)> {
+        let held = self.0.held();
+        let own = held.iter().filter(|(_, held)| held.owner == pod.as_str());
+        own.map(|(vf, held)| (*vf, held.pf)).collect()
+    }
+
+    fn held_by(&self, pod: &PodId, vf: PciAddr) -> Result<Held, VfError> {
+        let held = self.0.held().get(&vf).cloned();
+        held.filter(|held| held.owner == pod.as_str()).ok_or(VfError::NotClaimed { vf })
+    }
+
+    /// Does `work` on a thread of the pool, when nobody else works on a VF of `pf`.
+    async fn on_lane(
+        &self,
+        pf: PciAddr,
+        work: impl FnOnce(&Inner) -> Result<(), VfError> + Send + 'static,
+    ) -> Result<(), VfError> {
+        let lane = self.0.lanes.lock(pf.to_string()).await;
+        let inner = Arc::clone(&self.0);
+        // Whoever waits may give up; the lane is held until the work is done.
+        aside(move || {
+            let _lane = lane;
+            work(&inner)
+        })
+        .await
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<PciAddr, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn world(&self) -> Result<World, VfError> {
+        Ok(Node { sysfs: self.sysfs.clone(), net: HostNet::open(self.sysfs.clone())? })
+    }
+
+    /// The notes, each of whose writes is a step for whoever wants a failure there.
+    fn notes(&self) -> Counted {
+        Counted { notes: self.notes.clone(), faults: Arc::clone(&self.faults) }
+    }
+
+    fn claim(&self, vf: PciAddr) -> Result<Option<Claim>, VfError> {
+        self.notes.clone().noted(vf).map_err(|cause| VfError::Note { vf, cause })
+    }
+
+    fn take(&self, request: Request) -> Result<(), VfError> {
+        let (mut world, mut notes) = (self.world()?, self.notes());
+        let mut claim = claim::begin(request, &mut world, &mut notes).map_err(Box::new)?;
+        self.held().insert(claim.vf(), Held::of(&claim));
+        claim::take(&mut claim, &mut world, &mut notes).map_err(Box::new)?;
+        let (pf, number) = claim.pf();
+        info!(vf = %claim.vf(), %pf, number, "virtual function taken");
+        for setting in claim.unsupported() {
+            warn!(vf = %claim.vf(), %pf, %setting, "the PF's driver does not have this setting; its guest is not held to it");
+        }
+        Ok(())
+    }
+
+    fn hand_out(&self, vf: PciAddr) -> Result<(), VfError> {
+        let mut claim = self.claim(vf)?.ok_or(VfError::Lost { vf })?;
+        claim::advance(&mut claim, &mut self.world()?, &mut self.notes()).map_err(Box::new)?;
+        Ok(())
+    }
+
+    fn grant(&self, vfs: &[PciAddr], by_descriptor: bool) -> Result<Grant, VfError> {
+        let files = |vf: &PciAddr| self.sysfs.vfio_files(*vf).map_err(|cause| VfError::Files { vf: *vf, cause });
+        let files = vfs.iter().map(files).collect::<Result<Vec<_>, _>>()?;
+        Ok(Grant::of(&files, by_descriptor))
+    }
+
+    fn give_back(&self, vf: PciAddr) -> Result<(), VfError> {
+        if let Some(mut claim) = self.claim(vf)? {
+            // How the guest ended is not known here, and a reset does a VF no harm.
+            let ending = Ending { boot: &self.boot, guest: Guest::Died, netdev_within: NETDEV_WITHIN };
+            let outcome =
+                claim::release(&mut claim, &mut self.world()?, &mut self.notes(), ending).map_err(Box::new)?;
+            let Outcome { end, unreset } = outcome;
+            info!(%vf, ?end, "virtual function given back");
+            if unreset {
+                warn!(%vf, "the kernel knows no way to reset the virtual function");
+            }
+            self.notes.remove(vf)?;
+            self.faults.passed();
+        }
+        self.held().remove(&vf);
+        Ok(())
+    }
+
+    fn look(&self, pod: &PodId, vf: PciAddr) -> Option<String> {
+        let said = |trouble: &dyn std::fmt::Display| Some(format!("virtual function `{vf}`: {trouble}"));
+        let claim = match self.claim(vf) {
+            Ok(Some(claim)) if claim.owner() == pod.as_str() => claim,
+            Ok(_) => return said(&"it is not claimed for the pod any more; detach the pod and attach it again"),
+            Err(error) => return said(&Chain(&error)),
+        };
+        let now = Now { boot: &self.boot, owner_lives: true };
+        match claim::repair(&claim, &mut self.sysfs.clone(), now) {
+            Ok(Repair::Adopt) => None,
+            Ok(Repair::GiveBack(Why::Vanished) | Repair::Forget) => {
+                said(&"it is gone: its PF was told to have other VFs (`sriov_numvfs`), or its driver was unloaded")
+            }
+            Ok(Repair::GiveBack(Why::Unbound)) => said(&"it was taken from vfio-pci, which is not our doing"),
+            Ok(Repair::GiveBack(why)) => said(&format_args!("it is on its way back ({why:?})")),
+            Err(error) => said(&Chain(&error)),
+        }
+    }
+}
+
+impl Held {
+    fn of(claim: &Claim) -> Self {
+        Self { owner: claim.owner().to_owned(), pf: claim.pf().0, by_descriptor: false }
+    }
+}
+
+/// Notes that report each write as a step.
+#[derive(Debug)]
+struct Counted {
+    notes: ClaimNotes,
+    faults: Arc<Faults>,
+}
+
+impl claim::Notes for Counted {
+    fn noted(&mut self, vf: PciAddr) -> Result<Option<Claim>, claim::Cause> {
+        self.notes.noted(vf)
+    }
+
+    fn flush(&mut self, claim: &Claim) -> Result<(), claim::Cause> {
+        self.notes.flush(claim)?;
+        Ok(self.faults.after("virtual function's step noted")?)
+    }
+}
