@@ -14,6 +14,8 @@ PROFILE ?= release
 OUT = $(CARGO_TARGET_DIR)/$(PROFILE:dev=debug)
 DIST = target/$(if $(filter dev,$(PROFILE)),dev,dist)
 SHIPPED := tapmanager controld virtletctl
+# Besides those of these packages' names: a CNI plugin, of tapmanager's package.
+PLUGINS := virtlet-sriov
 # Without libraries: one starts as whoever QEMU is, the other one in any guest.
 STATIC := vmwrapper virtlet-agent
 # Any unit test among what is built makes cargo ask all libraries for the features that unit tests need. So programs, bed and
@@ -56,10 +58,10 @@ host:
 
 build: host ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
 	@$(locked) \
-	$(if $(filter dev,$(PROFILE)),$(DEV) $(SHIPPED:%=--bin %),$(CARGO) build --locked --release $(SHIPPED:%=-p %)); \
+	$(if $(filter dev,$(PROFILE)),$(DEV) $(SHIPPED:%=--bin %) $(PLUGINS:%=--bin %),$(CARGO) build --locked --release $(SHIPPED:%=-p %)); \
 	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper -p agent; \
 	mkdir -p $(DIST); \
-	for built in $(SHIPPED:%=$(OUT)/%) $(STATIC:%=$(CARGO_TARGET_DIR)/$(GNU)/shim/%); do \
+	for built in $(SHIPPED:%=$(OUT)/%) $(PLUGINS:%=$(OUT)/%) $(STATIC:%=$(CARGO_TARGET_DIR)/$(GNU)/shim/%); do \
 		program=$(DIST)/$${built##*/}; \
 		objcopy --only-keep-debug $$built $$program.debug; \
 		objcopy --strip-all --add-gnu-debuglink=$$program.debug $$built $$program.new; \
@@ -96,7 +98,8 @@ fuzz: host ## runs every fuzz target for TIME=60 seconds; TARGETS='dhcp4 spdy' i
 ROOT_TESTS := $(addprefix addressing::tests::,clients flood) cni::tests::real confinement::tests daemon::access::tests \
 	daemon::service::tests::only_vmwrapper_as_qemus handoff::tests::no_thread_waits_in net::tests \
 	pod::sysctl::tests::settings_are ra::tests::clients $(addprefix rpc::tests::,an_over_long_packet sockets_are_private) \
-	spawner::allowed::tests::what_others_can_write sys::netns::tests sys::netns_pool::tests vf::host::tests
+	spawner::allowed::tests::what_others_can_write sys::netns::tests sys::netns_pool::tests vf::host::tests \
+	plugin::kernel::tests
 test-unit: host ## unit tests that need neither root nor programs of others
 	@$(own) set -x; $(CARGO) test --locked --workspace -- $(ROOT_TESTS:%=--skip=%)
 

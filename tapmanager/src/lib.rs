@@ -13,7 +13,8 @@
 //! What happens for a `Get`: [`handoff`] receives it, [`tokens`] tells the pod, [`sys`] opens the taps, and the
 //! descriptors go to `vmwrapper`. The daemon keeps none.
 //!
-//! [`toolkit`] is a client of the daemon: it uses its socket and its configuration only.
+//! [`toolkit`] is a client of the daemon: it uses its socket and its configuration only. [`plugin`] is a program of its own,
+//! a CNI plugin, which the daemon may run as any other.
 //!
 //! `tests/layers/arrows.toml` says which module may use which, and `make lint` checks it.
 
@@ -38,6 +39,7 @@ mod instance;
 mod ipv6;
 mod journal;
 mod net;
+pub mod plugin;
 mod pod;
 mod ra;
 mod rpc;

@@ -13,4 +13,5 @@ mod notes;
 pub(crate) use address::{local, wire};
 pub(crate) use claims::{Claims, VfError, Wanted};
 pub(crate) use device::{Devices, Grant};
+pub(crate) use host::HostNet;
 pub(crate) use notes::ClaimNotes;

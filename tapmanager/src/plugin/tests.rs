@@ -1,0 +1,5 @@
+mod commands;
+mod crash;
+mod model;
+mod race;
+mod vfs;
