@@ -1,4 +1,4 @@
-//! Entries for fuzzers (`fuzz/`): bytes of a guest, of its network or of a plugin, into the servers and parsers that read
+//! Entries for fuzzers (`fuzz/`): bytes of a guest, of its network, of a plugin or of a file, into the servers and parsers that read
 //! them. Each checks what must hold of whatever comes out. Nothing else calls these.
 //!
 //! A guest's bytes are tried as a whole frame, and as what is inside of a frame that is otherwise right, for a mutation
@@ -11,6 +11,7 @@ use proto::tap::{Dns, MacAddr, Nic};
 use serde_json::json;
 
 pub use crate::cni::exercise as cni_result;
+pub use crate::plugin::exercise as sriov_pool;
 
 use crate::ipv6::{self, Envelope, ICMPV6};
 use crate::sys::neighbour::Neighbour;
