@@ -6,11 +6,14 @@
 #
 #   (dropbear-bin, qemu-guest-agent and libraries are only downloaded, not installed)
 #
-# usage: build-tiny.sh [cloud|amd64]      kernel flavour, default cloud
+# usage: build-tiny.sh [cloud|amd64|vf]   kernel flavour, default cloud
 #   cloud -> out/tiny.qcow2        virtio only: no AHCI (so no SATA CD-ROM), no
 #                                  igbvf, no e1000, no 9p; LZ4 kernel, starts fast
 #   amd64 -> out/tiny-amd64.qcow2  with ahci, igb, igbvf, e1000(e), iavf, 9p;
 #                                  XZ kernel, about two seconds slower under TCG
+#   vf    -> out/tiny-vf.qcow2     cloud, with igbvf compiled for it, and without
+#                                  what takes time to start (see "tiny.fast" in
+#                                  tiny-root/sbin/rc): for emulators in emulators
 # Environment: COMP=lz4|zstd|gzip|none (initramfs; lz4 is quickest, zstd 2 MB smaller), APPEND="extra kernel words"
 # MINI=1: instead of the disk image only out/NAME-mini.initrd: no ssh, no agent, few
 #   modules (for TCG inside TCG; boot it with "tiny.fast" on the command line)
@@ -24,15 +27,25 @@ APPEND=${APPEND:-}
 case $FLAVOUR in
 cloud) NAME=tiny R=$KVER-cloud-amd64 ;;
 amd64) NAME=tiny-amd64 R=$KVER-amd64 ;;
-*) die "flavour cloud or amd64" ;;
+vf) NAME=tiny-vf R=$KVER-cloud-amd64 MINI=1 APPEND="tiny.fast cryptomgr.notests no_timer_check tsc=reliable audit=0 $APPEND" ;;
+*) die "flavour cloud, amd64 or vf" ;;
 esac
 MODS="virtio_pci virtio_net virtio_blk virtio_scsi virtio_console virtio_rng virtio_balloon
  sd_mod sr_mod isofs vfat nls_ascii nls_cp437 nls_utf8 button evdev fuse virtiofs overlay
  vmw_vsock_virtio_transport 8021q bridge dummy qemu_fw_cfg ixgbevf
  ext4 crc32c_generic crc32c_intel ahci ata_piix 9p 9pnet_virtio igb igbvf e1000 e1000e iavf i6300esb virtio-gpu"
-[ -z "${MINI:-}" ] || { NAME=$NAME-mini; MODS="virtio_pci virtio_net virtio_blk igbvf ixgbevf iavf"; }
+[ -z "${MINI:-}" ] || MODS="virtio_pci virtio_net virtio_blk button evdev igbvf ixgbevf iavf"
+[ -z "${MINI:-}" ] || [ $FLAVOUR = vf ] || NAME=$NAME-mini
 
 K=$(unpack_deb linux-image-$R)
+if [ $FLAVOUR = vf ]; then
+	need make gcc-12 xz
+	igbvf=drivers/net/ethernet/intel/igbvf
+	kernel_tree "$R" $igbvf
+	printf 'obj-m += igbvf.o\nigbvf-y := vf.o mbx.o ethtool.o netdev.o\n' >"$SOURCE/$igbvf/Makefile" # the cloud kernel's says no
+	compile_modules $igbvf
+	install -D -m644 "$SOURCE/$igbvf/igbvf.ko" "$K/lib/modules/$R/kernel/$igbvf/igbvf.ko"
+fi
 T=$WORK/$NAME-root
 rm -rf "$T"; mkdir -p "$T"/{bin,sbin,usr/bin,usr/sbin,lib64,lib/x86_64-linux-gnu,proc,sys,dev,run,tmp,mnt,root,lib/modules}
 
@@ -100,7 +113,7 @@ zstd) c="zstd -q -19 -T2" ;; lz4) c="lz4 -q -l -9" ;; gzip) c="gzip -9n" ;; none
 esac
 (cd "$T" && find . | sort | cpio -o -H newc -R 0:0 --quiet --reproducible) > "$WORK/$NAME.cpio"
 $NICE $c < "$WORK/$NAME.cpio" > "$OUT/$NAME.initrd"
-[ -z "${MINI:-}" ] || { log "$OUT/$NAME.initrd $(stat -c %s "$OUT/$NAME.initrd") bytes"; exit 0; }
+[ -z "${MINI:-}" ] || [ $FLAVOUR = vf ] || { log "$OUT/$NAME.initrd $(stat -c %s "$OUT/$NAME.initrd") bytes"; exit 0; }
 cp "$K/boot/vmlinuz-$R" "$OUT/$NAME.vmlinuz"
 
 # --- disk

@@ -27,6 +27,8 @@ if ! kernel_there; then
 	apt-get update -q >&2
 	kernel_there || KVER=$(apt-cache depends linux-image-cloud-amd64/bookworm | sed -n 's/.*Depends: linux-image-\(.*\)-cloud-amd64/\1/p' | head -1)
 fi
+# And the newer one that Debian 12 has beside it.
+KVER_NEW=${KVER_NEW:-6.12.117+deb12}
 MIRROR=${MIRROR:-$(apt-get indextargets --format "\$(REPO_URI)" "Created-By: Packages" "Codename: bookworm" | head -1)}
 SECURITY=${SECURITY:-$(apt-get indextargets --format "\$(REPO_URI)" "Created-By: Packages" "Codename: bookworm-security" | head -1)}
 
@@ -39,18 +41,19 @@ need() {  # need TOOL...: stop early if a tool is missing
 	[ -z "$miss" ] || die "missing:$miss; run ../host/install.sh"
 }
 
-# fetch_deb PACKAGE -> prints the path of the .deb; downloads it once.
+# fetch_deb PACKAGE[=VERSION] -> prints the path of the .deb; downloads it once.
 # Looks in $DEBS first, then asks apt.
 fetch_deb() {
-	local p=$1 f
-	for f in "$DEBS/$p"_*_amd64.deb "$DEBS/$p"_*_all.deb; do
+	local p=${1%%=*} v f
+	v=${1#"$p"}; v=${v#=}
+	for f in "$DEBS/$p"_${v:-*}_amd64.deb "$DEBS/$p"_${v:-*}_all.deb; do
 		[ -e "$f" ] && { echo "$f"; return; }
 	done
-	( cd "$DEBS" && apt-get download -qq -o APT::Sandbox::User=root "$p" >&2 )
-	for f in "$DEBS/$p"_*_amd64.deb "$DEBS/$p"_*_all.deb; do
+	( cd "$DEBS" && apt-get download -qq -o APT::Sandbox::User=root "$1" >&2 )
+	for f in "$DEBS/$p"_${v:-*}_amd64.deb "$DEBS/$p"_${v:-*}_all.deb; do
 		[ -e "$f" ] && { echo "$f"; return; }
 	done
-	die "cannot download $p"
+	die "cannot download $1"
 }
 
 # unpack_deb PACKAGE -> prints a directory with the unpacked contents (cached)
@@ -64,6 +67,31 @@ unpack_deb() {
 		touch "$dir/.done"
 	fi
 	echo "$dir"
+}
+
+# kernel_tree RELEASE PATH...: unpacks what compiles modules for Debian's kernel RELEASE: $HEADERS, and in $SOURCE the
+# PATHs of the kernel's own source. The headers find each other by where they lie, so all lie in one tree.
+kernel_tree() {
+	local r=$1 deb series p; shift
+	deb=$(fetch_deb "linux-headers-$r")
+	series=$(echo "$r" | cut -d. -f1,2)
+	HEADERS=$WORK/$r/usr/src/linux-headers-$r SOURCE=$WORK/$r/source
+	rm -rf "${WORK:?}/$r"; mkdir -p "$SOURCE"
+	$NICE dpkg-deb -x "$deb" "$WORK/$r"
+	for p in $(dpkg-deb -f "$deb" Depends | grep -oE 'linux-(headers-[^ ]*-common|kbuild-[^ ,]*)'); do
+		$NICE dpkg-deb -x "$(fetch_deb "$p")" "$WORK/$r"
+	done
+	sed "s|include /usr|include $WORK/$r/usr|" -i "$HEADERS/Makefile"
+	rm -f "$HEADERS/vmlinux" # only for type information that nobody asks for
+	deb=$(fetch_deb "linux-source-$series=$(dpkg-deb -f "$deb" Version)")
+	$NICE dpkg-deb --fsys-tarfile "$deb" | tar -xO "./usr/src/linux-source-$series.tar.xz" |
+		$NICE tar -xJ -C "$SOURCE" --strip-components=1 --wildcards "${@/#/linux-source-$series/}"
+}
+
+# compile_modules DIR...: compiles those of $SOURCE
+compile_modules() {
+	echo "obj-m += ${*/%//}" >"$SOURCE/Makefile"
+	$NICE make -s -C "$HEADERS" M="$SOURCE" -j"$(nproc)" modules >&2
 }
 
 # put_at FILE IMAGE BYTE_OFFSET: copy FILE into IMAGE without truncating, sparse
