@@ -6,7 +6,7 @@
 //! bed bench [--strict] [GROUP]  measures, prints a table, writes a report
 //! bed soak                      a thousand pods while daemons are killed
 //! ```
-//! Inside only: `enter`, `case`, `demo-inside`, `soak-inside`, `get`, `storm`, `node-agent` (in the emulated node), `doomed-tapmanager`, which
+//! Inside only: `enter`, `enter-with-links`, `case`, `demo-inside`, `soak-inside`, `get`, `storm`, `node-agent` (in the emulated node), `doomed-tapmanager`, which
 //! dies at a step, and `fake-emulator` and `give-away`, which stand where QEMU would.
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
@@ -24,6 +24,7 @@ mod orphans;
 mod own;
 mod restart;
 mod soak;
+mod sriov;
 mod vm;
 
 use std::path::Path;
@@ -32,6 +33,7 @@ use std::sync::LazyLock;
 
 use anyhow::Result;
 use tests::case::Case;
+use tests::cell::Links;
 use tests::{cell, guest, handoff, runner, taken};
 
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
@@ -41,6 +43,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(net::cases())
         .chain(matrix::cases())
         .chain(node::cases())
+        .chain(sriov::cases())
         .chain(vm::cases())
         .chain(restart::CASES.iter().copied())
         .chain(orphans::CASES.iter().copied())
@@ -63,7 +66,10 @@ fn main() -> ExitCode {
 fn dispatch(args: Vec<String>) -> Result<ExitCode> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["enter", dir, ..] => cell::enter(Path::new(dir), args.get(2..).unwrap_or_default())?,
+        [cell::ENTER, dir, ..] => cell::enter(Links::Own, Path::new(dir), args.get(2..).unwrap_or_default())?,
+        [cell::ENTER_WITH_LINKS, dir, ..] => {
+            cell::enter(Links::Machine, Path::new(dir), args.get(2..).unwrap_or_default())?;
+        }
         ["case", name, dir] => runner::case(name, Path::new(dir), &CASES)?,
         ["bench", words @ ..] => return bench::bench(words),
         ["demo"] => runner::in_view(&["demo-inside"], demo::DEADLINE)?,

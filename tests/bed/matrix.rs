@@ -18,7 +18,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 use proto::tap::{DataPath, Nic};
 use tests::case::{Bed, Case};
 use tests::cni::{self, Caller};
-use tests::emulated;
 use tests::guest::Guest;
 use tests::net_node::{NetNode, attach, pod_id};
 use tests::netns;
@@ -57,7 +56,7 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
             for path in DataPath::ALL {
                 for new_plugins in [false, true] {
                     let set = if new_plugins { "new" } else { "debian" };
-                    let tier = if shape.kernel == Kernel::Own { "net::" } else { emulated::TIER };
+                    let tier = if shape.kernel == Kernel::Own { "net::" } else { crate::node::TIER };
                     let name = format!("{tier}matrix_{}_{}_{}_{set}", shape.name, family.word(), path.name());
                     if counts(shape, family, path, new_plugins) {
                         rows.push(Row { name, shape, family, path, new_plugins });

@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tests::case::{Bed, Case};
 use tests::command::sh;
-use tests::emulated::TIER;
+
+/// Names of its cases start so.
+pub(crate) const TIER: &str = "node::";
 
 const DEADLINE: Duration = Duration::from_secs(60);
 

@@ -21,11 +21,17 @@ use nix::sched::{CloneFlags, unshare};
 use crate::case::log_dir;
 use crate::command::sh;
 use crate::config::Config;
+use crate::sweep;
 use crate::wait::wait_until;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// The kernel takes its time to let go of a cgroup whose processes are dead.
 const CGROUP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// `bed ENTER DIR WORDS...` goes into a cell.
+pub const ENTER: &str = "enter";
+/// And this into one that has the machine's links.
+pub const ENTER_WITH_LINKS: &str = "enter-with-links";
 
 /// Directory in a case's own directory, and the path of the machine that it stands for.
 const BINDS: [(&str, &str); 7] = [
@@ -38,11 +44,23 @@ const BINDS: [(&str, &str); 7] = [
     ("kubelet", "/var/lib/kubelet"),
 ];
 
+/// Whose links, addresses and firewall a cell has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// Its own, which end with it.
+    Own,
+    /// Those of the machine, an emulated node: what the case leaves there is swept away.
+    Machine,
+}
+
 /// A cell that the parent holds.
 #[derive(Debug)]
 pub struct Cell {
     dir: PathBuf,
     cgroup: String,
+    links: Links,
+    /// The links before the case, if they are the machine's.
+    known: Vec<String>,
 }
 
 impl Cell {
@@ -50,13 +68,14 @@ impl Cell {
     ///
     /// # Errors
     /// When the machine does not let us, as it lets root.
-    pub fn create() -> Result<Self> {
+    pub fn create(links: Links) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("vt-").tempdir_in("/tmp")?.keep();
         // QEMU is not root and has its disks and sockets below.
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o711))?;
         let cgroup =
             dir.file_name().and_then(|name| name.to_str()).context("temporary directory without a name")?.to_owned();
-        let cell = Self { dir, cgroup };
+        let known = if links == Links::Machine { sweep::links()? } else { Vec::new() };
+        let cell = Self { dir, cgroup, links, known };
         for hierarchy in hierarchies()? {
             create_cgroup(&hierarchy.at, &cell.cgroup)?;
         }
@@ -75,7 +94,8 @@ impl Cell {
     /// When this program cannot find itself.
     pub fn command(&self, words: &[&str]) -> Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("enter").arg(&self.dir).args(words).arg(&self.dir);
+        let enter = if self.links == Links::Own { ENTER } else { ENTER_WITH_LINKS };
+        command.arg(enter).arg(&self.dir).args(words).arg(&self.dir);
         Ok(command)
     }
 
@@ -85,6 +105,9 @@ impl Cell {
     /// When something of the case is left on the machine: the error lists it.
     pub fn remove(self, keep: bool) -> Result<()> {
         let mut left = leftovers(&self.dir)?;
+        if self.links == Links::Machine {
+            sweep::but(&self.known)?;
+        }
         for hierarchy in hierarchies()? {
             let group = hierarchy.at.join(&self.cgroup);
             if wait_until("empty cgroup", CGROUP_DEADLINE, || remove_cgroup(&group).is_ok()).is_err() {
@@ -98,11 +121,12 @@ impl Cell {
     }
 }
 
-/// Joins the cell's cgroups and becomes process 1's parent: `bed WORDS...` runs in new namespaces. Returns only on error.
+/// Joins the cell's cgroups and becomes process 1's parent: `bed WORDS...` runs in new namespaces, but for the machine's
+/// `links`. Returns only on error.
 ///
 /// # Errors
 /// When the machine does not let us.
-pub fn enter(dir: &Path, words: &[String]) -> Result<()> {
+pub fn enter(links: Links, dir: &Path, words: &[String]) -> Result<()> {
     let cgroup = dir.file_name().context("case directory without a name")?;
     for hierarchy in hierarchies()? {
         let procs = hierarchy.at.join(cgroup).join("cgroup.procs");
@@ -116,7 +140,8 @@ pub fn enter(dir: &Path, words: &[String]) -> Result<()> {
         fs::write(own.join("cgroup.procs"), std::process::id().to_string())?;
     }
     let cause = Command::new("unshare")
-        .args(["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc", "--"])
+        .args((links == Links::Own).then_some("--net"))
+        .args(["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc", "--"])
         // bash reaps orphans as process 1; `exit` keeps it from replacing itself by its last command
         .args(["bash", "-c", "\"$@\"; exit $?", "bed"])
         .arg(std::env::current_exe()?)

@@ -16,9 +16,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::case::{Bed, Case, log_dir};
-use crate::cell::{Cell, furnish};
+use crate::cell::{Cell, Links, furnish};
 use crate::config::Config;
-use crate::emulated::{self, OnDemand};
+use crate::emulated::{self, Kind, OnDemand};
+use crate::slots::Slots;
 
 /// Lines of each daemon's log that are shown of a failed case.
 const TAIL: usize = 40;
@@ -31,16 +32,23 @@ const LINE: usize = 300;
 
 /// Runs the cases that `args` (of a test program) choose.
 pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
-    let args = Arguments::from_iter(std::iter::once("bed".to_owned()).chain(args));
+    let mut args = Arguments::from_iter(std::iter::once("bed".to_owned()).chain(args));
     // Gone with the last trial.
-    let node = Arc::new(OnDemand::default());
+    let nodes = Arc::new(OnDemand::default());
     let told = Arc::new(Told::default());
+    let slots = Arc::new(Slots::of(&mut args, cases.iter().filter(|case| takes_turns(case)).count()));
     let trial = |case: &'static Case| {
-        let (node, told) = (Arc::clone(&node), Arc::clone(&told));
-        let run = move || if case.name.starts_with(emulated::TIER) { node.run(case) } else { in_cell(case) };
+        let (nodes, told, slots) = (Arc::clone(&nodes), Arc::clone(&told), Arc::clone(&slots));
         Trial::test(case.name, move || {
+            // In this order: who waits for a turn holds nobody up.
+            let _turn = takes_turns(case).then(|| nodes.turn());
+            let _slot = slots.take();
             let begun = Instant::now();
-            let outcome = run().map_err(|failed| format!("{failed:#}"));
+            let outcome = match Kind::of(case.name) {
+                Some(kind) => nodes.run(kind, case),
+                None => in_cell(case, Links::Own),
+            };
+            let outcome = outcome.map_err(|failed| format!("{failed:#}"));
             told.add(case, begun.elapsed(), outcome.as_ref().err());
             outcome.map_err(Failed::from)
         })
@@ -48,6 +56,10 @@ pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
     let conclusion = libtest_mimic::run(&args, cases.iter().map(trial).collect());
     print!("{told}");
     conclusion
+}
+
+fn takes_turns(case: &Case) -> bool {
+    Kind::of(case.name).is_some_and(Kind::one_at_a_time)
 }
 
 /// What a run tells when it is over, so that its last lines are enough: the number of cases of each tier and how long
@@ -109,7 +121,7 @@ fn own_words(shown: &str) -> String {
 /// # Errors
 /// When there is no machine outside.
 pub fn serve(cases: &'static [Case]) -> Result<()> {
-    emulated::serve(|name| in_cell(named(name, cases)?))
+    emulated::serve(|name| in_cell(named(name, cases)?, Kind::of(name).map_or(Links::Own, |kind| kind.links)))
 }
 
 /// Runs `bed WORDS... DIR` in a cell with this process's own output, as the demo does.
@@ -117,7 +129,7 @@ pub fn serve(cases: &'static [Case]) -> Result<()> {
 /// # Errors
 /// When it fails, or leaves something on the machine.
 pub fn in_view(words: &[&str], deadline: Duration) -> Result<()> {
-    let cell = Cell::create()?;
+    let cell = Cell::create(Links::Own)?;
     let child = cell.command(words)?.stdin(Stdio::null()).spawn().context("failed to start the cell")?;
     let outcome = outcome(end_of(child, deadline));
     let logs = if outcome.is_err() { tails(&log_dir(cell.dir())) } else { String::new() };
@@ -125,8 +137,8 @@ pub fn in_view(words: &[&str], deadline: Duration) -> Result<()> {
     outcome.map_err(|failed| anyhow!("{failed:#}\n{logs}"))
 }
 
-fn in_cell(case: &Case) -> Result<()> {
-    let cell = Cell::create()?;
+fn in_cell(case: &Case, links: Links) -> Result<()> {
+    let cell = Cell::create(links)?;
     let path = cell.dir().join("output");
     let output = fs::File::create(&path)?;
     let child = cell

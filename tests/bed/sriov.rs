@@ -1,0 +1,12 @@
+//! Tiers `sriov` and `iommufd`: emulated nodes with an SR-IOV card behind an IOMMU. The first has Debian 12's kernel, whose
+//! VFIO has groups alone; the kernel of the second one has IOMMUFD, and a file for each device.
+
+mod card;
+
+use tests::case::Case;
+use tests::emulated::Kind;
+
+pub(crate) fn cases() -> impl Iterator<Item = Case> {
+    debug_assert!(card::CASES.iter().all(|case| Kind::of(case.name).is_some_and(Kind::one_at_a_time)));
+    card::CASES.iter().copied()
+}

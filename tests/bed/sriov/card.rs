@@ -1,0 +1,121 @@
+//! What the emulated card does, and what its kernel's VFIO has: what other cases of these tiers stand on.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use tests::case::{Bed, Case};
+use tests::sriov::{Card, VFS};
+
+const DEADLINE: Duration = Duration::from_secs(120);
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "sriov::each_function_is_alone_in_its_iommu_group", deadline: DEADLINE, run: groups },
+    Case { name: "iommufd::each_function_is_alone_in_its_iommu_group", deadline: DEADLINE, run: groups },
+    Case { name: "sriov::what_is_set_on_the_card_is_read_back", deadline: DEADLINE, run: settings },
+    Case { name: "iommufd::what_is_set_on_the_card_is_read_back", deadline: DEADLINE, run: settings },
+    Case { name: "sriov::a_function_that_vfio_gave_back_is_as_before", deadline: DEADLINE, run: there_and_back },
+    Case { name: "iommufd::a_function_that_vfio_gave_back_is_as_before", deadline: DEADLINE, run: there_and_back },
+    Case { name: "sriov::vfio_has_groups_alone", deadline: DEADLINE, run: groups_alone },
+    Case { name: "iommufd::vfio_has_a_file_for_each_function", deadline: DEADLINE, run: files },
+];
+
+fn groups(_bed: &Bed) -> Result<()> {
+    let card = Card::set_up()?;
+    let mut groups = BTreeSet::new();
+    for vf in 0..VFS {
+        ensure!(card.driver(vf)?.as_deref() == Some("igbvf"), "VF {vf} is bound to {:?}", card.driver(vf)?);
+        groups.insert(card.group(vf)?);
+        let members = fs::read_dir(card.function(vf)?.join("iommu_group/devices"))?.count();
+        ensure!(members == 1, "VF {vf} shares its group: {members} devices");
+    }
+    ensure!(groups.len() == VFS, "{groups:?}");
+    card.make(0)?;
+    ensure!(card.address(0).is_err(), "a function without functions");
+    Ok(())
+}
+
+fn settings(_bed: &Bed) -> Result<()> {
+    let card = Card::set_up()?;
+    let before = card.told(0)?;
+    let set = |words: &str, key: &str, is: Value| -> Result<()> {
+        card.set(0, words)?;
+        let told = card.told(0)?;
+        ensure!(told[key] == is, "after `{words}`, {key} is {}, not {is}", told[key]);
+        Ok(())
+    };
+    let nothing = json!([{}]);
+    set("mac 02:00:00:00:50:02", "address", json!("02:00:00:00:50:02"))?;
+    set("vlan 100 qos 3", "vlan_list", json!([{"vlan": 100, "qos": 3}]))?;
+    set("vlan 0", "vlan_list", nothing.clone())?;
+    set("spoofchk off", "spoofchk", json!(false))?;
+    set("spoofchk on", "spoofchk", json!(true))?;
+    set("trust on", "trust", json!(true))?;
+    set("trust off", "trust", json!(false))?;
+    set("max_tx_rate 100", "rate", json!({"max_tx": 100, "min_tx": 0}))?;
+    set("max_tx_rate 0", "rate", json!({"max_tx": 0, "min_tx": 0}))?;
+    // The address that its driver chose is not one that was set; and only the first kernel tells it as none.
+    set("mac 00:00:00:00:00:00", "address", json!("00:00:00:00:00:00"))?;
+    for refused in ["state enable", "state auto", "vlan 100 proto 802.1ad", "min_tx_rate 10", "mac 01:00:00:00:00:01"] {
+        ensure!(card.set(0, refused).is_err(), "the card takes `{refused}`");
+    }
+    let but_address = |mut told: Value| {
+        told["address"].take();
+        told
+    };
+    let (before, after) = (but_address(before), but_address(card.told(0)?));
+    ensure!(before == after, "was {before}, is {after}");
+    Ok(())
+}
+
+fn there_and_back(_bed: &Bed) -> Result<()> {
+    let card = Card::set_up()?;
+    // Else its driver chooses another one each time.
+    card.set(2, "mac 02:00:00:00:50:04")?;
+    card.bind(2, None)?;
+    let before = card.snapshot()?;
+    before.holds(&card.snapshot()?)?;
+
+    card.bind(2, Some("vfio-pci"))?;
+    let group = Path::new("/dev/vfio").join(card.group(2)?);
+    ensure!(fs::metadata(&group)?.file_type().is_char_device(), "{} is no device", group.display());
+    let taken = before.changes(&card.snapshot()?);
+    let of_it = |what: &str| taken.iter().any(|change| change.starts_with(&format!("VF 2 {what}: was ")));
+    ensure!(["driver", "driver_override", "link"].into_iter().all(of_it), "{taken:?}");
+    ensure!(taken.iter().all(|change| change.starts_with("VF 2 ")), "{taken:?}");
+
+    card.bind(2, None)?;
+    before.holds(&card.snapshot()?)?;
+    ensure!(!group.exists(), "{} is left", group.display());
+    Ok(())
+}
+
+fn groups_alone(_bed: &Bed) -> Result<()> {
+    let card = Card::set_up()?;
+    card.bind(0, Some("vfio-pci"))?;
+    ensure!(!fs::exists("/dev/iommu")? && !fs::exists("/dev/vfio/devices")?, "this kernel has IOMMUFD");
+    // Its folder is there, without a number to make a file of.
+    let number = card.function(0)?.join("vfio-dev").join(card.vfio_device(0)?).join("dev");
+    ensure!(!number.exists(), "{} is there", number.display());
+    Ok(())
+}
+
+fn files(_bed: &Bed) -> Result<()> {
+    let card = Card::set_up()?;
+    let mut names = BTreeSet::new();
+    for vf in 0..VFS {
+        card.bind(vf, Some("vfio-pci"))?;
+        let name = card.vfio_device(vf)?;
+        let file = Path::new("/dev/vfio/devices").join(&name);
+        ensure!(fs::metadata(&file)?.file_type().is_char_device(), "{} is no device", file.display());
+        names.insert(name);
+    }
+    ensure!(names.len() == VFS, "{names:?}");
+    tests::command::sh("modprobe iommufd")?;
+    ensure!(fs::metadata("/dev/iommu")?.file_type().is_char_device(), "/dev/iommu is no device");
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! What bed and node say to each other: one JSON message a line.
+
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+/// The name of no case, in the first message of the node.
+pub(super) const READY: &str = "";
+
+/// Runs the case, and answers with its [`Outcome`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) case: String,
+}
+
+/// How a case ended: with what it failed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    pub(super) case: String,
+    pub(super) failed: Option<String>,
+}
+
+pub(super) fn send(wire: &mut impl Write, message: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    wire.write_all(&line).context("the wire between bed and node is broken")
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
