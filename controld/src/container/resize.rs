@@ -2,7 +2,8 @@
 //!
 //! Order: memory that the guest has to give back -> limits -> vCPUs -> memory that it may take. So the cgroup never has less
 //! than what the guest was told that it has. What was changed before a step that failed is changed back, except vCPUs: they
-//! are plugged and never unplugged, so the machine has them from then on.
+//! are plugged and never unplugged, so the machine has them from then on. A QEMU that emulates ends (`tcg_register_thread`)
+//! when one is plugged after another was unplugged, and kubelet tries a resize again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,15 +72,16 @@ impl Change<'_> {
             self.wait_for_memory(wanted).await?;
         }
         confinement::set(self.uses, self.container, wanted).await?;
+        let mut plugged = Ok(());
         if self.after.vcpus > self.before.vcpus {
             let id = self.container.machine.id.uuid();
             // Perhaps some, if libvirt fails; never fewer are asked for than may be there.
             self.in_force.vcpus = self.after.vcpus;
-            let plugged = self.uses.hypervisor.set_vcpus(id, self.after.vcpus).await;
-            // libvirt puts the threads of new vCPUs where it thinks that QEMU is.
-            confinement::admit(self.uses, self.container, Some(wanted)).await?;
-            plugged?;
+            plugged = self.uses.hypervisor.set_vcpus(id, self.after.vcpus).await;
         }
+        // libvirt puts the threads of new vCPUs where it thinks that QEMU is. Those of an earlier change that failed may be there yet.
+        confinement::admit(self.uses, self.container, Some(wanted)).await?;
+        plugged?;
         if self.after.memory > self.before.memory {
             self.set_memory(self.after.memory).await?;
         }

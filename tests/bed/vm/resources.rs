@@ -218,7 +218,19 @@ fn updated(node: &Node, vm: &Vm, group: &str) -> Result<()> {
     let vcpus = || virsh(&format!("vcpucount {domain} --live --current"));
     ensure!(vcpus()?.trim() == "2", "{}", vcpus()?);
     let update = |words: &[&str]| node.crictl(&[&["update"], words, &[vm.container.as_str()]].concat());
-    let done = update(&["--cpu-quota", "250000", "--cpu-share", "1024", "--memory", &(200 * MIB).to_string()])?;
+    let more = ["--cpu-quota", "250000", "--cpu-share", "1024", "--memory", &(200 * MIB).to_string()];
+
+    // The step after the one that plugs vCPUs fails.
+    let procs = file("memory", group, "cgroup.procs");
+    sh(&format!("mount --bind /dev/full {}", procs.display()))?;
+    let failed = update(&more)?;
+    sh(&format!("umount {}", procs.display()))?;
+    ensure!(failed.code != Some(0) && format!("{failed:?}").contains("failed to move QEMU"), "{failed:?}");
+    ensure!(vcpus()?.trim() == "3", "{} vCPUs, which are never unplugged", vcpus()?);
+    ensure!(number("cpu", group, "cpu.cfs_quota_us")? == 150_000 && number("cpu", group, "cpu.shares")? == 512);
+    ensure!(number("memory", group, "memory.limit_in_bytes")? == LIMIT + cri::POD_FIXED);
+
+    let done = update(&more)?;
     ensure!(done.code == Some(0), "{done:?}");
     ensure!(number("cpu", group, "cpu.cfs_quota_us")? == 250_000 && number("cpu", group, "cpu.shares")? == 1024);
     ensure!(number("memory", group, "memory.limit_in_bytes")? == 200 * MIB + cri::POD_FIXED);

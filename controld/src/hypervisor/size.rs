@@ -1,0 +1,53 @@
+//! The size of a machine that runs: its virtual CPUs, and the memory that the balloon leaves to its guest.
+
+use uuid::Uuid;
+
+use super::ffi::Connection;
+use super::link::Lane;
+use super::{Hypervisor, QUICK_DEADLINE, existing};
+use crate::model::error::Result;
+
+impl Hypervisor {
+    /// Gives a machine that runs so many virtual CPUs.
+    ///
+    /// With cgroups of version 2, libvirt plugs one, fails to move its thread to the cgroup that QEMU has left, and stops. So
+    /// the count that QEMU has then tells what was done.
+    ///
+    /// # Errors
+    /// When it does not run, libvirt does not do it, or does not answer. It may have more than before then.
+    pub async fn set_vcpus(&self, id: Uuid, count: u16) -> Result<()> {
+        let set = move |connection: &Connection| {
+            let domain = existing(connection, id)?;
+            let mut has = domain.vcpus()?;
+            while let Err(error) = domain.set_vcpus(count) {
+                let more = domain.vcpus()?;
+                if more >= count {
+                    break;
+                } else if more <= has {
+                    return Err(error);
+                }
+                has = more;
+            }
+            Ok(())
+        };
+        self.call_in(Lane::Presses, "change the machine's vCPUs", QUICK_DEADLINE, set).await
+    }
+
+    /// The virtual CPUs that a machine has which runs.
+    ///
+    /// # Errors
+    /// When it does not run, or libvirt does not answer.
+    pub async fn vcpus(&self, id: Uuid) -> Result<u16> {
+        let count = move |connection: &Connection| existing(connection, id)?.vcpus();
+        self.call("count the machine's vCPUs", QUICK_DEADLINE, count).await
+    }
+
+    /// Asks the guest of a machine that runs to get along with so many bytes of memory, or to take so many.
+    ///
+    /// # Errors
+    /// When it does not run, libvirt does not do it, or does not answer.
+    pub async fn set_memory(&self, id: Uuid, bytes: u64) -> Result<()> {
+        let set = move |connection: &Connection| existing(connection, id)?.set_memory(bytes / 1024);
+        self.call_in(Lane::Presses, "change the machine's memory", QUICK_DEADLINE, set).await
+    }
+}
