@@ -6,7 +6,9 @@
 
 mod attach;
 mod calls;
+mod conformance;
 mod datapath;
+mod exec_client;
 mod handoff;
 mod handoff_server;
 mod images;
@@ -35,12 +37,13 @@ use self::report::{Report, Row};
 /// All rows take about ten minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1500);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 11] = [
+const GROUPS: [(&str, Group); 12] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
     ("handoff", handoff::rows),
     ("sandbox", sandbox::rows),
     ("rivals", rivals::rows),
+    ("critest", conformance::rows),
     ("calls", calls::rows),
     ("start", start::rows),
     ("sessions", sessions::rows),

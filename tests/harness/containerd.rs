@@ -37,6 +37,7 @@ pub struct Containerd {
     pub daemon: Daemon,
     /// Its CRI endpoint.
     pub cri: Cri,
+    socket: PathBuf,
     dir: PathBuf,
 }
 
@@ -68,7 +69,14 @@ impl Containerd {
         let archive = pause_image(&dir, pause)?;
         let (socket_word, archive) = (socket.to_string_lossy(), archive.to_string_lossy());
         run(&mut command(ctr, ["--address", &*socket_word, "--namespace", "k8s.io", "images", "import", &*archive]))?;
-        Ok(Self { daemon, cri: Cri::new(&socket)?, dir })
+        let cri = Cri::new(&socket)?;
+        Ok(Self { daemon, cri, socket, dir })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// Ends it, and unmounts what it mounted. Its sandboxes have to be gone.
