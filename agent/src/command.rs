@@ -12,12 +12,12 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::agent::log::Lines;
-use proto::agent::{EXIT_PORT, LOG_PORT, MAX_CHUNK, Main, Message, Stream, WINDOW};
+use proto::agent::{EXIT_PORT, LOG_PORT, Main, Message, Owed, Stream, WINDOW};
 
 use crate::outbox::Outbox;
 use crate::port;
 use crate::process::{self, How, Process};
-use crate::session::{END_OF_TRANSMISSION, LAST, code};
+use crate::session::{Chunk, END_OF_TRANSMISSION, LAST, code};
 use crate::tree;
 
 /// Bytes of input of all together that the command may have before it.
@@ -55,11 +55,19 @@ pub(crate) struct Command {
     /// With the session that it came from.
     input: VecDeque<(u32, Vec<u8>)>,
     input_ends: bool,
-    /// Bytes of each output that each may still be sent.
-    clients: BTreeMap<u32, [u32; 2]>,
+    clients: BTreeMap<u32, Client>,
     code: Option<u8>,
     /// Until when its port may take what it printed last.
     patience: Option<Instant>,
+}
+
+/// Somebody who is attached.
+#[derive(Debug)]
+struct Client {
+    /// Bytes of each output that it may still be sent.
+    credits: [u32; 2],
+    /// For its input that the command has taken.
+    owed: Owed,
 }
 
 /// What a look at its output brought.
@@ -142,12 +150,12 @@ impl Command {
     }
 
     pub(crate) fn attach(&mut self, session: u32) {
-        self.clients.insert(session, [WINDOW; 2]);
+        self.clients.insert(session, Client { credits: [WINDOW; 2], owed: Owed::default() });
     }
 
     /// `false` for what is about another session.
     pub(crate) fn hear(&mut self, session: u32, message: &Message) -> bool {
-        let Some([out, err]) = self.clients.get_mut(&session) else { return false };
+        let Some(Client { credits: [out, err], .. }) = self.clients.get_mut(&session) else { return false };
         let add = |credit: &mut u32, bytes: u32| *credit = credit.saturating_add(bytes).min(WINDOW);
         match message {
             Message::Credit { stream: Stream::Stdout, bytes } => add(out, *bytes),
@@ -198,7 +206,7 @@ impl Command {
     }
 
     /// Moves what can be moved; its exit code once it has ended and all of its output is where it goes.
-    pub(crate) fn pump(&mut self, outbox: &mut Outbox) -> Option<u8> {
+    pub(crate) fn pump(&mut self, outbox: &mut Outbox, chunk: &mut Chunk) -> Option<u8> {
         if self.code.is_none() {
             self.code = self.process.child.try_wait().ok().flatten().map(code);
         }
@@ -216,7 +224,7 @@ impl Command {
             if !self.output.is_empty() {
                 return None;
             }
-            match self.read(outbox) {
+            match self.read(outbox, chunk) {
                 // Others have their turn between two chunks of one that runs.
                 Got::Output if self.code.is_some() => {}
                 Got::Output | Got::Nothing => return None,
@@ -247,8 +255,8 @@ impl Command {
     }
 
     /// Reads a chunk of each output.
-    fn read(&mut self, outbox: &mut Outbox) -> Got {
-        let got = Stream::OUTPUTS.map(|stream| self.read_one(stream, outbox));
+    fn read(&mut self, outbox: &mut Outbox, chunk: &mut Chunk) -> Got {
+        let got = Stream::OUTPUTS.map(|stream| self.read_one(stream, outbox, chunk));
         self.flush();
         match got {
             [Got::End, Got::End] => Got::End,
@@ -257,14 +265,13 @@ impl Command {
         }
     }
 
-    fn read_one(&mut self, stream: Stream, outbox: &mut Outbox) -> Got {
+    fn read_one(&mut self, stream: Stream, outbox: &mut Outbox, chunk: &mut Chunk) -> Got {
         let ended = self.code.is_some();
         let (open, lines, which) = match stream {
             Stream::Stderr => (&mut self.process.stderr, &mut self.lines[1], 1),
             _ => (&mut self.process.stdout, &mut self.lines[0], 0),
         };
-        let mut chunk = vec![0; MAX_CHUNK];
-        let read = match open.as_mut().filter(|_| !ended || self.last > 0).map(|open| open.read(&mut chunk)) {
+        let read = match open.as_mut().filter(|_| !ended || self.last > 0).map(|open| open.read(&mut **chunk)) {
             Some(Ok(read)) => read,
             Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock && ended => 0,
             Some(Err(error)) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
@@ -278,16 +285,16 @@ impl Command {
             lines.end(&mut self.output);
             return Got::End;
         }
-        chunk.truncate(read);
+        let chunk = chunk.get(..read).unwrap_or_default();
         self.last -= if ended { read.min(self.last) } else { 0 };
-        lines.add(&chunk, &mut self.output);
-        for (session, credits) in &mut self.clients {
+        lines.add(chunk, &mut self.output);
+        for (session, Client { credits, .. }) in &mut self.clients {
             let Some(credit) = credits.get_mut(which) else { continue };
             let left = u32::try_from(read).ok().and_then(|read| credit.checked_sub(read));
             // Whoever does not keep up misses some.
             if let Some(left) = left.filter(|_| !outbox.is_full()) {
                 *credit = left;
-                let chunk = chunk.clone();
+                let chunk = chunk.to_vec();
                 outbox.say(*session, if which == 1 { Message::Stderr(chunk) } else { Message::Stdout(chunk) });
             }
         }
@@ -313,9 +320,7 @@ impl Command {
             };
             data.drain(..taken);
             let (session, is_done) = (*session, data.is_empty());
-            if let Some(bytes) =
-                u32::try_from(taken).ok().filter(|bytes| *bytes > 0 && self.clients.contains_key(&session))
-            {
+            if let Some(bytes) = self.clients.get_mut(&session).and_then(|client| client.owed.taken(taken)) {
                 outbox.say(session, Message::Credit { stream: Stream::Stdin, bytes });
             }
             if is_done {

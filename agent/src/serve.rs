@@ -8,18 +8,16 @@ use std::path::Path;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use proto::agent::{Decoder, Frame, MAX_SESSIONS, Message, Setup, Start, VERSION};
+use proto::agent::{Decoder, Frame, MAX_CHUNK, MAX_SESSIONS, Message, Setup, Start, VERSION};
 
 use crate::command::{Command, Outlets};
 use crate::outbox::Outbox;
 use crate::port::Port;
 use crate::power::Power;
 use crate::process::{self, How};
-use crate::session::Session;
+use crate::session::{Chunk, Session};
 use crate::setup;
 
-/// Bytes that are read from the port at once.
-const CHUNK: usize = 64 * 1024;
 /// How often a command's last output is looked at that its port does not take, in milliseconds.
 const STUCK_LOOK: u16 = 1000;
 /// Characters of why a command was not started.
@@ -29,6 +27,8 @@ struct Agent {
     port: Port,
     decoder: Decoder,
     outbox: Outbox,
+    /// What is read goes through it.
+    chunk: Chunk,
     sessions: BTreeMap<u32, Session>,
     /// Killed and not known to have ended. Nobody is told of them.
     dying: Vec<Session>,
@@ -45,12 +45,20 @@ struct Agent {
     is_ending: bool,
 }
 
+/// What a wait has seen.
+struct Ready {
+    signal: bool,
+    /// Nothing if the host is away.
+    port: PollFlags,
+}
+
 /// Serves until the port fails, or somebody asks the agent to end. What it has started ends with it.
 pub(crate) fn serve(port: Port, outlets: Outlets, power: Power, signals: &SignalFd) -> io::Result<()> {
     let mut agent = Agent {
         port,
         decoder: Decoder::of_controld(),
         outbox: Outbox::default(),
+        chunk: Box::new([0; MAX_CHUNK]),
         sessions: BTreeMap::new(),
         dying: Vec::new(),
         alone: false,
@@ -87,20 +95,30 @@ impl Agent {
             if self.power.is_off() || (self.is_ending && self.command.is_none()) {
                 return Ok(());
             }
-            self.wait(signals)?;
-            while let Ok(Some(signal)) = signals.read_signal() {
-                if i32::try_from(signal.ssi_signo) == Ok(Signal::SIGTERM as i32) {
-                    // The guest shuts down. The command hears it from init, too, but need not lead init's children.
-                    self.is_ending = true;
-                    self.command.iter_mut().for_each(Command::stop);
-                }
-                self.alone = false;
+            if !self.alone {
+                // Most of it fits, which saves a wait for room. If the port fails, that wait says so.
+                let _ = self.outbox.flush(&self.port.file);
             }
-            self.exchange()?;
+            let Ready { signal, port } = self.wait(signals)?;
+            if signal {
+                self.heed(signals);
+            }
+            self.exchange(port)?;
         }
     }
 
-    fn wait(&self, signals: &SignalFd) -> io::Result<()> {
+    fn heed(&mut self, signals: &SignalFd) {
+        while let Ok(Some(signal)) = signals.read_signal() {
+            if i32::try_from(signal.ssi_signo) == Ok(Signal::SIGTERM as i32) {
+                // The guest shuts down. The command hears it from init, too, but need not lead init's children.
+                self.is_ending = true;
+                self.command.iter_mut().for_each(Command::stop);
+            }
+            self.alone = false;
+        }
+    }
+
+    fn wait(&self, signals: &SignalFd) -> io::Result<Ready> {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         if !self.alone {
             let mut events = PollFlags::empty();
@@ -118,7 +136,12 @@ impl Agent {
         let is_stuck = self.command.as_ref().is_some_and(Command::is_stuck);
         let limit = if is_stuck { PollTimeout::from(STUCK_LOOK) } else { PollTimeout::NONE };
         match poll(&mut fds, limit) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Ok(_) => {
+                let seen = |at: usize| fds.get(at).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
+                let port = if self.alone { PollFlags::empty() } else { seen(1) };
+                Ok(Ready { signal: !seen(0).is_empty(), port })
+            }
+            Err(nix::errno::Errno::EINTR) => Ok(Ready { signal: true, port: PollFlags::empty() }),
             Err(error) => Err(error.into()),
         }
     }
@@ -127,8 +150,9 @@ impl Agent {
     fn pump(&mut self) {
         self.dying.retain_mut(|session| !session.has_ended());
         let outbox = &mut self.outbox;
-        self.sessions.retain(|id, session| !session.pump(*id, outbox));
-        if let Some(code) = self.command.as_mut().and_then(|command| command.pump(outbox)) {
+        let chunk = &mut self.chunk;
+        self.sessions.retain(|id, session| !session.pump(*id, outbox, chunk));
+        if let Some(code) = self.command.as_mut().and_then(|command| command.pump(outbox, chunk)) {
             self.command = None;
             self.over(code, "");
         }
@@ -149,13 +173,8 @@ impl Agent {
         }
     }
 
-    fn exchange(&mut self) -> io::Result<()> {
-        if self.alone {
-            return Ok(());
-        }
-        let mut port = [PollFd::new(self.port.as_fd(), PollFlags::POLLIN | PollFlags::POLLOUT)];
-        poll(&mut port, PollTimeout::ZERO)?;
-        let seen = port.first().and_then(PollFd::revents).unwrap_or(PollFlags::empty());
+    /// Reads from the port and writes to it, as a wait has seen that it can be.
+    fn exchange(&mut self, seen: PollFlags) -> io::Result<()> {
         if seen.contains(PollFlags::POLLHUP) {
             self.alone = true;
             self.end_all();
@@ -165,13 +184,14 @@ impl Agent {
             self.decoder = Decoder::of_controld();
             return Ok(());
         }
-        self.outbox.flush(&self.port.file)?;
+        if seen.contains(PollFlags::POLLOUT) {
+            self.outbox.flush(&self.port.file)?;
+        }
         if !seen.contains(PollFlags::POLLIN) || self.outbox.is_full() {
             return Ok(());
         }
-        let mut chunk = [0; CHUNK];
-        match (&self.port.file).read(&mut chunk) {
-            Ok(read) => self.decoder.extend(chunk.get(..read).unwrap_or_default()),
+        match (&self.port.file).read(&mut *self.chunk) {
+            Ok(read) => self.decoder.extend(self.chunk.get(..read).unwrap_or_default()),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => return Err(error),
         }

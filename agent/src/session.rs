@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use proto::agent::{MAX_CHUNK, Message, Stream, WINDOW};
+use proto::agent::{MAX_CHUNK, Message, Owed, Stream, WINDOW};
 
 use crate::outbox::Outbox;
 use crate::process::{self, Process};
@@ -24,10 +24,15 @@ pub(crate) struct Session {
     process: Process,
     input: Vec<u8>,
     input_ends: bool,
+    /// For input that the process has taken.
+    owed: Owed,
     stdout: Credit,
     stderr: Credit,
     exited: Option<u8>,
 }
+
+/// Room for a piece of output. One for all: to clear a new one for each look at a pipe would take longer than all else.
+pub(crate) type Chunk = Box<[u8; MAX_CHUNK]>;
 
 /// What is read of each output after the process has ended. A pipe holds no more, unless root made it larger; what another process
 /// goes on writing is not this one's output.
@@ -44,7 +49,15 @@ struct Credit {
 impl Session {
     pub(crate) fn new(process: Process) -> Self {
         let full = || Credit { bytes: WINDOW, last: LAST };
-        Self { process, input: Vec::new(), input_ends: false, stdout: full(), stderr: full(), exited: None }
+        Self {
+            process,
+            input: Vec::new(),
+            input_ends: false,
+            owed: Owed::default(),
+            stdout: full(),
+            stderr: full(),
+            exited: None,
+        }
     }
 
     /// What a poll is to wait for.
@@ -99,11 +112,12 @@ impl Session {
     }
 
     /// Moves what can be moved; whether that was the last.
-    pub(crate) fn pump(&mut self, id: u32, outbox: &mut Outbox) -> bool {
+    pub(crate) fn pump(&mut self, id: u32, outbox: &mut Outbox, chunk: &mut Chunk) -> bool {
         let ended = self.has_ended();
         self.feed(id, outbox);
-        let stdout = self.stdout.read(&mut self.process.stdout, ended, outbox, |data| (id, Message::Stdout(data)));
-        let stderr = self.stderr.read(&mut self.process.stderr, ended, outbox, |data| (id, Message::Stderr(data)));
+        let Self { process, stdout, stderr, .. } = self;
+        let stdout = stdout.read(&mut process.stdout, ended, outbox, chunk, |data| (id, Message::Stdout(data)));
+        let stderr = stderr.read(&mut process.stderr, ended, outbox, chunk, |data| (id, Message::Stderr(data)));
         // What another process may yet write is not this one's output.
         let Some(code) = self.exited.filter(|_| stdout && stderr) else { return false };
         outbox.say(id, Message::Exited { code });
@@ -128,7 +142,7 @@ impl Session {
             taken = self.input.len();
         }
         self.input.drain(..taken);
-        if let Some(bytes) = u32::try_from(taken).ok().filter(|taken| *taken > 0) {
+        if let Some(bytes) = self.owed.taken(taken) {
             outbox.say(id, Message::Credit { stream: Stream::Stdin, bytes });
         }
         if self.input_ends && self.input.is_empty() {
@@ -152,6 +166,7 @@ impl Credit {
         file: &mut Option<File>,
         ended: bool,
         outbox: &mut Outbox,
+        chunk: &mut Chunk,
         say: impl Fn(Vec<u8>) -> (u32, Message),
     ) -> bool {
         loop {
@@ -162,14 +177,13 @@ impl Credit {
             if self.bytes == 0 || outbox.is_full() {
                 return false;
             }
-            let mut chunk = vec![0; MAX_CHUNK.min(self.bytes as usize)];
-            match open.read(&mut chunk) {
+            let room = MAX_CHUNK.min(self.bytes as usize);
+            match open.read(chunk.get_mut(..room).unwrap_or_default()) {
                 Ok(0) => *file = None,
                 Ok(read) => {
-                    chunk.truncate(read);
                     self.bytes -= u32::try_from(read).unwrap_or(self.bytes);
                     self.last -= if ended { read.min(self.last) } else { 0 };
-                    let (id, message) = say(chunk);
+                    let (id, message) = say(chunk.get(..read).unwrap_or_default().to_vec());
                     outbox.say(id, message);
                     if !ended {
                         return false;

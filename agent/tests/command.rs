@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use proto::agent::{Main, Message, Setup, Start, Stream};
+use proto::agent::{Main, Message, Setup, Start};
 use tempfile::TempDir;
 
 use harness::{Agent, sh, wait_for};
@@ -103,14 +103,12 @@ fn who_is_attached_has_output_and_input_of_the_command_and_its_end() {
     machine.agent.say(4, Message::Attach);
     assert!(matches!(machine.agent.hear(), (4, Message::Started { .. })));
     machine.agent.say(4, Message::Stdin(b"one\n".to_vec()));
-    machine.agent.expect(4, &Message::Credit { stream: Stream::Stdin, bytes: 4 });
     machine.agent.expect(4, &Message::Stdout(b"got one\n".to_vec()));
     // One more, who leaves again, which is not the end of the command's input.
     machine.agent.say(5, Message::Attach);
     assert!(matches!(machine.agent.hear(), (5, Message::Started { .. })));
     machine.agent.say(5, Message::Cancel);
     machine.agent.say(4, Message::Stdin(b"two\n".to_vec()));
-    machine.agent.expect(4, &Message::Credit { stream: Stream::Stdin, bytes: 4 });
     machine.agent.expect(4, &Message::Stdout(b"got two\n".to_vec()));
     machine.agent.say(4, Message::StdinEnd);
     machine.agent.expect(4, &Message::Exited { code: 5 });

@@ -45,13 +45,15 @@
 //! # Credit
 //!
 //! Each stream has credit, which is [`WINDOW`] bytes at first: whoever reads it gives back by [`Message::Credit`] what has been taken
-//! out. More is not sent, so that one session that nobody reads holds up no other one.
+//! out, in steps of a quarter of that ([`Owed`]). More is not sent, so that one session that nobody reads holds up no other one.
 
 mod codec;
+mod credit;
 pub mod log;
 mod message;
 
 pub use codec::{Decoder, EncodeError, encode};
+pub use credit::Owed;
 pub use message::{Frame, Main, Message, Setup, Size, Start, Stream};
 
 /// Version of the protocol. Any change of meaning raises it.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use proto::agent::{EncodeError, Frame, MAX_SESSIONS, Message, Setup, Stream, VERSION, WINDOW, encode};
+use proto::agent::{EncodeError, Frame, MAX_SESSIONS, Message, Owed, Setup, Stream, VERSION, WINDOW, encode};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
@@ -42,11 +42,18 @@ pub(super) struct Shared {
 struct Session {
     events: Sender,
     started: bool,
-    /// What may still come.
-    stdout: u32,
-    stderr: u32,
+    stdout: Credit,
+    stderr: Credit,
     /// What may still be sent.
     stdin: Arc<Semaphore>,
+}
+
+/// Of an output.
+#[derive(Debug)]
+struct Credit {
+    /// Bytes that may still come.
+    left: u32,
+    owed: Owed,
 }
 
 /// A session that has begun, and the frame that tells the agent.
@@ -87,7 +94,8 @@ impl Shared {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (events, heard) = queue();
         let stdin = Arc::new(Semaphore::new(WINDOW as usize));
-        let session = Session { events, started: false, stdout: WINDOW, stderr: WINDOW, stdin: stdin.clone() };
+        let full = || Credit { left: WINDOW, owed: Owed::default() };
+        let session = Session { events, started: false, stdout: full(), stderr: full(), stdin: stdin.clone() };
         let mut sessions = self.sessions();
         if sessions.len() >= MAX_SESSIONS {
             let what = format!("{MAX_SESSIONS} commands run in the guest already; end some");
@@ -140,18 +148,17 @@ impl Shared {
         self.sessions().remove(&id);
     }
 
-    /// Gives credit for what was taken out of an output.
+    /// Gives credit for what was taken out of an output, once that is worth a frame.
     pub(super) async fn taken(&self, id: u32, stream: Stream, bytes: usize) {
-        let bytes = u32::try_from(bytes).unwrap_or(WINDOW);
-        if let Some(session) = self.sessions().get_mut(&id) {
-            match stream {
-                Stream::Stdout => session.stdout = session.stdout.saturating_add(bytes).min(WINDOW),
-                Stream::Stderr => session.stderr = session.stderr.saturating_add(bytes).min(WINDOW),
-                Stream::Stdin => {}
-            }
+        let given = self.sessions().get_mut(&id).and_then(|session| match stream {
+            Stream::Stdout => session.stdout.give(bytes),
+            Stream::Stderr => session.stderr.give(bytes),
+            Stream::Stdin => None,
+        });
+        if let Some(bytes) = given {
+            // A connection that is lost ends the session, too.
+            let _ = self.say(id, Message::Credit { stream, bytes }).await;
         }
-        // A connection that is lost ends the session, too.
-        let _ = self.say(id, Message::Credit { stream, bytes }).await;
     }
 
     /// Ends all sessions: whoever has one hears of it.
@@ -229,19 +236,14 @@ impl Shared {
         }
         let mut sessions = self.sessions();
         let Some(session) = sessions.get_mut(&frame.session).filter(|_| ours) else { return false };
-        let spent = |credit: &mut u32, bytes: usize| {
-            let left = u32::try_from(bytes).ok().and_then(|bytes| credit.checked_sub(bytes));
-            *credit = left.unwrap_or(*credit);
-            left.is_some()
-        };
         let event = match frame.message {
             Message::Started { .. } if !session.started => {
                 session.started = true;
                 Event::Started
             }
             Message::Refused(why) if !session.started => Event::Refused(printable(&why)),
-            Message::Stdout(data) if !data.is_empty() && spent(&mut session.stdout, data.len()) => Event::Stdout(data),
-            Message::Stderr(data) if !data.is_empty() && spent(&mut session.stderr, data.len()) => Event::Stderr(data),
+            Message::Stdout(data) if !data.is_empty() && session.stdout.spend(data.len()) => Event::Stdout(data),
+            Message::Stderr(data) if !data.is_empty() && session.stderr.spend(data.len()) => Event::Stderr(data),
             Message::Exited { code } => Event::Exited(code),
             Message::Credit { stream: Stream::Stdin, bytes } => {
                 let room = (WINDOW as usize).saturating_sub(session.stdin.available_permits());
@@ -258,6 +260,22 @@ impl Shared {
             sessions.remove(&frame.session);
         }
         heard
+    }
+}
+
+impl Credit {
+    /// Takes off what has come; `false` if it is more than was given.
+    fn spend(&mut self, bytes: usize) -> bool {
+        let left = u32::try_from(bytes).ok().and_then(|bytes| self.left.checked_sub(bytes));
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
+    }
+
+    /// For what was taken out; the credit that the guest is to be told of now, if any.
+    fn give(&mut self, bytes: usize) -> Option<u32> {
+        let given = self.owed.taken(bytes)?;
+        self.left = self.left.saturating_add(given).min(WINDOW);
+        Some(given)
     }
 }
 

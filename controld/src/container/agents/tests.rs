@@ -89,9 +89,12 @@ async fn output_is_collected_past_the_credit_of_the_beginning() {
     guest.stream.write_all(b"boot messages").await.expect("writes");
     guest.greet().await;
     let session = guest.begin().await;
-    for _ in 0..20 {
-        guest.say(session, Message::Stdout(vec![b'x'; 32 << 10])).await;
-        let credit = Message::Credit { stream: Stream::Stdout, bytes: 32 << 10 };
+    for _ in 0..10 {
+        // So much that a frame tells of it.
+        for _ in 0..2 {
+            guest.say(session, Message::Stdout(vec![b'x'; 32 << 10])).await;
+        }
+        let credit = Message::Credit { stream: Stream::Stdout, bytes: 64 << 10 };
         assert_eq!(guest.hear().await, (session, credit));
     }
     guest.say(session, Message::Stderr(b"oops".to_vec())).await;
@@ -145,9 +148,9 @@ async fn much_output_in_small_pieces_is_no_flood() {
     let session = guest.begin().await;
     let output = Message::Stdout(vec![b'x'; 32 << 10]);
     let frame = encode(&Frame { epoch: guest.epoch, session, message: output }).expect("fits");
-    for _ in 0..(8 << 20) / (32 << 10) {
+    for _ in 0..(8 << 20) / (64 << 10) {
         // As a port gives it: a page at a time.
-        for page in frame.chunks(4096) {
+        for page in frame.chunks(4096).chain(frame.chunks(4096)) {
             guest.stream.write_all(page).await.expect("writes");
             tokio::task::yield_now().await;
         }
