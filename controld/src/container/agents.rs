@@ -25,7 +25,7 @@ use std::time::Duration;
 use common::now_nanos;
 use proto::agent::{Message, Setup, Size, Start};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 pub use self::events::Event;
 use self::link::Link;
@@ -156,18 +156,21 @@ impl Agents {
     }
 
     /// Runs a command to its end and collects its output, through whichever agent there is. It has `limit` from when an agent
-    /// answers, for which there is as long. It is killed with all that came of it then, or when the future is dropped.
+    /// answers, for which there is as long, and as long as the guest may boot. It is killed with all that came of it then, or when the
+    /// future is dropped.
     ///
     /// # Errors
     /// When no agent answers, the command cannot be started, or does not end in time.
     pub async fn run(&self, command: Command, limit: Option<Duration>) -> Result<Output> {
         let found = watch::Sender::new(false);
+        let (began, booted) = (Instant::now(), self.machine(command.machine).booted(command.patience));
         let late = async {
             let Some(limit) = limit else { return future::pending().await };
             // kubelet counts a probe that met its deadline as failed and any other error as none: a guest that boots, or has no
             // agent, is not to be restarted for it, nor for what was left of a probe's time when its agent started.
-            if timeout(limit, found.subscribe().wait_for(|found| *found)).await.is_err() {
-                return Error::new(Kind::State, format!("{NO_AGENT}; waited for {} s", limit.as_secs()));
+            let until = booted.max(began + limit);
+            if timeout_at(until, found.subscribe().wait_for(|found| *found)).await.is_err() {
+                return Error::new(Kind::State, format!("{NO_AGENT}; waited for {} s", began.elapsed().as_secs()));
             }
             sleep(limit).await;
             Error::new(Kind::Deadline, format!("the command did not end within {} s; it was killed", limit.as_secs()))

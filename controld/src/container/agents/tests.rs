@@ -4,6 +4,7 @@ use proto::agent::{Decoder, Frame, Message, Stream, VERSION, WINDOW, encode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
 
 use super::*;
 
@@ -417,8 +418,11 @@ async fn a_deadline_before_any_agent_answered_is_no_failed_probe() {
     let (agents, id, _ours) = agents(dir.path());
     let _qemus = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
     let booting = Command { patience: BOOT, ..anything(id) };
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
     let error = agents.run(booting, Some(Duration::from_millis(300))).await.expect_err("no agent");
     assert_eq!(error.kind(), Kind::State);
+    assert!(began.elapsed() >= BOOT, "it boots as long: {:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -459,6 +463,7 @@ async fn a_guest_that_reboots_fails_no_probe() {
     agents.rebooted(id);
     let mut rest = Vec::new();
     guest.stream.read_to_end(&mut rest).await.expect("closed");
+    tokio::time::pause();
     let error = agents.run(anything(id), Some(Duration::from_millis(300))).await.expect_err("boots");
     assert_eq!(error.kind(), Kind::State);
 }
