@@ -98,8 +98,9 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// Copies the console of a machine that was started before, if it is to be copied.
     fn follow(&self, container: &Container) -> impl Future<Output = io::Result<Option<Self::Console>>> + Send;
 
-    /// Copies the rest of a console. With `wait` what was printed last is still on its way.
-    fn finish(&self, console: Self::Console, wait: bool) -> impl Future<Output = ()> + Send;
+    /// Copies the rest of a console. With `wait` what was printed last is still on its way. Whether all has come that the machine has
+    /// written, to other files too.
+    fn finish(&self, console: Self::Console, wait: bool) -> impl Future<Output = bool> + Send;
 
     /// The pod's log was renamed away: goes on in a new file.
     fn reopen(&self, console: &Self::Console) -> impl Future<Output = io::Result<()>> + Send;
@@ -226,8 +227,8 @@ impl Host for Arc<Uses> {
         start::follow(self, container).await
     }
 
-    async fn finish(&self, console: Follower, wait: bool) {
-        console.finish(wait).await;
+    async fn finish(&self, console: Follower, wait: bool) -> bool {
+        console.finish(wait).await
     }
 
     async fn reopen(&self, console: &Follower) -> io::Result<()> {

@@ -30,7 +30,7 @@ pub struct Follower {
 #[derive(Debug)]
 enum Command {
     Reopen(oneshot::Sender<io::Result<()>>),
-    Finish { wait_for_writer: bool, tried: oneshot::Sender<()> },
+    Finish { wait_for_writer: bool, tried: oneshot::Sender<bool> },
 }
 
 impl Follower {
@@ -65,14 +65,15 @@ impl Follower {
         answer.await.map_err(|_dropped| ended())?
     }
 
-    /// The machine has ended: copies the rest and stops. With `wait_for_writer` the writer is given time to write it.
+    /// The machine has ended: copies the rest and stops. With `wait_for_writer` the writer is given time to write it; whether it has
+    /// written all that the machine has written to any of its files.
     ///
     /// If the log cannot be written now, that goes on behind the caller's back until the container is removed.
-    pub async fn finish(self, wait_for_writer: bool) {
+    pub async fn finish(self, wait_for_writer: bool) -> bool {
         let (tried, once) = oneshot::channel();
         // Both fail only if the task has ended already.
         let _ = self.commands.send(Command::Finish { wait_for_writer, tried }).await;
-        let _ = once.await;
+        once.await.unwrap_or(false)
     }
 }
 
@@ -97,10 +98,16 @@ async fn run(mut copy: Copy, mut watch: Watch, names: &[&str], mut inbox: mpsc::
                 let _ = reply.send(reopened);
             }
             Some(Command::Finish { wait_for_writer, tried }) => {
+                let mut is_all = false;
                 if wait_for_writer {
                     // Past the deadline we copy what is there.
-                    let _ = tokio::time::timeout(WRITER_CLOSE_DEADLINE, writer_closed(&mut watch, names)).await;
+                    let closed = tokio::time::timeout(WRITER_CLOSE_DEADLINE, writer_closed(&mut watch, names)).await;
+                    is_all = closed.is_ok();
                 }
+                let tried = || {
+                    // The caller may be gone.
+                    let _ = tried.send(is_all);
+                };
                 return copy_rest(copy, failing, tried).await;
             }
             // The actor is gone, so controld is going down: the next one resumes from the position.
@@ -110,14 +117,16 @@ async fn run(mut copy: Copy, mut watch: Watch, names: &[&str], mut inbox: mpsc::
 }
 
 /// Copies what an ended machine has printed, as soon as the log can be written. Whoever waits is told after one try.
-async fn copy_rest(mut copy: Copy, mut failing: bool, tried: oneshot::Sender<()>) {
+async fn copy_rest(mut copy: Copy, mut failing: bool, tried: impl FnOnce()) {
     let mut tried = Some(tried);
     loop {
         let copied;
         (copy, copied) = off_reactor(copy, |copy| copy.advance(true)).await;
         report(copy.log_path(), failing, &copied);
         failing = copied.is_err();
-        drop(tried.take());
+        if let Some(tried) = tried.take() {
+            tried();
+        }
         // A console that is removed is of no use to anybody.
         if !failing || copy.is_removed() {
             return;

@@ -421,7 +421,9 @@ impl Host for FakeHost {
         Ok(Some(()))
     }
 
-    async fn finish(&self, _console: (), _wait: bool) {}
+    async fn finish(&self, _console: (), _wait: bool) -> bool {
+        true
+    }
 
     async fn reopen(&self, _console: &()) -> std::io::Result<()> {
         Ok(())

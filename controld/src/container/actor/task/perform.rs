@@ -87,18 +87,22 @@ impl<H: Host> Task<H> {
         };
         let (reason, message) = end.reason(seen);
         let mut exit = Exit::now(reason, message);
-        match self.console.take() {
+        let is_all = match self.console.take() {
             Some(console) => self.host.finish(console, was_seen).await,
             // Ended while we were down: what it printed last is still to be copied.
             None if was_up => match self.host.follow(&self.container).await {
                 Ok(Some(console)) => self.host.finish(console, false).await,
-                Ok(None) => {}
-                Err(error) => tracing::warn!(%error, "what the console printed last is not in the pod's log"),
+                Ok(None) => false,
+                Err(error) => {
+                    tracing::warn!(%error, "what the console printed last is not in the pod's log");
+                    false
+                }
             },
-            None => {}
-        }
+            None => false,
+        };
         if was_up && self.container.machine.guest.command.is_some() {
-            match self.host.command_end(&self.container, was_seen).await {
+            // One that was killed says nothing, and a stop waits for this.
+            match self.host.command_end(&self.container, was_seen && !is_all).await {
                 Ok(Some(end)) => end.show(&mut exit),
                 Ok(None) => show_none(&mut exit),
                 Err(error) => tracing::warn!(%error, "how the machine's command has ended was not read"),
