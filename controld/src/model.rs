@@ -271,6 +271,9 @@ pub struct Resources {
     pub cpuset_mems: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_pages: Option<HugePages>,
+    /// Most bytes in swap; `u64::MAX` is any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<u64>,
 }
 
 /// Memory in huge pages. All of a guest's is in them, or nothing.
@@ -300,6 +303,7 @@ impl Resources {
             cpuset_cpus: text(&self.cpuset_cpus, &update.cpuset_cpus),
             cpuset_mems: text(&self.cpuset_mems, &update.cpuset_mems),
             huge_pages: update.huge_pages.or(self.huge_pages),
+            swap: update.swap.or(self.swap),
         }
     }
 

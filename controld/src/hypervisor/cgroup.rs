@@ -86,6 +86,10 @@ impl Cgroups {
         for file in files {
             let Some(dir) = self.layout.dir_of(file.controller, path) else { continue };
             let at = dir.join(file.name);
+            // A kernel that has no swap, or was told not to count it, has no such file.
+            if file.name == files::SWAP && !at.exists() {
+                continue;
+            }
             fs::write(&at, &file.value).map_err(|cause| {
                 Reason::new(format!("failed to write `{}` to `{}`", file.value, at.display())).with(cause)
             })?;

@@ -6,6 +6,7 @@ mod container;
 mod huge_pages;
 mod sandbox;
 mod stats;
+mod swap;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,6 +40,7 @@ fn resources(resources: proto::cri::LinuxContainerResources) -> Result<Resources
         cpuset_cpus: resources.cpuset_cpus,
         cpuset_mems: resources.cpuset_mems,
         huge_pages,
+        swap: swap::of(&resources.unified)?,
     })
 }
 

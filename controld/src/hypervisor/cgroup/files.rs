@@ -5,6 +5,9 @@ use std::time::Duration;
 use super::Counts;
 use crate::model::plan::Limits;
 
+/// Only version 2 limits swap by itself: version 1 counts it together with memory, and such a cgroup gets what its pod's leaves it.
+pub(super) const SWAP: &str = "memory.swap.max";
+
 /// Version of the kernel's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
@@ -50,6 +53,10 @@ impl Version {
             (Self::Two, Some(bytes)) => file("memory", "memory.max", bytes.to_string()),
             (_, None) => {}
         }
+        if let (Self::Two, Some(bytes)) = (self, limits.swap) {
+            let value = if bytes == u64::MAX { "max".to_owned() } else { bytes.to_string() };
+            file("memory", SWAP, value);
+        }
         for (name, list) in [("cpuset.cpus", &limits.cpuset_cpus), ("cpuset.mems", &limits.cpuset_mems)] {
             if !list.is_empty() {
                 file("cpuset", name, list.clone());
@@ -70,6 +77,7 @@ impl Version {
                 (limits.cpu.is_none(), "cpu", "cpu.max", "max"),
                 (limits.shares.is_none(), "cpu", "cpu.weight", "100"),
                 (limits.memory.is_none(), "memory", "memory.max", "max"),
+                (limits.swap.is_none(), "memory", SWAP, "max"),
                 (limits.cpuset_cpus.is_empty(), "cpuset", "cpuset.cpus", "\n"),
                 (limits.cpuset_mems.is_empty(), "cpuset", "cpuset.mems", "\n"),
             ],

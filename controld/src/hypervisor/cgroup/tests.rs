@@ -9,6 +9,7 @@ fn limits() -> Limits {
         cpu: Some(CpuLimit { quota: Some(150_000), period: 100_000 }),
         shares: Some(1024),
         memory: Some(256 * MIB),
+        swap: Some(0),
         cpuset_cpus: "0-1".into(),
         cpuset_mems: String::new(),
     }
@@ -34,14 +35,21 @@ fn each_version_has_files_of_its_own() {
     );
     assert_eq!(
         written(Version::Two),
-        ["cpu/cpu.max=150000 100000", "cpu/cpu.weight=39", "memory/memory.max=268435456", "cpuset/cpuset.cpus=0-1"]
+        [
+            "cpu/cpu.max=150000 100000",
+            "cpu/cpu.weight=39",
+            "memory/memory.max=268435456",
+            "memory/memory.swap.max=0",
+            "cpuset/cpuset.cpus=0-1",
+        ]
     );
     let nothing = Limits::default();
     let opened = |version: Version, limits: &Limits| -> Vec<String> {
         version.open_files_of(limits).into_iter().map(|file| format!("{}={}", file.name, file.value)).collect()
     };
     assert_eq!(opened(Version::One, &nothing), ["cpu.cfs_quota_us=-1", "cpu.shares=1024", "memory.limit_in_bytes=-1"]);
-    let of_two = ["cpu.max=max", "cpu.weight=100", "memory.max=max", "cpuset.cpus=\n", "cpuset.mems=\n"];
+    let of_two =
+        ["cpu.max=max", "cpu.weight=100", "memory.max=max", "memory.swap.max=max", "cpuset.cpus=\n", "cpuset.mems=\n"];
     assert_eq!(opened(Version::Two, &nothing), of_two);
     assert_eq!(opened(Version::One, &limits()), [""; 0]);
     assert_eq!(opened(Version::Two, &limits()), ["cpuset.mems=\n"]);
@@ -87,6 +95,10 @@ fn a_cgroup_of_version_2_gets_its_controllers_from_above() {
     let vm = at.join("pods/one/vm");
     assert_eq!(fs::read_to_string(vm.join("cpu.max")).expect("read"), "150000 100000");
     assert!(!vm.join("cpuset.cpus").exists(), "there is no such controller");
+    assert!(!vm.join("memory.swap.max").exists(), "this kernel does not count swap");
+    fs::write(vm.join("memory.swap.max"), "max\n").expect("written");
+    cgroups.make("/pods/one/vm", &limits()).expect("made");
+    assert_eq!(fs::read_to_string(vm.join("memory.swap.max")).expect("read"), "0");
     cgroups.admit("/pods/one/vm", 42).expect("moved");
     assert_eq!(fs::read_to_string(vm.join("cgroup.procs")).expect("read"), "42");
     let full = cgroups.remove("/pods/one/vm", "virtlet-x").expect_err("it is not empty");

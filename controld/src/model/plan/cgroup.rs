@@ -29,6 +29,8 @@ pub struct Limits {
     pub shares: Option<u64>,
     /// Bytes.
     pub memory: Option<u64>,
+    /// Bytes; `u64::MAX` is any number.
+    pub swap: Option<u64>,
     /// List of CPUs; empty if not said.
     pub cpuset_cpus: String,
     /// List of memory nodes; empty if not said.
@@ -91,6 +93,7 @@ impl Limits {
             cpu: (resources.cpu_quota != 0).then_some(CpuLimit { quota, period }),
             shares: positive(resources.cpu_shares).map(|shares| shares.clamp(*SHARES.start(), *SHARES.end())),
             memory: positive(resources.memory_limit).map(|limit| limit.saturating_add(overhead)),
+            swap: resources.swap,
             cpuset_cpus: resources.cpuset_cpus.clone(),
             cpuset_mems: resources.cpuset_mems.clone(),
         }

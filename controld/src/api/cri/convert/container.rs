@@ -2,7 +2,7 @@
 
 use proto::cri;
 
-use super::{huge_pages, invalid, selects, sorted, unsorted};
+use super::{huge_pages, invalid, selects, sorted, swap, unsorted};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{
     CommandConfig, Container, ContainerConfig, ContainerState, Exit, Mount, ProcessConfig, Resources, SandboxConfig,
@@ -159,6 +159,7 @@ pub fn container_status(
         cpuset_cpus: resources.cpuset_cpus.clone(),
         cpuset_mems: resources.cpuset_mems.clone(),
         hugepage_limits: resources.huge_pages.map(huge_pages::limit).into_iter().collect(),
+        unified: swap::unified(resources.swap),
         ..Default::default()
     });
     let (reason, message) = match (&container.exit, container.pause) {
