@@ -14,7 +14,7 @@ use nix::mount::{MsFlags, mount};
 use nix::pty::openpty;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::unistd::{Gid, Uid, chdir, geteuid, setgid, setgroups, setsid, setuid};
 use proto::agent::{Size, Start};
 
@@ -87,8 +87,13 @@ pub(crate) fn start(start: &Start, how: How) -> Result<Process, String> {
     let switches = geteuid().is_root() || !start.user.is_empty() || !start.groups.is_empty();
     let owns_stdin = terminal || start.stdin;
     let become_it = move || {
-        // The agent reads its signals from a descriptor, so it has them blocked.
+        // The agent reads its signals from a descriptor, so it has them blocked. An init that started it in the background of a script
+        // has it ignore those of keys, and a shell cannot take up again what it was begun with.
         SigSet::empty().thread_set_mask()?;
+        for ignored in Signal::iterator().filter(|one| !matches!(one, Signal::SIGKILL | Signal::SIGSTOP)) {
+            // SAFETY: no handler is set, so none can be one that does not belong to a signal.
+            unsafe { signal(ignored, SigHandler::SigDfl)? };
+        }
         setsid()?;
         if terminal {
             // SAFETY: descriptor 0 is the terminal, and the session has none yet.

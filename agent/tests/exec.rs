@@ -52,6 +52,16 @@ fn input_ends_and_a_process_in_the_background_keeps_nobody() {
 }
 
 #[test]
+fn a_key_interrupts_although_the_agent_was_started_in_the_background() {
+    let mut agent = Agent::start();
+    let tty = Some(Size { width: 80, height: 24 });
+    agent.run(1, Start { tty, stdin: true, ..sh("trap 'exit 6' INT; echo ready; while :; do sleep 0.1; done") });
+    assert!(matches!(agent.hear(), (1, Message::Stdout(data)) if data == b"ready\r\n"));
+    agent.say(1, Message::Stdin(vec![3]));
+    assert_eq!(agent.rest(1).2, 6);
+}
+
+#[test]
 fn a_terminal_has_its_size_and_is_resized() {
     let mut agent = Agent::start();
     let tty = Some(Size { width: 81, height: 25 });

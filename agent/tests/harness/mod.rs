@@ -29,7 +29,9 @@ impl Agent {
     pub(crate) fn with<T: AsRef<OsStr>>(files: &[T]) -> Self {
         let (socket, theirs) = UnixStream::pair().unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_virtlet-agent"));
+        // As a script of an init does it that starts it in the background.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' INT QUIT; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_virtlet-agent")]);
         let child = command.arg("-").args(files).stdin(Stdio::from(OwnedFd::from(theirs))).spawn().unwrap();
         let mut agent = Self { child, socket, decoder: Decoder::of_agent(), epoch: 0 };
         agent.expect(0, &Message::Hello { version: VERSION });
