@@ -26,6 +26,15 @@ pub(super) fn runs_commands(exec: &Exec) -> Result<()> {
     let ended = exec.shell(&format!("export -f ctl; export id; {terminal} </dev/null"))?;
     let told = ended.stdout.contains("33 77") && ended.stdout.contains("/dev/pts/");
     ensure!(told && ended.code == Some(9), "terminal: {ended:?}");
+
+    // A key is a signal to what runs there, and not to virtletctl.
+    let seen = exec.bed.dir.join("seen");
+    let seen = seen.display();
+    let key = format!("(until grep -q ^ready {seen} 2>/dev/null; do sleep 0.2; done; printf '\\003')");
+    let waits = "trap \\\"echo caught; exit 6\\\" INT; echo ready; while :; do sleep 1; done";
+    let terminal = format!("script -qefc \"$(declare -f ctl); ctl exec $id -it -- sh -c '{waits}'\" {seen}");
+    let ended = exec.shell(&format!("export -f ctl; export id; {key} | {terminal}"))?;
+    ensure!(ended.stdout.contains("caught") && ended.code == Some(6), "a key that interrupts: {ended:?}");
     Ok(())
 }
 
