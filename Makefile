@@ -44,7 +44,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host build bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
+.PHONY: help setup host room build bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -55,6 +55,10 @@ setup: host ## what is missing on this machine: packages, guest images, crictl, 
 
 host:
 	@tests/host/install.sh
+
+# What all of `make test` leaves behind from an empty cache, and what its cases have in /tmp at the most.
+room:
+	@tests/host/room.sh $(CARGO_TARGET_DIR)=$(if $(filter 0,$(CARGO_INCREMENTAL)),10,16) $(VIRTLET_CACHE)/guests=2 $(VIRTLET_CACHE)/peers=2 /tmp=2
 
 build: host ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
 	@$(locked) \
@@ -83,7 +87,7 @@ demo: bed ## boots the tiny guest through the CRI socket, shows it, and shows th
 
 # Cases mostly wait: for emulators, leases and deadlines of protocols.
 test: JOBS := --test-threads 4
-test: test-unit test-root bed ## unit tests, then every tier of the bed, then ten seconds of each fuzz target
+test: room test-unit test-root bed ## unit tests, then every tier of the bed, then ten seconds of each fuzz target
 	@$(call bed,$(JOBS))
 	@$(MAKE) --no-print-directory fuzz TIME=10
 
