@@ -30,6 +30,7 @@ mod range;
 mod reader;
 mod record;
 mod select;
+mod shape;
 mod wiring;
 
 use std::fs;

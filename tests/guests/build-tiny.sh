@@ -27,7 +27,7 @@ APPEND=${APPEND:-}
 case $FLAVOUR in
 cloud) NAME=tiny R=$KVER-cloud-amd64 ;;
 amd64) NAME=tiny-amd64 R=$KVER-amd64 ;;
-vf) NAME=tiny-vf R=$KVER-cloud-amd64 MINI=1 APPEND="tiny.fast cryptomgr.notests no_timer_check tsc=reliable audit=0 $APPEND" ;;
+vf) NAME=tiny-vf R=$KVER-cloud-amd64 APPEND="cryptomgr.notests no_timer_check tsc=reliable audit=0 $APPEND" ;;
 *) die "flavour cloud, amd64 or vf" ;;
 esac
 MODS="virtio_pci virtio_net virtio_blk virtio_scsi virtio_console virtio_rng virtio_balloon

@@ -283,11 +283,12 @@ pub fn user_data(script: &str) -> HashMap<String, String> {
     }
 }
 
-/// Contents of `controld`'s configuration file.
+/// Contents of `controld`'s configuration file. Machines are emulated unless `more` says otherwise.
 #[must_use]
 pub fn config(bed: &Bed, more: &str) -> String {
+    let accel = if more.contains("machine.accel") { "" } else { "machine.accel = 'qemu'\n" };
     format!(
-        "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\nmachine.accel = 'qemu'\nmachine.press_interval_s = 2\n\
+        "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\n{accel}machine.press_interval_s = 2\n\
          images.protocol = 'http'\nimages.stall_deadline_s = 3\nimages.network.allow_loopback = true\n\
          log.level = 'info,controld=debug,imagestore=debug,streaming=debug'\n{more}\n",
         bed.vmwrapper().display()

@@ -4,8 +4,8 @@
 //!
 //! 1. choose a VF ([`super::select`]), which locks it and its PF;
 //! 2. note it with all that putting it back needs;
-//! 3. have the PF lay down its settings;
-//! 4. move its netdev into the container, with name, address and MTU, and bring it up; let the PF go;
+//! 3. give its netdev address and MTU, and have the PF lay down its settings;
+//! 4. move its netdev into the container under its name, and bring it up; let the PF go;
 //! 5. note that it is made;
 //! 6. ask the IPAM plugin for addresses, and set them.
 //!
@@ -23,6 +23,7 @@ use super::ipam::Ipam;
 use super::lock::Lock;
 use super::record::{Allocation, Made, Owner, Version};
 use super::select::{self, Chosen};
+use super::shape::shape;
 use super::wiring::{Addressing, Node};
 
 /// Gives a container a VF.
@@ -139,9 +140,13 @@ fn reserve<N: Node>(
 
 fn set_up<N: Node>(allocation: &Allocation, wish: &Wish, node: &mut N) -> Result<Made, Failure> {
     let Allocation { vf, pf, number, .. } = allocation;
+    let asked = asked_mac(&wish.wanted);
+    if let Some(netdev) = &allocation.saved.netdev {
+        let as_asked = (asked.unwrap_or(netdev.mac), wish.mtu.unwrap_or(netdev.mtu));
+        shape(allocation, Place::Host, netdev, as_asked, node)?;
+    }
     let unsupported = settings::apply(node, *pf, *number, &wish.wanted)
         .map_err(Failure::because(Code::Settings, format!("failed to set up VF {number} of PF `{pf}`")))?;
-    let asked = asked_mac(&wish.wanted);
     let Some(netdev) = &allocation.saved.netdev else {
         let laid_down = allocation.saved.settings.mac.filter(|mac| mac.of_one().is_ok());
         return Ok(Made { mac: asked.or(laid_down), mtu: wish.mtu, unsupported });
@@ -151,9 +156,8 @@ fn set_up<N: Node>(allocation: &Allocation, wish: &Wish, node: &mut N) -> Result
     node.move_into(netdev.index, netns, ifname).map_err(failed("move into the container"))?;
     let moved = inside(allocation, node)?;
     let (mac, mtu) = (asked.unwrap_or(moved.mac), wish.mtu.unwrap_or(moved.mtu));
-    if (mac, mtu) != (moved.mac, moved.mtu) {
-        node.shape(Place::Netns(netns), moved.index, mac, mtu).map_err(failed("set address and MTU of"))?;
-    }
+    // A driver may begin anew with settings of its PF.
+    shape(allocation, Place::Netns(netns), &moved, (mac, mtu), node)?;
     node.bring_up(netns, moved.index).map_err(failed("bring up"))?;
     Ok(Made { mac: Some(mac), mtu: Some(mtu), unsupported })
 }

@@ -10,6 +10,7 @@ use sriov::settings;
 use super::Context;
 use super::failure::{Code, Failure};
 use super::record::Allocation;
+use super::shape::shape;
 use super::wiring::Node;
 
 /// Whether there is nothing to put back: VFs are made anew by each boot, and when `sriov_numvfs` is written.
@@ -38,17 +39,14 @@ pub(super) fn give_back<N: Node>(context: &Context, allocation: &Allocation, nod
         None => None,
         Some(netdev) => Some((netdev, take_out(context, allocation, netdev, node)?)),
     };
-    // Before its driver is asked for an address, which it may have of the PF.
+    if let Some((was, is)) = &netdev {
+        shape(allocation, Place::Host, is, (was.mac, was.mtu), node)?;
+    }
     settings::restore(node, *pf, *number, &saved.settings)
         .map_err(Failure::because(Code::Settings, format!("failed to put back what PF `{pf}` had for VF {number}")))?;
     let Some((was, is)) = netdev else { return Ok(()) };
     let failed =
         |what: &str| Failure::kernel(format!("failed to put back {what} of `{}`, the netdev of `{vf}`", was.name));
-    // The PF may just have changed it.
-    let is = find(allocation, Place::Host, node)?.unwrap_or(is);
-    if (is.mac, is.mtu) != (was.mac, was.mtu) {
-        node.shape(Place::Host, is.index, was.mac, was.mtu).map_err(failed("address and MTU"))?;
-    }
     let is = find(allocation, Place::Host, node)?.unwrap_or(is);
     if (&is.name, is.up) != (&was.name, was.up) {
         node.settle(is.index, &was.name, was.up).map_err(failed("the name"))?;

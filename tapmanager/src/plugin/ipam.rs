@@ -33,6 +33,13 @@ pub(super) struct Ipam {
     deadline: Duration,
 }
 
+/// Its answer to VERSION.
+#[derive(Debug, serde::Deserialize)]
+struct Versions {
+    #[serde(rename = "supportedVersions")]
+    spoken: Vec<String>,
+}
+
 // === impl Ipam ===
 
 impl Ipam {
@@ -90,12 +97,33 @@ impl Ipam {
         self.run("CHECK", conf).map(drop)
     }
 
-    /// Asks whether it could give addresses.
+    /// Asks whether it could give addresses. Plugins that do not know this command answer it in words that mislead, so it is
+    /// asked first whether it speaks the network's version.
     ///
     /// # Errors
     /// As [`Self::add`].
     pub(super) fn status(&self, conf: &NetConf) -> Result<(), Failure> {
+        let spoken = self.versions(conf)?;
+        if !spoken.contains(&conf.cni_version) {
+            return Err(Failure::new(
+                Code::Config,
+                format!(
+                    "IPAM plugin `{}` does not speak CNI {}, but {}; set `cniVersion` of the network to one of these, or \
+                     install a newer one",
+                    self.kind,
+                    shown(&conf.cni_version),
+                    spoken.iter().map(|version| shown(version)).collect::<Vec<_>>().join(", ")
+                ),
+            ));
+        }
         self.run("STATUS", conf).map(drop)
+    }
+
+    /// The versions that it speaks.
+    fn versions(&self, conf: &NetConf) -> Result<Vec<String>, Failure> {
+        let answer: Versions = serde_json::from_slice(&self.run("VERSION", conf)?)
+            .map_err(Failure::because(Code::Ipam, format!("IPAM plugin `{}` does not say its versions", self.kind)))?;
+        Ok(answer.spoken)
     }
 
     /// Has it take back what no valid attachment has.
@@ -103,7 +131,8 @@ impl Ipam {
     /// # Errors
     /// As [`Self::add`].
     pub(super) fn gc(&self, conf: &NetConf) -> Result<(), Failure> {
-        self.run("GC", conf).map(drop)
+        // An older one has no such command.
+        if self.versions(conf)?.contains(&conf.cni_version) { self.run("GC", conf).map(drop) } else { Ok(()) }
     }
 
     fn run(&self, command: &str, conf: &NetConf) -> Result<Vec<u8>, Failure> {
