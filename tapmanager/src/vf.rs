@@ -9,9 +9,11 @@ mod claims;
 mod device;
 mod host;
 mod notes;
+mod problem;
 
 pub(crate) use address::{local, wire};
-pub(crate) use claims::{Claims, VfError, Wanted};
+pub(crate) use claims::{Claims, Wanted};
 pub(crate) use device::{Devices, Grant};
 pub(crate) use host::HostNet;
 pub(crate) use notes::ClaimNotes;
+pub(crate) use problem::VfError;

@@ -80,7 +80,7 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         ["get", socket, token] => handoff::get(Path::new(socket), token)?,
         ["storm", socket] => handoff::storm(Path::new(socket))?,
         [vm::sockets::CONNECT, socket] => vm::sockets::connect(Path::new(socket))?,
-        [net::DOOMED, step, vmwrapper] => net::serve_until(step, vmwrapper)?,
+        [net::DOOMED, step, vmwrapper, plugins] => net::serve_until(step, vmwrapper, plugins)?,
         [guest::FAKE_EMULATOR, ..] => guest::emulate(&args)?,
         [taken::GIVE_AWAY, ..] => taken::give_away(&args)?,
         _ => return Ok(runner::run(args, &CASES).exit_code()),

@@ -2,13 +2,15 @@
 //! VFIO has groups alone; the kernel of the second one has IOMMUFD, and a file for each device.
 
 mod card;
+mod kills;
 mod machines;
+mod setup;
 
 use tests::case::Case;
 use tests::emulated::Kind;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let cases = || card::CASES.iter().chain(machines::CASES).copied();
+    let cases = || card::CASES.iter().chain(kills::CASES).chain(machines::CASES).copied();
     debug_assert!(cases().all(|case| Kind::of(case.name).is_some_and(Kind::one_at_a_time)));
     cases()
 }

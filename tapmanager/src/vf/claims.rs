@@ -8,23 +8,21 @@
 //! The notes on disk are the truth; the table of who has what says which of them to read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{Chain, KeyedMutex, Reason};
 use proto::tap::PodId;
-use sriov::claim::{self, Claim, ClaimError, Ending, Guest, Node, Notes as _, Now, Outcome, Repair, Request, Why};
-use sriov::device::DiscoverError;
+use sriov::claim::{self, Claim, Ending, Guest, Node, Notes as _, Now, Outcome, Repair, Request, Why};
 use sriov::policy::Arrival;
 use sriov::settings::VfSettings;
-use sriov::vfio::VfioError;
 use sriov::{PciAddr, Sysfs};
 use tracing::{error, info, warn};
 
 use super::device::Grant;
 use super::host::HostNet;
 use super::notes::ClaimNotes;
+use super::problem::VfError;
 use crate::blocking::aside;
 use crate::faults::Faults;
 
@@ -66,62 +64,7 @@ pub(crate) struct Wanted {
     pub(crate) asked: VfSettings,
 }
 
-/// Why a VF is not claimed, handed out or given back.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum VfError {
-    #[error(transparent)]
-    Claim(#[from] Box<ClaimError>),
-    #[error(transparent)]
-    Discover(#[from] DiscoverError),
-    #[error(transparent)]
-    Host(#[from] Reason),
-    #[error("failed to read the note of `{vf}`")]
-    Note {
-        vf: PciAddr,
-        #[source]
-        cause: claim::Cause,
-    },
-    #[error("`{vf}` is noted as the pod's and has no note any more; detach the pod and attach it again")]
-    Lost { vf: PciAddr },
-    #[error("`{vf}` is not claimed for the pod; detach the pod and attach it again")]
-    NotClaimed { vf: PciAddr },
-    #[error("failed to find the files of `{vf}`")]
-    Files {
-        vf: PciAddr,
-        #[source]
-        cause: VfioError,
-    },
-    #[error("failed to open `{}`", path.display())]
-    Open {
-        path: PathBuf,
-        #[source]
-        cause: std::io::Error,
-    },
-}
-
 type World = Node<HostNet>;
-
-// === impl VfError ===
-
-impl VfError {
-    /// Whether the state of the VF stands against it, rather than the node failing.
-    pub(crate) fn is_conflict(&self) -> bool {
-        match self {
-            Self::Claim(error) => matches!(
-                **error,
-                ClaimError::Refused { .. }
-                    | ClaimError::Shared { .. }
-                    | ClaimError::Claimed { .. }
-                    | ClaimError::Gone { .. }
-                    | ClaimError::Foreign { .. }
-                    | ClaimError::Lost { .. }
-                    | ClaimError::Ended { .. }
-            ),
-            Self::Lost { .. } | Self::NotClaimed { .. } => true,
-            Self::Discover(_) | Self::Host(_) | Self::Note { .. } | Self::Files { .. } | Self::Open { .. } => false,
-        }
-    }
-}
 
 // === impl Claims ===
 

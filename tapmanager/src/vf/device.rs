@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use sriov::vfio::VfioFiles;
 
-use super::claims::VfError;
+use super::problem::VfError;
 
 /// How a pod's virtual functions get to QEMU.
 #[derive(Debug, Clone, PartialEq, Eq)]

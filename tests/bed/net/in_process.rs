@@ -47,8 +47,9 @@ impl InProcess {
 ///
 /// # Errors
 /// When the daemon does not start.
-pub(crate) fn serve_until(step: &str, vmwrapper: &str) -> Result<()> {
-    serve(config(vmwrapper.into()), Arc::new(Faults::die_at_step(step.parse()?)), CancellationToken::new())
+pub(crate) fn serve_until(step: &str, vmwrapper: &str, plugins: &str) -> Result<()> {
+    let config = Config { cni_plugin_dirs: vec![plugins.into()], ..config(vmwrapper.into()) };
+    serve(config, Arc::new(Faults::die_at_step(step.parse()?)), CancellationToken::new())
 }
 
 fn config(vmwrapper: PathBuf) -> Config {

@@ -42,7 +42,8 @@ fn every_step(bed: &Bed) -> Result<()> {
 
     let [mut of_attach, mut of_detach, mut unanswered] = [0; 3];
     for step in 1..TOO_MANY {
-        let words = [DOOMED.into(), step.to_string().into(), bed.vmwrapper().into_os_string()];
+        let plugins = cni::debian_plugins().into_os_string();
+        let words = [DOOMED.into(), step.to_string().into(), bed.vmwrapper().into_os_string(), plugins];
         let mut doomed = Daemon::start("doomed", bed.itself(), words, bed.logs().join("doomed.log"))?;
         let taps = Taps::default();
         taps.hello(|| doomed.still_runs())?;

@@ -1,91 +1,84 @@
 //! VM pods with virtual functions, from CNI ADD to the guest's driver and back, by all our programs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
+use anyhow::{Context as _, Result, bail, ensure};
+use proto::cri::{Device, KeyValue};
+use serde_json::json;
 use tests::case::{Bed, Case};
-use tests::cni;
-use tests::command::sh;
+use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
-use tests::node::{Node, Vm};
+use tests::http;
+use tests::libvirt::only_qemu;
+use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::sriov::Card;
+use tests::wait::wait_for;
+
+use super::setup::{self, CLAIMS, MAC, claim_of, claims, plugin};
 
 /// A guest in an emulated node; 60 s alone.
 const DEADLINE: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(30);
 /// The guest that has a driver for functions.
 const GUEST: &str = "tiny-vf.qcow2";
-/// Where claims are noted.
-const CLAIMS: &str = "/var/lib/virtlet/net/claims";
-const MAC: &str = "02:00:00:00:50:10";
+const NOTICED: Duration = Duration::from_secs(60);
 
 pub(super) const CASES: &[Case] = &[
-    Case { name: "sriov::a_pods_function_is_its_vms_and_comes_back", deadline: DEADLINE, run: there_and_back },
-    Case { name: "iommufd::a_pods_function_is_its_vms_and_comes_back", deadline: DEADLINE, run: there_and_back },
+    Case { name: "sriov::a_pods_function_is_its_vms_and_comes_back", deadline: DEADLINE, run: by_libvirt },
+    Case { name: "iommufd::a_pods_function_is_its_vms_and_comes_back", deadline: DEADLINE, run: by_descriptor },
+    Case { name: "iommufd::a_vm_has_two_functions_beside_a_tap", deadline: DEADLINE, run: several },
+    Case { name: "sriov::a_function_on_vfio_comes_by_its_name", deadline: DEADLINE, run: by_name },
+    Case { name: "sriov::functions_that_are_taken_away_end_with_their_vm", deadline: DEADLINE, run: taken_away },
 ];
 
-/// A node whose pods have a function of `card`, by our plugin.
-fn start(bed: &Bed, card: &Card, keys: &Value) -> Result<Node> {
-    let mut plugin = json!({
-        "type": "virtlet-sriov", "pf": card.pf(), "mac": MAC,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.50.0.0/24", "rangeStart": "10.50.0.10"}]]},
-    });
-    for (key, value) in keys.as_object().context("keys")? {
-        plugin[key] = value.clone();
-    }
-    let conflist = json!({"cniVersion": "1.0.0", "name": "fast", "plugins": [plugin]});
-    // TCG emulates virtualization in this node, so the guest is not emulated twice.
-    Node::on(bed, &conflist, &plugins(bed)?, "machine.accel = 'kvm'")
-}
-
-/// Debian's plugins, and ours.
-fn plugins(bed: &Bed) -> Result<PathBuf> {
-    let dir = bed.dir.join("plugins");
-    fs::create_dir(&dir)?;
-    for plugin in fs::read_dir(cni::debian_plugins())? {
-        let plugin = plugin?.path();
-        std::os::unix::fs::symlink(&plugin, dir.join(plugin.file_name().context("a plugin without a name")?))?;
-    }
-    fs::copy(bed.program("virtlet-sriov"), dir.join("virtlet-sriov"))?;
-    Ok(dir)
-}
-
-fn boot(bed: &Bed, node: &Node, name: &str) -> Result<Vm> {
+fn boot(bed: &Bed, node: &Node, name: &str, networks: &str) -> Result<Vm> {
     let image = node.pull(bed, GUEST)?;
-    let vm = node.start_pod(node.pod(name)?, &cri::container(&image, [].into()))?;
+    let mut pod = node.pod(name)?;
+    if !networks.is_empty() {
+        pod.annotations.insert("virtlet.cloud/networks".to_owned(), networks.to_owned());
+    }
+    let vm = node.start_pod(pod, &cri::container(&image, [].into()))?;
     vm.wait_up()?;
     Ok(vm)
 }
 
-fn claims() -> Result<usize> {
-    Ok(fs::read_dir(CLAIMS)?.count())
+/// The arguments of the only QEMU.
+fn argv() -> Result<String> {
+    let words = fs::read(format!("/proc/{}/cmdline", only_qemu()?))?;
+    Ok(String::from_utf8_lossy(&words).replace('\0', " "))
+}
+
+fn by_libvirt(bed: &Bed) -> Result<()> {
+    there_and_back(bed, |argv| argv.contains(r#""driver":"vfio-pci","host":"0000:01:10.0""#))
+}
+
+fn by_descriptor(bed: &Bed) -> Result<()> {
+    let through = r#""iommufd":"vwiommu","id":"vwnet0","bus":"pcie.0","addr":"0x10""#;
+    there_and_back(bed, |argv| argv.contains("\"qom-type\":\"iommufd\"") && argv.contains(through))
 }
 
 /// A guest drives the function, with the address that CNI gave, whatever daemon dies meanwhile; and all is as it was.
-fn there_and_back(bed: &Bed) -> Result<()> {
+fn there_and_back(bed: &Bed, is_right: impl Fn(&str) -> bool) -> Result<()> {
     let card = Card::set_up()?;
     sh(&format!("ip address add 10.50.0.1/24 dev {}", card.pf()))?;
     // Else its driver chooses another one each time.
     card.set(0, "mac 02:00:00:00:50:02")?;
     card.bind(0, None)?;
-    let mut node = start(bed, &card, &json!({}))?;
+    let mut node = setup::node(bed, &[("fast", plugin(&card, "10.50.0", json!({"mac": MAC})))])?;
     let before = card.snapshot()?;
 
-    let vm = boot(bed, &node, "one")?;
+    let vm = boot(bed, &node, "one", "")?;
     let info = vm.info()?;
     ensure!(info.contains(MAC) && info.contains("igbvf"), "not the function with its address:\n{info}");
+    ensure!(is_right(&argv()?), "{}", argv()?);
     ensure!(card.driver(0)?.as_deref() == Some("vfio-pci"), "{:?}", card.driver(0)?);
     let told = card.told(0)?;
-    ensure!(
-        (&told["address"], &told["spoofchk"], &told["trust"]) == (&json!(MAC), &json!(true), &json!(false)),
-        "{told}"
-    );
-    ensure!(claims()? == 1, "{} claims", claims()?);
-    let claim = fs::read_to_string(Path::new(CLAIMS).join(format!("{}.json", card.address(0)?)))?;
-    ensure!(claim.contains("\"in_use\""), "{claim}");
+    let held = (&told["address"], &told["spoofchk"], &told["trust"]) == (&json!(MAC), &json!(true), &json!(false));
+    ensure!(held, "{told}");
+    let claim = claim_of(&card, 0)?;
+    ensure!(claims()? == 1 && claim.contains("\"in_use\""), "{claim}");
 
     node.net.tapmanager.kill9()?;
     node.controld.kill9()?;
@@ -95,12 +88,104 @@ fn there_and_back(bed: &Bed) -> Result<()> {
     node.controld.start_again()?;
     node.wait_ready()?;
     vm.info().context("the guest after a restart of both")?;
-    ensure!(
-        fs::read_to_string(Path::new(CLAIMS).join(format!("{}.json", card.address(0)?)))? == claim,
-        "claim changed"
-    );
+    ensure!(claim_of(&card, 0)? == claim, "the claim changed");
 
     node.remove_vm(&vm, GRACE)?;
     ensure!(claims()? == 0, "{} claims are left", claims()?);
     before.holds(&card.snapshot()?)
+}
+
+/// NICs in the order of the networks, all by one descriptor of `/dev/iommu`; the card has the VLAN of each.
+fn several(bed: &Bed) -> Result<()> {
+    let card = Card::set_up()?;
+    for vf in [0, 1] {
+        card.set(vf, &format!("mac 02:00:00:00:50:{:02x}", vf + 2))?;
+        card.bind(vf, None)?;
+    }
+    let networks = [
+        ("pods", setup::bridge()),
+        ("tagged", plugin(&card, "10.51.0", json!({"mac": MAC, "vlan": 100}))),
+        ("plain", plugin(&card, "10.52.0", json!({"mac": "02:00:00:00:50:11"}))),
+    ];
+    let node = setup::node(bed, &networks)?;
+    let before = card.snapshot()?;
+
+    let vm = boot(bed, &node, "three", "tagged, plain@fast0")?;
+    let info = vm.info().context("by the tap")?;
+    let place = |what: &str| info.find(what).with_context(|| format!("no {what} in\n{info}"));
+    ensure!(place(MAC)? < place("02:00:00:00:50:11")? && place("virtio_net")? < place("igbvf")?, "{info}");
+    ensure!(claims()? == 2, "{} claims", claims()?);
+    let vlans = [0, 1].map(|vf| card.told(vf).map(|told| told["vlan_list"].to_string()));
+    ensure!(matches!(&vlans, [Ok(tagged), Ok(plain)] if tagged.contains("100") && plain == "[{}]"), "{vlans:?}");
+    ensure!(argv()?.matches("\"qom-type\":\"iommufd\"").count() == 1, "{}", argv()?);
+
+    node.remove_vm(&vm, GRACE)?;
+    ensure!(claims()? == 0, "{} claims are left", claims()?);
+    before.holds(&card.snapshot()?)
+}
+
+/// A device plugin has bound it, and names it to the network and to the container.
+fn by_name(bed: &Bed) -> Result<()> {
+    let card = Card::set_up()?;
+    card.bind(3, Some("vfio-pci"))?;
+    let (vf, other) = (card.address(3)?, card.address(4)?);
+    let fast = plugin(&card, "10.50.0", json!({"mac": MAC, "capabilities": {"deviceID": true}}));
+    let node = setup::node(bed, &[("pods", setup::bridge()), ("fast", fast)])?;
+    sh(&format!("ip address add 10.50.0.1/24 dev {}", card.pf()))?;
+    let before = card.snapshot()?;
+
+    let mut pod = node.pod("named")?;
+    let ask = json!([{"name": "fast", "deviceID": vf}]).to_string();
+    pod.annotations.insert("virtlet.cloud/networks".to_owned(), ask);
+    let image = node.pull(bed, GUEST)?;
+    let mut container = cri::container(&image, [].into());
+    let group = format!("/dev/vfio/{}", card.group(3)?);
+    container.devices = vec![Device { host_path: group.clone(), container_path: group, permissions: "mrw".into() }];
+    let allocated = |vf: &str| vec![KeyValue { key: "PCIDEVICE_EXAMPLE_COM_FAST".into(), value: vf.into() }];
+
+    let sandbox = node.cri.run_sandbox(&pod).context("RunPodSandbox")?;
+    container.envs = allocated(&other);
+    let Err(refused) = node.cri.create(&sandbox, &container, &pod) else { bail!("another device than the network's") };
+    let said = refused.message();
+    ensure!(said.contains(&vf) && said.contains(&other), "not both addresses: {said}");
+
+    container.envs = allocated(&vf);
+    let machine = node.cri.create(&sandbox, &container, &pod).context("CreateContainer")?;
+    node.cri.start(&machine).context("StartContainer")?;
+    let by_function = "10.50.0.10".parse()?;
+    wait_for("HTTP answer by the function", BOOT_DEADLINE, || Ok(http::get(by_function, "/cgi-bin/info").ok()))?;
+    node.cri.stop(&machine, GRACE)?;
+    node.cri.remove(&machine)?;
+    node.cri.remove_sandbox(&sandbox)?;
+    ensure!(claims()? == 0, "{} claims are left", claims()?);
+    before.holds(&card.snapshot()?)
+}
+
+/// Whoever removes the functions waits in the kernel for the VM; the pod says so, and goes as any other.
+fn taken_away(bed: &Bed) -> Result<()> {
+    let card = Card::set_up()?;
+    sh(&format!("ip address add 10.50.0.1/24 dev {}", card.pf()))?;
+    let node = setup::node(bed, &[("fast", plugin(&card, "10.50.0", json!({"mac": MAC})))])?;
+    let vm = boot(bed, &node, "one", "")?;
+    let vf = card.function(0)?;
+    let numvfs = card.folder().join("sriov_numvfs");
+    let removal = std::thread::spawn(move || fs::write(numvfs, "0"));
+    wait_for("end of the function's folder", NOTICED, || Ok((!vf.exists()).then_some(())))?;
+
+    let check = finish(&mut command(bed.program("tapmanager"), ["check", &vm.sandbox]), TOOL_DEADLINE)?;
+    ensure!(check.stdout.contains("virtual function") && check.stdout.contains("is gone"), "{check:?}");
+    ensure!(!removal.is_finished(), "the kernel took a function from a VM that runs");
+    vm.info().context("the guest has it as long as it runs")?;
+
+    node.remove_vm(&vm, GRACE)?;
+    removal.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
+    ensure!(
+        fs::read_dir(CLAIMS)?.count() == 0 && !Path::new("/var/lib/cni/virtlet-sriov/0000:01:10.0.json").exists(),
+        "something is noted still"
+    );
+    // The card is of use again.
+    card.make(2)?;
+    wait_for("link of a new function", NOTICED, || Ok(card.link(0).ok()))?;
+    let again = boot(bed, &node, "two", "")?;
+    node.remove_vm(&again, GRACE)
 }

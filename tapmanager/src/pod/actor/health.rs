@@ -36,7 +36,7 @@ impl<W: World> Actor<W> {
         match world.look(&net.netns).await {
             Ok(NetnsState::Present) => {
                 checked.push("links, taps and filters".to_owned());
-                match self.findings(&net, state.record.choices).await {
+                match self.findings(net, state.record.choices).await {
                     Ok(found) => {
                         let (breaks, others): (Vec<_>, _) = found.into_iter().partition(|found| found.breaks);
                         troubles.extend(breaks.into_iter().map(|found| found.line));
