@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::command::sh;
+use crate::libvirt;
 use crate::wait::wait_for;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
@@ -197,6 +200,10 @@ impl Card {
 
 impl Drop for Card {
     fn drop(&mut self) {
+        // A case that fails leaves a machine with functions, for which the kernel would wait.
+        for qemu in libvirt::qemus().unwrap_or_default() {
+            let _gone = kill(Pid::from_raw(qemu), Signal::SIGKILL);
+        }
         // The next case sets up the card anew, and fails if it cannot.
         let _refused = self.make(0);
         let _refused = sh(&format!("ip address flush dev {}", self.pf));

@@ -7,9 +7,9 @@
 
 use sriov::Mac;
 use sriov::claim::{Netdev, Place};
-use sriov::settings::Attribute;
+use sriov::settings::{Attribute, ControlError};
 
-use super::failure::Failure;
+use super::failure::{Code, Failure};
 use super::record::Allocation;
 use super::wiring::Node;
 
@@ -29,8 +29,14 @@ pub(super) fn shape<N: Node>(
     }
     let Allocation { vf, pf, number, .. } = allocation;
     if mac != netdev.mac {
-        // One that cannot take it back may not have to: the driver's answer counts.
-        let _refused = node.write(*pf, *number, Attribute::Mac(Mac::UNSET));
+        match node.write(*pf, *number, Attribute::Mac(Mac::UNSET)) {
+            // It lays none down.
+            Ok(()) | Err(ControlError::Unsupported) => {}
+            Err(cause) => {
+                let what = format!("failed to take back the address that PF `{pf}` laid down for VF {number}");
+                return Err(Failure::because(Code::Settings, what)(cause));
+            }
+        }
     }
     node.shape(place, netdev.index, mac, mtu).map_err(Failure::kernel(format!(
         "failed to set address `{mac}` and MTU {mtu} of `{}`, the netdev of `{vf}`",

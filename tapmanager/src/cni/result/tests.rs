@@ -27,8 +27,8 @@ fn a_result_is_read_and_unknown_fields_are_left_alone() {
         name: name.parse().unwrap(),
         mac: mac.parse().ok(),
         sandbox: sandbox.map(str::to_owned),
-        pci: None,
-        mtu: None,
+        pci: sandbox.map(|_| "0000:00:10.0".to_owned()),
+        mtu: (name == "cni0").then_some(1500),
     };
     let ip = |address: &str, gateway: &str| Ip {
         address: address.parse().unwrap(),
