@@ -8,6 +8,9 @@ use super::{DiscoverError, pci_addr};
 use crate::address::PciAddr;
 use crate::sysfs::{self, ReadError, Sysfs};
 
+/// What a PF has and no other device.
+const TOTAL: &str = "sriov_totalvfs";
+
 /// A physical function as it stands in sysfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhysicalFunction {
@@ -44,12 +47,8 @@ impl Sysfs {
     /// # Errors
     /// If the folder of all PCI devices is there and cannot be read. A node without PCI has no PFs.
     pub fn physical_functions(&self) -> Result<PhysicalFunctions, ReadError> {
-        let names = sysfs::names(&self.bus().join("devices"))?.unwrap_or_default();
-        // Anything else in this folder is none of ours.
-        let mut addrs: Vec<PciAddr> = names.iter().filter_map(|name| name.parse().ok()).collect();
-        addrs.sort();
         let mut all = PhysicalFunctions::default();
-        for addr in addrs {
+        for addr in self.physical_addresses()? {
             match self.physical_function(addr) {
                 Ok(found) => all.found.extend(found),
                 // Gone since it was listed.
@@ -60,14 +59,29 @@ impl Sysfs {
         Ok(all)
     }
 
+    /// Addresses of the physical functions, in their order. Waits for none of them.
+    ///
+    /// # Errors
+    /// As [`Self::physical_functions`].
+    pub fn physical_addresses(&self) -> Result<Vec<PciAddr>, ReadError> {
+        let names = sysfs::names(&self.bus().join("devices"))?.unwrap_or_default();
+        // Anything else in this folder is none of ours.
+        let addrs = names.iter().filter_map(|name| name.parse().ok());
+        let mut addrs: Vec<PciAddr> = addrs.filter(|addr| self.device(*addr).join(TOTAL).exists()).collect();
+        addrs.sort();
+        Ok(addrs)
+    }
+
     /// The physical function at `addr`; `None` if the device there can have no VFs.
+    ///
+    /// Waits in the kernel while `sriov_numvfs` is being written: that takes as long as a guest has one of the VFs that go.
     ///
     /// # Errors
     /// See [`DiscoverError`].
     pub fn physical_function(&self, addr: PciAddr) -> Result<Option<PhysicalFunction>, DiscoverError> {
         const COUNT: &str = "a number of VFs";
         let device = self.existing(addr)?;
-        let Some(total) = sysfs::number(&device.join("sriov_totalvfs"), COUNT)? else { return Ok(None) };
+        let Some(total) = sysfs::number(&device.join(TOTAL), COUNT)? else { return Ok(None) };
         let enabled = sysfs::number(&device.join("sriov_numvfs"), COUNT)?.unwrap_or(0);
         let autoprobe = sysfs::number::<u8>(&device.join("sriov_drivers_autoprobe"), "0 or 1")?.map(|flag| flag != 0);
         let vf_device = self.vf_device(addr)?;
