@@ -43,8 +43,9 @@ pub use ident::{IdentError, IfName, MacAddr, NetnsName, OwnerId, PciAddress, Pod
 pub use message::{
     Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, DataPathError, Dns, ErrorBody, ErrorCode, Forget,
     Handoff, HandoffNic, HandoffReply, HandoffRequest, HandoffTap, HandoffVfio, Hello, HostPort, List, NetworkAsk, Nic,
-    NicKind, NicStats, PodDetail, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser, Reply,
-    Request, Route, ServerStatus, StatsPage, Tap, Versioned, Vfio,
+    NicKind, NicStats, PfSummary, PodDetail, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser,
+    Reply, Request, Route, ServerStatus, StatsPage, Tap, Versioned, VfClaim, VfDetail, VfHolder, VfPage, VfRequest,
+    VfStep, VfSummary, Vfio,
 };
 pub use wire::{Packet, WireError, recv, send};
 
@@ -60,5 +61,9 @@ pub const MAX_FDS: usize = 253;
 pub const MAX_PAGE: u16 = 192;
 /// Most pods of one page of [`Request::Stats`].
 pub const MAX_STATS_PAGE: u16 = 32;
+/// Most PFs of [`VfRequest::List`].
+pub const MAX_PFS: usize = 64;
+/// Most VFs of one page of [`VfRequest::List`].
+pub const MAX_VF_PAGE: usize = 128;
 /// Longest trouble in a [`PodSummary`], in bytes of JSON.
 pub const MAX_TROUBLE: usize = 128;

@@ -9,6 +9,7 @@ mod access;
 mod service;
 mod sockets;
 mod startup;
+mod vfs;
 
 use std::future::Future;
 use std::os::unix::net::UnixListener as StdListener;
@@ -42,8 +43,8 @@ use sockets::{Control, HandOff, MAX_LASTING};
 use startup::StateLock;
 
 /// Where PCI devices are shown, and their files.
-const SYSFS: &str = "/sys";
-const DEV: &str = "/dev";
+pub(crate) const SYSFS: &str = "/sys";
+pub(crate) const DEV: &str = "/dev";
 /// How long going down waits for requests that are being worked on. Plugins that run end without us, and what is half made
 /// then is taken up by the next start, without which no pod gets a network.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(3);
@@ -214,12 +215,12 @@ impl Daemon {
         let sysfs = Sysfs::new(Path::new(SYSFS), Path::new(DEV));
         let claims = Claims::load(sysfs, notes, boot.clone(), Arc::clone(&faults));
         let claims = claims.map_err(|error| DaemonError::State(error.into()))?;
-        let world = Kernel::new(&config, &instance, spawner, claims);
+        let world = Kernel::new(&config, &instance, spawner, claims.clone());
         info!(%instance, "namespaces of pods carry this name");
         let place = (NetnsNames::new(config.netns_dir.clone(), &instance), boot);
         let operations = Operations::new(world, journal, place, settings(&config), faults);
         let access = QemuAccess::load(&config);
-        let service = Arc::new(Service::new(Pods::new(operations), access, &config)?);
+        let service = Arc::new(Service::new(Pods::new(operations), claims, access, &config)?);
         service.pods().take_over(loaded);
         let sockets = [config.control_socket(), config.handoff_socket()];
         let daemon = Self {

@@ -50,7 +50,7 @@ use crate::span;
 use crate::vf::Devices;
 use actor::{Actor, Inherited, RecoveryLimits};
 use command::Command;
-pub(crate) use command::Occasion;
+pub(crate) use command::{Occasion, bounded};
 pub(crate) use error::PodError;
 pub(crate) use kernel::Kernel;
 pub(crate) use machine::RetryPolicy;

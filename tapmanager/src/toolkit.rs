@@ -1,6 +1,6 @@
 //! The tools of the command line, for authors of CNI plugins and configurations: a pod's network without Kubernetes.
 //!
-//! `main` calls it for `attach`, `detach`, `collect`, `forget`, `list`, `status`, `check` and `explain`. Each talks to
+//! `main` calls it for `attach`, `detach`, `collect`, `forget`, `list`, `status`, `check`, `explain` and `sriov`. Each talks to
 //! a daemon over its control socket with the client that `controld` uses: to the node's daemon, or with `--conf` to a
 //! private one ([`private`]) that knows a single configuration and leaves nothing behind. `--shell` boots a guest
 //! ([`guest`]) as libvirt would, with `vmwrapper` in front of QEMU. [`json`] prints for programs, [`text`] for people.
@@ -10,14 +10,14 @@
 //! | 0 | `EX_OK` | done; `check` found nothing, `status` is ready |
 //! | 1 | | `check` has findings, `status` is not ready |
 //! | 2 | | the command line is wrong |
-//! | 65 | `EX_DATAERR` | a value is refused, or a network has no plugin for what is asked of it |
+//! | 65 | `EX_DATAERR` | a value is refused, a network has no plugin for what is asked of it, or a VF cannot be handed out |
 //! | 66 | `EX_NOINPUT` | no such pod, or no such file |
 //! | 69 | `EX_UNAVAILABLE` | no daemon; no such network, or none that can be used; a plugin is not installed |
 //! | 70 | `EX_SOFTWARE` | anything else that failed, a plugin's error included |
 //! | 71 | `EX_OSERR` | the system refuses: disk, descriptors, processes |
 //! | 72 | `EX_OSFILE` | a program is missing: QEMU or vmwrapper |
 //! | 74 | `EX_IOERR` | the output cannot be written |
-//! | 75 | `EX_TEMPFAIL` | a deadline passed, or the pod is being worked on |
+//! | 75 | `EX_TEMPFAIL` | a deadline passed, the pod is being worked on, or another one has the VF |
 //! | 76 | `EX_PROTOCOL` | the daemon is of another release |
 //! | 77 | `EX_NOPERM` | not root |
 //! | 78 | `EX_CONFIG` | the configuration or the file of `--conf` cannot be used |
@@ -33,6 +33,7 @@ mod node;
 mod ports;
 mod private;
 mod text;
+mod vfs;
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -96,6 +97,7 @@ pub fn run(tool: Tool, out: &mut dyn Write) -> Result<Verdict, ToolError> {
             let detail = Node::of(&common.config()?).inspect(&pod)?;
             show(&common, out, || json::whole(&detail), || text::detail(&detail))
         }
+        Tool::Sriov(tool) => vfs::run(tool, out),
     }
 }
 

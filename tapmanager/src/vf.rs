@@ -12,7 +12,7 @@ mod notes;
 mod problem;
 
 pub(crate) use address::{local, wire};
-pub(crate) use claims::{Claims, Wanted};
+pub(crate) use claims::{Claims, Done, Wanted, survey};
 pub(crate) use device::{Devices, Grant};
 pub(crate) use host::HostNet;
 pub(crate) use notes::ClaimNotes;

@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 
 use super::{
     CodecError, ErrorBody, ErrorCode, Handoff, HandoffReply, HandoffRequest, List, OwnerId, Packet, PodId, PodStats,
-    PodSummary, Reply, Request, Token, Versioned, WireError, decode_reply, encode_request, recv, send,
+    PodSummary, Reply, Request, Token, Versioned, VfPage, VfRequest, WireError, decode_reply, encode_request, recv,
+    send,
 };
 
 /// Why a call failed.
@@ -136,6 +137,28 @@ impl Client {
                 _ => None,
             },
         )
+    }
+
+    /// All PFs and VFs of the node, page by page, as one.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn vfs(&self) -> Result<VfPage, ClientError> {
+        let mut all = VfPage::default();
+        loop {
+            let after = all.vfs.last().map(|last| last.vf);
+            let Reply::Vfs(page) = self.call(&Request::Vf(VfRequest::List { after }))? else {
+                return Err(ClientError::WrongReply);
+            };
+            // An empty page that promises more would go on for ever.
+            let more = page.more && !page.vfs.is_empty();
+            all.pfs.extend(page.pfs);
+            all.vfs.extend(page.vfs);
+            all.trouble.extend(page.trouble);
+            if !more {
+                return Ok(all);
+            }
+        }
     }
 
     fn pages<T>(

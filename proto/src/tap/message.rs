@@ -6,6 +6,7 @@ use super::{MacAddr, NetnsName, OLDEST, PciAddress, PodId, Token, VERSION};
 
 mod pod;
 mod report;
+mod vf;
 
 pub use pod::{
     Attach, Bandwidth, DataPath, DataPathError, Dns, HostPort, NetworkAsk, Nic, NicKind, PodNet, PortProtocol, Route,
@@ -15,6 +16,7 @@ pub use report::{
     CheckReport, CollectReport, List, NicStats, PodDetail, PodPage, PodPhase, PodStats, PodSummary, ServerStatus,
     StatsPage,
 };
+pub use vf::{PfSummary, VfClaim, VfDetail, VfHolder, VfPage, VfRequest, VfStep, VfSummary};
 
 /// A message, and the first version of the protocol in which it can be said.
 ///
@@ -68,6 +70,8 @@ pub enum Request {
     Forget(Forget),
     /// Asks for [`Reply::Status`].
     Status,
+    /// About virtual functions of the node.
+    Vf(VfRequest),
 }
 
 impl Request {
@@ -87,6 +91,11 @@ impl Request {
             Self::Collect => "collect",
             Self::Forget(_) => "forget",
             Self::Status => "status",
+            Self::Vf(VfRequest::List { .. }) => "sriov-list",
+            Self::Vf(VfRequest::Explain { .. }) => "sriov-explain",
+            Self::Vf(VfRequest::Claim(_)) => "sriov-claim",
+            Self::Vf(VfRequest::Release { .. }) => "sriov-release",
+            Self::Vf(VfRequest::Repair) => "sriov-repair",
         }
     }
 }
@@ -117,8 +126,12 @@ pub enum Reply {
     Pods(PodPage),
     /// One page of counters.
     Stats(StatsPage),
-    /// What [`Request::Collect`] or [`Request::Forget`] did.
+    /// What [`Request::Collect`], [`Request::Forget`], or giving back virtual functions did.
     Collected(CollectReport),
+    /// One page of virtual functions.
+    Vfs(VfPage),
+    /// What is known of one.
+    Vf(Box<VfDetail>),
 }
 
 /// What `vmwrapper` asks of `tapmanager`.
@@ -263,7 +276,7 @@ const _: () = assert!(VFIO <= VERSION);
 impl Versioned for Request {
     fn since(&self) -> u16 {
         match self {
-            Self::Arm(Arm { iommufd: Some(_), .. }) => VFIO,
+            Self::Arm(Arm { iommufd: Some(_), .. }) | Self::Vf(_) => VFIO,
             _ => OLDEST,
         }
     }
@@ -276,6 +289,7 @@ impl Versioned for Reply {
             Self::Attached(net) => of_net(net),
             Self::Pod(pod) => pod.net.as_ref().map_or(OLDEST, of_net),
             Self::Armed { hostdevs, .. } if !hostdevs.is_empty() => VFIO,
+            Self::Vfs(_) | Self::Vf(_) => VFIO,
             _ => OLDEST,
         }
     }

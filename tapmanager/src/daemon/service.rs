@@ -16,8 +16,8 @@ use proto::tap::{
 };
 use tracing::{Span, debug, error, info, warn};
 
-use super::DaemonError;
 use super::access::QemuAccess;
+use super::{DaemonError, vfs};
 use crate::blocking::off_reactor;
 use crate::cni::Ready;
 use crate::config::Config;
@@ -25,7 +25,7 @@ use crate::net::Opened;
 use crate::pod::{Occasion, OpenedNics, PodError, Pods, World};
 use crate::rpc::{Executable, Peer, refusal};
 use crate::tokens::Tokens;
-use crate::vf::Devices;
+use crate::vf::{Claims, Devices};
 
 const SERVER: &str = concat!("tapmanager ", env!("CARGO_PKG_VERSION"));
 const RANDOM: &str = "/dev/urandom";
@@ -36,6 +36,7 @@ const RECOVERED_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Service<W> {
     pods: Pods<W>,
+    claims: Claims,
     access: Arc<QemuAccess>,
     vmwrapper: Executable,
     tokens: Mutex<Tokens>,
@@ -45,7 +46,7 @@ pub(super) struct Service<W> {
 // === impl Service ===
 
 impl<W: World> Service<W> {
-    pub(super) fn new(pods: Pods<W>, access: QemuAccess, config: &Config) -> Result<Self, DaemonError> {
+    pub(super) fn new(pods: Pods<W>, claims: Claims, access: QemuAccess, config: &Config) -> Result<Self, DaemonError> {
         let random = File::open(RANDOM).map_err(|cause| DaemonError::Permission {
             missing: format!("`{RANDOM}` cannot be opened"),
             remedy: "mount /dev for tapmanager",
@@ -53,6 +54,7 @@ impl<W: World> Service<W> {
         })?;
         Ok(Self {
             pods,
+            claims,
             access: Arc::new(access),
             vmwrapper: Executable::new(&config.vmwrapper),
             tokens: Mutex::new(Tokens::new(config.arm_ttl)),
@@ -111,6 +113,7 @@ impl<W: World> Service<W> {
                 Ok(Reply::Collected(self.pods.forget_namespace(&name).await.map_err(|error| error.body())?))
             }
             Request::Status => Ok(Reply::Status(self.status(self.pods.ready().await))),
+            Request::Vf(request) => vfs::answer(&self.claims, &self.pods, request).await,
         }
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use common::Chain;
 use proto::tap::{
-    Arm, Attach, CodecError, ErrorBody, ErrorCode, Forget, HandoffRequest, PodId, Request, Versioned, decode_request,
-    encode_reply,
+    Arm, Attach, CodecError, ErrorBody, ErrorCode, Forget, HandoffRequest, PodId, Request, Versioned, VfRequest,
+    decode_request, encode_reply,
 };
 use serde::Serialize;
 use tokio::sync::Semaphore;
@@ -98,8 +98,15 @@ const fn lasts(request: &Request) -> bool {
         | Request::Check { .. }
         | Request::Stats(_)
         | Request::Collect
-        | Request::Forget(_) => true,
-        Request::Hello(_) | Request::Arm(_) | Request::Inspect { .. } | Request::List(_) | Request::Status => false,
+        | Request::Forget(_)
+        | Request::Vf(VfRequest::Claim(_) | VfRequest::Release { .. } | VfRequest::Repair) => true,
+        Request::Hello(_)
+        | Request::Arm(_)
+        | Request::Inspect { .. }
+        | Request::List(_)
+        | Request::Status
+        // Bounded by deadlines of some seconds.
+        | Request::Vf(VfRequest::List { .. } | VfRequest::Explain { .. }) => false,
     }
 }
 
@@ -118,7 +125,8 @@ const fn pod_of(request: &Request) -> Option<&PodId> {
         | Request::Stats(_)
         | Request::Collect
         | Request::Forget(Forget::Namespace(_))
-        | Request::Status => None,
+        | Request::Status
+        | Request::Vf(_) => None,
     }
 }
 

@@ -78,7 +78,7 @@ impl Collected {
 }
 
 /// At most [`MAX_LINES`] lines, each of at most [`MAX_LINE`] bytes of JSON.
-pub(super) fn bounded(mut lines: Vec<String>) -> Vec<String> {
+pub(crate) fn bounded(mut lines: Vec<String>) -> Vec<String> {
     let more = lines.len().saturating_sub(MAX_LINES);
     lines.truncate(MAX_LINES);
     for line in &mut lines {

@@ -1,5 +1,7 @@
 //! The command line of the tools. What clap refuses ends with exit code 2.
 
+pub mod sriov;
+
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
@@ -38,6 +40,9 @@ pub enum Tool {
     Check(OfPod),
     /// Say what became of a pod's networks and why, and what its guest is told
     Explain(OfPod),
+    /// SR-IOV virtual functions: list, explain, claim, release, repair
+    #[command(subcommand)]
+    Sriov(sriov::Sriov),
 }
 
 /// What all tools have.

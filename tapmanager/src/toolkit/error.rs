@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use common::Chain;
+use common::{Chain, Reason};
 use nix::errno::Errno;
 use proto::tap::{ClientError, ErrorBody, ErrorCode, PodId};
 
@@ -133,6 +133,9 @@ pub enum ToolError {
         /// How long it may take.
         seconds: u32,
     },
+    /// Neither a daemon nor the node itself tells of its virtual functions.
+    #[error(transparent)]
+    Sriov(Reason),
     /// The result cannot be printed.
     #[error("failed to print")]
     Output(#[source] io::Error),
@@ -164,7 +167,7 @@ impl ToolError {
             Self::NotRoot => 77,
             Self::File { .. } => 66,
             Self::ConfName(_) | Self::Nics(_) | Self::Hostdevs(_) => 65,
-            Self::Dir { .. } | Self::Process { .. } | Self::Signals(_) => 71,
+            Self::Dir { .. } | Self::Process { .. } | Self::Signals(_) | Self::Sriov(_) => 71,
             Self::Absent { .. } => 72,
             Self::Output(_) => 74,
             Self::ScriptDeadline { .. } => 75,
@@ -172,6 +175,11 @@ impl ToolError {
             Self::Interrupted => 130,
             Self::Private { .. } | Self::Kept { .. } | Self::Guest { .. } | Self::Unsent => 70,
         }
+    }
+
+    /// Whether nobody listens, rather than somebody who may not be asked.
+    pub(super) fn is_nobody(&self) -> bool {
+        matches!(self, Self::Client(error @ ClientError::Connect { .. }) if of_client(error) != 77)
     }
 
     /// Whether the reader of the output went away, as `head` does: no failure of ours.

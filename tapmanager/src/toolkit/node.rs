@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proto::tap::{
     Arm, Attach, CheckReport, Client, ClientError, CollectReport, Forget, PodDetail, PodId, PodNet, PodSummary, Reply,
-    Request, ServerStatus, Token,
+    Request, ServerStatus, Token, VfDetail, VfPage, VfRequest,
 };
 
 use super::error::ToolError;
@@ -78,6 +78,27 @@ impl Node {
     pub(super) fn inspect(&self, pod: &PodId) -> Result<PodDetail, ToolError> {
         match self.client.call(&Request::Inspect { pod: pod.clone() })? {
             Reply::Pod(detail) => Ok(*detail),
+            _ => Err(ClientError::WrongReply.into()),
+        }
+    }
+
+    /// All PFs and VFs, page by page.
+    pub(super) fn vfs(&self) -> Result<VfPage, ToolError> {
+        Ok(self.client.vfs()?)
+    }
+
+    /// What is known of a VF after the request about it.
+    pub(super) fn vf(&self, request: VfRequest) -> Result<VfDetail, ToolError> {
+        match self.client.call(&Request::Vf(request))? {
+            Reply::Vf(detail) => Ok(*detail),
+            _ => Err(ClientError::WrongReply.into()),
+        }
+    }
+
+    /// What was given back.
+    pub(super) fn vf_report(&self, request: VfRequest) -> Result<CollectReport, ToolError> {
+        match self.client.call(&Request::Vf(request))? {
+            Reply::Collected(report) => Ok(report),
             _ => Err(ClientError::WrongReply.into()),
         }
     }

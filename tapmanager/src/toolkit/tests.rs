@@ -22,13 +22,13 @@ struct Line {
 }
 
 /// Answers in order; what it was asked is joined from it.
-struct FakeDaemon {
+pub(super) struct FakeDaemon {
     dir: tempfile::TempDir,
     asked: JoinHandle<Vec<Request>>,
 }
 
 impl FakeDaemon {
-    fn with(answers: Vec<Result<Reply, ErrorBody>>) -> Self {
+    pub(super) fn with(answers: Vec<Result<Reply, ErrorBody>>) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("socket");
         let address = UnixAddr::new(&dir.path().join("control.sock")).expect("path");
@@ -43,7 +43,7 @@ impl FakeDaemon {
     }
 
     /// What `words` print, and how that ends, in JSON and as text.
-    fn run(&self, words: &[&str], output: &str) -> (String, Result<Verdict, ToolError>) {
+    pub(super) fn run(&self, words: &[&str], output: &str) -> (String, Result<Verdict, ToolError>) {
         let config = self.dir.path().join("tapmanager.toml").display().to_string();
         let words = ["tapmanager"].iter().chain(words).copied().chain(["--output", output, "--config", &config]);
         let mut out = Vec::new();
@@ -51,7 +51,7 @@ impl FakeDaemon {
         (String::from_utf8(out).expect("text"), done)
     }
 
-    fn asked(self) -> Vec<Request> {
+    pub(super) fn asked(self) -> Vec<Request> {
         self.asked.join().expect("answers")
     }
 }
@@ -108,7 +108,7 @@ fn refused(code: ErrorCode, message: &str) -> Result<Reply, ErrorBody> {
 }
 
 /// Text, then JSON, of the same answer.
-fn both(words: &[&str], answer: &Reply) -> String {
+pub(super) fn both(words: &[&str], answer: &Reply) -> String {
     let daemon = FakeDaemon::with(vec![Ok(answer.clone()), Ok(answer.clone())]);
     let (text, done) = daemon.run(words, "text");
     let verdict = done.expect("text");

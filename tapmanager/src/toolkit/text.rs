@@ -108,10 +108,15 @@ pub(super) fn list(pods: &[PodSummary]) -> String {
     let rows: Vec<[String; 5]> = std::iter::once(["POD", "NAME", "PHASE", "IP", "TROUBLE"].map(str::to_owned))
         .chain(pods.iter().map(row))
         .collect();
+    table(&rows)
+}
+
+/// Rows in columns that are as wide as their widest cells.
+pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..5).map(|column| width(column).unwrap_or_default()).collect();
+    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or_default()).collect();
     let mut text = String::new();
-    for row in &rows {
+    for row in rows {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         line(&mut text, cells.join("  ").trim_end());
     }
@@ -144,7 +149,7 @@ const fn phase(phase: PodPhase) -> &'static str {
     }
 }
 
-fn line(text: &mut String, words: &str) {
+pub(super) fn line(text: &mut String, words: &str) {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{}", printable(words));
 }

@@ -6,6 +6,12 @@
 //! each PF.
 //!
 //! The notes on disk are the truth; the table of who has what says which of them to read.
+//!
+//! [`by_hand`] has what a person may do about claims, [`survey`] lists what there is, [`explain`] tells all of one VF.
+
+mod by_hand;
+mod explain;
+mod survey;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +31,8 @@ use super::notes::ClaimNotes;
 use super::problem::VfError;
 use crate::blocking::aside;
 use crate::faults::Faults;
+pub(crate) use by_hand::Done;
+pub(crate) use survey::survey;
 
 /// How long a VF's own driver has to make its netdev when it gets the VF back. 0.1 s on quiet nodes; a driver may wait
 /// for its PF and the card for a reset.
@@ -44,6 +52,10 @@ struct Inner {
     lanes: KeyedMutex,
     faults: Arc<Faults>,
     held: Mutex<BTreeMap<PciAddr, Held>>,
+    /// How many claims failed, by PF.
+    failed: Mutex<BTreeMap<PciAddr, u64>>,
+    /// By PF: who reads of one that the kernel holds is alone in waiting for it.
+    readers: KeyedMutex,
 }
 
 /// Who has a VF.
@@ -79,8 +91,9 @@ impl Claims {
             error!(error = %Chain(note), "a virtual function's note is not understood; the function is left alone");
         }
         let held = claims.iter().map(|claim| (claim.vf(), Held::of(claim))).collect();
-        let lanes = KeyedMutex::default();
-        Ok(Self(Arc::new(Inner { sysfs, notes, boot, lanes, faults, held: Mutex::new(held) })))
+        let (held, failed) = (Mutex::new(held), Mutex::default());
+        let (lanes, readers) = (KeyedMutex::default(), KeyedMutex::default());
+        Ok(Self(Arc::new(Inner { sysfs, notes, boot, lanes, faults, held, failed, readers })))
     }
 
     /// Takes VFs for a pod. What was taken stays taken if it fails: [`Self::give_back`] takes care of all.
@@ -94,7 +107,7 @@ impl Claims {
             let together = all.iter().copied().filter(|other| *other != vf).collect();
             let (owner, boot) = (pod.to_string(), self.0.boot.clone());
             let request = Request { vf, arrival, owner, boot, together, asked };
-            self.on_lane(pf, move |inner| inner.take(request)).await?;
+            self.on_lane(pf, move |inner| inner.take(pf, request)).await?;
         }
         Ok(())
     }
@@ -163,11 +176,11 @@ impl Claims {
     }
 
     /// Does `work` on a thread of the pool, when nobody else works on a VF of `pf`.
-    async fn on_lane(
+    async fn on_lane<T: Send + 'static>(
         &self,
         pf: PciAddr,
-        work: impl FnOnce(&Inner) -> Result<(), VfError> + Send + 'static,
-    ) -> Result<(), VfError> {
+        work: impl FnOnce(&Inner) -> Result<T, VfError> + Send + 'static,
+    ) -> Result<T, VfError> {
         let lane = self.0.lanes.lock(pf.to_string()).await;
         let inner = Arc::clone(&self.0);
         // Whoever waits may give up; the lane is held until the work is done.
@@ -199,7 +212,14 @@ impl Inner {
         self.notes.clone().noted(vf).map_err(|cause| VfError::Note { vf, cause })
     }
 
-    fn take(&self, request: Request) -> Result<(), VfError> {
+    fn take(&self, pf: PciAddr, request: Request) -> Result<(), VfError> {
+        self.take_it(request).inspect_err(|_| {
+            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            *failed.entry(pf).or_default() += 1;
+        })
+    }
+
+    fn take_it(&self, request: Request) -> Result<(), VfError> {
         let (mut world, mut notes) = (self.world()?, self.notes());
         let mut claim = claim::begin(request, &mut world, &mut notes).map_err(Box::new)?;
         self.held().insert(claim.vf(), Held::of(&claim));
@@ -224,12 +244,15 @@ impl Inner {
         Ok(Grant::of(&files, by_descriptor))
     }
 
-    fn give_back(&self, vf: PciAddr) -> Result<(), VfError> {
+    /// How the claim ended, if there was one.
+    fn give_back(&self, vf: PciAddr) -> Result<Option<Outcome>, VfError> {
+        let mut ended = None;
         if let Some(mut claim) = self.claim(vf)? {
             // How the guest ended is not known here, and a reset does a VF no harm.
             let ending = Ending { boot: &self.boot, guest: Guest::Died, netdev_within: NETDEV_WITHIN };
             let outcome =
                 claim::release(&mut claim, &mut self.world()?, &mut self.notes(), ending).map_err(Box::new)?;
+            ended = Some(outcome);
             let Outcome { end, unreset } = outcome;
             info!(%vf, ?end, "virtual function given back");
             if unreset {
@@ -239,7 +262,7 @@ impl Inner {
             self.faults.passed();
         }
         self.held().remove(&vf);
-        Ok(())
+        Ok(ended)
     }
 
     fn look(&self, pod: &PodId, vf: PciAddr) -> Option<String> {
@@ -285,3 +308,6 @@ impl claim::Notes for Counted {
         Ok(self.faults.after("virtual function's step noted")?)
     }
 }
+
+#[cfg(test)]
+mod tests;

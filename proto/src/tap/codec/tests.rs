@@ -3,8 +3,9 @@ use std::net::IpAddr;
 use super::super::{
     Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, Dns, Forget, Handoff, HandoffNic, HandoffReply,
     HandoffRequest, HandoffTap, HandoffVfio, Hello, HostPort, List, MAX_STATS_PAGE, MAX_TROUBLE, MacAddr, NetworkAsk,
-    Nic, NicKind, NicStats, OwnerId, PodDetail, PodId, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol,
-    QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap, Token, Vfio,
+    Nic, NicKind, NicStats, OwnerId, PciAddress, PfSummary, PodDetail, PodId, PodNet, PodPage, PodPhase, PodStats,
+    PodSummary, PortProtocol, QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap, Token, VfClaim, VfDetail,
+    VfHolder, VfPage, VfRequest, VfStep, VfSummary, Vfio,
 };
 use super::*;
 
@@ -193,6 +194,121 @@ fn the_wire_of_what_is_passed_through_is_pinned() {
         let bytes = encode_reply(Ok(&reply), 0).expect("encodes");
         assert_eq!(decode_reply::<HandoffReply>(&bytes, 0).expect("decodes"), Ok(reply));
     }
+}
+
+fn vf() -> PciAddress {
+    "0000:3b:02.1".parse().expect("address")
+}
+
+fn vf_summary() -> VfSummary {
+    VfSummary {
+        vf: vf(),
+        pf: "0000:3b:00.0".parse().expect("address"),
+        number: 1,
+        driver: Some("vfio-pci".into()),
+        netdevs: Vec::new(),
+        group: Some(7),
+        vfio: true,
+        claim: Some(VfHolder {
+            owner: "0f1e2d3c".into(),
+            pod: Some(("default".into(), "vm".into())),
+            step: VfStep::InUse,
+        }),
+    }
+}
+
+fn pf_summary() -> PfSummary {
+    PfSummary {
+        pf: "0000:3b:00.0".parse().expect("address"),
+        netdevs: vec!["ens1f0".into()],
+        driver: Some("ice".into()),
+        total: 256,
+        enabled: 8,
+        used: 1,
+        failed: 2,
+        autoprobe: Some(true),
+    }
+}
+
+/// What is asked and said of virtual functions, which only the version after the oldest can say.
+#[test]
+fn the_wire_of_virtual_functions_is_pinned() {
+    let claim = VfClaim {
+        vf: vf(),
+        by: "me".into(),
+        mac: Some(mac()),
+        vlan: Some(100),
+        vlan_qos: Some(3),
+        spoofchk: Some("on".into()),
+        trust: Some("off".into()),
+        link_state: Some("auto".into()),
+        max_tx_rate: Some(1000),
+    };
+    let requests = [
+        VfRequest::List { after: None },
+        VfRequest::List { after: Some(vf()) },
+        VfRequest::Explain { vf: vf() },
+        VfRequest::Claim(claim),
+        VfRequest::Release { vf: vf(), force: true },
+        VfRequest::Repair,
+    ]
+    .map(Request::Vf);
+    let by_hand = VfHolder { owner: "by-hand:me".into(), pod: None, step: VfStep::Bound };
+    let replies = [
+        Reply::Vfs(VfPage {
+            pfs: vec![pf_summary()],
+            vfs: vec![vf_summary(), VfSummary { claim: Some(by_hand), ..vf_summary() }],
+            trouble: vec!["no".into()],
+            more: true,
+        }),
+        Reply::Vf(Box::new(VfDetail { summary: vf_summary(), explanation: vec!["IOMMU group 7".into()] })),
+    ];
+    let mut lines: Vec<String> = requests.iter().map(|request| text(encode_request(request))).collect();
+    lines.extend(replies.iter().map(|reply| text(encode_reply(Ok(reply), 0))));
+    assert!(lines.iter().all(|line| line.starts_with(r#"{"v":4,"#)), "{lines:?}");
+    insta::assert_snapshot!(lines.join("\n"));
+    for request in requests {
+        let bytes = encode_request(&request).expect("encodes");
+        assert_eq!(decode_request::<Request>(&bytes, 0).expect("decodes"), request);
+    }
+    for reply in replies {
+        let bytes = encode_reply(Ok(&reply), 0).expect("encodes");
+        assert_eq!(decode_reply::<Reply>(&bytes, 0).expect("decodes"), Ok(reply));
+    }
+}
+
+#[test]
+fn a_full_page_of_virtual_functions_fits_into_a_packet() {
+    let longest = "ffffffff:ff:1f.7".parse().expect("address");
+    let vf = VfSummary {
+        vf: longest,
+        pf: longest,
+        number: u32::MAX,
+        driver: Some("d".repeat(64)),
+        netdevs: vec!["n".repeat(15); 2],
+        group: Some(u32::MAX),
+        vfio: false,
+        claim: Some(VfHolder {
+            owner: "o".repeat(72),
+            pod: Some(("n".repeat(63), "p".repeat(253))),
+            step: VfStep::Rebinding,
+        }),
+    };
+    let pf = PfSummary {
+        pf: longest,
+        netdevs: vec!["n".repeat(15); 4],
+        driver: Some("d".repeat(64)),
+        total: u32::MAX,
+        enabled: u32::MAX,
+        used: u32::MAX,
+        failed: u64::MAX,
+        autoprobe: Some(false),
+    };
+    // As bounded as any report.
+    let trouble = vec!["t".repeat(400); 129];
+    let (pfs, vfs) = (vec![pf; super::super::MAX_PFS], vec![vf; super::super::MAX_VF_PAGE]);
+    let bytes = encode_reply(Ok(&Reply::Vfs(VfPage { pfs, vfs, trouble, more: true })), 0).expect("fits");
+    assert!(bytes.len() <= MAX_MESSAGE);
 }
 
 #[test]

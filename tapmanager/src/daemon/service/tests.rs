@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::tap::{Arm, Attach, HandoffRequest, List, MAX_MESSAGE, PodPhase, decode_reply, encode_request};
+use proto::tap::{
+    Arm, Attach, CollectReport, HandoffRequest, List, MAX_MESSAGE, PodPhase, VfClaim, VfPage, VfRequest, decode_reply,
+    encode_request,
+};
+use sriov::Sysfs;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +23,7 @@ use crate::pod::tests::fake::Fake;
 use crate::pod::tests::{names, settings};
 use crate::rpc::Handler as _;
 use crate::span::tests::Log;
+use crate::vf::ClaimNotes;
 
 /// For what needs no plugin.
 const SOON: Duration = Duration::from_secs(10);
@@ -56,7 +61,11 @@ impl House {
         let journal = Journal::open(dir.path()).expect("journal");
         let place = (names(), "boot".to_owned());
         let operations = Operations::new(Arc::clone(&world), journal, place, settings(), Arc::new(Faults::none()));
-        let service = Service::new(Pods::new(operations), QemuAccess::load(&config), &config).expect("service");
+        let sysfs = Sysfs::new(&dir.path().join("sys"), &dir.path().join("dev"));
+        let notes = ClaimNotes::open(dir.path()).expect("notes");
+        let claims = Claims::load(sysfs, notes, "boot".to_owned(), Arc::new(Faults::none())).expect("claims");
+        let service = Service::new(Pods::new(operations), claims, QemuAccess::load(&config), &config);
+        let service = service.expect("service");
         let service = Arc::new(service);
         let (control, handoff) = (Control::new(Arc::clone(&service)), HandOff(service));
         Self { _dir: dir, world, control, handoff, config }
@@ -283,4 +292,47 @@ async fn a_collection_that_hangs_does_not_hold_the_daemons_end_up() {
     tokio::time::timeout(SOON, hangs).await.expect("it hangs");
     going_down.cancel();
     tokio::time::timeout(SOON, collecting).await.expect("in time").expect("no panic");
+}
+
+#[tokio::test]
+async fn a_node_without_virtual_functions_says_so() {
+    let house = House::new();
+    std::fs::create_dir_all(house.config.state_dir.join("sys/bus/pci/devices")).expect("made");
+    let ask = |request| house.ask(Request::Vf(request));
+    let vf = "0000:3b:02.1".parse().expect("address");
+    let page = ask(VfRequest::List { after: None }).await.expect("listed");
+    assert_eq!(page, Reply::Vfs(VfPage::default()));
+    let error = ask(VfRequest::Explain { vf }).await.expect_err("none");
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (ErrorCode::BadRequest, "no PCI device `0000:3b:02.1` on this node")
+    );
+    let nothing = Reply::Collected(CollectReport { removed: Vec::new(), kept: Vec::new() });
+    assert_eq!(ask(VfRequest::Release { vf, force: false }).await.expect("fine"), nothing);
+    assert_eq!(ask(VfRequest::Repair).await.expect("fine"), nothing);
+}
+
+#[tokio::test]
+async fn a_claim_by_hand_is_checked_before_anything_is_done() {
+    let house = House::new();
+    let claim = |by: &str, vlan| VfClaim {
+        vf: "0000:3b:02.1".parse().expect("address"),
+        by: by.to_owned(),
+        vlan: Some(vlan),
+        mac: None,
+        vlan_qos: None,
+        spoofchk: None,
+        trust: None,
+        link_state: None,
+        max_tx_rate: None,
+    };
+    for (claim, why) in [
+        (claim("me", 4095), "VLAN id is 4095, the highest is 4094"),
+        (claim("a:b", 1), "`a:b` is no name for who claims"),
+        (claim("me", 1), "no PCI device `0000:3b:02.1`"),
+    ] {
+        let error = house.ask(Request::Vf(VfRequest::Claim(claim))).await.expect_err("refused");
+        assert_eq!(error.code, ErrorCode::BadRequest);
+        assert!(error.message.starts_with(why), "{}", error.message);
+    }
 }
