@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::tap::{
-    Arm, Attach, Client, ClientError, ErrorCode, Hello, List, PciAddress, PodId, PodNet, PodStats, PodSummary,
-    QemuUser, Reply, Request, ServerStatus, Token,
+    Arm, Attach, Client, ClientError, ErrorCode, Hello, List, PciAddress, PfSummary, PodId, PodNet, PodStats,
+    PodSummary, QemuUser, Reply, Request, ServerStatus, Token, VfRequest,
 };
 
 use self::lines::{LineError, Lines};
@@ -28,7 +28,7 @@ const MAKES: usize = 128;
 const ENDS: usize = 256;
 /// Machines that are started at a time: each may wait some seconds for a pod that is being recovered.
 const STARTS: usize = 32;
-/// Questions for counters at a time, for which tapmanager goes through its pods.
+/// Questions for counters at a time, for which tapmanager goes through its pods or its node's cards.
 const COUNTS: usize = 2;
 /// Other requests at a time, whose answers tapmanager has at hand.
 const QUICK: usize = 8;
@@ -184,6 +184,18 @@ impl Tap {
         self.pages("list the pods of tapmanager", ask, answer, |summary| &summary.pod).await
     }
 
+    /// The node's physical functions, and how many of their virtual ones are in use.
+    ///
+    /// # Errors
+    /// When tapmanager does not answer, or is of a release that knows none.
+    pub async fn pfs(&self) -> Result<Vec<PfSummary>> {
+        let first = Request::Vf(VfRequest::List { after: None });
+        match self.ask(first, "list the physical functions of tapmanager").await? {
+            Reply::Vfs(page) => Ok(page.pfs),
+            _ => Err(wrong_reply()),
+        }
+    }
+
     /// What is on all pages. `answer` takes a page out of the reply, and whether there are more.
     async fn pages<T>(
         &self,
@@ -210,7 +222,7 @@ impl Tap {
             Request::Attach(_) | Request::Recover { .. } => &self.shared.makes,
             Request::Detach { .. } => &self.shared.ends,
             Request::Arm(_) => &self.shared.starts,
-            Request::Stats(_) => &self.shared.counts,
+            Request::Stats(_) | Request::Vf(_) => &self.shared.counts,
             _ => &self.shared.quick,
         };
         lines.ask(&request).await.map_err(|cause| failed(action, cause))

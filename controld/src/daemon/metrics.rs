@@ -2,10 +2,12 @@
 //!
 //! [`start`] is called by [`crate::daemon`] if `metrics.address` is set. Each scrape reads what the image
 //! store, the records and the ways to libvirt and tapmanager have in memory, off the reactor and without the disk ([`facts`]),
-//! so no figure can be out of date; how long calls took is kept at the [edge](crate::api::edge). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of the
-//! configuration and of this crate's own states, so their number is bounded.
+//! so no figure can be out of date, but those of SR-IOV cards, for which tapmanager is asked from time to time
+//! ([`functions`]); how long calls took is kept at the [edge](crate::api::edge). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of the
+//! configuration, of the node's cards and of this crate's own states, so their number is bounded.
 
 mod facts;
+mod functions;
 mod server;
 
 use std::net::SocketAddr;
@@ -17,6 +19,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use self::facts::Facts;
+pub use self::functions::Functions;
 use self::server::Limits;
 pub use self::server::{BindError, Server};
 use crate::api::edge::Calls;
@@ -36,6 +39,7 @@ pub struct Sources {
     pub orphans: Arc<Known>,
     pub hypervisor: Hypervisor,
     pub tap: Tap,
+    pub functions: Functions,
 }
 
 /// Serves the metrics at `address` until what this returns is dropped.
@@ -43,9 +47,11 @@ pub struct Sources {
 /// # Errors
 /// When the address cannot be had.
 pub async fn start(address: SocketAddr, sources: Sources, calls: &Calls) -> Result<Server, BindError> {
+    let keep = sources.functions.clone().keep(sources.tap.clone());
     let mut registry = registry(sources);
     calls.register(&mut registry);
-    let server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;
+    let mut server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;
+    server.beside(keep);
     tracing::info!(address = %server.address(), "metrics served");
     Ok(server)
 }

@@ -158,6 +158,7 @@ impl Node {
             orphans: self.orphans.known().clone(),
             hypervisor: self.hypervisor.clone(),
             tap: self.tap.clone(),
+            functions: metrics::Functions::default(),
         }
     }
 }

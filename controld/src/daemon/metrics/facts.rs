@@ -11,6 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet}
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use proto::pause::Pause;
+use proto::tap::PfSummary;
 
 use super::Sources;
 use crate::images::PullCounts;
@@ -40,13 +41,19 @@ const WRITABLE: &str = "virtlet_database_writable";
 const LIBVIRT: &str = "virtlet_libvirt_connected";
 const LANES: &str = "virtlet_libvirt_calls_running";
 const TAP: &str = "virtlet_tapmanager_requests_running";
+const VFS_MOST: &str = "virtlet_sriov_vfs_most";
+const VFS: &str = "virtlet_sriov_vfs";
+const VFS_USED: &str = "virtlet_sriov_vfs_used";
+const CLAIMS_FAILED: &str = "virtlet_sriov_claims_failed";
 
 const ACCELERATOR_NAME: &str = "accelerator";
 const HANDLER: &str = "handler";
 const KIND: &str = "kind";
 const LANE: &str = "lane";
 const REASON: &str = "reason";
+const NETDEV: &str = "netdev";
 const OUTCOME: &str = "outcome";
+const PF: &str = "pf";
 const STATE: &str = "state";
 const VERSION: &str = "version";
 
@@ -84,12 +91,13 @@ pub(super) struct Facts {
     pub(super) libvirt_calls: BTreeMap<&'static str, u64>,
     /// Requests to tapmanager under way, by lane, of all lanes.
     pub(super) tap_requests: BTreeMap<&'static str, u64>,
+    pub(super) pfs: Vec<PfSummary>,
 }
 
 impl Facts {
     /// Looks at memory alone.
     pub(super) fn of(sources: &Sources) -> Self {
-        let Sources { images, records, accel, orphans, hypervisor, tap } = sources;
+        let Sources { images, records, accel, orphans, hypervisor, tap, functions } = sources;
         let verdict = accel.known();
         let containers = records.containers();
         let mut unused = images.sizes();
@@ -149,6 +157,7 @@ impl Facts {
             libvirt: hypervisor.ready().is_ok(),
             libvirt_calls: hypervisor.running().into(),
             tap_requests: tap.running().into(),
+            pfs: functions.known(),
         }
     }
 }
@@ -220,7 +229,19 @@ impl Collector for Facts {
         let calls = self.libvirt_calls.iter().map(|(lane, count)| ([(LANE, *lane)], *count));
         page.gauges(LANES, "Calls to libvirt under way; those that wait for a place are not in it", calls)?;
         let requests = self.tap_requests.iter().map(|(lane, count)| ([(LANE, *lane)], *count));
-        page.gauges(TAP, "Requests to tapmanager under way; those that wait for a place are not in it", requests)
+        page.gauges(TAP, "Requests to tapmanager under way; those that wait for a place are not in it", requests)?;
+        let of_pfs = |value: fn(&PfSummary) -> u64| {
+            self.pfs.iter().map(move |pf| {
+                let netdev = pf.netdevs.first().cloned().unwrap_or_default();
+                ([(PF, pf.pf.to_string()), (NETDEV, netdev)], value(pf))
+            })
+        };
+        let help = "Virtual functions that a physical one can have";
+        page.gauges(VFS_MOST, help, of_pfs(|pf| pf.total.into()))?;
+        page.gauges(VFS, "Virtual functions that there are", of_pfs(|pf| pf.enabled.into()))?;
+        page.gauges(VFS_USED, "Virtual functions that are claimed for pods or by hand", of_pfs(|pf| pf.used.into()))?;
+        let help = "Claims of virtual functions that failed since the start of tapmanager";
+        page.counters(CLAIMS_FAILED, help, None, of_pfs(|pf| pf.failed))
     }
 }
 

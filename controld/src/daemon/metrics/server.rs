@@ -19,6 +19,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -75,6 +76,8 @@ pub struct BindError {
 pub struct Server {
     address: SocketAddr,
     _stop: DropGuard,
+    /// What goes on as long.
+    beside: JoinSet<()>,
 }
 
 impl Server {
@@ -85,7 +88,12 @@ impl Server {
         let stop = CancellationToken::new();
         let inner = Inner { limits, render, turn: Arc::new(Semaphore::new(1)), stop: stop.clone() };
         tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, Arc::new(inner))));
-        Ok(Self { address, _stop: stop.drop_guard() })
+        Ok(Self { address, _stop: stop.drop_guard(), beside: JoinSet::new() })
+    }
+
+    /// Does `work` until the server ends.
+    pub(super) fn beside(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.beside.spawn(work);
     }
 
     /// Where it listens.

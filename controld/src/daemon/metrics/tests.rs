@@ -1,8 +1,11 @@
 //! The text of scrapes, of made-up figures and of a real store.
 
+use proto::tap::{PfSummary, Reply, Request, VfPage, VfRequest};
+
 use super::*;
 use crate::images::PullCounts;
 use crate::model::plan::Layer;
+use crate::tap::tests::Fake;
 
 fn facts() -> Facts {
     let pulls = PullCounts { started: 10, changed: 4, unchanged: 3, failed: 2, abandoned: 1, bytes: 5 << 30 };
@@ -27,6 +30,20 @@ fn facts() -> Facts {
         libvirt: false,
         libvirt_calls: [("quick", 0), ("starts", 4)].into(),
         tap_requests: [("makes", 3)].into(),
+        pfs: vec![pf()],
+    }
+}
+
+fn pf() -> PfSummary {
+    PfSummary {
+        pf: "0000:3b:00.0".parse().expect("address"),
+        netdevs: vec!["ens1f0".into()],
+        driver: Some("ice".into()),
+        total: 64,
+        enabled: 8,
+        used: 3,
+        failed: 2,
+        autoprobe: Some(true),
     }
 }
 
@@ -125,6 +142,18 @@ fn the_text_of_a_scrape() {
     # HELP virtlet_tapmanager_requests_running Requests to tapmanager under way; those that wait for a place are not in it
     # TYPE virtlet_tapmanager_requests_running gauge
     virtlet_tapmanager_requests_running{lane="makes"} 3
+    # HELP virtlet_sriov_vfs_most Virtual functions that a physical one can have
+    # TYPE virtlet_sriov_vfs_most gauge
+    virtlet_sriov_vfs_most{pf="0000:3b:00.0",netdev="ens1f0"} 64
+    # HELP virtlet_sriov_vfs Virtual functions that there are
+    # TYPE virtlet_sriov_vfs gauge
+    virtlet_sriov_vfs{pf="0000:3b:00.0",netdev="ens1f0"} 8
+    # HELP virtlet_sriov_vfs_used Virtual functions that are claimed for pods or by hand
+    # TYPE virtlet_sriov_vfs_used gauge
+    virtlet_sriov_vfs_used{pf="0000:3b:00.0",netdev="ens1f0"} 3
+    # HELP virtlet_sriov_claims_failed Claims of virtual functions that failed since the start of tapmanager
+    # TYPE virtlet_sriov_claims_failed counter
+    virtlet_sriov_claims_failed_total{pf="0000:3b:00.0",netdev="ens1f0"} 2
     # EOF
     "##);
 }
@@ -183,7 +212,15 @@ async fn a_scrape_tells_what_is_so_now() {
     let nobody = format!("qemu+unix:///system?socket={}", root.path().join("no.sock").display());
     let (hypervisor, _events) = Hypervisor::connect(&nobody, std::time::Duration::from_secs(1));
     let tap = Tap::new(root.path().join("no.sock"), std::time::Duration::from_secs(1));
-    let sources = Sources { images: images.clone(), records: records.clone(), accel, orphans, hypervisor, tap };
+    let sources = Sources {
+        images: images.clone(),
+        records: records.clone(),
+        accel,
+        orphans,
+        hypervisor,
+        tap,
+        functions: Functions::default(),
+    };
     let registry = registry(sources);
     let value = |series: &str| {
         let text = text(&registry).expect("written");
@@ -228,4 +265,18 @@ async fn a_scrape_tells_what_is_so_now() {
     assert_eq!(images.per_other_handler(), [("arm".into(), 0)].into());
     images.remove("disk", "").await.expect("removed");
     assert_eq!((of("virtlet"), value("virtlet_image_store_bytes")), (0, 0));
+}
+
+#[tokio::test]
+async fn physical_functions_are_known_as_long_as_tapmanager_answers() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let fake = Fake::told(&dir, |request| {
+        matches!(request, Request::Vf(VfRequest::List { after: None }))
+            .then(|| Reply::Vfs(VfPage { pfs: vec![pf()], ..VfPage::default() }))
+    });
+    let functions = Functions::default();
+    functions.ask(&fake.tap()).await;
+    assert_eq!(functions.known(), [pf()]);
+    functions.ask(&Tap::new(dir.path().join("no.sock"), std::time::Duration::from_secs(1))).await;
+    assert_eq!(functions.known(), []);
 }
