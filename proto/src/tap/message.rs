@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MacAddr, NetnsName, OLDEST, PciAddress, PodId, Token, VERSION};
 
+mod handoff;
 mod pod;
 mod report;
 mod vf;
@@ -211,7 +212,7 @@ pub struct Handoff {
 
 /// What QEMU must know of a NIC. One that is a tap is written as it was before there were others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(try_from = "handoff::Form", into = "handoff::Form")]
 pub enum HandoffNic {
     /// A tap.
     Tap(HandoffTap),
@@ -233,8 +234,7 @@ pub enum HandoffVfio {
 }
 
 /// What QEMU must know of a tap.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandoffTap {
     /// The guest's MAC address.
     pub mac: MacAddr,
@@ -243,7 +243,6 @@ pub struct HandoffTap {
     /// How many of the descriptors are this NIC's queues, at least 1.
     pub queues: u16,
     /// How many descriptors of `/dev/vhost-net` follow the queues: none, or one for each queue.
-    #[serde(default)]
     pub vhost: u16,
 }
 
