@@ -1,14 +1,13 @@
 //! VM pods with virtual functions, from CNI ADD to the guest's driver and back, by all our programs.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use proto::cri::{Device, KeyValue};
 use serde_json::json;
 use tests::case::{Bed, Case};
-use tests::command::{TOOL_DEADLINE, command, finish, sh};
+use tests::command::sh;
 use tests::cri;
 use tests::http;
 use tests::libvirt::only_qemu;
@@ -16,21 +15,19 @@ use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::sriov::Card;
 use tests::wait::wait_for;
 
-use super::setup::{self, CLAIMS, MAC, claim_of, claims, plugin};
+use super::setup::{self, MAC, claim_of, claims, plugin};
 
 /// A guest in an emulated node; 60 s alone.
 const DEADLINE: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(30);
 /// The guest that has a driver for functions.
 const GUEST: &str = "tiny-vf.qcow2";
-const NOTICED: Duration = Duration::from_secs(60);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "sriov::a_pods_function_is_its_vms_and_comes_back", deadline: DEADLINE, run: by_libvirt },
     Case { name: "iommufd::a_pods_function_is_its_vms_and_comes_back", deadline: DEADLINE, run: by_descriptor },
     Case { name: "iommufd::a_vm_has_two_functions_beside_a_tap", deadline: DEADLINE, run: several },
     Case { name: "sriov::a_function_on_vfio_comes_by_its_name", deadline: DEADLINE, run: by_name },
-    Case { name: "sriov::functions_that_are_taken_away_end_with_their_vm", deadline: DEADLINE, run: taken_away },
 ];
 
 fn boot(bed: &Bed, node: &Node, name: &str, networks: &str) -> Result<Vm> {
@@ -166,33 +163,4 @@ fn by_name(bed: &Bed) -> Result<()> {
     node.cri.remove_sandbox(&sandbox)?;
     ensure!(claims()? == 0, "{} claims are left", claims()?);
     before.holds(&card.snapshot()?)
-}
-
-/// Whoever removes the functions waits in the kernel for the VM; the pod says so, and goes as any other.
-fn taken_away(bed: &Bed) -> Result<()> {
-    let card = Card::set_up()?;
-    sh(&format!("ip address add 10.50.0.1/24 dev {}", card.pf()))?;
-    let node = setup::node(bed, &[("fast", plugin(&card, "10.50.0", json!({"mac": MAC})))])?;
-    let vm = boot(bed, &node, "one", "")?;
-    let vf = card.function(0)?;
-    let numvfs = card.folder().join("sriov_numvfs");
-    let removal = std::thread::spawn(move || fs::write(numvfs, "0"));
-    wait_for("end of the function's folder", NOTICED, || Ok((!vf.exists()).then_some(())))?;
-
-    let check = finish(&mut command(bed.program("tapmanager"), ["check", &vm.sandbox]), TOOL_DEADLINE)?;
-    ensure!(check.stdout.contains("virtual function") && check.stdout.contains("is gone"), "{check:?}");
-    ensure!(!removal.is_finished(), "the kernel took a function from a VM that runs");
-    vm.info().context("the guest has it as long as it runs")?;
-
-    node.remove_vm(&vm, GRACE)?;
-    removal.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
-    ensure!(
-        fs::read_dir(CLAIMS)?.count() == 0 && !Path::new("/var/lib/cni/virtlet-sriov/0000:01:10.0.json").exists(),
-        "something is noted still"
-    );
-    // The card is of use again.
-    card.make(2)?;
-    wait_for("link of a new function", NOTICED, || Ok(card.link(0).ok()))?;
-    let again = boot(bed, &node, "two", "")?;
-    node.remove_vm(&again, GRACE)
 }
