@@ -78,17 +78,26 @@ pub fn debian_plugins() -> PathBuf {
 /// A plugin of the bed's own: the shape of clouds, where the gateway is a permanent neighbour and answers nobody.
 pub const ROUTED: (&str, &str) = ("routed", include_str!("cni/routed.sh"));
 
-/// A directory of the case with the plugins of `base`, and one more.
+/// A directory of the case with the plugins of `base`, to which more can be added.
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn with_plugin(bed: &Bed, base: &Path, (name, text): (&str, &str)) -> Result<PathBuf> {
+pub fn own_dir(bed: &Bed, base: &Path) -> Result<PathBuf> {
     let dir = bed.dir.join("plugins");
     fs::create_dir(&dir)?;
     for plugin in fs::read_dir(base)? {
         let plugin = plugin?.path();
         symlink(&plugin, dir.join(plugin.file_name().context("a plugin without a name")?))?;
     }
+    Ok(dir)
+}
+
+/// A directory of the case with the plugins of `base`, and one more.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn with_plugin(bed: &Bed, base: &Path, (name, text): (&str, &str)) -> Result<PathBuf> {
+    let dir = own_dir(bed, base)?;
     let file = dir.join(name);
     fs::write(&file, text)?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;

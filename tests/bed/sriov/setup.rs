@@ -1,7 +1,6 @@
 //! Nodes whose pods have virtual functions by our plugin.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -12,7 +11,7 @@ use tests::node::Node;
 use tests::sriov::Card;
 
 /// Where claims are noted.
-pub(super) const CLAIMS: &str = "/var/lib/virtlet/net/claims";
+const CLAIMS: &str = "/var/lib/virtlet/net/claims";
 /// An address for a function.
 pub(super) const MAC: &str = "02:00:00:00:50:10";
 const NETWORKS: &str = "/etc/cni/net.d";
@@ -54,12 +53,7 @@ pub(super) fn node(bed: &Bed, networks: &[(&str, Value)]) -> Result<Node> {
 
 /// A directory with Debian's plugins, and ours.
 pub(super) fn plugins(bed: &Bed) -> Result<PathBuf> {
-    let dir = bed.dir.join("plugins");
-    fs::create_dir(&dir)?;
-    for plugin in fs::read_dir(cni::debian_plugins())? {
-        let plugin = plugin?.path();
-        symlink(&plugin, dir.join(plugin.file_name().context("a plugin without a name")?))?;
-    }
+    let dir = cni::own_dir(bed, &cni::debian_plugins())?;
     fs::copy(bed.program("virtlet-sriov"), dir.join("virtlet-sriov"))?;
     Ok(dir)
 }
