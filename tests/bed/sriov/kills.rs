@@ -1,8 +1,6 @@
 //! `kill -9` of tapmanager at each step of an Attach, an Arm and a Detach of a pod with a virtual function: the next daemon
 //! restores the function, or knows it as its pod's.
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -13,15 +11,13 @@ use tests::daemon::Daemon;
 use tests::net_node::{NetNode, Taps, pod_id};
 use tests::sriov::Card;
 
-use super::setup::{self, MAC, claims, plugin};
+use super::setup::{self, MAC, allocations, claims, plugin};
 use crate::net::DOOMED;
 
 /// Some thirty steps, with two daemons each, in an emulated node.
 const DEADLINE: Duration = Duration::from_secs(480);
 const DEATH_DEADLINE: Duration = Duration::from_secs(60);
 const TOO_MANY: usize = 100;
-/// Where the plugin notes what it gave.
-const ALLOCATIONS: &str = "/var/lib/cni/virtlet-sriov";
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "sriov::a_kill_at_any_step_of_a_claim_is_restored", deadline: DEADLINE, run: every_step }];
@@ -74,13 +70,4 @@ fn every_step(bed: &Bed) -> Result<()> {
         }
     }
     bail!("more than {TOO_MANY} steps")
-}
-
-fn allocations() -> Result<usize> {
-    let dir = Path::new(ALLOCATIONS);
-    if !dir.exists() {
-        return Ok(0);
-    }
-    let names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
-    Ok(names.iter().filter(|name| name.to_string_lossy().ends_with(".json")).count())
 }

@@ -16,6 +16,7 @@ use tests::sriov::Card;
 use tests::wait::wait_for;
 
 use super::setup::{self, MAC, claim_of, claims, plugin};
+use super::traffic::{Function, is_kept_apart};
 
 /// A guest in an emulated node; 60 s alone.
 const DEADLINE: Duration = Duration::from_secs(300);
@@ -30,7 +31,8 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "sriov::a_function_on_vfio_comes_by_its_name", deadline: DEADLINE, run: by_name },
 ];
 
-fn boot(bed: &Bed, node: &Node, name: &str, networks: &str) -> Result<Vm> {
+/// A VM on the default network and `networks`, whose guest is up.
+pub(super) fn boot(bed: &Bed, node: &Node, name: &str, networks: &str) -> Result<Vm> {
     let image = node.pull(bed, GUEST)?;
     let mut pod = node.pod(name)?;
     if !networks.is_empty() {
@@ -122,6 +124,8 @@ fn several(bed: &Bed) -> Result<()> {
     let vlans = [0, 1].map(|vf| card.told(vf).map(|told| told["vlan_list"].to_string()));
     ensure!(matches!(&vlans, [Ok(tagged), Ok(plain)] if tagged.contains("100") && plain == "[{}]"), "{vlans:?}");
     ensure!(argv.matches(r#""qom-type":"iommufd""#).count() == 1, "{argv}");
+    let tagged = Function { vlan: 100, subnet: "10.51.0" };
+    is_kept_apart(&card, &tagged, &Function { vlan: 0, subnet: "10.52.0" })?;
 
     node.remove_vm(&vm, GRACE)?;
     ensure!(claims()? == 0, "{} claims are left", claims()?);

@@ -2,16 +2,21 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::case::Bed;
 use tests::cni;
+use tests::command::{Ended, command, finish};
 use tests::node::Node;
 use tests::sriov::Card;
 
 /// Where claims are noted.
 const CLAIMS: &str = "/var/lib/virtlet/net/claims";
+/// Where the plugin notes what it gave.
+const ALLOCATIONS: &str = "/var/lib/cni/virtlet-sriov";
+const TOOL_DEADLINE: Duration = Duration::from_secs(60);
 /// An address for a function.
 pub(super) const MAC: &str = "02:00:00:00:50:10";
 const NETWORKS: &str = "/etc/cni/net.d";
@@ -67,4 +72,33 @@ pub(super) fn claims() -> Result<usize> {
 pub(super) fn claim_of(card: &Card, vf: usize) -> Result<String> {
     let path = Path::new(CLAIMS).join(format!("{}.json", card.address(vf)?));
     fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))
+}
+
+/// How many functions the plugin has given.
+pub(super) fn allocations() -> Result<usize> {
+    let dir = Path::new(ALLOCATIONS);
+    if !dir.exists() {
+        return Ok(0);
+    }
+    let names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
+    Ok(names.iter().filter(|name| name.to_string_lossy().ends_with(".json")).count())
+}
+
+/// What `tapmanager sriov WORDS` prints as JSON.
+pub(super) fn tool(bed: &Bed, words: &[&str]) -> Result<Value> {
+    let ended = run(bed, words)?;
+    ensure!(ended.code == Some(0), "tapmanager sriov {words:?}: {ended:?}");
+    Ok(serde_json::from_str(&ended.stdout)?)
+}
+
+/// What it complains about.
+pub(super) fn tool_error(bed: &Bed, words: &[&str]) -> Result<String> {
+    let ended = run(bed, words)?;
+    ensure!(ended.code != Some(0), "tapmanager sriov {words:?}: {ended:?}");
+    Ok(ended.stderr)
+}
+
+fn run(bed: &Bed, words: &[&str]) -> Result<Ended> {
+    let all = ["sriov"].iter().chain(words).chain(&["--output", "json"]);
+    finish(&mut command(bed.program("tapmanager"), all), TOOL_DEADLINE)
 }
