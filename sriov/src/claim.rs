@@ -41,7 +41,7 @@ pub use node::Node;
 pub use note::{Claim, End, Notes, Outcome, Saved, Step};
 pub use problem::ClaimError;
 pub use repair::{Now, Repair, Why, repair};
-pub use take::{Request, advance, begin, take};
+pub use take::{Request, advance, begin, expect_bound, take};
 pub use world::{Cause, Devices, Links, Netdev, Place, World};
 
 #[cfg(test)]

@@ -131,6 +131,15 @@ impl Sysfs {
         Ok(Some(VirtualFunction { addr, pf, number, driver }))
     }
 
+    /// Vendor and device id of the device at `addr`. Waits for nobody.
+    ///
+    /// # Errors
+    /// If they are there and cannot be read.
+    pub fn ids(&self, addr: PciAddr) -> Result<Option<(u32, u32)>, ReadError> {
+        let device = self.device(addr);
+        Ok(sysfs::hex(&device.join("vendor"))?.zip(sysfs::hex(&device.join("device"))?))
+    }
+
     /// More about the device at `addr`. What the kernel does not say is left out.
     ///
     /// # Errors
@@ -140,14 +149,13 @@ impl Sysfs {
         let path = device.join("numa_node");
         // -1 is what the kernel says when the firmware did not tell it.
         let numa_node = sysfs::number::<i64>(&path, "a NUMA node")?.and_then(|node| u32::try_from(node).ok());
-        let ids = sysfs::hex(&device.join("vendor"))?.zip(sysfs::hex(&device.join("device"))?);
         let incarnation = match fs::metadata(&device) {
             Ok(metadata) => metadata.ino(),
             Err(cause) if sysfs::is_absence(&cause) => return Err(DiscoverError::NoDevice { addr }),
             Err(cause) => return Err(ReadError::Io { path: device, cause }.into()),
         };
         let driver_override = self.driver_override(addr)?;
-        Ok(Details { driver_override, netdevs: self.netdevs(addr)?, numa_node, ids, incarnation })
+        Ok(Details { driver_override, netdevs: self.netdevs(addr)?, numa_node, ids: self.ids(addr)?, incarnation })
     }
 
     /// The device at `addr` as a claim sees it; `None` if there is none.

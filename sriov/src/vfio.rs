@@ -5,6 +5,8 @@
 //! Kernel ABI: `Documentation/driver-api/vfio.rst` (`/dev/vfio/GROUP`; since Linux 6.6 `/dev/vfio/devices/vfioX`, whose
 //! name is in the device's folder `vfio-dev`) and `Documentation/userspace-api/iommufd.rst` (`/dev/iommu`).
 
+use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 
 use crate::address::PciAddr;
@@ -54,6 +56,23 @@ impl Sysfs {
             (false, None) => Err(VfioError::NoFile { addr, path: group }),
             (exists, device) => Ok(VfioFiles { group: exists.then_some(group), device, iommufd: self.iommufd() }),
         }
+    }
+
+    /// Whether a process has the device at `addr` open. The file of its group tells, also of a process that has opened the
+    /// device's own; whoever may not open it, and a kernel without groups, is told no.
+    ///
+    /// # Errors
+    /// If its group cannot be read. No process has a device that is in none.
+    pub fn in_use(&self, addr: PciAddr) -> Result<bool, VfioError> {
+        let group = match self.group(addr) {
+            Ok(group) => self.node("vfio").join(group.number.to_string()),
+            Err(GroupError::NoIommu | GroupError::NotBehindIommu { .. } | GroupError::Unsafe { .. }) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let opened = File::options().read(true).write(true).open(group);
+        Ok(opened.is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy))
     }
 
     /// The file of iommufd; `None` if the kernel has none.

@@ -30,7 +30,7 @@ pub enum Guest {
 pub struct Ending<'a> {
     /// This boot: VFs of an earlier one are gone.
     pub boot: &'a str,
-    /// The guest's end. It must have ended: unbinding waits in the kernel for its process.
+    /// The guest's end. It must have ended, as far as the kernel can tell.
     pub guest: Guest,
     /// How long the VF's driver has for its netdev.
     pub netdev_within: Duration,
@@ -53,6 +53,7 @@ pub fn release<W: World, N: Notes>(
     let Some(saved) = claim.saved.clone() else {
         return finish(claim, notes, Outcome { end: End::Untouched, unreset: false });
     };
+    expect_closed(claim, world, ending.boot)?;
     let mut next = claim.clone();
     // No guest had it before.
     next.reset |= claim.step == Step::InUse && ending.guest == Guest::Died;
@@ -69,6 +70,16 @@ pub fn release<W: World, N: Notes>(
         },
     };
     finish(claim, notes, outcome)
+}
+
+/// A machine that runs keeps its VF: a reset would hit it, and unbinding would wait in the kernel for its end.
+fn expect_closed<W: World>(claim: &Claim, world: &mut W, boot: &str) -> Result<(), ClaimError> {
+    let vf = claim.vf;
+    let bound = still_there(claim, world, boot)?.is_some_and(|seen| seen.driver.as_deref() == Some(VFIO_PCI));
+    if bound && world.in_use(vf).map_err(failed("find out who has", vf))? {
+        return Err(ClaimError::InUse { vf });
+    }
+    Ok(())
 }
 
 /// The VF that was claimed; `None` if it is gone.

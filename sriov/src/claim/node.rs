@@ -47,6 +47,10 @@ impl Devices for Sysfs {
         Ok(Self::probe(self, vf, driver)?)
     }
 
+    fn in_use(&mut self, vf: PciAddr) -> Result<bool, Cause> {
+        Ok(Self::in_use(self, vf)?)
+    }
+
     fn reset(&mut self, vf: PciAddr) -> Result<Reset, Cause> {
         Ok(Self::reset(self, vf)?)
     }
@@ -75,6 +79,10 @@ impl<N> Devices for Node<N> {
 
     fn probe(&mut self, vf: PciAddr, driver: &str) -> Result<(), Cause> {
         Devices::probe(&mut self.sysfs, vf, driver)
+    }
+
+    fn in_use(&mut self, vf: PciAddr) -> Result<bool, Cause> {
+        Devices::in_use(&mut self.sysfs, vf)
     }
 
     fn reset(&mut self, vf: PciAddr) -> Result<Reset, Cause> {

@@ -56,6 +56,12 @@ pub enum ClaimError {
         /// The driver.
         driver: String,
     },
+    /// Its machine runs.
+    #[error("`{vf}` is open in a process; end the machine that has it first")]
+    InUse {
+        /// The VF.
+        vf: PciAddr,
+    },
     /// It has lost its driver meanwhile.
     #[error("`{vf}` has not the driver `{driver}` any more; release the claim and see what unbound it")]
     Lost {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::note::{Claim, Notes, Saved, Step, Version};
 use super::problem::{ClaimError, failed};
-use super::world::{Netdev, Place, World};
+use super::world::{Devices, Netdev, Place, World};
 use crate::address::PciAddr;
 use crate::bind::VFIO_PCI;
 use crate::device::Seen;
@@ -37,15 +37,17 @@ pub struct Request {
 pub fn begin<W: World, N: Notes>(request: Request, world: &mut W, notes: &mut N) -> Result<Claim, ClaimError> {
     let Request { vf, arrival, owner, boot, mut together, asked } = request;
     let earlier = notes.noted(vf).map_err(|cause| ClaimError::Note { vf, cause })?;
-    // A note of a claim that changed nothing yet is its owner's to begin anew.
+    let seen = world.look(vf).map_err(failed("look at", vf))?.ok_or(ClaimError::Gone { vf })?;
     let over = |claim: &Claim| match claim.step {
-        Step::Observed => claim.owner == owner,
-        step => step == Step::Restored,
+        // It changed nothing yet, so it is its owner's to begin anew.
+        Step::Observed if claim.owner == owner => true,
+        Step::Restored => true,
+        // That VF is gone: VFs are made anew by each boot, and when `sriov_numvfs` is written.
+        _ => claim.boot != boot || !claim.is_of(&seen),
     };
     if let Some(claim) = earlier.filter(|claim| !over(claim)) {
         return Err(ClaimError::Claimed { vf, owner: claim.owner });
     }
-    let seen = world.look(vf).map_err(failed("look at", vf))?.ok_or(ClaimError::Gone { vf })?;
     let (pf, number) = policy::admit(&seen, &arrival).map_err(|cause| ClaimError::Refused { vf, cause })?;
     let Seen { driver: Some(driver), driver_override, incarnation, .. } = seen else {
         return Err(ClaimError::Lost { vf, driver: VFIO_PCI.to_owned() });
@@ -91,12 +93,20 @@ pub fn advance<W: World, N: Notes>(claim: &mut Claim, world: &mut W, notes: &mut
         Step::Saved => set_up(&mut next, world)?,
         Step::Taken => bind(claim, world)?,
         Step::Bound => hand_out(claim, world)?,
-        Step::InUse => return Ok(Step::InUse),
+        Step::InUse => return hand_out(claim, world),
         step @ (Step::Rebinding | Step::Restored) => return Err(ClaimError::Ended { vf: claim.vf, step }),
     };
     notes.flush(&next).map_err(|cause| ClaimError::Note { vf: next.vf, cause })?;
     *claim = next;
     Ok(claim.step)
+}
+
+/// Succeeds if the claimed VF is where it was left for its guest, and not another one that came to its address.
+///
+/// # Errors
+/// See [`ClaimError`].
+pub fn expect_bound<D: Devices>(claim: &Claim, devices: &mut D) -> Result<(), ClaimError> {
+    hand_out(claim, devices).map(drop)
 }
 
 /// Takes the claim to [`Step::Bound`].
@@ -161,7 +171,7 @@ fn bind<W: World>(claim: &Claim, world: &mut W) -> Result<Step, ClaimError> {
     Ok(Step::Bound)
 }
 
-fn hand_out<W: World>(claim: &Claim, world: &mut W) -> Result<Step, ClaimError> {
+fn hand_out<D: Devices>(claim: &Claim, world: &mut D) -> Result<Step, ClaimError> {
     let vf = claim.vf;
     match ours(claim, world)?.driver {
         Some(driver) if driver == VFIO_PCI => Ok(Step::InUse),
@@ -171,7 +181,7 @@ fn hand_out<W: World>(claim: &Claim, world: &mut W) -> Result<Step, ClaimError> 
 }
 
 /// The VF, if it is still the one that was claimed.
-fn ours<W: World>(claim: &Claim, world: &mut W) -> Result<Seen, ClaimError> {
+fn ours<D: Devices>(claim: &Claim, world: &mut D) -> Result<Seen, ClaimError> {
     let vf = claim.vf;
     let seen = world.look(vf).map_err(failed("look at", vf))?;
     seen.filter(|seen| claim.is_of(seen)).ok_or(ClaimError::Gone { vf })

@@ -83,6 +83,12 @@ pub trait Devices {
     /// If it has not taken it.
     fn probe(&mut self, vf: PciAddr, driver: &str) -> Result<(), Cause>;
 
+    /// Whether a process has the device open, as far as the kernel tells: a machine, of a device that vfio-pci has.
+    ///
+    /// # Errors
+    /// If that cannot be told.
+    fn in_use(&mut self, vf: PciAddr) -> Result<bool, Cause>;
+
     /// Resets the device.
     ///
     /// # Errors

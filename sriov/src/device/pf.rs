@@ -110,8 +110,11 @@ impl Sysfs {
         Ok(vfs)
     }
 
-    /// Unlike other ids, this one is printed without `0x`.
-    fn vf_device(&self, pf: PciAddr) -> Result<Option<u32>, ReadError> {
+    /// The device id of the VFs of `pf`. Unlike other ids, it is printed without `0x`.
+    ///
+    /// # Errors
+    /// If it is there and cannot be read.
+    pub fn vf_device(&self, pf: PciAddr) -> Result<Option<u32>, ReadError> {
         let path = self.device(pf).join("sriov_vf_device");
         let Some(text) = sysfs::text(&path)? else { return Ok(None) };
         let Ok(id) = u32::from_str_radix(&text, 16) else {

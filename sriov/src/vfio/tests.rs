@@ -49,6 +49,17 @@ fn a_device_without_any_file_is_an_error_that_says_what_to_do() {
     assert!(error.to_string().contains("/vfio/6`; bind"), "{error}");
 }
 
+/// That one that a process has open is busy is seen in an emulated node: no plain file is.
+#[test]
+fn what_nobody_has_open_is_not_in_use() {
+    let fixture = bound();
+    assert!(!fixture.sysfs().in_use(addr(VF)).expect("no file"));
+    fs::write(fixture.dev("vfio/6"), "").unwrap();
+    assert!(!fixture.sysfs().in_use(addr(VF)).expect("not open"));
+    fixture.unset(VF, "iommu_group");
+    assert!(!fixture.sysfs().in_use(addr(VF)).expect("in no group"));
+}
+
 fn bound() -> Fixture {
     let fixture = Fixture::usual();
     fixture.unset(VF, "driver");

@@ -24,6 +24,48 @@ fn a_claim_of_a_vf_that_somebody_has_is_refused() {
 }
 
 #[test]
+fn a_note_of_a_vf_that_was_made_anew_keeps_nobody_from_the_new_one() {
+    let mut node = netdev_node();
+    let claim = in_use(&mut node);
+    let later = Request { owner: "other".into(), boot: "boot-2".into(), ..netdev_request() };
+    let seen = |node: &Model| node.clone().look(claim.vf()).expect("looked at").expect("there");
+    assert!(claim.is_of(&seen(&node)));
+    // What it is refused for is its driver, not the note.
+    let error = begin(later, &mut node.clone(), &mut node).expect_err("vfio-pci has it");
+    assert!(matches!(error, ClaimError::Refused { .. }), "{error}");
+    node.recreate();
+    let name = Arrival::Netdev { netns: NETNS.into(), name: "net1".into() };
+    let error =
+        begin(Request { arrival: name, owner: "other".into(), ..netdev_request() }, &mut node.clone(), &mut node);
+    assert!(!matches!(error, Err(ClaimError::Claimed { .. })), "{error:?}");
+}
+
+#[test]
+fn a_claim_in_use_goes_to_no_machine_once_another_vf_is_in_its_place() {
+    let mut node = netdev_node();
+    let mut claim = in_use(&mut node);
+    assert_eq!(advance(&mut claim, &mut node.clone(), &mut node).expect("for the next machine"), Step::InUse);
+    expect_bound(&claim, &mut node).expect("its own");
+    node.recreate();
+    let error = advance(&mut claim, &mut node.clone(), &mut node).expect_err("another one");
+    assert!(matches!(error, ClaimError::Gone { .. }), "{error}");
+    expect_bound(&claim, &mut node).expect_err("another one");
+}
+
+#[test]
+fn a_vf_that_a_machine_has_open_is_not_given_back() {
+    let mut node = netdev_node();
+    let mut claim = in_use(&mut node);
+    node.0.borrow_mut().guest = true;
+    let (changes, noted) = (node.0.borrow().changes, node.disk());
+    let error = give_back(&mut claim, &mut node, Guest::Died).expect_err("its machine runs");
+    assert!(matches!(error, ClaimError::InUse { .. }), "{error}");
+    assert_eq!((node.0.borrow().changes, node.disk(), claim.step()), (changes, noted, Step::InUse));
+    node.0.borrow_mut().guest = false;
+    give_back(&mut claim, &mut node, Guest::Died).expect("it has ended");
+}
+
+#[test]
 fn a_claim_that_is_only_noted_is_its_owners_to_begin_anew() {
     let mut node = netdev_node();
     begin(netdev_request(), &mut node.clone(), &mut node).expect("admitted");

@@ -70,6 +70,10 @@ impl Devices for Model {
         })
     }
 
+    fn in_use(&mut self, _: PciAddr) -> Result<bool, Cause> {
+        self.call(|node| Ok(node.guest))
+    }
+
     fn reset(&mut self, _: PciAddr) -> Result<Reset, Cause> {
         self.change(&[Step::Rebinding], "reset", |node| {
             assert!(!node.guest, "a guest that runs was reset in {:?}", node.case);
