@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use common::Reason;
 use ipnetwork::IpNetwork;
-use proto::tap::{DataPath, IfName, Nic, NicStats, Route};
+use proto::tap::{DataPath, IfName, MacAddr, Nic, NicStats, Route};
 use serde::{Deserialize, Serialize};
 use sriov::settings::VfSettings;
 
@@ -78,6 +78,8 @@ pub(crate) struct PassedThrough {
     pub(crate) network: String,
     /// Its link in the pod's namespace; `None` if it is on vfio-pci and has none.
     pub(crate) link: Option<IfName>,
+    /// The address that its guest goes by.
+    pub(crate) mac: MacAddr,
     /// Settings that its network asks for by name.
     pub(crate) asked: VfSettings,
 }

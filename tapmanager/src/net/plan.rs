@@ -252,7 +252,7 @@ pub(crate) fn plan(observed: &Observed, reported: &[Reported], choices: Choices)
             let all = chosen.networks.iter().flat_map(|network| network.asked.attributes());
             all.for_each(|attribute| asked.set(attribute));
             let (vf, network) = (vf::local(vfio.device), nic.network.clone());
-            plan.passed_through.push(PassedThrough { vf, network, link, asked });
+            plan.passed_through.push(PassedThrough { vf, network, link, mac: nic.mac, asked });
         }
         plan.nics.push(nic);
     }

@@ -26,6 +26,8 @@
 //! up: there is nothing of it. Whoever asked is told. One whose ADD failed may have done half of it, and is given its
 //! DEL until that succeeds.
 
+use std::collections::BTreeSet;
+
 use common::Chain;
 use proto::tap::PodPhase;
 
@@ -100,7 +102,7 @@ impl<W: World> Operations<W> {
         let netns = record.netns.clone();
         let seen = self.world.look(&netns).await.at(Step::LookAtNetns)?;
         // The plugins' DEL wants to find them in the namespace.
-        self.world.give_back(record.pod()).await.at(Step::GiveBack)?;
+        let given_back = self.world.give_back(record.pod()).await.at(Step::GiveBack);
         self.faults.passed();
         if joined && seen == NetnsState::Present {
             self.world.unjoin(&netns).await.at(Step::Unjoin).unwrap_or_else(|error| overlooked.push(error));
@@ -109,7 +111,10 @@ impl<W: World> Operations<W> {
         if seen == NetnsState::OtherFile {
             self.world.remove_netns(&netns).await.at(Step::RemoveNetns)?;
         }
-        self.del_all(record, seen, overlooked).await
+        // Whatever keeps a virtual function keeps no address and no port of the pod's other networks.
+        let waiting = if given_back.is_ok() { BTreeSet::new() } else { of_functions(record) };
+        let deleted = self.del_all(record, seen, &waiting, overlooked).await;
+        given_back.and(deleted)
     }
 
     async fn remove(&self, record: &Record, serving: Option<Serving>, netns: bool) -> Result<(), StepError> {
@@ -125,16 +130,20 @@ impl<W: World> Operations<W> {
         Ok(())
     }
 
-    /// Runs DEL of all networks, the last first, and takes those off the record whose DEL is done.
+    /// Runs DEL of all networks that are not `waiting`, the last first, and takes those off the record whose DEL is done.
     async fn del_all(
         &self,
         record: &mut Record,
         seen: NetnsState,
+        waiting: &BTreeSet<String>,
         overlooked: &mut Vec<StepError>,
     ) -> Result<(), StepError> {
         let mut failed = Vec::new();
         for place in (0..record.attachments.len()).rev() {
             let Some(attachment) = record.attachments.get(place) else { continue };
+            if waiting.contains(attachment.network.name()) {
+                continue;
+            }
             match self.world.del(record, attachment, seen).await {
                 Ok(()) => {
                     record.attachments.remove(place);
@@ -183,6 +192,14 @@ fn stop(serving: Option<&Serving>) {
 /// Whether the join may have made what has to go before DEL.
 fn outlives_del(record: &Record) -> bool {
     record.net.as_ref().is_none_or(|net| net.nics.iter().any(|nic| path::of(nic.kind).outlives_del()))
+}
+
+/// Names of the networks that gave the pod virtual functions; of all, as long as that is not on record.
+fn of_functions(record: &Record) -> BTreeSet<String> {
+    match &record.net {
+        Some(net) => net.nics.iter().filter(|nic| nic.vfio().is_some()).map(|nic| nic.network.clone()).collect(),
+        None => record.attachments.iter().map(|attachment| attachment.network.name().to_owned()).collect(),
+    }
 }
 
 /// Whether nothing but plugins whose ADD was never begun are to blame that a DEL failed.

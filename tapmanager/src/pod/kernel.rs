@@ -269,7 +269,7 @@ impl World for Kernel {
         Ok(if grant == Grant::Hostdevs { net.vfio().map(|vfio| vfio.device).collect() } else { Vec::new() })
     }
 
-    async fn check_vfs(&self, pod: &PodId, net: &PodNet) -> Vec<String> {
+    async fn check_vfs(&self, pod: &PodId, net: &PodNet) -> Vec<Finding> {
         let vfs = vfs(net);
         if vfs.is_empty() { Vec::new() } else { self.claims.look(pod, &vfs).await }
     }
@@ -327,11 +327,15 @@ fn reported(network: &str, ifname: &IfName, view: &ResultView, said: &Said) -> R
 }
 
 /// How a virtual function that a network gave to the pod is to be claimed.
-fn wanted(record: &Record, PassedThrough { vf, link, mut asked, .. }: PassedThrough) -> Wanted {
+fn wanted(record: &Record, PassedThrough { vf, link, mac, mut asked, .. }: PassedThrough) -> Wanted {
     let netns = || record.netns.display().to_string();
     let arrival = match link {
         Some(name) => Arrival::Netdev { netns: netns(), name: name.to_string() },
-        None => Arrival::Vfio,
+        // No netdev has its address. A PF that was told none lets a guest choose, whatever its spoof check says.
+        None => {
+            asked.mac.get_or_insert(sriov::Mac(mac.octets()));
+            Arrival::Vfio
+        }
     };
     if !record.choices.anti_spoof {
         // Whoever lets a guest be anybody means it of all of its NICs.

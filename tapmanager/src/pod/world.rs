@@ -71,6 +71,8 @@ pub(crate) enum WorldError {
     },
     #[error("its network namespace is gone")]
     NoNetns,
+    #[error("{0}")]
+    Beyond(String),
     #[cfg(test)]
     #[error("{verb} fails as the test wants")]
     Fake { verb: &'static str, culprits: Vec<Culprit> },
@@ -191,7 +193,7 @@ pub(crate) trait World: Send + Sync + 'static {
         by_descriptor: bool,
     ) -> impl Future<Output = Result<Vec<PciAddress>, WorldError>> + Send;
     /// What is not as [`Self::claim`] left it, for people.
-    fn check_vfs(&self, pod: &PodId, net: &PodNet) -> impl Future<Output = Vec<String>> + Send;
+    fn check_vfs(&self, pod: &PodId, net: &PodNet) -> impl Future<Output = Vec<Finding>> + Send;
     /// The pods that have virtual functions, on record or not.
     fn vf_owners(&self) -> BTreeSet<PodId>;
     /// Opens the devices of the pod's virtual functions for a machine; `None` if it has none that go so. Blocks.
@@ -333,7 +335,8 @@ impl WorldError {
             | Self::Sysctl(_)
             | Self::Vf(_)
             | Self::List { .. }
-            | Self::NoNetns => Vec::new(),
+            | Self::NoNetns
+            | Self::Beyond(_) => Vec::new(),
         }
     }
 

@@ -23,6 +23,7 @@ use sriov::claim::{self, Claim, Ending, Guest, Node, Notes as _, Now, Outcome, R
 use sriov::policy::Arrival;
 use sriov::settings::VfSettings;
 use sriov::{PciAddr, Sysfs};
+use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use super::device::Grant;
@@ -31,12 +32,16 @@ use super::notes::ClaimNotes;
 use super::problem::VfError;
 use crate::blocking::aside;
 use crate::faults::Faults;
+use crate::net::Finding;
 pub(crate) use by_hand::Done;
 pub(crate) use survey::survey;
 
 /// How long a VF's own driver has to make its netdev when it gets the VF back. 0.1 s on quiet nodes; a driver may wait
 /// for its PF and the card for a reset.
 const NETDEV_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long one VF is waited for by who only reads of it.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// The claims.
 #[derive(Debug, Clone)]
@@ -152,10 +157,43 @@ impl Claims {
         failed.map_or(Ok(()), Err)
     }
 
-    /// What is not as it was when the pod's VFs were claimed, for people; nothing when all is well.
-    pub(crate) async fn look(&self, pod: &PodId, vfs: &[PciAddr]) -> Vec<String> {
-        let (inner, pod, vfs) = (Arc::clone(&self.0), pod.clone(), vfs.to_vec());
-        aside(move || vfs.into_iter().filter_map(|vf| inner.look(&pod, vf)).collect()).await
+    /// What is not as it was when the pod's VFs were claimed; nothing when all is well.
+    pub(crate) async fn look(&self, pod: &PodId, vfs: &[PciAddr]) -> Vec<Finding> {
+        let mut found = Vec::new();
+        for vf in vfs.iter().copied() {
+            let owner = pod.clone();
+            let looked = self.read(vf, move |inner| Ok(inner.look(&owner, vf))).await;
+            let of_vf = |trouble: String, breaks| Finding {
+                line: format!("virtual function `{vf}`: {trouble}"),
+                breaks,
+                ours: false,
+            };
+            match looked {
+                Ok(trouble) => found.extend(trouble.map(|trouble| of_vf(trouble, true))),
+                // Its machine has it as long as it runs.
+                Err(late) => found.push(of_vf(Chain(&late).to_string(), false)),
+            }
+        }
+        found
+    }
+
+    /// Reads of one VF, for a while: the kernel holds whoever reads of a VF that is being unbound.
+    async fn read<T: Send + 'static>(
+        &self,
+        vf: PciAddr,
+        work: impl FnOnce(&Inner) -> Result<T, VfError> + Send + 'static,
+    ) -> Result<T, VfError> {
+        let read = async {
+            let reader = self.0.readers.lock(vf.to_string()).await;
+            let inner = Arc::clone(&self.0);
+            aside(move || {
+                let _reader = reader;
+                work(&inner)
+            })
+            .await
+        };
+        let within = READ_WITHIN;
+        timeout(within, read).await.unwrap_or(Err(VfError::Waits { device: vf, within }))
     }
 
     /// All that have VFs, as far as they can be pods.
@@ -239,6 +277,11 @@ impl Inner {
     }
 
     fn grant(&self, vfs: &[PciAddr], by_descriptor: bool) -> Result<Grant, VfError> {
+        // Its files are those of whichever VF is at its address.
+        for vf in vfs.iter().copied() {
+            let claim = self.claim(vf)?.ok_or(VfError::Lost { vf })?;
+            claim::expect_bound(&claim, &mut self.sysfs.clone()).map_err(Box::new)?;
+        }
         let files = |vf: &PciAddr| self.sysfs.vfio_files(*vf).map_err(|cause| VfError::Files { vf: *vf, cause });
         let files = vfs.iter().map(files).collect::<Result<Vec<_>, _>>()?;
         Ok(Grant::of(&files, by_descriptor))
@@ -266,7 +309,7 @@ impl Inner {
     }
 
     fn look(&self, pod: &PodId, vf: PciAddr) -> Option<String> {
-        let said = |trouble: &dyn std::fmt::Display| Some(format!("virtual function `{vf}`: {trouble}"));
+        let said = |trouble: &dyn std::fmt::Display| Some(trouble.to_string());
         let claim = match self.claim(vf) {
             Ok(Some(claim)) if claim.owner() == pod.as_str() => claim,
             Ok(_) => return said(&"it is not claimed for the pod any more; detach the pod and attach it again"),

@@ -75,6 +75,7 @@ impl VfError {
                     | ClaimError::Shared { .. }
                     | ClaimError::Claimed { .. }
                     | ClaimError::Gone { .. }
+                    | ClaimError::InUse { .. }
                     | ClaimError::Foreign { .. }
                     | ClaimError::Lost { .. }
                     | ClaimError::Ended { .. }

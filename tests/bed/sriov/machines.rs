@@ -15,7 +15,7 @@ use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::sriov::Card;
 use tests::wait::wait_for;
 
-use super::setup::{self, MAC, claim_of, claims, plugin};
+use super::setup::{self, MAC, claim_of, claims, plugin, tool_error};
 use super::traffic::{Function, is_kept_apart};
 
 /// A guest in an emulated node; 60 s alone.
@@ -137,7 +137,7 @@ fn by_name(bed: &Bed) -> Result<()> {
     let card = Card::set_up()?;
     card.bind(3, Some("vfio-pci"))?;
     let (vf, other) = (card.address(3)?, card.address(4)?);
-    let fast = plugin(&card, "10.50.0", json!({"mac": MAC, "capabilities": {"deviceID": true}}));
+    let fast = plugin(&card, "10.50.0", json!({"capabilities": {"deviceID": true}}));
     let node = setup::node(bed, &[("pods", setup::bridge()), ("fast", fast)])?;
     sh(&format!("ip address add 10.50.0.1/24 dev {}", card.pf()))?;
     let before = card.snapshot()?;
@@ -161,7 +161,15 @@ fn by_name(bed: &Bed) -> Result<()> {
     let machine = node.cri.create(&sandbox, &container, &pod).context("CreateContainer")?;
     node.cri.start(&machine).context("StartContainer")?;
     let by_function = "10.50.0.10".parse()?;
-    wait_for("HTTP answer by the function", BOOT_DEADLINE, || Ok(http::get(by_function, "/cgi-bin/info").ok()))?;
+    let ask = || Ok(http::get(by_function, "/cgi-bin/info").ok());
+    let info = wait_for("HTTP answer by the function", BOOT_DEADLINE, ask)?;
+    // Nobody named an address, and the card holds its guest to one nevertheless.
+    let laid_down = card.told(3)?["address"].as_str().context("no address")?.to_owned();
+    ensure!(laid_down != "00:00:00:00:00:00" && info.contains(&laid_down), "{laid_down}:\n{info}");
+    // What runs keeps its function, whoever asks.
+    let kept = tool_error(bed, &["release", &vf, "--force"])?;
+    ensure!(kept.contains("is open in a process"), "{kept}");
+    ask()?.context("the guest, after its function was asked back")?;
     node.cri.stop(&machine, GRACE)?;
     node.cri.remove(&machine)?;
     node.cri.remove_sandbox(&sandbox)?;

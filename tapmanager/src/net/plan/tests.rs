@@ -156,7 +156,7 @@ fn a_virtual_function_is_passed_through_with_all_that_its_link_has() {
     assert!(plan.steps.iter().any(|step| matches!(step, Step::CreateTap { tap, .. } if *tap == tap_name(1))));
     let asked = reported.asked.clone();
     let link = Some(name("eth0"));
-    let passed = PassedThrough { vf: vf().addr, network: "pods".to_owned(), link, asked };
+    let passed = PassedThrough { vf: vf().addr, network: "pods".to_owned(), link, mac: plan.nics[0].mac, asked };
     assert_eq!(plan.passed_through, [passed]);
 
     // Named by the result as it is, and as another one.

@@ -75,7 +75,7 @@ impl<W: World> Actor<W> {
         let world = &self.shared.operations.world;
         let mut found = world.check_join(&net.netns, &net.nics, choices).await?;
         let vfs = world.check_vfs(&self.pod, net).await;
-        found.extend(vfs.into_iter().map(|line| Finding { line, breaks: true, ours: false }));
+        found.extend(vfs);
         Ok(found)
     }
 
@@ -162,7 +162,11 @@ impl<W: World> Actor<W> {
         } else {
             world.repair(&net.netns, &net.nics, state.record.choices, &self.shared.operations.faults).await
         };
-        let again = match repaired {
+        let whole = match repaired {
+            Ok(()) => self.expect_mended(&net, choices).await,
+            Err(error) => Err(error),
+        };
+        let again = match whole {
             Ok(()) => self.serve_again().await,
             Err(error) => Err(error),
         };
@@ -175,6 +179,15 @@ impl<W: World> Actor<W> {
                 self.trouble(&Chain(&cause).to_string());
                 Err(PodError::Recover { pod: self.pod.clone(), cause })
             }
+        }
+    }
+
+    /// Succeeds if nothing is left that repairing cannot mend, as a virtual function that is gone.
+    async fn expect_mended(&self, net: &PodNet, choices: Choices) -> Result<(), WorldError> {
+        let left = self.findings(net, choices).await?;
+        match left.into_iter().find(|found| found.breaks && !found.ours) {
+            None => Ok(()),
+            Some(beyond) => Err(WorldError::Beyond(beyond.line)),
         }
     }
 

@@ -313,7 +313,13 @@ impl World for Arc<Fake> {
             nic.kind = NicKind::Vfio(Vfio { device });
             let link = Some(nic.name.clone());
             let (vf, network) = (vf::local(device), nic.network.clone());
-            passed_through.push(PassedThrough { vf, network, link, asked: sriov::settings::VfSettings::default() });
+            passed_through.push(PassedThrough {
+                vf,
+                network,
+                link,
+                mac: nic.mac,
+                asked: sriov::settings::VfSettings::default(),
+            });
         }
         Ok(Joined { nics, ports: vec![], passed_through, notes: vec![] })
     }
@@ -390,9 +396,12 @@ impl World for Arc<Fake> {
         Ok(if by_descriptor { Vec::new() } else { all })
     }
 
-    async fn check_vfs(&self, _: &PodId, net: &PodNet) -> Vec<String> {
+    async fn check_vfs(&self, _: &PodId, net: &PodNet) -> Vec<Finding> {
         let state = self.state();
-        net.vfio().filter(|vfio| state.vanished.contains(&vfio.device)).map(|_| "a VF is gone".to_owned()).collect()
+        net.vfio()
+            .filter(|vfio| state.vanished.contains(&vfio.device))
+            .map(|_| Finding { line: "a VF is gone".to_owned(), breaks: true, ours: false })
+            .collect()
     }
 
     fn vf_owners(&self) -> BTreeSet<PodId> {

@@ -90,6 +90,11 @@ async fn one_that_is_gone_is_the_pods_trouble() {
     house.pods.look_after().await;
     assert_eq!(house.trouble("p1").as_deref(), Some("a VF is gone"));
     house.pods.hand_out(&id("p1"), true).await.expect_err("of no use");
+    // Nothing that we make again brings it back, whoever asks.
+    let refused = house.pods.take_up(&id("p1")).await.expect_err("not mended");
+    assert!(Chain(&refused).to_string().contains("a VF is gone"), "{refused:?}");
+    assert_eq!(house.trouble("p1").as_deref(), Some("a VF is gone"));
+    house.pods.hand_out(&id("p1"), true).await.expect_err("of no use");
     let house = house.restart().await;
     house.pods.look_after().await;
     assert_eq!(house.trouble("p1").as_deref(), Some("a VF is gone"));

@@ -71,7 +71,8 @@ impl Claims {
             if let Some(pod) = pod.as_ref().filter(|pod| on_record(pod)) {
                 let trouble = self.look(pod, &[vf]).await;
                 let has = format!("`{vf}`: pod `{}` has it", pod.as_str());
-                done.kept.push(if trouble.is_empty() { has } else { format!("{has}; {}", trouble.join("; ")) });
+                let trouble = trouble.into_iter().map(|found| format!("; {}", found.line));
+                done.kept.push(std::iter::once(has).chain(trouble).collect());
                 continue;
             }
             // Who is no pod is a person, or of another release: only they know.

@@ -1,8 +1,5 @@
 //! All that is known of one VF, in lines for people: for `tapmanager sriov explain`. Changes nothing.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use common::Chain;
 use proto::tap::{VfDetail, VfSummary};
 use sriov::bind::VFIO_PCI;
@@ -13,32 +10,17 @@ use sriov::policy::{self, Arrival, Refusal};
 use sriov::settings::{PfControl as _, VfSettings};
 use sriov::vfio::VfioFiles;
 use sriov::{DiscoverError, PciAddr};
-use tokio::time::timeout;
 
 use super::by_hand::BY_HAND;
 use super::survey::{of_note, of_vf};
 use super::{Claims, Inner};
-use crate::blocking::aside;
 use crate::vf::host::HostNet;
 use crate::vf::problem::VfError;
-
-/// How long one VF is waited for: the kernel holds whoever reads of a VF that is being unbound.
-const READ_WITHIN: Duration = Duration::from_secs(5);
 
 impl Claims {
     /// All that is known of a VF.
     pub(crate) async fn explain(&self, vf: PciAddr) -> Result<VfDetail, VfError> {
-        let explain = async {
-            let reader = self.0.readers.lock(vf.to_string()).await;
-            let inner = Arc::clone(&self.0);
-            aside(move || {
-                let _reader = reader;
-                inner.explain(vf)
-            })
-            .await
-        };
-        let within = READ_WITHIN;
-        timeout(within, explain).await.unwrap_or(Err(VfError::Waits { device: vf, within }))
+        self.read(vf, move |inner| inner.explain(vf)).await
     }
 }
 

@@ -52,7 +52,7 @@ impl Claims {
         let claims: Arc<BTreeMap<_, _>> = Arc::new(claims.into_iter().map(|claim| (claim.vf(), claim)).collect());
         let read = pfs.into_iter().map(|pf| {
             let claims = Arc::clone(&claims);
-            async move { (pf, self.read(pf, claims).await) }
+            async move { (pf, self.read_pf(pf, claims).await) }
         });
         for (pf, read) in join_all(read).await {
             survey.add(pf, read.map_err(|error| Chain(&error).to_string()));
@@ -64,7 +64,7 @@ impl Claims {
         Ok(survey.page(&claims, after))
     }
 
-    async fn read(&self, pf: PciAddr, claims: Arc<BTreeMap<PciAddr, Claim>>) -> Result<Option<OfPf>, VfError> {
+    async fn read_pf(&self, pf: PciAddr, claims: Arc<BTreeMap<PciAddr, Claim>>) -> Result<Option<OfPf>, VfError> {
         let read = async {
             let reader = self.0.readers.lock(pf.to_string()).await;
             let inner = Arc::clone(&self.0);

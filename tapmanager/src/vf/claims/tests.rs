@@ -1,7 +1,7 @@
 //! What a person sees of claims and does about them, on a made-up sysfs. Claims themselves are tested in the crate `sriov`.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use proto::tap::{ErrorCode, MAX_VF_PAGE, VfPage, VfStep};
@@ -184,7 +184,7 @@ fn a_claim_by_hand_that_fails_leaves_nothing_and_is_counted() {
         assert_eq!(bed.notes().all().expect("read").0, []);
         let page = claims.list(None).await.expect("listed");
         assert_eq!((page.pfs[0].failed, page.pfs[0].used), (2, 0));
-        bed.note(NOTE);
+        bed.note(&bed.of_this_vf());
         let claimed = claims.claim_by_hand(addr(VF), "me", VfSettings::default()).await.expect_err("a pod's");
         assert!(claimed.to_string().contains("claimed by `pod`"), "{claimed}");
         assert_eq!(claimed.code(), ErrorCode::Conflict);
@@ -236,6 +236,13 @@ impl Bed {
     fn note(&self, text: &str) {
         let claim: Claim = serde_json::from_str(text).expect("a claim");
         fs::write(self.dir.path().join(format!("claims/{}.json", claim.vf())), text).expect("written");
+    }
+
+    /// A note of the VF that is there.
+    fn of_this_vf(&self) -> String {
+        let incarnation = fs::metadata(self.device(VF)).expect("there").ino();
+        let own = NOTE.replace(r#""number": 3"#, r#""number": 1"#);
+        own.replace(r#""incarnation": 41"#, &format!(r#""incarnation": {incarnation}"#))
     }
 
     fn device(&self, addr: &str) -> PathBuf {
