@@ -11,7 +11,11 @@
 //!
 //! When one fails, those before it are undone in reverse. When that fails too, the allocation stays for DEL.
 
+use std::fs::File;
+use std::io::Read as _;
+
 use rscni_plugin::types::{CNIResult, Interface, NetConf};
+use sriov::Mac;
 use sriov::claim::{Netdev, Place, Saved};
 use sriov::settings::{self, SettingsError};
 
@@ -25,6 +29,8 @@ use super::record::{Allocation, Made, Owner, Version};
 use super::select::{self, Chosen};
 use super::shape::shape;
 use super::wiring::{Addressing, Node};
+
+const RANDOM: &str = "/dev/urandom";
 
 /// Gives a container a VF.
 ///
@@ -121,6 +127,13 @@ fn reserve<N: Node>(
         let cause = SettingsError::Read { pf, number, cause };
         Failure::because(Code::Settings, format!("failed to learn what PF `{pf}` has for VF {number}"))(cause)
     })?;
+    let mut wanted = wish.wanted.clone();
+    if netdev.is_none() {
+        let own = settings.mac.filter(|mac| mac.of_one().is_ok());
+        let mac = asked_mac(&wanted).or(own).map_or_else(chosen_mac, Ok)?;
+        // Laid down by the PF even if it had it: a guest keeps to no other one.
+        wanted.asked.mac = Some(mac);
+    }
     let allocation = Allocation {
         version: Version,
         boot: context.boot.clone(),
@@ -131,25 +144,34 @@ fn reserve<N: Node>(
         incarnation,
         driver,
         saved: Saved { settings, netdev },
-        wanted: wish.wanted.clone(),
+        wanted,
         made: None,
     };
     context.store.create(&allocation)?;
     Ok((allocation, pf_lock, vf_lock))
 }
 
+/// An address for a VF that has none: of those that are nobody's by assignment.
+fn chosen_mac() -> Result<Mac, Failure> {
+    let mut bytes = [0; 6];
+    File::open(RANDOM)
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .map_err(Failure::because(Code::Kernel, format!("failed to read `{RANDOM}` for an address")))?;
+    bytes[0] = bytes[0] & 0xfc | 0x02;
+    Ok(Mac(bytes))
+}
+
 fn set_up<N: Node>(allocation: &Allocation, wish: &Wish, node: &mut N) -> Result<Made, Failure> {
     let Allocation { vf, pf, number, .. } = allocation;
-    let asked = asked_mac(&wish.wanted);
+    let asked = asked_mac(&allocation.wanted);
     if let Some(netdev) = &allocation.saved.netdev {
         let as_asked = (asked.unwrap_or(netdev.mac), wish.mtu.unwrap_or(netdev.mtu));
         shape(allocation, Place::Host, netdev, as_asked, node)?;
     }
-    let unsupported = settings::apply(node, *pf, *number, &wish.wanted)
+    let unsupported = settings::apply(node, *pf, *number, &allocation.wanted)
         .map_err(Failure::because(Code::Settings, format!("failed to set up VF {number} of PF `{pf}`")))?;
     let Some(netdev) = &allocation.saved.netdev else {
-        let laid_down = allocation.saved.settings.mac.filter(|mac| mac.of_one().is_ok());
-        return Ok(Made { mac: asked.or(laid_down), mtu: wish.mtu, unsupported });
+        return Ok(Made { mac: asked, mtu: wish.mtu, unsupported });
     };
     let Owner { netns, ifname, .. } = &allocation.owner;
     let failed = |doing: &str| Failure::kernel(format!("failed to {doing} `{}`, the netdev of `{vf}`", netdev.name));

@@ -10,6 +10,7 @@ use sriov::settings;
 use super::Context;
 use super::failure::{Code, Failure};
 use super::record::Allocation;
+use super::select::is_open;
 use super::shape::shape;
 use super::wiring::Node;
 
@@ -36,6 +37,10 @@ pub(super) fn give_back<N: Node>(context: &Context, allocation: &Allocation, nod
         return Ok(());
     }
     let netdev = match &saved.netdev {
+        None if is_open(context, *vf)? => {
+            let text = format!("VF {number} of PF `{pf}` (`{vf}`) is open in a process; end the VM that has it");
+            return Err(Failure::new(Code::TryAgain, text));
+        }
         None => None,
         Some(netdev) => Some((netdev, take_out(context, allocation, netdev, node)?)),
     };

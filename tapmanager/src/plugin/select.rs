@@ -4,8 +4,9 @@
 //! free. The PF is locked from before the choice until the VF is set up, so two plugins never choose the same VF.
 //!
 //! A VF is free if nothing is noted of it and nobody else seems to have it: its driver is the one that the pool wants,
-//! and unless that is vfio-pci, its netdev is in the host's namespace. Whether a process has a VF of vfio-pci open is
-//! not to be seen; such VFs belong into a pool with `driver = "vfio-pci"` that nothing else uses.
+//! and its netdev is in the host's namespace, or, if that driver is vfio-pci, no process has it open. One that somebody
+//! is about to open is not to be told from a free one; such VFs belong into a pool with `driver = "vfio-pci"` that
+//! nothing else uses.
 
 use sriov::bind::VFIO_PCI;
 use sriov::claim::{Netdev, Place};
@@ -68,29 +69,37 @@ pub(super) fn choose<N: Node>(context: &Context, source: &Source, node: &mut N) 
 /// # Errors
 /// If there are none.
 pub(super) fn physical(sysfs: &Sysfs, pool: &Pool) -> Result<Vec<PhysicalFunction>, Failure> {
+    let failed = |doing: String| Failure::because(Code::Kernel, doing);
     let all =
-        sysfs.physical_functions().map_err(Failure::because(Code::Kernel, "failed to list the PFs of this node"))?;
-    let (found, others): (Vec<_>, Vec<_>) = all.found.into_iter().partition(|pf| is_meant(sysfs, pf, &pool.pf));
+        sysfs.physical_addresses().map_err(Failure::because(Code::Kernel, "failed to list the PFs of this node"))?;
+    let (meant, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|pf| is_meant(sysfs, *pf, &pool.pf));
+    let mut found = Vec::new();
+    for pf in meant {
+        // The other PFs are not read: the kernel holds whoever reads of one whose VFs are being taken away.
+        found.extend(sysfs.physical_function(pf).map_err(failed(format!("failed to read of the PF `{pf}`")))?);
+    }
     if !found.is_empty() {
         return Ok(found);
     }
-    let told = |pf: &PhysicalFunction| match pf.netdevs.first() {
-        Some(name) => format!("`{name}` (`{}`)", pf.addr),
-        None => format!("`{}`", pf.addr),
+    let told = |pf: &PciAddr| match sysfs.netdevs(*pf).unwrap_or_default().first() {
+        Some(name) => format!("`{name}` (`{pf}`)"),
+        None => format!("`{pf}`"),
     };
-    let others: Vec<String> =
-        others.iter().map(told).chain(all.unreadable.iter().map(|(pf, _)| format!("`{pf}`"))).collect();
+    let others: Vec<String> = others.iter().map(told).collect();
     let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
     Err(Failure::new(Code::NoDevice, format!("{pool} is not there; PFs of this node: {others}")))
 }
 
-fn is_meant(sysfs: &Sysfs, pf: &PhysicalFunction, choice: &PfChoice) -> bool {
+fn is_meant(sysfs: &Sysfs, pf: PciAddr, choice: &PfChoice) -> bool {
     match choice {
-        PfChoice::Name(name) => pf.netdevs.iter().any(|netdev| netdev == name.as_str()),
-        PfChoice::Addr(addr) => pf.addr == *addr,
+        PfChoice::Name(name) => {
+            sysfs.netdevs(pf).is_ok_and(|netdevs| netdevs.iter().any(|netdev| netdev == name.as_str()))
+        }
+        PfChoice::Addr(addr) => pf == *addr,
         PfChoice::Kind { vendor, device } => {
-            let ids = sysfs.details(pf.addr).ok().and_then(|details| details.ids);
-            ids.is_some_and(|(maker, own)| maker == *vendor && (own == *device || pf.vf_device == Some(*device)))
+            let ids = sysfs.ids(pf).ok().flatten();
+            let of_vfs = || sysfs.vf_device(pf).ok().flatten();
+            ids.is_some_and(|(maker, own)| maker == *vendor && (own == *device || of_vfs() == Some(*device)))
         }
     }
 }
@@ -183,6 +192,12 @@ struct Wants<'a> {
     vfio: bool,
 }
 
+/// Whether a process has a VF of vfio-pci open.
+pub(super) fn is_open(context: &Context, vf: PciAddr) -> Result<bool, Failure> {
+    let failed = Failure::because(Code::Kernel, format!("failed to find out whether a process has `{vf}`"));
+    context.sysfs.in_use(vf).map_err(failed)
+}
+
 /// Whether a VF is free, and if not, why. The PF is locked.
 fn judge<N: Node>(
     context: &Context,
@@ -229,6 +244,9 @@ fn judge<N: Node>(
         _ => {}
     }
     let netdev = if vfio {
+        if is_open(context, vf)? {
+            return taken("a process has it open, as a VM does".to_owned());
+        }
         None
     } else {
         match node.find(vf, Place::Host).map_err(Failure::kernel(format!("failed to find the netdev of `{vf}`")))? {
