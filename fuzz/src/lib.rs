@@ -22,6 +22,7 @@ pub const TARGETS: &[Target] = &[
     ("dhcp6", tapmanager::exercise::dhcp6),
     ("neighbours", tapmanager::exercise::neighbours),
     ("cni-result", tapmanager::exercise::cni_result),
+    ("device-info", tapmanager::exercise::device_info),
     ("sriov-pool", tapmanager::exercise::sriov_pool),
     ("tap-message", tap_message),
     ("agent", agent),

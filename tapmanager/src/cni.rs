@@ -45,6 +45,8 @@ use crate::blocking::off_reactor;
 use crate::spawner::{Allowed, Spawner};
 
 #[cfg(any(test, feature = "exercise"))]
+pub use device::exercise as exercise_device;
+#[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 
 pub(crate) use capability::CapabilityArgs;

@@ -11,6 +11,7 @@ use proto::tap::{Dns, MacAddr, Nic};
 use serde_json::json;
 
 pub use crate::cni::exercise as cni_result;
+pub use crate::cni::exercise_device as device_info;
 pub use crate::plugin::exercise as sriov_pool;
 
 use crate::ipv6::{self, Envelope, ICMPV6};

@@ -9,6 +9,9 @@
 //!
 //! Devices are never told by their order, and two sources that disagree are an error that names both.
 
+#[cfg(any(test, feature = "exercise"))]
+mod exercise;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -23,6 +26,9 @@ use sriov::settings::input::Input;
 use super::conf::NetworkList;
 use super::conf::dir::read_bounded;
 use super::result::{Interface, ResultView};
+
+#[cfg(any(test, feature = "exercise"))]
+pub use exercise::exercise;
 
 /// Longest device-info file. One has some hundred bytes.
 const MAX_INFO: u64 = 64 << 10;
