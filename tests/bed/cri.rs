@@ -7,6 +7,7 @@ mod critest_left_out;
 mod exec;
 mod feed;
 mod forward;
+mod functions;
 mod images;
 mod main_command;
 mod sandboxes;
@@ -21,6 +22,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         critest_left_out::CASES,
         exec::CASES,
         feed::CASES,
+        functions::CASES,
         images::CASES,
         main_command::CASES,
         sandboxes::CASES,
