@@ -138,7 +138,7 @@ soak: bed ## a thousand pods, 16 at a time, while each daemon is killed again an
 
 # By an optimised bed: its client's time is in what it measures.
 bench: BED := target/bench/bed
-bench: GUESTS := tiny
+bench: GUESTS := tiny node
 bench: PEERS := cni containerd cri
 bench: build ## measures, prints a table, writes target/bench/report.json; BENCH=--strict fails on a miss, BENCH=GROUP is less
 	@$(locked) \
@@ -147,6 +147,7 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 	@gcc -O2 -static -s -o target/bench/cshim tests/bench/cshim.c
 	@gcc -O2 -static -s -o target/bench/chandoff tests/bench/chandoff.c
 	@gcc -O2 -static -s -o target/bench/netfloor tests/bench/netfloor.c
+	@gcc -O2 -static -s -o target/bench/vffloor tests/bench/vffloor.c
 	@gcc -O2 -static -nostdlib -s -o target/bench/nop tests/bench/nop.c
 	@gcc -O2 -static -s -o target/bench/pause tests/bench/pause.c
 	@$(call bed,bench $(BENCH))

@@ -13,6 +13,7 @@ use serde_json::json;
 pub use crate::cni::exercise as cni_result;
 pub use crate::cni::exercise_device as device_info;
 pub use crate::plugin::exercise as sriov_pool;
+pub use crate::vf::exercise as function;
 
 use crate::ipv6::{self, Envelope, ICMPV6};
 use crate::sys::neighbour::Neighbour;

@@ -7,6 +7,8 @@
 mod address;
 mod claims;
 mod device;
+#[cfg(any(test, feature = "exercise"))]
+mod exercise;
 mod host;
 mod notes;
 mod problem;
@@ -14,6 +16,8 @@ mod problem;
 pub(crate) use address::{local, wire};
 pub(crate) use claims::{Claims, Done, Wanted, survey};
 pub(crate) use device::{Devices, Grant};
+#[cfg(any(test, feature = "exercise"))]
+pub use exercise::exercise;
 pub(crate) use host::HostNet;
 pub(crate) use notes::ClaimNotes;
 pub(crate) use problem::VfError;

@@ -9,6 +9,7 @@ mod calls;
 mod conformance;
 mod datapath;
 mod exec_client;
+mod functions;
 mod handoff;
 mod handoff_server;
 mod images;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use tests::case::Bed;
+use tests::case::{Bed, Case};
 use tests::cni::{self, Network};
 use tests::config::Config;
 use tests::node::Node;
@@ -37,10 +38,11 @@ use self::report::{Report, Row};
 /// All rows take about ten minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1500);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 12] = [
+const GROUPS: [(&str, Group); 13] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
     ("handoff", handoff::rows),
+    ("functions", functions::rows),
     ("sandbox", sandbox::rows),
     ("rivals", rivals::rows),
     ("critest", conformance::rows),
@@ -51,6 +53,9 @@ const GROUPS: [(&str, Group); 12] = [
     ("images", images::rows),
     ("datapath", datapath::rows),
 ];
+
+/// What is measured in an emulated node.
+pub(crate) const IN_NODE: [Case; 1] = [functions::CASE];
 
 /// `bed bench [--strict] [GROUP]`. With a group, nothing is written; with `--strict`, a missed target is a failure.
 ///

@@ -56,6 +56,9 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .collect()
 });
 
+/// As well as those that a bench has in an emulated node.
+static ALL: LazyLock<Vec<Case>> = LazyLock::new(|| CASES.iter().copied().chain(bench::IN_NODE).collect());
+
 fn main() -> ExitCode {
     dispatch(std::env::args().skip(1).collect()).unwrap_or_else(|failed| {
         eprintln!("{failed:#}");
@@ -70,13 +73,13 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         [cell::ENTER_WITH_LINKS, dir, ..] => {
             cell::enter(Links::Machine, Path::new(dir), args.get(2..).unwrap_or_default())?;
         }
-        ["case", name, dir] => runner::case(name, Path::new(dir), &CASES)?,
+        ["case", name, dir] => runner::case(name, Path::new(dir), &ALL)?,
         ["bench", words @ ..] => return bench::bench(words),
         ["demo"] => runner::in_view(&["demo-inside"], demo::DEADLINE)?,
         ["soak"] => soak::in_view()?,
         ["soak-inside", dir] => soak::inside(Path::new(dir))?,
         ["demo-inside", dir] => runner::inside(Path::new(dir), demo::run)?,
-        ["node-agent"] => runner::serve(&CASES)?,
+        ["node-agent"] => runner::serve(&ALL)?,
         ["get", socket, token] => handoff::get(Path::new(socket), token)?,
         ["storm", socket] => handoff::storm(Path::new(socket))?,
         [vm::sockets::CONNECT, socket] => vm::sockets::connect(Path::new(socket))?,

@@ -32,11 +32,11 @@ pub struct OnDemand {
 }
 
 impl OnDemand {
-    /// Runs `case` in the node of `kind`.
+    /// Runs `case` in the node of `kind`; what it printed.
     ///
     /// # Errors
     /// What the case fails with, and when there is no node or it ended.
-    pub fn run(&self, kind: &'static Kind, case: &Case) -> Result<()> {
+    pub fn run(&self, kind: &'static Kind, case: &Case) -> Result<String> {
         let node = KINDS.iter().position(|one| one.tier == kind.tier).and_then(|at| self.nodes.get(at));
         let node = node.context("a kind of node that is in no table")?;
         let node = node.get_or_init(|| Node::boot(kind, &Config::from_env()).map_err(|failed| format!("{failed:#}")));

@@ -48,7 +48,7 @@ pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
                 Some(kind) => nodes.run(kind, case),
                 None => in_cell(case, Links::Own),
             };
-            let outcome = outcome.map_err(|failed| format!("{failed:#}"));
+            let outcome = outcome.map(drop).map_err(|failed| format!("{failed:#}"));
             told.add(case, begun.elapsed(), outcome.as_ref().err());
             outcome.map_err(Failed::from)
         })
@@ -137,7 +137,8 @@ pub fn in_view(words: &[&str], deadline: Duration) -> Result<()> {
     outcome.map_err(|failed| anyhow!("{failed:#}\n{logs}"))
 }
 
-fn in_cell(case: &Case, links: Links) -> Result<()> {
+/// What the case printed.
+fn in_cell(case: &Case, links: Links) -> Result<String> {
     let cell = Cell::create(links)?;
     let path = cell.dir().join("output");
     let output = fs::File::create(&path)?;
@@ -149,15 +150,13 @@ fn in_cell(case: &Case, links: Links) -> Result<()> {
         .spawn()
         .context("failed to start the cell")?;
     let outcome = outcome(end_of(child, case.deadline));
-    let shown = match &outcome {
-        Ok(()) => String::new(),
-        Err(_) => format!("{}{}", fs::read_to_string(&path)?, tails(&log_dir(cell.dir()))),
-    };
+    let said = fs::read_to_string(&path)?;
+    let logs = if outcome.is_err() { tails(&log_dir(cell.dir())) } else { String::new() };
     let keep = outcome.is_err() && Config::from_env().keep;
     let kept = if keep { format!("kept: {}\n", cell.dir().display()) } else { String::new() };
     let removed = cell.remove(keep);
-    outcome.map_err(|failed| anyhow!("{failed:#}\n{shown}{kept}"))?;
-    removed
+    outcome.map_err(|failed| anyhow!("{failed:#}\n{said}{logs}{kept}"))?;
+    removed.map(|()| said)
 }
 
 /// The child's side: furnishes the cell and runs the case.

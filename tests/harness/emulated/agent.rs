@@ -21,7 +21,7 @@ const PORT_DEADLINE: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// When there is no wire, or it breaks.
-pub fn serve(run: impl Fn(&str) -> Result<()> + Sync) -> Result<()> {
+pub fn serve(run: impl Fn(&str) -> Result<String> + Sync) -> Result<()> {
     // The driver adds its ports when the device has told it of them, and numbers them by device.
     let name = wait_for("virtio-serial port", PORT_DEADLINE, || {
         Ok(fs::read_dir(PORTS)?.next().transpose()?.map(|entry| entry.file_name()))
@@ -31,14 +31,14 @@ pub fn serve(run: impl Fn(&str) -> Result<()> + Sync) -> Result<()> {
     let reads = OpenOptions::new().read(true).write(true).open(Path::new("/dev").join(name))?;
     let writes = Mutex::new(reads.try_clone()?);
     let say = |outcome: &Outcome| send(&mut *locked::<File>(&writes), outcome);
-    say(&Outcome { case: READY.to_owned(), failed: None })?;
+    say(&Outcome { case: READY.to_owned(), ended: Ok(String::new()) })?;
     std::thread::scope(|scope| {
         for line in BufReader::new(reads).lines() {
             let Order { case } = serde_json::from_str(&line?)?;
             let (say, run) = (&say, &run);
             scope.spawn(move || {
-                let failed = run(&case).err().map(|failed| format!("{failed:#}"));
-                say(&Outcome { case, failed })
+                let ended = run(&case).map_err(|failed| format!("{failed:#}"));
+                say(&Outcome { case, ended })
             });
         }
         Ok(())

@@ -74,13 +74,14 @@ impl Node {
         }
     }
 
-    pub(super) fn run(&self, case: &Case) -> Result<()> {
+    /// What the case printed.
+    pub(super) fn run(&self, case: &Case) -> Result<String> {
         let (sender, outcome) = mpsc::channel();
         self.waiting.expect(case.name, sender).with_context(|| self.console())?;
         send(&mut *locked(&self.wire), &Order { case: case.name.to_owned() })?;
         match outcome.recv_timeout(case.deadline + GRACE) {
-            Ok(Outcome { failed: None, .. }) => Ok(()),
-            Ok(Outcome { failed: Some(failed), .. }) => bail!("in the node: {failed}"),
+            Ok(Outcome { ended: Ok(said), .. }) => Ok(said),
+            Ok(Outcome { ended: Err(failed), .. }) => bail!("in the node: {failed}"),
             Err(RecvTimeoutError::Disconnected) => bail!("the node ended:\n{}", self.console()),
             Err(RecvTimeoutError::Timeout) => bail!("the node is silent:\n{}", self.console()),
         }

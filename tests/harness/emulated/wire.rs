@@ -15,11 +15,12 @@ pub(super) struct Order {
     pub(super) case: String,
 }
 
-/// How a case ended: with what it failed.
+/// How a case ended.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Outcome {
     pub(super) case: String,
-    pub(super) failed: Option<String>,
+    /// With what it failed; else what it printed.
+    pub(super) ended: Result<String, String>,
 }
 
 pub(super) fn send(wire: &mut impl Write, message: &impl Serialize) -> Result<()> {
