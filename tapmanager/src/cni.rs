@@ -28,6 +28,7 @@ mod plugin;
 mod ready;
 mod result;
 mod status;
+mod survey;
 mod version;
 
 use std::iter;
@@ -60,6 +61,7 @@ pub(crate) use multus::Delegated;
 pub(crate) use plugin::{Command, PluginError};
 pub(crate) use ready::{Ready, Unready};
 pub(crate) use result::{ResultView, Route};
+pub(crate) use survey::Survey;
 
 use ask::{Env, Negotiation};
 use cache::{Cache, Entry, Key};

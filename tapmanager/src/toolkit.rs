@@ -1,14 +1,14 @@
 //! The tools of the command line, for authors of CNI plugins and configurations: a pod's network without Kubernetes.
 //!
-//! `main` calls it for `attach`, `detach`, `collect`, `forget`, `list`, `status`, `check`, `explain` and `sriov`. Each talks to
+//! `main` calls it for `attach`, `detach`, `collect`, `forget`, `list`, `networks`, `status`, `check`, `explain` and `sriov`. Each but `networks` talks to
 //! a daemon over its control socket with the client that `controld` uses: to the node's daemon, or with `--conf` to a
 //! private one ([`private`]) that knows a single configuration and leaves nothing behind. `--shell` boots a guest
 //! ([`guest`]) as libvirt would, with `vmwrapper` in front of QEMU. [`json`] prints for programs, [`text`] for people.
 //!
 //! | code | sysexits name | when |
 //! |---|---|---|
-//! | 0 | `EX_OK` | done; `check` found nothing, `status` is ready |
-//! | 1 | | `check` has findings, `status` is not ready |
+//! | 0 | `EX_OK` | done; `check` found nothing, `status` is ready, plugins of `networks` can be started |
+//! | 1 | | `check` has findings, `status` is not ready, the default network of `networks` cannot be used |
 //! | 2 | | the command line is wrong |
 //! | 65 | `EX_DATAERR` | a value is refused, a network has no plugin for what is asked of it, or a VF cannot be handed out |
 //! | 66 | `EX_NOINPUT` | no such pod, or no such file |
@@ -46,6 +46,7 @@ use self::cli::{Attach, Common, Detach, Forget, OfPod, Output, Tool};
 use self::guest::Images;
 use self::node::Node;
 use self::private::Private;
+use crate::cni::Survey;
 use crate::config::Config;
 use crate::daemon;
 
@@ -82,6 +83,12 @@ pub fn run(tool: Tool, out: &mut dyn Write) -> Result<Verdict, ToolError> {
         Tool::List(common) => {
             let pods = Node::of(&common.config()?).pods()?;
             show(&common, out, || json::list(&pods), || text::list(&pods))
+        }
+        Tool::Networks(common) => {
+            let config = common.config()?;
+            let survey = Survey::of(&config.cni_conf_dir, &config.cni_plugin_dirs);
+            show(&common, out, || json::whole(&survey), || text::networks(&survey))?;
+            Ok(if survey.is_well() { Verdict::Well } else { Verdict::Unwell })
         }
         Tool::Status(common) => {
             let status = Node::of(&common.config()?).status()?;

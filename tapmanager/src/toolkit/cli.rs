@@ -34,6 +34,10 @@ pub enum Tool {
     Forget(Forget),
     /// List all pods
     List(Common),
+    /// List the networks of the node and whether their plugins can be started; exit code 1 if not those of the default one
+    ///
+    /// By files alone: no daemon is asked, and no plugin is run.
+    Networks(Common),
     /// Say whether pods can be given a network; exit code 1 if not
     Status(Common),
     /// Compare a pod with what it was given; exit code 1 with findings

@@ -291,3 +291,24 @@ fn the_data_path_that_is_gone_is_refused_with_advice_and_not_shown() {
         parse(["tapmanager", "attach", "--data-path", path.name()]).expect("taken");
     }
 }
+
+#[test]
+fn networks_are_told_without_a_daemon() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let config = dir.path().join("tapmanager.toml");
+    let text = format!("cni_conf_dir = '{0}/net.d'\ncni_plugin_dirs = ['{0}/bin']\n", dir.path().display());
+    std::fs::write(&config, text).expect("config");
+    std::fs::create_dir(dir.path().join("net.d")).expect("directory");
+    let list = r#"{"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "bridge"}]}"#;
+    std::fs::write(dir.path().join("net.d/10-net.conflist"), list).expect("written");
+    let words =
+        ["tapmanager", "networks", "--output", "text", "--config", &config.display().to_string()].map(str::to_owned);
+    let mut out = Vec::new();
+    let done = run(parse(words.iter().map(String::as_str)).expect("parses"), &mut out);
+    assert!(matches!(done, Ok(Verdict::Unwell)), "{done:?}");
+    let told = String::from_utf8(out).expect("text").replace(&dir.path().display().to_string(), "DIR");
+    insta::assert_snapshot!(told, @r"
+    network net (default)
+      plugin bridge; it is in none of the plugin directories (DIR/bin); install it there
+    ");
+}

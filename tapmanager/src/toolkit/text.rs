@@ -7,6 +7,8 @@ use proto::tap::{
     CheckReport, CollectReport, Nic, NicKind, PodDetail, PodId, PodNet, PodPhase, PodSummary, ServerStatus, Tap, Vfio,
 };
 
+use crate::cni::Survey;
+
 pub(super) fn net(pod: &PodId, net: &PodNet) -> String {
     let mut text = format!("pod {}: namespace {}\n", pod.as_str(), net.netns.display());
     for nic in &net.nics {
@@ -20,6 +22,23 @@ pub(super) fn net(pod: &PodId, net: &PodNet) -> String {
         if !value.is_empty() {
             line(&mut text, &format!("resolver {name}: {value}"));
         }
+    }
+    text
+}
+
+pub(super) fn networks(survey: &Survey) -> String {
+    let mut text = String::new();
+    for (place, network) in survey.networks.iter().enumerate() {
+        let default = if place == 0 { " (default)" } else { "" };
+        line(&mut text, &format!("network {}{default}", network.name));
+        for plugin in &network.plugins {
+            let path = plugin.path.as_ref().map_or_else(String::new, |path| format!(": {}", path.display()));
+            let trouble = plugin.trouble.as_ref().map_or_else(String::new, |trouble| format!("; {trouble}"));
+            line(&mut text, &format!("  plugin {}{path}{trouble}", plugin.kind));
+        }
+    }
+    for trouble in survey.broken.iter().chain(&survey.trouble) {
+        line(&mut text, &format!("trouble: {trouble}"));
     }
     text
 }

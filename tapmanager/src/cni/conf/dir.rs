@@ -90,7 +90,7 @@ pub(crate) enum ConfError {
 
 impl Networks {
     /// Reads all of `dir`, which need not exist.
-    pub(super) fn read(dir: &Path) -> Result<Self, ConfError> {
+    pub(in crate::cni) fn read(dir: &Path) -> Result<Self, ConfError> {
         let mut networks = Self::default();
         for file in files(dir, &["conflist", "conf", "json"])? {
             match read(&file) {
