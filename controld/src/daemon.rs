@@ -6,6 +6,7 @@
 //! as it is.
 
 pub(crate) mod agree;
+pub mod describe;
 mod memory;
 pub mod metrics;
 pub(crate) mod node;

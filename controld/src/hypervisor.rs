@@ -169,6 +169,15 @@ struct Late {
     deadline: Duration,
 }
 
+/// Opens a connection of its own and asks for what [`Hypervisor::features`] tells. Blocks as long as libvirt does.
+///
+/// # Errors
+/// When libvirt does not answer, or is too old.
+pub fn ask_features(uri: &str) -> std::result::Result<Features, LibvirtError> {
+    ffi::init();
+    Ok(Connection::open(uri)?.features)
+}
+
 // === impl Hypervisor ===
 
 impl Hypervisor {

@@ -7,7 +7,7 @@ mod exit;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use common::Chain;
 use controld::config::Config;
 use controld::daemon;
@@ -38,8 +38,22 @@ enum Command {
         /// `gzip`, `xz`, `zstd` or `bzip2`
         kind: String,
     },
+    /// Print what the node is set up with as JSON; `virtletctl doctor` reads it
+    Describe {
+        /// The settings with all defaults that say where things are, or the versions of libvirt and QEMU and what they lack
+        what: What,
+    },
     /// Print the records of the database as JSON; the daemon must not be running
     DumpState,
+}
+
+/// Of `describe`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum What {
+    /// Paths, sockets, accelerator, cgroup driver
+    Settings,
+    /// Asks libvirt, which has to run
+    Libvirt,
 }
 
 fn main() -> ExitCode {
@@ -74,6 +88,16 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             #[expect(clippy::print_stdout, reason = "this is the command's output")]
             {
                 print!("{}", mapping::crd::definition()?);
+            }
+        }
+        Command::Describe { what } => {
+            let described = match what {
+                What::Settings => daemon::describe::settings(&config),
+                What::Libvirt => daemon::describe::libvirt(&config)?,
+            };
+            #[expect(clippy::print_stdout, reason = "this is the command's output")]
+            {
+                println!("{described:#}");
             }
         }
         Command::DumpState => {
