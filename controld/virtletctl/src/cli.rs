@@ -11,7 +11,7 @@ pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
     Verify,
 };
-pub use self::others::{Completion, Version};
+pub use self::others::{Completion, Doctor, Version};
 pub use self::output::{Form, Output};
 pub use self::pods::{Events, InspectPods, Kill, Pause, Pods, Ps, Rm, Scope, Start, Stats, Stop, Top, Within};
 use super::name;
@@ -28,7 +28,7 @@ mod pods;
 const EXIT_CODES: &str = "\
 Exit codes:
   0         all went well; also of `port-forward` that Ctrl-C ends
-  1         it failed
+  1         it failed; of `doctor`: a check failed
   2         what is written is no command
   2 to 7    of `image`, and of `run` for an image: see `virtletctl image --help`
   65, 66    of `image inspect`: no store would take the file, or it cannot be read
@@ -148,6 +148,11 @@ pub enum Command {
     Pull(Pull),
     /// Same as `image rm`
     Rmi(Remove),
+    /// Look at what this node needs to run pods, and say what mends it
+    ///
+    /// As root, with or without daemons that run. It changes nothing. Each check is ok, a warning (something works less well, or
+    /// could not be looked at) or a failure (pods do not run). Exits with 1 if there is a failure, else with 0.
+    Doctor(Doctor),
     /// Print a shell's script that completes commands and options
     ///
     /// For bash: `virtletctl completion bash >/etc/bash_completion.d/virtletctl`.

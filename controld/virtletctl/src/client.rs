@@ -85,6 +85,12 @@ impl Client {
         look("read controld's version", runtime.version(VersionRequest::default())).await
     }
 
+    /// What controld says of the node.
+    pub(super) async fn status(&self) -> Result<StatusResponse, CtlError> {
+        let mut runtime = self.runtime.clone();
+        look("read the node's status", runtime.status(StatusRequest { verbose: false })).await
+    }
+
     pub(super) async fn sandboxes(&self) -> Result<Vec<PodSandbox>, CtlError> {
         let mut runtime = self.runtime.clone();
         Ok(look("list pods", runtime.list_pod_sandbox(ListPodSandboxRequest::default())).await?.items)

@@ -224,6 +224,9 @@ pub enum CtlError {
         #[source]
         cause: Box<CtlError>,
     },
+    /// The node is not fit to run pods; what was printed says why.
+    #[error("{failed} of {all} checks failed")]
+    Unwell { failed: usize, all: usize },
     /// The result cannot be printed.
     #[error("failed to print")]
     Output(#[from] io::Error),

@@ -1,5 +1,5 @@
 //! `virtletctl`: pods on this node from a command line, spoken to controld in CRI like by any other client;
-//! and its images and what is on no record, by services of our own.
+//! and its images and what is on no record, by services of our own. [`doctor`] looks at the node itself.
 //!
 //! [`cli`] is the command line, [`run`] does what it says through a [`client`]. It knows nothing of the daemon but its
 //! socket; what it must remember of a pod (where its logs are) it keeps in the pod's labels. Text that comes from the
@@ -12,6 +12,7 @@ mod console;
 mod cp;
 mod create;
 mod describe;
+mod doctor;
 mod document;
 mod each;
 pub mod error;
@@ -75,6 +76,8 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
             clap_complete::generate(wanted.shell, &mut command, "virtletctl", &mut script);
             return out.write_all(&script).map_err(|cause| one(cause.into()));
         }
+        // Boxed, like those below.
+        Command::Doctor(wanted) => return Box::pin(doctor::run(wanted, &cli.socket, out)).await.map_err(one),
         Command::Version(wanted) => {
             let client = if wanted.client { None } else { Some(Client::connect(&cli.socket).await) };
             return version::run(client, wanted, out).await.map_err(one);
@@ -112,7 +115,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         Command::Pull(wanted) => Box::pin(image::run(client, ImageCommand::Pull(wanted), out, interrupt)),
         Command::Rmi(wanted) => Box::pin(image::run(client, ImageCommand::Rm(wanted), out, interrupt)),
         // Done above.
-        Command::Completion(_) | Command::Version(_) => Box::pin(std::future::ready(Ok(()))),
+        Command::Completion(_) | Command::Doctor(_) | Command::Version(_) => Box::pin(std::future::ready(Ok(()))),
         Command::Image { command } => Box::pin(image::run(client, command, out, interrupt)),
     };
     done.await

@@ -1,4 +1,6 @@
-//! Commands about virtletctl itself.
+//! Commands about virtletctl itself and about the node.
+
+use std::path::PathBuf;
 
 use clap::Args;
 use clap_complete::Shell;
@@ -18,6 +20,20 @@ pub struct Version {
     /// Of virtletctl alone; asks no controld
     #[arg(long)]
     pub client: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Configuration of controld [default: its own default]
+    #[arg(long, value_name = "FILE")]
+    pub controld_config: Option<PathBuf>,
+    /// Configuration of tapmanager [default: its own default]
+    #[arg(long, value_name = "FILE")]
+    pub tapmanager_config: Option<PathBuf>,
     /// How to print.
     #[command(flatten)]
     pub output: Output,
