@@ -4,6 +4,7 @@ mod clients;
 mod critest;
 mod critest_images;
 mod critest_left_out;
+mod doctor;
 mod exec;
 mod feed;
 mod forward;
@@ -20,6 +21,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         critest::CASES,
         critest_images::CASES,
         critest_left_out::CASES,
+        doctor::CASES,
         exec::CASES,
         feed::CASES,
         functions::CASES,

@@ -65,10 +65,13 @@ fn handoff(host: &Host, facts: &Facts) -> Finding {
         return other;
     }
     let answer = match heard(host, settings) {
-        Ok(true) => Ok("somebody listens".to_owned()),
-        Ok(false) => Err("nobody listens".to_owned()),
+        Ok(Heard::Listens) => Ok("somebody listens"),
+        // Of a tapmanager in another network namespace the list has neither.
+        Ok(Heard::Neither) if facts.tap.is_ok() => Ok("tapmanager runs in another network namespace"),
+        Ok(_) => Err("nobody listens".to_owned()),
         Err(error) => return Finding::unknown(HANDOFF, error),
     };
+    let answer = answer.map(str::to_owned);
     let found = judged(HANDOFF, host, &settings.handoff_socket, answer, "tapmanager", OF_STRANGERS);
     let looks = host.look(&settings.handoff_socket).ok().flatten();
     if found.state == State::Ok && looks.is_some_and(|looks| looks.gid == 0) {
@@ -82,15 +85,28 @@ fn handoff(host: &Host, facts: &Facts) -> Finding {
     found
 }
 
-/// Whether somebody listens at the hand-off socket. Of a tapmanager in another network namespace the list has neither.
-fn heard(host: &Host, settings: &Settings) -> Result<bool, HostError> {
+/// Which of tapmanager's sockets listen in this network namespace.
+enum Heard {
+    /// The hand-off socket.
+    Listens,
+    /// The other one.
+    OnlyControl,
+    Neither,
+}
+
+fn heard(host: &Host, settings: &Settings) -> Result<Heard, HostError> {
     let list = host.read("/proc/net/unix")?.unwrap_or_default();
     let listens = |socket: &Path| {
-        let socket = socket.display().to_string();
-        list.lines()
-            .any(|line| line.ends_with(&format!(" {socket}")) && line.split_whitespace().nth(3) == Some(LISTENS))
+        let end = format!(" {}", socket.display());
+        list.lines().any(|line| line.ends_with(&end) && line.split_whitespace().nth(3) == Some(LISTENS))
     };
-    Ok(listens(&settings.handoff_socket) || !listens(&settings.tap_socket))
+    Ok(if listens(&settings.handoff_socket) {
+        Heard::Listens
+    } else if listens(&settings.tap_socket) {
+        Heard::OnlyControl
+    } else {
+        Heard::Neither
+    })
 }
 
 /// That tapmanager makes the socket somewhere else than controld looks for it.
