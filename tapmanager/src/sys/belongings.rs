@@ -8,6 +8,7 @@
 //! | IP addresses that do not lapse | those of the kernel's own making: link-local, by router advertisements; those that lapse |
 //! | routes over the link, of all tables, with metrics, source, and several next hops on it | the kernel's own (a subnet's), those learned, those that share their traffic with other links, encapsulation, next-hop objects, expiry |
 //! | permanent neighbours | learned and proxied ones |
+//! | its alias, by which the plugin `host-device` knows its name in the host | alternative names |
 //!
 //! Settings of the link itself (sysctls, queueing disciplines, filters, membership of a bridge or VRF, multicast groups) are
 //! not kept either; nor are policy rules, which stay as they name links and do not go with them.
@@ -20,12 +21,14 @@ mod route;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::route::RouteMessage;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::address::HeldAddress;
 pub(crate) use self::route::HeldRoute;
 use super::neighbour::{self, HeldNeighbour};
+use super::netdev;
 use super::netlink::{Netlink, NetlinkError};
 
 /// What a link has in its namespace.
@@ -38,6 +41,9 @@ pub(crate) struct Belongings {
     pub(crate) routes: Vec<HeldRoute>,
     /// Its permanent neighbours.
     pub(crate) neighbours: Vec<HeldNeighbour>,
+    /// Its alias (`ip link set alias`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) alias: Option<String>,
 }
 
 /// Why something is not back.
@@ -83,12 +89,12 @@ impl Belongings {
         routes.sort();
         let mut neighbours = neighbour::held(netlink, link)?;
         neighbours.sort();
-        Ok(Self { addresses, routes, neighbours })
+        Ok(Self { addresses, routes, neighbours, alias: alias(netlink, link)? })
     }
 
     /// Whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.routes.is_empty() && self.neighbours.is_empty()
+        self.addresses.is_empty() && self.routes.is_empty() && self.neighbours.is_empty() && self.alias.is_none()
     }
 
     /// Gives the link of this index what of it is missing there. The link is up if there are routes.
@@ -111,6 +117,10 @@ impl Belongings {
             let refused = |cause| PutBackError::Refused { what: neighbour.to_string(), cause };
             neighbour::enter(netlink, link, neighbour).map_err(refused)?;
         }
+        if let Some(alias) = self.alias.as_ref().filter(|alias| there.alias.as_ref() != Some(alias)) {
+            let refused = |cause| PutBackError::Refused { what: format!("alias `{alias}`"), cause };
+            netdev::set_alias(netlink, link, alias).map_err(refused)?;
+        }
         let there = Self::of(netlink, link).map_err(PutBackError::List)?;
         self.expect_in(&there)
     }
@@ -120,8 +130,23 @@ impl Belongings {
         let missing = |what: Option<String>| what.map_or(Ok(()), |what| Err(differs(what)));
         missing(self.addresses.iter().find(|held| !there.addresses.contains(held)).map(ToString::to_string))?;
         missing(self.routes.iter().find(|held| !there.routes.contains(held)).map(ToString::to_string))?;
-        missing(self.neighbours.iter().find(|held| !there.neighbours.contains(held)).map(ToString::to_string))
+        missing(self.neighbours.iter().find(|held| !there.neighbours.contains(held)).map(ToString::to_string))?;
+        let alias = self.alias.as_ref().filter(|held| there.alias.as_ref() != Some(held));
+        missing(alias.map(|alias| format!("alias `{alias}`")))
     }
+}
+
+fn alias(netlink: &mut Netlink, link: u32) -> Result<Option<String>, NetlinkError> {
+    let all = netlink.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    Ok(all.into_iter().find_map(|message| match message {
+        RouteNetlinkMessage::NewLink(found) if found.header.index == link => {
+            found.attributes.into_iter().find_map(|attribute| match attribute {
+                LinkAttribute::IfAlias(alias) => Some(alias),
+                _ => None,
+            })
+        }
+        _ => None,
+    }))
 }
 
 #[cfg(test)]

@@ -30,6 +30,11 @@ pub(crate) fn rename(netlink: &mut Netlink, netdev: &Link, name: &IfName) -> Res
     change(netlink, netdev, LinkAttribute::IfName(name.to_string()))
 }
 
+/// Gives the netdev of this index an alias.
+pub(crate) fn set_alias(netlink: &mut Netlink, index: u32, alias: &str) -> Result<(), NetlinkError> {
+    set(netlink, index, vec![LinkAttribute::IfAlias(alias.to_owned())])
+}
+
 /// Moves the netdev of this index into another namespace, where it is down and has this name, and no IP address. `EEXIST` if
 /// a link there has the name.
 pub(crate) fn move_into(

@@ -29,6 +29,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "iommufd::a_pods_function_is_its_vms_and_comes_back", deadline: DEADLINE, run: by_descriptor },
     Case { name: "iommufd::a_vm_has_two_functions_beside_a_tap", deadline: DEADLINE, run: several },
     Case { name: "sriov::a_function_on_vfio_comes_by_its_name", deadline: DEADLINE, run: by_name },
+    Case { name: "sriov::a_function_that_host_device_moved_is_its_vms", deadline: DEADLINE, run: moved },
 ];
 
 /// A VM on the default network and `networks`, whose guest is up.
@@ -127,6 +128,26 @@ fn several(bed: &Bed) -> Result<()> {
     let tagged = Function { vlan: 100, subnet: "10.51.0" };
     is_kept_apart(&card, &tagged, &Function { vlan: 0, subnet: "10.52.0" })?;
 
+    node.remove_vm(&vm, GRACE)?;
+    ensure!(claims()? == 0, "{} claims are left", claims()?);
+    before.holds(&card.snapshot()?)
+}
+
+/// By the reference plugin `host-device`, which finds its link's name in the host by its alias when it takes it back.
+fn moved(bed: &Bed) -> Result<()> {
+    let card = Card::set_up()?;
+    sh(&format!("ip address add 10.50.0.1/24 dev {}", card.pf()))?;
+    card.set(2, &format!("mac {MAC}"))?;
+    card.bind(2, None)?;
+    let keys = json!({"type": "host-device", "pciBusID": card.address(2)?});
+    let node = setup::node(bed, &[("fast", plugin(&card, "10.50.0", keys))])?;
+    let before = card.snapshot()?;
+
+    let vm = boot(bed, &node, "moved", "")?;
+    let info = vm.info()?;
+    ensure!(info.contains(MAC) && info.contains("igbvf"), "not the function with its address:\n{info}");
+    let told = card.told(2)?;
+    ensure!((&told["address"], &told["spoofchk"]) == (&json!(MAC), &json!(true)), "{told}");
     node.remove_vm(&vm, GRACE)?;
     ensure!(claims()? == 0, "{} claims are left", claims()?);
     before.holds(&card.snapshot()?)

@@ -86,6 +86,7 @@ fn what_cni_left_is_there_again_on_the_vfs_next_netdev() {
         let saved = net.find(vf(1), Place::Netns(POD)).expect("looked").expect("found");
         assert_eq!(net.find(vf(1), Place::Netns(POD)).expect("looked").as_ref(), Some(&saved), "the same text");
         let seen = shown(&pod);
+        assert!(saved.extra.as_ref().is_some_and(|extra| extra.contains(r#""alias":"ens1v0""#)), "{saved:?}");
 
         ip("-n pod link delete net1");
         make_vf(1, "ens1v0");
@@ -209,6 +210,7 @@ fn a_link_without_vfs_tells_of_none_and_takes_no_setting() {
 /// What a CNI plugin may leave on `net1`.
 const LEFT: &str = "
     link set net1 address 02:00:00:00:00:08 mtu 1400 up
+    link set net1 alias ens1v0
     addr add 10.0.0.2/24 broadcast 10.0.0.255 dev net1
     addr add 10.0.0.3/24 dev net1
     addr add 10.1.0.2 peer 10.1.0.1/32 dev net1
