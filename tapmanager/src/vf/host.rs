@@ -36,6 +36,8 @@ pub(crate) struct HostNet {
     /// Says why a PF has no netdev.
     sysfs: Sysfs,
     whose: Whose,
+    /// Sockets in pods' namespaces, by these: the way into one takes a thread.
+    pods: BTreeMap<String, Netlink>,
     /// Indices of PFs' netdevs as they were found.
     pfs: BTreeMap<PciAddr, u32>,
 }
@@ -54,8 +56,18 @@ impl HostNet {
 
     fn of(host: Netns, sysfs: Sysfs, whose: Whose) -> Result<Self, Reason> {
         let netlink = socket(&host)?;
-        Ok(Self { host, netlink, sysfs, whose, pfs: BTreeMap::new() })
+        Ok(Self { host, netlink, sysfs, whose, pods: BTreeMap::new(), pfs: BTreeMap::new() })
     }
+}
+
+/// A netlink socket in a pod's namespace, opened once.
+fn of_pod<'a>(pods: &'a mut BTreeMap<String, Netlink>, netns: &str) -> Result<&'a mut Netlink, Cause> {
+    if !pods.contains_key(netns) {
+        let opened = socket(&pod(netns)?)?;
+        pods.insert(netns.to_owned(), opened);
+    }
+    let gone = || Reason::new(format!("namespace `{netns}` is gone"));
+    Ok(pods.get_mut(netns).ok_or_else(gone)?)
 }
 
 /// A netlink socket in this namespace.

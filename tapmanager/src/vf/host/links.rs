@@ -10,7 +10,7 @@ use proto::tap::IfName;
 use sriov::claim::{Cause, Links, Netdev, Place};
 use sriov::{Mac, PciAddr};
 
-use super::{HostNet, Whose, pod, socket};
+use super::{HostNet, Whose, of_pod, pod};
 use crate::sys::belongings::Belongings;
 use crate::sys::link::{self, Link};
 use crate::sys::link_events::LinkEvents;
@@ -33,9 +33,9 @@ impl Links for HostNet {
         match place {
             Place::Host => find(&mut self.netlink, whose, vf)?.map(|link| netdev_of(link, None)).transpose(),
             Place::Netns(path) => {
-                let mut netlink = socket(&pod(path)?)?;
-                let Some(link) = find(&mut netlink, whose, vf)? else { return Ok(None) };
-                let belongings = Belongings::of(&mut netlink, link.index)?;
+                let netlink = of_pod(&mut self.pods, path)?;
+                let Some(link) = find(netlink, whose, vf)? else { return Ok(None) };
+                let belongings = Belongings::of(netlink, link.index)?;
                 Ok(Some(netdev_of(link, extra(&belongings)?)?))
             }
         }
@@ -57,13 +57,9 @@ impl Links for HostNet {
     }
 
     fn shape(&mut self, place: Place<'_>, index: u32, mac: Mac, mtu: u32) -> Result<(), Cause> {
-        let mut pods;
         let netlink = match place {
             Place::Host => &mut self.netlink,
-            Place::Netns(path) => {
-                pods = socket(&pod(path)?)?;
-                &mut pods
-            }
+            Place::Netns(path) => of_pod(&mut self.pods, path)?,
         };
         let link = existing(netlink, index)?;
         let name = &link.name;
@@ -91,19 +87,19 @@ impl Links for HostNet {
     fn dress(&mut self, netns: &str, index: u32, saved: &Netdev) -> Result<(), Cause> {
         let name: IfName = saved.name.parse()?;
         let belongings = belongings(saved.extra.as_deref())?;
-        let mut netlink = socket(&pod(netns)?)?;
-        let link = existing(&mut netlink, index)?;
+        let netlink = of_pod(&mut self.pods, netns)?;
+        let link = existing(netlink, index)?;
         if link.name != name {
             let failed = |cause| Reason::new(format!("failed to rename `{}` to `{name}`", link.name)).with(cause);
-            netdev::rename(&mut netlink, &link, &name).map_err(failed)?;
+            netdev::rename(netlink, &link, &name).map_err(failed)?;
         }
         let failed = |what| move |cause| Reason::new(format!("failed to bring `{name}` {what}")).with(cause);
         if saved.up {
-            link::set_up(&mut netlink, index).map_err(failed.clone()("up"))?;
+            link::set_up(netlink, index).map_err(failed.clone()("up"))?;
         } else {
-            link::set_down(&mut netlink, index).map_err(failed.clone()("down"))?;
+            link::set_down(netlink, index).map_err(failed.clone()("down"))?;
         }
-        Ok(belongings.put_back(&mut netlink, index)?)
+        Ok(belongings.put_back(netlink, index)?)
     }
 }
 
