@@ -5,16 +5,19 @@
 //! seldom leaves a whole frame right.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::time::Duration;
 
 use proto::tap::{Dns, MacAddr, Nic};
 use serde_json::json;
+use sriov::Sysfs;
 
 pub use crate::cni::exercise as cni_result;
 pub use crate::cni::exercise_device as device_info;
 pub use crate::plugin::exercise as sriov_pool;
-pub use crate::vf::exercise as function;
+pub use crate::vf::Took;
 
+use crate::daemon::{DEV, SYSFS};
 use crate::ipv6::{self, Envelope, ICMPV6};
 use crate::sys::neighbour::Neighbour;
 use crate::{arp, dhcp, dhcp6, ra};
@@ -26,6 +29,14 @@ const ALL_DHCP6_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 const MTU: usize = 1450;
 const ETHERNET: usize = 14;
 const LEASE: Duration = Duration::from_secs(3600);
+
+/// Claims the virtual function whose link is `name` in `netns`, and gives it back; notes are made in `state`. For benches.
+///
+/// # Errors
+/// When it is refused or fails, in words.
+pub fn function(vf: &str, netns: &Path, name: &str, state: &Path) -> Result<Took, String> {
+    crate::vf::exercise(Sysfs::new(Path::new(SYSFS), Path::new(DEV)), vf, netns, name, state)
+}
 
 /// The DHCPv4 server of a NIC.
 ///

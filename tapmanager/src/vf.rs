@@ -17,7 +17,9 @@ pub(crate) use address::{local, wire};
 pub(crate) use claims::{Claims, Done, Wanted, survey};
 pub(crate) use device::{Devices, Grant};
 #[cfg(any(test, feature = "exercise"))]
-pub use exercise::exercise;
+pub use exercise::Took;
+#[cfg(any(test, feature = "exercise"))]
+pub(crate) use exercise::exercise;
 pub(crate) use host::HostNet;
 pub(crate) use notes::ClaimNotes;
 pub(crate) use problem::VfError;

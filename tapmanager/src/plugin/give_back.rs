@@ -4,13 +4,13 @@
 //! Everything is looked at again and changed where it is not yet as it was, so it may be repeated from wherever it or
 //! an ADD was cut off. The caller holds the locks of VF and PF, and removes the allocation when this has succeeded.
 
+use sriov::PciAddr;
 use sriov::claim::{Netdev, Place};
 use sriov::settings;
 
 use super::Context;
 use super::failure::{Code, Failure};
 use super::record::Allocation;
-use super::select::is_open;
 use super::shape::shape;
 use super::wiring::Node;
 
@@ -25,6 +25,12 @@ pub(super) fn is_void(context: &Context, allocation: &Allocation) -> bool {
         // It may be there.
         Err(_) => false,
     }
+}
+
+/// Whether a process has a VF of vfio-pci open.
+pub(super) fn is_open(context: &Context, vf: PciAddr) -> Result<bool, Failure> {
+    let failed = Failure::because(Code::Kernel, format!("failed to find out whether a process has `{vf}`"));
+    context.sysfs.in_use(vf).map_err(failed)
 }
 
 /// Puts it back.

@@ -16,7 +16,7 @@ use sriov::{PciAddr, Sysfs};
 use super::Context;
 use super::config::Source;
 use super::failure::{Code, Failure};
-use super::give_back::{self, is_void};
+use super::give_back::{self, is_open, is_void};
 use super::lock::Lock;
 use super::pools::{PfChoice, Pool};
 use super::wiring::Node;
@@ -190,12 +190,6 @@ struct Wants<'a> {
     driver: Option<&'a str>,
     /// Whether vfio-pci is right as well without a name.
     vfio: bool,
-}
-
-/// Whether a process has a VF of vfio-pci open.
-pub(super) fn is_open(context: &Context, vf: PciAddr) -> Result<bool, Failure> {
-    let failed = Failure::because(Code::Kernel, format!("failed to find out whether a process has `{vf}`"));
-    context.sysfs.in_use(vf).map_err(failed)
 }
 
 /// Whether a VF is free, and if not, why. The PF is locked.

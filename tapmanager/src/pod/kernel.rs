@@ -271,7 +271,9 @@ impl World for Kernel {
 
     async fn check_vfs(&self, pod: &PodId, net: &PodNet) -> Vec<Finding> {
         let vfs = vfs(net);
-        if vfs.is_empty() { Vec::new() } else { self.claims.look(pod, &vfs).await }
+        let found = if vfs.is_empty() { Vec::new() } else { self.claims.look(pod, &vfs).await };
+        // What it takes to have one again is not ours.
+        found.into_iter().map(|found| Finding { line: found.line, breaks: found.breaks, ours: false }).collect()
     }
 
     fn vf_owners(&self) -> BTreeSet<PodId> {

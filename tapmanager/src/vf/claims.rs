@@ -32,7 +32,6 @@ use super::notes::ClaimNotes;
 use super::problem::VfError;
 use crate::blocking::aside;
 use crate::faults::Faults;
-use crate::net::Finding;
 pub(crate) use by_hand::Done;
 pub(crate) use survey::survey;
 
@@ -79,6 +78,15 @@ pub(crate) struct Wanted {
     pub(crate) arrival: Arrival,
     /// Settings that the pod's network asks for by name.
     pub(crate) asked: VfSettings,
+}
+
+/// What is not as it was when a pod's VF was claimed.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    /// For people.
+    pub(crate) line: String,
+    /// Whether no machine of the pod can have the VF any more.
+    pub(crate) breaks: bool,
 }
 
 type World = Node<HostNet>;
@@ -158,16 +166,12 @@ impl Claims {
     }
 
     /// What is not as it was when the pod's VFs were claimed; nothing when all is well.
-    pub(crate) async fn look(&self, pod: &PodId, vfs: &[PciAddr]) -> Vec<Finding> {
+    pub(crate) async fn look(&self, pod: &PodId, vfs: &[PciAddr]) -> Vec<Trouble> {
         let mut found = Vec::new();
         for vf in vfs.iter().copied() {
             let owner = pod.clone();
             let looked = self.read(vf, move |inner| Ok(inner.look(&owner, vf))).await;
-            let of_vf = |trouble: String, breaks| Finding {
-                line: format!("virtual function `{vf}`: {trouble}"),
-                breaks,
-                ours: false,
-            };
+            let of_vf = |trouble, breaks| Trouble { line: format!("virtual function `{vf}`: {trouble}"), breaks };
             match looked {
                 Ok(trouble) => found.extend(trouble.map(|trouble| of_vf(trouble, true))),
                 // Its machine has it as long as it runs.

@@ -13,7 +13,6 @@ use sriov::{PciAddr, Sysfs};
 use super::claims::{Claims, Wanted};
 use super::notes::ClaimNotes;
 use super::problem::VfError;
-use crate::daemon::{DEV, SYSFS};
 use crate::faults::Faults;
 
 /// How long it took.
@@ -29,11 +28,10 @@ pub struct Took {
 ///
 /// # Errors
 /// When it is refused or fails, in words.
-pub fn exercise(vf: &str, netns: &Path, name: &str, state: &Path) -> Result<Took, String> {
+pub(crate) fn exercise(sysfs: Sysfs, vf: &str, netns: &Path, name: &str, state: &Path) -> Result<Took, String> {
     let vf: PciAddr = vf.parse().map_err(told)?;
     let pod: PodId = "bench".parse().map_err(told)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(told)?;
-    let sysfs = Sysfs::new(Path::new(SYSFS), Path::new(DEV));
     let notes = ClaimNotes::open(state).map_err(told)?;
     let claims = Claims::load(sysfs, notes, "bench".to_owned(), Arc::new(Faults::none())).map_err(told)?;
     let arrival = Arrival::Netdev { netns: netns.display().to_string(), name: name.to_owned() };
