@@ -7,8 +7,10 @@ mod exit;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use common::Chain;
+use common::manual::{self, Section};
 use controld::config::Config;
 use controld::daemon;
 use controld::images::{Images, mapping};
@@ -43,6 +45,12 @@ enum Command {
         /// The settings with all defaults that say where things are, or the versions of libvirt and QEMU and what they lack
         what: What,
     },
+    /// Write man pages and completions below a directory, for packages
+    #[command(hide = true)]
+    Manual {
+        /// Has them as `/` does once they are installed
+        dir: PathBuf,
+    },
     /// Print the records of the database as JSON; the daemon must not be running
     DumpState,
 }
@@ -75,6 +83,11 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
+    // Whatever the node is configured to be.
+    if let Command::Manual { dir } = &cli.command {
+        return manual::write(Cli::command(), Section::Administration, dir)
+            .with_context(|| format!("failed to write the manual below `{}`", dir.display()));
+    }
     let config = Config::load(cli.config.as_deref())?;
     match cli.command {
         Command::Run => daemon::main(config)?,
@@ -83,7 +96,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(mapping::check(&config.images))?;
         }
-        Command::Decompress { .. } => {}
+        Command::Decompress { .. } | Command::Manual { .. } => {}
         Command::Crd => {
             #[expect(clippy::print_stdout, reason = "this is the command's output")]
             {

@@ -31,6 +31,12 @@ pub(crate) enum DaemonCommand {
     CheckConfig(ConfigFile),
     /// Print what the journal of pods holds, as JSON; works with and without a running daemon
     DumpState(ConfigFile),
+    /// Write man pages and completions below a directory, for packages
+    #[command(hide = true)]
+    Manual {
+        /// Has them as `/` does once they are installed
+        dir: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use common::Chain;
+use common::manual::{self, Section};
 use tapmanager::config::{Config, ConfigError, LogFormat};
 use tapmanager::confinement::{self, ConfinementError};
 use tapmanager::daemon::{self, DaemonError};
@@ -68,6 +69,8 @@ fn work(command: DaemonCommand) -> anyhow::Result<()> {
             let state = daemon::dump_state(&Config::load(config.as_deref())?)?;
             print(&format!("{state:#}\n"))
         }
+        DaemonCommand::Manual { dir } => manual::write(Cli::command(), Section::Administration, &dir)
+            .with_context(|| format!("failed to write the manual below `{}`", dir.display())),
     }
 }
 

@@ -11,7 +11,7 @@ pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
     Verify,
 };
-pub use self::others::{Completion, Doctor, Version};
+pub use self::others::{Completion, Doctor, Manual, Version};
 pub use self::output::{Form, Output};
 pub use self::pods::{Events, InspectPods, Kill, Pause, Pods, Ps, Rm, Scope, Start, Stats, Stop, Top, Within};
 use super::name;
@@ -157,6 +157,9 @@ pub enum Command {
     ///
     /// For bash: `virtletctl completion bash >/etc/bash_completion.d/virtletctl`.
     Completion(Completion),
+    /// Write man pages and completions below a directory, for packages
+    #[command(hide = true)]
+    Manual(Manual),
     /// Print the versions of virtletctl and of the controld that it asks
     Version(Version),
 }

@@ -50,6 +50,7 @@ use std::io::Write;
 use std::pin::Pin;
 
 use clap::CommandFactory as _;
+use common::manual::{self, Section};
 
 use self::cli::{Cli, Command, ImageCommand};
 use self::client::Client;
@@ -78,6 +79,9 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         }
         // Boxed, like those below.
         Command::Doctor(wanted) => return Box::pin(doctor::run(wanted, &cli.socket, out)).await.map_err(one),
+        Command::Manual(wanted) => {
+            return manual::write(Cli::command(), Section::Commands, &wanted.dir).map_err(|cause| one(cause.into()));
+        }
         Command::Version(wanted) => {
             let client = if wanted.client { None } else { Some(Client::connect(&cli.socket).await) };
             return version::run(client, wanted, out).await.map_err(one);
@@ -115,7 +119,9 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         Command::Pull(wanted) => Box::pin(image::run(client, ImageCommand::Pull(wanted), out, interrupt)),
         Command::Rmi(wanted) => Box::pin(image::run(client, ImageCommand::Rm(wanted), out, interrupt)),
         // Done above.
-        Command::Completion(_) | Command::Doctor(_) | Command::Version(_) => Box::pin(std::future::ready(Ok(()))),
+        Command::Completion(_) | Command::Doctor(_) | Command::Manual(_) | Command::Version(_) => {
+            Box::pin(std::future::ready(Ok(())))
+        }
         Command::Image { command } => Box::pin(image::run(client, command, out, interrupt)),
     };
     done.await

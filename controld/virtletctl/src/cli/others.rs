@@ -14,6 +14,13 @@ pub struct Completion {
     pub shell: Shell,
 }
 
+/// Of `manual`.
+#[derive(Debug, Args)]
+pub struct Manual {
+    /// Has them as `/` does once they are installed
+    pub dir: PathBuf,
+}
+
 /// Of `version`.
 #[derive(Debug, Args)]
 pub struct Version {
