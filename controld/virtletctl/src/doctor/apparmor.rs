@@ -41,7 +41,9 @@ fn judged(host: &Host, facts: &Facts) -> Result<Finding, HostError> {
         return Ok(Finding::ok(CHECK, "enabled; no profile of libvirt is enforced"));
     };
     let Ok(settings) = &facts.controld else { return Ok(Finding::unknown(CHECK, NO_SETTINGS)) };
-    let (vmwrapper, socket) = (settings.vmwrapper.display().to_string(), settings.handoff_socket.display().to_string());
+    // A package has a link at that place.
+    let vmwrapper = host.resolved(&settings.vmwrapper);
+    let (vmwrapper, socket) = (vmwrapper.display().to_string(), settings.handoff_socket.display().to_string());
     let of_daemon = Rules::of_profile(host, file)?;
     let of_machines = Rules::of_abstraction(host, OF_MACHINES)?;
     let (Some(of_daemon), Some(of_machines)) = (of_daemon, of_machines) else {

@@ -61,6 +61,14 @@ impl Host {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// The file that a path leads to, by which the kernel's security modules call it; the path itself if it leads nowhere.
+    pub(super) fn resolved(&self, path: &Path) -> PathBuf {
+        let (Ok(root), Ok(real)) = (fs::canonicalize(&self.root), fs::canonicalize(self.at(path))) else {
+            return path.to_owned();
+        };
+        real.strip_prefix(&root).map_or_else(|_| path.to_owned(), |below| Path::new("/").join(below))
+    }
+
     /// The text of a file; `None` if there is none.
     pub(super) fn read(&self, path: impl AsRef<Path>) -> Result<Option<String>, HostError> {
         Ok(self.bytes(path)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))

@@ -70,6 +70,22 @@ fn our_files_open_the_way() {
 }
 
 #[test]
+fn the_packages_link_is_followed_and_its_rules_are_enough() {
+    let (dir, host) = tree(&[
+        ("sys/module/apparmor/parameters/enabled", "Y\n"),
+        ("sys/kernel/security/apparmor/profiles", ENFORCED),
+        ("etc/apparmor.d/usr.sbin.libvirtd", LIBVIRTD),
+        ("etc/apparmor.d/abstractions/libvirt-qemu", ABSTRACTION),
+        ("etc/apparmor.d/abstractions/libvirt-qemu.d/virtlet", include_str!("../../../../../deploy/apparmor/virtlet")),
+        ("usr/sbin/vmwrapper", ""),
+        ("usr/lib/virtlet/virtlet-agent", ""),
+    ]);
+    std::os::unix::fs::symlink("../../sbin/vmwrapper", dir.path().join("usr/lib/virtlet/vmwrapper")).expect("link");
+    let found = look(&host, &facts()).remove(0);
+    assert_eq!((found.state, found.mend), (State::Ok, None), "{}", found.seen);
+}
+
+#[test]
 fn what_is_not_enforced_forbids_nothing() {
     assert_eq!(judge("libvirtd (complain)\n", &[]).state, State::Ok);
     let (_dir, host) = tree(&[("sys/module/apparmor/parameters/enabled", "N\n")]);
