@@ -44,7 +44,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host room build deb bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
+.PHONY: help setup host room build deb bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -131,8 +131,10 @@ test-node: GUESTS := tiny node
 test-sriov test-iommufd: PEERS := cni
 test-sriov: GUESTS := tiny-vf node
 test-iommufd: GUESTS := tiny-vf node-new
+test-installed: GUESTS := tiny installed
+test-installed: PEERS := kubelet
 test-net test-node test-image: JOBS := --test-threads 4
-test-net test-node test-sriov test-iommufd test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping: bed ## one tier of the bed; CASE=part of a name for less
+test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping: bed ## one tier of the bed; CASE=part of a name for less
 	@$(call bed,$(JOBS) $(@:test-%=%)::$(CASE))
 
 soak: GUESTS := tiny

@@ -6,7 +6,7 @@
 //! bed bench [--strict] [GROUP]  measures, prints a table, writes a report
 //! bed soak                      a thousand pods while daemons are killed
 //! ```
-//! Inside only: `enter`, `enter-with-links`, `case`, `demo-inside`, `soak-inside`, `get`, `storm`, `node-agent` (in the emulated node), `doomed-tapmanager`, which
+//! Inside only: `enter`, `enter-with-links`, `case`, `demo-inside`, `soak-inside`, `get`, `storm`, `node-agent` (in the emulated node), `installed-agent` (in the machine of the tier `installed`), `doomed-tapmanager`, which
 //! dies at a step, and `fake-emulator` and `give-away`, which stand where QEMU would.
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
@@ -15,6 +15,7 @@ mod cri;
 mod demo;
 mod fresh_tapmanager;
 mod image;
+mod installed;
 mod kubelet;
 mod mapping;
 mod matrix;
@@ -52,6 +53,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(image::cases())
         .chain(cri::cases())
         .chain(kubelet::cases())
+        .chain(installed::cases())
         .chain(mapping::CASES.iter().copied())
         .collect()
 });
@@ -79,6 +81,7 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         ["soak"] => soak::in_view()?,
         ["soak-inside", dir] => soak::inside(Path::new(dir))?,
         ["demo-inside", dir] => runner::inside(Path::new(dir), demo::run)?,
+        ["installed-agent"] => tests::installed::serve()?,
         ["node-agent"] => runner::serve(&ALL)?,
         ["get", socket, token] => handoff::get(Path::new(socket), token)?,
         ["storm", socket] => handoff::storm(Path::new(socket))?,

@@ -27,46 +27,13 @@ TREES="arch crypto lib net drivers/char drivers/crypto/ccp drivers/dca drivers/i
 
 K=$(unpack_deb "linux-image-$R")
 N=$OUT/$NAME
-mkdir -p "$N/modules/$R"
-for tree in $TREES; do
-	[ -d "$K/lib/modules/$R/kernel/$tree" ] || continue
-	mkdir -p "$N/modules/$R/kernel/$tree"
-	cp -r "$K/lib/modules/$R/kernel/$tree/." "$N/modules/$R/kernel/$tree/"
-done
-rm -rf "$N/modules/$R/kernel/drivers/net/wireless"
-cp "$K/lib/modules/$R"/modules.{builtin,builtin.modinfo,order} "$N/modules/$R/"
-find "$N/modules" -name '*.ko.xz' -exec xz -d {} +
+kernel_modules "$R" "$K/lib/modules" "$N/modules" $TREES
 [ "$NAME" = node ] || "$HERE/build-iommufd.sh" "$R" "$N/modules/$R"
-find "$N/modules" -name '*.ko' -exec strip --strip-debug {} + # their signatures go too: that taints, nothing more
-tables() { # DIR: depmod wants lib/modules above
-	rm -rf "$WORK/base"; mkdir -p "$WORK/base/lib"
-	ln -s "$1" "$WORK/base/lib/modules"
-	depmod -b "$WORK/base" "$R"
-}
-tables "$N/modules"
+find "$N/modules" -name '*.ko' -exec strip --strip-debug {} +
+rm -rf "$WORK/base"; mkdir -p "$WORK/base/lib" # depmod wants lib/modules above
+ln -s "$N/modules" "$WORK/base/lib/modules"
+depmod -b "$WORK/base" "$R"
 
-T=$WORK/node-root
-rm -rf "$T"; mkdir -p "$T"/{bin,dev,host,node,proc,sys,top,lib/modules}
-bb=$(unpack_deb busybox-static)/bin/busybox
-cp "$bb" "$T/bin/busybox"
-for a in $("$bb" --list); do [ -e "$T/bin/$a" ] || ln -s busybox "$T/bin/$a"; done
-for m in $EARLY; do
-	modprobe -d "$WORK/base" -S "$R" --show-depends "$m" | sed -n 's/^insmod \([^ ]*\).*/\1/p'
-done | sort -u | while read -r ko; do install -D -m644 "$ko" "$T/lib/modules/${ko##*/lib/modules/}"; done
-cp "$N/modules/$R"/modules.{builtin,order} "$T/lib/modules/$R/"
-depmod -b "$T" "$R"
-install -m755 "$HERE/node-root/init" "$T/init"
-(cd "$T" && find . | sort | cpio -o -H newc -R 0:0 --quiet --reproducible) | $NICE lz4 -q -l -9 >"$N/initrd"
-
-# The compressed kernel lies somewhere inside the boot image: the first stream that holds an ELF file.
-is_elf() { [ "$(head -c4 "$1" | tail -c3)" = ELF ]; }
-unpacked() { # MAGIC COMMAND...
-	local magic=$1 at; shift
-	for at in $(LC_ALL=C grep -obUaP "$magic" "$K/boot/vmlinuz-$R" | cut -d: -f1); do
-		tail -c "+$((at + 1))" "$K/boot/vmlinuz-$R" | "$@" >"$N/vmlinux" 2>/dev/null || true
-		! is_elf "$N/vmlinux" || return 0
-	done
-	return 1
-}
-unpacked '\xfd7zXZ\x00' xz -dcq --single-stream || unpacked '\x28\xb5\x2f\xfd' zstd -dcq || die "no kernel in vmlinuz-$R"
+early_initrd "$R" "$WORK/base" "$HERE/node-root/init" "$N/initrd" $EARLY
+elf_kernel "$K/boot/vmlinuz-$R" "$N/vmlinux"
 log "$N: kernel $(stat -c %s "$N/vmlinux") bytes, initrd $(stat -c %s "$N/initrd"), modules $(du -sk "$N/modules" | cut -f1) KiB"

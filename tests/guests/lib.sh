@@ -94,6 +94,51 @@ compile_modules() {
 	$NICE make -s -C "$HEADERS" M="$SOURCE" -j"$(nproc)" modules >&2
 }
 
+# kernel_modules RELEASE FROM TO TREE...: copies each TREE of FROM's modules, unpacked. Whoever strips them takes their
+# signatures away, too: that taints, nothing more.
+kernel_modules() {
+	local r=$1 from=$2 to=$3 tree; shift 3
+	mkdir -p "$to/$r"
+	for tree; do
+		[ -d "$from/$r/kernel/$tree" ] || continue
+		mkdir -p "$to/$r/kernel/$tree"
+		cp -r "$from/$r/kernel/$tree/." "$to/$r/kernel/$tree/"
+	done
+	rm -rf "$to/$r/kernel/drivers/net/wireless"
+	cp "$from/$r"/modules.{builtin,builtin.modinfo,order} "$to/$r/"
+	find "$to" -name '*.ko.xz' -exec xz -d {} +
+}
+
+# early_initrd RELEASE BASE INIT OUT MODULE...: busybox, the modules with what they need of BASE/lib/modules, and INIT.
+early_initrd() {
+	local r=$1 base=$2 init=$3 out=$4 tree=$WORK/early bb a m ko; shift 4
+	rm -rf "$tree"; mkdir -p "$tree"/{bin,dev,host,node,proc,sys,top,lib/modules}
+	bb=$(unpack_deb busybox-static)/bin/busybox
+	cp "$bb" "$tree/bin/busybox"
+	for a in $("$bb" --list); do [ -e "$tree/bin/$a" ] || ln -s busybox "$tree/bin/$a"; done
+	for m; do
+		modprobe -d "$base" -S "$r" --show-depends "$m" | sed -n 's/^insmod \([^ ]*\).*/\1/p'
+	done | sort -u | while read -r ko; do install -D -m644 "$ko" "$tree/lib/modules/${ko##*/lib/modules/}"; done
+	cp "$base/lib/modules/$r"/modules.{builtin,order} "$tree/lib/modules/$r/"
+	depmod -b "$tree" "$r"
+	install -m755 "$init" "$tree/init"
+	(cd "$tree" && find . | sort | cpio -o -H newc -R 0:0 --quiet --reproducible) | $NICE lz4 -q -l -9 >"$out"
+}
+
+# elf_kernel VMLINUZ OUT: the compressed kernel lies somewhere inside the boot image: the first stream that holds an ELF file.
+elf_kernel() {
+	local from=$1 out=$2
+	unpacked() { # MAGIC COMMAND...
+		local magic=$1 at; shift
+		for at in $(LC_ALL=C grep -obUaP "$magic" "$from" | cut -d: -f1); do
+			tail -c "+$((at + 1))" "$from" | "$@" >"$out" 2>/dev/null || true
+			[ "$(head -c4 "$out" | tail -c3)" != ELF ] || return 0
+		done
+		return 1
+	}
+	unpacked '\xfd7zXZ\x00' xz -dcq --single-stream || unpacked '\x28\xb5\x2f\xfd' zstd -dcq || die "no kernel in $from"
+}
+
 # put_at FILE IMAGE BYTE_OFFSET: copy FILE into IMAGE without truncating, sparse
 put_at() { dd if="$1" of="$2" bs=64K seek="$3" oflag=seek_bytes conv=notrunc,sparse status=none; }
 

@@ -27,6 +27,7 @@ pub mod handoff;
 pub mod http;
 pub mod image_node;
 pub mod image_server;
+pub mod installed;
 pub mod kubelet;
 pub mod libvirt;
 pub mod metrics_server;

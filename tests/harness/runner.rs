@@ -19,6 +19,7 @@ use crate::case::{Bed, Case, log_dir};
 use crate::cell::{Cell, Links, furnish};
 use crate::config::Config;
 use crate::emulated::{self, Kind, OnDemand};
+use crate::installed;
 use crate::slots::Slots;
 
 /// Lines of each daemon's log that are shown of a failed case.
@@ -59,7 +60,7 @@ pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
 }
 
 fn takes_turns(case: &Case) -> bool {
-    Kind::of(case.name).is_some_and(Kind::one_at_a_time)
+    Kind::of(case.name).is_some_and(Kind::one_at_a_time) || case.name.starts_with(installed::TIER)
 }
 
 /// What a run tells when it is over, so that its last lines are enough: the number of cases of each tier and how long

@@ -1,0 +1,171 @@
+//! A node's life: installation, a pod of kubelet, upgrade, reboot, removal and purge.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use tests::case::{Bed, Case};
+use tests::installed::{HOST, Machine, Packages};
+
+/// Warm, on two processors that nobody else uses, 4 minutes.
+const DEADLINE: Duration = Duration::from_secs(900);
+/// Longest for what waits for no guest.
+pub(super) const TOOL_DEADLINE: Duration = Duration::from_secs(180);
+/// Longest until a guest answers: its boot under a KVM that is emulated, behind kubelet's next look and retry.
+const POD_DEADLINE: Duration = Duration::from_secs(300);
+
+pub(super) const CASES: &[Case] = &[Case {
+    name: "installed::a_pod_of_kubelet_outlives_upgrade_removal_and_reboot_and_purge_leaves_nothing",
+    deadline: DEADLINE,
+    run: life,
+}];
+
+fn life(bed: &Bed) -> Result<()> {
+    let packages = Packages::build(bed, "1.0")?;
+    let newer = Packages::build(bed, "1.1")?;
+    let mut machine = Machine::boot(bed)?;
+    let before = machine.run(BELONGINGS, TOOL_DEADLINE)?;
+    install(&mut machine, &packages)?;
+    configure(&mut machine, bed)?;
+    start_kubelet(&mut machine, bed)?;
+    machine.run("virtletctl doctor", TOOL_DEADLINE)?;
+    machine.run(&format!("cat >/etc/kubernetes/manifests/vm.json <<'END'\n{POD}\nEND"), TOOL_DEADLINE)?;
+    let booted = machine.wait("answer of the pod's guest", ANSWER, POD_DEADLINE)?;
+    ensure!(booted.contains("boots 1"), "{booted}");
+    let confined = machine.run("cat /proc/$(cat /run/libvirt/qemu/virtlet-*.pid)/attr/current", TOOL_DEADLINE)?;
+    ensure!(confined.starts_with("libvirt-") && confined.contains("(enforce)"), "not confined: {confined}");
+    machine.wait("console in kubelet's log", "grep -q tiny: /var/log/pods/*/vm/0.log", POD_DEADLINE)?;
+
+    // The same process, and the same boot: no VM notices.
+    let process = machine.run(PROCESS, TOOL_DEADLINE)?;
+    install(&mut machine, &newer)?;
+    let version = machine.run("dpkg-query -Wf '${Version}' virtlet && systemctl is-active controld", TOOL_DEADLINE)?;
+    ensure!(version.starts_with("1.1"), "not upgraded: {version}");
+    ensure!(machine.run(PROCESS, TOOL_DEADLINE)? == process, "another process after the upgrade");
+    machine.wait("answer after the upgrade", ANSWER, POD_DEADLINE)?;
+    ensure!(machine.run(CONFIGURED, TOOL_DEADLINE)?.contains("/srv/images"), "the upgrade took the configuration");
+
+    // Whoever purges while VMs run is refused, and gets all back by installing again.
+    let (code, said) = machine.attempt("dpkg --remove virtlet && dpkg --purge virtlet", TOOL_DEADLINE)?;
+    ensure!(code != Some(0) && said.contains("not purged: VMs run"), "purged under a running VM: {said}");
+    ensure!(machine.run(PROCESS, TOOL_DEADLINE)? == process, "the purge ended the VM");
+    install(&mut machine, &newer)?;
+    configure(&mut machine, bed)?;
+    machine.wait("answer after the package came back", ANSWER, POD_DEADLINE)?;
+    ensure!(machine.run(PROCESS, TOOL_DEADLINE)? == process, "another process after the package came back");
+
+    machine.reboot()?;
+    machine.wait("answer after the reboot", ANSWER, POD_DEADLINE)?;
+    no_denials(&mut machine)?;
+    no_errors(&mut machine)?;
+    let left = machine.run("ls /run/netns /var/lib/virtlet/net/pods/*.json", TOOL_DEADLINE)?;
+    ensure!(left.matches("virtlet-").count() == 1, "not the namespace of one pod: {left}");
+
+    // kubelet would take a minute until it collects the sandbox.
+    machine.run("systemctl disable --now kubelet && virtletctl rm -f $(virtletctl ps -a -q)", TOOL_DEADLINE)?;
+    machine.run("apt-get purge -q -y virtlet virtletctl", TOOL_DEADLINE)?;
+    let after = machine.run(BELONGINGS, TOOL_DEADLINE)?;
+    ensure!(after == before, "the purge leaves something; before:\n{before}\nafter:\n{after}");
+    Ok(())
+}
+
+/// Installs or upgrades, as an administrator does it.
+pub(super) fn install(machine: &mut Machine, packages: &Packages) -> Result<()> {
+    let script = format!(
+        "mkdir -p /etc/apt/sources.list.d && echo '{}' >/etc/apt/sources.list.d/virtlet.list && apt-get update -q \
+         && DEBIAN_FRONTEND=noninteractive apt-get install -q -y virtlet virtletctl",
+        packages.source()
+    );
+    machine.run(&script, TOOL_DEADLINE).map(drop)
+}
+
+/// What an administrator adds: the example's network, and where the image is.
+pub(super) fn configure(machine: &mut Machine, bed: &Bed) -> Result<()> {
+    let image = bed.config.guest("tiny.qcow2")?.canonicalize()?;
+    let script = format!(
+        "set -e\nmkdir -p /etc/cni/net.d /srv/images /etc/virtlet/images.d\n\
+         cp /usr/share/doc/virtlet/examples/10-virtlet.conflist /etc/cni/net.d/\n\
+         cp {HOST}{} /srv/images/tiny.qcow2\n\
+         printf 'images.local_roots = [\"/srv/images\"]\\nmachine.accel = \"kvm\"\\n' >>/etc/virtlet/controld.toml\n\
+         printf 'translations:\\n- name: tiny\\n  url: file:///srv/images/tiny.qcow2\\n' >/etc/virtlet/images.d/local.yaml\n\
+         controld check-config\nsystemctl restart controld\ntapmanager status\n",
+        image.display()
+    );
+    machine.run(&script, TOOL_DEADLINE).map(drop)
+}
+
+fn start_kubelet(machine: &mut Machine, bed: &Bed) -> Result<()> {
+    let kubelet = bed.config.peer("kubelet")?.canonicalize().context("no kubelet")?;
+    let unit = KUBELET_UNIT.replace("KUBELET", &format!("{HOST}{}", kubelet.display()));
+    let script = format!(
+        "set -e\nmkdir -p /etc/kubernetes/manifests\n\
+         cat >/etc/kubernetes/kubelet.yaml <<'END'\n{KUBELET_SETTINGS}\nEND\n\
+         echo nameserver 192.0.2.53 >/etc/kubernetes/resolv.conf\n\
+         cat >/etc/systemd/system/kubelet.service <<'END'\n{unit}\nEND\n\
+         systemctl daemon-reload\nsystemctl enable --now kubelet\n"
+    );
+    machine.run(&script, TOOL_DEADLINE).map(drop)
+}
+
+/// The daemons' units leave them all that they need.
+fn no_errors(machine: &mut Machine) -> Result<()> {
+    let errors =
+        machine.run("journalctl -u controld -u tapmanager --no-pager -o cat | grep ' ERROR ' || :", TOOL_DEADLINE)?;
+    ensure!(errors.is_empty(), "errors of the daemons: {errors}");
+    Ok(())
+}
+
+/// Of all that ran since the machine was made: none of the denials is of what we do or have done.
+fn no_denials(machine: &mut Machine) -> Result<()> {
+    let denials = machine.run("journalctl -k -g 'apparmor=.DENIED' --no-pager -o cat || :", TOOL_DEADLINE)?;
+    ensure!(!denials.contains("DENIED"), "AppArmor stands in the way: {denials}");
+    Ok(())
+}
+
+/// What may be left of us: files, links, namespaces, units, definitions of VMs, and what plugins keep. What libvirt has left of
+/// a VM that the reboot cut off is libvirt's.
+const BELONGINGS: &str = "find / -xdev \\( -name '*virtlet*' -o -name 'controld*' -o -name 'tapmanager*' -o -name vmwrapper \\) \
+     -not -path '/proc/*' -not -path '/sys/*' -not -path '/host/*' -not -path '/etc/cni/*' -not -path '/var/lib/dpkg/*' \
+     -not -path '/var/lib/apt/*' -not -path '/var/cache/*' -not -path '/etc/apt/*' -not -path '/var/log/*' \
+     -not -path '/var/lib/cni/*' -not -path '/var/lib/libvirt/*' | sort; \
+     ls -d /run/virtlet /run/netns/virtlet-* /var/lib/cni/networks/virtlet/10.* /var/lib/cni/results/* 2>/dev/null; \
+     virsh -q -c qemu:///system list --all; iptables-save 2>/dev/null | grep CNI-; :";
+
+/// Who is the VM.
+const PROCESS: &str = "cat /run/libvirt/qemu/virtlet-*.pid";
+const CONFIGURED: &str = "grep ^images.local_roots /etc/virtlet/controld.toml";
+/// Of the guest, by the address that the pod has.
+pub(super) const ANSWER: &str = "ip=$(virtletctl ps -o json | grep -o '10\\.88\\.[0-9.]*' | head -n 1) && [ \"$ip\" ] \
+     && curl -s -S -f -m 3 http://$ip/cgi-bin/info";
+
+const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vm", "namespace": "default"},
+"spec": {"terminationGracePeriodSeconds": 20, "automountServiceAccountToken": false, "overhead": {"memory": "320Mi"},
+"containers": [{"name": "vm", "image": "tiny", "imagePullPolicy": "IfNotPresent",
+"resources": {"limits": {"memory": "160Mi", "cpu": "1"}}}]}}"#;
+
+const KUBELET_SETTINGS: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix:///run/virtlet/cri.sock
+staticPodPath: /etc/kubernetes/manifests
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+fileCheckFrequency: 1s
+syncFrequency: 2s
+runtimeRequestTimeout: 4m
+evictionHard: {nodefs.available: 1%, imagefs.available: 1%, memory.available: 50Mi}
+resolvConf: /etc/kubernetes/resolv.conf";
+
+/// The bridge stands for the node's own interface: kubelet wants an address that is not loopback.
+const KUBELET_UNIT: &str = "[Unit]
+Description=kubelet
+Wants=controld.service
+After=controld.service
+[Service]
+ExecStartPre=-ip link add node0 type bridge
+ExecStartPre=-ip addr add 192.168.77.1/24 dev node0
+ExecStartPre=-ip link set node0 up
+ExecStartPre=-ip route add default via 192.168.77.254
+ExecStart=KUBELET --config /etc/kubernetes/kubelet.yaml --hostname-override node1 --node-ip 192.168.77.1
+Restart=always
+RestartSec=2
+[Install]
+WantedBy=multi-user.target";

@@ -1,0 +1,173 @@
+//! The machine, from without.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::wire::{Order, Word, send};
+use crate::case::Bed;
+use crate::command::{command, finish};
+use crate::wait::wait_for;
+
+/// Where the machine has this one's files.
+pub const HOST: &str = "/host";
+/// 40 s on a quiet machine.
+const BOOT_DEADLINE: Duration = Duration::from_secs(240);
+const TOOL_DEADLINE: Duration = Duration::from_secs(60);
+
+/// A booted machine; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Machine {
+    emulator: Child,
+    wire: UnixStream,
+    words: Receiver<Word>,
+}
+
+impl Machine {
+    /// Boots one from the guest builder's image.
+    ///
+    /// # Errors
+    /// When the image was not built, or the machine does not come up.
+    pub fn boot(bed: &Bed) -> Result<Self> {
+        let image = bed.config.guest("installed")?.canonicalize()?;
+        let disk = bed.dir.join("installed.qcow2");
+        let base = image.join("disk.qcow2");
+        let made = finish(
+            command("qemu-img", ["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"]).arg(&base).arg(&disk),
+            TOOL_DEADLINE,
+        )?;
+        ensure!(made.code == Some(0), "no overlay: {}", made.stderr);
+        let socket = bed.dir.join("installed.sock");
+        fs::create_dir_all(bed.logs())?;
+        let emulator = emulator(bed, &image, &disk, &socket)?.spawn().context("failed to start QEMU")?;
+        let (sender, words) = mpsc::channel();
+        let wire = wait_for("socket of the machine", BOOT_DEADLINE, || Ok(UnixStream::connect(&socket).ok()));
+        let wire = match wire {
+            Ok(wire) => wire,
+            Err(failed) => {
+                end(emulator);
+                return Err(failed);
+            }
+        };
+        let lines = BufReader::new(wire.try_clone()?);
+        std::thread::spawn(move || {
+            let words = lines.lines().map_while(Result::ok).filter_map(|line| serde_json::from_str(&line).ok());
+            // Nobody: the case has ended.
+            let _nobody = words.map(|word| sender.send(word)).find(Result::is_err);
+        });
+        let machine = Self { emulator, wire, words };
+        machine.wait_up()?;
+        Ok(machine)
+    }
+
+    /// Has it run `script` with bash, and says what that said, on both of its outputs.
+    ///
+    /// # Errors
+    /// When the script fails, or does not end by `deadline`.
+    pub fn run(&mut self, script: &str, deadline: Duration) -> Result<String> {
+        let (code, said) = self.attempt(script, deadline)?;
+        ensure!(code == Some(0), "`{script}` ended with {code:?}: {said}");
+        Ok(said)
+    }
+
+    /// [`Machine::run`], however the script ends.
+    ///
+    /// # Errors
+    /// When it does not end by `deadline`.
+    pub fn attempt(&mut self, script: &str, deadline: Duration) -> Result<(Option<i32>, String)> {
+        send(&mut self.wire, &Order { script: script.to_owned() })?;
+        match self.words.recv_timeout(deadline) {
+            Ok(Word::Ended { code, said }) => Ok((code, said)),
+            Ok(Word::Up) => bail!("the machine booted while `{script}` ran"),
+            Err(RecvTimeoutError::Timeout) => bail!("`{script}` runs for more than {} s", deadline.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => bail!("the machine ended while `{script}` ran"),
+        }
+    }
+
+    /// Asks `script` again and again until it succeeds, and says what it said then.
+    ///
+    /// # Errors
+    /// When it does not by `deadline`: the error has what it said last.
+    pub fn wait(&mut self, what: &str, script: &str, deadline: Duration) -> Result<String> {
+        let mut last = String::new();
+        let seen = wait_for(what, deadline, || {
+            let (code, said) = self.attempt(script, deadline)?;
+            last.clone_from(&said);
+            Ok((code == Some(0)).then_some(said))
+        });
+        seen.with_context(|| format!("last: {last}"))
+    }
+
+    /// Has it reboot by its own `reboot`, and waits until it is up again.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn reboot(&mut self) -> Result<()> {
+        send(&mut self.wire, &Order { script: "systemctl --no-block reboot".to_owned() })?;
+        match self.words.recv_timeout(TOOL_DEADLINE)? {
+            Word::Ended { code: Some(0), .. } => self.wait_up(),
+            other => bail!("it does not reboot: {other:?}"),
+        }
+    }
+
+    fn wait_up(&self) -> Result<()> {
+        match self.words.recv_timeout(BOOT_DEADLINE) {
+            Ok(Word::Up) => Ok(()),
+            Ok(word) => bail!("the machine says {word:?} before it has booted"),
+            Err(RecvTimeoutError::Timeout) => bail!("the machine is not up within {} s", BOOT_DEADLINE.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => bail!("the machine ended while it booted"),
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Nothing in it is worth a farewell. Both fail only if it is gone.
+        let _gone = self.emulator.kill();
+        let _gone = self.emulator.wait();
+    }
+}
+
+fn end(mut emulator: Child) {
+    let _gone = emulator.kill();
+    let _gone = emulator.wait();
+}
+
+fn emulator(bed: &Bed, image: &Path, disk: &Path, socket: &Path) -> Result<Command> {
+    let bed_itself = std::env::current_exe()?.canonicalize()?;
+    let words = [
+        "console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests apparmor=1 security=apparmor".to_owned(),
+        // What happens in there is in the log of a failed case.
+        "systemd.journald.forward_to_console=1 systemd.show_status=0".to_owned(),
+        format!("systemd.setenv=BED={HOST}{}", bed_itself.display()),
+    ];
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-smp", "2", "-m", "2048"])
+        // TCG emulates AMD's virtualization, so guests in there run under KVM.
+        .args(["-accel", "tcg,thread=multi", "-cpu", "qemu64,+svm,+npt,+ssse3,+sse4.1,+sse4.2,+popcnt"])
+        .arg("-kernel")
+        .arg(image.join("vmlinux"))
+        .arg("-initrd")
+        .arg(image.join("initrd"))
+        .arg("-append")
+        .arg(words.join(" "))
+        .arg("-serial")
+        .arg(format!("file:{}", bed.logs().join("console.log").display()))
+        .arg("-drive")
+        .arg(format!("file={},if=virtio,format=qcow2,cache=unsafe", disk.display()))
+        .args(["-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"])
+        .arg("-chardev")
+        .arg(format!("socket,id=agent,path={},server=on,wait=off", socket.display()))
+        .args(["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=bed"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(bed.logs().join("emulator.log"))?);
+    Ok(command)
+}
