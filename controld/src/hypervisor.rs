@@ -520,7 +520,12 @@ fn existing(connection: &Connection, id: Uuid) -> Result<Domain, LibvirtError> {
 }
 
 fn failed(what: &'static str, cause: LibvirtError, alive: bool) -> Error {
-    let action = format!("failed to {what}");
+    let mut action = format!("failed to {what}");
+    if meaning::is_start_forbidden(&cause.message) {
+        action.push_str(
+            ": AppArmor, SELinux or a file's mode forbids to start vmwrapper; `virtletctl doctor` says which, and what mends it",
+        );
+    }
     if let Some(error) = meaning::wrapper_line_of(&cause.message) {
         // EX_UNAVAILABLE of sysexits: vmwrapper could not reach tapmanager, or was refused.
         let kind = if error.code == 69 { Kind::Unavailable } else { Kind::Internal };

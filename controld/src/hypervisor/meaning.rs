@@ -99,6 +99,11 @@ pub(super) fn wrapper_line_of(message: &str) -> Option<WrapperError> {
     Some(WrapperError { code: code.parse().ok()?, line: line.trim_end().to_owned() })
 }
 
+/// Whether an error of libvirt's says that its child may not start vmwrapper.
+pub(super) fn is_start_forbidden(message: &str) -> bool {
+    message.split_once("cannot execute binary ").is_some_and(|(_, rest)| rest.contains(": Permission denied"))
+}
+
 /// vmwrapper's last line in what libvirt logs of a machine.
 pub(super) fn wrapper_line_in_log(tail: &str) -> Option<WrapperError> {
     // Of an earlier start, if this one has said nothing: libvirt heads each with what it executes.
@@ -265,6 +270,20 @@ mod tests {
         assert_eq!((error.code, error.line.as_str()), (69, "vmwrapper[69]: no answer; is it up?"));
         for other in ["qemu-system-x86_64: -drive: no such file", "vmwrapper: x", "vmwrapper[x]: y", ""] {
             assert!(wrapper_line_of(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_start_that_a_policy_forbids_is_told_from_one_that_failed() {
+        // As libvirt 11 has it under AppArmor.
+        let forbidden = "internal error: process exited while connecting to monitor: libvirt:  error : cannot execute binary \
+                         /usr/lib/virtlet/vmwrapper: Permission denied\n";
+        assert!(is_start_forbidden(forbidden));
+        for other in [
+            "cannot execute binary /usr/lib/virtlet/vmwrapper: No such file or directory",
+            "Could not open '/dev/vda': Permission denied",
+        ] {
+            assert!(!is_start_forbidden(other), "{other}");
         }
     }
 

@@ -27,6 +27,10 @@ fn bites(bed: &Bed) -> Result<()> {
     ensure!(code != Some(0) && said.contains("profiles of machines do not start `/usr/sbin/vmwrapper`"), "{said}");
     let (code, said) = machine.attempt("virtletctl run tiny --name bite --memory 160Mi", TOOL_DEADLINE)?;
     ensure!(code != Some(0), "a VM starts without the rules: {said}");
+    ensure!(
+        said.contains("AppArmor, SELinux or a file's mode forbids to start vmwrapper; `virtletctl doctor`"),
+        "{said}"
+    );
     ensure!(said.contains("cannot execute binary /usr/lib/virtlet/vmwrapper: Permission denied"), "{said}");
     let denied = machine.run("journalctl -k -g 'apparmor=.DENIED' --no-pager -o cat", TOOL_DEADLINE)?;
     ensure!(denied.contains("name=\"/usr/sbin/vmwrapper\""), "{denied}");
