@@ -1,7 +1,7 @@
 //! The daemon's life: what is started in which order, and how it goes down.
 //!
 //! Order: directories -> CRI socket, which says what is waited for -> database -> image store -> connection to libvirt -> metrics
-//! -> records against tapmanager and libvirt -> ready. libvirt or tapmanager being down does not keep the daemon from starting: kubelet asks
+//! -> records against tapmanager and libvirt -> for a while, what became of starts that were cut off -> ready. libvirt or tapmanager being down does not keep the daemon from starting: kubelet asks
 //! `Status` why the node is not ready, and the records are compared as soon as they answer. Going down leaves every machine
 //! as it is.
 
@@ -10,6 +10,7 @@ pub mod describe;
 mod memory;
 pub mod metrics;
 pub(crate) mod node;
+mod settle;
 
 use std::future::Future;
 use std::io::IsTerminal as _;
@@ -160,6 +161,8 @@ async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result
     tasks.spawn(async move {
         accel.keep_trying().await;
     });
+    opener.waits_for("libvirt, which knows how starts came out that were cut off");
+    settle::cut_off_starts(&node.store).await;
     let services = api::services(
         cri::runtime::Runtime::new(node.for_calls(sessions), sandboxes, containers.clone()),
         cri::image::ImageCalls::new(node.images.clone()),
