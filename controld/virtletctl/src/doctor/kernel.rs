@@ -3,6 +3,8 @@
 //! Devices are opened, not only looked for. What is in a module counts as there if the kernel can load it: it does so itself when
 //! tapmanager asks for the first object of that kind.
 
+mod namespaces;
+
 use std::fs::OpenOptions;
 
 use super::facts::{Facts, TapSettings};
@@ -21,6 +23,7 @@ pub(super) fn look(host: &Host, facts: &Facts) -> Vec<Finding> {
         Err(error) => {
             let checks = ["kernel.tc", "kernel.bridge", "kernel.macvtap"];
             findings.extend(checks.map(|check| Finding::unknown(check, &error)));
+            findings.push(namespaces::look(host));
             return findings;
         }
     };
@@ -31,6 +34,7 @@ pub(super) fn look(host: &Host, facts: &Facts) -> Vec<Finding> {
         ("kernel.macvtap", "macvtap", &["macvtap"]),
     ];
     findings.extend(all.map(|(check, name, needed)| data_path(check, name, needed, name == path, &modules)));
+    findings.push(namespaces::look(host));
     findings
 }
 
