@@ -5,7 +5,8 @@
 #
 # The same programs at the same commit make the same bytes: names are sorted and owners fixed by dpkg-deb, and all times are
 # those of SOURCE_DATE_EPOCH (default: of the commit). VERSION is the package's (default: the workspace's, and the commit's time,
-# so that a later commit is an upgrade). COMPRESS is dpkg-deb's choice (default: xz, which takes a minute).
+# so that a later commit is an upgrade; of a changed tree, the present time as well). COMPRESS is dpkg-deb's choice (default: xz,
+# which takes a minute).
 #
 # Why not cargo-deb: it packs what one crate builds, with cargo's own profiles. These packages have programs of five crates, two
 # of which are built another way, and all that is above them here is lists of files.
@@ -17,7 +18,9 @@ OUT=$(cd "$2" && pwd)
 cd "$(dirname "$0")/../.."
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 release=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-VERSION=${VERSION:-$release~$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S)}
+changed=
+[ -z "$(git status --porcelain --untracked-files=no)" ] || changed=+changed$(date -u +%Y%m%d%H%M%S)
+VERSION=${VERSION:-$release~$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S)$changed}
 COMPRESS=${COMPRESS:-xz}
 umask 022
 
