@@ -8,10 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use tests::capture::{self, Capture};
 use tests::case::{Bed, Case};
+use tests::command::sh;
+use tests::netns;
 use tests::sriov::{Card, VFS};
+use tests::wait::wait_for;
 
 const DEADLINE: Duration = Duration::from_secs(120);
+const FRAMES: usize = 5;
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "sriov::each_function_is_alone_in_its_iommu_group", deadline: DEADLINE, run: groups },
@@ -20,6 +25,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "iommufd::what_is_set_on_the_card_is_read_back", deadline: DEADLINE, run: settings },
     Case { name: "sriov::a_function_that_vfio_gave_back_is_as_before", deadline: DEADLINE, run: there_and_back },
     Case { name: "iommufd::a_function_that_vfio_gave_back_is_as_before", deadline: DEADLINE, run: there_and_back },
+    Case { name: "sriov::qemus_card_takes_spoof_check_and_lets_frames_through", deadline: DEADLINE, run: spoofed },
     Case { name: "sriov::vfio_has_groups_alone", deadline: DEADLINE, run: groups_alone },
     Case { name: "iommufd::vfio_has_a_file_for_each_function", deadline: DEADLINE, run: files },
 ];
@@ -94,6 +100,33 @@ fn there_and_back(_bed: &Bed) -> Result<()> {
     Ok(())
 }
 
+/// What this card shows of anti-spoofing is that it was told: the frames of a function that lies about its address arrive all the
+/// same. Cards of hardware drop them.
+fn spoofed(_bed: &Bed) -> Result<()> {
+    let card = Card::set_up()?;
+    card.set(4, "mac 02:00:00:00:50:06")?;
+    card.bind(4, None)?;
+    ensure!(card.told(4)?["spoofchk"] == json!(true), "{}", card.told(4)?);
+    let (link, netns) = (card.link(4)?, netns::create("spoofer")?);
+    sh(&format!("ip link set {link} netns spoofer name eth0"))?;
+    netns::run_in(&netns, "ip link set eth0 up")?;
+    let frame = |from: [u8; 6]| [&[0xff; 6][..], &from, &[0x88, 0xb5], &[0x5a; 46]].concat();
+    let (own, lie) = (frame([2, 0, 0, 0, 0x50, 6]), frame([2, 0, 0, 0, 0x66, 6]));
+    let heard = |frame: &[u8]| -> Result<bool> {
+        let capture = Capture::start(None, card.pf())?;
+        // The first ones may come before the function has its link.
+        for _again in 0..FRAMES {
+            capture::send(&netns, "eth0", frame)?;
+            netns::run_in(&netns, "ip link show dev eth0")?;
+        }
+        Ok(capture.stop()?.iter().any(|seen| seen == frame))
+    };
+    wait_for("the function's own frames at the card", DEADLINE, || Ok(heard(&own)?.then_some(())))?;
+    ensure!(heard(&lie)?, "QEMU's igb enforces spoof checks now: have docs/sriov.md and this case say so");
+    netns::remove("spoofer")?;
+    Ok(())
+}
+
 fn groups_alone(_bed: &Bed) -> Result<()> {
     let card = Card::set_up()?;
     card.bind(0, Some("vfio-pci"))?;
@@ -115,7 +148,7 @@ fn files(_bed: &Bed) -> Result<()> {
         names.insert(name);
     }
     ensure!(names.len() == VFS, "{names:?}");
-    tests::command::sh("modprobe iommufd")?;
+    sh("modprobe iommufd")?;
     ensure!(fs::metadata("/dev/iommu")?.file_type().is_char_device(), "/dev/iommu is no device");
     Ok(())
 }
