@@ -41,9 +41,8 @@ pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
     let trial = |case: &'static Case| {
         let (nodes, told, slots) = (Arc::clone(&nodes), Arc::clone(&told), Arc::clone(&slots));
         Trial::test(case.name, move || {
-            // In this order: who waits for a turn holds nobody up.
             let _turn = takes_turns(case).then(|| nodes.turn());
-            let _slot = slots.take();
+            let _slot = (!takes_turns(case)).then(|| slots.take());
             let begun = Instant::now();
             let outcome = match Kind::of(case.name) {
                 Some(kind) => nodes.run(kind, case),

@@ -1,4 +1,7 @@
 //! How many cases run at a time: fewer than there are threads, since some threads only wait for the turn of their case.
+//!
+//! The case whose turn it is has a place of its own. All of these run one after the other, so nothing takes longer than they do
+//! together, and none is to wait for a place as well.
 
 use std::num::NonZero;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -17,12 +20,14 @@ pub(crate) struct Slots {
 pub(crate) struct Slot<'a>(&'a Slots);
 
 impl Slots {
-    /// As many as `args` say, or as there are processors; and in `args` threads besides, for `waiting` cases.
+    /// As many as `args` say, or as there are processors, with a place for one of the `waiting` cases among them; and in `args`
+    /// threads besides, for these.
     pub(crate) fn of(args: &mut Arguments, waiting: usize) -> Self {
         let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let at_once = args.test_threads.unwrap_or_else(processors);
-        args.test_threads = Some(at_once + waiting);
-        Self { free: Mutex::new(at_once), freed: Condvar::new() }
+        let places = at_once.saturating_sub(waiting.min(1)).max(1);
+        args.test_threads = Some(places + waiting);
+        Self { free: Mutex::new(places), freed: Condvar::new() }
     }
 
     /// Waits for one.
