@@ -1,9 +1,9 @@
 //! The daemon's life: what is started in which order, and how it goes down.
 //!
 //! Order: directories -> CRI socket, which says what is waited for -> database -> image store -> connection to libvirt -> metrics
-//! -> records against tapmanager and libvirt -> for a while, what became of starts that were cut off -> ready. libvirt or tapmanager being down does not keep the daemon from starting: kubelet asks
-//! `Status` why the node is not ready, and the records are compared as soon as they answer. Going down leaves every machine
-//! as it is.
+//! -> records against tapmanager and libvirt -> for a while, what became of starts that were cut off -> ready. libvirt or
+//! tapmanager being down does not keep the daemon from starting: kubelet asks `Status` why the node is not ready, and the
+//! records are compared as soon as they answer. Going down leaves every machine as it is.
 
 pub(crate) mod agree;
 pub mod describe;

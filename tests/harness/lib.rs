@@ -28,6 +28,7 @@ pub mod http;
 pub mod image_node;
 pub mod image_server;
 pub mod installed;
+mod json_lines;
 pub mod kubelet;
 pub mod libvirt;
 pub mod metrics_server;

@@ -1,10 +1,10 @@
 //! What bed and node say to each other: one JSON message a line.
 
-use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
+
+pub(super) use crate::json_lines::send;
 
 /// The name of no case, in the first message of the node.
 pub(super) const READY: &str = "";
@@ -21,12 +21,6 @@ pub(super) struct Outcome {
     pub(super) case: String,
     /// With what it failed; else what it printed.
     pub(super) ended: Result<String, String>,
-}
-
-pub(super) fn send(wire: &mut impl Write, message: &impl Serialize) -> Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    wire.write_all(&line).context("the wire between bed and node is broken")
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
