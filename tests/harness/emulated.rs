@@ -10,6 +10,7 @@ mod agent;
 mod kind;
 mod machine;
 mod node;
+mod silent;
 mod wire;
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

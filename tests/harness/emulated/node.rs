@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use super::kind::Kind;
 use super::machine::{complaints, console, emulator, socket};
+use super::silent;
 use super::wire::{Order, Outcome, READY, locked, send};
 use crate::case::Case;
 use crate::config::Config;
@@ -34,6 +35,7 @@ pub(super) struct Node {
     waiting: Arc<Waiting>,
     reader: Option<JoinHandle<()>>,
     dir: TempDir,
+    tier: &'static str,
 }
 
 /// Who waits for the outcome of which case; `None` once the node ended.
@@ -64,7 +66,7 @@ impl Node {
             outcomes.for_each(|outcome| all.told(outcome));
             all.end();
         });
-        let node = Self { emulator, wire: Mutex::new(wire), waiting, reader: Some(reader), dir };
+        let node = Self { emulator, wire: Mutex::new(wire), waiting, reader: Some(reader), dir, tier: kind.tier };
         match up.recv_timeout(BOOT_DEADLINE) {
             Ok(_) => Ok(node),
             Err(RecvTimeoutError::Disconnected) => bail!("it ended while it booted:\n{}", node.console()),
@@ -83,7 +85,10 @@ impl Node {
             Ok(Outcome { ended: Ok(said), .. }) => Ok(said),
             Ok(Outcome { ended: Err(failed), .. }) => bail!("in the node: {failed}"),
             Err(RecvTimeoutError::Disconnected) => bail!("the node ended:\n{}", self.console()),
-            Err(RecvTimeoutError::Timeout) => bail!("the node is silent:\n{}", self.console()),
+            Err(RecvTimeoutError::Timeout) => {
+                let kept = silent::keep(self.dir.path(), self.tier)?;
+                bail!("the node is silent; all that it said is in `{}`, and last:\n{}", kept.display(), self.console())
+            }
         }
     }
 

@@ -142,7 +142,8 @@ fn end(mut emulator: Child) {
 fn emulator(bed: &Bed, image: &Path, disk: &Path, socket: &Path) -> Result<Command> {
     let bed_itself = std::env::current_exe()?.canonicalize()?;
     let words = [
-        "console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests apparmor=1 security=apparmor".to_owned(),
+        "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off cryptomgr.notests apparmor=1 security=apparmor"
+            .to_owned(),
         // What happens in there is in the log of a failed case.
         "systemd.journald.forward_to_console=1 systemd.show_status=0".to_owned(),
         format!("systemd.setenv=BED={HOST}{}", bed_itself.display()),
