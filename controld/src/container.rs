@@ -169,6 +169,7 @@ impl Containers {
                 started_at: 0,
                 applied: None,
                 boot: String::new(),
+                pod_oom_kills: 0,
                 exit: None,
                 pause: None,
             };

@@ -141,6 +141,10 @@ pub struct Container {
     /// Boot of the node that its machine was started in; empty until then, and in records of the first release.
     #[serde(default)]
     pub boot: String,
+    /// How many processes in its pod's cgroup the kernel had killed for want of memory when its machine was started, if it has a
+    /// scope.
+    #[serde(default)]
+    pub pod_oom_kills: u64,
     /// How it ended, once it has.
     pub exit: Option<Exit>,
     /// Why its running machine is paused, if it is. Not on disk: libvirt knows.

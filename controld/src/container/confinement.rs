@@ -9,34 +9,38 @@ use std::sync::Arc;
 use common::{Reason, off_reactor};
 
 use super::uses::Uses;
-use crate::hypervisor::cgroup::{Cgroups, Counts};
+use crate::hypervisor::cgroup::{Cgroups, Counts, scope};
 use crate::hypervisor::process::{STATUS_DIR, pid_of};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Cgroup, Limits, MachinePlan};
 use crate::model::{Container, Resources};
 
-/// Makes the cgroup of a machine that is to be started.
+/// Makes the cgroup of a machine that is to be started, unless systemd makes it once there is QEMU.
 pub(super) async fn prepare(uses: &Arc<Uses>, container: &Container) -> Result<()> {
     let Some((cgroups, cgroup)) = of(uses, container) else { return Ok(()) };
+    if cgroups.scope_of(&cgroup).is_some() {
+        return Ok(());
+    }
     let limits = limits(uses, container, container.config.resources.as_ref());
-    let made = off_reactor(move || cgroups.make(&cgroup.path, &limits)).await;
+    let made = off_reactor(move || cgroups.make(&cgroup, &limits)).await;
     made.map_err(|cause| Error::because(Kind::Internal, "failed to make the machine's cgroup", cause))
 }
 
 /// Holds a machine that runs to the resources on its record, as far as it can live with them.
 pub(super) async fn confine(uses: &Arc<Uses>, container: &Container) -> Result<()> {
     let Some((cgroups, cgroup)) = of(uses, container) else { return Ok(()) };
-    let limits = limits(uses, container, container.config.resources.as_ref());
+    let resources = container.config.resources.as_ref();
+    let limits = limits(uses, container, resources);
     let id = container.id;
-    let made = off_reactor(move || {
+    let bearable = off_reactor(move || {
         let held = cgroups.held(&cgroup.path);
         let bearable = limits.clone().bearable(held);
         if bearable != limits {
             tracing::warn!(%id, held, ?limits, "machine holds more than its memory limit on record, which is not set");
         }
-        cgroups.make(&cgroup.path, &bearable)
+        bearable
     });
-    made.await.map_err(|cause| Error::because(Kind::Internal, "failed to make the machine's cgroup", cause))
+    place(uses, container, resources, bearable.await).await
 }
 
 /// Holds a machine that runs to these resources.
@@ -50,7 +54,7 @@ pub(super) async fn set(uses: &Arc<Uses>, container: &Container, resources: &Res
     let limits = limits(uses, container, Some(resources));
     let (machine, score) = (container.machine.clone(), resources.oom_score_adj);
     let set = off_reactor(move || {
-        cgroups.make(&cgroup.path, &limits)?;
+        cgroups.make(&cgroup, &limits)?;
         set_oom_score(qemu(&machine)?, score)
     });
     set.await
@@ -76,17 +80,43 @@ pub(super) fn held(uses: &Uses, container: &Container) -> Option<u64> {
 
 /// Moves the QEMU of a machine that runs, of these resources, into its cgroup.
 pub(super) async fn admit(uses: &Arc<Uses>, container: &Container, resources: Option<&Resources>) -> Result<()> {
+    place(uses, container, resources, limits(uses, container, resources)).await
+}
+
+/// Moves QEMU into its cgroup with these limits, wherever it is now, also halfway there.
+async fn place(uses: &Arc<Uses>, container: &Container, resources: Option<&Resources>, limits: Limits) -> Result<()> {
     let Some((cgroups, cgroup)) = of(uses, container) else { return Ok(()) };
-    let machine = container.machine.clone();
     // Not libvirtd's, which most units protect: QEMU inherits that.
     let score = resources.map_or(0, |resources| resources.oom_score_adj);
-    let admitted = off_reactor(move || {
-        let pid = qemu(&machine)?;
-        cgroups.admit(&cgroup.path, pid)?;
-        set_oom_score(pid, score)
-    });
+    let machine = container.machine.clone();
+    let placed = async {
+        let (here, of) = (cgroups.clone(), cgroup.clone());
+        let (pid, is_known) = off_reactor(move || {
+            let pid = qemu(&machine)?;
+            let scope = here.scope_of(&of);
+            Ok::<_, Reason>((pid, scope.map_or(Ok(true), |scope| here.has(scope.path, pid))?))
+        })
+        .await?;
+        if let Some(scope) = cgroups.scope_of(&cgroup)
+            && !is_known
+        {
+            let pid = u32::try_from(pid).map_err(Reason::because("QEMU has no process id"))?;
+            scope::start(scope, pid).await?;
+        }
+        off_reactor(move || {
+            if cgroups.scope_of(&cgroup).is_some() {
+                cgroups.enter(&cgroup.path, pid)?;
+                cgroups.make(&cgroup, &limits)?;
+            } else {
+                cgroups.make(&cgroup, &limits)?;
+                cgroups.admit(&cgroup.path, pid)?;
+            }
+            set_oom_score(pid, score)
+        })
+        .await
+    };
     let what = "failed to move QEMU into the machine's cgroup";
-    admitted.await.map_err(|cause: Reason| Error::because(Kind::Internal, what, cause))
+    placed.await.map_err(|cause: Reason| Error::because(Kind::Internal, what, cause))
 }
 
 /// The limits of a machine of these resources.
@@ -98,7 +128,15 @@ pub(super) fn limits(uses: &Uses, container: &Container, resources: Option<&Reso
 
 /// Whether the kernel has killed QEMU for want of memory.
 pub(super) fn was_oom_killed(uses: &Uses, container: &Container) -> bool {
-    counts(uses.cgroups.as_ref(), container).oom_kills > 0
+    // A scope's cgroup goes with QEMU, and what was counted of it stays with the pod's.
+    let of_machine = counts(uses.cgroups.as_ref(), container).oom_kills;
+    of_machine > 0 || pod_oom_kills(uses, container) > container.pod_oom_kills
+}
+
+/// How many processes of the pod the kernel has killed for want of memory, if its machine has a scope; otherwise 0.
+pub(super) fn pod_oom_kills(uses: &Uses, container: &Container) -> u64 {
+    let Some((cgroups, cgroup)) = of(uses, container) else { return 0 };
+    cgroups.scope_of(&cgroup).map_or(0, |scope| cgroups.counts(scope.slice_path).oom_kills)
 }
 
 /// What the kernel counted of a machine; zeros of one that has no cgroup of ours.
@@ -110,7 +148,7 @@ pub(super) fn counts(cgroups: Option<&Cgroups>, container: &Container) -> Counts
 /// Removes the cgroup of a machine that is gone.
 pub(super) fn remove(uses: &Uses, container: &Container) -> io::Result<()> {
     let Some((cgroups, cgroup)) = of(uses, container) else { return Ok(()) };
-    cgroups.remove(&cgroup.path, &container.machine.domain).map_err(io::Error::other)
+    cgroups.remove(&cgroup, &container.machine.domain).map_err(io::Error::other)
 }
 
 fn qemu(machine: &MachinePlan) -> Result<i32, Reason> {

@@ -80,6 +80,9 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// Gives a machine that runs these resources, and on a failure takes back what can be taken back; what it has then.
     fn resize(&self, container: &Container, wanted: &Resources) -> impl Future<Output = (Applied, Result<()>)> + Send;
 
+    /// What [`Container::pod_oom_kills`] of a machine is that is started now.
+    fn pod_oom_kills(&self, container: &Container) -> u64;
+
     /// Whether the kernel has killed the machine for want of memory.
     fn was_oom_killed(&self, container: &Container) -> bool;
 
@@ -191,12 +194,15 @@ impl Host for Arc<Uses> {
     }
 
     async fn confine(&self, container: &Container) -> Result<()> {
-        confinement::confine(self, container).await?;
-        confinement::admit(self, container, container.config.resources.as_ref()).await
+        confinement::confine(self, container).await
     }
 
     async fn resize(&self, container: &Container, wanted: &Resources) -> (Applied, Result<()>) {
         resize::machine(self, container, wanted).await
+    }
+
+    fn pod_oom_kills(&self, container: &Container) -> u64 {
+        confinement::pod_oom_kills(self, container)
     }
 
     fn was_oom_killed(&self, container: &Container) -> bool {

@@ -109,7 +109,11 @@ pub(super) async fn machine(
         uses.hypervisor.define(xml).await?;
         let log = libvirt_log(uses, container);
         uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted).await?;
-        confinement::admit(uses, container, container.config.resources.as_ref()).await?;
+        // systemd may be long about it.
+        tokio::select! {
+            admitted = confinement::admit(uses, container, container.config.resources.as_ref()) => admitted?,
+            () = unwanted.cancelled() => return Err(Error::new(Kind::State, "the machine was stopped while it was being started")),
+        }
         parts::remove(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {

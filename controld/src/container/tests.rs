@@ -47,6 +47,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
         started_at: 0,
         applied: None,
         boot: String::new(),
+        pod_oom_kills: 0,
         exit: None,
         pause: None,
     }
@@ -145,6 +146,23 @@ async fn an_end_that_cannot_be_written_stays_with_libvirt_until_it_is() {
     node.disk_full(false);
     node.pass(60).await;
     assert_eq!((node.on_disk(id), node.domain(id)), (Some(ContainerState::Exited), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_oom_killed_if_the_kernel_has_killed_in_its_pod_since_its_start() {
+    let mut node = Node::new();
+    node.oom_kill();
+    for (attempt, killed, reason) in [(0, false, ExitReason::QemuDied), (1, true, ExitReason::OomKilled)] {
+        let id = node.create(attempt).await.expect("created");
+        node.start(id).await.expect("started");
+        node = node.restart();
+        if killed {
+            node.oom_kill();
+        }
+        node.ends(id, Ending::Failed);
+        node.pass(1).await;
+        assert_eq!(node.reason(id), Some(reason), "attempt {attempt}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,10 +2,11 @@
 //!
 //! libvirt puts QEMU into a cgroup of its own, beside those of pods. A machine is to count as its pod, so QEMU is moved into a
 //! cgroup below the pod's once libvirt has started it; `docs/adr/0024-cgroups.md` says why in this way. The layout, version 1
-//! or 2, is [`layout`]'s affair, the files of either version [`files`]'s.
+//! or 2, is [`layout`]'s affair, the files of either version [`files`]'s, and the unit that systemd is to know of [`scope`]'s.
 
 mod files;
 mod layout;
+pub mod scope;
 #[cfg(test)]
 mod tests;
 
@@ -16,9 +17,12 @@ use std::time::Duration;
 
 use common::Reason;
 
+use self::files::Version;
 use self::layout::Layout;
-use crate::model::plan::Limits;
+use crate::model::plan::{Cgroup, Limits, Scope};
 
+/// Is there if systemd is the node's first process (sd_booted(3)).
+const SYSTEMD: &str = "/run/systemd/system";
 /// Where the kernel lists what is mounted for us.
 const MOUNTS: &str = "/proc/self/mounts";
 /// Where libvirt puts its machines if no systemd does it.
@@ -28,6 +32,9 @@ const LIBVIRTS: &str = "machine";
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     layout: Layout,
+    /// Whether a cgroup below a slice is made by systemd. With version 1 systemd would move QEMU out of libvirt's list of
+    /// devices as well, and kubelet does not look for controllers.
+    scopes: bool,
 }
 
 /// What the kernel has counted of a cgroup.
@@ -52,24 +59,47 @@ impl Cgroups {
     pub fn find() -> Result<Self, Reason> {
         let mounts = fs::read_to_string(MOUNTS)
             .map_err(|cause| Reason::new(format!("failed to read `{MOUNTS}`")).with(cause))?;
-        Self::of(&mounts)
+        Self::of(&mounts, Path::new(SYSTEMD).is_dir())
     }
 
-    fn of(mounts: &str) -> Result<Self, Reason> {
+    fn of(mounts: &str, systemd: bool) -> Result<Self, Reason> {
         let none = || {
             Reason::new("no cgroup hierarchy with controllers `cpu` and `memory` is mounted; mount cgroup2 or cgroup")
         };
-        Ok(Self { layout: Layout::of(mounts).ok_or_else(none)? })
+        let layout = Layout::of(mounts).ok_or_else(none)?;
+        let scopes = systemd && layout.version() == Version::Two;
+        Ok(Self { layout, scopes })
+    }
+
+    /// The unit that systemd makes for a machine's cgroup; `None` if it is to be made by [`Self::make`], with those above it.
+    #[must_use]
+    pub fn scope_of<'a>(&self, cgroup: &'a Cgroup) -> Option<Scope<'a>> {
+        cgroup.scope().filter(|_| self.scopes)
+    }
+
+    /// Whether a process is in a cgroup or in one below it.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn has(&self, path: &str, pid: i32) -> Result<bool, Reason> {
+        let at = format!("/proc/{pid}/cgroup");
+        let text =
+            fs::read_to_string(&at).map_err(|cause| Reason::new(format!("failed to read `{at}`")).with(cause))?;
+        Ok(files::is_in(&text, path))
     }
 
     /// Makes a cgroup with those above it, and gives it these limits; what they leave open stays as it is. Each change of limits
     /// makes it again: a systemd that changes the slice above takes controllers away of which it knows no use.
     ///
     /// # Errors
-    /// When the kernel refuses a step; those before it are done. What was made stays for [`Self::remove`].
-    pub fn make(&self, path: &str, limits: &Limits) -> Result<(), Reason> {
+    /// When the kernel refuses a step; those before it are done. What was made stays for [`Self::remove`]. A scope that systemd
+    /// makes is not made here, and has to be there.
+    pub fn make(&self, cgroup: &Cgroup, limits: &Limits) -> Result<(), Reason> {
+        let path = &cgroup.path;
+        let systemds = self.scope_of(cgroup).map(|scope| scope.unit);
         for hierarchy in self.layout.hierarchies() {
-            hierarchy.make(path).map_err(|cause| failed("make", path, cause))?;
+            let made = hierarchy.make(path, |name| Some(name) != systemds);
+            made.map_err(|cause| failed("make", path, cause))?;
         }
         self.write(path, self.layout.version().files_of(limits))
     }
@@ -95,6 +125,21 @@ impl Cgroups {
             })?;
         }
         Ok(())
+    }
+
+    /// Makes a cgroup in a scope and moves the scope's process to it: a cgroup that has a process of its own passes no controllers
+    /// to those below it. [`Self::make`] does the rest.
+    ///
+    /// # Errors
+    /// When the kernel refuses a step.
+    pub fn enter(&self, path: &str, pid: i32) -> Result<(), Reason> {
+        for hierarchy in self.layout.hierarchies() {
+            match fs::create_dir(hierarchy.dir(path)) {
+                Err(cause) if cause.kind() != ErrorKind::AlreadyExists => return Err(failed("make", path, cause)),
+                _ => {}
+            }
+        }
+        self.admit(path, pid)
     }
 
     /// Moves a process with all its threads into a cgroup; fine if it is there.
@@ -128,15 +173,19 @@ impl Cgroups {
         files::held(&stat)
     }
 
-    /// Removes a cgroup, and what libvirt has left of its own for the machine of name `domain`; fine if there is nothing. Those
+    /// Removes a machine's cgroup, and what libvirt has left of its own for the machine of name `domain`; fine if there is nothing. Those
     /// above are kubelet's.
     ///
     /// # Errors
     /// When there are processes in it.
-    pub fn remove(&self, path: &str, domain: &str) -> Result<(), Reason> {
-        for hierarchy in self.layout.hierarchies() {
-            let dir = hierarchy.dir(path);
-            gone(fs::remove_dir(&dir)).map_err(|cause| failed("remove", path, cause))?;
+    pub fn remove(&self, cgroup: &Cgroup, domain: &str) -> Result<(), Reason> {
+        // A scope that systemd has made, it removes.
+        let scope = cgroup.scope().filter(|_| !self.scopes);
+        let paths = [Some(cgroup.path.as_str()), scope.map(|scope| scope.path)];
+        for path in paths.into_iter().flatten() {
+            for hierarchy in self.layout.hierarchies() {
+                gone(fs::remove_dir(hierarchy.dir(path))).map_err(|cause| failed("remove", path, cause))?;
+            }
         }
         for at in self.layout.all_mounts() {
             remove_libvirts(&at.join(LIBVIRTS), domain);

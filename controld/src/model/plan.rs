@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-pub use self::cgroup::{Cgroup, CpuLimit, Limits};
+pub use self::cgroup::{Cgroup, CpuLimit, Limits, Scope};
 pub use self::firmware::{Firmware, FirmwareKind};
 pub use self::guest::{Guest, GuestCommand};
 pub use self::hardware::{Chipset, CpuModel, DiskBus, Hardware, MachineType, NoCpuModel};

@@ -143,6 +143,7 @@ impl<H: Host> Task<H> {
         match self.life.on(Event::Start) {
             Act::Boot => {
                 self.container.boot = self.host.boot().id().to_owned();
+                self.container.pod_oom_kills = self.host.pod_oom_kills(&self.container);
                 if let Err(error) = self.record().await {
                     let because = self.life.on(Event::NotBegun(Chain(&error).to_string()));
                     // It has ended, whatever becomes of its record.

@@ -57,6 +57,8 @@ struct World {
     disk: BTreeMap<ContainerId, Container>,
     shown: BTreeMap<ContainerId, Container>,
     domains: BTreeMap<ContainerId, Domain>,
+    /// Of the pod's processes, as the kernel counts them.
+    oom_kills: u64,
     /// The machines of all containers that were ever made.
     machines: BTreeMap<ContainerId, MachineId>,
     /// What the node's clock says. It goes on when it is read.
@@ -375,8 +377,12 @@ impl Host for FakeHost {
         (applied, if is_small { Err(Error::new(Kind::State, "no machine is so small")) } else { Ok(()) })
     }
 
-    fn was_oom_killed(&self, _container: &Container) -> bool {
-        false
+    fn pod_oom_kills(&self, _container: &Container) -> u64 {
+        self.world().oom_kills
+    }
+
+    fn was_oom_killed(&self, container: &Container) -> bool {
+        self.world().oom_kills > container.pod_oom_kills
     }
 
     async fn put(&self, container: &Container) -> Result<()> {
@@ -504,6 +510,10 @@ impl Node {
     /// The next call to libvirt panics.
     pub(super) fn panics(&self) {
         self.host.world().panics = true;
+    }
+
+    pub(super) fn oom_kill(&self) {
+        self.host.world().oom_kills += 1;
     }
 
     pub(super) fn disk_full(&self, full: bool) {

@@ -119,6 +119,12 @@ pub(super) fn held(stat: &str) -> Option<u64> {
     value(stat, "anon").or_else(|| value(stat, "total_rss"))
 }
 
+/// Whether a process whose `/proc/PID/cgroup` is `text` is in the cgroup of version 2 at `path`, or below it.
+pub(super) fn is_in(text: &str, path: &str) -> bool {
+    let is = text.lines().find_map(|line| line.strip_prefix("0::"));
+    is.and_then(|is| is.strip_prefix(path)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 fn value(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }

@@ -93,8 +93,8 @@ impl Hierarchy {
         self.at.join(path.trim_start_matches('/'))
     }
 
-    /// Makes a cgroup and those above it, so that it has all controllers.
-    pub(super) fn make(&self, path: &str) -> io::Result<()> {
+    /// Makes a cgroup and those above it, so that it has all controllers. Those above that `is_ours` denies have to be there.
+    pub(super) fn make(&self, path: &str, is_ours: impl Fn(&str) -> bool) -> io::Result<()> {
         let mut dir = self.at.clone();
         for name in path.split('/').filter(|name| !name.is_empty()) {
             if self.version == Version::Two {
@@ -102,9 +102,11 @@ impl Hierarchy {
             }
             let parent = dir.clone();
             dir.push(name);
-            match fs::create_dir(&dir) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
+            if is_ours(name) {
+                match fs::create_dir(&dir) {
+                    Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                    _ => {}
+                }
             }
             if self.version == Version::One && self.has("cpuset") {
                 fill_cpuset(&parent, &dir)?;

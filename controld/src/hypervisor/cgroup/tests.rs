@@ -15,6 +15,10 @@ fn limits() -> Limits {
     }
 }
 
+fn at_path(path: &str) -> Cgroup {
+    Cgroup { path: path.into() }
+}
+
 fn written(version: Version) -> Vec<String> {
     let line = |file: File| format!("{}/{}={}", file.controller, file.name, file.value);
     version.files_of(&limits()).into_iter().map(line).collect()
@@ -86,8 +90,8 @@ fn a_cgroup_of_version_2_gets_its_controllers_from_above() {
         fs::write(at.join(dir).join("cgroup.subtree_control"), "memory\n").expect("written");
     }
     let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", at.display());
-    let cgroups = Cgroups::of(&mounts).expect("found");
-    cgroups.make("/pods/one/vm", &limits()).expect("made");
+    let cgroups = Cgroups::of(&mounts, false).expect("found");
+    cgroups.make(&at_path("/pods/one/vm"), &limits()).expect("made");
     for dir in ["", "pods", "pods/one"] {
         let passed = fs::read_to_string(at.join(dir).join("cgroup.subtree_control")).expect("read");
         assert_eq!(passed, "+cpu", "{dir}");
@@ -97,13 +101,63 @@ fn a_cgroup_of_version_2_gets_its_controllers_from_above() {
     assert!(!vm.join("cpuset.cpus").exists(), "there is no such controller");
     assert!(!vm.join("memory.swap.max").exists(), "this kernel does not count swap");
     fs::write(vm.join("memory.swap.max"), "max\n").expect("written");
-    cgroups.make("/pods/one/vm", &limits()).expect("made");
+    cgroups.make(&at_path("/pods/one/vm"), &limits()).expect("made");
     assert_eq!(fs::read_to_string(vm.join("memory.swap.max")).expect("read"), "0");
     cgroups.admit("/pods/one/vm", 42).expect("moved");
     assert_eq!(fs::read_to_string(vm.join("cgroup.procs")).expect("read"), "42");
-    let full = cgroups.remove("/pods/one/vm", "virtlet-x").expect_err("it is not empty");
+    let full = cgroups.remove(&at_path("/pods/one/vm"), "virtlet-x").expect_err("it is not empty");
     assert_eq!(full.to_string(), "failed to remove cgroup `/pods/one/vm`");
-    cgroups.remove("/pods/none", "virtlet-x").expect("nothing there");
+    cgroups.remove(&at_path("/pods/none"), "virtlet-x").expect("nothing there");
+}
+
+#[test]
+fn a_scope_is_systemds_where_there_is_one() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let at = root.path();
+    fs::create_dir_all(at.join("pod.slice/virtlet-1.scope/vm")).expect("made");
+    fs::write(at.join("cgroup.controllers"), "cpu memory\n").expect("written");
+    let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", at.display());
+    let cgroup = at_path("/pod.slice/virtlet-1.scope/vm");
+    let by_systemd = Cgroups::of(&mounts, true).expect("found");
+    assert_eq!(by_systemd.scope_of(&cgroup).map(|scope| scope.slice), Some("pod.slice"));
+    assert_eq!(by_systemd.scope_of(&at_path("/kubepods/pod/virtlet-1")), None);
+    by_systemd.remove(&cgroup, "virtlet-x").expect("removed");
+    assert!(at.join("pod.slice/virtlet-1.scope").exists(), "systemd removes it");
+    by_systemd.enter(&cgroup.path, 42).expect("entered");
+    assert_eq!(fs::read_to_string(at.join("pod.slice/virtlet-1.scope/vm/cgroup.procs")).expect("read"), "42");
+
+    fs::remove_file(at.join("pod.slice/virtlet-1.scope/vm/cgroup.procs")).expect("removed");
+    let without = Cgroups::of(&mounts, false).expect("found");
+    assert_eq!(without.scope_of(&cgroup), None);
+    without.remove(&cgroup, "virtlet-x").expect("removed");
+    assert!(!at.join("pod.slice/virtlet-1.scope").exists() && at.join("pod.slice").exists());
+}
+
+#[test]
+fn a_scope_of_systemds_is_not_made_by_hand() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let at = root.path();
+    fs::create_dir_all(at.join("pod.slice/virtlet-1.scope/vm")).expect("made");
+    for dir in ["", "pod.slice", "pod.slice/virtlet-1.scope", "pod.slice/virtlet-1.scope/vm"] {
+        fs::write(at.join(dir).join("cgroup.controllers"), "cpu memory\n").expect("written");
+        fs::write(at.join(dir).join("cgroup.subtree_control"), "cpu memory\n").expect("written");
+    }
+    let by_systemd = Cgroups::of(&format!("cgroup2 {} cgroup2 rw 0 0\n", at.display()), true).expect("found");
+    let ended = at_path("/pod.slice/virtlet-2.scope/vm");
+    by_systemd.make(&ended, &limits()).expect_err("systemd has made no such scope");
+    assert!(!at.join("pod.slice/virtlet-2.scope").exists());
+    by_systemd.make(&at_path("/pod.slice/virtlet-1.scope/vm"), &limits()).expect("made");
+    assert_eq!(fs::read_to_string(at.join("pod.slice/virtlet-1.scope/vm/cpu.weight")).expect("read"), "39");
+}
+
+#[test]
+fn a_process_is_in_a_cgroup_by_whole_names() {
+    let text = "1:name=systemd:/a.scope\n0::/pod.slice/a.scope/vm\n";
+    for (path, is_in) in
+        [("/pod.slice/a.scope/vm", true), ("/pod.slice/a.scope", true), ("/pod.slice/a", false), ("/a.scope", false)]
+    {
+        assert_eq!(files::is_in(text, path), is_in, "{path}");
+    }
 }
 
 #[test]
@@ -120,12 +174,12 @@ fn version_1_is_used_where_it_has_memory_and_a_new_cpuset_is_filled() {
     let line = |name: &str, kind: &str| format!("x {} {kind} rw,relatime,{name} 0 0\n", at(name).display());
     let mounts =
         [line("cpu", "cgroup"), line("memory", "cgroup"), line("cpuset", "cgroup"), line("unified", "cgroup2")];
-    let cgroups = Cgroups::of(&mounts.concat()).expect("found");
+    let cgroups = Cgroups::of(&mounts.concat(), true).expect("found");
     let limits = Limits { cpuset_cpus: String::new(), ..limits() };
-    cgroups.make("/pod/vm", &limits).expect("made");
+    cgroups.make(&at_path("/pod/vm"), &limits).expect("made");
     assert_eq!(fs::read_to_string(at("cpuset/pod/vm/cpuset.cpus")).expect("read"), "0-3");
     assert!(at("memory/pod/vm/memory.limit_in_bytes").exists() && !at("unified/pod").exists());
-    assert!(Cgroups::of(&line("cpu", "cgroup")).is_err(), "memory is missing");
+    assert!(Cgroups::of(&line("cpu", "cgroup"), false).is_err(), "memory is missing");
 }
 
 #[test]

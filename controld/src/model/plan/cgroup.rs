@@ -7,6 +7,12 @@ use crate::model::{MachineId, Resources};
 
 /// Where machines are whose pod has no cgroup, as pods that kubelet did not make.
 const WITHOUT_POD: &str = "/virtlet";
+/// Ends the name of a unit of systemd's that groups other units.
+const SLICE: &str = ".slice";
+/// Ends the name of a unit of systemd's that has processes which systemd has not started.
+const SCOPE: &str = ".scope";
+/// The cgroup in a machine's scope that has QEMU and its limits: the scope's own files are systemd's to write.
+const IN_SCOPE: &str = "vm";
 /// Longer than kubelet's, shorter than what makes a path too long.
 const MAX_PARENT: usize = 1024;
 /// CFS period when kubelet names none, in microseconds (kernel, `sched_cfs_period_us`).
@@ -19,6 +25,19 @@ const SHARES: std::ops::RangeInclusive<u64> = 2..=262_144;
 pub struct Cgroup {
     /// Its path below the root of each hierarchy.
     pub path: String,
+}
+
+/// The unit of systemd's that a machine's cgroup lies in, where kubelet has systemd make the cgroups of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope<'a> {
+    /// `virtlet-<machine id>.scope`.
+    pub unit: &'a str,
+    /// The pod's unit.
+    pub slice: &'a str,
+    /// The path of the pod's cgroup.
+    pub slice_path: &'a str,
+    /// The path of the scope's own cgroup.
+    pub path: &'a str,
 }
 
 /// What the kernel is to hold a cgroup to. What is not said stays as it is.
@@ -53,7 +72,17 @@ impl Cgroup {
     pub fn of(parent: &str, id: MachineId) -> Result<Self> {
         let parent = Self::of_pod(parent)?;
         let parent = if parent.is_empty() { WITHOUT_POD } else { &parent };
-        Ok(Self { path: format!("{parent}/virtlet-{id}") })
+        let path = format!("{parent}/virtlet-{id}");
+        Ok(Self { path: if parent.ends_with(SLICE) { format!("{path}{SCOPE}/{IN_SCOPE}") } else { path } })
+    }
+
+    /// The unit that it lies in; `None` if its pod is no slice, or an earlier release has planned the machine.
+    #[must_use]
+    pub fn scope(&self) -> Option<Scope<'_>> {
+        let (path, _) = self.path.rsplit_once('/')?;
+        let (slice_path, unit) = path.rsplit_once('/')?;
+        let (_, slice) = slice_path.rsplit_once('/')?;
+        (slice.ends_with(SLICE) && unit.ends_with(SCOPE)).then_some(Scope { unit, slice, slice_path, path })
     }
 
     /// The path of a pod's cgroup, which CRI gives as a path or as the name of a slice of systemd's; empty if the pod has none.
@@ -63,7 +92,7 @@ impl Cgroup {
     pub fn of_pod(parent: &str) -> Result<String> {
         let path = match parent {
             "" | "/" => return Ok(String::new()),
-            slice if !slice.contains('/') && slice.ends_with(".slice") => slice_path(slice),
+            slice if !slice.contains('/') && slice.ends_with(SLICE) => slice_path(slice),
             path => format!("/{}", path.strip_prefix('/').unwrap_or(path)),
         };
         let named = |name: &str| !name.is_empty() && name != "." && name != ".." && !name.contains(char::is_control);
@@ -77,9 +106,9 @@ impl Cgroup {
 
 /// `a-b.slice` lies in `a.slice`.
 fn slice_path(slice: &str) -> String {
-    let stem = slice.strip_suffix(".slice").unwrap_or(slice);
+    let stem = slice.strip_suffix(SLICE).unwrap_or(slice);
     let ends = stem.match_indices('-').map(|(at, _)| at).chain([stem.len()]);
-    ends.filter_map(|end| stem.get(..end)).map(|stem| format!("/{stem}.slice")).collect()
+    ends.filter_map(|end| stem.get(..end)).map(|stem| format!("/{stem}{SLICE}")).collect()
 }
 
 impl Limits {
@@ -119,12 +148,26 @@ mod tests {
             ("/kubepods/burstable/pod1", "/kubepods/burstable/pod1"),
             ("kubepods/pod1", "/kubepods/pod1"),
             ("", "/virtlet"),
-            ("kubepods-burstable-pod1.slice", "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice"),
-            ("/kubepods.slice/kubepods-pod1.slice", "/kubepods.slice/kubepods-pod1.slice"),
         ] {
             let cgroup = Cgroup::of(parent, id).expect(parent);
-            assert_eq!(cgroup.path, format!("{path}/virtlet-{id}"), "{parent}");
+            assert_eq!((cgroup.path.as_str(), cgroup.scope()), (&*format!("{path}/virtlet-{id}"), None), "{parent}");
         }
+        for (parent, path, slice) in [
+            (
+                "kubepods-burstable-pod1.slice",
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice",
+                "kubepods-burstable-pod1.slice",
+            ),
+            ("/kubepods.slice/kubepods-pod1.slice", "/kubepods.slice/kubepods-pod1.slice", "kubepods-pod1.slice"),
+        ] {
+            let cgroup = Cgroup::of(parent, id).expect(parent);
+            let unit = format!("virtlet-{id}.scope");
+            assert_eq!(cgroup.path, format!("{path}/{unit}/vm"), "{parent}");
+            let scope = Scope { unit: &unit, slice, slice_path: path, path: &format!("{path}/{unit}") };
+            assert_eq!(cgroup.scope(), Some(scope), "{parent}");
+        }
+        let earlier = Cgroup { path: format!("/kubepods.slice/kubepods-pod1.slice/virtlet-{id}") };
+        assert_eq!(earlier.scope(), None);
         for parent in ["/a/../b", "..", "/a//b", "/a/./b", "/a\n", &"a".repeat(2000)] {
             let refused = Cgroup::of(parent, id).expect_err("no path");
             assert_eq!(refused.kind(), Kind::Invalid, "{parent:?}");
