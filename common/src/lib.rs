@@ -6,6 +6,7 @@
 //! - [`file_error`], [`small_file`]: small versioned JSON files that are replaced as a whole.
 //! - `jail` (feature): limits and filters of system calls for a process that confines itself.
 //! - [`keyed_mutex`]: one change at a time for each object.
+//! - `log` (feature): what a daemon logs, on stderr or in the journal.
 //! - `manual` (feature): man pages and completions of a program, from its command line.
 //! - [`off_reactor`]: work that blocks, kept off the threads that serve everybody.
 //! - [`quantity`]: Kubernetes quantities as bytes.
@@ -19,6 +20,8 @@ pub mod file_error;
 #[cfg(feature = "jail")]
 pub mod jail;
 pub mod keyed_mutex;
+#[cfg(feature = "log")]
+pub mod log;
 #[cfg(feature = "manual")]
 pub mod manual;
 pub mod off_reactor;

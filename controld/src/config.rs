@@ -3,6 +3,7 @@
 //! Every key, its default and its unit stand in `docs/configuration.md`. An unknown key is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +32,12 @@ pub const DEFAULT_PATH: &str = "/etc/virtlet/controld.toml";
 
 /// Environment variable that turns on translation rules by regexp.
 const REGEXP_SWITCH: &str = "IMAGE_REGEXP_TRANSLATION";
+
+/// What systemd says of our stderr, if journald is behind it: device and inode.
+#[must_use]
+pub fn journal_stream() -> Option<OsString> {
+    std::env::var_os("JOURNAL_STREAM")
+}
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

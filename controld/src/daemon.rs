@@ -13,13 +13,14 @@ pub(crate) mod node;
 mod settle;
 
 use std::future::Future;
-use std::io::IsTerminal as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::Chain;
 use common::KeyedMutex;
+use common::log::journal::Journal;
+use common::log::{self, Look};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
@@ -31,7 +32,7 @@ use crate::api::door::Opener;
 use crate::api::edge::Calls;
 use crate::api::sessions::Sessions;
 use crate::api::{self, admin, cri};
-use crate::config::{Config, LogConfig, LogFormat};
+use crate::config::{self, Config, LogConfig, LogFormat};
 use crate::container::{Containers, Uses};
 use crate::hypervisor::HvEvent;
 use crate::images::mapping;
@@ -255,12 +256,11 @@ fn signalled() -> std::io::Result<impl Future<Output = ()>> {
 fn init_log(config: &LogConfig) -> anyhow::Result<()> {
     // kube tells every failed request as an error of its own; the watch tells once what it means.
     let filter = tracing_subscriber::EnvFilter::try_new(format!("kube_client=off,{}", config.level))?;
-    let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
-    match config.format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
+    let look = match config.format {
+        LogFormat::Text => Look::Text,
+        LogFormat::Json => Look::Json,
+    };
+    log::start(filter, look, Journal::of_stderr(config::journal_stream().as_deref(), "controld")?);
     Ok(())
 }
 

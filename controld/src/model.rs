@@ -9,6 +9,7 @@ pub mod error;
 pub mod ids;
 pub mod plan;
 pub mod seed;
+pub mod span;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,6 +3,7 @@
 //! No other module reads the file or the environment. `NOTIFY_SOCKET` alone is read elsewhere, by the `sd-notify`
 //! crate. A value of type [`Config`] that came from [`Config::load`] or passed [`Config::check`] is usable.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +24,12 @@ const MAX_NETNS_POOL: u16 = 64;
 const HOUR: Duration = Duration::from_secs(3600);
 /// RFC 2131 section 3.3: all ones would be "for ever".
 const MAX_LEASE: Duration = Duration::from_secs(u32::MAX as u64 - 1);
+
+/// What systemd says of our stderr, if journald is behind it: device and inode.
+#[must_use]
+pub fn journal_stream() -> Option<OsString> {
+    std::env::var_os("JOURNAL_STREAM")
+}
 
 /// Settings of the daemon. Every key may be left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 
 mod cli;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser as _};
 use common::Chain;
+use common::log::journal::Journal;
+use common::log::{self, Look};
 use common::manual::{self, Section};
-use tapmanager::config::{Config, ConfigError, LogFormat};
+use tapmanager::config::{self, Config, ConfigError, LogFormat};
 use tapmanager::confinement::{self, ConfinementError};
 use tapmanager::daemon::{self, DaemonError};
 use tapmanager::faults::Faults;
@@ -75,14 +77,13 @@ fn work(command: DaemonCommand) -> anyhow::Result<()> {
 }
 
 fn run(config: Config) -> anyhow::Result<()> {
-    let log = tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::from_level(config.log_level.as_tracing()))
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr);
-    match config.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
+    let look = match config.log_format {
+        LogFormat::Text => Look::Text,
+        LogFormat::Json => Look::Json,
+    };
+    let journal = Journal::of_stderr(config::journal_stream().as_deref(), "tapmanager");
+    let journal = journal.context("failed to make a socket for journald")?;
+    log::start(LevelFilter::from_level(config.log_level.as_tracing()), look, journal);
     tapmanager::keep_one_heap();
     // In this order: plugins are started by a process that keeps what the daemon gives up here.
     let spawner = spawner::fork(&config.cni_plugin_dirs, &config.plugin_locks())?;

@@ -1,23 +1,24 @@
 //! The spans of work on pods: every line that is logged meanwhile carries the pod's namespace, name and id, by the
-//! names that controld's log has for them. An operator searches both logs by one pod.
+//! names that controld's log has for them. An operator searches both logs by one pod. They
+//! are errors' spans, so that they are there at each level of the log.
 //!
 //! The daemon makes one for each request and each hand-off. The pod's actor makes its own, since its work goes on when
 //! the client has hung up.
 
 use proto::tap::{Attach, PodId};
-use tracing::{Span, info_span};
+use tracing::{Span, error_span};
 
 /// The span of a request of the kind `request`, about `pod` if it is about one. `attach` is the request that attached the
 /// pod, as far as it is known.
 pub(crate) fn of_request(request: &'static str, pod: Option<&PodId>, attach: Option<&Attach>) -> Span {
     let (namespace, name) = named(attach);
-    info_span!("request", request, namespace, name, pod = pod.map(PodId::as_str))
+    error_span!("request", request, namespace, name, pod = pod.map(PodId::as_str))
 }
 
 /// The span of work on `pod`.
 pub(crate) fn of_pod(pod: &PodId, attach: Option<&Attach>) -> Span {
     let (namespace, name) = named(attach);
-    info_span!("pod", namespace, name, pod = pod.as_str())
+    error_span!("pod", namespace, name, pod = pod.as_str())
 }
 
 /// Namespace and name of a pod. Neither is known of one whose record is not understood.

@@ -1,5 +1,5 @@
 //! The span of a call: what was called, for which pod and container. All that is logged while the call is served has it, so
-//! that the log can be searched by a pod.
+//! that the log can be searched by a pod. It is an error's span, so that it is there at each level of the log.
 
 use tonic::codegen::http::Request;
 use tracing::Span;
@@ -10,7 +10,7 @@ use crate::model::{ContainerId, SandboxConfig};
 /// The span of a request that has come in.
 pub(super) fn of(request: &Request<()>) -> Span {
     let call = request.uri().path().rsplit('/').next().unwrap_or_default();
-    tracing::info_span!("call", call, namespace = Empty, name = Empty, pod = Empty, container = Empty)
+    tracing::error_span!("call", call, namespace = Empty, name = Empty, pod = Empty, container = Empty)
 }
 
 /// The call is about this pod.

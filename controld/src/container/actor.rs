@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot};
+use tracing::Instrument as _;
 
 use self::heard::Heard;
 use self::task::Task;
@@ -53,7 +54,8 @@ impl Actor {
         let (inbox, mut commands) = mpsc::channel(16);
         let heard = Arc::new(Heard::default());
         let way = Self { inbox, heard: heard.clone() };
-        tokio::spawn(async move {
+        let span = host.span(&container);
+        let life = async move {
             let id = container.id;
             let mut task = Task::new(host.clone(), container, heard.clone());
             while AssertUnwindSafe(task.run(&mut commands)).catch_unwind().await.is_err() {
@@ -64,7 +66,8 @@ impl Actor {
                 // Whatever was heard last may be lost.
                 heard.hear(&HvEvent::Resync);
             }
-        });
+        };
+        tokio::spawn(life.instrument(span));
         way
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use common::{Chain, off_reactor};
 use nix::sys::statvfs::statvfs;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use super::confinement;
 use super::machine::Room;
@@ -20,6 +21,7 @@ use crate::container::console::end::{self, CommandEnd};
 use crate::container::console::follow::Follower;
 use crate::hypervisor::DomainState;
 use crate::model::error::{Error, Kind, Result};
+use crate::model::span;
 use crate::model::{Applied, Container, ContainerId, Resources};
 use crate::store::boot::Boot;
 
@@ -113,6 +115,9 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
 
     /// The boot of the node that we are in.
     fn boot(&self) -> &Boot;
+
+    /// The span of all work on the container.
+    fn span(&self, container: &Container) -> Span;
 }
 
 impl Host for Arc<Uses> {
@@ -247,5 +252,9 @@ impl Host for Arc<Uses> {
 
     fn boot(&self) -> &Boot {
         &self.boot
+    }
+
+    fn span(&self, container: &Container) -> Span {
+        span::of_container(container, self.store.sandbox(&container.sandbox).as_deref())
     }
 }

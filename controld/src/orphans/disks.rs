@@ -63,7 +63,12 @@ impl Orphans {
         match fate(&found, records, &self.uses.instance) {
             Fate::Of(pod) => {
                 if found.kept.is_some() {
-                    tracing::info!(folder = folder.name(), pod = pod.name, "its pod is on record again");
+                    tracing::info!(
+                        folder = folder.name(),
+                        namespace = pod.namespace,
+                        name = pod.name,
+                        "its pod is on record again"
+                    );
                     self.uses.volumes.give_back(folder).map_err(failed)?;
                 }
                 if found.owner == Ok(None) {

@@ -33,7 +33,7 @@ impl Orphans {
             OrphanKind::Lease => self.uses.images.release(id).await?,
             OrphanKind::Record => self.forget_record(id).await?,
         }
-        tracing::warn!(%kind, id, pod = orphan.pod.name, "removed, as somebody asked for");
+        tracing::warn!(%kind, id, namespace = orphan.pod.namespace, name = orphan.pod.name, "removed, as somebody asked for");
         self.refresh().await;
         Ok(())
     }

@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 
 use common::Chain;
 use proto::tap::{PodId, PodPhase, PodSummary};
+use tracing::{Instrument as _, Span};
 
 use super::{Sandboxes, Settling};
 use crate::model::error::{Kind, Result};
+use crate::model::span;
 use crate::model::{Sandbox, SandboxState};
 
 /// What tapmanager's word means for a sandbox that is ready by our book.
@@ -70,7 +72,8 @@ impl Sandboxes {
             .collect();
         for difference in differences {
             let (sandboxes, pod) = (self.clone(), difference.pod().clone());
-            settling.settle(&pod, async move { sandboxes.settle(difference).await });
+            let of_pod = self.uses.store.sandbox(&pod).map_or_else(Span::none, |sandbox| span::of_sandbox(&sandbox));
+            settling.settle(&pod, async move { sandboxes.settle(difference).await }.instrument(of_pod));
         }
         let recovering = theirs.values().filter(ours).filter(|pod| pod.recovering).map(|pod| &pod.pod);
         Ok(recovering.chain(settling.under_way()).cloned().collect())

@@ -43,6 +43,7 @@ fn lived(bed: &Bed, machine: &mut Machine, packages: (&Packages, &Packages)) -> 
     let confined = machine.run("cat /proc/$(cat /run/libvirt/qemu/virtlet-*.pid)/attr/current", TOOL_DEADLINE)?;
     ensure!(confined.starts_with("libvirt-") && confined.contains("(enforce)"), "not confined: {confined}");
     machine.wait("console in kubelet's log", "grep -q tiny: /var/log/pods/*/vm/*.log", POD_DEADLINE)?;
+    logged(machine)?;
     reloads(machine)?;
     changes_of_the_package(bed, machine, packages.1)?;
 
@@ -154,10 +155,19 @@ fn start_kubelet(machine: &mut Machine, bed: &Bed) -> Result<()> {
     machine.run(&script, TOOL_DEADLINE).map(drop)
 }
 
+/// What both daemons have done for a pod is in the journal by the pod's name.
+fn logged(machine: &mut Machine) -> Result<()> {
+    let query = "journalctl --no-pager -o cat VIRTLET_POD_NAMESPACE=default VIRTLET_POD_NAME=vm";
+    for (daemon, message) in [("tapmanager", "pod attached"), ("controld", "machine started")] {
+        let said = machine.run(&format!("{query} -u {daemon}"), TOOL_DEADLINE)?;
+        ensure!(said.contains(message), "{daemon}'s entries about the pod lack `{message}`: {said}");
+    }
+    Ok(())
+}
+
 /// The daemons' units leave them all that they need.
 fn no_errors(machine: &mut Machine) -> Result<()> {
-    let errors =
-        machine.run("journalctl -u controld -u tapmanager --no-pager -o cat | grep ' ERROR ' || :", TOOL_DEADLINE)?;
+    let errors = machine.run("journalctl -p err -t controld -t tapmanager --no-pager -o cat -q || :", TOOL_DEADLINE)?;
     ensure!(errors.is_empty(), "errors of the daemons: {errors}");
     Ok(())
 }

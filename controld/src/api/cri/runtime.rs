@@ -17,6 +17,7 @@ use proto::pause::Pause;
 use proto::tap::PodId;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
+use tracing::Instrument as _;
 
 use super::{convert, find, lists, metrics as pod_metrics, starting};
 use crate::api::sessions::Sessions;
@@ -310,7 +311,8 @@ impl RuntimeService for Runtime {
                 && let Ok(container) = containers.get(id)
             {
                 // Beside the answer, which a tapmanager that hangs is not to hold up.
-                tokio::spawn(async move { sandboxes.doubt(&container.sandbox).await });
+                let doubt = async move { sandboxes.doubt(&container.sandbox).await };
+                tokio::spawn(doubt.in_current_span());
             }
             started
         };

@@ -85,7 +85,6 @@ impl<H: Host> Task<H> {
         Self { unwritten: true, ..Self::new(host, container, heard) }
     }
 
-    #[tracing::instrument(name = "container", skip_all, fields(id = %self.container.id, pod = %self.container.sandbox))]
     pub(super) async fn run(mut self, commands: &mut mpsc::Receiver<Command>) {
         loop {
             let wake = self.next_wake();
@@ -153,7 +152,8 @@ impl<H: Host> Task<H> {
                 }
                 let (host, container, unwanted) = (self.host.clone(), self.container.clone(), CancellationToken::new());
                 let token = unwanted.clone();
-                let task = AbortOnDropHandle::new(tokio::spawn(async move { host.start(&container, &token).await }));
+                let start = async move { host.start(&container, &token).await };
+                let task = AbortOnDropHandle::new(tokio::spawn(start.in_current_span()));
                 self.starting = Some(Starting { task, unwanted, starts: vec![reply], stops: Vec::new() });
             }
             Act::Await => {

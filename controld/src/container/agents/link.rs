@@ -17,6 +17,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::events::Event;
 use super::process::Process;
@@ -50,7 +51,7 @@ impl Link {
         let shared = Arc::new(Shared::new(frames, setup));
         shared.greet();
         tokio::spawn(write(writer, queue, shared.clone()));
-        tokio::spawn(read(reader, shared.clone()));
+        tokio::spawn(read(reader, shared.clone()).in_current_span());
         Ok(Self { shared, opened: Instant::now() })
     }
 

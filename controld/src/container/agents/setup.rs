@@ -12,6 +12,7 @@ use nix::libc::SIGTERM;
 use proto::agent::{Main, Message, Setup, Start};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::link::Link;
 use super::process::Process;
@@ -49,7 +50,7 @@ impl Agents {
     pub fn set_up(&self, id: MachineId, setup: Setup) {
         let machine = self.machine(id);
         if machine.setup.set(setup).is_ok() {
-            tokio::spawn(keep(Arc::downgrade(&machine), our_socket(&self.dir, id)));
+            tokio::spawn(keep(Arc::downgrade(&machine), our_socket(&self.dir, id)).in_current_span());
         }
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use common::watch::{Watch, Watcher};
 use tokio::sync::{mpsc, oneshot};
+use tracing::Instrument as _;
 
 use self::copy::Copy;
 
@@ -50,7 +51,7 @@ impl Follower {
         let name = names.first().copied().unwrap_or_default();
         let copy = Copy::open(dir, name, log, limit)?;
         let (commands, inbox) = mpsc::channel(4);
-        tokio::spawn(run(copy, watch, names, inbox));
+        tokio::spawn(run(copy, watch, names, inbox).in_current_span());
         Ok(Self { commands })
     }
 

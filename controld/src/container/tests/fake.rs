@@ -442,6 +442,10 @@ impl Host for FakeHost {
     fn boot(&self) -> &Boot {
         &self.boot
     }
+
+    fn span(&self, _container: &Container) -> tracing::Span {
+        tracing::Span::none()
+    }
 }
 
 // === impl Node: what may happen to it ===
