@@ -23,7 +23,7 @@ pub enum SmallFileError {
     #[error(transparent)]
     Io(#[from] FileError),
     /// A newer release wrote it.
-    #[error("`{}` has version {found}, and this release reads version {known}", path.display())]
+    #[error("`{}` has version {found}, and this release reads version {known}; install the newer release again", path.display())]
     Newer {
         path: PathBuf,
         /// Its version.

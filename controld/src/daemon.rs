@@ -36,9 +36,10 @@ use crate::config::{self, Config, LogConfig, LogFormat};
 use crate::container::{Containers, Uses};
 use crate::hypervisor::HvEvent;
 use crate::images::mapping;
+use crate::model::{CONTAINER_VERSION, SANDBOX_VERSION};
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
-use crate::volumes::make_dir;
+use crate::volumes::{self, make_dir};
 
 /// Of the directory that we share with tapmanager. systemd sets it too, from both units.
 const STATE_MODE: u32 = 0o711;
@@ -188,6 +189,13 @@ pub fn dump(config: &Config) -> anyhow::Result<String> {
         "unread": store.unread(),
     });
     Ok(serde_json::to_string_pretty(&all)?)
+}
+
+/// The forms of the records that this release writes of pods: a line for each kind, with its name and version. A package that
+/// replaces this release asks (`deploy/deb/virtlet/preinst`).
+#[must_use]
+pub fn formats() -> String {
+    format!("sandboxes {SANDBOX_VERSION}\ncontainers {CONTAINER_VERSION}\ndisks {}\n", volumes::FORMAT)
 }
 
 /// Hands libvirt's events to the containers.

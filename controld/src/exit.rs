@@ -1,12 +1,14 @@
 //! Exit codes, as sysexits has them and as tapmanager's are: 0 told to stop, 2 usage, 70 anything else, 75 another instance
-//! runs, 77 a permission is missing, 78 configuration.
+//! runs, 77 a permission is missing, 78 configuration, or state of a newer release.
 
 use std::error::Error;
 use std::io;
 
+use common::small_file::SmallFileError;
 use controld::api::socket::Taken;
 use controld::config::ConfigError;
 use controld::store;
+use controld::volumes::VolumeError;
 use imagestore::DiskError;
 use nix::errno::Errno;
 use tracing_subscriber::filter;
@@ -41,6 +43,12 @@ fn of(cause: &(dyn Error + 'static)) -> Option<u8> {
     {
         return Some(TEMPORARY);
     }
+    if matches!(cause.downcast_ref(), Some(store::StoreError::Newer { .. }))
+        || matches!(cause.downcast_ref(), Some(SmallFileError::Newer { .. }))
+        || matches!(cause.downcast_ref(), Some(VolumeError::Note(SmallFileError::Newer { .. })))
+    {
+        return Some(CONFIGURATION);
+    }
     let denied = cause.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied)
         || matches!(cause.downcast_ref(), Some(Errno::EACCES | Errno::EPERM));
     denied.then_some(PERMISSION)
@@ -62,6 +70,7 @@ mod tests {
         let path = PathBuf::from("/x");
         let read = |kind: io::ErrorKind| ConfigError::Read { path: path.clone(), cause: kind.into() };
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let newer = || SmallFileError::Newer { path: path.clone(), found: 2, known: 1 };
         let held = store::StoreError::Held { path: path.clone() };
         let busy = imagestore::StoreError::Disk(DiskError::Busy { path: path.clone() });
         let os =
@@ -74,6 +83,8 @@ mod tests {
             (Error::because(Kind::Internal, "image store not opened", os).into(), 77),
             (store::StoreError::Log { path: path.clone(), cause: denied() }.into(), 77),
             (denied().into(), 77),
+            (newer().into(), 78),
+            (VolumeError::from(newer()).into(), 78),
             (io::Error::from(io::ErrorKind::AddrInUse).into(), 70),
             (anyhow::anyhow!("anything"), 70),
         ] {

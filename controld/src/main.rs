@@ -51,6 +51,9 @@ enum Command {
         /// Has them as `/` does once they are installed
         dir: PathBuf,
     },
+    /// Print the forms of the records that this release writes, one a line; packages ask before they replace it
+    #[command(hide = true)]
+    Formats,
     /// Print the records of the database as JSON; the daemon must not be running
     DumpState,
 }
@@ -88,6 +91,13 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         return manual::write(Cli::command(), Section::Administration, dir)
             .with_context(|| format!("failed to write the manual below `{}`", dir.display()));
     }
+    if matches!(cli.command, Command::Formats) {
+        #[expect(clippy::print_stdout, reason = "this is the command's output")]
+        {
+            print!("{}", daemon::formats());
+        }
+        return Ok(());
+    }
     let config = Config::load(cli.config.as_deref())?;
     match cli.command {
         Command::Run => daemon::main(config)?,
@@ -96,7 +106,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(mapping::check(&config.images))?;
         }
-        Command::Decompress { .. } | Command::Manual { .. } => {}
+        Command::Decompress { .. } | Command::Manual { .. } | Command::Formats => {}
         Command::Crd => {
             #[expect(clippy::print_stdout, reason = "this is the command's output")]
             {

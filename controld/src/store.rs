@@ -7,8 +7,8 @@
 //!   addresses are given back by tapmanager's own records.
 //! - what must go on while nothing can be written (an end, a stop, a removal) is seen at once, and written when it can be.
 //!
-//! A record that does not parse is left where it is, reported ([`Store::unread`]), neither shown nor changed nor deleted: it
-//! may be a newer release's.
+//! A record that does not parse is left where it is, reported ([`Store::unread`]), neither shown nor changed nor deleted. Where
+//! there is one of a newer release, nothing is opened: its pod would be made anew beside it, with other disks.
 
 pub mod boot;
 mod change;
@@ -59,6 +59,16 @@ pub enum StoreError {
         #[source]
         cause: std::io::Error,
     },
+    /// A newer release has written it. Nothing was changed.
+    #[error(
+        "database `{}` has records of a newer release; install that release again, or remove their pods by it first", path.display()
+    )]
+    Newer {
+        path: PathBuf,
+        /// One of them.
+        #[source]
+        record: Unread,
+    },
     /// There is no thread to write with.
     #[error("failed to start the thread of the database")]
     Thread(#[source] std::io::Error),
@@ -85,7 +95,7 @@ pub enum StoreError {
     Closed,
 }
 
-/// A record that does not parse: damaged, or a newer release's. It stays as it is.
+/// A record that does not parse. It stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("record `{key}` of `{table}` cannot be read: {problem}")]
 pub struct Unread {
@@ -98,6 +108,9 @@ pub struct Unread {
     /// The line of the log that says it and cannot be read, by its checksum; it hides the record.
     #[serde(skip)]
     line: Option<String>,
+    /// A newer release wrote it.
+    #[serde(skip)]
+    newer: bool,
 }
 
 /// The database cannot be written for now. Tried again by itself.
@@ -154,7 +167,7 @@ impl Store {
     /// Opens or makes the database at `path`, and the log beside it, both for root alone, and reads them whole.
     ///
     /// # Errors
-    /// When a file cannot be opened, another process has them, or the database is damaged.
+    /// When a file cannot be opened, another process has them, the database is damaged, or a newer release wrote it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_on(File::new(path), &path.with_extension("log"))
     }
@@ -164,6 +177,9 @@ impl Store {
         let (mut log, found) = Log::open(log)?;
         let Opened { db, mut seen, has_log_to, commits, kept } = database::read(&medium)?;
         let replay = replay::replay(&mut seen, kept, found, has_log_to)?;
+        if let Some(record) = seen.unread.iter().find(|unread| unread.newer) {
+            return Err(StoreError::Newer { path: medium.path().to_owned(), record: record.clone() });
+        }
         log.go_on_from(has_log_to);
         let shared = Arc::new(Shared {
             log: Mutex::new(log),

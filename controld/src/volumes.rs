@@ -21,7 +21,7 @@ use common::small_file::{self, SmallFileError};
 pub use self::error::VolumeError;
 pub use self::files::{DiskUsage, disk_usage, make_dir};
 use self::files::{io_error, remove_dir, remove_file};
-pub use self::owner::{Kept, Owner};
+pub use self::owner::{FORMAT, Kept, Owner};
 pub use self::root::{Base, Root};
 
 /// More folders of one pod than anybody has left behind.
@@ -70,6 +70,23 @@ impl Volumes {
             }
         }
         Ok(Self { dir, kept: Arc::default() })
+    }
+
+    /// Makes sure that no newer release has written a note: a pod of a folder whose note says nothing here gets other disks.
+    ///
+    /// # Errors
+    /// When one has, or the directory cannot be read.
+    pub fn refuse_newer(&self) -> Result<(), VolumeError> {
+        for folder in self.folders()? {
+            let owner = small_file::read::<Owner>(&folder.path.join(OWNER), owner::VERSION).map(drop);
+            let kept = small_file::read::<Kept>(&folder.path.join(KEPT), owner::VERSION).map(drop);
+            for read in [owner, kept] {
+                if let Err(error @ SmallFileError::Newer { .. }) = read {
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The folder of a pod: the one that it has, or a new one. A note in it says whose it is, and when it was claimed last.

@@ -47,7 +47,8 @@ pack() { # NAME LIBRARIES
 	mkdir -p "$root/DEBIAN"
 	sed -e "s/@VERSION@/$VERSION/; s/@LIBRARIES@/$2/; s/@SIZE@/$(du -sk --apparent-size "$root" | cut -f1)/" "$source/control" >"$root/DEBIAN/control"
 	for script in preinst postinst prerm postrm; do
-		[ ! -e "$source/$script" ] || install -m 755 "$source/$script" "$root/DEBIAN/"
+		[ ! -e "$source/$script" ] || sed -e "s/@VERSION@/$VERSION/; s/@FORMATS@/${FORMATS:-}/" "$source/$script" >"$root/DEBIAN/$script"
+		[ ! -e "$root/DEBIAN/$script" ] || chmod 755 "$root/DEBIAN/$script"
 	done
 	(cd "$root" && find etc -type f 2>/dev/null | sort | sed 's|^|/|') >"$work/conffiles" || true
 	[ ! -s "$work/conffiles" ] || install -m 644 "$work/conffiles" "$root/DEBIAN/conffiles"
@@ -75,8 +76,13 @@ for file in deploy/etc/*.toml; do put 644 "$file" "/etc/virtlet/${file##*/}"; do
 for file in deploy/10-virtlet.conflist deploy/*.yaml deploy/grafana-dashboard.json; do
 	put 644 "$file" "/usr/share/doc/virtlet/examples/${file##*/}"
 done
+for file in deploy/selinux/*; do
+	put "$(if [ -x "$file" ]; then echo 755; else echo 644; fi)" "$file" "/usr/share/doc/virtlet/examples/selinux/${file##*/}"
+done
 manual controld
 manual tapmanager
+# What its preinst compares with what the programs write that it would replace.
+FORMATS=$({ "$DIST/controld" formats; "$DIST/tapmanager" formats; } | paste -sd' ')
 pack virtlet "$(libraries controld tapmanager virtlet-sriov)"
 
 root=$work/virtletctl

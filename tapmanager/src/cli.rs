@@ -31,6 +31,9 @@ pub(crate) enum DaemonCommand {
     CheckConfig(ConfigFile),
     /// Print what the journal of pods holds, as JSON; works with and without a running daemon
     DumpState(ConfigFile),
+    /// Print the forms of the records that this release writes, one a line; packages ask before they replace it
+    #[command(hide = true)]
+    Formats,
     /// Write man pages and completions below a directory, for packages
     #[command(hide = true)]
     Manual {

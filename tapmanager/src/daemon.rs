@@ -30,8 +30,8 @@ use crate::config::{Config, ConfigError};
 use crate::durable::DurableError;
 use crate::faults::Faults;
 use crate::handoff;
-use crate::instance::{InstanceError, InstanceId};
-use crate::journal::{Journal, JournalError, Loaded};
+use crate::instance::InstanceError;
+use crate::journal::{FORMAT, Journal, JournalError, Loaded, Unreadable};
 use crate::pod::{Kernel, NetnsNames, Occasion, Operations, Pods, RetryPolicy, Settings, World};
 use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
@@ -94,6 +94,9 @@ pub enum DaemonError {
     /// The journal, or a note beside it, cannot be used.
     #[error("failed to use the state directory")]
     State(#[source] StateError),
+    /// A newer release has written it. Nothing was changed.
+    #[error("the state directory is a newer release's; install that release again, or remove its pods by it first")]
+    Newer(#[source] NewerError),
     /// Namespaces of pods cannot be mounted.
     #[error("failed to prepare the directory of namespaces")]
     Namespaces(#[from] NamespaceError),
@@ -123,6 +126,19 @@ enum StateCause {
     Note(#[from] DurableError),
     #[error(transparent)]
     Instance(#[from] InstanceError),
+}
+
+/// A file of a newer release.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct NewerError(NewerCause);
+
+#[derive(Debug, thiserror::Error)]
+enum NewerCause {
+    #[error(transparent)]
+    Journal(Unreadable),
+    #[error(transparent)]
+    Instance(InstanceError),
 }
 
 /// What is wrong with the directory of namespaces.
@@ -182,6 +198,13 @@ pub fn dump_state(config: &Config) -> Result<serde_json::Value, DaemonError> {
     Ok(serde_json::json!({ "pods": records, "unreadable": unreadable }))
 }
 
+/// The form of the records that this release writes of pods: a line for each kind, with its name and version. A package that
+/// replaces this release asks (`deploy/deb/virtlet/preinst`).
+#[must_use]
+pub fn formats() -> String {
+    format!("networks {FORMAT}\n")
+}
+
 /// Who QEMU runs as by the configuration, or as controld has told the daemon. Needs no daemon and changes nothing.
 #[must_use]
 pub fn qemu_user(config: &Config) -> Option<QemuUser> {
@@ -200,13 +223,12 @@ impl Daemon {
         startup::probe()?;
         let lock = startup::prepare(&config)?;
         let journal = Journal::open(&config.state_dir)?;
+        let (loaded, (instance, unkept)) = startup::read_state(&journal, &config.state_dir)?;
         journal.sweep()?;
         netns::share(&config.netns_dir).map_err(NamespaceError)?;
-        let loaded = journal.load()?;
         for file in &loaded.unreadable {
             error!(error = %Chain(file), "a pod is not recovered");
         }
-        let (instance, unkept) = InstanceId::of(&config.state_dir)?;
         if let Some(error) = &unkept {
             error!(error = %Chain(error), "namespaces of pods carry a name that does not last");
         }

@@ -3,7 +3,7 @@
 //! The names of its namespaces and its entries of the CNI result cache carry it. So two daemons on one node tell theirs
 //! apart, and a daemon does not take over what another state directory's daemon made. Read at the start of the daemon,
 //! which draws it if there is none. The daemon never changes a file that it does not understand: it then works under an
-//! instance that is forgotten when it ends. All functions block on the disk.
+//! instance that is forgotten when it ends; on a newer release's it does not start. All functions block on the disk.
 //!
 //! [`common::small_file`] is not used: for it a file of another version is an error. This daemon starts all the same,
 //! and says what the consequence is.
@@ -72,6 +72,13 @@ struct VersionOnly {
 }
 
 // === impl InstanceId ===
+
+impl InstanceError {
+    /// Whether a newer release wrote the file.
+    pub(crate) const fn is_newer(&self) -> bool {
+        matches!(self, Self::NotUnderstood { cause: FormError::Version { theirs }, .. } if *theirs > VERSION)
+    }
+}
 
 impl InstanceId {
     /// The instance of `state_dir`, which is drawn if there is none yet. The second part says why it will not last.

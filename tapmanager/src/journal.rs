@@ -12,8 +12,9 @@
 //! - Records of earlier releases are read as well. [`first`] reads those of the first release. The second release
 //!   replaced the one record of a note each time. A pod that an earlier release attached keeps notes in that release's
 //!   form, so that a downgrade still finds its pods.
-//! - The daemon never changes a file that does not parse, names another pod, or comes from a newer release. It reports
-//!   the file, and the pod cannot be attached until a person has looked at it. The same goes for a note that cannot be
+//! - The daemon does not start on files of a newer release.
+//! - It never changes a file that does not parse or names another pod. It reports the file, and the pod cannot be attached
+//!   until a person has looked at it. The same goes for a note that cannot be
 //!   read.
 //! - The directory is read once; lists come from memory.
 //!
@@ -37,7 +38,8 @@ use crate::net::Choices;
 use first::{FIRST, FirstRecord};
 
 /// Version of the files. Any change of meaning raises it.
-const VERSION: u32 = 3;
+pub(crate) const FORMAT: u32 = 3;
+const VERSION: u32 = FORMAT;
 /// The one before: it knew neither who owns a pod, nor how far an ADD came, nor what its guest is not told, all of which are
 /// left out; and its own notes had another form.
 const SECOND: u32 = 2;
@@ -143,6 +145,11 @@ enum UnreadableCause {
 }
 
 impl Unreadable {
+    /// Whether a newer release wrote it.
+    pub(crate) const fn is_newer(&self) -> bool {
+        matches!(self.cause, UnreadableCause::Version { theirs } if theirs > VERSION)
+    }
+
     /// The pod that it is about, by its name.
     pub(crate) fn pod(&self) -> Option<PodId> {
         let name = self.path.file_name()?.to_str()?;

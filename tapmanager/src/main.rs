@@ -1,7 +1,7 @@
 //! `tapmanager`: parses the command line, sets up logging and the runtime, and runs the daemon.
 //!
 //! Exit codes, as sysexits has them: 0 told to stop, 2 usage, 70 anything else, 75 another instance runs,
-//! 77 a permission is missing, 78 configuration. The reason is one line on stderr. Those of the tools are in
+//! 77 a permission is missing, 78 configuration, or state of a newer release. The reason is one line on stderr. Those of the tools are in
 //! [`tapmanager::toolkit`].
 
 mod cli;
@@ -71,6 +71,7 @@ fn work(command: DaemonCommand) -> anyhow::Result<()> {
             let state = daemon::dump_state(&Config::load(config.as_deref())?)?;
             print(&format!("{state:#}\n"))
         }
+        DaemonCommand::Formats => print(&daemon::formats()),
         DaemonCommand::Manual { dir } => manual::write(Cli::command(), Section::Administration, &dir)
             .with_context(|| format!("failed to write the manual below `{}`", dir.display())),
     }
@@ -121,7 +122,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         return 77;
     }
     match error.downcast_ref::<DaemonError>() {
-        Some(DaemonError::Config(_)) => 78,
+        Some(DaemonError::Config(_) | DaemonError::Newer(_)) => 78,
         Some(DaemonError::Permission { .. }) => 77,
         Some(DaemonError::Locked { .. }) => 75,
         _ => 70,

@@ -14,6 +14,14 @@ pub const VERSIONED: [&str; 2] = ["sandboxes", "containers"];
 /// No release comes so soon.
 const NEWER: u64 = 100;
 
+/// Makes the records of these tables such as no release writes; how many.
+///
+/// # Errors
+/// When controld has the database, or a record is none.
+pub fn make_unreadable(tables: &[&str]) -> Result<usize> {
+    change_versions(tables, |_version| Some(0))
+}
+
 /// Makes the records of these tables such as a newer release would write; how many.
 ///
 /// # Errors

@@ -59,6 +59,7 @@ impl Node {
         }
         comes_to(format!("the disks of pods below `{}`", config.state_dir.display()));
         let volumes = Volumes::open(config.state_dir.join("volumes"))?;
+        volumes.refuse_newer()?;
         let owners: Vec<_> = volumes.look()?.into_iter().filter_map(|found| found.owner.ok().flatten()).collect();
         let instance = Arc::new(Instance::begin(&config.state_dir, &store, &owners).await?);
         if let Some(doubt) = instance.doubt() {

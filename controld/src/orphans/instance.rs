@@ -88,13 +88,13 @@ impl Instance {
     /// there makes the instance.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the file cannot be read, or a newer release wrote it.
     pub async fn begin(dir: &Path, store: &Store, owners: &[Owner]) -> Result<Self, SmallFileError> {
         let path = dir.join("instance");
         let known = Known { instance: store.fact(INSTANCE), epoch: store.fact(EPOCH), commits: store.commits() };
         let (noted, unread) = match small_file::read::<Note>(&path, VERSION) {
             Ok(noted) => (noted, None),
-            Err(error @ SmallFileError::Io(_)) => return Err(error),
+            Err(error @ (SmallFileError::Io(_) | SmallFileError::Newer { .. })) => return Err(error),
             Err(error) => (None, Some(Chain(&error).to_string())),
         };
         let made = Made::by(noted.as_ref().map(|noted| noted.instance).or(known.instance), owners);

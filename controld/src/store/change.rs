@@ -114,6 +114,17 @@ fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
     serde_json::to_vec(value).map_err(StoreError::Encode)
 }
 
+/// Why something that was written down cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Problem {
+    /// A newer release wrote it.
+    #[error("version {found} is not known, {known} is the newest")]
+    Newer { found: String, known: String },
+    /// It is not what any release writes.
+    #[error("{0}")]
+    Other(String),
+}
+
 /// A kind of record that has a version.
 pub(super) trait Versioned: DeserializeOwned {
     /// The one that this release writes.
@@ -145,17 +156,17 @@ impl Versioned for Container {
 }
 
 /// A record of this release or an earlier one.
-pub(super) fn parse_record<T: Versioned>(mut record: Value) -> Result<T, String> {
+pub(super) fn parse_record<T: Versioned>(mut record: Value) -> Result<T, Problem> {
     let newest = u64::from(T::VERSION);
     match record.get("version").and_then(Value::as_u64) {
         Some(version @ 1..) if version <= newest => {
             (version..newest).for_each(|from| T::upgrade(&mut record, from));
             record["version"] = newest.into();
         }
-        Some(newer) => return Err(format!("version {newer} is not known, {newest} is the newest")),
-        None => return Err("it has no version".into()),
+        Some(0) | None => return Err(Problem::Other("it has no version".into())),
+        Some(found) => return Err(Problem::Newer { found: found.to_string(), known: newest.to_string() }),
     }
-    serde_json::from_value(record).map_err(|error| error.to_string())
+    serde_json::from_value(record).map_err(|error| Problem::Other(error.to_string()))
 }
 
 // === impl Seen ===
@@ -216,6 +227,11 @@ impl Seen {
 // === impl Unread ===
 
 impl Unread {
+    pub(super) fn new(table: Table, key: String, problem: &Problem, line: Option<String>) -> Self {
+        let newer = matches!(problem, Problem::Newer { .. });
+        Self { table: table.name(), key, problem: problem.to_string(), line, newer }
+    }
+
     /// Its table and its key, for people.
     #[must_use]
     pub fn name(&self) -> String {

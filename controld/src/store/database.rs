@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 
-use super::change::{Change, Key, Table, parse_record};
+use super::change::{Change, Key, Problem, Table, parse_record};
 use super::log::checksum;
 use super::{Seen, StoreError, Unread};
 
@@ -77,7 +77,7 @@ pub(super) fn read(medium: &impl Medium) -> Result<Opened, StoreError> {
     let mut seen = Seen::default();
     let (mut has_log_to, mut commits) = (0, 0);
     for (key, value) in contents(&db).map_err(failed)? {
-        let record = || serde_json::from_slice(&value).map_err(|error| error.to_string());
+        let record = || serde_json::from_slice(&value).map_err(|error| Problem::Other(error.to_string()));
         let problem = match key.table {
             Table::Sandboxes => record().and_then(parse_record).map(|sandbox| seen.insert_sandbox(sandbox)).err(),
             Table::Containers => {
@@ -97,7 +97,7 @@ pub(super) fn read(medium: &impl Medium) -> Result<Opened, StoreError> {
             }
         };
         if let Some(problem) = problem {
-            seen.unread.push(Unread { table: key.table.name(), key: key.name, problem, line: None });
+            seen.unread.push(Unread::new(key.table, key.name, &problem, None));
         }
     }
     let kept = rows(&begin(&db).map_err(failed)?, LOG_KEPT).map_err(failed)?;

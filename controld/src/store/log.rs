@@ -23,7 +23,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::StoreError;
-use super::change::{Change, parse_record};
+use super::change::{Change, Problem, parse_record};
 use crate::model::Sandbox;
 
 const VERSION: &str = "1";
@@ -64,7 +64,7 @@ pub(super) struct UnreadLine {
     pub(super) bytes: Vec<u8>,
     /// The sandbox that it is about, if that much is known.
     pub(super) sandbox: Option<PodId>,
-    pub(super) problem: String,
+    pub(super) problem: Problem,
 }
 
 #[derive(Serialize)]
@@ -199,21 +199,21 @@ pub(super) fn parse_kept(bytes: Vec<u8>) -> Result<Line, UnreadLine> {
     parse_line(line).map_err(|(sandbox, problem)| UnreadLine { bytes, sandbox, problem })
 }
 
-fn parse_line(line: &[u8]) -> Result<Line, (Option<PodId>, String)> {
+fn parse_line(line: &[u8]) -> Result<Line, (Option<PodId>, Problem)> {
     let mut parts = line.splitn(3, |byte| *byte == b' ');
     let (Some(version), Some(sum), Some(json)) = (parts.next(), parts.next(), parts.next()) else {
-        return Err((None, "not a line of the log".into()));
+        return Err((None, Problem::Other("not a line of the log".into())));
     };
     if checksum(json).as_bytes() != sum {
-        return Err((None, "damaged: its checksum is another".into()));
+        return Err((None, Problem::Other("damaged: its checksum is another".into())));
     }
     if version != VERSION.as_bytes() {
-        let version = String::from_utf8_lossy(version);
+        let found = format!("{} of its line", String::from_utf8_lossy(version));
         // If it still says there which sandbox it is about, what is known of that is older.
         let sandbox = serde_json::from_slice::<Subject>(json).ok().map(|subject| subject.sandbox);
-        return Err((sandbox, format!("line of version `{version}`, not {VERSION}")));
+        return Err((sandbox, Problem::Newer { found, known: VERSION.into() }));
     }
-    let line: Incoming = serde_json::from_slice(json).map_err(|error| (None, error.to_string()))?;
+    let line: Incoming = serde_json::from_slice(json).map_err(|error| (None, Problem::Other(error.to_string())))?;
     let record = line.record.map(parse_record).transpose();
     match record {
         Ok(record) => Ok(Line { seq: line.seq, sandbox: line.sandbox, record: record.map(Arc::new) }),

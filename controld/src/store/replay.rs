@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proto::tap::PodId;
 
-use super::change::{Change, Table};
+use super::change::{Change, Problem, Table};
 use super::log::{self, Found, Line, UnreadLine, checksum};
 use super::{Seen, StoreError, Unread};
 
@@ -37,11 +37,11 @@ pub(super) fn replay(
     for (name, bytes) in kept {
         match log::parse_kept(bytes) {
             Ok(line) => readable.push((name, line)),
-            Err(UnreadLine { sandbox, problem, .. }) => hide(seen, sandbox, name, problem),
+            Err(UnreadLine { sandbox, problem, .. }) => hide(seen, sandbox, name, &problem),
         }
     }
     for UnreadLine { bytes, sandbox, problem } in found.unread {
-        hide(seen, sandbox, checksum(&bytes), problem);
+        hide(seen, sandbox, checksum(&bytes), &problem);
         replay.kept.push(bytes);
     }
     readable.sort_by_key(|(_, line)| line.seq);
@@ -49,13 +49,8 @@ pub(super) fn replay(
         replay.log_to = replay.log_to.max(line.seq);
         let change = line.into_change()?;
         if seen.not_ours(&change.key).is_some() {
-            let problem = "a line of the log that is beside one that cannot be read".to_owned();
-            seen.unread.push(Unread {
-                table: change.key.table.name(),
-                key: change.key.name,
-                problem,
-                line: Some(name),
-            });
+            let problem = Problem::Other("a line of the log that is beside one that cannot be read".into());
+            seen.unread.push(Unread::new(change.key.table, change.key.name, &problem, Some(name)));
             continue;
         }
         seen.take(&change);
@@ -74,13 +69,13 @@ pub(super) fn replay(
 }
 
 /// Shows that the line of this name cannot be read. Whatever the database has of its sandbox is older, and not shown.
-fn hide(seen: &mut Seen, sandbox: Option<PodId>, name: String, problem: String) {
+fn hide(seen: &mut Seen, sandbox: Option<PodId>, name: String, problem: &Problem) {
     let unread = match sandbox {
         Some(id) => {
             seen.sandboxes.remove(&id);
-            Unread { table: Table::Sandboxes.name(), key: id.to_string(), problem, line: Some(name) }
+            Unread::new(Table::Sandboxes, id.to_string(), problem, Some(name))
         }
-        None => Unread { table: Table::LogKept.name(), key: name, problem, line: None },
+        None => Unread::new(Table::LogKept, name, problem, None),
     };
     seen.unread.push(unread);
 }

@@ -3,6 +3,7 @@ mod flaky;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::Ordering;
 
+use redb::ReadableDatabase as _;
 use tempfile::TempDir;
 
 use self::flaky::Flaky;
@@ -125,13 +126,13 @@ async fn who_listens_hears_each_change_once_it_is_shown_until_the_end() {
 }
 
 #[tokio::test]
-async fn a_newer_or_damaged_record_is_reported_kept_and_not_written_over() {
+async fn a_damaged_record_is_reported_kept_and_not_written_over() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("meta.redb");
     {
         let db = File::new(&path).open().expect("made");
         let write = db.begin_write().expect("begun");
-        for (table, key, value) in [("sandboxes", "newer", &br#"{"version":99}"#[..]), ("containers", "torn", b"{")] {
+        for (table, key, value) in [("sandboxes", "bad", &br#"{"version":1}"#[..]), ("containers", "torn", b"{")] {
             let table: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new(table);
             write.open_table(table).expect("table").insert(key, value).expect("put");
         }
@@ -142,13 +143,58 @@ async fn a_newer_or_damaged_record_is_reported_kept_and_not_written_over() {
         store.put_sandbox(sandbox("good")).await.expect("put");
         assert_eq!(ids(&store), ["good"]);
         let unread: Vec<_> = store.unread().iter().map(|unread| (unread.table, unread.key.clone())).collect();
-        assert_eq!(unread, [("sandboxes", "newer".to_owned()), ("containers", "torn".to_owned())]);
-        assert_eq!(store.unread()[0].problem, "version 99 is not known, 1 is the newest");
-        let refused = store.put_sandbox(sandbox("newer")).await.expect_err("written over");
+        assert_eq!(unread, [("sandboxes", "bad".to_owned()), ("containers", "torn".to_owned())]);
+        assert!(store.unread()[0].problem.starts_with("missing field"), "{}", store.unread()[0].problem);
+        let refused = store.put_sandbox(sandbox("bad")).await.expect_err("written over");
         assert!(matches!(refused, StoreError::Unread(_)), "{refused}");
-        store.show_sandbox(sandbox("newer"));
-        assert!(matches!(store.remove_sandbox(&id("newer")), Err(StoreError::Unread(_))));
+        store.show_sandbox(sandbox("bad"));
+        assert!(matches!(store.remove_sandbox(&id("bad")), Err(StoreError::Unread(_))));
         assert_eq!(ids(&store), ["good"]);
+    }
+}
+
+#[tokio::test]
+async fn what_a_newer_release_wrote_is_not_opened_and_stays_as_it_is() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("meta.redb");
+    let sandboxes: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("sandboxes");
+    let record = br#"{"version":99,"of":"a later time"}"#;
+    {
+        let db = File::new(&path).open().expect("made");
+        let write = db.begin_write().expect("begun");
+        write.open_table(sandboxes).expect("table").insert("web", &record[..]).expect("put");
+        write.commit().expect("committed");
+    }
+    for _ in 0..2 {
+        let error = Store::open(&path).expect_err("an older release works with it");
+        assert_eq!(
+            Chain(&error).to_string(),
+            format!(
+                "database `{}` has records of a newer release; install that release again, or remove their pods by it \
+                 first: record `web` of `sandboxes` cannot be read: version 99 is not known, 1 is the newest",
+                path.display()
+            )
+        );
+    }
+    let db = File::new(&path).open().expect("opens");
+    let read = db.begin_read().expect("begun");
+    let row = read.open_table(sandboxes).expect("table").get("web").expect("read").expect("there");
+    assert_eq!(row.value(), record);
+}
+
+#[tokio::test]
+async fn a_log_that_a_newer_release_wrote_is_not_opened_and_stays_as_it_is() {
+    let bed = Bed::new();
+    drop(bed.open());
+    for newer in [
+        [b"2", &line("one", Some(sandbox("one")))[1..]].concat(),
+        log_line(r#"{"seq":1001,"sandbox":"one","record":{"version":2}}"#),
+    ] {
+        std::fs::write(bed.log(), &newer).expect("written");
+        let error = Store::open_on(bed.disk.clone(), &bed.log()).expect_err("an older release works with it");
+        assert!(matches!(error, StoreError::Newer { .. }), "{error}");
+        assert_eq!(std::fs::read(bed.log()).expect("there"), newer);
+        assert!(bed.written().is_empty());
     }
 }
 
@@ -385,9 +431,9 @@ fn line(sandbox: &str, record: Option<Sandbox>) -> Vec<u8> {
     std::fs::read(path).expect("read")
 }
 
-/// The same line as a newer release might write it.
-fn newer(line: &[u8]) -> Vec<u8> {
-    [b"2", &line[1..]].concat()
+/// A whole line of the log, whatever it says.
+fn log_line(json: &str) -> Vec<u8> {
+    format!("1 {} {json}\n", log::checksum(json.as_bytes())).into_bytes()
 }
 
 fn names(store: &Store) -> Vec<String> {
@@ -401,7 +447,8 @@ async fn a_line_that_cannot_be_read_hides_its_sandbox_until_it_is_forgotten() {
     store.put_sandbox(sandbox("one")).await.expect("put");
     store.put_sandbox(sandbox("two")).await.expect("put");
     drop(store);
-    std::fs::write(bed.log(), newer(&line("one", None))).expect("written");
+    let no_record = log_line(r#"{"seq":1001,"sandbox":"one","record":{"version":1}}"#);
+    std::fs::write(bed.log(), no_record).expect("written");
     for start in 1..=3 {
         let store = bed.open();
         store.flush().await.expect("written");

@@ -13,7 +13,8 @@ use uuid::Uuid;
 use crate::model::PodName;
 
 /// Version of both files.
-pub(super) const VERSION: u32 = 1;
+pub const FORMAT: u32 = 1;
+pub(super) const VERSION: u32 = FORMAT;
 
 /// Whose a folder is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

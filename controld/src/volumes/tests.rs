@@ -258,6 +258,24 @@ fn the_notes_of_each_release_are_read() {
 }
 
 #[test]
+fn notes_of_a_newer_release_are_refused_at_the_start() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    let folder = volumes.claim(&owner("a")).expect("claimed");
+    volumes.refuse_newer().expect("its own");
+    let note = dir.path().join("volumes").join(folder.name()).join("owner.json");
+    std::fs::write(&note, include_str!("fixtures/owner.v2.json")).expect("written");
+    let error = volumes.refuse_newer().expect_err("a newer release's").to_string();
+    assert_eq!(
+        error,
+        format!(
+            "`{}` has version 2, and this release reads version 1; install the newer release again",
+            note.display()
+        )
+    );
+}
+
+#[test]
 fn a_folder_tells_when_it_was_claimed_last() {
     let dir = tempfile::tempdir().expect("tempdir");
     let volumes = volumes(dir.path());

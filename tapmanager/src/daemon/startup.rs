@@ -9,9 +9,11 @@ use caps::CapSet;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::DaemonError;
+use super::{DaemonError, NewerCause, NewerError};
 use crate::config::Config;
 use crate::confinement::KEPT;
+use crate::instance::{InstanceError, InstanceId};
+use crate::journal::{Journal, Loaded, Unreadable};
 
 const TUN: &str = "/dev/net/tun";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -55,6 +57,25 @@ pub(super) fn boot_id() -> Result<String, DaemonError> {
     }
 }
 
+/// Reads the journal and this daemon's identity, of which the second part says why it will not last.
+///
+/// # Errors
+/// When a newer release has written something of it. Nothing is changed then: the pods are to be found by that release.
+pub(super) fn read_state(
+    journal: &Journal,
+    state_dir: &Path,
+) -> Result<(Loaded, (InstanceId, Option<InstanceError>)), DaemonError> {
+    let newer = |cause| Err(DaemonError::Newer(NewerError(cause)));
+    let mut loaded = journal.load()?;
+    if let Some(at) = loaded.unreadable.iter().position(Unreadable::is_newer) {
+        return newer(NewerCause::Journal(loaded.unreadable.swap_remove(at)));
+    }
+    match InstanceId::of(state_dir)? {
+        (_, Some(error)) if error.is_newer() => newer(NewerCause::Instance(error)),
+        identity => Ok((loaded, identity)),
+    }
+}
+
 /// Makes the directories, and makes sure that no other daemon works on them.
 pub(super) fn prepare(config: &Config) -> Result<StateLock, DaemonError> {
     ensure_dir(&config.state_dir, 0o700)?;
@@ -80,6 +101,8 @@ fn ensure_dir(path: &Path, mode: u32) -> Result<(), DaemonError> {
 
 #[cfg(test)]
 mod tests {
+    use common::Chain;
+
     use super::*;
 
     fn config(dir: &Path) -> Config {
@@ -95,6 +118,34 @@ mod tests {
         assert!(matches!(error, DaemonError::Locked { .. }), "{error}");
         drop(first);
         prepare(&config).expect("after the first");
+    }
+
+    #[test]
+    fn state_of_a_newer_release_is_refused_and_stays_as_it_is() {
+        for (file, text, told) in [
+            ("pods/p1.json", r#"{"version":4}"#, "its version is 4, this program knows 3"),
+            ("pods/p1.json", r#"{"version":4,"of":"a later time"}"#, "remove its pods by it first"),
+            ("instance", r#"{"version":2,"instance":{}}"#, "its version is 2, this program knows 1"),
+        ] {
+            let dir = tempfile::tempdir().expect("tempdir");
+            let journal = Journal::open(dir.path()).expect("journal");
+            std::fs::write(dir.path().join(file), text).expect("written");
+            let error = read_state(&journal, dir.path()).expect_err("an older release works with it");
+            let said = Chain(&error).to_string();
+            assert!(said.contains("a newer release's; install that release again") && said.contains(told), "{said}");
+            assert_eq!(std::fs::read_to_string(dir.path().join(file)).expect("there"), text);
+        }
+    }
+
+    #[test]
+    fn damaged_state_is_told_and_worked_without() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let journal = Journal::open(dir.path()).expect("journal");
+        for (file, text) in [("pods/p1.json", r#"{"version":0}"#), ("instance", "{")] {
+            std::fs::write(dir.path().join(file), text).expect("written");
+        }
+        let (loaded, (_, unkept)) = read_state(&journal, dir.path()).expect("works");
+        assert_eq!((loaded.unreadable.len(), unkept.is_some()), (1, true));
     }
 
     #[test]

@@ -143,7 +143,7 @@ async fn a_file_that_cannot_be_read_is_left_as_it_is_and_nothing_is_trusted() {
     let dir = tempfile::tempdir().expect("tempdir");
     let first = begin(dir.path(), "meta.redb").await;
     let path = dir.path().join("instance");
-    for text in ["", r#"{"version":2,"instance":"new","epochs":[1]}"#] {
+    for text in ["", r#"{"version":1,"instance":"new","epochs":[1]}"#] {
         std::fs::write(&path, text).expect("written");
         for _ in 0..2 {
             let begun = begin(dir.path(), "meta.redb").await;
@@ -154,4 +154,16 @@ async fn a_file_that_cannot_be_read_is_left_as_it_is_and_nothing_is_trusted() {
             assert_eq!(std::fs::read_to_string(&path).expect("there"), text);
         }
     }
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_release_is_refused_and_stays_as_it_is() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("instance");
+    let text = r#"{"version":2,"instance":"new","epochs":[1]}"#;
+    std::fs::write(&path, text).expect("written");
+    let store = Store::open(&dir.path().join("meta.redb")).expect("opens");
+    let error = Instance::begin(dir.path(), &store, &[]).await.expect_err("an older release works with it");
+    assert!(error.to_string().contains("has version 2, and this release reads version 1"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).expect("there"), text);
 }

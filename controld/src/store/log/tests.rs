@@ -96,12 +96,12 @@ fn newer_lines_and_records_are_kept_whole() {
     let newer = format!("2 {} {{}}\n", checksum(b"{}"));
     let found = parse(&[&bytes[..], newer.as_bytes()].concat());
     assert_eq!(found.lines, []);
-    let told: Vec<_> = found.unread.iter().map(|line| (line.bytes.clone(), line.problem.as_str())).collect();
+    let told: Vec<_> = found.unread.iter().map(|line| (line.bytes.clone(), line.problem.to_string())).collect();
     assert_eq!(
         told,
         [
-            (bytes.clone(), "version 2 is not known, 1 is the newest"),
-            (newer.clone().into_bytes(), "line of version `2`, not 1")
+            (bytes.clone(), "version 2 is not known, 1 is the newest".to_owned()),
+            (newer.clone().into_bytes(), "version 2 of its line is not known, 1 is the newest".to_owned())
         ]
     );
     assert_eq!(found.unread[0].sandbox.as_ref().map(PodId::as_str), Some("new"));
