@@ -30,12 +30,17 @@ fn named(attach: Option<&Attach>) -> (Option<&str>, Option<&str>) {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::io;
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, LazyLock, Mutex};
 
+    use tracing::Dispatch;
     use tracing::level_filters::LevelFilter;
-    use tracing::subscriber::DefaultGuard;
+    use tracing::subscriber::{DefaultGuard, NoSubscriber};
 
     use super::*;
+
+    /// With one subscriber, tracing asks the thread that first comes to a span whether anybody wants it, and believes that for all
+    /// threads: the one of another test says no. With several it asks all of them.
+    static OTHERS: LazyLock<[Dispatch; 2]> = LazyLock::new(|| [(); 2].map(|()| Dispatch::new(NoSubscriber::default())));
 
     /// What is logged on this thread.
     #[derive(Clone, Default)]
@@ -44,6 +49,7 @@ pub(crate) mod tests {
     impl Log {
         /// All from now on, until the guard is dropped.
         pub(crate) fn start() -> (Self, DefaultGuard) {
+            LazyLock::force(&OTHERS);
             let log = Self::default();
             let writer = log.clone();
             let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::DEBUG).with_ansi(false);
