@@ -16,6 +16,7 @@ mod link;
 mod log;
 mod meaning;
 mod offer;
+mod policy;
 mod press;
 pub mod process;
 mod size;
@@ -35,6 +36,7 @@ pub use self::ffi::LibvirtError;
 use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
 use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
 pub use self::offer::Offer;
+use self::policy::Policy;
 use self::press::{Press, Presses};
 pub use self::start::StartTurn;
 use crate::model::domain::METADATA_NAMESPACE;
@@ -142,6 +144,7 @@ struct Shared {
     wanted: Arc<Notify>,
     start_deadline: Duration,
     presses: Presses,
+    policy: Policy,
 }
 
 /// vmwrapper's own word on why a machine did not start.
@@ -189,9 +192,16 @@ impl Hypervisor {
         let wanted = Arc::new(Notify::new());
         let keeper = Keeper { uri: uri.to_owned(), link, wanted: wanted.clone(), events: sender };
         tokio::spawn(keeper.run());
-        let shared = Shared { uri: uri.to_owned(), link: seen, wanted, start_deadline, presses: Presses::default() };
+        let (presses, policy) = (Presses::default(), Policy::default());
+        let shared = Shared { uri: uri.to_owned(), link: seen, wanted, start_deadline, presses, policy };
         let hypervisor = Self { shared: Arc::new(shared) };
         (hypervisor, events)
+    }
+
+    /// Which security policy keeps machines from starting, and what to do, as of the last start.
+    #[must_use]
+    pub fn forbidden(&self) -> Option<String> {
+        self.shared.policy.trouble(Path::new("/"))
     }
 
     /// Whether there is a connection.

@@ -49,7 +49,11 @@ impl Hypervisor {
             told => told.map(Ok),
         };
         // libvirt may have to start the emulator for it, as it does to define a machine.
-        let told = match self.call("tell what the emulator can do", DEFINE_DEADLINE, ask).await? {
+        let answered = self.call("tell what the emulator can do", DEFINE_DEADLINE, ask).await;
+        if answered.is_err() {
+            self.shared.policy.hear(&answered);
+        }
+        let told = match answered? {
             Ok(told) => told,
             Err(nothing) => return Ok(Err(nothing)),
         };

@@ -63,6 +63,7 @@ impl Hypervisor {
         let StartTurn { lines, turn } = turn;
         let mut starting = std::pin::pin!(call(WHAT, self.shared.start_deadline, lines.run(turn, start)));
         if let Some(started) = unwanted.run_until_cancelled(&mut starting).await {
+            self.shared.policy.hear(&started);
             return started;
         }
         loop {

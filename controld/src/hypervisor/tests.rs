@@ -10,6 +10,7 @@ fn hypervisor(link: Link) -> (Hypervisor, watch::Sender<Link>) {
         wanted: Arc::default(),
         start_deadline: Duration::ZERO,
         presses: Presses::default(),
+        policy: Policy::default(),
     };
     (Hypervisor { shared: Arc::new(shared) }, sender)
 }

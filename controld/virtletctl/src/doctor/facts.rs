@@ -167,7 +167,7 @@ fn toml_of(text: &str) -> Result<TapSettings, String> {
 }
 
 async fn units() -> Told<Said> {
-    let mut words = vec!["show", "--property=Id,LoadState,ActiveState,SubState,UnitFileState"];
+    let mut words = vec!["show", "--property=Id,LoadState,ActiveState,SubState,UnitFileState,FragmentPath"];
     words.extend(UNITS);
     program::run(Path::new("systemctl"), &words, FILES).await
 }

@@ -6,11 +6,12 @@ use super::host::Host;
 use crate::text::shown;
 
 /// controld's conditions as checks, and whether pods can run without them.
-const CONDITIONS: [(&str, &str, bool); 10] = [
+const CONDITIONS: [(&str, &str, bool); 11] = [
     ("RuntimeReady", "status.runtime-ready", false),
     ("NetworkReady", "status.network-ready", false),
     ("LibvirtConnected", "status.libvirt-connected", false),
     ("EmulatorStarts", "status.emulator-starts", false),
+    ("PolicyAllows", "status.policy-allows", false),
     ("TapmanagerReady", "status.tapmanager-ready", false),
     ("CniReady", "status.cni-ready", false),
     ("StoreWritable", "status.store-writable", false),

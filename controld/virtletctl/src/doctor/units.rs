@@ -14,6 +14,9 @@ const VIRTLOGD: [&str; 2] = ["virtlogd.socket", "virtlogd.service"];
 /// Any of these is a libvirt that answers.
 const LIBVIRT: [&str; 4] = ["virtqemud.socket", "virtqemud.service", "libvirtd.socket", "libvirtd.service"];
 
+/// Where packages have units. A file of an administrator hides one there, and so all that a later release changes in it.
+const PACKAGED: [&str; 2] = ["/usr/lib/systemd/system/", "/lib/systemd/system/"];
+
 /// A unit, as `systemctl show` tells it.
 #[derive(Debug, Default)]
 struct Unit {
@@ -21,6 +24,8 @@ struct Unit {
     active: String,
     sub: String,
     file: String,
+    /// Where its file is.
+    path: String,
 }
 
 pub(super) fn look(host: &Host, facts: &Facts) -> Vec<Finding> {
@@ -28,7 +33,7 @@ pub(super) fn look(host: &Host, facts: &Facts) -> Vec<Finding> {
         return CHECKS.map(|check| Finding::ok(check, "no systemd runs here")).into();
     }
     match &facts.units {
-        Ok(said) => judged(&parse(&said.stdout)).into(),
+        Ok(said) => judged(&parse(&said.stdout), |path| host.has(path)).into(),
         Err(error) => CHECKS.map(|check| Finding::unknown(check, error)).into(),
     }
 }
@@ -44,6 +49,7 @@ fn parse(text: &str) -> BTreeMap<String, Unit> {
                 "LoadState" => value.clone_into(&mut unit.load),
                 "ActiveState" => value.clone_into(&mut unit.active),
                 "SubState" => value.clone_into(&mut unit.sub),
+                "FragmentPath" => value.clone_into(&mut unit.path),
                 "UnitFileState" => value.clone_into(&mut unit.file),
                 _ => {}
             }
@@ -53,23 +59,24 @@ fn parse(text: &str) -> BTreeMap<String, Unit> {
     units
 }
 
-fn judged(units: &BTreeMap<String, Unit>) -> [Finding; 4] {
+/// `has` says whether there is a file.
+fn judged(units: &BTreeMap<String, Unit>, has: impl Fn(&str) -> bool) -> [Finding; 4] {
     let [controld, tapmanager, virtlogd, libvirt] = CHECKS;
     [
-        ours(controld, "controld.service", units),
-        ours(tapmanager, "tapmanager.service", units),
+        ours(controld, "controld.service", units, &has),
+        ours(tapmanager, "tapmanager.service", units, &has),
         started_by_others(virtlogd, &VIRTLOGD, units),
         started_by_others(libvirt, &LIBVIRT, units),
     ]
 }
 
-fn ours(check: &'static str, name: &str, units: &BTreeMap<String, Unit>) -> Finding {
+fn ours(check: &'static str, name: &str, units: &BTreeMap<String, Unit>, has: &impl Fn(&str) -> bool) -> Finding {
     let Some(unit) = units.get(name).filter(|unit| unit.load == "loaded") else {
         let state = units.get(name).map_or("not told of", |unit| unit.load.as_str());
         let mend = "install the package of virtlet-rs, or deploy/*.service, then systemctl daemon-reload";
         return Finding::failure(check, format!("`{name}` is {state}"), mend);
     };
-    let Unit { active, sub, file, .. } = unit;
+    let Unit { active, sub, file, path, .. } = unit;
     if active != "active" {
         let mend = format!("systemctl enable --now {name}; journalctl -u {name}");
         return Finding::failure(check, format!("`{name}` is {active} ({sub})"), mend);
@@ -77,6 +84,16 @@ fn ours(check: &'static str, name: &str, units: &BTreeMap<String, Unit>) -> Find
     if !matches!(file.as_str(), "enabled" | "enabled-runtime" | "static" | "indirect" | "alias" | "generated") {
         let seen = format!("`{name}` runs, but is {file}: it is gone after a reboot");
         return Finding::warning(check, seen, format!("systemctl enable {name}"));
+    }
+    let packaged = PACKAGED.map(|dir| format!("{dir}{name}"));
+    if !path.is_empty() && !packaged.contains(path) && packaged.iter().any(|packaged| has(packaged)) {
+        let seen =
+            format!("`{name}` is of `{path}`, which hides the package's; a node's own settings belong into a drop-in");
+        return Finding::warning(
+            check,
+            seen,
+            format!("rm {path} && systemctl daemon-reload && systemctl restart {name}"),
+        );
     }
     Finding::ok(check, format!("`{name}` is active ({sub}), {file}"))
 }
@@ -105,7 +122,7 @@ mod tests {
     use super::*;
 
     fn states(text: &str) -> Vec<(&'static str, State)> {
-        judged(&parse(text)).iter().map(|finding| (finding.check, finding.state)).collect()
+        judged(&parse(text), |_| true).iter().map(|finding| (finding.check, finding.state)).collect()
     }
 
     fn unit(id: &str, load: &str, active: &str, file: &str) -> String {
@@ -124,6 +141,26 @@ mod tests {
         ];
         let wanted = [State::Ok, State::Warning, State::Ok, State::Ok];
         assert_eq!(states(&text.concat()), CHECKS.into_iter().zip(wanted).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_file_that_hides_the_packages_is_told_with_what_takes_it_away() {
+        let of = |path: &str, has: bool| {
+            let text = unit("controld.service", "loaded", "active", "enabled").replace("\n\n", "");
+            let [controld, ..] = judged(&parse(&format!("{text}\nFragmentPath={path}\n\n")), |_| has);
+            controld
+        };
+        for packaged in ["/usr/lib/systemd/system/controld.service", "/lib/systemd/system/controld.service"] {
+            assert_eq!(of(packaged, true).state, State::Ok);
+        }
+        let by_hand = "/etc/systemd/system/controld.service";
+        assert_eq!(of(by_hand, false).state, State::Ok, "there is no package's");
+        let hidden = of(by_hand, true);
+        assert_eq!(hidden.state, State::Warning);
+        assert!(hidden.seen.contains("hides the package's"), "{}", hidden.seen);
+        let mend =
+            "rm /etc/systemd/system/controld.service && systemctl daemon-reload && systemctl restart controld.service";
+        assert_eq!(hidden.mend.as_deref(), Some(mend));
     }
 
     #[test]
