@@ -44,7 +44,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host room build deb bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
+.PHONY: help setup host room build deb tarball bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -76,6 +76,10 @@ build: host ## programs into target/dist, stripped, their symbols beside them; P
 deb: build ## Debian packages of them into target/deb; with PROFILE=dev, too
 	@rm -rf target/deb
 	@deploy/deb/build.sh $(DIST) target/deb
+
+tarball: build ## what the packages have, for nodes without dpkg, into target/tarball; with PROFILE=dev, too
+	@rm -rf target/tarball
+	@deploy/tarball.sh $(DIST) target/tarball
 
 bed: build
 	@$(locked) \

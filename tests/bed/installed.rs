@@ -4,9 +4,12 @@ mod node;
 mod policy;
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 use tests::case::{Bed, Case};
+use tests::command::{command, finish, run};
 use tests::installed::Packages;
 
 /// The cases of this tier.
@@ -14,11 +17,23 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
     CASES.iter().chain(node::CASES).chain(policy::CASES).copied()
 }
 
-const CASES: &[Case] = &[Case {
-    name: "installed::packages_are_the_same_bytes_when_they_are_built_again",
-    deadline: node::TOOL_DEADLINE,
-    run: reproducible,
-}];
+const CASES: &[Case] = &[
+    Case {
+        name: "installed::packages_are_the_same_bytes_when_they_are_built_again",
+        deadline: node::TOOL_DEADLINE,
+        run: reproducible,
+    },
+    Case {
+        name: "installed::a_package_does_not_replace_programs_whose_records_it_could_not_read",
+        deadline: node::TOOL_DEADLINE,
+        run: downgrade,
+    },
+    Case {
+        name: "installed::a_tarball_has_what_the_packages_have_and_units_that_systemd_takes",
+        deadline: node::TOOL_DEADLINE,
+        run: tarball,
+    },
+];
 
 fn reproducible(bed: &Bed) -> Result<()> {
     let first = Packages::build_in(bed, &bed.dir.join("first"), "1.0")?;
@@ -27,5 +42,77 @@ fn reproducible(bed: &Bed) -> Result<()> {
         let (first, second) = (fs::read(first.file(name)?)?, fs::read(second.file(name)?)?);
         ensure!(first == second, "`{name}` has other bytes: {} and {}", first.len(), second.len());
     }
+    Ok(())
+}
+
+/// By the package's own script before it is unpacked, on a root that has nothing but what that asks.
+fn downgrade(bed: &Bed) -> Result<()> {
+    let package = Packages::build(bed, "1.0")?.file("virtlet")?;
+    let scripts = bed.dir.join("scripts");
+    run(&mut command("dpkg-deb", ["--control".as_ref(), package.as_os_str(), scripts.as_os_str()]))?;
+    let root = bed.dir.join("root");
+    let (sbin, folder) = (root.join("usr/sbin"), root.join("var/lib/virtlet/volumes/a-pod"));
+    fs::create_dir_all(&sbin)?;
+    fs::create_dir_all(&folder)?;
+    for program in ["controld", "tapmanager"] {
+        symlink(bed.config.dist()?.join(program), sbin.join(program))?;
+    }
+    let attempt = || {
+        let preinst = scripts.join("preinst");
+        let upgrade = [preinst.as_os_str(), "upgrade".as_ref(), "1.1".as_ref()];
+        finish(command("sh", upgrade).env("DPKG_ROOT", &root), node::TOOL_DEADLINE)
+    };
+    let same = attempt()?;
+    ensure!(same.code == Some(0), "the same forms are refused: {}", same.stderr);
+
+    let newer = sbin.join("controld");
+    fs::remove_file(&newer)?;
+    fs::write(&newer, "#!/bin/sh\necho sandboxes 1\necho containers 99\n")?;
+    fs::set_permissions(&newer, fs::Permissions::from_mode(0o755))?;
+    let refused = attempt()?;
+    ensure!(
+        refused.code != Some(0)
+            && refused
+                .stderr
+                .contains("not downgraded from 1.1 to 1.0: records `containers` have version 99, 1.0 reads"),
+        "{}",
+        refused.stderr
+    );
+    fs::remove_dir(&folder)?;
+    let empty = attempt()?;
+    ensure!(empty.code == Some(0), "refused without a pod on record: {}", empty.stderr);
+    Ok(())
+}
+
+/// Unpacked into a root of its own, which gets systemd's own units from this machine.
+fn tarball(bed: &Bed) -> Result<()> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/tarball.sh");
+    let mut make = command("bash", [script.as_os_str(), bed.config.dist()?.as_os_str(), bed.dir.as_os_str()]);
+    let made = finish(
+        make.env("VERSION", "1.0").env("SOURCE_DATE_EPOCH", "1700000000").env("LEVEL", "0"),
+        node::TOOL_DEADLINE,
+    )?;
+    ensure!(made.code == Some(0), "no tarball: {}", made.stderr);
+    let root = bed.dir.join("root");
+    fs::create_dir_all(root.join("usr/bin"))?;
+    // As distributions have it that know but one directory of programs.
+    symlink("bin", root.join("usr/sbin"))?;
+    run(command("tar", ["-x", "-J", "-f", "virtlet-1.0-x86_64.tar.xz", "-C", "root"]).current_dir(&bed.dir))?;
+    ensure!(root.join("usr/sbin").is_symlink(), "the tarball replaces a link by a directory");
+    ensure!(!root.join("etc").exists(), "the tarball has files in `/etc`");
+    for file in ["usr/bin/controld", "usr/bin/virtletctl", "usr/lib/virtlet/vmwrapper", "usr/lib/cni/virtlet-sriov"] {
+        ensure!(root.join(file).exists(), "the tarball lacks `{file}`");
+    }
+    run(command("cp", ["-rn", "/usr/lib/systemd/system", "root/usr/lib/systemd/"]).current_dir(&bed.dir))?;
+    let mut verify = command("systemd-analyze", ["verify", "--man=no", "--recursive-errors=no"]);
+    let verified =
+        finish(verify.arg("--root").arg(&root).args(["tapmanager.service", "controld.service"]), node::TOOL_DEADLINE)?;
+    // Debian 12's systemd does not know the steps between restarts, and says so.
+    let complaints = verified
+        .stderr
+        .lines()
+        .filter(|line| (line.contains("controld") || line.contains("tapmanager")) && !line.contains("'Restart"));
+    let complaints: Vec<&str> = complaints.collect();
+    ensure!(verified.code == Some(0) && complaints.is_empty(), "systemd does not take the units: {}", verified.stderr);
     Ok(())
 }
