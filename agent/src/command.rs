@@ -205,11 +205,15 @@ impl Command {
         }
     }
 
-    /// Moves what can be moved; its exit code once it has ended and all of its output is where it goes.
-    pub(crate) fn pump(&mut self, outbox: &mut Outbox, chunk: &mut Chunk) -> Option<u8> {
+    /// Looks whether it has ended.
+    pub(crate) fn reap(&mut self) {
         if self.code.is_none() {
             self.code = self.process.child.try_wait().ok().flatten().map(code);
         }
+    }
+
+    /// Moves what can be moved; its exit code once it has ended and all of its output is where it goes.
+    pub(crate) fn pump(&mut self, outbox: &mut Outbox, chunk: &mut Chunk) -> Option<u8> {
         self.feed(outbox);
         loop {
             self.flush();

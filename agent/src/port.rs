@@ -1,4 +1,5 @@
-//! The virtio-serial port. The kernel says that the host has come or gone by `SIGIO`, and `poll` tells how it is.
+//! The virtio-serial port. `poll` tells how it is, and goes on telling that the host is gone; that it is back, the kernel says by
+//! `SIGIO`, if it is asked to.
 #![expect(unsafe_code, reason = "nix has no F_SETOWN and no F_SETFL of other flags than it knows")]
 
 use std::fs::{self, File, OpenOptions};
@@ -7,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::getpid;
 use proto::agent::PORT;
 
@@ -28,12 +30,28 @@ impl Port {
     pub(crate) fn of(file: File) -> io::Result<Self> {
         // SAFETY: only sets who is told of this descriptor.
         let owner = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETOWN, getpid().as_raw()) };
-        // SAFETY: only sets flags of this descriptor; `SIGIO` is blocked and read from a descriptor.
-        let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK | libc::O_ASYNC) };
-        if owner < 0 || flags < 0 {
+        if owner < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { file })
+        let port = Self { file };
+        port.signal(false)?;
+        Ok(port)
+    }
+
+    /// Has the kernel send `SIGIO` when the host comes, or not: it would also send one for each piece of data.
+    pub(crate) fn signal(&self, on: bool) -> io::Result<()> {
+        let flags = libc::O_NONBLOCK | if on { libc::O_ASYNC } else { 0 };
+        // SAFETY: only sets flags of this descriptor; `SIGIO` is blocked and read from a descriptor.
+        let set = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETFL, flags) };
+        if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Whether the host is gone.
+    pub(crate) fn is_alone(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(self.as_fd(), PollFlags::empty())];
+        poll(&mut fds, PollTimeout::ZERO)?;
+        let [port] = fds;
+        Ok(port.revents().is_some_and(|seen| seen.contains(PollFlags::POLLHUP)))
     }
 }
 

@@ -34,6 +34,8 @@ struct Agent {
     dying: Vec<Session>,
     /// The host has gone; a signal will say that it may be back.
     alone: bool,
+    /// A process may have ended that nobody has waited for.
+    reaps: bool,
     /// What was done last, and what of it was not.
     setup: Option<(Setup, String)>,
     command: Option<Command>,
@@ -62,6 +64,7 @@ pub(crate) fn serve(port: Port, outlets: Outlets, power: Power, signals: &Signal
         sessions: BTreeMap::new(),
         dying: Vec::new(),
         alone: false,
+        reaps: false,
         setup: None,
         command: None,
         has_begun: false,
@@ -101,34 +104,43 @@ impl Agent {
             }
             let Ready { signal, port } = self.wait(signals)?;
             if signal {
-                self.heed(signals);
+                self.heed(signals)?;
             }
             self.exchange(port)?;
         }
     }
 
-    fn heed(&mut self, signals: &SignalFd) {
+    fn heed(&mut self, signals: &SignalFd) -> io::Result<()> {
         while let Ok(Some(signal)) = signals.read_signal() {
-            if i32::try_from(signal.ssi_signo) == Ok(Signal::SIGTERM as i32) {
-                // The guest shuts down. The command hears it from init, too, but need not lead init's children.
-                self.is_ending = true;
-                self.command.iter_mut().for_each(Command::stop);
+            match i32::try_from(signal.ssi_signo).map(Signal::try_from) {
+                Ok(Ok(Signal::SIGCHLD)) => self.reaps = true,
+                Ok(Ok(Signal::SIGTERM)) => {
+                    // The guest shuts down. The command hears it from init, too, but need not lead init's children.
+                    self.is_ending = true;
+                    self.command.iter_mut().for_each(Command::stop);
+                }
+                _ => {
+                    self.alone = false;
+                    self.port.signal(false)?;
+                }
             }
-            self.alone = false;
         }
+        Ok(())
     }
 
-    fn wait(&self, signals: &SignalFd) -> io::Result<Ready> {
+    fn wait(&mut self, signals: &SignalFd) -> io::Result<Ready> {
+        let room = !self.outbox.is_full();
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         if !self.alone {
             let mut events = PollFlags::empty();
             // Who does not take answers gets to ask nothing.
-            events.set(PollFlags::POLLIN, !self.outbox.is_full());
+            events.set(PollFlags::POLLIN, room);
             events.set(PollFlags::POLLOUT, !self.outbox.is_empty());
             fds.push(PollFd::new(self.port.as_fd(), events));
         }
+        let first = fds.len();
         for session in self.sessions.values() {
-            session.interests(!self.outbox.is_full(), &mut fds);
+            session.interests(room, &mut fds);
         }
         if let Some(command) = &self.command {
             command.interests(&mut fds);
@@ -137,7 +149,10 @@ impl Agent {
         let limit = if is_stuck { PollTimeout::from(STUCK_LOOK) } else { PollTimeout::NONE };
         match poll(&mut fds, limit) {
             Ok(_) => {
-                let seen = |at: usize| fds.get(at).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
+                let seen: Vec<_> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
+                let mut of_sessions = seen.iter().skip(first).map(|seen| !seen.is_empty());
+                self.sessions.values_mut().for_each(|session| session.saw(room, &mut of_sessions));
+                let seen = |at: usize| seen.get(at).copied().unwrap_or(PollFlags::empty());
                 let port = if self.alone { PollFlags::empty() } else { seen(1) };
                 Ok(Ready { signal: !seen(0).is_empty(), port })
             }
@@ -148,9 +163,13 @@ impl Agent {
 
     /// Moves what can be moved between processes and the outbox.
     fn pump(&mut self) {
-        self.dying.retain_mut(|session| !session.has_ended());
         let outbox = &mut self.outbox;
         let chunk = &mut self.chunk;
+        if std::mem::take(&mut self.reaps) {
+            self.dying.iter_mut().chain(self.sessions.values_mut()).for_each(Session::reap);
+            self.command.iter_mut().for_each(Command::reap);
+        }
+        self.dying.retain(|session| !session.has_ended());
         self.sessions.retain(|id, session| !session.pump(*id, outbox, chunk));
         if let Some(code) = self.command.as_mut().and_then(|command| command.pump(outbox, chunk)) {
             self.command = None;
@@ -176,7 +195,9 @@ impl Agent {
     /// Reads from the port and writes to it, as a wait has seen that it can be.
     fn exchange(&mut self, seen: PollFlags) -> io::Result<()> {
         if seen.contains(PollFlags::POLLHUP) {
-            self.alone = true;
+            self.port.signal(true)?;
+            // It may have come back before that.
+            self.alone = self.port.is_alone()?;
             self.end_all();
             self.outbox.epoch = 0;
             self.outbox.clear();

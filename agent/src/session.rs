@@ -42,13 +42,15 @@ pub(crate) const LAST: usize = 1 << 20;
 #[derive(Debug)]
 struct Credit {
     bytes: u32,
+    /// The last poll has seen something to read.
+    ready: bool,
     /// Of a process that has ended.
     last: usize,
 }
 
 impl Session {
     pub(crate) fn new(process: Process) -> Self {
-        let full = || Credit { bytes: WINDOW, last: LAST };
+        let full = || Credit { bytes: WINDOW, ready: false, last: LAST };
         Self {
             process,
             input: Vec::new(),
@@ -70,6 +72,18 @@ impl Session {
         }
         if let Some(stdin) = self.process.stdin.as_ref().filter(|_| !self.input.is_empty()) {
             fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLOUT));
+        }
+    }
+
+    /// Takes what a poll has seen of [`Session::interests`], in their order. Nothing has changed since.
+    pub(crate) fn saw(&mut self, room: bool, seen: &mut impl Iterator<Item = bool>) {
+        let outputs = [(&self.process.stdout, &mut self.stdout), (&self.process.stderr, &mut self.stderr)];
+        for (file, credit) in outputs {
+            credit.ready = file.is_some() && room && credit.bytes > 0 && seen.next().unwrap_or(false);
+        }
+        if self.process.stdin.is_some() && !self.input.is_empty() {
+            // To write is to try.
+            seen.next();
         }
     }
 
@@ -104,10 +118,14 @@ impl Session {
         (self.process.stdin, self.process.stdout, self.process.stderr) = (None, None, None);
     }
 
-    pub(crate) fn has_ended(&mut self) -> bool {
+    /// Looks whether it has ended.
+    pub(crate) fn reap(&mut self) {
         if self.exited.is_none() {
             self.exited = self.process.child.try_wait().ok().flatten().map(code);
         }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
         self.exited.is_some()
     }
 
@@ -160,7 +178,7 @@ impl Credit {
         self.bytes = self.bytes.saturating_add(bytes).min(WINDOW);
     }
 
-    /// Reads one chunk, or all that there is of a process that has ended; whether there is no more.
+    /// Reads one chunk if there is one, or all that there is of a process that has ended; whether there is no more.
     fn read(
         &mut self,
         file: &mut Option<File>,
@@ -174,7 +192,7 @@ impl Credit {
             if ended && self.last == 0 {
                 return true;
             }
-            if self.bytes == 0 || outbox.is_full() {
+            if self.bytes == 0 || outbox.is_full() || !(ended || std::mem::take(&mut self.ready)) {
                 return false;
             }
             let room = MAX_CHUNK.min(self.bytes as usize);
