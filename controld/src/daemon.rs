@@ -166,11 +166,11 @@ async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result
     opener.waits_for("libvirt, which knows how starts came out that were cut off");
     settle::cut_off_starts(&node.store).await;
     let services = api::services(
-        cri::runtime::Runtime::new(node.for_calls(sessions), sandboxes, containers.clone()),
+        cri::runtime::Runtime::new(node.for_calls(sessions.clone()), sandboxes, containers.clone()),
         cri::image::ImageCalls::new(node.images.clone()),
         api::Own {
             images: admin::AdminCalls::new(node.images.clone()),
-            machines: admin::machines::MachineCalls::new(containers),
+            machines: admin::machines::MachineCalls::new(containers, sessions),
             orphans: admin::orphans::OrphanCalls::new(node.orphans.clone()),
         },
     );

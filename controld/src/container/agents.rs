@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use common::now_nanos;
 use proto::agent::{Message, Setup, Size, Start};
+use streaming::Otherwise;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -101,6 +102,28 @@ impl Command {
         let up = u64::try_from(now_nanos().saturating_sub(container.started_at)).unwrap_or(0);
         let patience = BOOT.saturating_sub(Duration::from_nanos(up));
         Ok(Self { machine: container.machine.id, start, patience })
+    }
+
+    /// Otherwise than its container says.
+    ///
+    /// # Errors
+    /// When a variable has no name or no value, or the directory is not absolute.
+    pub fn otherwise(mut self, wanted: &Otherwise) -> Result<Self> {
+        let Otherwise { env, working_dir, user } = wanted;
+        let is_variable = |text: &str| text.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+        if let Some(bad) = env.iter().find(|text| !is_variable(text)) {
+            return Err(Error::new(Kind::Invalid, format!("`{bad}` is not a variable of the form NAME=VALUE")));
+        }
+        if !working_dir.is_empty() && !Path::new(working_dir).is_absolute() {
+            return Err(Error::new(Kind::Invalid, format!("directory `{working_dir}` is not absolute")));
+        }
+        self.start.env.extend(env.iter().cloned());
+        for (is, wanted) in [(&mut self.start.cwd, working_dir), (&mut self.start.user, user)] {
+            if !wanted.is_empty() {
+                is.clone_from(wanted);
+            }
+        }
+        Ok(self)
     }
 
     /// Without waiting for a guest that boots.

@@ -17,5 +17,5 @@ mod websocket;
 pub mod ws;
 
 pub use self::backend::{Backend, Input, Output, ResizeEvents, Session, SessionError, TermSize};
-pub use self::request::{AttachRequest, ExecRequest, PortForwardRequest};
+pub use self::request::{AttachRequest, ExecRequest, Otherwise, PortForwardRequest};
 pub use self::server::{Config, Server, StartError, TlsError, TlsFiles, UrlError};

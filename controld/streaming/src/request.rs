@@ -30,6 +30,17 @@ pub struct ExecRequest {
     pub stderr: bool,
     /// The command runs on a terminal.
     pub tty: bool,
+    /// What CRI's call cannot say.
+    pub otherwise: Otherwise,
+}
+
+/// How a command is to run otherwise than its container says. What is empty is as there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Otherwise {
+    /// `NAME=VALUE`, beside the container's variables or in place of them.
+    pub env: Vec<String>,
+    pub working_dir: String,
+    pub user: String,
 }
 
 /// What a client of CRI wants to connect to.

@@ -4,7 +4,8 @@ mod session;
 
 use std::io::{self, IsTerminal as _, Write};
 
-use proto::cri::{ExecRequest, ExecSyncRequest};
+use proto::cri::ExecSyncRequest;
+use proto::machines::ExecRequest;
 use streaming::client::{Options, attach};
 use tokio::sync::mpsc;
 
@@ -36,8 +37,11 @@ pub(super) async fn run(client: &Client, wanted: cli::Exec, out: &mut (dyn Write
         stdin: options.stdin,
         stdout: options.stdout,
         stderr: options.stderr,
+        env: wanted.env.iter().filter_map(|variable| valued(variable)).collect(),
+        working_dir: wanted.workdir.unwrap_or_default(),
+        user: wanted.user.unwrap_or_default(),
     };
-    let url = client.exec(request).await?;
+    let url = client.exec_otherwise(request).await?;
     // Before the terminal changes, so that none of them finds it changed.
     let mut signals = Signals::listen()?;
     let session = attach(&url, options).await.map_err(CtlError::Exec)?;
@@ -55,6 +59,16 @@ pub(super) async fn run(client: &Client, wanted: cli::Exec, out: &mut (dyn Write
     };
     drop(raw);
     done(ended?)
+}
+
+/// A variable with its value, which may be our own.
+fn valued(variable: &str) -> Option<String> {
+    if variable.contains('=') {
+        return Some(variable.to_owned());
+    }
+    #[expect(clippy::disallowed_methods, reason = "of the user's environment, the variables that the user names")]
+    let value = std::env::var(variable).ok()?;
+    Some(format!("{variable}={value}"))
 }
 
 /// Waits for the command, then shows all of its output.

@@ -20,6 +20,12 @@ pub(super) fn label(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// `NAME=VALUE`, or `NAME` alone.
+pub(super) fn variable(text: &str) -> Result<String, String> {
+    let name = text.split_once('=').map_or(text, |(name, _)| name);
+    if name.is_empty() { Err("must be NAME=VALUE or NAME".into()) } else { Ok(text.to_owned()) }
+}
+
 /// `KEY=VALUE`.
 pub(super) fn annotation(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {

@@ -1,30 +1,40 @@
-//! The service for machines, called by `virtletctl pause` and `virtletctl resume`.
+//! The service for machines, called by `virtletctl pause`, `virtletctl resume`, and `virtletctl exec` for what CRI cannot say.
+
+use std::sync::Arc;
 
 use proto::machines::machines_server::Machines;
-use proto::machines::{PauseRequest, PauseResponse, ResumeRequest, ResumeResponse};
+use proto::machines::{ExecRequest, ExecResponse, PauseRequest, PauseResponse, ResumeRequest, ResumeResponse};
+use streaming::Otherwise;
 use tonic::{Request, Response, Status};
 
+use crate::api::sessions::Sessions;
 use crate::api::status::{self, finish};
 use crate::container::Containers;
+use crate::container::agents::Command;
 use crate::model::ContainerId;
-use crate::model::error::{Error, Kind};
+use crate::model::error::{Error, Kind, Result as Answer};
 
 /// The service behind the calls.
 #[derive(Debug, Clone)]
 pub struct MachineCalls {
     containers: Containers,
+    sessions: Arc<Sessions>,
 }
 
 impl MachineCalls {
-    /// Calls to the service.
+    /// Calls to the services.
     #[must_use]
-    pub fn new(containers: Containers) -> Self {
-        Self { containers }
+    pub fn new(containers: Containers, sessions: Arc<Sessions>) -> Self {
+        Self { containers, sessions }
     }
 }
 
 fn known(id: &str) -> Result<ContainerId, Status> {
     id.parse().map_err(|cause| status::of(&Error::because(Kind::NotFound, "no such container", cause)))
+}
+
+fn answer<T>(result: Answer<T>) -> Result<T, Status> {
+    result.map_err(|error| status::of(&error))
 }
 
 #[tonic::async_trait]
@@ -39,5 +49,16 @@ impl Machines for MachineCalls {
         let (containers, id) = (self.containers.clone(), known(&request.into_inner().container_id)?);
         finish(async move { containers.resume(id).await }).await?;
         Ok(Response::new(ResumeResponse {}))
+    }
+
+    async fn exec(&self, request: Request<ExecRequest>) -> Result<Response<ExecResponse>, Status> {
+        let ExecRequest { container_id, cmd, stdin, stdout, stderr, tty, env, working_dir, user } =
+            request.into_inner();
+        let container = answer(self.containers.get(known(&container_id)?))?;
+        let otherwise = Otherwise { env, working_dir, user };
+        // What is wrong with it is said here, where the client hears it.
+        answer(Command::of(&container, cmd.clone()).and_then(|command| command.otherwise(&otherwise)))?;
+        let wanted = streaming::ExecRequest { container_id, cmd, stdin, stdout, stderr, tty, otherwise };
+        Ok(Response::new(ExecResponse { url: answer(self.sessions.exec_url(wanted))? }))
     }
 }

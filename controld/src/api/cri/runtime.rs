@@ -15,6 +15,7 @@ use proto::cri::runtime_service_server::RuntimeService;
 use proto::cri::*;
 use proto::pause::Pause;
 use proto::tap::PodId;
+use streaming::Otherwise;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
@@ -429,6 +430,15 @@ impl RuntimeService for Runtime {
         Ok(Response::new(ReopenContainerLogResponse {}))
     }
 
+    async fn checkpoint_container(
+        &self,
+        _request: Request<CheckpointContainerRequest>,
+    ) -> Result<Response<CheckpointContainerResponse>, Status> {
+        Err(Status::unimplemented(
+            "a virtual machine is not checkpointed: the archive that is asked for is of processes",
+        ))
+    }
+
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Result<Response<ExecSyncResponse>, Status> {
         let ExecSyncRequest { container_id, cmd, timeout } = request.into_inner();
         let id = answer(self.container_id(&container_id))?;
@@ -444,7 +454,8 @@ impl RuntimeService for Runtime {
         let container = answer(self.containers.get(id))?;
         // What is wrong with it is said here, where the client hears it.
         answer(agents::Command::of(&container, cmd.clone()))?;
-        let wanted = streaming::ExecRequest { container_id: id.to_string(), cmd, stdin, stdout, stderr, tty };
+        let (container_id, otherwise) = (id.to_string(), Otherwise::default());
+        let wanted = streaming::ExecRequest { container_id, cmd, stdin, stdout, stderr, tty, otherwise };
         let url = answer(self.uses.sessions.exec_url(wanted))?;
         Ok(Response::new(ExecResponse { url }))
     }

@@ -1,7 +1,7 @@
 //! A command in a guest and the client that wants it.
 
 use proto::agent::Stream;
-use streaming::{ExecRequest, Input, Output, ResizeEvents, Session, SessionError};
+use streaming::{ExecRequest, Input, Otherwise, Output, ResizeEvents, Session, SessionError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::container::agents::{self, Agents, Command, Event, FIRST_SIZE, Process};
@@ -23,19 +23,20 @@ pub(super) async fn serve(
     request: &ExecRequest,
     session: Session,
 ) -> Result<u8, SessionError> {
-    let ExecRequest { container_id, cmd, stdin, tty, .. } = request;
+    let ExecRequest { container_id, cmd, stdin, tty, otherwise, .. } = request;
     let container = container_id.parse().ok().and_then(|id| store.container(id));
     // It may have ended since the URL was given.
     let gone = || Error::new(Kind::NotFound, format!("no container `{container_id}`"));
     let container = container.ok_or_else(gone)?;
-    let command = Command::of(&container, cmd.clone())?;
+    let command = Command::of(&container, cmd.clone())?.otherwise(otherwise)?;
     let wanted = command.clone().with(*stdin, tty.then_some(FIRST_SIZE));
     // What QEMU's agent can do need not wait for ours.
-    let wanted = if *tty || *stdin { wanted } else { wanted.at_once() };
+    let takes_ours = *tty || *stdin || *otherwise != Otherwise::default();
+    let wanted = if takes_ours { wanted } else { wanted.at_once() };
     match agents.start(wanted).await {
         Ok(process) => carry(process, session, true).await,
         // What QEMU's agent can do, too.
-        Err(error) if error.kind() == Kind::State && !tty && !stdin => {
+        Err(error) if error.kind() == Kind::State && !takes_ours => {
             let agents::Output { stdout, stderr, cut, code } = agents.run(command, None).await?;
             write(&mut { session.stdout }, &stdout).await;
             write(&mut { session.stderr }, &stderr).await;

@@ -102,7 +102,7 @@ impl Pending {
             Self::Command(Command::Attach(AttachRequest { container_id, stdin, stdout, stderr, tty, .. })) => {
                 (container_id, *stdin || *stdout || *stderr, *tty && *stderr)
             }
-            Self::Command(Command::Exec(ExecRequest { container_id, cmd, stdin, stdout, stderr, tty })) => {
+            Self::Command(Command::Exec(ExecRequest { container_id, cmd, stdin, stdout, stderr, tty, .. })) => {
                 if cmd.is_empty() {
                     return Err(UrlError::NoCommand);
                 }

@@ -9,6 +9,7 @@ use super::protocol::COMMAND;
 use super::*;
 use crate::backend::{Session, SessionError, TermSize};
 use crate::client::{self, EndError, Options};
+use crate::request::Otherwise;
 use crate::spdy::{Decoder, Encoder, Frame, Headers};
 
 mod forward;
@@ -441,7 +442,8 @@ fn request(stdin: bool, stderr: bool) -> AttachRequest {
 
 fn command(cmd: &[&str]) -> ExecRequest {
     let cmd = cmd.iter().map(|&word| word.to_owned()).collect();
-    ExecRequest { container_id: "c1".into(), cmd, stdin: false, stdout: true, stderr: true, tty: false }
+    let otherwise = Otherwise::default();
+    ExecRequest { container_id: "c1".into(), cmd, stdin: false, stdout: true, stderr: true, tty: false, otherwise }
 }
 
 async fn attach(server: &Server, request: AttachRequest) -> client::Session {

@@ -23,6 +23,16 @@ pub struct Exec {
     /// Run the command on a terminal; our own, if we have one, is its other end
     #[arg(short, long, conflicts_with = "sync")]
     pub tty: bool,
+    /// Variable for the command, beside the container's or in place of one; without a value it is our own, if we have it; may be
+    /// repeated
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = name::variable, conflicts_with = "sync")]
+    pub env: Vec<String>,
+    /// Directory in the guest, if not the container's
+    #[arg(short, long, value_name = "PATH", value_parser = name::non_empty, conflicts_with = "sync")]
+    pub workdir: Option<String>,
+    /// User of the guest, if not the container's
+    #[arg(short, long, value_name = "USER[:GROUP]", value_parser = name::non_empty, conflicts_with = "sync")]
+    pub user: Option<String>,
     /// Name of the container, if not the newest one of the pod is meant
     #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
     pub container: Option<String>,

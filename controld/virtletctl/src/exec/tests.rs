@@ -5,7 +5,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use streaming::client::{Options, attach};
-use streaming::{Backend, Config, ExecRequest, Server, Session, SessionError, TermSize};
+use streaming::{Backend, Config, ExecRequest, Otherwise, Server, Session, SessionError, TermSize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -79,8 +79,15 @@ async fn ran(
     let config = Config::at("127.0.0.1:0".parse().expect("address"));
     let server = Server::bind(config, guest).await.expect("server");
     let options = Options { stdin: true, stdout: true, stderr: !tty, tty };
-    let request =
-        ExecRequest { container_id: "m".into(), cmd: vec![cmd.into()], stdin: true, stdout: true, stderr: !tty, tty };
+    let request = ExecRequest {
+        container_id: "m".into(),
+        cmd: vec![cmd.into()],
+        stdin: true,
+        stdout: true,
+        stderr: !tty,
+        tty,
+        otherwise: Otherwise::default(),
+    };
     let url = server.exec_url(request).expect("url");
     let session = attach(&url, options).await.expect("session");
     let (keys, typed) = mpsc::channel(1);

@@ -278,6 +278,24 @@ async fn a_command_that_is_waited_for_gives_its_output_and_its_exit_code() {
 }
 
 #[tokio::test]
+async fn what_cri_cannot_say_of_a_command_is_said_by_our_own_call() {
+    let (_dir, fake, socket) = two(Fake::default()).await;
+    for (args, call) in [
+        (&["-e", "A=b c", "--env", "EMPTY=", "-e", "NOT_IN_OUR_ENVIRONMENT"][..], "Exec c0 env A=b c|EMPTY=  "),
+        (&["-w", "/srv", "-u", "1000:users"], "Exec c0 env  /srv 1000:users"),
+    ] {
+        fake.forget_calls();
+        let words = [&["exec"], args, &["web", "env"]].concat();
+        assert_eq!(ctl(&socket, &words).await.1.len(), 1, "nobody listens at the URL");
+        assert_eq!(fake.calls(), [call]);
+    }
+    for refused in [&["-e", "=x"][..], &["-e", ""], &["-s", "-u", "root"], &["-w", ""]] {
+        let words = [&["virtletctl", "exec"], refused, &["web", "env"]].concat();
+        assert!(Cli::try_parse_from(&words).is_err(), "{words:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_command_that_is_waited_for_and_not_started_ends_as_in_a_shell() {
     let (_dir, fake, socket) = two(Fake::default()).await;
     for (why, code) in [

@@ -20,6 +20,12 @@ pub(super) fn runs_commands(exec: &Exec) -> Result<()> {
         let ended = exec.shell(line)?;
         ensure!(ended.code == Some(code) && !ended.stderr.is_empty(), "{line}: {ended:?}");
     }
+    exec.prints(
+        "OURS=us ctl exec -e WORD=other -e OURS -w /tmp -u 1234:5678 $id sh -c 'echo $WORD $OURS; pwd; id -u; id -g'",
+        "other us\n/tmp\n1234\n5678",
+    )?;
+    let refused = exec.shell("ctl exec -w tmp $id pwd")?;
+    ensure!(refused.code == Some(1) && refused.stderr.contains("`tmp` is not absolute"), "{refused:?}");
     exec.prints("head -c 3000000 /dev/zero | ctl exec -i $id wc -c", "3000000")?;
     exec.prints("ctl exec $id head -c 3000000 /dev/zero | wc -c", "3000000")?;
     let terminal = "script -qec \"stty rows 33 cols 77; $(declare -f ctl); ctl exec $id -it -- sh -c 'until stty size | grep -q 33.77; do sleep 1; done; stty size; tty; exit 9'\" /dev/null";

@@ -8,7 +8,7 @@ const IMAGE_ADMIN: &str = "virtlet.images.v1.ImageAdmin";
 const MACHINES: &str = "virtlet.machines.v1.Machines";
 const ORPHANS: &str = "virtlet.orphans.v1.Orphans";
 
-pub(super) const CALLS: [(&str, &str, Call); 56] = [
+pub(super) const CALLS: [(&str, &str, Call); 57] = [
     (RUNTIME, "Version", Call::one("Version", LOOK)),
     (RUNTIME, "RunPodSandbox", Call::one("RunPodSandbox", WORK)),
     (RUNTIME, "StopPodSandbox", Call::one("StopPodSandbox", WORK)),
@@ -63,6 +63,7 @@ pub(super) const CALLS: [(&str, &str, Call); 56] = [
     (IMAGE_ADMIN, "ClearProviderCaches", Call::one("images/ClearProviderCaches", OPEN)),
     (MACHINES, "Pause", Call::one("machines/Pause", WORK)),
     (MACHINES, "Resume", Call::one("machines/Resume", WORK)),
+    (MACHINES, "Exec", Call::one("machines/Exec", LOOK)),
     (ORPHANS, "List", Call::one("orphans/List", LOOK)),
     (ORPHANS, "Forget", Call::one("orphans/Forget", WORK)),
 ];
