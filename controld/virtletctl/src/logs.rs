@@ -22,6 +22,7 @@ use super::cli;
 use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
+use super::logdir::LogDir;
 use super::quantity::Lines;
 
 /// How often a follower asks whether the machine still runs. The log itself tells when it grows.
@@ -32,22 +33,39 @@ const CHUNK: u64 = 64 << 10;
 pub(super) async fn run(client: &Client, wanted: &cli::Logs, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let node = Node::read(client).await?.within(&wanted.within);
     let pod = node.find_with(&wanted.pod, wanted.container.as_deref()).map_err(or_lines)?;
-    let container = if wanted.previous { pod.previous()? } else { pod.container()? };
+    let newest = pod.container()?;
+    let (container, is_gone) = match pod.previous() {
+        _ if !wanted.previous => (newest, false),
+        Ok(previous) => (previous, false),
+        // `start` and `restart` keep the log of the container that they replace, and no more of it.
+        Err(none) if LogDir::of(&pod.sandbox).is_none() => return Err(none),
+        Err(_) => (newest, true),
+    };
     let id = &container.id;
-    let path = client.container(id).await?.log_path;
-    if path.is_empty() {
+    let mut path = PathBuf::from(client.container(id).await?.log_path);
+    if path.as_os_str().is_empty() {
         return Err(CtlError::NoLog(pod.name()));
+    }
+    if is_gone {
+        let attempt = newest.metadata.as_ref().map_or(0, |metadata| metadata.attempt);
+        path = before(&path, attempt).ok_or_else(|| CtlError::NoPrevious(pod.name()))?;
     }
     // What is longer ago than time can tell is all.
     let since = wanted.since.and_then(|span| SystemTime::now().checked_sub(span));
-    let mut log = Log::new(PathBuf::from(path), Unwrap::new(wanted.timestamps, since));
-    if wanted.follow {
+    let mut log = Log::new(path, Unwrap::new(wanted.timestamps, since));
+    if wanted.follow && !is_gone {
         return follow(client, id, log, wanted.tail, out).await;
     }
     log.open()?;
     log.skip_to(wanted.tail)?;
     log.print(out)?;
     log.end(out)
+}
+
+/// The log of the attempt before, if it is there.
+fn before(log: &Path, attempt: u32) -> Option<PathBuf> {
+    let log = log.with_file_name(format!("{}.log", attempt.checked_sub(1)?));
+    log.is_file().then_some(log)
 }
 
 /// By `-n 5`, who knows docker means lines.
