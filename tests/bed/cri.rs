@@ -1,6 +1,7 @@
 //! Tier `cri`: the CRI as real clients use it, and requests that must be refused.
 
 mod clients;
+mod crictl;
 mod critest;
 mod critest_images;
 mod critest_left_out;

@@ -17,6 +17,7 @@ use tests::terminal;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
+use super::crictl::Seen;
 use super::forward;
 
 const DEADLINE: Duration = Duration::from_secs(240);
@@ -44,7 +45,7 @@ fn crictl(bed: &Bed) -> Result<()> {
     ensure!(inspected.pointer("/status/id").is_some(), "{inspected}");
     ok(&["imagefsinfo"])?;
 
-    let (pod, container) = configs(bed, &image)?;
+    let (pod, container) = configs(bed, &image, "crictl")?;
     let sandbox = ok(&["runp", &pod])?;
     let id = ok(&["create", &sandbox, &container, &pod])?;
     ensure!(ok(&["ps", "-a"])?.contains("Created"), "not created");
@@ -71,6 +72,11 @@ fn crictl(bed: &Bed) -> Result<()> {
     }
     let stats: serde_json::Value = serde_json::from_str(&ok(&["statsp", "-o", "json", "--id", &sandbox])?)?;
     ensure!(stats.pointer("/stats/0/linux/containers/0/attributes/id") == Some(&json!(id)), "{stats}");
+
+    let seen = Seen { node: &node, image: &image, sandbox: &sandbox, container: &id };
+    seen.looks()?;
+    let (second, container) = configs(bed, &image, "second")?;
+    seen.shortcuts(bed, &container, &second)?;
 
     ok(&["stop", "--timeout", "30", &id])?;
     ensure!(ok(&["ps", "-a"])?.contains("Exited"), "not exited");
@@ -117,6 +123,7 @@ fn virtletctl(bed: &Bed) -> Result<()> {
     ensure!(ok(&["stop", "-t", "0", "mine"])? == "mine\n" && running_domains()?.is_empty(), "still runs");
     ensure!(ok(&["ps", "-o", "name", "--field-selector", "state=Exited"])? == "default/mine\n", "not exited");
     ok(&["start", "mine"])?;
+    ensure!(ok(&["logs", "-p", "mine"])?.contains("tiny: ready"), "no log of the start before");
     wait_until("HTTP answer after the second start", BOOT_DEADLINE, || http::get(ip, "/cgi-bin/info").is_ok())?;
     forward::by_virtletctl(bed, "mine")?;
     let inspected: serde_json::Value = serde_json::from_str(&ok(&["inspect", "mine"])?)?;
@@ -140,12 +147,12 @@ fn virtletctl(bed: &Bed) -> Result<()> {
 }
 
 /// The two files that crictl wants.
-fn configs(bed: &Bed, image: &str) -> Result<(String, String)> {
-    let logs = bed.dir.join("podlogs/crictl");
+fn configs(bed: &Bed, image: &str, name: &str) -> Result<(String, String)> {
+    let logs = bed.dir.join("podlogs").join(name);
     fs::create_dir_all(&logs)?;
     let pod = json!({
-        "metadata": {"name": "crictl", "uid": "crictl-uid-1", "namespace": "default", "attempt": 0},
-        "hostname": "crictl", "log_directory": logs,
+        "metadata": {"name": name, "uid": format!("{name}-uid-1"), "namespace": "default", "attempt": 0},
+        "hostname": name, "log_directory": logs,
         "linux": {"overhead": {"memory_limit_in_bytes": cri::POD_FIXED}},
         "dns_config": {"servers": ["10.96.0.10"], "searches": ["cluster.test"]},
     });
