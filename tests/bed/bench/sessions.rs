@@ -1,7 +1,9 @@
 //! Sessions in a guest beside a plain TCP relay to it: how long a line takes there and back, and how long many bytes take.
 
-use std::io::{self, BufReader, Read as _, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -27,7 +29,14 @@ const LINE: &str = "there and back\n";
 const DOWNLOADS: usize = 3;
 const MIB: usize = 8;
 const ECHO_PORT: u16 = 7000;
+/// `cat` at a port of the guest of the same kind as our agent's: that of QEMU's agent, which is not needed here. While nobody is at
+/// the port's other end, what is read from it has ended at once.
+const CAT_AT_PORT: &str = "port=/dev/virtio-ports/org.qemu.guest_agent.0; killall -9 qemu-ga; \
+                           until (exec 3<>$port) 2>/dev/null; do :; done; exec 3<>$port; echo ready; \
+                           while :; do cat <&3 >&3; done";
 const DEADLINE: Duration = Duration::from_secs(30);
+/// The nodes' ends of ports of guests.
+const CONSOLES: &str = "/run/virtlet/console";
 
 pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
@@ -45,7 +54,7 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let mut talk = Talk::start(&node.cri, &vm.container, &["cat"])?;
     let mut cat = Talker::start(&mut exec(&["cat"]))?;
     let nc = Talker::start(&mut exec(&["nc", "-l", "-p", &ECHO_PORT.to_string(), "-e", "cat"]))?;
-    let echo = relay((vm.ip, ECHO_PORT).into())?;
+    let echo = relay(Far::Tcp((vm.ip, ECHO_PORT).into()))?;
     let echo = wait_for("an echo behind the relay", DEADLINE, || {
         let mut stream = TcpStream::connect(echo)?;
         stream.set_nodelay(true)?;
@@ -55,27 +64,36 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
         Ok(answered.then_some(stream))
     })?;
     let (mut to, mut from) = (echo.try_clone()?, BufReader::new(echo));
-    let [mut trips, mut by_program] = [const { Vec::new() }; 2];
+    let mut at_port = Talker::start(&mut exec(&["sh", "-c", CAT_AT_PORT]))?;
+    at_port.from.read_line(&mut String::new())?;
+    let echo = TcpStream::connect(relay(Far::Unix(Path::new(CONSOLES).join(format!("{}.agent", vm.machine))))?)?;
+    echo.set_nodelay(true)?;
+    echo.set_read_timeout(Some(DEADLINE))?;
+    let (mut to_port, mut from_port) = (echo.try_clone()?, BufReader::new(echo));
+    let [mut trips, mut by_port, mut by_program] = [const { Vec::new() }; 3];
     for _pair in 0..PAIRS {
         let ours = typical(|| talk.there_and_back(LINE))?;
         let baseline = typical(|| there_and_back(&mut to, &mut from))?;
         trips.push(Pair { ours, baseline });
+        let port = typical(|| there_and_back(&mut to_port, &mut from_port))?;
+        by_port.push(Pair { ours, baseline: port });
         let ours = typical(|| there_and_back(&mut cat.to, &mut cat.from))?;
         by_program.push(Pair { ours, baseline });
     }
 
-    let web = relay((vm.ip, 80).into())?;
+    let web = relay(Far::Tcp((vm.ip, 80).into()))?;
     let mut forward =
         command(bed.program("virtletctl"), ["--socket", CRI_SOCKET, "port-forward", &vm.container, "0:80"]);
     let loads = through(bed, &mut forward, |port, _said| {
         let forwarded = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         (0..PAIRS).map(|_| Ok(Pair { ours: download(forwarded)?, baseline: download(web)? })).collect::<Result<_>>()
     })?;
-    drop((talk, cat, nc));
+    drop((talk, cat, nc, at_port));
     node.remove_vm(&vm, Duration::ZERO)?;
     let row = |name, target, pairs| Row { name, unit: "us", target, pairs };
     Ok(vec![
         row("round trip of exec / TCP relay", Some(1.2), trips),
+        row("(… / relay to a port of the guest)", None, by_port),
         row("(by virtletctl exec / TCP relay)", None, by_program),
         row("MiB through port-forward / TCP relay", Some(1.2), loads),
     ])
@@ -137,31 +155,52 @@ fn get(server: SocketAddr) -> Result<u64> {
     Ok(io::copy(&mut stream.take(2 * ((MIB as u64) << 20)), &mut io::sink())?)
 }
 
+/// What a relay leads to.
+#[derive(Debug, Clone)]
+enum Far {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
 /// A relay to a server, for as long as the bench runs: it copies in the kernel, and knows nothing of what passes.
-fn relay(to: SocketAddr) -> Result<SocketAddr> {
+fn relay(to: Far) -> Result<SocketAddr> {
     let listener = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), 0))?;
     let at = listener.local_addr()?;
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            thread::spawn(move || relayed(client, to));
+            let to = to.clone();
+            thread::spawn(move || -> io::Result<()> {
+                client.set_nodelay(true)?;
+                match to {
+                    Far::Tcp(to) => {
+                        let server = TcpStream::connect(to)?;
+                        server.set_nodelay(true)?;
+                        relayed(client, [server.try_clone()?, server], TcpStream::shutdown)
+                    }
+                    Far::Unix(to) => {
+                        let server = UnixStream::connect(to)?;
+                        relayed(client, [server.try_clone()?, server], UnixStream::shutdown)
+                    }
+                }
+            });
         }
     });
     Ok(at)
 }
 
-fn relayed(client: TcpStream, to: SocketAddr) -> io::Result<()> {
-    let server = TcpStream::connect(to)?;
-    for stream in [&client, &server] {
-        stream.set_nodelay(true)?;
-    }
-    let (mut client_again, mut server_again) = (client.try_clone()?, server.try_clone()?);
+fn relayed<S: Read + Write + Send + 'static>(
+    client: TcpStream,
+    [mut from_server, mut to_server]: [S; 2],
+    shutdown: fn(&S, Shutdown) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut client_again = client.try_clone()?;
     let back = thread::spawn(move || {
-        let copied = io::copy(&mut server_again, &mut client_again);
+        let copied = io::copy(&mut from_server, &mut client_again);
         let _ = client_again.shutdown(Shutdown::Both);
         copied
     });
-    let (mut from, mut into) = (client, server);
-    io::copy(&mut from, &mut into)?;
-    into.shutdown(Shutdown::Write)?;
+    let mut from = client;
+    io::copy(&mut from, &mut to_server)?;
+    shutdown(&to_server, Shutdown::Write)?;
     back.join().map_err(|_panic| io::Error::other("the relay panicked"))?.map(drop)
 }
