@@ -281,8 +281,11 @@ async fn a_command_that_is_waited_for_gives_its_output_and_its_exit_code() {
 async fn what_cri_cannot_say_of_a_command_is_said_by_our_own_call() {
     let (_dir, fake, socket) = two(Fake::default()).await;
     for (args, call) in [
-        (&["-e", "A=b c", "--env", "EMPTY=", "-e", "NOT_IN_OUR_ENVIRONMENT"][..], "Exec c0 env A=b c|EMPTY=  "),
-        (&["-w", "/srv", "-u", "1000:users"], "Exec c0 env  /srv 1000:users"),
+        (
+            &["-e", "A=b c", "--env", "EMPTY=", "-e", "NOT_IN_OUR_ENVIRONMENT"][..],
+            "Exec c0000000000000000000000000000001 env A=b c|EMPTY=",
+        ),
+        (&["-w", "/srv", "-u", "1000:users"], "Exec c0000000000000000000000000000001 env  /srv 1000:users"),
     ] {
         fake.forget_calls();
         let words = [&["exec"], args, &["web", "env"]].concat();
