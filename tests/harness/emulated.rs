@@ -22,7 +22,7 @@ use crate::config::Config;
 
 pub use agent::serve;
 use kind::KINDS;
-pub use kind::Kind;
+pub use kind::{Kind, PERIODIC};
 use node::Node;
 
 /// One node of each kind, booted when it is first asked for.

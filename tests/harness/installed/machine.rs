@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::wire::{Order, Word, send};
 use crate::case::Bed;
 use crate::command::{command, finish};
+use crate::emulated::PERIODIC;
 use crate::wait::wait_for;
 
 /// Where the machine has this one's files.
@@ -144,6 +145,7 @@ fn emulator(bed: &Bed, image: &Path, disk: &Path, socket: &Path) -> Result<Comma
     let words = [
         "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off cryptomgr.notests apparmor=1 security=apparmor"
             .to_owned(),
+        PERIODIC.to_owned(),
         // What happens in there is in the log of a failed case.
         "systemd.journald.forward_to_console=1 systemd.show_status=0".to_owned(),
         format!("systemd.setenv=BED={HOST}{}", bed_itself.display()),
