@@ -157,7 +157,7 @@ fn start_kubelet(machine: &mut Machine, bed: &Bed) -> Result<()> {
 
 /// What both daemons have done for a pod is in the journal by the pod's name.
 fn logged(machine: &mut Machine) -> Result<()> {
-    let query = "journalctl --no-pager -o cat VIRTLET_POD_NAMESPACE=default VIRTLET_POD_NAME=vm";
+    let query = "journalctl --no-pager -o cat VIRTLET_POD_NAMESPACE=default VIRTLET_POD_NAME=vm-node1";
     for (daemon, message) in [("tapmanager", "pod attached"), ("controld", "machine started")] {
         let said = machine.run(&format!("{query} -u {daemon}"), TOOL_DEADLINE)?;
         ensure!(said.contains(message), "{daemon}'s entries about the pod lack `{message}`: {said}");
