@@ -134,10 +134,7 @@ impl Cgroups {
     /// When the kernel refuses a step.
     pub fn enter(&self, path: &str, pid: i32) -> Result<(), Reason> {
         for hierarchy in self.layout.hierarchies() {
-            match fs::create_dir(hierarchy.dir(path)) {
-                Err(cause) if cause.kind() != ErrorKind::AlreadyExists => return Err(failed("make", path, cause)),
-                _ => {}
-            }
+            layout::create(&hierarchy.dir(path)).map_err(|cause| failed("make", path, cause))?;
         }
         self.admit(path, pid)
     }

@@ -103,10 +103,7 @@ impl Hierarchy {
             let parent = dir.clone();
             dir.push(name);
             if is_ours(name) {
-                match fs::create_dir(&dir) {
-                    Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                    _ => {}
-                }
+                create(&dir)?;
             }
             if self.version == Version::One && self.has("cpuset") {
                 fill_cpuset(&parent, &dir)?;
@@ -125,6 +122,14 @@ impl Hierarchy {
             fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"))?;
         }
         Ok(())
+    }
+}
+
+/// Makes one cgroup; fine if it is there.
+pub(super) fn create(dir: &Path) -> io::Result<()> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
     }
 }
 
