@@ -52,7 +52,7 @@ fn wait_for_end(agent: &mut Agent) {
 
 fn setup(start: Start) -> Message {
     let main = Main { start, read_only_root: false, stop_signal: 15 };
-    Message::Setup(Setup { sysctls: Vec::new(), main: Some(main) })
+    Message::Setup(Setup { main: Some(main), ..Setup::default() })
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn what_a_guest_cannot_be_is_said_at_each_greeting() {
     let mut machine = Machine::start();
     for epoch in [7, 8] {
         machine.agent.greet(epoch);
-        let setup = Setup { sysctls: vec!["no.such.setting=1".into()], main: None };
+        let setup = Setup { sysctls: vec!["no.such.setting=1".into()], ..Setup::default() };
         machine.agent.say(0, Message::Setup(setup));
         let (0, Message::Ready(why)) = machine.agent.hear() else { panic!("not ready") };
         assert!(why.starts_with("sysctl `no.such.setting` = `1` was not set in the guest: "), "{why}");

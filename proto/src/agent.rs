@@ -42,6 +42,10 @@
 //! nobody listens. [`Message::Attach`] makes a session of it: the output from then on, and input. An agent that does not know these
 //! messages skips them and does not answer.
 //!
+//! A pod's volumes come by one virtiofs device, the share [`SHARE_TAG`], whose root has an entry for each. The agent mounts it at
+//! [`SHARE_DIR`], and its entries from there to where a `Setup` says, before the command starts. An agent of an earlier release
+//! takes a `Setup` that has mounts or options of the resolver for no message.
+//!
 //! # Credit
 //!
 //! Each stream has credit, which is [`WINDOW`] bytes at first: whoever reads it gives back by [`Message::Credit`] what has been taken
@@ -54,7 +58,7 @@ mod message;
 
 pub use codec::{Decoder, EncodeError, encode};
 pub use credit::Owed;
-pub use message::{Frame, Main, Message, Setup, Size, Start, Stream};
+pub use message::{Frame, Main, Message, Mount, Setup, Size, Start, Stream};
 
 /// Version of the protocol. Any change of meaning raises it.
 pub const VERSION: u16 = 1;
@@ -64,6 +68,10 @@ pub const PORT: &str = "org.virtlet.agent.0";
 pub const LOG_PORT: &str = "org.virtlet.log.0";
 /// Name of the port that its end goes to, one line: exit code, and why it did not start, if so.
 pub const EXIT_PORT: &str = "org.virtlet.exit.0";
+/// Tag of the virtiofs device that the pod's volumes come by.
+pub const SHARE_TAG: &str = "virtlet";
+/// Where the agent mounts it.
+pub const SHARE_DIR: &str = "/run/virtlet/share";
 /// What a frame begins with.
 pub const MAGIC: [u8; 4] = *b"\xf0VA\x01";
 /// Bytes of a frame before its body.

@@ -1,6 +1,9 @@
 //! Frames to bytes and back. Pure.
 
-use super::{Frame, HEADER, MAGIC, MAX_ANSWER, MAX_BODY, MAX_WORDS, Main, Message, Setup, Size, Start, Stream};
+mod fields;
+
+use self::fields::Fields;
+use super::{Frame, HEADER, MAGIC, MAX_ANSWER, MAX_BODY, MAX_WORDS, Main, Message, Mount, Setup, Start, Stream};
 
 const HELLO: u8 = 1;
 const START: u8 = 2;
@@ -30,7 +33,9 @@ pub enum EncodeError {
         len: usize,
     },
     /// Too many words.
-    #[error("the command has more than {MAX_WORDS} words or variables, or more groups than Linux takes")]
+    #[error(
+        "more than {MAX_WORDS} words or variables of the command, settings or mounts, or more groups than Linux takes"
+    )]
     TooMany,
 }
 
@@ -85,12 +90,7 @@ fn body(message: &Message, bytes: &mut Vec<u8>) -> Result<u8, EncodeError> {
         Message::Signal(number) => raw(&[*number], bytes, SIGNAL),
         Message::Cancel => CANCEL,
         Message::Setup(setup) => {
-            words(&setup.sysctls, bytes)?;
-            bytes.push(u8::from(setup.main.is_some()));
-            if let Some(Main { start, read_only_root, stop_signal }) = &setup.main {
-                bytes.extend([u8::from(*read_only_root), *stop_signal]);
-                command(start, bytes)?;
-            }
+            set_up(setup, bytes)?;
             SETUP
         }
         Message::Attach => ATTACH,
@@ -102,6 +102,28 @@ fn body(message: &Message, bytes: &mut Vec<u8>) -> Result<u8, EncodeError> {
         Message::Stderr(data) => raw(data, bytes, STDERR),
         Message::Exited { code } => raw(&[*code], bytes, EXITED),
     })
+}
+
+fn set_up(setup: &Setup, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let Setup { sysctls, main, mounts, resolver } = setup;
+    words(sysctls, bytes)?;
+    bytes.push(u8::from(main.is_some()));
+    if let Some(Main { start, read_only_root, stop_signal }) = main {
+        bytes.extend([u8::from(*read_only_root), *stop_signal]);
+        command(start, bytes)?;
+    }
+    // An agent of an earlier release skips a body that goes on here.
+    if mounts.is_empty() && resolver.is_empty() {
+        return Ok(());
+    }
+    let count = u16::try_from(mounts.len()).map_err(|_too_many| EncodeError::TooMany)?;
+    bytes.extend(count.to_le_bytes());
+    for Mount { entry, path, read_only } in mounts {
+        bytes.extend(entry.to_le_bytes());
+        bytes.push(u8::from(*read_only));
+        text(path, bytes);
+    }
+    words(resolver, bytes)
 }
 
 fn command(start: &Start, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
@@ -280,7 +302,9 @@ fn message(kind: u8, body: &[u8]) -> Option<Message> {
                     Some(Main { start: fields.command()?, read_only_root: read_only_root != 0, stop_signal })
                 }
             };
-            Message::Setup(Setup { sysctls, main })
+            let goes_on = !fields.is_empty();
+            let (mounts, resolver) = if goes_on { (fields.mounts()?, fields.words()?) } else { Default::default() };
+            Message::Setup(Setup { sysctls, main, mounts, resolver })
         }
         ATTACH => Message::Attach,
         STOP => Message::Stop,
@@ -288,60 +312,7 @@ fn message(kind: u8, body: &[u8]) -> Option<Message> {
         EXITED => Message::Exited { code: fields.byte()? },
         _ => return None,
     };
-    fields.0.is_empty().then_some(message)
-}
-
-/// What has not been read of a body.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (array, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*array)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        self.array().map(|[byte]| byte)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn size(&mut self) -> Option<Size> {
-        Some(Size { width: self.u16()?, height: self.u16()? })
-    }
-
-    fn command(&mut self) -> Option<Start> {
-        let [tty, stdin] = self.array()?;
-        let size = self.size()?;
-        let tty = (tty != 0).then_some(size);
-        let (argv, env) = (self.words()?, self.words()?);
-        let (cwd, user, groups) = (self.text()?, self.text()?, self.numbers()?);
-        Some(Start { argv, env, cwd, user, groups, tty, stdin: stdin != 0 })
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let len = usize::try_from(self.u32()?).ok()?;
-        let (text, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        String::from_utf8(text.to_vec()).ok()
-    }
-
-    fn numbers(&mut self) -> Option<Vec<u32>> {
-        let count = usize::from(self.u16()?);
-        (0..count).map(|_| self.u32()).collect()
-    }
-
-    fn words(&mut self) -> Option<Vec<String>> {
-        let count = usize::from(self.u16()?);
-        if count > MAX_WORDS { None } else { (0..count).map(|_| self.text()).collect() }
-    }
+    fields.is_empty().then_some(message)
 }
 
 fn fnv1a(bytes: &[u8]) -> u32 {

@@ -90,6 +90,21 @@ pub struct Setup {
     pub sysctls: Vec<String>,
     /// The command that the machine is for.
     pub main: Option<Main>,
+    /// What of the share [`super::SHARE_TAG`] is seen where. The command does not start unless all of it is.
+    pub mounts: Vec<Mount>,
+    /// Options of the guest's resolver as resolv.conf(5) names them, such as `ndots:5`.
+    pub resolver: Vec<String>,
+}
+
+/// An entry of the share, seen at a path of the guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mount {
+    /// The entry's name in the share's root: a directory or a file.
+    pub entry: u16,
+    /// Where it is seen, absolute.
+    pub path: String,
+    /// Whether the guest may only read it.
+    pub read_only: bool,
 }
 
 /// The command that a machine is for: its output goes to the port [`super::LOG_PORT`], and when it ends its exit code

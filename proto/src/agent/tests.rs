@@ -24,11 +24,19 @@ fn all() -> Vec<Frame> {
         Message::Stdout(b"out".to_vec()),
         Message::Stderr(MAGIC.to_vec()),
         Message::Exited { code: 3 },
-        Message::Setup(Setup { sysctls: vec!["kernel.shm_rmid_forced=1".into()], main: None }),
+        Message::Setup(Setup { sysctls: vec!["kernel.shm_rmid_forced=1".into()], ..Setup::default() }),
         Message::Setup(Setup { main: Some(Main { start, read_only_root: true, stop_signal: 15 }), ..Setup::default() }),
         Message::Attach,
         Message::Stop,
         Message::Ready("no such setting".into()),
+        Message::Setup(Setup {
+            mounts: vec![
+                Mount { entry: 0, path: "/data".into(), read_only: false },
+                Mount { entry: 258, path: "/etc/app.conf".into(), read_only: true },
+            ],
+            ..Setup::default()
+        }),
+        Message::Setup(Setup { resolver: vec!["ndots:5".into(), "edns0".into()], ..Setup::default() }),
     ];
     let frame = |(n, message)| Frame { epoch: 0x0102_0304_0506_0708, session: n, message };
     (0..).zip(messages).map(frame).collect()
@@ -105,4 +113,14 @@ fn a_command_that_is_too_long_is_refused() {
     let long = encode(&with(vec!["x".repeat(MAX_BODY)])).expect_err("too long").to_string();
     assert_eq!(long, "the command has 1048600 bytes of words and variables, the limit is 1048576");
     assert!(matches!(encode(&with(vec![String::new(); MAX_WORDS + 1])), Err(EncodeError::TooMany)));
+}
+
+#[test]
+fn an_agent_of_an_earlier_release_knows_a_setup_without_mounts_and_options() {
+    let body = |setup| {
+        encode(&Frame { epoch: 1, session: 0, message: Message::Setup(setup) }).expect("short")[HEADER..].to_vec()
+    };
+    assert_eq!(body(Setup { sysctls: vec!["a=1".into()], ..Setup::default() }), b"\x01\0\x03\0\0\0a=1\0");
+    let mounts = vec![Mount { path: "/a".into(), ..Mount::default() }];
+    assert!(body(Setup { mounts, ..Setup::default() }).len() > body(Setup::default()).len());
 }

@@ -42,7 +42,7 @@ pub fn setup_of(guest: &Guest, config: &ContainerConfig) -> Option<Setup> {
         Main { start, read_only_root: command.read_only_root, stop_signal }
     });
     let sysctls = guest.sysctls.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    Some(Setup { sysctls, main })
+    Some(Setup { sysctls, main, ..Setup::default() })
 }
 
 impl Agents {

@@ -245,7 +245,7 @@ async fn qemus_agent_powers_off_a_guest_whose_other_one_cannot() {
 }
 
 fn setup() -> Setup {
-    Setup { sysctls: vec!["kernel.shm_rmid_forced=1".into()], main: None }
+    Setup { sysctls: vec!["kernel.shm_rmid_forced=1".into()], ..Setup::default() }
 }
 
 #[tokio::test]
