@@ -23,7 +23,7 @@ use crate::tree;
 /// Bytes of input of all together that the command may have before it.
 const MAX_INPUT: usize = 4 << 20;
 /// What is said of a command that could not be started: shells say so, too.
-const NOT_STARTED: u8 = 127;
+pub(crate) const NOT_STARTED: u8 = 127;
 
 /// Where output and end of the command go.
 #[derive(Debug)]

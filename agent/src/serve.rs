@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _, stderr};
 use std::os::fd::AsFd as _;
-use std::path::Path;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use proto::agent::{Decoder, Frame, MAX_CHUNK, MAX_SESSIONS, Message, Setup, Start, VERSION};
 
-use crate::command::{Command, Outlets};
+use crate::command::{Command, NOT_STARTED, Outlets};
 use crate::outbox::Outbox;
 use crate::port::Port;
 use crate::power::Power;
 use crate::process::{self, How};
 use crate::session::{Chunk, Session};
-use crate::setup;
+use crate::setup::{self, Outcome};
 
 /// How often a command's last output is looked at that its port does not take, in milliseconds.
 const STUCK_LOOK: u16 = 1000;
@@ -275,10 +274,14 @@ impl Agent {
     fn set_up(&mut self, setup: Setup) {
         let is_new = self.setup.as_ref().is_none_or(|(done, _)| *done != setup);
         if is_new {
-            let failed = setup::sysctls(Path::new("/proc/sys"), &setup.sysctls);
+            let Outcome { failed, obstacle } = setup::apply(&setup);
             if let Some(main) = setup.main.as_ref().filter(|_| !self.has_begun) {
                 self.has_begun = true;
-                match Command::start(main, &self.outlets) {
+                let started = match obstacle {
+                    Some(why) => Err((NOT_STARTED, why)),
+                    None => Command::start(main, &self.outlets),
+                };
+                match started {
                     Ok(command) => self.command = Some(command),
                     Err((code, why)) => self.over(code, &why.chars().take(MAX_WHY).collect::<String>()),
                 }

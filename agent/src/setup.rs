@@ -1,45 +1,29 @@
-//! How a guest is to be: settings of its kernel.
+//! How a guest is to be: what a [`Setup`] says, done in the guest. The loop calls it for each `Setup` that is another one than before.
 
-use std::fs;
+mod mountinfo;
+mod mounts;
+mod sysctls;
+
 use std::path::Path;
 
-/// Sets `name=value` each; what was not set and why, a line each.
-pub(crate) fn sysctls(root: &Path, wanted: &[String]) -> String {
-    let failed = wanted.iter().filter_map(|setting| {
-        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-        let written = fs::write(root.join(path(name)), value);
-        written.err().map(|error| format!("sysctl `{name}` = `{value}` was not set in the guest: {error}"))
-    });
-    failed.collect::<Vec<_>>().join("\n")
+use proto::agent::{SHARE_DIR, Setup};
+
+use self::mounts::Share;
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// What was not done and why, a line each.
+    pub(crate) failed: String,
+    /// Why the machine's command may not start.
+    pub(crate) obstacle: Option<String>,
 }
 
-/// As sysctl(8) has it: the first separator, `.` or `/`, separates, and the other one stands for it inside a part, as in
-/// `net.ipv4.conf.eth0/100.rp_filter`.
-fn path(name: &str) -> String {
-    if name.find(['.', '/']).is_some_and(|at| name[at..].starts_with('/')) {
-        return name.to_owned();
-    }
-    let swap = |c| match c {
-        '.' => '/',
-        '/' => '.',
-        other => other,
-    };
-    name.chars().map(swap).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_are_files_and_what_fails_is_said() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("net/conf/eth0.1")).unwrap();
-        let wanted = ["net.conf.eth0/1.rp_filter=1", "net/top=a=b", "kernel.none=2"].map(String::from);
-        let failed = sysctls(root.path(), &wanted);
-        assert!(failed.starts_with("sysctl `kernel.none` = `2` was not set in the guest: "), "{failed}");
-        assert_eq!(failed.lines().count(), 1);
-        assert_eq!(fs::read_to_string(root.path().join("net/conf/eth0.1/rp_filter")).unwrap(), "1");
-        assert_eq!(fs::read_to_string(root.path().join("net/top")).unwrap(), "a=b");
-    }
+/// Does what of it is not done yet.
+pub(crate) fn apply(setup: &Setup) -> Outcome {
+    let unmounted = Share::at(SHARE_DIR).see(&setup.mounts);
+    let obstacle = (!unmounted.is_empty()).then(|| unmounted.join("; "));
+    let mut failed = sysctls::set(Path::new("/proc/sys"), &setup.sysctls);
+    failed.extend(unmounted);
+    Outcome { failed: failed.join("\n"), obstacle }
 }

@@ -27,16 +27,34 @@ impl Agent {
 
     /// With files in place of its other ports.
     pub(crate) fn with<T: AsRef<OsStr>>(files: &[T]) -> Self {
-        let (socket, theirs) = UnixStream::pair().unwrap();
-        socket.set_read_timeout(Some(DEADLINE)).unwrap();
         // As a script of an init does it that starts it in the background.
         let mut command = Command::new("sh");
-        command.args(["-c", "trap '' INT QUIT; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_virtlet-agent")]);
-        let child = command.arg("-").args(files).stdin(Stdio::from(OwnedFd::from(theirs))).spawn().unwrap();
+        command.args(["-c", "trap '' INT QUIT; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_virtlet-agent"), "-"]);
+        Self::of(command.args(files))
+    }
+
+    /// With file systems of its own, in which a script prepares some and then runs the words that it is given.
+    pub(crate) fn apart<T: AsRef<OsStr>>(script: &str, files: &[T]) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-ec", script, env!("CARGO_BIN_EXE_virtlet-agent"), "-"]);
+        Self::of(command.args(files))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let (socket, theirs) = UnixStream::pair().unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn();
+        let child = child.expect("starts; util-linux and user namespaces are needed");
         let mut agent = Self { child, socket, decoder: Decoder::of_agent(), epoch: 0 };
-        agent.expect(0, &Message::Hello { version: VERSION });
+        agent.begins();
         agent.greet(7);
         agent
+    }
+
+    /// The agent has started, for the first time or again.
+    pub(crate) fn begins(&mut self) {
+        self.epoch = 0;
+        self.expect(0, &Message::Hello { version: VERSION });
     }
 
     pub(crate) fn greet(&mut self, epoch: u64) {

@@ -1,0 +1,74 @@
+//! What is mounted, by the kernel's own list (proc_pid_mountinfo(5)). Pure but for [`read`].
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+/// Of the thread that asks: it may have file systems of its own.
+const LIST: &str = "/proc/thread-self/mountinfo";
+
+/// A mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mounted {
+    /// Major and minor number of the file system.
+    pub(super) device: String,
+    /// What of the file system is seen.
+    pub(super) root: PathBuf,
+    /// Where.
+    pub(super) point: PathBuf,
+    pub(super) read_only: bool,
+}
+
+/// All that is mounted, the latest last.
+pub(super) fn read() -> io::Result<Vec<Mounted>> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("`{LIST}` not read: {error}"));
+    Ok(parse(&fs::read(LIST).map_err(named)?))
+}
+
+fn parse(list: &[u8]) -> Vec<Mounted> {
+    list.split(|byte| *byte == b'\n').filter_map(line).collect()
+}
+
+fn line(line: &[u8]) -> Option<Mounted> {
+    let mut fields = line.split(|byte| *byte == b' ').skip(2);
+    let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
+    let (root, point) = (path(fields.next()?), path(fields.next()?));
+    let read_only = fields.next()?.split(|byte| *byte == b',').any(|option| option == b"ro");
+    Some(Mounted { device, root, point, read_only })
+}
+
+/// White space and backslashes are a backslash and three octal digits.
+fn path(field: &[u8]) -> PathBuf {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((byte, after)) = rest.split_first() {
+        let code = after.first_chunk::<3>().filter(|_| *byte == b'\\').and_then(octal);
+        plain.push(code.unwrap_or(*byte));
+        rest = if code.is_some() { after.get(3..).unwrap_or_default() } else { after };
+    }
+    OsString::from_vec(plain).into()
+}
+
+fn octal(digits: &[u8; 3]) -> Option<u8> {
+    u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_read_whatever_their_paths() {
+        let list = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+                     40 22 0:38 /0 /a\\040b\\134\\011 ro,nosuid - virtiofs virtlet rw\n\
+                     41 22 0:38 /1 /c\\ rw shared:3 master:1 - virtiofs virtlet ro\n\
+                     short line\n";
+        let of = |root: &str, point: &str, read_only| {
+            let device = if root == "/" { "8:1" } else { "0:38" };
+            Mounted { device: device.into(), root: root.into(), point: point.into(), read_only }
+        };
+        assert_eq!(parse(list), [of("/", "/", false), of("/0", "/a b\\\t", true), of("/1", "/c\\", false)]);
+    }
+}
