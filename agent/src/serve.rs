@@ -15,7 +15,7 @@ use crate::port::Port;
 use crate::power::Power;
 use crate::process::{self, How};
 use crate::session::{Chunk, Session};
-use crate::setup::{self, Outcome};
+use crate::setup::{self, Outcome, Resolver};
 
 /// How often a command's last output is looked at that its port does not take, in milliseconds.
 const STUCK_LOOK: u16 = 1000;
@@ -37,6 +37,8 @@ struct Agent {
     reaps: bool,
     /// What was done last, and what of it was not.
     setup: Option<(Setup, String)>,
+    /// Watches a file, if there is a line to be kept in it.
+    resolver: Option<Resolver>,
     command: Option<Command>,
     /// There was a command, which is started once.
     has_begun: bool,
@@ -51,6 +53,7 @@ struct Ready {
     signal: bool,
     /// Nothing if the host is away.
     port: PollFlags,
+    resolver: bool,
 }
 
 /// Serves until the port fails, or somebody asks the agent to end. What it has started ends with it.
@@ -65,6 +68,7 @@ pub(crate) fn serve(port: Port, outlets: Outlets, power: Power, signals: &Signal
         alone: false,
         reaps: false,
         setup: None,
+        resolver: None,
         command: None,
         has_begun: false,
         outlets,
@@ -101,10 +105,11 @@ impl Agent {
                 // Most of it fits, which saves a wait for room. If the port fails, that wait says so.
                 let _ = self.outbox.flush(&self.port.file);
             }
-            let Ready { signal, port } = self.wait(signals)?;
+            let Ready { signal, port, resolver } = self.wait(signals)?;
             if signal {
                 self.heed(signals)?;
             }
+            self.resolver.iter_mut().filter(|_| resolver).for_each(Resolver::pump);
             self.exchange(port)?;
         }
     }
@@ -137,6 +142,8 @@ impl Agent {
             events.set(PollFlags::POLLOUT, !self.outbox.is_empty());
             fds.push(PollFd::new(self.port.as_fd(), events));
         }
+        let of_resolver = fds.len();
+        fds.extend(self.resolver.as_ref().map(|resolver| PollFd::new(resolver.as_fd(), PollFlags::POLLIN)));
         let first = fds.len();
         for session in self.sessions.values() {
             session.interests(room, &mut fds);
@@ -153,9 +160,10 @@ impl Agent {
                 self.sessions.values_mut().for_each(|session| session.saw(room, &mut of_sessions));
                 let seen = |at: usize| seen.get(at).copied().unwrap_or(PollFlags::empty());
                 let port = if self.alone { PollFlags::empty() } else { seen(1) };
-                Ok(Ready { signal: !seen(0).is_empty(), port })
+                let resolver = of_resolver < first && !seen(of_resolver).is_empty();
+                Ok(Ready { signal: !seen(0).is_empty(), port, resolver })
             }
-            Err(nix::errno::Errno::EINTR) => Ok(Ready { signal: true, port: PollFlags::empty() }),
+            Err(nix::errno::Errno::EINTR) => Ok(Ready { signal: true, port: PollFlags::empty(), resolver: false }),
             Err(error) => Err(error.into()),
         }
     }
@@ -274,7 +282,8 @@ impl Agent {
     fn set_up(&mut self, setup: Setup) {
         let is_new = self.setup.as_ref().is_none_or(|(done, _)| *done != setup);
         if is_new {
-            let Outcome { failed, obstacle } = setup::apply(&setup);
+            let Outcome { failed, obstacle, resolver } = setup::apply(&setup);
+            self.resolver = resolver;
             if let Some(main) = setup.main.as_ref().filter(|_| !self.has_begun) {
                 self.has_begun = true;
                 let started = match obstacle {

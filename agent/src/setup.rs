@@ -2,6 +2,7 @@
 
 mod mountinfo;
 mod mounts;
+mod resolver;
 mod sysctls;
 
 use std::path::Path;
@@ -9,6 +10,7 @@ use std::path::Path;
 use proto::agent::{SHARE_DIR, Setup};
 
 use self::mounts::Share;
+pub(crate) use self::resolver::Resolver;
 
 /// What came of it.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub(crate) struct Outcome {
     pub(crate) failed: String,
     /// Why the machine's command may not start.
     pub(crate) obstacle: Option<String>,
+    /// Goes on looking after the resolver's options, if there are some.
+    pub(crate) resolver: Option<Resolver>,
 }
 
 /// Does what of it is not done yet.
@@ -25,5 +29,15 @@ pub(crate) fn apply(setup: &Setup) -> Outcome {
     let obstacle = (!unmounted.is_empty()).then(|| unmounted.join("; "));
     let mut failed = sysctls::set(Path::new("/proc/sys"), &setup.sysctls);
     failed.extend(unmounted);
-    Outcome { failed: failed.join("\n"), obstacle }
+    let mut resolver = None;
+    if !setup.resolver.is_empty() {
+        match Resolver::of(Path::new("/etc"), &setup.resolver) {
+            Ok((watching, left_alone)) => {
+                failed.extend(left_alone);
+                resolver = Some(watching);
+            }
+            Err(why) => failed.push(why),
+        }
+    }
+    Outcome { failed: failed.join("\n"), obstacle, resolver }
 }

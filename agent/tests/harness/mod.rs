@@ -40,6 +40,15 @@ impl Agent {
         Self::of(command.args(files))
     }
 
+    /// What a script prints that sees the file systems of an agent apart. It is not the agent's own: root of a user namespace may
+    /// not set groups.
+    pub(crate) fn sees(&self, script: &str) -> String {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.child.id().to_string(), "--user", "--preserve-credentials", "--mount"]);
+        let output = command.args(["sh", "-c", script]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     fn of(command: &mut Command) -> Self {
         let (socket, theirs) = UnixStream::pair().unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
