@@ -1,16 +1,17 @@
 #!/bin/bash
-# Builds the real clients and plugins that the tests use, from their published Go modules, once for each version of this
+# Builds the real clients, plugins and servers that the tests use, from their published Go modules, once for each version of this
 # folder, and prints the directory that they are in: crictl, critest, kubelet, kube-apiserver with etcd, the rest of a control
-# plane with kubectl, metrics-server, the CNI plugins in cni/, containerd for the benches, and, from PyPI, Glance, Keystone and the tools of
-# Simple Streams in python/.
-# usage: build.sh [cri|cni|kubelet|apiserver|controllers|metrics|python|containerd]...   (default: all that tests need;
+# plane with kubectl, metrics-server, the CNI plugins in cni/, containerd for the benches; from PyPI, Glance, Keystone and the tools of
+# Simple Streams in python/; and from its crate virtiofsd, which Debian 12 has no package of.
+# usage: build.sh [cri|cni|kubelet|apiserver|controllers|metrics|python|virtiofsd|containerd]...   (default: all that tests need;
 #        containerd is for benches)
 #
 # The directory's name is the hash of these files. A part is built aside, kept under the hash of its own recipe and sources, and
 # linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, apiserver 3 min, controllers 2 min,
-# metrics 1 min, python 1 min, and 1.5 GB of Go's own caches.
+# metrics 1 min, python 1 min, virtiofsd 90 s, and 1.5 GB of Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
+here=$PWD
 cache=${VIRTLET_CACHE:-$HOME/.cache/virtlet-rs}/peers
 hash=$(find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -c1-16)
 out=$cache/$hash
@@ -26,8 +27,9 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	controllers) echo kubectl ;;
 	metrics) echo metrics-server ;;
 	python) echo python ;;
+	virtiofsd) echo virtiofsd ;;
 	containerd) echo containerd ;;
-	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver, controllers, metrics, python or containerd" >&2; exit 64 ;;
+	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver, controllers, metrics, python, virtiofsd or containerd" >&2; exit 64 ;;
 	esac
 }
 # Each PART's recipe runs in a copy of this folder: go rewrites go.mod and go.sum when it feels like it. It reads only what is
@@ -58,6 +60,13 @@ build_metrics() {
 build_python() {
 	python/build.sh "$tmp/out/python"
 }
+build_virtiofsd() { # by the compiler of this clone, and none of its flags
+	local built=$PWD version
+	version=$(cat virtiofsd/version)
+	(cd "$here" && env -u RUSTFLAGS CARGO_PROFILE_RELEASE_STRIP=true cargo install virtiofsd --locked --version "$version" \
+		--quiet --no-track --target-dir "$built/target" --root "$built/installed")
+	mv installed/bin/virtiofsd out/
+}
 build_containerd() { # the newer of the two that benches run beside ours; runc is Debian's
 	go_build containerd github.com/containerd/containerd/v2/cmd/{containerd-shim-runc-v2,ctr,containerd}
 }
@@ -79,7 +88,7 @@ part() { # PART: where it is kept
 }
 
 missing=
-for part in "${@:-cri cni kubelet apiserver controllers metrics python}"; do
+for part in "${@:-cri cni kubelet apiserver controllers metrics python virtiofsd}"; do
 	for one in $part; do
 		program=$(last "$one")
 		[ -e "$out/$program" ] || missing="$missing $one"
