@@ -1,5 +1,7 @@
-//! Exit codes, as sysexits has them and as tapmanager's are: 0 told to stop, 2 usage, 70 anything else, 75 another instance
-//! runs, 77 a permission is missing, 78 configuration, or state of a newer release.
+//! Exit codes, as sysexits has them and as tapmanager's are: 0 told to stop, 2 usage, 65 records of a newer release, 70 anything
+//! else, 75 another instance runs, 77 a permission is missing, 78 configuration.
+//!
+//! After 65 systemd does not start the daemon again (`RestartPreventExitStatus=` of the units): that ends alike for ever.
 
 use std::error::Error;
 use std::io;
@@ -13,6 +15,7 @@ use imagestore::DiskError;
 use nix::errno::Errno;
 use tracing_subscriber::filter;
 
+const DATA: u8 = 65;
 const SOFTWARE: u8 = 70;
 const TEMPORARY: u8 = 75;
 const PERMISSION: u8 = 77;
@@ -47,7 +50,7 @@ fn of(cause: &(dyn Error + 'static)) -> Option<u8> {
         || matches!(cause.downcast_ref(), Some(SmallFileError::Newer { .. }))
         || matches!(cause.downcast_ref(), Some(VolumeError::Note(SmallFileError::Newer { .. })))
     {
-        return Some(CONFIGURATION);
+        return Some(DATA);
     }
     let denied = cause.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied)
         || matches!(cause.downcast_ref(), Some(Errno::EACCES | Errno::EPERM));
@@ -83,13 +86,20 @@ mod tests {
             (Error::because(Kind::Internal, "image store not opened", os).into(), 77),
             (store::StoreError::Log { path: path.clone(), cause: denied() }.into(), 77),
             (denied().into(), 77),
-            (newer().into(), 78),
-            (VolumeError::from(newer()).into(), 78),
+            (newer().into(), 65),
+            (VolumeError::from(newer()).into(), 65),
             (io::Error::from(io::ErrorKind::AddrInUse).into(), 70),
             (anyhow::anyhow!("anything"), 70),
         ] {
             assert_eq!(super::code(&error), code, "{error:?}");
         }
+    }
+
+    #[test]
+    fn systemd_does_not_start_anew_what_ends_on_records_of_a_newer_release() {
+        let unit = include_str!("../../deploy/controld.service");
+        let prevented = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus="));
+        assert_eq!(prevented, Some(&*DATA.to_string()));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `tapmanager`: parses the command line, sets up logging and the runtime, and runs the daemon.
 //!
-//! Exit codes, as sysexits has them: 0 told to stop, 2 usage, 70 anything else, 75 another instance runs,
-//! 77 a permission is missing, 78 configuration, or state of a newer release. The reason is one line on stderr. Those of the tools are in
+//! Exit codes, as sysexits has them: 0 told to stop, 2 usage, 65 records of a newer release, 70 anything else, 75 another
+//! instance runs, 77 a permission is missing, 78 configuration. The reason is one line on stderr. After 65 systemd does not start
+//! the daemon again (`RestartPreventExitStatus=` of the units): that ends alike for ever. Those of the tools are in
 //! [`tapmanager::toolkit`].
 
 mod cli;
@@ -29,6 +30,8 @@ use tracing::level_filters::LevelFilter;
 
 use cli::{Cli, Command, ConfigFile, DaemonCommand};
 
+/// Exit code on records that this release cannot read.
+const DATA: u8 = 65;
 /// How long the end waits for threads that are still closing sockets.
 const LAST_THREADS: Duration = Duration::from_secs(2);
 
@@ -122,9 +125,22 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         return 77;
     }
     match error.downcast_ref::<DaemonError>() {
-        Some(DaemonError::Config(_) | DaemonError::Newer(_)) => 78,
+        Some(DaemonError::Config(_)) => 78,
+        Some(DaemonError::Newer(_)) => DATA,
         Some(DaemonError::Permission { .. }) => 77,
         Some(DaemonError::Locked { .. }) => 75,
         _ => 70,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DATA;
+
+    #[test]
+    fn systemd_does_not_start_anew_what_ends_on_records_of_a_newer_release() {
+        let unit = include_str!("../../deploy/tapmanager.service");
+        let prevented = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus="));
+        assert_eq!(prevented, Some(&*DATA.to_string()));
     }
 }
