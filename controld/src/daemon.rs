@@ -7,12 +7,15 @@
 
 pub(crate) mod agree;
 pub mod describe;
+pub mod dump;
+pub mod formats;
 mod memory;
 pub mod metrics;
 pub(crate) mod node;
 mod settle;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,10 +39,8 @@ use crate::config::{self, Config, LogConfig, LogFormat};
 use crate::container::{Containers, Uses};
 use crate::hypervisor::HvEvent;
 use crate::images::mapping;
-use crate::model::{CONTAINER_VERSION, SANDBOX_VERSION};
 use crate::sandbox::Sandboxes;
-use crate::store::Store;
-use crate::volumes::{self, make_dir};
+use crate::volumes::make_dir;
 
 /// Of the directory that we share with tapmanager. systemd sets it too, from both units.
 const STATE_MODE: u32 = 0o711;
@@ -177,25 +178,14 @@ async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result
     Ok(Started { node, services, tasks, _watching: watching, _metrics: metrics })
 }
 
-/// The records as JSON.
-///
-/// # Errors
-/// When the database cannot be opened, e.g. because the daemon runs.
-pub fn dump(config: &Config) -> anyhow::Result<String> {
-    let store = Store::open(&config.state_dir.join("meta.redb"))?;
-    let all = serde_json::json!({
-        "sandboxes": store.sandboxes().iter().map(|s| serde_json::to_value(s.as_ref())).collect::<Result<Vec<_>, _>>()?,
-        "containers": store.containers().iter().map(|c| serde_json::to_value(c.as_ref())).collect::<Result<Vec<_>, _>>()?,
-        "unread": store.unread(),
-    });
-    Ok(serde_json::to_string_pretty(&all)?)
+/// Where the records are.
+fn database(config: &Config) -> PathBuf {
+    config.state_dir.join("meta.redb")
 }
 
-/// The forms of the records that this release writes of pods: a line for each kind, with its name and version. A package that
-/// replaces this release asks (`deploy/deb/virtlet/preinst`).
-#[must_use]
-pub fn formats() -> String {
-    format!("sandboxes {SANDBOX_VERSION}\ncontainers {CONTAINER_VERSION}\ndisks {}\n", volumes::FORMAT)
+/// Where pods' disks are.
+fn volumes_dir(config: &Config) -> PathBuf {
+    config.state_dir.join("volumes")
 }
 
 /// Hands libvirt's events to the containers.

@@ -1,5 +1,5 @@
-//! Exit codes, as sysexits has them and as tapmanager's are: 0 told to stop, 2 usage, 65 records of a newer release, 70 anything
-//! else, 75 another instance runs, 77 a permission is missing, 78 configuration.
+//! Exit codes, as sysexits has them and as tapmanager's are: 0 told to stop, 2 usage, 65 records that cannot be read, as those of
+//! a newer release, 70 anything else, 75 another instance runs, 77 a permission is missing, 78 configuration.
 //!
 //! After 65 systemd does not start the daemon again (`RestartPreventExitStatus=` of the units): that ends alike for ever.
 
@@ -9,6 +9,7 @@ use std::io;
 use common::small_file::SmallFileError;
 use controld::api::socket::Taken;
 use controld::config::ConfigError;
+use controld::daemon::dump::SomeUnread;
 use controld::store;
 use controld::volumes::VolumeError;
 use imagestore::DiskError;
@@ -46,7 +47,8 @@ fn of(cause: &(dyn Error + 'static)) -> Option<u8> {
     {
         return Some(TEMPORARY);
     }
-    if matches!(cause.downcast_ref(), Some(store::StoreError::Newer { .. }))
+    if cause.is::<SomeUnread>()
+        || matches!(cause.downcast_ref(), Some(store::StoreError::Newer { .. }))
         || matches!(cause.downcast_ref(), Some(SmallFileError::Newer { .. }))
         || matches!(cause.downcast_ref(), Some(VolumeError::Note(SmallFileError::Newer { .. })))
     {
@@ -86,6 +88,7 @@ mod tests {
             (Error::because(Kind::Internal, "image store not opened", os).into(), 77),
             (store::StoreError::Log { path: path.clone(), cause: denied() }.into(), 77),
             (denied().into(), 77),
+            (SomeUnread(1).into(), 65),
             (newer().into(), 65),
             (VolumeError::from(newer()).into(), 65),
             (io::Error::from(io::ErrorKind::AddrInUse).into(), 70),

@@ -4,6 +4,7 @@
 
 mod exit;
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,6 +14,8 @@ use common::Chain;
 use common::manual::{self, Section};
 use controld::config::Config;
 use controld::daemon;
+use controld::daemon::dump::{Dump, SomeUnread};
+use controld::daemon::formats;
 use controld::images::{Images, mapping};
 
 /// Runs Kubernetes pods as virtual machines: the CRI endpoint for kubelet.
@@ -51,10 +54,14 @@ enum Command {
         /// Has them as `/` does once they are installed
         dir: PathBuf,
     },
-    /// Print the forms of the records that this release writes, one a line; packages ask before they replace it
+    /// Print the forms of records that this release writes, one a line; packages ask before they replace it
     #[command(hide = true)]
-    Formats,
-    /// Print the records of the database as JSON; the daemon must not be running
+    Formats {
+        /// Of those kinds alone that are on record, or may be
+        #[arg(long)]
+        recorded: bool,
+    },
+    /// Print the records as JSON, and name those that cannot be read; the daemon must not be running
     DumpState,
 }
 
@@ -91,12 +98,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         return manual::write(Cli::command(), Section::Administration, dir)
             .with_context(|| format!("failed to write the manual below `{}`", dir.display()));
     }
-    if matches!(cli.command, Command::Formats) {
-        #[expect(clippy::print_stdout, reason = "this is the command's output")]
-        {
-            print!("{}", daemon::formats());
-        }
-        return Ok(());
+    if matches!(cli.command, Command::Formats { recorded: false }) {
+        return print(&formats::written());
     }
     let config = Config::load(cli.config.as_deref())?;
     match cli.command {
@@ -106,29 +109,27 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(mapping::check(&config.images))?;
         }
-        Command::Decompress { .. } | Command::Manual { .. } | Command::Formats => {}
-        Command::Crd => {
-            #[expect(clippy::print_stdout, reason = "this is the command's output")]
-            {
-                print!("{}", mapping::crd::definition()?);
-            }
-        }
+        Command::Decompress { .. } | Command::Manual { .. } => {}
+        Command::Formats { .. } => print(&formats::recorded(&config))?,
+        Command::Crd => print(&mapping::crd::definition()?)?,
         Command::Describe { what } => {
             let described = match what {
                 What::Settings => daemon::describe::settings(&config),
                 What::Libvirt => daemon::describe::libvirt(&config)?,
             };
-            #[expect(clippy::print_stdout, reason = "this is the command's output")]
-            {
-                println!("{described:#}");
-            }
+            print(&format!("{described:#}\n"))?;
         }
         Command::DumpState => {
-            #[expect(clippy::print_stdout, reason = "this is the command's output")]
-            {
-                println!("{}", daemon::dump(&config)?);
+            let Dump { state, unread } = Dump::of(&config)?;
+            print(&format!("{state:#}\n"))?;
+            if unread > 0 {
+                return Err(SomeUnread(unread).into());
             }
         }
     }
     Ok(())
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    io::stdout().write_all(text.as_bytes()).context("failed to write to stdout")
 }

@@ -17,6 +17,7 @@ mod database;
 mod failure;
 pub mod feed;
 mod log;
+mod look;
 mod replay;
 mod writer;
 
@@ -39,6 +40,8 @@ use self::database::{File, Medium, Opened};
 pub use self::failure::is_disk_full;
 use self::feed::{Feed, Shown};
 use self::log::Log;
+pub use self::log::VERSION as LINE_VERSION;
+pub use self::look::Recorded;
 use self::writer::{Order, Writer};
 use crate::model::{Container, ContainerId, MachineId, Sandbox};
 

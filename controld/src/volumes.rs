@@ -72,21 +72,35 @@ impl Volumes {
         Ok(Self { dir, kept: Arc::default() })
     }
 
+    /// Disks under `dir`, to be looked at only.
+    #[must_use]
+    pub fn peek(dir: PathBuf) -> Self {
+        Self { dir, kept: Arc::default() }
+    }
+
     /// Makes sure that no newer release has written a note: a pod of a folder whose note says nothing here gets other disks.
     ///
     /// # Errors
     /// When one has, or the directory cannot be read.
     pub fn refuse_newer(&self) -> Result<(), VolumeError> {
-        for folder in self.folders()? {
+        let newer = |error: &SmallFileError| matches!(error, SmallFileError::Newer { .. });
+        self.unread_notes()?.into_iter().find(newer).map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Why notes cannot be read, for each of them that cannot.
+    ///
+    /// # Errors
+    /// When the directory cannot be read. One that is not there has none.
+    pub fn unread_notes(&self) -> Result<Vec<SmallFileError>, VolumeError> {
+        if !self.dir.exists() {
+            return Ok(Vec::new());
+        }
+        let of_folder = |folder: Folder| {
             let owner = small_file::read::<Owner>(&folder.path.join(OWNER), owner::VERSION).map(drop);
             let kept = small_file::read::<Kept>(&folder.path.join(KEPT), owner::VERSION).map(drop);
-            for read in [owner, kept] {
-                if let Err(error @ SmallFileError::Newer { .. }) = read {
-                    return Err(error.into());
-                }
-            }
-        }
-        Ok(())
+            [owner, kept].into_iter().filter_map(Result::err)
+        };
+        Ok(self.folders()?.into_iter().flat_map(of_folder).collect())
     }
 
     /// The folder of a pod: the one that it has, or a new one. A note in it says whose it is, and when it was claimed last.

@@ -38,7 +38,7 @@ mod world;
 
 pub use give::{Ending, Guest, release};
 pub use node::Node;
-pub use note::{Claim, End, Notes, Outcome, Saved, Step};
+pub use note::{Claim, End, FORMAT, Notes, Outcome, Saved, Step};
 pub use problem::ClaimError;
 pub use repair::{Now, Repair, Why, repair};
 pub use take::{Request, advance, begin, expect_bound, take};

@@ -29,11 +29,17 @@ pub(crate) enum DaemonCommand {
     Run(ConfigFile),
     /// Check the configuration and print it with all defaults
     CheckConfig(ConfigFile),
-    /// Print what the journal of pods holds, as JSON; works with and without a running daemon
+    /// Print the records of pods as JSON, and name those that cannot be read; works with and without a running daemon
     DumpState(ConfigFile),
-    /// Print the forms of the records that this release writes, one a line; packages ask before they replace it
+    /// Print the forms of records that this release writes, one a line; packages ask before they replace it
     #[command(hide = true)]
-    Formats,
+    Formats {
+        /// Of those kinds alone that are on record, or may be
+        #[arg(long)]
+        recorded: bool,
+        #[command(flatten)]
+        file: ConfigFile,
+    },
     /// Write man pages and completions below a directory, for packages
     #[command(hide = true)]
     Manual {

@@ -6,6 +6,7 @@
 //! served); then the sockets open; then readiness is reported. All pods stay as they are when the daemon ends.
 
 mod access;
+pub mod records;
 mod service;
 mod sockets;
 mod startup;
@@ -31,7 +32,7 @@ use crate::durable::DurableError;
 use crate::faults::Faults;
 use crate::handoff;
 use crate::instance::InstanceError;
-use crate::journal::{FORMAT, Journal, JournalError, Loaded, Unreadable};
+use crate::journal::{Journal, JournalError, Unreadable};
 use crate::pod::{Kernel, NetnsNames, Occasion, Operations, Pods, RetryPolicy, Settings, World};
 use crate::rpc::{self, Limits, SocketError};
 use crate::spawner::Spawner;
@@ -186,23 +187,6 @@ pub async fn run(
     };
     daemon.serve(ending).await?;
     if lost { Err(DaemonError::Spawner) } else { Ok(()) }
-}
-
-/// What the journal in the configured state directory holds, as JSON for people. Needs no daemon and changes nothing.
-///
-/// # Errors
-/// When there is no readable journal.
-pub fn dump_state(config: &Config) -> Result<serde_json::Value, DaemonError> {
-    let Loaded { records, unreadable } = Journal::peek(&config.state_dir).load()?;
-    let unreadable: Vec<String> = unreadable.iter().map(|file| Chain(file).to_string()).collect();
-    Ok(serde_json::json!({ "pods": records, "unreadable": unreadable }))
-}
-
-/// The form of the records that this release writes of pods: a line for each kind, with its name and version. A package that
-/// replaces this release asks (`deploy/deb/virtlet/preinst`).
-#[must_use]
-pub fn formats() -> String {
-    format!("networks {FORMAT}\n")
 }
 
 /// Who QEMU runs as by the configuration, or as controld has told the daemon. Needs no daemon and changes nothing.

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 use crate::durable::{self, DurableError, Existing, Keep};
 
 const FILE: &str = "instance";
-const VERSION: u32 = 1;
+/// Version of the file.
+pub(crate) const FORMAT: u32 = 1;
+const VERSION: u32 = FORMAT;
 const RANDOM: &str = "/dev/urandom";
 const DIGITS: usize = 8;
 
@@ -83,19 +85,26 @@ impl InstanceError {
 impl InstanceId {
     /// The instance of `state_dir`, which is drawn if there is none yet. The second part says why it will not last.
     pub(crate) fn of(state_dir: &Path) -> Result<(Self, Option<InstanceError>), InstanceError> {
-        let path = state_dir.join(FILE);
-        match fs::read(&path) {
-            Ok(bytes) => match parse(&bytes) {
-                Ok(instance) => Ok((instance, None)),
-                Err(cause) => Ok((Self::draw()?, Some(InstanceError::NotUnderstood { path, cause }))),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        match Self::peek(state_dir) {
+            Ok(Some(instance)) => Ok((instance, None)),
+            Err(error @ InstanceError::NotUnderstood { .. }) => Ok((Self::draw()?, Some(error))),
+            Err(error) => Err(error),
+            Ok(None) => {
                 let drawn = Self::draw()?;
                 let note = serde_json::json!(Note { version: VERSION, instance: drawn.clone() });
                 durable::write(state_dir, FILE, format!("{note}\n").as_bytes(), Existing::Keep, Keep::ForGood)?;
                 durable::flush(state_dir, FILE)?;
                 Ok((drawn, None))
             }
+        }
+    }
+
+    /// The instance of `state_dir`, if there is one.
+    pub(crate) fn peek(state_dir: &Path) -> Result<Option<Self>, InstanceError> {
+        let path = state_dir.join(FILE);
+        match fs::read(&path) {
+            Ok(bytes) => parse(&bytes).map(Some).map_err(|cause| InstanceError::NotUnderstood { path, cause }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(InstanceError::Read { path, cause }),
         }
     }

@@ -251,6 +251,14 @@ impl Journal {
         Self { dir: state_dir.join("pods") }
     }
 
+    /// Whether there is a file, of any kind, or there may be one.
+    pub(crate) fn may_hold_some(&self) -> bool {
+        match fs::read_dir(&self.dir) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
     /// Reads every file.
     pub(crate) fn load(&self) -> Result<Loaded, JournalError> {
         let mut loaded = Loaded::default();

@@ -1,9 +1,9 @@
 //! `tapmanager`: parses the command line, sets up logging and the runtime, and runs the daemon.
 //!
-//! Exit codes, as sysexits has them: 0 told to stop, 2 usage, 65 records of a newer release, 70 anything else, 75 another
-//! instance runs, 77 a permission is missing, 78 configuration. The reason is one line on stderr. After 65 systemd does not start
-//! the daemon again (`RestartPreventExitStatus=` of the units): that ends alike for ever. Those of the tools are in
-//! [`tapmanager::toolkit`].
+//! Exit codes, as sysexits has them: 0 told to stop, 2 usage, 65 records that cannot be read, as those of a newer release, 70
+//! anything else, 75 another instance runs, 77 a permission is missing, 78 configuration. The reason is one line on stderr. After
+//! 65 systemd does not start the daemon again (`RestartPreventExitStatus=` of the units): that ends alike for ever. Those of the
+//! tools are in [`tapmanager::toolkit`].
 
 mod cli;
 
@@ -20,6 +20,7 @@ use common::log::{self, Look};
 use common::manual::{self, Section};
 use tapmanager::config::{self, Config, ConfigError, LogFormat};
 use tapmanager::confinement::{self, ConfinementError};
+use tapmanager::daemon::records::{self, Dump, SomeUnreadable};
 use tapmanager::daemon::{self, DaemonError};
 use tapmanager::faults::Faults;
 use tapmanager::spawner::{self, SpawnerError};
@@ -71,10 +72,14 @@ fn work(command: DaemonCommand) -> anyhow::Result<()> {
             print(&text)
         }
         DaemonCommand::DumpState(ConfigFile { config }) => {
-            let state = daemon::dump_state(&Config::load(config.as_deref())?)?;
-            print(&format!("{state:#}\n"))
+            let Dump { state, unreadable } = records::dump(&Config::load(config.as_deref())?)?;
+            print(&format!("{state:#}\n"))?;
+            if unreadable == 0 { Ok(()) } else { Err(SomeUnreadable(unreadable).into()) }
         }
-        DaemonCommand::Formats => print(&daemon::formats()),
+        DaemonCommand::Formats { recorded: false, .. } => print(&records::formats()),
+        DaemonCommand::Formats { file: ConfigFile { config }, .. } => {
+            print(&records::formats_recorded(&Config::load(config.as_deref())?))
+        }
         DaemonCommand::Manual { dir } => manual::write(Cli::command(), Section::Administration, &dir)
             .with_context(|| format!("failed to write the manual below `{}`", dir.display())),
     }
@@ -115,6 +120,9 @@ fn print(text: &str) -> anyhow::Result<()> {
 fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<ConfigError>() {
         return 78;
+    }
+    if error.is::<SomeUnreadable>() {
+        return DATA;
     }
     if matches!(error.downcast_ref(), Some(ConfinementError::Capabilities(_))) {
         return 77;

@@ -51,36 +51,63 @@ fn downgrade(bed: &Bed) -> Result<()> {
     let scripts = bed.dir.join("scripts");
     run(&mut command("dpkg-deb", ["--control".as_ref(), package.as_os_str(), scripts.as_os_str()]))?;
     let root = bed.dir.join("root");
-    let (sbin, folder) = (root.join("usr/sbin"), root.join("var/lib/virtlet/volumes/a-pod"));
-    fs::create_dir_all(&sbin)?;
-    fs::create_dir_all(&folder)?;
+    let (sbin, etc, state) = (root.join("usr/sbin"), root.join("etc/virtlet"), bed.dir.join("elsewhere"));
+    for dir in [&sbin, &etc, &state] {
+        fs::create_dir_all(dir)?;
+    }
     for program in ["controld", "tapmanager"] {
         symlink(bed.config.dist()?.join(program), sbin.join(program))?;
+        fs::write(etc.join(format!("{program}.toml")), format!("state_dir = {state:?}\n"))?;
     }
-    let attempt = || {
-        let preinst = scripts.join("preinst");
-        let upgrade = [preinst.as_os_str(), "upgrade".as_ref(), "1.1".as_ref()];
-        finish(command("sh", upgrade).env("DPKG_ROOT", &root), node::TOOL_DEADLINE)
+    let script = |name: &str, action: &str| {
+        let script = scripts.join(name);
+        let words = [script.as_os_str(), action.as_ref(), "1.1".as_ref()];
+        finish(command("sh", words).env("DPKG_ROOT", &root), node::TOOL_DEADLINE)
     };
-    let same = attempt()?;
+    // Of their own release, wherever it is; this release knows each form that it writes.
+    fs::create_dir(state.join("volumes"))?;
+    fs::create_dir(state.join("volumes/a-pod"))?;
+    let same = script("preinst", "upgrade")?;
     ensure!(same.code == Some(0), "the same forms are refused: {}", same.stderr);
 
-    let newer = sbin.join("controld");
-    fs::remove_file(&newer)?;
-    fs::write(&newer, "#!/bin/sh\necho sandboxes 1\necho containers 99\n")?;
-    fs::set_permissions(&newer, fs::Permissions::from_mode(0o755))?;
-    let refused = attempt()?;
-    ensure!(
-        refused.code != Some(0)
-            && refused
-                .stderr
-                .contains("not downgraded from 1.1 to 1.0: records `containers` have version 99, 1.0 reads"),
-        "{}",
-        refused.stderr
-    );
-    fs::remove_dir(&folder)?;
-    let empty = attempt()?;
-    ensure!(empty.code == Some(0), "refused without a pod on record: {}", empty.stderr);
+    for (program, says, refused) in [
+        // Whatever it is: a sandbox without a machine, a line of the log, the file that is there without pods.
+        ("controld", "echo sandboxes 99", Some("`sandboxes` have version 99, 1.0 reads version 1")),
+        ("controld", "echo lines 2", Some("`lines` have version 2, 1.0 reads version 1")),
+        ("controld", "echo instance 2", Some("`instance` have version 2, 1.0 reads version 1")),
+        ("tapmanager", "echo network-instance 2", Some("`network-instance` have version 2, 1.0 reads version 1")),
+        ("controld", "echo snapshots 1", Some("`snapshots` have version 1, 1.0 reads version 0")),
+        // An older one, which does not know the word and would not look at what there is.
+        ("controld", "[ $# = 1 ] && echo containers 99", Some("`containers` have version 99")),
+        // It is asked by its own configuration, and has nothing on record.
+        ("controld", "[ \"$2 $4\" = \"--recorded $DPKG_ROOT/etc/virtlet/controld.toml\" ] || echo containers 99", None),
+        ("controld", "echo sandboxes 1", None),
+    ] {
+        let path = sbin.join(program);
+        let real = bed.config.dist()?.join(program);
+        fs::remove_file(&path)?;
+        fs::write(&path, format!("#!/bin/sh\n{says}\n"))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        let ended = script("preinst", "upgrade")?;
+        let told = refused.map(|what| format!("not downgraded from 1.1 to 1.0: records {what}"));
+        let as_wanted = told
+            .as_ref()
+            .map_or(ended.code == Some(0), |told| ended.code != Some(0) && ended.stderr.contains(told.as_str()));
+        ensure!(as_wanted, "{program} that says `{says}`: {:?} {}", ended.code, ended.stderr);
+        fs::remove_file(&path)?;
+        symlink(real, &path)?;
+    }
+    given_up(&scripts)
+}
+
+/// What dpkg calls after a refusal leaves daemons and units alone: whatever it would ask is not there to be asked.
+fn given_up(scripts: &Path) -> Result<()> {
+    let postinst = scripts.join("postinst");
+    let words = [postinst.as_os_str(), "abort-upgrade".as_ref(), "1.0".as_ref()];
+    let mut sh = command("/bin/sh", [std::ffi::OsStr::new("-x")]);
+    let ended = finish(sh.args(words).env("PATH", "/nowhere"), node::TOOL_DEADLINE)?;
+    let touched = ["systemctl", "deb-systemd"].iter().any(|word| ended.stderr.contains(word));
+    ensure!(ended.code == Some(0) && !touched, "an upgrade that was given up: {:?} {}", ended.code, ended.stderr);
     Ok(())
 }
 

@@ -51,14 +51,14 @@ impl Node {
     /// When the database, the image store or a file of the state directory cannot be opened.
     pub(crate) async fn open(config: Config, comes_to: impl Fn(String)) -> anyhow::Result<(Self, Receiver<HvEvent>)> {
         let config = Arc::new(config);
-        let database = config.state_dir.join("meta.redb");
+        let database = super::database(&config);
         comes_to(format!("its database `{}`", database.display()));
         let store = Store::open(&database)?;
         for unread in store.unread() {
             tracing::error!(%unread, "record left alone");
         }
         comes_to(format!("the disks of pods below `{}`", config.state_dir.display()));
-        let volumes = Volumes::open(config.state_dir.join("volumes"))?;
+        let volumes = Volumes::open(super::volumes_dir(&config))?;
         volumes.refuse_newer()?;
         let owners: Vec<_> = volumes.look()?.into_iter().filter_map(|found| found.owner.ok().flatten()).collect();
         let instance = Arc::new(Instance::begin(&config.state_dir, &store, &owners).await?);

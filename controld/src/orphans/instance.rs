@@ -24,7 +24,10 @@ use crate::store::{Store, StoreError};
 use crate::volumes::Owner;
 
 /// Version of the file.
-const VERSION: u32 = 1;
+pub const FORMAT: u32 = 1;
+const VERSION: u32 = FORMAT;
+/// Its name, beside the database.
+const FILE: &str = "instance";
 const INSTANCE: &str = "instance";
 const EPOCH: &str = "epoch";
 const PUT_BACK: &str = "the database is older than disks of pods: a copy was put back";
@@ -90,7 +93,7 @@ impl Instance {
     /// # Errors
     /// When the file cannot be read, or a newer release wrote it.
     pub async fn begin(dir: &Path, store: &Store, owners: &[Owner]) -> Result<Self, SmallFileError> {
-        let path = dir.join("instance");
+        let path = dir.join(FILE);
         let known = Known { instance: store.fact(INSTANCE), epoch: store.fact(EPOCH), commits: store.commits() };
         let (noted, unread) = match small_file::read::<Note>(&path, VERSION) {
             Ok(noted) => (noted, None),
@@ -166,6 +169,14 @@ impl Instance {
         }
         small_file::write(&self.path, &Note { settled: true, ..self.note.clone() })
     }
+}
+
+/// Whether there is a file in `dir`.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn is_noted(dir: &Path) -> Result<bool, SmallFileError> {
+    Ok(small_file::read::<Note>(&dir.join(FILE), VERSION)?.is_some())
 }
 
 /// What the file is to say from now on, and why records may be missing. Pure but for the id of a new instance.

@@ -26,7 +26,8 @@ use super::StoreError;
 use super::change::{Change, Problem, parse_record};
 use crate::model::Sandbox;
 
-const VERSION: &str = "1";
+/// Version of a line.
+pub const VERSION: u32 = 1;
 /// From this length on, in bytes, changes go to the database itself until it has all of the log.
 const MAX_LEN: u64 = 16 << 20;
 
@@ -207,11 +208,11 @@ fn parse_line(line: &[u8]) -> Result<Line, (Option<PodId>, Problem)> {
     if checksum(json).as_bytes() != sum {
         return Err((None, Problem::Other("damaged: its checksum is another".into())));
     }
-    if version != VERSION.as_bytes() {
+    if version != VERSION.to_string().as_bytes() {
         let found = format!("{} of its line", String::from_utf8_lossy(version));
         // If it still says there which sandbox it is about, what is known of that is older.
         let sandbox = serde_json::from_slice::<Subject>(json).ok().map(|subject| subject.sandbox);
-        return Err((sandbox, Problem::Newer { found, known: VERSION.into() }));
+        return Err((sandbox, Problem::Newer { found, known: VERSION.to_string() }));
     }
     let line: Incoming = serde_json::from_slice(json).map_err(|error| (None, Problem::Other(error.to_string())))?;
     let record = line.record.map(parse_record).transpose();

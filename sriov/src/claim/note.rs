@@ -15,7 +15,8 @@ use crate::policy::Arrival;
 use crate::settings::{Kind, VfSettings, Wanted};
 
 /// Version of the notes.
-const VERSION: u32 = 1;
+pub const FORMAT: u32 = 1;
+const VERSION: u32 = FORMAT;
 
 /// How far a claim is. See [`super`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
