@@ -27,6 +27,7 @@ use proto::agent::{Message, Setup, Size, Start};
 use streaming::Otherwise;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
+use tracing::Span;
 
 pub use self::events::Event;
 use self::link::Link;
@@ -65,6 +66,8 @@ struct Machine {
     link: tokio::sync::Mutex<Option<Arc<Link>>>,
     /// What our agent is told of the guest.
     setup: Arc<OnceLock<Setup>>,
+    /// Of what is logged about its agent, below no call: a connection outlives the call that needed it first.
+    span: OnceLock<Span>,
     qga: Qga,
     /// Whether an agent was asked to power the guest off.
     is_powering_off: AtomicBool,
@@ -250,6 +253,11 @@ impl Agents {
         });
     }
 
+    /// Has what is logged of a machine's agent from now on, and not within a call, logged in `span`.
+    pub fn log_in(&self, id: MachineId, span: Span) {
+        self.machine(id).span.get_or_init(|| span);
+    }
+
     /// Forgets a machine that is gone.
     pub fn forget(&self, id: MachineId) {
         self.machines.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
@@ -262,6 +270,7 @@ impl Agents {
             Arc::new(Machine {
                 link: tokio::sync::Mutex::default(),
                 setup: Arc::default(),
+                span: OnceLock::new(),
                 qga,
                 is_powering_off: AtomicBool::new(false),
                 rebooted: Mutex::default(),
@@ -293,8 +302,13 @@ impl Machine {
         if let Some(link) = kept.as_ref().filter(|link| !link.is_closed()) {
             return Ok((link.clone(), true));
         }
-        let link = Arc::new(Link::open(socket, self.setup.clone()).await?);
+        let link = Arc::new(Link::open(socket, self.setup.clone(), self.span()).await?);
         Ok((kept.insert(link).clone(), false))
+    }
+
+    /// The span of work that no call waits for; none until somebody has said whose it is.
+    fn span(&self) -> Span {
+        self.span.get().cloned().unwrap_or_else(Span::none)
     }
 
     /// Until when its guest may boot.

@@ -154,6 +154,7 @@ impl Host for Arc<Uses> {
     }
 
     fn set_up(&self, container: &Container) {
+        self.agents.log_in(container.machine.id, self.span(container));
         if let Some(setup) = agents::setup_of(&container.machine.guest, &container.config) {
             self.agents.set_up(container.machine.id, setup);
         }

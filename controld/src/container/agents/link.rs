@@ -17,7 +17,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use super::events::Event;
 use super::process::Process;
@@ -43,15 +43,15 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects, and greets the agent, which is told of its guest then.
-    pub(super) async fn open(socket: &Path, setup: Arc<OnceLock<Setup>>) -> io::Result<Self> {
+    /// Connects, and greets the agent, which is told of its guest then. What it says is logged in `span`.
+    pub(super) async fn open(socket: &Path, setup: Arc<OnceLock<Setup>>, span: Span) -> io::Result<Self> {
         let stream = timeout(CONNECT_DEADLINE, UnixStream::connect(socket)).await??;
         let (reader, writer) = stream.into_split();
         let (frames, queue) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared::new(frames, setup));
         shared.greet();
         tokio::spawn(write(writer, queue, shared.clone()));
-        tokio::spawn(read(reader, shared.clone()).in_current_span());
+        tokio::spawn(read(reader, shared.clone()).instrument(span));
         Ok(Self { shared, opened: Instant::now() })
     }
 

@@ -50,7 +50,8 @@ impl Agents {
     pub fn set_up(&self, id: MachineId, setup: Setup) {
         let machine = self.machine(id);
         if machine.setup.set(setup).is_ok() {
-            tokio::spawn(keep(Arc::downgrade(&machine), our_socket(&self.dir, id)).in_current_span());
+            let span = machine.span();
+            tokio::spawn(keep(Arc::downgrade(&machine), our_socket(&self.dir, id)).instrument(span));
         }
     }
 

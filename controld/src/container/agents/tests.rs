@@ -1,3 +1,5 @@
+mod logged;
+
 use std::path::Path;
 
 use proto::agent::{Decoder, Frame, Message, Stream, VERSION, WINDOW, encode};
