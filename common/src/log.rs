@@ -1,7 +1,8 @@
 //! How a daemon logs: lines on stderr, or, where its stderr is journald's, entries that have the pod as fields. Called once by the
 //! daemons, before anything is logged.
 //!
-//! The lines of stderr are the same whether or not a journal exists. An entry that journald does not take becomes such a line.
+//! The lines of stderr are the same whether or not a journal exists. An entry that journald cannot be given becomes such a line; one
+//! that it does not take is counted.
 
 mod entry;
 pub mod journal;
