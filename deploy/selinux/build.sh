@@ -56,6 +56,21 @@ may() {
 may_not() {
 	[ -z "$(rules "$@")" ] || { echo "build.sh: $1 may $4 $2:$3" >&2; exit 1; }
 }
+# What a daemon makes has the type that its path has.
+made() { # PATH KIND CLASS
+	local type rules
+	type=$(type_of "$1" "$2")
+	rules=$(sesearch -T -s virtlet_t -t "$(type_of "${1%/*}" dir)" -c "$3" "$policy")
+	grep -q ":$3 $type \"\?${1##*/}\"\?;" <<<"$rules" ||
+		{ echo "build.sh: virtlet_t would not make $1 as $type" >&2; exit 1; }
+}
+type_of() { # PATH KIND
+	matchpathcon -n -m "$2" -f "$contexts" "$1" | cut -d: -f3
+}
+for dir in /run/virtlet /run/virtlet/seed /var/lib/virtlet /var/lib/virtlet/{volumes,nvram,images,console}; do
+	made "$dir" dir dir
+done
+made /run/virtlet/handoff.sock socket sock_file
 may svirt_t qemu_exec_t file entrypoint
 may svirt_t qemu_exec_t file execute_no_trans
 may svirt_t virtlet_handoff_t sock_file write
