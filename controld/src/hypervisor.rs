@@ -198,10 +198,11 @@ impl Hypervisor {
         (hypervisor, events)
     }
 
-    /// Which security policy keeps machines from starting, and what to do, as of the last start.
+    /// Which security policy keeps machines from starting as `vmwrapper`, and what to do, as of the last starts and looks at the
+    /// emulator.
     #[must_use]
-    pub fn forbidden(&self) -> Option<String> {
-        self.shared.policy.trouble(Path::new("/"))
+    pub fn forbidden(&self, vmwrapper: &Path) -> Option<String> {
+        self.shared.policy.trouble(Path::new("/"), vmwrapper)
     }
 
     /// Whether there is a connection.

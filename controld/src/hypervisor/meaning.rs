@@ -104,6 +104,13 @@ pub(super) fn is_start_forbidden(message: &str) -> bool {
     message.split_once("cannot execute binary ").is_some_and(|(_, rest)| rest.contains(": Permission denied"))
 }
 
+/// Whether an error of libvirt's repeats a line that QEMU has written (`2026-01-01T00:00:00Z qemu-system-x86_64: <what>`).
+pub(super) fn is_qemus_word(message: &str) -> bool {
+    message
+        .split_whitespace()
+        .any(|word| word.strip_suffix(':').is_some_and(|name| name.starts_with("qemu-system-") || name == "qemu-kvm"))
+}
+
 /// vmwrapper's last line in what libvirt logs of a machine.
 pub(super) fn wrapper_line_in_log(tail: &str) -> Option<WrapperError> {
     // Of an earlier start, if this one has said nothing: libvirt heads each with what it executes.
@@ -284,6 +291,20 @@ mod tests {
             "Could not open '/dev/vda': Permission denied",
         ] {
             assert!(!is_start_forbidden(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_qemu_says_is_told_from_what_is_said_of_it() {
+        let said = "internal error: process exited while connecting to monitor: 2026-01-01T00:00:00.000000Z qemu-system-x86_64: \
+                    -blockdev {}: Could not open '/x': Permission denied";
+        assert!(is_qemus_word(said) && is_qemus_word("QEMU unexpectedly closed the monitor (vm='x'): qemu-kvm: no"));
+        for other in [
+            "libvirt:  error : cannot execute binary /usr/bin/qemu-system-x86_64: Permission denied",
+            "Failed to start QEMU binary /usr/bin/qemu-system-x86_64 for probing: Permission denied",
+            "",
+        ] {
+            assert!(!is_qemus_word(other), "{other}");
         }
     }
 

@@ -50,9 +50,7 @@ impl Hypervisor {
         };
         // libvirt may have to start the emulator for it, as it does to define a machine.
         let answered = self.call("tell what the emulator can do", DEFINE_DEADLINE, ask).await;
-        if answered.is_err() {
-            self.shared.policy.hear(&answered);
-        }
+        self.shared.policy.hear_probe(&answered);
         let told = match answered? {
             Ok(told) => told,
             Err(nothing) => return Ok(Err(nothing)),

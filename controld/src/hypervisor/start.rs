@@ -63,7 +63,7 @@ impl Hypervisor {
         let StartTurn { lines, turn } = turn;
         let mut starting = std::pin::pin!(call(WHAT, self.shared.start_deadline, lines.run(turn, start)));
         if let Some(started) = unwanted.run_until_cancelled(&mut starting).await {
-            self.shared.policy.hear(&started);
+            self.shared.policy.hear_start(&started);
             return started;
         }
         loop {
@@ -72,6 +72,7 @@ impl Hypervisor {
             }
             // libvirt may not have come to the start yet: then there was nothing to destroy.
             if let Ok(started) = tokio::time::timeout(AGAIN, &mut starting).await {
+                self.shared.policy.hear_start(&started);
                 let what = "the machine was stopped while it was being started";
                 return started.map_err(|cause| Error::because(Kind::State, what, cause));
             }

@@ -32,7 +32,7 @@ impl Runtime {
         // The first that is not well is what the other comes from.
         let network = down.clone().or_else(|| no_plugins.clone());
         let emulator = self.uses.emulator.trouble().await.map(|trouble| ("EmulatorFails", trouble));
-        let forbidden = self.uses.hypervisor.forbidden().map(|what| ("PolicyForbids", what));
+        let forbidden = self.uses.hypervisor.forbidden(&self.uses.config.vmwrapper).map(|what| ("PolicyForbids", what));
         // One of its own: kubelet leaves all pods alone while RuntimeReady is false, and what runs is to go on.
         let store = self.uses.store.trouble().map(|trouble| {
             let since = humantime::format_rfc3339_seconds(trouble.since);
