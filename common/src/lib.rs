@@ -10,6 +10,7 @@
 //! - `manual` (feature): man pages and completions of a program, from its command line.
 //! - [`off_reactor`]: work that blocks, kept off the threads that serve everybody.
 //! - [`quantity`]: Kubernetes quantities as bytes.
+//! - [`ready`]: a descriptor that the runtime watches.
 //! - [`reason`]: an error that is a text and a cause.
 //! - [`watch`]: one inotify descriptor for all directories that are watched.
 
@@ -26,6 +27,7 @@ pub mod log;
 pub mod manual;
 pub mod off_reactor;
 pub mod quantity;
+pub mod ready;
 pub mod reason;
 pub mod small_file;
 pub mod watch;
@@ -35,4 +37,5 @@ pub use self::clock::now_nanos;
 pub use self::file_error::FileError;
 pub use self::keyed_mutex::KeyedMutex;
 pub use self::off_reactor::off_reactor;
+pub use self::ready::Ready;
 pub use self::reason::Reason;

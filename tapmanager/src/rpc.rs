@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug, warn};
 
-use crate::sys::ready::Ready;
+use common::Ready;
 pub(crate) use peer::{Executable, Peer};
 pub(crate) use refuse::refuse;
 pub(crate) use socket::{SocketError, bind, listen, open_to_group};

@@ -45,8 +45,8 @@ use tracing::error;
 
 use crate::blocking::off_reactor;
 use crate::sys::fork::{self, Forked};
-use crate::sys::ready::Ready;
 pub(crate) use allowed::{Allowed, Denied};
+use common::Ready;
 use pod_locks::PodLocks;
 use serve::{DENIED, ENDED, KILL, NOT_STARTED, OVER, serve};
 

@@ -2,7 +2,7 @@
 //! are made elsewhere.
 //!
 //! Called by [`crate::net`], by [`crate::vf`], by the pod's actor (namespaces, hand-off of taps) and by the servers
-//! ([`ready`]). No function here knows a pod. "This namespace" is that of the calling thread, so callers use
+//! ([`common::Ready`]). No function here knows a pod. "This namespace" is that of the calling thread, so callers use
 //! [`netns::Netns::visit`], whose module alone switches namespaces.
 
 pub(crate) mod belongings;
@@ -20,7 +20,6 @@ pub(crate) mod netlink;
 pub(crate) mod netns;
 pub(crate) mod netns_pool;
 pub(crate) mod packet;
-pub(crate) mod ready;
 pub(crate) mod tap;
 pub(crate) mod tc;
 #[cfg(test)]

@@ -18,8 +18,8 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket};
 
 use super::bpf::Program;
-use super::ready::Ready;
 use crate::blocking::aside;
+use common::Ready;
 
 /// What the guest's frames may take of the kernel's memory before they are read, as the kernel counts: a few dozen frames.
 /// The default is 16 times that, for each of a node's guests that floods its server.

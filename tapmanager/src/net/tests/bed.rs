@@ -23,10 +23,10 @@ use crate::sys::link::{self, Link};
 use crate::sys::netlink::Netlink;
 use crate::sys::netns::Netns;
 use crate::sys::packet::PacketSocket;
-use crate::sys::ready::Ready;
 use crate::sys::tap::TapError;
 use crate::sys::tc::{self, Hook};
 use crate::sys::testbed::{PATIENCE, ip, within};
+use common::Ready;
 
 /// Size of the header that a tap puts before each frame.
 const VNET_HEADER: usize = 12;

@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 
 use super::bed::{Bed, Events, nonblocking, once_free, open_taps};
 use crate::sys::netns::Netns;
-use crate::sys::ready::Ready;
 use crate::sys::tap;
 use crate::sys::testbed::ip;
+use common::Ready;
 
 /// Longer than any frame with the header of a tap.
 const LONGEST: usize = 65_536 + 64;
