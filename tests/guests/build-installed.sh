@@ -1,6 +1,6 @@
 #!/bin/bash
-# build-installed.sh - builds out/installed/: a Debian 12 with systemd, AppArmor, and libvirt and QEMU of its backports, on
-# which nothing of ours is installed yet. The tier `installed` installs the packages there.
+# build-installed.sh - builds out/NAME/: a Debian with systemd, AppArmor, libvirt and QEMU, on which nothing of ours is
+# installed yet. The tier `installed` installs the packages there.
 #
 #   vmlinux      Debian's generic kernel as ELF: QEMU starts it directly (PVH)
 #   initrd       busybox, the modules up to the root file system, and installed-root/init
@@ -8,12 +8,16 @@
 #
 # The machine has the bed's own machine at /host, read-only; `installed-agent.service` starts the bed there, by whose hand the
 # cases do what they do.
+#
+# usage: build-installed.sh installed|installed-13
+#   installed      Debian 12, with libvirt and QEMU of its backports
+#   installed-13   Debian 13, with its own
 . "$(dirname "$0")/lib.sh"
 need cpio depmod modprobe lz4 xz zstd mmdebstrap mke2fs qemu-img
 HERE=$(cd "$(dirname "$0")" && pwd)
-R=$KVER-amd64
-N=$OUT/installed
-ROOT=$WORK/installed-root
+NAME=$1
+N=$OUT/$NAME
+ROOT=$WORK/$NAME-root
 DISK_MIB=${DISK_MIB:-6144}
 
 PKGS=systemd-sysv,systemd-resolved,udev,dbus,kmod,apparmor,apparmor-utils,polkitd
@@ -24,7 +28,6 @@ PKGS=$PKGS,containernetworking-plugins,iptables,nftables,iproute2,iputils-ping,c
 TREES="arch crypto drivers/block drivers/char drivers/crypto/ccp drivers/net drivers/ptp drivers/pps drivers/vhost drivers/virtio
 	fs lib net virt/lib"
 
-K=$(unpack_deb "linux-image-$R")
 rm -rf "$ROOT"
 cat >"$WORK/installed-custom.sh" <<'CUSTOM'
 #!/bin/sh
@@ -43,13 +46,38 @@ done
 chroot "$root" systemctl mask --quiet systemd-networkd-wait-online.service libvirt-guests.service
 chroot "$root" systemctl enable --quiet installed-agent.service
 CUSTOM
-chmod +x "$WORK/installed-custom.sh"
-# As an administrator takes them from there.
-cat >"$WORK/backports.pref" <<'PREF'
+cat >"$WORK/installed-kernel.sh" <<'KERNEL'
+#!/bin/sh
+# By the new root's apt, as this machine's has no other Debian than its own. Not installed: that would make an initrd.
+set -e
+cd "$1"
+export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
+kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[^ ]*\)$/\1/p' | head -1)
+ls "${kernel}_"*.deb >/dev/null 2>&1 || apt-get download -qq -o APT::Sandbox::User=root "$kernel" >&2
+echo "${kernel#linux-image-}"
+KERNEL
+chmod +x "$WORK/installed-custom.sh" "$WORK/installed-kernel.sh"
+
+case $NAME in
+installed)
+	SUITE=bookworm R=$KVER-amd64
+	# As an administrator takes them from there.
+	cat >"$WORK/backports.pref" <<'PREF'
 Package: src:libvirt src:qemu src:seabios
 Pin: release n=bookworm-backports
 Pin-Priority: 900
 PREF
+	MORE=("deb $MIRROR bookworm-backports main")
+	HOOKS=(--setup-hook="install -D -m644 '$WORK/backports.pref' \"\$1/etc/apt/preferences.d/backports\"")
+	;;
+installed-13)
+	SUITE=trixie R=
+	MORE=()
+	HOOKS=(--customize-hook="'$WORK/installed-kernel.sh' '$DEBS' >'$WORK/release'")
+	;;
+*) die "installed or installed-13" ;;
+esac
+rm -rf "$ROOT"
 log "mmdebstrap -> $ROOT"
 $NICE mmdebstrap --variant=minbase --arch=amd64 --mode=root \
 	--aptopt='Acquire::Check-Valid-Until "false"' \
@@ -57,16 +85,19 @@ $NICE mmdebstrap --variant=minbase --arch=amd64 --mode=root \
 	--aptopt='APT::Install-Recommends "false"' \
 	--dpkgopt='path-exclude=/usr/share/locale/*' \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/virtlet/*' \
-	--setup-hook="install -D -m644 $WORK/backports.pref \"\$1/etc/apt/preferences.d/backports\"" \
+	"${HOOKS[@]}" \
 	--customize-hook="cp -r '$HERE/installed-root/.' \"\$1/\" && rm \"\$1/init\"" \
 	--customize-hook="$WORK/installed-custom.sh"' "$1"' \
-	--include="$PKGS" bookworm "$ROOT" \
-	"deb $MIRROR bookworm main" "deb $MIRROR bookworm-updates main" "deb $MIRROR bookworm-backports main" \
-	"deb $SECURITY bookworm-security main"
+	--include="$PKGS" "$SUITE" "$ROOT" \
+	"deb $MIRROR $SUITE main" "deb $MIRROR $SUITE-updates main" "deb $SECURITY $SUITE-security main" "${MORE[@]}"
 
+R=${R:-$(cat "$WORK/release")}
+K=$(unpack_deb "linux-image-$R")
+FROM=$K/lib/modules
+[ -d "$FROM" ] || FROM=$K/usr/lib/modules
 M=$ROOT/usr/lib/modules
 # shellcheck disable=SC2086 # a list of words
-kernel_modules "$R" "$K/lib/modules" "$M" $TREES
+kernel_modules "$R" "$FROM" "$M" $TREES
 find "$M" -name '*.ko' -exec strip --strip-debug {} +
 cp "$K/boot/vmlinuz-$R" "$ROOT/boot/" # controld tries KVM with it
 rm -rf "$WORK/base"; mkdir -p "$WORK/base/lib"
@@ -76,7 +107,7 @@ depmod -b "$WORK/base" "$R"
 mkdir -p "$N"
 early_initrd "$R" "$WORK/base" "$HERE/installed-root/init" "$N/initrd" virtio_pci virtio_blk ext4 crc32c_generic
 elf_kernel "$K/boot/vmlinuz-$R" "$N/vmlinux"
-truncate -s "${DISK_MIB}M" "$WORK/installed.raw"
-$NICE mke2fs -q -t ext4 -L installed -m 1 -E lazy_itable_init=1,lazy_journal_init=1 -d "$ROOT" "$WORK/installed.raw"
-$NICE qemu-img convert -O qcow2 -c -o compression_type=zstd "$WORK/installed.raw" "$N/disk.qcow2"
-log "$N: kernel $(stat -c %s "$N/vmlinux") bytes, initrd $(stat -c %s "$N/initrd"), disk $(stat -c %s "$N/disk.qcow2")"
+truncate -s "${DISK_MIB}M" "$WORK/$NAME.raw"
+$NICE mke2fs -q -t ext4 -L installed -m 1 -E lazy_itable_init=1,lazy_journal_init=1 -d "$ROOT" "$WORK/$NAME.raw"
+$NICE qemu-img convert -O qcow2 -c -o compression_type=zstd "$WORK/$NAME.raw" "$N/disk.qcow2"
+log "$N: kernel $R $(stat -c %s "$N/vmlinux") bytes, initrd $(stat -c %s "$N/initrd"), disk $(stat -c %s "$N/disk.qcow2")"

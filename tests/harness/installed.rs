@@ -1,5 +1,5 @@
-//! The machine of the tier `installed`: a Debian with systemd, AppArmor and its own libvirt, in an emulator, on which the
-//! packages are installed as an administrator does it.
+//! The machines of the tier `installed`: a Debian 12 and a Debian 13 with systemd, AppArmor and libvirt, each in an emulator, on
+//! which the packages are installed as an administrator does it.
 //!
 //! Unlike in the emulated nodes ([`crate::emulated`]) no case runs in there. A case runs outside and has the machine do one
 //! script after the other, by the hand of `bed installed-agent`, which its systemd starts at each boot. The machine has
@@ -11,7 +11,7 @@ mod packages;
 mod wire;
 
 pub use agent::serve;
-pub use machine::{HOST, Machine};
+pub use machine::{Debian, HOST, Machine};
 pub use packages::Packages;
 
 /// How the names of its cases begin. Their machines take whole processors, as the nodes with cards do.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tests::case::{Bed, Case};
-use tests::installed::{Machine, Packages};
+use tests::installed::{Debian, Machine, Packages};
 
 use super::node::{TOOL_DEADLINE, configure, install};
 
@@ -19,7 +19,7 @@ pub(super) const CASES: &[Case] = &[Case {
 
 fn bites(bed: &Bed) -> Result<()> {
     let packages = Packages::build(bed, "1.0")?;
-    let mut machine = Machine::boot(bed)?;
+    let mut machine = Machine::boot(bed, Debian::Twelve)?;
     install(&mut machine, &packages)?;
     configure(&mut machine, bed)?;
     machine.run("rm /etc/apparmor.d/abstractions/libvirt-qemu.d/virtlet", TOOL_DEADLINE)?;

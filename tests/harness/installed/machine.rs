@@ -22,6 +22,25 @@ pub const HOST: &str = "/host";
 const BOOT_DEADLINE: Duration = Duration::from_secs(240);
 const TOOL_DEADLINE: Duration = Duration::from_secs(60);
 
+/// Which Debian a machine has.
+#[derive(Debug, Clone, Copy)]
+pub enum Debian {
+    /// With libvirt and QEMU of its backports.
+    Twelve,
+    /// With its own.
+    Thirteen,
+}
+
+impl Debian {
+    /// The guest builder's name of it.
+    const fn guest(self) -> &'static str {
+        match self {
+            Self::Twelve => "installed",
+            Self::Thirteen => "installed-13",
+        }
+    }
+}
+
 /// A booted machine; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Machine {
@@ -35,8 +54,8 @@ impl Machine {
     ///
     /// # Errors
     /// When the image was not built, or the machine does not come up.
-    pub fn boot(bed: &Bed) -> Result<Self> {
-        let image = bed.config.guest("installed")?.canonicalize()?;
+    pub fn boot(bed: &Bed, debian: Debian) -> Result<Self> {
+        let image = bed.config.guest(debian.guest())?.canonicalize()?;
         let disk = bed.dir.join("installed.qcow2");
         let base = image.join("disk.qcow2");
         let made = finish(
