@@ -20,10 +20,10 @@ N=$OUT/$NAME
 ROOT=$WORK/$NAME-root
 DISK_MIB=${DISK_MIB:-6144}
 
-PKGS=systemd-sysv,systemd-resolved,udev,dbus,kmod,apparmor,apparmor-utils,polkitd
+PKGS=systemd-sysv,systemd-resolved,udev,dbus,kmod,apparmor,polkitd
 PKGS=$PKGS,qemu-system-x86,qemu-utils,qemu-system-common
 PKGS=$PKGS,libvirt-daemon-system,libvirt-clients
-PKGS=$PKGS,containernetworking-plugins,iptables,nftables,iproute2,iputils-ping,ca-certificates,curl,procps,netbase,man-db
+PKGS=$PKGS,containernetworking-plugins,iptables,nftables,iproute2,iputils-ping,ca-certificates,curl,procps,netbase
 # Those that the machine has beside what its file system needs: the network, KVM, and the way to the bed.
 TREES="arch crypto drivers/block drivers/char drivers/crypto/ccp drivers/net drivers/ptp drivers/pps drivers/vhost drivers/virtio
 	fs lib net virt/lib"
@@ -40,7 +40,7 @@ printf '127.0.0.1 localhost\n127.0.1.1 installed\n::1 localhost\n' >"$root/etc/h
 rm -f "$root/var/lib/dbus/machine-id" "$root"/var/cache/apt/*.bin
 rm -rf "$root"/var/lib/apt/lists/* "$root"/etc/apt/sources.list "$root"/etc/apt/sources.list.d/*
 # What nobody waits for, and what would change the machine behind the cases' back.
-for unit in apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer dpkg-db-backup.timer man-db.timer; do
+for unit in apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer dpkg-db-backup.timer; do
 	chroot "$root" systemctl disable --quiet "$unit" || true
 done
 chroot "$root" systemctl mask --quiet systemd-networkd-wait-online.service libvirt-guests.service

@@ -5,7 +5,7 @@
 #
 # The directory's name is the hash of these files, so an image is never older than the script that made it. An image is
 # built aside and renamed when it is whole; two builders wait for each other. $VIRTLET_CACHE may be deleted at any time.
-# Cold on two cores: tiny 10 s, tiny-vf and node-new 40 s, debian 1 min, node 30 s, installed and installed-13 2 min each;
+# Cold on two cores: tiny 10 s, tiny-vf and node-new 40 s, debian 1 min, node 30 s, installed and installed-13 1 min each;
 # and Debian packages are downloaded: three quarters of a gigabyte, most of it kernels and their source.
 set -euo pipefail
 cd "$(dirname "$0")"
