@@ -11,7 +11,7 @@
 #
 # usage: build-installed.sh installed|installed-13
 #   installed      Debian 12, with libvirt and QEMU of its backports
-#   installed-13   Debian 13, with its own
+#   installed-13   Debian 13, with its own, and virtqemud beside libvirtd (see build-virtqemud.sh)
 . "$(dirname "$0")/lib.sh"
 need cpio depmod modprobe lz4 xz zstd mmdebstrap mke2fs qemu-img
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -46,17 +46,19 @@ done
 chroot "$root" systemctl mask --quiet systemd-networkd-wait-online.service libvirt-guests.service
 chroot "$root" systemctl enable --quiet installed-agent.service
 CUSTOM
-cat >"$WORK/installed-kernel.sh" <<'KERNEL'
+cat >"$WORK/installed-apt.sh" <<'APT'
 #!/bin/sh
-# By the new root's apt, as this machine's has no other Debian than its own. Not installed: that would make an initrd.
+# Gets the kernel's package, and libvirt's source, into DIRECTORY, and prints the kernel's release. By the new root's apt, as this
+# machine's has no other Debian than its own. The kernel is not installed: that would make an initrd.
 set -e
 cd "$1"
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
 kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[^ ]*\)$/\1/p' | head -1)
 ls "${kernel}_"*.deb >/dev/null 2>&1 || apt-get download -qq -o APT::Sandbox::User=root "$kernel" >&2
+apt-get source -qq --download-only --tar-only -o APT::Sandbox::User=root libvirt >&2
 echo "${kernel#linux-image-}"
-KERNEL
-chmod +x "$WORK/installed-custom.sh" "$WORK/installed-kernel.sh"
+APT
+chmod +x "$WORK/installed-custom.sh" "$WORK/installed-apt.sh"
 
 case $NAME in
 installed)
@@ -72,8 +74,8 @@ PREF
 	;;
 installed-13)
 	SUITE=trixie R=
-	MORE=()
-	HOOKS=(--customize-hook="'$WORK/installed-kernel.sh' '$DEBS' >'$WORK/release'")
+	MORE=("deb-src $MIRROR trixie main")
+	HOOKS=(--customize-hook="'$WORK/installed-apt.sh' '$DEBS' >'$WORK/release'")
 	;;
 *) die "installed or installed-13" ;;
 esac
@@ -91,6 +93,10 @@ $NICE mmdebstrap --variant=minbase --arch=amd64 --mode=root \
 	--include="$PKGS" "$SUITE" "$ROOT" \
 	"deb $MIRROR $SUITE main" "deb $MIRROR $SUITE-updates main" "deb $SECURITY $SUITE-security main" "${MORE[@]}"
 
+if [ "$NAME" = installed-13 ]; then
+	version=$(dpkg-query --root="$ROOT" -Wf '${source:Upstream-Version}' libvirt0)
+	"$HERE/build-virtqemud.sh" "$ROOT" "$DEBS/libvirt_$version.orig.tar.xz"
+fi
 R=${R:-$(cat "$WORK/release")}
 K=$(unpack_deb "linux-image-$R")
 FROM=$K/lib/modules

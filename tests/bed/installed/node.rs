@@ -1,4 +1,5 @@
-//! A node's life: installation, a pod of kubelet, upgrade, reboot, removal and purge; on Debian 13 what may differ there.
+//! A node's life: installation, a pod of kubelet, upgrade, reboot, removal and purge; on Debian 13 what may differ there,
+//! and libvirt's modular daemon.
 
 use std::time::Duration;
 
@@ -22,9 +23,9 @@ pub(super) const CASES: &[Case] = &[
         run: |bed| explained(bed, Debian::Twelve, whole_life),
     },
     Case {
-        name: "installed::on_debian_13_a_pod_comes_back_after_a_reboot_and_purge_leaves_nothing",
+        name: "installed::on_debian_13_a_pod_outlives_libvirtd_comes_back_with_virtqemud_and_purge_leaves_nothing",
         deadline: DEADLINE,
-        run: |bed| explained(bed, Debian::Thirteen, short_life),
+        run: |bed| explained(bed, Debian::Thirteen, two_libvirts),
     },
 ];
 
@@ -43,7 +44,7 @@ fn whole_life(bed: &Bed, machine: &mut Machine) -> Result<()> {
     begins(bed, machine)?;
     reloads(machine)?;
     changes_of_the_package(bed, machine, &newer)?;
-    comes_back(machine)?;
+    comes_back(machine, "libvirtd")?;
 
     machine.run(&format!("{OF_VM} && echo 8M >$vm/memory.max"), TOOL_DEADLINE)?;
     machine.wait(
@@ -54,11 +55,22 @@ fn whole_life(bed: &Bed, machine: &mut Machine) -> Result<()> {
     ends(machine, &before)
 }
 
-fn short_life(bed: &Bed, machine: &mut Machine) -> Result<()> {
+/// It begins with libvirt as Debian has it, and goes on with libvirt's daemon for QEMU alone.
+fn two_libvirts(bed: &Bed, machine: &mut Machine) -> Result<()> {
     let before = machine.run(BELONGINGS, TOOL_DEADLINE)?;
     begins(bed, machine)?;
-    comes_back(machine)?;
+    to_virtqemud(machine)?;
+    comes_back(machine, "virtqemud")?;
     ends(machine, &before)
+}
+
+/// The VM runs on meanwhile, and controld finds the other daemon by itself.
+fn to_virtqemud(machine: &mut Machine) -> Result<()> {
+    let process = machine.run(PROCESS, TOOL_DEADLINE)?;
+    machine.run(VIRTQEMUD, TOOL_DEADLINE)?;
+    machine.wait("controld's connection to virtqemud", "virtletctl doctor", POD_DEADLINE)?;
+    ensure!(machine.run(PROCESS, TOOL_DEADLINE)? == process, "another process with virtqemud");
+    machine.wait("answer with virtqemud", ANSWER, POD_DEADLINE).map(drop)
 }
 
 /// From a machine that knows nothing of us to a pod of kubelet that answers, confined.
@@ -76,14 +88,25 @@ fn begins(bed: &Bed, machine: &mut Machine) -> Result<()> {
     logged(machine)
 }
 
-/// The pod is there again after a reboot, and nothing was in the way since the machine was made.
-fn comes_back(machine: &mut Machine) -> Result<()> {
+/// The pod is there again after a reboot, and nothing was in the way since the machine was made. `libvirt` is the daemon that
+/// VMs are with, before and after.
+fn comes_back(machine: &mut Machine, libvirt: &str) -> Result<()> {
     machine.reboot()?;
     machine.wait("answer after the reboot", ANSWER, POD_DEADLINE)?;
+    stopped_before(machine, libvirt)?;
     no_denials(machine)?;
     no_errors(machine)?;
     let left = machine.run("ls /run/netns /var/lib/virtlet/net/pods/*.json", TOOL_DEADLINE)?;
     ensure!(left.matches("virtlet-").count() == 1, "not the namespace of one pod: {left}");
+    Ok(())
+}
+
+/// In the boot before this one controld had ended when systemd told `libvirt` to.
+fn stopped_before(machine: &mut Machine, libvirt: &str) -> Result<()> {
+    let did = machine.run("journalctl -b -1 --no-pager -o cat -q _PID=1", TOOL_DEADLINE)?;
+    let last = |words: String| did.rfind(&words);
+    let (controld, libvirt) = (last("Stopped controld.service".into()), last(format!("Stopping {libvirt}.service")));
+    ensure!(controld.is_some() && controld < libvirt, "controld does not end before libvirt: {did}");
     Ok(())
 }
 
@@ -225,8 +248,11 @@ const OF_VM: &str = "vm=/sys/fs/cgroup$(cut -d : -f 3 /proc/$(cat /run/libvirt/q
 const WHY: &str = "virtletctl ps -a; for c in $(virtletctl ps -a -q); do virtletctl logs $c | tail -n 8; done; \
      p=$(cat /run/libvirt/qemu/virtlet-*.pid) && cat /proc/$p/cgroup && cd /sys/fs/cgroup$(cut -d : -f 3 /proc/$p/cgroup) \
      && grep -H . cpu.stat cpu.max memory.current memory.max; ls /run/libvirt/qemu; tail -n 20 /var/log/libvirt/qemu/virtlet-*.log; \
-     journalctl --no-pager -o short-precise -n 80 -u controld -u tapmanager -u libvirtd; \
+     journalctl --no-pager -o short-precise -n 80 -u controld -u tapmanager -u libvirtd -u virtqemud; \
      journalctl --no-pager -k -n 20; journalctl --no-pager -u kubelet -g 'Killing|Stop|Start|unhealthy' -n 40; :";
+/// As an administrator goes from the one daemon of libvirt to that of QEMU.
+const VIRTQEMUD: &str = "systemctl disable --now libvirtd.service libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket \
+     && systemctl enable --now virtqemud.socket";
 /// Those that run.
 const CONTAINERS: &str = "virtletctl ps -q";
 const CONFIGURED: &str = "grep ^images.local_roots /etc/virtlet/controld.toml";
