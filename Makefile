@@ -16,8 +16,8 @@ DIST = target/$(if $(filter dev,$(PROFILE)),dev,dist)
 SHIPPED := tapmanager controld virtletctl
 # Besides those of these packages' names: a CNI plugin, of tapmanager's package.
 PLUGINS := virtlet-sriov
-# Without libraries: one starts as whoever QEMU is, the other one in any guest.
-STATIC := vmwrapper virtlet-agent
+# Without libraries: two start where libvirt expects other programs, the third in any guest.
+STATIC := vmwrapper fswrapper virtlet-agent
 # Any unit test among what is built makes cargo ask all libraries for the features that unit tests need. So programs, bed and
 # unit tests share one build of each library.
 DEV := $(CARGO) build --locked --test units
@@ -63,7 +63,7 @@ room:
 build: host ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
 	@$(locked) \
 	$(if $(filter dev,$(PROFILE)),$(DEV) $(SHIPPED:%=--bin %) $(PLUGINS:%=--bin %),$(CARGO) build --locked --release $(SHIPPED:%=-p %)); \
-	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper -p agent; \
+	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper -p fswrapper -p agent; \
 	mkdir -p $(DIST); \
 	for built in $(SHIPPED:%=$(OUT)/%) $(PLUGINS:%=$(OUT)/%) $(STATIC:%=$(CARGO_TARGET_DIR)/$(GNU)/shim/%); do \
 		program=$(DIST)/$${built##*/}; \
@@ -162,14 +162,16 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 	@gcc -O2 -static -s -o target/bench/pause tests/bench/pause.c
 	@$(call bed,bench $(BENCH))
 
-lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, lean shim, licences, spelling
+lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, lean shims, licences, spelling
 	$(CARGO) fmt --all --check
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@# As shipped: without what is compiled for the fuzzer alone.
 	$(CARGO) clippy --locked $(SHIPPED:%=-p %) -- -D warnings
 	$(CARGO) run --locked --quiet --bin layers
-	@! $(CARGO) tree --locked -p vmwrapper -e normal --prefix none | grep -E '^(tokio|tonic|prost)' || { echo 'vmwrapper is not lean: see the crates above' >&2; exit 1; }
+	@for shim in vmwrapper fswrapper; do \
+		! $(CARGO) tree --locked -p $$shim -e normal --prefix none | grep -E '^(tokio|tonic|prost)' || { echo "$$shim is not lean: see the crates above" >&2; exit 1; }; \
+	done
 	@! $(CARGO) tree --locked -i aws-lc-rs 2>/dev/null || { echo 'TLS is ring here, not aws-lc-rs' >&2; exit 1; }
 	$(LINTERS)/bin/cargo-deny --all-features --config .deny.toml check bans licenses sources
 	$(LINTERS)/bin/typos --config .typos.toml

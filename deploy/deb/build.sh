@@ -61,11 +61,13 @@ pack() { # NAME LIBRARIES
 root=$work/virtlet
 put 755 "$DIST/controld" /usr/sbin/controld
 put 755 "$DIST/tapmanager" /usr/sbin/tapmanager
-# libvirtd starts vmwrapper to learn what the emulator has, and Debian's AppArmor profile lets it start what is in /usr/sbin, as
-# the administrator's. The link is where our programs, and libvirt's records of running VMs, have it.
-put 755 "$DIST/vmwrapper" /usr/sbin/vmwrapper
+# libvirtd starts vmwrapper to learn what the emulator has, and fswrapper as virtiofsd, and Debian's AppArmor profile lets it start
+# what is in /usr/sbin, as the administrator's. The links are where our programs, and libvirt's records of running VMs, have them.
 put 755 "$DIST/virtlet-agent" /usr/lib/virtlet/virtlet-agent
-ln -s ../../sbin/vmwrapper "$root/usr/lib/virtlet/vmwrapper"
+for wrapper in vmwrapper fswrapper; do
+	put 755 "$DIST/$wrapper" /usr/sbin/$wrapper
+	ln -s ../../sbin/$wrapper "$root/usr/lib/virtlet/$wrapper"
+done
 # With Debian's plugins, where tapmanager looks by itself: no package has anything in /opt, and what is in /opt/cni/bin is the
 # cluster's, which may replace it.
 put 755 "$DIST/virtlet-sriov" /usr/lib/cni/virtlet-sriov

@@ -6,6 +6,7 @@
 //! - [`machines`]: machines that stand still for a while, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`orphans`]: things on a node that are on no record, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`pause`]: why a machine that is on does not run, as `controld` tells it in CRI (feature `cri`).
+//! - [`share`]: what of the node a guest sees, told by `controld` to `fswrapper` (feature `share`).
 //! - [`tap`]: the tap protocol, spoken by `controld` and `vmwrapper` to `tapmanager` (feature `tap`).
 //!
 //! A leaf: no I/O policy, no knowledge of any daemon. All features are off by default, so that `vmwrapper`
@@ -25,5 +26,7 @@ pub mod machines;
 pub mod orphans;
 #[cfg(feature = "cri")]
 pub mod pause;
+#[cfg(feature = "share")]
+pub mod share;
 #[cfg(feature = "tap")]
 pub mod tap;

@@ -1,0 +1,118 @@
+//! The built binary, as root of a user namespace of its own, with a fake virtiofsd that says what it would share.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use proto::share::{Bind, FILE, PID_FILE, Share};
+use tempfile::TempDir;
+
+const FSWRAPPER: &str = env!("CARGO_BIN_EXE_fswrapper");
+const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_virtiofsd.sh");
+
+/// A node with volumes, and the directory that libvirt is told of.
+struct Node {
+    dir: TempDir,
+    shared: PathBuf,
+}
+
+impl Node {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("dir");
+        let shared = dir.path().join("shared");
+        fs::create_dir(&shared).expect("made");
+        fs::create_dir(dir.path().join("config")).expect("made");
+        fs::write(dir.path().join("config/a"), "1").expect("written");
+        fs::write(dir.path().join("single"), "one file").expect("written");
+        symlink("config", dir.path().join("link")).expect("made");
+        Self { dir, shared }
+    }
+
+    fn bind(&self, name: &str, read_only: bool) -> Bind {
+        Bind { source: self.dir.path().join(name), read_only, follows: false }
+    }
+
+    fn shares(&self, virtiofsd: &Path, mounts: Vec<Bind>) -> Output {
+        let share = Share { virtiofsd: virtiofsd.into(), mounts };
+        fs::write(self.shared.join(FILE), share.encode().expect("text")).expect("written");
+        self.run()
+    }
+
+    fn run(&self) -> Output {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", FSWRAPPER, "--fd=7", "--shared-dir"]).arg(&self.shared);
+        command.output().expect("runs")
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.shared).expect("read");
+        entries.map(|entry| entry.expect("entry").file_name().into_string().expect("text")).collect()
+    }
+}
+
+fn fails(output: &Output, code: i32, begins: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.starts_with(&format!("fswrapper[{code}]: {begins}")), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn volumes_are_entries_and_nothing_is_left_on_the_node() {
+    let node = Node::new();
+    let mounts = vec![node.bind("config", true), node.bind("single", true), node.bind("link", false)];
+    let output = node.shares(Path::new(FAKE), mounts);
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let args: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("arg ")).collect();
+    assert_eq!((args[0], args.last().copied()), ("--fd=7", node.shared.to_str()));
+    assert!(args.contains(&"--modcaps=-mknod:-setfcap") && args.contains(&"--sandbox=namespace"), "{said}");
+    let seen: Vec<_> = said.lines().filter(|line| !line.starts_with("arg ")).collect();
+    assert_eq!(seen, ["0: a", "1: one file", "2: a", "2 is written to"]);
+    let mut names = node.names();
+    names.sort();
+    assert_eq!(names, [PID_FILE, FILE], "its mounts are its own");
+}
+
+#[test]
+fn what_is_mounted_without_exec_stays_so() {
+    let node = Node::new();
+    let look = node.dir.path().join("look");
+    fs::write(&look, "#!/bin/sh\ngrep ' /.*/shared/0 ' /proc/self/mountinfo | cut -d' ' -f6\n").expect("written");
+    fs::set_permissions(&look, fs::Permissions::from_mode(0o755)).expect("set");
+    let share = Share { virtiofsd: look, mounts: vec![node.bind("config", false)] };
+    fs::write(node.shared.join(FILE), share.encode().expect("text")).expect("written");
+    let script = "mount -t tmpfs -o noexec,ro t \"$0/config\" && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(node.dir.path()).arg(FSWRAPPER);
+    let output = command.args(["--fd=7", "--shared-dir"]).arg(&node.shared).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    for flag in ["ro", "noexec", "nosuid", "nodev"] {
+        assert!(said.trim().split(',').any(|one| one == flag), "{flag} in `{said}`: {output:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_shared_is_named() {
+    let node = Node::new();
+    let absent = node.shares(Path::new(FAKE), vec![node.bind("gone", true)]);
+    fails(&absent, 66, "the pod's volumes cannot be shared: `");
+    let socket = std::os::unix::net::UnixListener::bind(node.dir.path().join("socket")).expect("bound");
+    let refused = node.shares(Path::new(FAKE), vec![node.bind("socket", true)]);
+    fails(&refused, 66, "the pod's volumes cannot be shared: `");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("neither a directory nor a file"), "{refused:?}");
+    drop(socket);
+    let virtiofsd = node.shares(Path::new("/nowhere/virtiofsd"), vec![]);
+    fails(&virtiofsd, 71, "failed to execute `/nowhere/virtiofsd`; is virtiofsd installed?");
+    fs::write(node.shared.join(FILE), "{}").expect("written");
+    fails(&node.run(), 78, "`");
+}
+
+#[test]
+fn libvirt_is_told_what_it_can() {
+    let output = Command::new(FSWRAPPER).arg("--print-capabilities").output().expect("runs");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.stdout, b"{\"type\": \"fs\", \"features\": [\"separate-options\"]}\n");
+    fails(&Command::new(FSWRAPPER).output().expect("runs"), 64, "arguments are not libvirt's: no `--fd=N`");
+}
