@@ -132,6 +132,13 @@ impl Resolver {
     fn rewrite(&self, path: &Path, found: &Metadata, mut text: Vec<u8>) -> io::Result<()> {
         let new = self.etc.join(NEW);
         let failed = |error: &io::Error| named(&new, "written", error);
+        // Of a program that has put a line of its own behind ours.
+        text = text
+            .split_inclusive(|byte| *byte == b'\n')
+            .filter(|line| line.trim_ascii() != self.line.as_bytes())
+            .flatten()
+            .copied()
+            .collect();
         if !text.is_empty() && !text.ends_with(b"\n") {
             text.push(b'\n');
         }

@@ -38,7 +38,7 @@ fn the_line_is_added_once_and_is_the_last_of_its_kind() {
         ("", LINE.to_owned()),
         ("options ndots:1\n", format!("options ndots:1\n{LINE}")),
         ("options ndots:5 edns0 \nsearch a\n", "options ndots:5 edns0 \nsearch a\n".to_owned()),
-        ("options ndots:5 edns0\noptions ndots:1\n", format!("options ndots:5 edns0\noptions ndots:1\n{LINE}")),
+        ("options ndots:5 edns0\noptions ndots:1\n", format!("options ndots:1\n{LINE}")),
     ] {
         let etc = Etc::with(before);
         for _again in 0..2 {
