@@ -85,6 +85,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
     Ok(DomainSpec {
         plan: MachinePlan {
             guest: Guest::default(),
+            share: None,
             id: MachineId::from(id),
             domain: domain::name(id, "hv-smoke"),
             cpus: Cpus::fixed(2),
@@ -108,6 +109,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
             deadline: Duration::from_secs(1),
         },
         seed: None,
+        share: None,
         console_socket: dir.join("console.sock"),
         qga_socket: dir.join("console.agent"),
         agent_socket: dir.join("console.exec"),

@@ -69,6 +69,10 @@ pub struct Config {
     pub vmwrapper: PathBuf,
     /// The agent that is installed in guests whose pods ask for it.
     pub guest_agent: PathBuf,
+    /// What shares volumes with guests.
+    pub virtiofsd: PathBuf,
+    /// What libvirt runs in its place.
+    pub fswrapper: PathBuf,
     /// Runtime handlers that a pod may name beside the default one.
     pub runtime_handlers: Vec<String>,
     /// Cgroup driver that kubelet is told: `systemd` or `cgroupfs`; without it, by the node.
@@ -208,6 +212,8 @@ impl Config {
             ("libvirt_log_dir", Some(&self.libvirt_log_dir)),
             ("vmwrapper", Some(&self.vmwrapper)),
             ("guest_agent", Some(&self.guest_agent)),
+            ("virtiofsd", Some(&self.virtiofsd)),
+            ("fswrapper", Some(&self.fswrapper)),
             ("images.dir", self.images.dir.as_ref()),
             ("images.kubeconfig", self.images.kubeconfig.as_ref()),
             ("images.translations_dir", Some(&self.images.translations_dir)),
@@ -307,6 +313,8 @@ impl Default for Config {
             emulator: "/usr/bin/qemu-system-x86_64".into(),
             vmwrapper: "/usr/lib/virtlet/vmwrapper".into(),
             guest_agent: "/usr/lib/virtlet/virtlet-agent".into(),
+            virtiofsd: "/usr/libexec/virtiofsd".into(),
+            fswrapper: "/usr/lib/virtlet/fswrapper".into(),
             runtime_handlers: vec!["virtlet".into()],
             cgroup_driver: None,
             machine: MachineConfig::default(),

@@ -15,9 +15,11 @@ mod parts;
 mod passthrough;
 pub(crate) mod plan;
 mod resize;
+mod share;
 mod start;
 mod usage;
 mod uses;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +34,7 @@ use self::actors::Actors;
 use self::admission::Admission;
 use self::agents::Output;
 use self::plan::{Draft, Wishes};
+pub use self::share::Shares;
 pub use self::usage::{Details, Filesystem, Usage};
 pub use self::uses::Uses;
 use crate::config::Handler;
@@ -112,6 +115,10 @@ impl Containers {
         })?;
         passthrough::check(sandbox.net.as_ref(), &create.config, draft.memory())?;
         check_seed(&sandbox, &annotations)?;
+        if let Some(share) = draft.share().cloned() {
+            let uses = self.uses.clone();
+            off_reactor(move || share::check(&uses.config, &share)).await?;
+        }
 
         // Nobody else may have the disk from here on.
         for other in &replaced {

@@ -231,6 +231,7 @@ fn make_dirs(config: &Config) -> anyhow::Result<()> {
         // But all machines have that user: libvirt binds their sockets itself, and none reaches another's.
         (config.run_dir.join("console"), 0o700),
         (config.run_dir.join("seed"), 0o711),
+        (config.run_dir.join("share"), 0o700),
         (config.state_dir.clone(), STATE_MODE),
         (config.state_dir.join("console"), 0o711),
     ] {

@@ -27,8 +27,12 @@ use self::plan::MachinePlan;
 pub const SANDBOX_VERSION: u32 = 1;
 
 /// Version of a container's record on disk. Version 1 had no id of the machine: it was the container's. Up to version 2 there
-/// was no plan of the machine, but some of its fields.
-pub const CONTAINER_VERSION: u32 = 3;
+/// was no plan of the machine, but some of its fields. Up to version 3 no plan had a share: an earlier release would start such a machine
+/// without its volumes.
+pub const CONTAINER_VERSION: u32 = 4;
+
+/// kubelet's annotation of a container, see its `newContainerAnnotations`.
+pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 
 /// A pod sandbox: a network, and a place for one machine at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -175,7 +179,7 @@ pub struct ContainerConfig {
     pub user_image: String,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// Mounts, echoed; the guest does not see them yet.
+    /// Mounts, as they came. The plan has those that the guest sees.
     pub mounts: Vec<Mount>,
     /// Log file under the sandbox's log directory; may be empty.
     pub log_path: String,
@@ -244,6 +248,12 @@ impl ContainerConfig {
     #[must_use]
     pub fn image_name(&self) -> &str {
         if self.user_image.is_empty() { &self.image } else { &self.user_image }
+    }
+
+    /// Where the termination message is in the container, as kubelet tells by an annotation.
+    #[must_use]
+    pub fn termination_path(&self) -> &str {
+        self.annotations.get(TERMINATION_PATH).map_or("/dev/termination-log", String::as_str)
     }
 }
 
@@ -393,6 +403,8 @@ pub enum ExitReason {
     /// The kernel killed QEMU for want of memory.
     #[serde(rename = "OOMKilled")]
     OomKilled,
+    /// virtiofsd ended under a machine that ran.
+    VirtiofsdDied,
     /// Could not be started.
     StartError,
     /// Ended while the node was down.
@@ -451,6 +463,7 @@ impl ExitReason {
             Self::GuestPanicked => "GuestPanicked",
             Self::QemuDied => "QemuDied",
             Self::OomKilled => "OOMKilled",
+            Self::VirtiofsdDied => "VirtiofsdDied",
             Self::StartError => "StartError",
             Self::NodeRebooted => "NodeRebooted",
             Self::Unknown => "Unknown",
@@ -463,6 +476,7 @@ impl ExitReason {
         match self {
             Self::Completed => 0,
             Self::StartError => 128,
+            Self::VirtiofsdDied => 133,
             Self::GuestPanicked => 134,
             Self::Error | Self::OomKilled | Self::NodeRebooted => 137,
             Self::QemuDied | Self::Unknown => 255,

@@ -9,7 +9,7 @@ use super::MachineConfig;
 use super::given::Given;
 use super::problems::Problems;
 use super::units::{self, MIB};
-use crate::model::plan::{Chipset, CpuModel, DiskBus, Firmware, FirmwareKind, MachineType};
+use crate::model::plan::{Chipset, CpuModel, DiskBus, Firmware, FirmwareKind, MachineType, SharedFs};
 
 /// Most guest memory that may be named: 16 TiB.
 const MOST_MEMORY: u64 = MIB << 24;
@@ -37,6 +37,8 @@ pub struct MachineDefaults {
     pub guest_agent: bool,
     /// Whether the agent runs the container's own command, which the machine lives as long as.
     pub run_command: bool,
+    /// How guests come by volumes; default virtiofs for guests that have our agent.
+    pub shared_fs: Given<SharedFs>,
     /// vCPUs of a container without a CPU limit; default `machine.default_vcpus`.
     pub default_vcpus: Option<u16>,
     /// vCPUs that a running machine can be given; default what it boots with.
@@ -64,6 +66,7 @@ impl MachineDefaults {
         self.disk_bus.check("handlers.<name>.disk_bus", &whose, problems);
         self.firmware.check("handlers.<name>.firmware", &whose, problems);
         self.data_path.check("handlers.<name>.data_path", &whose, problems);
+        self.shared_fs.check("handlers.<name>.shared_fs", &whose, problems);
         let is_uefi = self.firmware.get() == Some(&FirmwareKind::Uefi);
         if self.secure_boot && !is_uefi {
             let problem = format!("is true for {whose}, whose `firmware` is not `uefi`");
@@ -128,6 +131,7 @@ impl MachineDefaults {
             ("data_path", self.data_path.get().map(|path| path.name().to_owned())),
             ("guest_agent", self.guest_agent.then(|| "true".to_owned())),
             ("run_command", self.run_command.then(|| "true".to_owned())),
+            ("shared_fs", self.shared_fs.get().map(ToString::to_string)),
             ("default_vcpus", number(self.default_vcpus)),
             ("max_vcpus", number(self.max_vcpus)),
             ("default_memory_mib", mib(self.default_memory)),

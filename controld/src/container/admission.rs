@@ -8,9 +8,6 @@ use std::sync::Arc;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerConfig, ContainerId, ContainerState, Mount};
 
-/// kubelet's annotation of a container, see its `newContainerAnnotations`.
-const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-
 /// What becomes of a request for a container.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission {
@@ -62,7 +59,7 @@ pub(super) fn judge(present: &[Arc<Container>], wanted: &ContainerConfig) -> Res
 /// Whether two requests are one that was repeated. kubelet draws the file of the termination message anew for each call.
 fn is_repeated(earlier: &ContainerConfig, wanted: &ContainerConfig) -> bool {
     let same = |a: &Mount, b: &Mount| {
-        let drawn = a.container_path == termination_path(wanted);
+        let drawn = a.container_path == wanted.termination_path();
         a == b || drawn && *a == Mount { host_path: a.host_path.clone(), ..b.clone() }
     };
     let mounts = earlier.mounts.len() == wanted.mounts.len()
@@ -76,12 +73,6 @@ fn is_repeated(earlier: &ContainerConfig, wanted: &ContainerConfig) -> bool {
         ..wanted.clone()
     };
     mounts && *earlier == unheeded
-}
-
-/// Where the termination message is in the container, as kubelet tells by an annotation.
-fn termination_path(config: &ContainerConfig) -> &str {
-    let told = config.annotations.get(TERMINATION_PATH);
-    told.map_or("/dev/termination-log", String::as_str)
 }
 
 #[cfg(test)]
@@ -140,7 +131,7 @@ mod tests {
             ..Mount::default()
         };
         let config = |path: &str, mounts: Vec<Mount>| ContainerConfig {
-            annotations: [(TERMINATION_PATH.to_owned(), path.to_owned())].into(),
+            annotations: [(crate::model::TERMINATION_PATH.to_owned(), path.to_owned())].into(),
             mounts,
             ..wanted("vm", 0)
         };

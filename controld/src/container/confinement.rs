@@ -6,8 +6,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Reason, off_reactor};
+use common::{Chain, Reason, off_reactor};
 
+use super::share;
 use super::uses::Uses;
 use crate::hypervisor::cgroup::{Cgroups, Counts, scope};
 use crate::hypervisor::process::{STATUS_DIR, pid_of};
@@ -103,13 +104,22 @@ async fn place(uses: &Arc<Uses>, container: &Container, resources: Option<&Resou
             let pid = u32::try_from(pid).map_err(Reason::because("QEMU has no process id"))?;
             scope::start(scope, pid).await?;
         }
+        let share = container.machine.share.is_some().then(|| share::dir(&uses.config, container.machine.id));
         off_reactor(move || {
+            // Its memory is the pod's, too, and libvirt has put it with a QEMU that is not there any more.
+            let virtiofsd = share.map(|dir| share::processes(&dir)).unwrap_or_default();
             if cgroups.scope_of(&cgroup).is_some() {
                 cgroups.enter(&cgroup.path, pid)?;
                 cgroups.make(&cgroup, &limits)?;
             } else {
                 cgroups.make(&cgroup, &limits)?;
                 cgroups.admit(&cgroup.path, pid)?;
+            }
+            for pid in virtiofsd {
+                // One that has ended since is watched for.
+                if let Err(error) = cgroups.admit(&cgroup.path, pid).and_then(|()| set_oom_score(pid, score)) {
+                    tracing::warn!(pid, error = %Chain(&error), "virtiofsd not moved into the machine's cgroup");
+                }
             }
             set_oom_score(pid, score)
         })

@@ -16,6 +16,7 @@ use super::parts::{self, Part};
 use super::resize;
 use super::start;
 use super::uses::Uses;
+use super::watch;
 use crate::container::agents;
 use crate::container::console::end::{self, CommandEnd};
 use crate::container::console::follow::Follower;
@@ -54,7 +55,8 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// The file system that the machine writes to.
     fn room(&self, container: &Container) -> impl Future<Output = io::Result<Room>> + Send;
 
-    /// Has the agent in the guest told how the guest is to be, now and after each of its boots.
+    /// Has the agent in the guest told how the guest is to be, now and after each of its boots, and what shares its volumes watched;
+    /// again is fine.
     fn set_up(&self, container: &Container);
 
     /// How the machine's command has ended, if the guest has said it. The machine was for one. With `wait` it may be on its way.
@@ -87,6 +89,9 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
 
     /// Whether the kernel has killed the machine for want of memory.
     fn was_oom_killed(&self, container: &Container) -> bool;
+
+    /// Whether the machine was destroyed because nothing shared its volumes any more.
+    fn is_unshared(&self, container: &Container) -> bool;
 
     /// Makes the record durable and shows it.
     fn put(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
@@ -155,8 +160,13 @@ impl Host for Arc<Uses> {
 
     fn set_up(&self, container: &Container) {
         self.agents.log_in(container.machine.id, self.span(container));
-        if let Some(setup) = agents::setup_of(&container.machine.guest, &container.config) {
+        if let Some(setup) =
+            agents::setup_of(&container.machine.guest, container.machine.share.as_ref(), &container.config)
+        {
             self.agents.set_up(container.machine.id, setup);
+        }
+        if container.machine.share.is_some() {
+            watch::start(self, container, self.span(container));
         }
     }
 
@@ -213,6 +223,10 @@ impl Host for Arc<Uses> {
 
     fn was_oom_killed(&self, container: &Container) -> bool {
         confinement::was_oom_killed(self, container)
+    }
+
+    fn is_unshared(&self, container: &Container) -> bool {
+        self.shares.is_unshared(container.machine.id)
     }
 
     async fn put(&self, container: &Container) -> Result<()> {

@@ -8,18 +8,20 @@ use std::sync::Arc;
 use common::off_reactor;
 
 use super::uses::Uses;
-use super::{agents, confinement};
+use super::{agents, confinement, share};
 use crate::model::Container;
 
 /// What a start makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Seed,
+    /// What the guest sees of the pod's volumes. What virtiofsd has mounted goes with virtiofsd, which libvirt ends with QEMU.
+    Share,
     /// The serial port's socket, its log, and how far that is copied.
     Console,
     /// The sockets of both agents in the guest.
     Agents,
-    /// What QEMU and libvirt say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
+    /// What QEMU, libvirt and virtiofsd say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
     /// logrotate leaves small ones.
     LibvirtLog,
     /// What UEFI remembers. libvirt makes it at the start, and removes it with the machine's definition, if it has one.
@@ -29,20 +31,24 @@ pub(super) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 6] =
-        [Self::Seed, Self::Console, Self::Agents, Self::LibvirtLog, Self::UefiVariables, Self::Cgroup];
+    const ALL: [Self; 7] =
+        [Self::Seed, Self::Share, Self::Console, Self::Agents, Self::LibvirtLog, Self::UefiVariables, Self::Cgroup];
 
     /// Where it lies.
     fn paths(self, uses: &Uses, container: &Container) -> Vec<PathBuf> {
         let machine = &container.machine;
         match self {
             Self::Seed => vec![uses.config.run_dir.join("seed").join(format!("{}.iso", machine.id))],
+            Self::Share => vec![share::dir(&uses.config, machine.id)],
             Self::Console => vec![uses.console_socket(machine.id), uses.console_dir(container)],
             Self::Agents => {
                 let dir = agents::dir(&uses.config);
                 vec![agents::qemu_socket(&dir, machine.id), agents::our_socket(&dir, machine.id)]
             }
-            Self::LibvirtLog => vec![uses.config.libvirt_log_dir.join(format!("{}.log", machine.domain))],
+            Self::LibvirtLog => vec![
+                uses.config.libvirt_log_dir.join(format!("{}.log", machine.domain)),
+                share::log(&uses.config, &machine.domain),
+            ],
             Self::UefiVariables => vec![uses.uefi_variables(machine.id)],
             Self::Cgroup => Vec::new(),
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod guest;
 pub(super) mod hardware;
+mod share;
 mod size;
 
 use crate::config::{Handler, MachineConfig};
@@ -9,7 +10,7 @@ use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
 use crate::model::error::Result;
-use crate::model::plan::{Cgroup, Guest, Hardware, MachinePlan, Memory, RootDisk};
+use crate::model::plan::{Cgroup, Guest, Hardware, MachinePlan, Memory, RootDisk, Share};
 use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
 
 /// What a plan is made from, beside its root disk.
@@ -37,6 +38,7 @@ pub(super) struct Draft {
     smbios: Option<uuid::Uuid>,
     cgroup: Cgroup,
     guest: Guest,
+    share: Option<Share>,
 }
 
 /// What a container's machine that runs has with other resources.
@@ -72,13 +74,21 @@ impl Draft {
         let huge_page = wishes.container.resources.as_ref().and_then(|resources| Some(resources.huge_pages?.size));
         let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel)?;
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
-        let guest = guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler)?;
-        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios: wishes.annotations.system_uuid, cgroup, guest })
+        let has_agent = guest::has_agent(wishes.annotations, &wishes.handler.defaults);
+        let share = share::of(wishes.container, wishes.annotations, &wishes.handler.defaults, has_agent)?;
+        let guest = guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref())?;
+        let smbios = wishes.annotations.system_uuid;
+        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios, cgroup, guest, share })
     }
 
     /// The memory that it would have.
     pub(super) const fn memory(&self) -> Memory {
         self.size.memory
+    }
+
+    /// The volumes that its guest would see.
+    pub(super) const fn share(&self) -> Option<&Share> {
+        self.share.as_ref()
     }
 
     /// The plan of the machine of container `name`.
@@ -94,6 +104,7 @@ impl Draft {
             smbios: self.smbios,
             cgroup: Some(self.cgroup),
             guest: self.guest,
+            share: self.share,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The start of a machine, step by step, and the way back.
 //!
 //! Order: the turn to start a machine -> console directory and log (so that nothing is lost from power-on) -> seed ->
-//! tapmanager is told who QEMU is and arms the pod -> define, with the token in the machine's environment -> libvirt starts
+//! what is shared with the guest is written down -> tapmanager is told who QEMU is and arms the pod -> define, with the token in the machine's environment -> libvirt starts
 //! it -> QEMU is moved into the pod's cgroup -> the seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn
 //! comes first because it may be long in coming: the token lapses, and libvirt shows it to whoever may read from it.
 
@@ -15,14 +15,14 @@ use common::off_reactor;
 use proto::tap::{Nic, PciAddress, PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 
-use super::confinement;
 use super::parts::{self, libvirt_log, seed_path};
 use super::uses::Uses;
+use super::{confinement, share};
 use crate::container::agents;
 use crate::container::console::follow::Follower;
 use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
 use crate::model::annotations::PodAnnotations;
-use crate::model::domain::{self, DomainSpec, Hostdev, WrapperEnv};
+use crate::model::domain::{self, DomainSpec, Hostdev, Shared, WrapperEnv};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::Firmware;
 use crate::model::seed::{self, SeedInput};
@@ -70,6 +70,7 @@ pub(super) async fn machine(
 
     let started = async {
         let seed = write_seed(uses, container, sandbox.clone(), net.clone(), qemu).await?;
+        let share = prepare_share(uses, container).await?;
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
         let features = uses.hypervisor.features().await?;
         let iommufd = net.vfio().next().is_some().then_some(features.iommufd);
@@ -90,6 +91,7 @@ pub(super) async fn machine(
                 deadline: uses.config.machine.handoff_deadline,
             },
             seed: Some(seed.clone()),
+            share: share.map(|dir| Shared { dir, fswrapper: uses.config.fswrapper.clone() }),
             console_socket: uses.console_socket(container.machine.id),
             qga_socket: agents::qemu_socket(&agents::dir(&uses.config), container.machine.id),
             agent_socket: agents::our_socket(&agents::dir(&uses.config), container.machine.id),
@@ -108,7 +110,10 @@ pub(super) async fn machine(
         confinement::prepare(uses, container).await?;
         uses.hypervisor.define(xml).await?;
         let log = libvirt_log(uses, container);
-        uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted).await?;
+        let started = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted).await;
+        if let Err(error) = started {
+            return Err(with_virtiofsds_words(uses, container, error).await);
+        }
         // systemd may be long about it.
         tokio::select! {
             admitted = confinement::admit(uses, container, container.config.resources.as_ref()) => admitted?,
@@ -124,6 +129,29 @@ pub(super) async fn machine(
             }
             Err(error)
         }
+    }
+}
+
+/// Writes down what the guest sees of the pod's volumes, if it sees any; the directory that libvirt is told of.
+async fn prepare_share(uses: &Arc<Uses>, container: &Container) -> Result<Option<PathBuf>> {
+    let Some(share) = container.machine.share.clone() else { return Ok(None) };
+    let (uses, container) = (uses.clone(), container.clone());
+    let prepared = off_reactor(move || share::prepare(&uses.config, &container, &share)).await;
+    prepared.map(Some).map_err(|cause| io_failed("the pod's volumes not made ready for the guest", cause))
+}
+
+/// libvirt does not tell why virtiofsd ended.
+async fn with_virtiofsds_words(uses: &Arc<Uses>, container: &Container, error: Error) -> Error {
+    if container.machine.share.is_none() {
+        return error;
+    }
+    let (config, domain) = (uses.config.clone(), container.machine.domain.clone());
+    match off_reactor(move || share::said_last(&config, &domain)).await {
+        Some(said) => {
+            let what = format!("the machine did not start, and its file sharing daemon said: {said}");
+            Error::because(error.kind(), what, error)
+        }
+        None => error,
     }
 }
 

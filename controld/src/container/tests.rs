@@ -28,6 +28,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
         image_handler: String::new(),
         machine: MachinePlan {
             guest: Guest::default(),
+            share: None,
             id: machine,
             domain: format!("vm-{machine}"),
             cpus: Cpus::fixed(1),

@@ -33,6 +33,8 @@ pub fn settings(config: &Config) -> Value {
         "libvirt_uri": config.libvirt_uri,
         "emulator": text(&config.emulator),
         "vmwrapper": text(&config.vmwrapper),
+        "fswrapper": text(&config.fswrapper),
+        "virtiofsd": text(&config.virtiofsd),
         "accel": accel,
         "cgroup_driver": driver,
     })
@@ -72,6 +74,7 @@ mod tests {
           "cgroup_driver": "systemd",
           "cri_socket": "/run/other/cri.sock",
           "emulator": "/usr/bin/qemu-system-x86_64",
+          "fswrapper": "/usr/lib/virtlet/fswrapper",
           "handoff_socket": "/run/other/handoff.sock",
           "images_dir": "/srv/virtlet/images",
           "images_reserve": 2147483648,
@@ -79,6 +82,7 @@ mod tests {
           "run_dir": "/run/other",
           "state_dir": "/srv/virtlet",
           "tap_socket": "/run/other/control.sock",
+          "virtiofsd": "/usr/libexec/virtiofsd",
           "vmwrapper": "/usr/lib/virtlet/vmwrapper"
         }
         "#);

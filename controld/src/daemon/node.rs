@@ -10,6 +10,7 @@ use super::metrics;
 use crate::api::cri::runtime;
 use crate::api::sessions::Sessions;
 use crate::config::Config;
+use crate::container::Shares;
 use crate::container::agents::{self, Agents};
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
@@ -118,6 +119,7 @@ impl Node {
             accel: self.accel.clone(),
             orphans: self.orphans.clone(),
             agents: self.agents.clone(),
+            shares: Shares::default(),
             boot: self.boot.clone(),
             cgroups: self.cgroups.clone(),
             instance: self.instance.id(),

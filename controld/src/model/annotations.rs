@@ -25,7 +25,7 @@ use uuid::Uuid;
 use self::reader::Reader;
 pub use self::ssh_keys::SshKey;
 pub use self::user_data::UserData;
-use super::plan::{CpuModel, DiskBus, NoCpuModel};
+use super::plan::{CpuModel, DiskBus, NoCpuModel, SharedFs};
 
 /// Most virtual CPUs: what an xAPIC can address.
 const MAX_VCPUS: u16 = 255;
@@ -65,6 +65,8 @@ pub struct PodAnnotations {
     pub guest_agent: bool,
     /// Whether the agent runs the container's own command; `None` is the runtime handler's way.
     pub run_command: Option<bool>,
+    /// How the guest comes by the pod's volumes; `None` is the runtime handler's way.
+    pub shared_fs: Option<SharedFs>,
     /// How the guest comes by its addresses.
     pub network_config: NetworkConfig,
     /// Limits of the pod's traffic, from Kubernetes' own annotations.
@@ -182,6 +184,7 @@ impl PodAnnotations {
             anti_spoof: reader.read(keys::ANTI_SPOOF, reader::switch),
             guest_agent: reader.read(keys::GUEST_AGENT, reader::switch).unwrap_or_default(),
             run_command: reader.read(keys::RUN_COMMAND, reader::switch),
+            shared_fs: reader.read(keys::SHARED_FS, shared_fs),
             network_config: network_config(&mut reader),
             bandwidth: bandwidth::of(all, &mut reader),
         };
@@ -226,6 +229,12 @@ fn data_path(text: &str) -> Result<DataPath, Problem> {
         DataPathError::Removed(name) => Problem::Removed { value: name, instead: DataPath::Tc.name() },
         DataPathError::Unknown(value) => Problem::NotOneOf { value, all: DataPath::ALL.map(DataPath::name).to_vec() },
     })
+}
+
+fn shared_fs(text: &str) -> Result<SharedFs, Problem> {
+    let all = [SharedFs::Virtiofs, SharedFs::None];
+    let named = all.into_iter().find(|way| way.name() == text);
+    named.ok_or_else(|| Problem::NotOneOf { value: text.to_owned(), all: all.map(SharedFs::name).to_vec() })
 }
 
 /// Virtlet's switch and our key say one thing; the switch turned off says nothing.

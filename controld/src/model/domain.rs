@@ -7,6 +7,8 @@
 //!   name, and QEMU the right one.
 //! - The chain below the overlay is spelled out and ended, with formats, so nothing is probed; and nothing of it is
 //!   relabelled, or libvirt would give the shared image to QEMU's user.
+//! - virtiofsd has to see the guest's memory, so that memory is shared where there are volumes, and nowhere else: the kernel has no
+//!   large pages for it by itself.
 //! - The serial port is a socket with an append log beside it, so output is kept from power-on, whoever listens.
 
 mod xml;
@@ -48,6 +50,8 @@ pub struct DomainSpec {
     pub env: WrapperEnv,
     /// cloud-init seed, an ISO image.
     pub seed: Option<PathBuf>,
+    /// Volumes of the pod that the guest sees.
+    pub share: Option<Shared>,
     /// Socket of the serial port.
     pub console_socket: PathBuf,
     /// Socket of the port of QEMU's guest agent. libvirt's own choice would be a directory that every machine may enter.
@@ -68,6 +72,15 @@ pub struct DomainSpec {
     /// Memory in bytes that QEMU may lock, if any device is passed through that libvirt does not know of: the kernel pins all
     /// of the guest's memory for it.
     pub locked_memory: Option<u64>,
+}
+
+/// What libvirt is told of a machine's share.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// Where it is written down what the guest sees.
+    pub dir: PathBuf,
+    /// What libvirt runs as virtiofsd.
+    pub fswrapper: PathBuf,
 }
 
 /// A device of the node that libvirt passes through. It is bound to vfio-pci already.

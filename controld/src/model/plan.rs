@@ -9,6 +9,7 @@ mod firmware;
 mod guest;
 mod hardware;
 mod root;
+mod share;
 mod size;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ pub use self::firmware::{Firmware, FirmwareKind};
 pub use self::guest::{Guest, GuestCommand};
 pub use self::hardware::{Chipset, CpuModel, DiskBus, Hardware, MachineType, NoCpuModel};
 pub use self::root::{Layer, RootDisk};
+pub use self::share::{NoSharedFs, Share, SharedFs, SharedMount};
 pub use self::size::{Cpus, Memory};
 use super::ids::MachineId;
 
@@ -45,6 +47,9 @@ pub struct MachinePlan {
     pub cgroup: Option<Cgroup>,
     #[serde(default, skip_serializing_if = "Guest::is_empty")]
     pub guest: Guest,
+    /// Volumes of the pod that the guest sees, if it sees any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
 }
 
 /// The plan that says what a machine of records before version 3 says. Such a machine has a fixed size.

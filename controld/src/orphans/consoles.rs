@@ -1,4 +1,4 @@
-//! Console logs, sockets and seeds of machines: each is named by the id of its machine.
+//! Console logs, sockets, seeds and shares of machines: each is named by the id of its machine.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -46,7 +46,7 @@ fn remove_at(path: &Path) -> io::Result<()> {
 }
 
 impl Orphans {
-    fn console_places(&self) -> [(PathBuf, &'static str); 6] {
+    fn console_places(&self) -> [(PathBuf, &'static str); 7] {
         [
             (self.uses.config.state_dir.join("console"), ""),
             (self.uses.config.run_dir.join("console"), ".sock"),
@@ -54,6 +54,7 @@ impl Orphans {
             (self.uses.config.run_dir.join("console"), ".exec"),
             (self.uses.config.run_dir.join("console"), ""),
             (self.uses.config.run_dir.join("seed"), ".iso"),
+            (self.uses.config.run_dir.join("share"), ""),
         ]
     }
 }

@@ -529,6 +529,7 @@ fn a_machine_of_the_release_before_plans_is_the_same_by_its_plan() {
     let layer = |path: &str, format: &str| Layer { path: path.into(), format: format.into() };
     let plan = MachinePlan {
         guest: Guest::default(),
+        share: None,
         id: "00112233445566778899aabbccddeeff".parse().expect("id"),
         domain: "virtlet-0011223344556-vm".into(),
         cpus: Cpus { boot: 2, max: 2 },

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use nix::libc::SIGTERM;
-use proto::agent::{Main, Message, Setup, Start};
+use proto::agent::{Main, Message, Mount, Setup, Start};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -19,7 +19,7 @@ use super::process::Process;
 use super::shared::ANSWER_DEADLINE;
 use super::{Agents, Command, FIRST_SIZE, Machine, NOT_THERE, our_socket};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::Guest;
+use crate::model::plan::{Guest, Share, SharedMount};
 use crate::model::{Container, ContainerConfig, MachineId};
 
 /// When a connection that was lost, or could not be made, is made anew: at first, and at the latest for a guest that
@@ -28,8 +28,8 @@ const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
 /// What the agent of a container's guest is told; `None` if nothing.
 #[must_use]
-pub fn setup_of(guest: &Guest, config: &ContainerConfig) -> Option<Setup> {
-    if guest.is_empty() {
+pub fn setup_of(guest: &Guest, share: Option<&Share>, config: &ContainerConfig) -> Option<Setup> {
+    if guest.is_empty() && share.is_none() {
         return None;
     }
     let main = guest.command.as_ref().map(|command| {
@@ -42,7 +42,10 @@ pub fn setup_of(guest: &Guest, config: &ContainerConfig) -> Option<Setup> {
         Main { start, read_only_root: command.read_only_root, stop_signal }
     });
     let sysctls = guest.sysctls.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    Some(Setup { sysctls, main, ..Setup::default() })
+    let mount =
+        |(entry, mount): (u16, &SharedMount)| Mount { entry, path: mount.path.clone(), read_only: mount.read_only };
+    let mounts = (0..).zip(share.iter().flat_map(|share| &share.mounts)).map(mount).collect();
+    Some(Setup { sysctls, main, mounts, resolver: guest.resolver.clone() })
 }
 
 impl Agents {

@@ -93,6 +93,8 @@ pub(in crate::container) struct Circumstances {
     pub(in crate::container) node_rebooted: bool,
     /// The kernel has killed its process for want of memory.
     pub(in crate::container) oom_killed: bool,
+    /// virtiofsd has ended, and we destroyed the machine for that.
+    pub(in crate::container) unshared: bool,
 }
 
 // === impl Life ===
@@ -253,6 +255,15 @@ impl End {
             Ending::Destroyed if seen.stopping => {
                 (ExitReason::Error, "the guest did not power off in time and was destroyed")
             }
+            Ending::Destroyed if seen.unshared && seen.oom_killed => (
+                ExitReason::OomKilled,
+                "the kernel killed virtiofsd: the pod was at its memory limit; raise the limit, or RuntimeClass `overhead.podFixed`",
+            ),
+            Ending::Destroyed if seen.unshared => (
+                ExitReason::VirtiofsdDied,
+                "the file sharing daemon ended, by which the guest saw its volumes, so the machine was destroyed; see \
+                 libvirt's log of virtiofsd",
+            ),
             Ending::Destroyed => (ExitReason::Error, "the machine was destroyed from outside"),
             Ending::Panicked => (ExitReason::GuestPanicked, "the guest's kernel panicked; see the console log"),
             Ending::Failed | Ending::Unseen if seen.oom_killed => (

@@ -6,7 +6,7 @@ use crate::config::{Handler, MachineDefaults};
 use crate::container::agents::setup_of;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Guest, GuestCommand};
+use crate::model::plan::{Guest, GuestCommand, Share};
 use crate::model::{ContainerConfig, SandboxConfig};
 
 /// What the agent in a container's guest is told.
@@ -18,6 +18,7 @@ pub(super) fn of(
     container: &ContainerConfig,
     annotations: &PodAnnotations,
     handler: &Handler,
+    share: Option<&Share>,
 ) -> Result<Guest> {
     let runs = annotations.run_command.unwrap_or(handler.defaults.run_command);
     if runs && container.command.argv.is_empty() {
@@ -32,12 +33,15 @@ pub(super) fn of(
         argv: container.command.argv.clone(),
         read_only_root: container.command.read_only_root,
     });
-    let sysctls = if has_agent(annotations, &handler.defaults) { sandbox.sysctls.clone() } else { Default::default() };
-    let guest = Guest { sysctls, command };
-    if let Some(setup) = setup_of(&guest, container) {
+    let mut guest = Guest { command, ..Guest::default() };
+    if has_agent(annotations, &handler.defaults) {
+        guest.sysctls.clone_from(&sandbox.sysctls);
+        guest.resolver = sandbox.dns.as_ref().map(|dns| dns.options.clone()).unwrap_or_default();
+    }
+    if let Some(setup) = setup_of(&guest, share, container) {
         // Nobody would hear of it later.
         encode(&Frame { epoch: 0, session: 0, message: Message::Setup(setup) }).map_err(|cause| {
-            let what = "the guest's agent cannot be told the container's command, its variables and the pod's sysctls";
+            let what = "the guest's agent cannot be told the container's command, its variables, the pod's sysctls and volumes";
             Error::because(Kind::Invalid, what, cause)
         })?;
     }
@@ -45,7 +49,7 @@ pub(super) fn of(
 }
 
 /// Whether guests are known to have our agent.
-fn has_agent(annotations: &PodAnnotations, defaults: &MachineDefaults) -> bool {
+pub(super) fn has_agent(annotations: &PodAnnotations, defaults: &MachineDefaults) -> bool {
     let runs = annotations.run_command.unwrap_or(defaults.run_command);
     annotations.guest_agent || defaults.guest_agent || runs
 }
@@ -108,7 +112,7 @@ mod tests {
     #[test]
     fn a_guest_without_our_agent_is_told_nothing() {
         let none = PodAnnotations::default();
-        assert!(of(&sandbox(), &container(&["sh"]), &none, &handler(false, false)).expect("plans").is_empty());
+        assert!(of(&sandbox(), &container(&["sh"]), &none, &handler(false, false), None).expect("plans").is_empty());
         let error = check_sysctls(&sandbox(), &none, &MachineDefaults::default()).expect_err("refused");
         assert!(error.to_string().contains("kernel.shm_rmid_forced"), "{error}");
     }
@@ -120,7 +124,7 @@ mod tests {
             [(PodAnnotations::default(), handler(true, false)), (installed, handler(false, false))]
         {
             check_sysctls(&sandbox(), &annotations, &handler.defaults).expect("can be set");
-            let guest = of(&sandbox(), &container(&["sh"]), &annotations, &handler).expect("plans");
+            let guest = of(&sandbox(), &container(&["sh"]), &annotations, &handler, None).expect("plans");
             assert_eq!((guest.sysctls, guest.command), (sandbox().sysctls, None));
         }
     }
@@ -128,14 +132,17 @@ mod tests {
     #[test]
     fn a_machine_is_for_its_command_if_handler_or_pod_say_so() {
         let none = PodAnnotations::default();
-        let guest = of(&sandbox(), &container(&["sh"]), &none, &handler(false, true)).expect("plans");
+        let guest = of(&sandbox(), &container(&["sh"]), &none, &handler(false, true), None).expect("plans");
         assert_eq!(guest.command, Some(GuestCommand { argv: vec!["sh".into()], read_only_root: true }));
         let not = annotated("virtlet.cloud/run-command", "false");
-        assert_eq!(of(&sandbox(), &container(&["sh"]), &not, &handler(false, true)).expect("plans").command, None);
-        let error = of(&sandbox(), &container(&[]), &none, &handler(false, true)).expect_err("no command");
+        assert_eq!(
+            of(&sandbox(), &container(&["sh"]), &not, &handler(false, true), None).expect("plans").command,
+            None
+        );
+        let error = of(&sandbox(), &container(&[]), &none, &handler(false, true), None).expect_err("no command");
         assert!(error.to_string().contains("has none"), "{error}");
         let long = "x".repeat(1 << 20);
-        let error = of(&sandbox(), &container(&[&long]), &none, &handler(false, true)).expect_err("too long");
+        let error = of(&sandbox(), &container(&[&long]), &none, &handler(false, true), None).expect_err("too long");
         assert!(error.to_string().contains("cannot be told"), "{error}");
     }
 }

@@ -405,6 +405,7 @@ mod tests {
         let root = crate::model::plan::RootDisk { overlay: "/r".into(), images: Vec::new() };
         MachinePlan {
             guest: crate::model::plan::Guest::default(),
+            share: None,
             id: crate::model::MachineId::from(uuid::Uuid::nil()),
             domain: "vm".into(),
             cpus: Cpus { boot: 1, max: 3 },

@@ -385,6 +385,10 @@ impl Host for FakeHost {
         self.world().oom_kills > container.pod_oom_kills
     }
 
+    fn is_unshared(&self, _container: &Container) -> bool {
+        false
+    }
+
     async fn put(&self, container: &Container) -> Result<()> {
         let container = container.clone();
         self.write(move |world| {

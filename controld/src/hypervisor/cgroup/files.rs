@@ -114,9 +114,11 @@ impl Version {
     }
 }
 
-/// Memory in `memory.stat` that no file backs: of version 2, or of version 1 with all below.
+/// Memory in `memory.stat` that no file on a disk backs: of version 2, or of version 1 with all below. What QEMU shares with virtiofsd, its
+/// guest's memory, the kernel counts apart.
 pub(super) fn held(stat: &str) -> Option<u64> {
-    value(stat, "anon").or_else(|| value(stat, "total_rss"))
+    let both = |anonymous, shared| Some(value(stat, anonymous)? + value(stat, shared).unwrap_or_default());
+    both("anon", "shmem").or_else(|| both("total_rss", "total_shmem"))
 }
 
 /// Whether a process whose `/proc/PID/cgroup` is `text` is in the cgroup of version 2 at `path`, or below it.

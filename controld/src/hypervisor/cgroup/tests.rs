@@ -193,3 +193,11 @@ fn what_a_restarted_libvirtd_forgot_goes_with_the_machine_and_nothing_else() {
     assert!(!of("qemu-1-virtlet-a.libvirt-qemu").exists());
     assert!(of("qemu-2-virtlet-ab.libvirt-qemu").exists() && of("qemu-3-other").exists());
 }
+
+#[test]
+fn memory_that_qemu_shares_with_virtiofsd_is_held() {
+    assert_eq!(files::held("anon 10\nfile 90\nshmem 30\n"), Some(40));
+    assert_eq!(files::held("rss 1\ntotal_rss 10\ntotal_shmem 30\n"), Some(40));
+    assert_eq!(files::held("anon 10\n"), Some(10));
+    assert_eq!(files::held("file 90\n"), None);
+}

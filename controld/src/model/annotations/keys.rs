@@ -35,6 +35,9 @@ pub(super) const GUEST_AGENT: &str = "virtlet.cloud/guest-agent";
 /// Whether the agent runs the container's own command.
 pub(super) const RUN_COMMAND: &str = "virtlet.cloud/run-command";
 
+/// How the guest comes by the pod's volumes.
+pub(super) const SHARED_FS: &str = "virtlet.cloud/shared-fs";
+
 /// Virtual CPUs that a running machine can be given.
 pub(super) const MAX_VCPUS: &str = "virtlet.cloud/max-vcpus";
 /// Memory that a running guest can be given.
@@ -97,6 +100,7 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     (ANTI_SPOOF, Use::Read),
     (GUEST_AGENT, Use::Read),
     (RUN_COMMAND, Use::Read),
+    (SHARED_FS, Use::Read),
     (MAX_VCPUS, Use::Read),
     (MAX_MEMORY, Use::Read),
 ];

@@ -25,6 +25,7 @@ fn spec() -> DomainSpec {
         },
         seed: Some("/run/virtlet/seed/x.iso".into()),
         console_socket: "/run/virtlet/console/x.sock".into(),
+        share: None,
         qga_socket: "/run/virtlet/console/x.agent".into(),
         agent_socket: "/run/virtlet/console/x.exec".into(),
         console_log: "/var/lib/virtlet/console/x/serial.log".into(),
@@ -40,6 +41,7 @@ fn spec() -> DomainSpec {
 fn plan() -> MachinePlan {
     MachinePlan {
         guest: Guest::default(),
+        share: None,
         id: MachineId::from(Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)),
         domain: "virtlet-0011223344556-main".into(),
         cpus: Cpus::fixed(2),
@@ -235,4 +237,21 @@ fn a_command_has_files_for_its_output_and_its_end() {
         let (port, _) = port.split_once("</channel>").expect("its end");
         assert!(port.contains(&format!("/x/{file}\" append=\"on\"")) && port.contains(name), "{port}");
     }
+}
+
+#[test]
+fn a_machine_whose_guest_sees_volumes() {
+    let share = Shared { dir: "/run/virtlet/share/x".into(), fswrapper: "/usr/lib/virtlet/fswrapper".into() };
+    let spec = DomainSpec { share: Some(share), ..spec() };
+    let all = xml(&spec).expect("describes");
+    let part = |name: &str| {
+        let (begin, end) = (format!("<{name}"), format!("</{name}>"));
+        let from = all.find(&begin).expect("begins");
+        let to = all[from..].find(&end).expect("ends");
+        all[from..from + to + end.len()].to_owned()
+    };
+    insta::assert_snapshot!([part("memoryBacking"), part("filesystem")].join("\n"));
+    let huge = MachinePlan { huge_page: Some(2 << 20), ..plan() };
+    let text = xml(&DomainSpec { plan: huge, ..spec }).expect("describes");
+    assert!(text.contains("<hugepages>") && text.contains("<access mode=\"shared\"/>"), "{text}");
 }

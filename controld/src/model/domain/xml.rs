@@ -9,17 +9,21 @@ use std::path::Path;
 use quick_xml::Writer;
 use quick_xml::events::{BytesStart, BytesText, Event};
 
-use proto::agent::{EXIT_PORT, LOG_PORT, PORT as AGENT_PORT};
+use proto::agent::{EXIT_PORT, LOG_PORT, PORT as AGENT_PORT, SHARE_TAG};
 
-use super::{DomainSpec, METADATA_NAMESPACE};
+use super::{DomainSpec, METADATA_NAMESPACE, Shared};
 use crate::model::Accelerator;
 
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
+const SHARE_SLOT: u8 = 0x0b;
 const SERIAL_SLOT: u8 = 0x0c;
 const RNG_SLOT: u8 = 0x0d;
 const BALLOON_SLOT: u8 = 0x0e;
 const PANIC_SLOT: u8 = 0x0f;
+
+/// Requests that may be on their way to virtiofsd.
+const SHARE_QUEUE: &str = "1024";
 
 /// Name of the port of QEMU's agent as the guest sees it, and libvirt's word for the device.
 const QGA_PORT: &str = "org.qemu.guest_agent.0";
@@ -86,12 +90,7 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         // libvirt takes it for QEMU's RLIMIT_MEMLOCK, too. The limit of the cgroup, which QEMU leaves, is of no matter.
         doc.nest("memtune", &[], |doc| doc.text("hard_limit", &[("unit", "KiB")], &(bytes / 1024).to_string()))?;
     }
-    if let Some(size) = spec.plan.huge_page {
-        let size = (size / 1024).to_string();
-        doc.nest("memoryBacking", &[], |doc| {
-            doc.nest("hugepages", &[], |doc| doc.leaf("page", &[("size", &size), ("unit", "KiB")]))
-        })?;
-    }
+    memory_backing(doc, spec)?;
     let now = cpus.boot.to_string();
     let vcpus: &[_] =
         if cpus.boot < cpus.max { &[("placement", "static"), ("current", &now)] } else { &[("placement", "static")] };
@@ -118,12 +117,32 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     })
 }
 
+fn memory_backing(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    if spec.plan.huge_page.is_none() && spec.share.is_none() {
+        return Ok(());
+    }
+    doc.nest("memoryBacking", &[], |doc| {
+        if let Some(size) = spec.plan.huge_page {
+            let size = (size / 1024).to_string();
+            doc.nest("hugepages", &[], |doc| doc.leaf("page", &[("size", &size), ("unit", "KiB")]))?;
+        }
+        if spec.share.is_some() {
+            doc.leaf("source", &[("type", "memfd")])?;
+            doc.leaf("access", &[("mode", "shared")])?;
+        }
+        Ok(())
+    })
+}
+
 fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     doc.text("emulator", &[], path(&spec.vmwrapper)?)?;
     hardware::controllers(doc, &spec.plan.hardware)?;
     disks::root(doc, spec)?;
     if let Some(seed) = &spec.seed {
         disks::seed(doc, &spec.plan.hardware, path(seed)?)?;
+    }
+    if let Some(share) = &spec.share {
+        filesystem(doc, share)?;
     }
     let socket = path(&spec.console_socket)?;
     let log = path(&spec.console_log)?;
@@ -162,6 +181,17 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     } else {
         doc.leaf("panic", &[("model", "isa")])
     }
+}
+
+fn filesystem(doc: &mut Doc, share: &Shared) -> Result<(), DomainError> {
+    let (dir, fswrapper) = (path(&share.dir)?, path(&share.fswrapper)?);
+    doc.nest("filesystem", &[("type", "mount"), ("accessmode", "passthrough")], |doc| {
+        doc.leaf("driver", &[("type", "virtiofs"), ("queue", SHARE_QUEUE)])?;
+        doc.leaf("binary", &[("path", fswrapper)])?;
+        doc.leaf("source", &[("dir", dir)])?;
+        doc.leaf("target", &[("dir", SHARE_TAG)])?;
+        doc.pci(0, SHARE_SLOT)
+    })
 }
 
 /// A virtio-serial port with a socket at our end.

@@ -10,6 +10,9 @@ pub struct Guest {
     /// Settings of its kernel: those of the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
+    /// Options of its resolver, which DHCP has no words for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resolver: Vec<String>,
     /// The container's own command, if the machine is for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<GuestCommand>,

@@ -70,6 +70,7 @@ pub(crate) fn container() -> Container {
         image_handler: "vm-arm64".into(),
         machine: MachinePlan {
             guest: Guest::default(),
+            share: None,
             id: MachineId::from(uuid::Uuid::from_u128(7)),
             domain: "virtlet-x".into(),
             cpus: Cpus::fixed(1),

@@ -84,6 +84,7 @@ impl<H: Host> Task<H> {
             stopping: self.stopping.is_some(),
             node_rebooted: self.host.boot().is_after(&self.container.boot),
             oom_killed: self.host.was_oom_killed(&self.container),
+            unshared: self.host.is_unshared(&self.container),
         };
         let (reason, message) = end.reason(seen);
         let mut exit = Exit::now(reason, message);

@@ -115,7 +115,19 @@ fn only_a_guest_that_powered_off_has_succeeded() {
         (Unseen, false, false, true, 137, "OOMKilled"),
         (Shutdown, false, false, true, 0, "Completed"),
     ] {
-        let (found, _) = End::Machine(ending).reason(Circumstances { stopping, node_rebooted, oom_killed });
+        let seen = Circumstances { stopping, node_rebooted, oom_killed, unshared: false };
+        let (found, _) = End::Machine(ending).reason(seen);
+        assert_eq!((found.code(), found.as_str()), (code, reason), "{ending:?}");
+    }
+    let unshared = Circumstances { unshared: true, ..Circumstances::default() };
+    let killed = Circumstances { oom_killed: true, ..unshared };
+    assert_eq!(End::Machine(Destroyed).reason(killed).0.as_str(), "OOMKilled");
+    let stopped = Circumstances { stopping: true, ..unshared };
+    assert_eq!(End::Machine(Destroyed).reason(stopped).0.as_str(), "Error");
+    for (ending, code, reason) in
+        [(Destroyed, 133, "VirtiofsdDied"), (Shutdown, 0, "Completed"), (Failed, 255, "QemuDied")]
+    {
+        let (found, _) = End::Machine(ending).reason(unshared);
         assert_eq!((found.code(), found.as_str()), (code, reason), "{ending:?}");
     }
     let (never, why) =

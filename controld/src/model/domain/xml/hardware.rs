@@ -6,7 +6,7 @@ use crate::model::Accelerator;
 use crate::model::domain::Hostdev;
 use crate::model::plan::{Chipset, CpuModel, DiskBus, Firmware, Hardware};
 
-/// Root ports on `pcie.0`, one per disk: a virtio disk behind one can be unplugged. Slots up to 0x0b are for more of them
+/// Root ports on `pcie.0`, one per disk: a virtio disk behind one can be unplugged. Slots up to 0x0a are for more of them
 /// (eight to a slot), so that no device ever moves for a guest that gets another disk.
 const ROOT_PORT_SLOTS: [u8; PLACES] = [0x01, 0x02];
 /// Where the q35 chipset has its own SATA controller.

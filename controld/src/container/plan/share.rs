@@ -1,0 +1,184 @@
+//! Which of a pod's volumes its guest sees, and where.
+//!
+//! A guest that is known to have our agent sees all of them, since the agent mounts them. One that is not sees none, unless runtime handler or
+//! pod say so: then the guest has the device, and mounts it itself. What kubelet mounts into every container is left out: the guest has a
+//! `/etc/hosts` of its own, and nobody in it writes a termination message. The service account's token, which nearly every pod
+//! has, makes no share by itself.
+
+use std::path::{Component, Path};
+
+use proto::agent::SHARE_DIR;
+use proto::share::MAX_MOUNTS;
+
+use crate::config::MachineDefaults;
+use crate::model::annotations::PodAnnotations;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::{Share, SharedFs, SharedMount};
+use crate::model::{ContainerConfig, Mount};
+
+/// What kubelet calls the file that it mounts there.
+const HOSTS: (&str, &str) = ("/etc/hosts", "/etc-hosts");
+/// Memory that processes share, which those of a guest do by their own kernel.
+const SHM: &str = "/dev/shm";
+/// Large pages of the node, to which nobody can write by virtiofs.
+const HUGE_PAGES: &str = "/dev/hugepages";
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Where the guest's kernel and the share itself are.
+const NOT_BELOW: [&str; 4] = ["/proc", "/sys", "/dev", SHARE_DIR];
+/// CRI's numbers of `MountPropagation`.
+const HOST_TO_CONTAINER: i32 = 1;
+const BIDIRECTIONAL: i32 = 2;
+
+/// The share of a container's machine, if it has one.
+///
+/// # Errors
+/// When a volume cannot be where the pod wants it.
+pub(super) fn of(
+    container: &ContainerConfig,
+    annotations: &PodAnnotations,
+    defaults: &MachineDefaults,
+    has_agent: bool,
+) -> Result<Option<Share>> {
+    let wanted = annotations.shared_fs.or(defaults.shared_fs.get().copied());
+    let is_shared = match wanted {
+        Some(way) => way == SharedFs::Virtiofs,
+        None => has_agent && container.mounts.iter().any(|mount| is_of_pod(mount, container) && !is_token(mount)),
+    };
+    if !is_shared {
+        return Ok(None);
+    }
+    let mut mounts = Vec::new();
+    for mount in container.mounts.iter().filter(|mount| is_of_pod(mount, container)) {
+        check(mount, &mounts)?;
+        mounts.push(SharedMount {
+            source: mount.host_path.clone().into(),
+            path: mount.container_path.clone(),
+            read_only: mount.readonly,
+            follows: mount.propagation == HOST_TO_CONTAINER,
+        });
+    }
+    if mounts.len() > MAX_MOUNTS {
+        return Err(invalid(format!(
+            "the container has {} volume mounts, and a VM has at most {MAX_MOUNTS}",
+            mounts.len()
+        )));
+    }
+    Ok((!mounts.is_empty()).then_some(Share { mounts }))
+}
+
+fn is_of_pod(mount: &Mount, container: &ContainerConfig) -> bool {
+    let path = &mount.container_path;
+    let (hosts, file) = HOSTS;
+    let is_kubelets = path == hosts && mount.host_path.ends_with(file);
+    !is_kubelets && ![SHM, HUGE_PAGES, container.termination_path()].contains(&path.as_str())
+}
+
+fn is_token(mount: &Mount) -> bool {
+    mount.container_path == TOKEN
+}
+
+fn check(Mount { container_path: at, propagation, .. }: &Mount, others: &[SharedMount]) -> Result<()> {
+    let path = Path::new(at);
+    let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if !path.is_absolute() || !is_plain || path.parent().is_none() {
+        return Err(invalid(format!("volume mount at `{at}`: not an absolute path below `/` without `..`")));
+    }
+    if Path::new(SHARE_DIR).starts_with(path) {
+        return Err(invalid(format!(
+            "volume mount at `{at}` would hide the guest's `{SHARE_DIR}`; choose another `mountPath`"
+        )));
+    }
+    if let Some(dir) = NOT_BELOW.into_iter().find(|dir| path.starts_with(dir)) {
+        return Err(invalid(format!("volume mount at `{at}`: `{dir}` is the guest's own; choose another `mountPath`")));
+    }
+    if others.iter().any(|other| Path::new(&other.path) == path) {
+        return Err(invalid(format!("two volume mounts at `{at}`; unset one")));
+    }
+    if *propagation == BIDIRECTIONAL {
+        let what = "what a guest mounts cannot reach the node";
+        return Err(invalid(format!(
+            "volume mount at `{at}` is `Bidirectional`: {what}; set `HostToContainer` or `None`"
+        )));
+    }
+    Ok(())
+}
+
+fn invalid(what: String) -> Error {
+    Error::new(Kind::Invalid, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(path: &str) -> Mount {
+        let host_path = if path == HOSTS.0 { "/var/lib/kubelet/pods/u/etc-hosts" } else { "/srv/x" };
+        Mount { container_path: path.into(), host_path: host_path.into(), ..Mount::default() }
+    }
+
+    fn container(paths: &[&str]) -> ContainerConfig {
+        ContainerConfig { mounts: paths.iter().map(|path| mount(path)).collect(), ..ContainerConfig::default() }
+    }
+
+    fn paths(share: Option<Share>) -> Vec<String> {
+        share.into_iter().flat_map(|share| share.mounts).map(|mount| mount.path).collect()
+    }
+
+    fn with(way: SharedFs) -> PodAnnotations {
+        PodAnnotations { shared_fs: Some(way), ..PodAnnotations::default() }
+    }
+
+    #[test]
+    fn a_guest_with_our_agent_sees_what_the_pod_mounts() {
+        let all = container(&[HOSTS.0, SHM, HUGE_PAGES, "/data", "/dev/termination-log", TOKEN]);
+        let plain = PodAnnotations::default();
+        let none = MachineDefaults::default();
+        assert_eq!(paths(of(&all, &plain, &none, true).expect("shares")), ["/data", TOKEN]);
+        assert_eq!(of(&all, &plain, &none, false).expect("nothing"), None);
+        // A file of the pod's own at the same path is a volume.
+        let mut hosts = container(&[HOSTS.0]);
+        hosts.mounts[0].host_path = "/var/lib/kubelet/pods/u/volume-subpaths/v/vm/0".into();
+        assert_eq!(paths(of(&hosts, &plain, &none, true).expect("shares")), [HOSTS.0]);
+        assert_eq!(of(&container(&[HOSTS.0, TOKEN]), &plain, &none, true).expect("nothing"), None);
+        assert_eq!(paths(of(&all, &with(SharedFs::Virtiofs), &none, false).expect("shares")).len(), 2);
+        assert_eq!(of(&all, &with(SharedFs::None), &none, true).expect("nothing"), None);
+        assert_eq!(of(&container(&[]), &with(SharedFs::Virtiofs), &none, true).expect("nothing"), None);
+    }
+
+    #[test]
+    fn a_handler_decides_unless_the_pod_does() {
+        let virtiofs = MachineDefaults {
+            shared_fs: crate::config::Given::Value(SharedFs::Virtiofs),
+            ..MachineDefaults::default()
+        };
+        let plain = PodAnnotations::default();
+        assert_eq!(paths(of(&container(&[TOKEN]), &plain, &virtiofs, false).expect("shares")), [TOKEN]);
+        assert_eq!(of(&container(&[TOKEN]), &with(SharedFs::None), &virtiofs, true).expect("nothing"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_where_the_pod_wants_it_is_refused() {
+        let refused = |config: &ContainerConfig| {
+            let error = of(config, &with(SharedFs::Virtiofs), &MachineDefaults::default(), true).expect_err("refused");
+            error.to_string()
+        };
+        for (path, why) in [
+            ("/", "not an absolute path"),
+            ("data", "not an absolute path"),
+            ("/a/../etc", "not an absolute path"),
+            ("/proc/sys", "`/proc` is the guest's own"),
+            ("/dev/disk", "`/dev` is the guest's own"),
+            ("/run/virtlet/share/7", "is the guest's own"),
+            ("/run", "would hide the guest's `/run/virtlet/share`"),
+        ] {
+            assert!(refused(&container(&[path])).contains(why), "{path}: {}", refused(&container(&[path])));
+        }
+        assert!(refused(&container(&["/a", "/b", "/a/"])).contains("two volume mounts at `/a/`"));
+        let mut both = container(&["/a"]);
+        both.mounts[0].propagation = BIDIRECTIONAL;
+        assert!(refused(&both).contains("`Bidirectional`"));
+        let many: Vec<String> = (0..=MAX_MOUNTS).map(|n| format!("/d{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(refused(&container(&many)).contains("257 volume mounts"));
+    }
+}
