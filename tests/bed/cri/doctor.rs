@@ -61,6 +61,7 @@ fn well(bed: &Bed) -> Result<()> {
         "config.tapmanager",
         "vmwrapper",
         "emulator",
+        "virtiofsd",
         "kernel.tun",
         "cgroup.version",
         "cni.configuration",

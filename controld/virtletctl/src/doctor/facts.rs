@@ -69,6 +69,8 @@ pub(super) struct Settings {
     pub(super) libvirt_uri: String,
     pub(super) emulator: PathBuf,
     pub(super) vmwrapper: PathBuf,
+    pub(super) fswrapper: PathBuf,
+    pub(super) virtiofsd: PathBuf,
     pub(super) accel: String,
     pub(super) cgroup_driver: String,
 }

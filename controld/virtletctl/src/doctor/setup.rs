@@ -24,6 +24,7 @@ pub(super) fn look(host: &Host, facts: &Facts) -> Vec<Finding> {
         settings("config.tapmanager", "tapmanager", &facts.tapmanager),
         vmwrapper(host, facts.controld.as_ref().ok(), facts.tapmanager.as_ref().ok()),
         emulator(host, facts),
+        virtiofsd(host, facts.controld.as_ref().ok()),
     ]
 }
 
@@ -71,6 +72,30 @@ fn vmwrapper(host: &Host, controld: Option<&Settings>, tapmanager: Option<&TapSe
         ),
         Some(_) => Finding::ok(CHECK, format!("`{shown}`")),
     }
+}
+
+/// Pods whose guests see no volumes do without.
+fn virtiofsd(host: &Host, controld: Option<&Settings>) -> Finding {
+    const CHECK: &str = "virtiofsd";
+    let Some(settings) = controld else { return Finding::unknown(CHECK, NO_SETTINGS) };
+    for (setting, path, mend) in [
+        ("virtiofsd", &settings.virtiofsd, "install it (Debian 13: virtiofsd; else: cargo install virtiofsd)"),
+        ("fswrapper", &settings.fswrapper, "install the package of virtlet-rs"),
+    ] {
+        let shown = path.display();
+        match host.look(path) {
+            Ok(Some(looks)) if looks.kind == Kind::File && looks.mode & RUNNABLE != 0 => {}
+            Ok(Some(_)) => {
+                return Finding::warning(CHECK, format!("`{shown}` is no program"), format!("chmod 755 {shown}"));
+            }
+            Ok(None) => {
+                let mend = format!("{mend}, or set `{setting}` in controld.toml");
+                return Finding::warning(CHECK, format!("`{shown}` is not there: no guest sees volumes"), mend);
+            }
+            Err(error) => return Finding::unknown(CHECK, error),
+        }
+    }
+    Finding::ok(CHECK, format!("`{}`", settings.virtiofsd.display()))
 }
 
 fn is_same(host: &Host, one: &Path, other: &Path) -> bool {

@@ -37,6 +37,8 @@ pub(super) fn facts() -> Facts {
             libvirt_uri: "qemu:///system".into(),
             emulator: "/usr/bin/qemu-system-x86_64".into(),
             vmwrapper: "/usr/lib/virtlet/vmwrapper".into(),
+            fswrapper: "/usr/lib/virtlet/fswrapper".into(),
+            virtiofsd: "/usr/libexec/virtiofsd".into(),
             accel: "auto".into(),
             cgroup_driver: "systemd".into(),
         }),
@@ -152,7 +154,9 @@ async fn whatever_is_in_a_file_every_check_has_its_line() {
         "sys/fs/selinux/enforce",
         "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
         "sys/kernel/security/apparmor/profiles",
+        "usr/lib/virtlet/fswrapper",
         "usr/lib/virtlet/vmwrapper",
+        "usr/libexec/virtiofsd",
         "var/lib/kubelet/config.yaml",
         "var/lib/selinux/targeted/active/modules/400",
     ];
