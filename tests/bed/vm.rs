@@ -14,11 +14,12 @@ mod secrets;
 pub(crate) mod sockets;
 mod stand_in;
 mod starts;
+mod volumes;
 
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 12] = [
+    let tables: [&[Case]; 13] = [
         life::CASES,
         ends::CASES,
         failures::CASES,
@@ -31,6 +32,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         resources::CASES,
         secrets::CASES,
         starts::CASES,
+        volumes::CASES,
     ];
     tables.into_iter().flatten().copied()
 }

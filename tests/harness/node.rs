@@ -287,8 +287,14 @@ pub fn user_data(script: &str) -> HashMap<String, String> {
 #[must_use]
 pub fn config(bed: &Bed, more: &str) -> String {
     let accel = if more.contains("machine.accel") { "" } else { "machine.accel = 'qemu'\n" };
+    // Without it no guest sees volumes, and most cases have none.
+    let virtiofsd = bed
+        .config
+        .peer("virtiofsd")
+        .map_or_else(|_| String::new(), |path| format!("virtiofsd = '{}'\n", path.display()));
+    let fswrapper = bed.program("fswrapper").display().to_string();
     format!(
-        "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\n{accel}machine.press_interval_s = 2\n\
+        "vmwrapper = '{}'\nfswrapper = '{fswrapper}'\n{virtiofsd}cgroup_driver = 'cgroupfs'\n{accel}machine.press_interval_s = 2\n\
          images.protocol = 'http'\nimages.stall_deadline_s = 3\nimages.network.allow_loopback = true\n\
          log.level = 'info,controld=debug,imagestore=debug,streaming=debug'\n{more}\n",
         bed.vmwrapper().display()

@@ -74,6 +74,11 @@ const IN_GUESTS: &[&str] = &[
     "Streaming runtime should support streaming interfaces runtime should support exec with tty=true and stdin=true",
     "Streaming runtime should support streaming interfaces runtime should support portforward [Conformance]",
     "Networking runtime should support networking runtime should support set hostname",
+    "Networking runtime should support networking runtime should support DNS config",
+    "Container runtime should support adding volume and device runtime should support starting container with volume [Conformance]",
+    "Container runtime should support adding volume and device runtime should support starting container with volume when",
+    "Container Mount Propagation runtime should support mount propagation mount with 'rprivate'",
+    "Container Mount Propagation runtime should support mount propagation mount with 'rslave'",
     "Security Context NamespaceOption runtime should support HostIpc is false",
     "Security Context NamespaceOption runtime should support PodPID",
     "Security Context bucket runtime should support Privileged is true",
@@ -124,11 +129,12 @@ fn with_machines(bed: &Bed) -> Result<()> {
 }
 
 fn in_guests(bed: &Bed) -> Result<()> {
-    let node = Node::configured(bed, "images.regexp_translations = true")?;
+    let node = Node::configured(bed, "images.regexp_translations = true\nhandlers.virtlet.guest_agent = true")?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     translate("^[^/]+/e2e-test-images/nginx(:.*)?$", &format!("http://{HOST}/agent.qcow2"))?;
     let images = json!({"defaultTestContainerImage": image, "webServerTestImage": image});
-    run(bed, IN_GUESTS, &images)?;
+    let handler: &[&OsStr] = &["--runtime-handler".as_ref(), "virtlet".as_ref()];
+    run_with(bed, handler, IN_GUESTS, &images)?;
     // Over SPDY until here.
     let sessions: Vec<_> = IN_GUESTS.iter().copied().filter(|spec| spec.starts_with("Streaming")).collect();
     run_with(bed, &["--websocket-exec".as_ref(), "--websocket-portforward".as_ref()], &sessions, &images)

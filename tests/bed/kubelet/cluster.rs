@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] =
     &[Case { name: "kubelet::a_deployment_of_machines_in_a_whole_cluster", deadline: DEADLINE, run }];
 
 fn run(bed: &Bed) -> Result<()> {
-    let node = Node::start(bed)?;
+    let node = Node::configured(bed, "handlers.virtlet.guest_agent = true")?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     let cluster = Cluster::start(bed)?;
     let mut plane = Controllers::start(bed, &cluster)?;
@@ -49,6 +49,7 @@ fn run(bed: &Bed) -> Result<()> {
     terminal::answers(bed, &mut plane.command(&["attach", "--stdin", name]))?;
     forwarded(bed, &plane, name)?;
     commanded(bed, &mut plane, name)?;
+    mounted(&mut plane, name)?;
     counted(&mut plane, name)?;
     resized(&node, &mut plane, name)?;
 
@@ -157,6 +158,18 @@ fn commanded(bed: &Bed, plane: &mut Controllers, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// The guest has the pod's volumes, as kubelet makes them, and sees a ConfigMap change.
+fn mounted(plane: &mut Controllers, name: &str) -> Result<()> {
+    let script = "cat /etc/app/word; stat -L -c %a /etc/app-secret/key; cat /etc/app-secret/key /etc/word.conf; echo x >/scratch/x && \
+                  cat /scratch/x; { echo x >/etc/app/new; } 2>&1 | grep -o Read-only";
+    let said = plane.kubectl(&["exec", name, "--", "sh", "-c", script])?;
+    ensure!(said == "first\n400\nhidden\nfirst\nx\nRead-only\n", "{said:?}");
+    plane.kubectl(&["patch", "configmap", "app", "--patch", &json!({"data": {"word": "second\n"}}).to_string()])?;
+    wait_for("the other ConfigMap", STEP_DEADLINE, || {
+        Ok((plane.kubectl(&["exec", name, "--", "cat", "/etc/app/word"])? == "second\n").then_some(()))
+    })
+}
+
 /// `kubectl top` has the machine.
 fn counted(plane: &mut Controllers, name: &str) -> Result<()> {
     let mut last = String::new();
@@ -225,8 +238,19 @@ fn objects(image: &str) -> Value {
                     "containers": [{
                         "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent",
                         "resources": {"limits": {"memory": "160Mi", "cpu": "500m"}},
+                        "volumeMounts": [
+                            {"name": "app", "mountPath": "/etc/app", "readOnly": true},
+                            {"name": "app", "mountPath": "/etc/word.conf", "subPath": "word"},
+                            {"name": "secret", "mountPath": "/etc/app-secret"},
+                            {"name": "scratch", "mountPath": "/scratch"},
+                        ],
                         "readinessProbe": {"httpGet": {"port": 80, "path": "/cgi-bin/info"}, "periodSeconds": 2},
                     }],
+                    "volumes": [
+                        {"name": "app", "configMap": {"name": "app"}},
+                        {"name": "secret", "secret": {"secretName": "app", "defaultMode": 0o400}},
+                        {"name": "scratch", "emptyDir": {}},
+                    ],
                 },
             },
         },
@@ -235,5 +259,9 @@ fn objects(image: &str) -> Value {
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "vm"},
         "spec": {"selector": labels, "ports": [{"port": 80}]},
     });
-    json!({"apiVersion": "v1", "kind": "List", "items": [class, deployment, service]})
+    let config =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "app"}, "data": {"word": "first\n"}});
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "app"}, "stringData": {"key": "hidden\n"}});
+    json!({"apiVersion": "v1", "kind": "List", "items": [class, config, secret, deployment, service]})
 }

@@ -1,0 +1,223 @@
+//! Volumes of pods in guests, by virtiofs and our agent.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto::cri::{ContainerConfig, ContainerState, Mount, MountPropagation};
+use tests::agent_image::tiny_with_agent;
+use tests::case::{Bed, Case};
+use tests::command::{Ended, TOOL_DEADLINE, command, finish, sh};
+use tests::cri;
+use tests::image_server::Fault;
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
+use tests::wait::{wait_for, wait_until};
+use tests::world::World;
+
+const DEADLINE: Duration = Duration::from_secs(300);
+const GRACE: Duration = Duration::from_secs(30);
+/// Until the guest sees what has changed on the node: its kernel trusts what it knows for a second.
+const SEEN: Duration = Duration::from_secs(20);
+/// A user of the guest and of the node: numbers are the same on both sides.
+const OWNER: u32 = 1234;
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "vm::volumes_are_seen_in_the_guest_as_the_pod_says", deadline: DEADLINE, run: seen },
+    Case { name: "vm::volumes_outlive_a_killed_controld_and_end_with_virtiofsd", deadline: DEADLINE, run: ends },
+    Case { name: "vm::volumes_that_no_guest_can_see_are_refused", deadline: DEADLINE, run: refused },
+];
+
+/// Directories and files of the node, as kubelet makes them.
+struct Volumes {
+    dir: PathBuf,
+}
+
+impl Volumes {
+    fn new(bed: &Bed) -> Result<Self> {
+        let volumes = Self { dir: bed.dir.join("volumes") };
+        // A ConfigMap: names are links to a directory that is replaced as a whole.
+        for (version, text) in [("..1", "first"), ("..2", "second")] {
+            fs::create_dir_all(volumes.dir.join("config").join(version))?;
+            fs::write(volumes.dir.join("config").join(version).join("key"), text)?;
+        }
+        symlink("..1", volumes.dir.join("config/..data"))?;
+        symlink("..data/key", volumes.dir.join("config/key"))?;
+        for name in ["data", "late/mounted"] {
+            fs::create_dir_all(volumes.dir.join(name))?;
+        }
+        fs::write(volumes.dir.join("secret"), "of the pod's")?;
+        fs::set_permissions(volumes.dir.join("secret"), fs::Permissions::from_mode(0o600))?;
+        chown(volumes.dir.join("secret"), Some(OWNER), Some(OWNER))?;
+        symlink("data", volumes.dir.join("link"))?;
+        // As all of a node that systemd runs. In a case's own view nothing is shared.
+        let late = volumes.dir.join("late").display().to_string();
+        sh(&format!("mount --bind {late} {late}"))?;
+        sh(&format!("mount --make-shared {late}"))?;
+        Ok(volumes)
+    }
+
+    fn mount(&self, name: &str, path: &str, readonly: bool) -> Mount {
+        let host_path = self.dir.join(name).display().to_string();
+        Mount { container_path: path.into(), host_path, readonly, ..Mount::default() }
+    }
+
+    fn all(&self) -> Vec<Mount> {
+        let follows = MountPropagation::PropagationHostToContainer.into();
+        vec![
+            self.mount("config", "/etc/app", true),
+            self.mount("data", "/data", false),
+            self.mount("secret", "/etc/app-secret", true),
+            self.mount("link", "/data/inner", true),
+            Mount { propagation: follows, ..self.mount("late", "/late", false) },
+        ]
+    }
+}
+
+fn container(bed: &Bed, node: &Node, mounts: Vec<Mount>) -> Result<ContainerConfig> {
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    node.cri.pull(&image)?;
+    Ok(ContainerConfig { mounts, ..cri::container(&image, [].into()) })
+}
+
+fn start(bed: &Bed) -> Result<Node> {
+    // `handlers` alone says that images have the agent; seeds carry it for others.
+    Node::configured(bed, "handlers.virtlet.guest_agent = true")
+}
+
+/// Runs a line of a shell in the guest, once there is an agent.
+fn exec(bed: &Bed, vm: &Vm, line: &str) -> Result<Ended> {
+    let words = ["--socket", CRI_SOCKET, "exec", &vm.container, "--", "sh", "-c", line];
+    finish(&mut command(bed.program("virtletctl"), words), TOOL_DEADLINE)
+}
+
+fn prints(bed: &Bed, vm: &Vm, line: &str, stdout: &str) -> Result<()> {
+    let ended = exec(bed, vm, line)?;
+    ensure!(ended.code == Some(0) && ended.stdout.trim_end() == stdout, "{line}: {ended:?}");
+    Ok(())
+}
+
+fn is_refused(bed: &Bed, vm: &Vm, line: &str, why: &str) -> Result<()> {
+    let ended = exec(bed, vm, line)?;
+    ensure!(ended.code != Some(0) && ended.stderr.contains(why), "{line}: {ended:?}");
+    Ok(())
+}
+
+fn boots(bed: &Bed, node: &Node, mounts: Vec<Mount>) -> Result<Vm> {
+    let vm = node.start_pod(node.pod("volumes")?, &container(bed, node, mounts)?)?;
+    wait_for("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
+    Ok(vm)
+}
+
+fn virtiofsds() -> Result<Vec<i32>> {
+    // It fails if there is none.
+    let found = finish(&mut command("pgrep", ["-x", "virtiofsd"]), TOOL_DEADLINE)?;
+    found.stdout.lines().map(|pid| Ok(pid.parse()?)).collect()
+}
+
+fn seen(bed: &Bed) -> Result<()> {
+    let node = start(bed)?;
+    let volumes = Volumes::new(bed)?;
+    let before = World::look()?;
+    let vm = boots(bed, &node, volumes.all())?;
+
+    prints(bed, &vm, "cat /etc/app/key", "first")?;
+    is_refused(bed, &vm, "echo x >/etc/app/new", "Read-only file system")?;
+    prints(
+        bed,
+        &vm,
+        "stat -c '%u %g %a' /etc/app-secret; cat /etc/app-secret",
+        &format!("{OWNER} {OWNER} 600\nof the pod's"),
+    )?;
+    is_refused(bed, &vm, "echo x >/etc/app-secret", "Read-only file system")?;
+    // Deeper mounts lie on what is above them.
+    is_refused(bed, &vm, "echo x >/data/inner/new", "Read-only file system")?;
+
+    prints(
+        bed,
+        &vm,
+        &format!("echo from the guest >/data/made && chown {OWNER} /data/made && cat /data/inner/made"),
+        "from the guest",
+    )?;
+    let made = volumes.dir.join("data/made");
+    ensure!(fs::read_to_string(&made)? == "from the guest\n" && fs::metadata(&made)?.uid() == OWNER);
+    is_refused(bed, &vm, "mknod /data/disk b 8 0", "Operation not permitted")?;
+
+    // kubelet replaces a ConfigMap by renaming a link.
+    symlink("..2", volumes.dir.join("config/..data_tmp"))?;
+    fs::rename(volumes.dir.join("config/..data_tmp"), volumes.dir.join("config/..data"))?;
+    wait_for("the other ConfigMap", SEEN, || {
+        Ok((exec(bed, &vm, "cat /etc/app/key")?.stdout == "second").then_some(()))
+    })?;
+    let late = volumes.dir.join("late/mounted");
+    sh(&format!("mount -t tmpfs late {}", late.display()))?;
+    fs::write(late.join("file"), "late")?;
+    wait_for("what is mounted later", SEEN, || {
+        Ok((exec(bed, &vm, "cat /late/mounted/file")?.stdout.trim_end() == "late").then_some(()))
+    })?;
+    // virtiofsd has it open, as a process of a container might.
+    sh(&format!("umount --lazy {}", late.display()))?;
+
+    // Another boot of the same machine has them again.
+    let first = exec(bed, &vm, "cat /proc/sys/kernel/random/boot_id")?.stdout;
+    exec(bed, &vm, "reboot")?;
+    wait_for("another boot", BOOT_DEADLINE, || {
+        let ended = exec(bed, &vm, "cat /proc/sys/kernel/random/boot_id")?;
+        Ok((ended.code == Some(0) && ended.stdout != first).then_some(()))
+    })?;
+    prints(bed, &vm, "cat /etc/app/key", "second")?;
+
+    node.remove_vm(&vm, GRACE)?;
+    ensure!(virtiofsds()?.is_empty(), "virtiofsd outlives its VM");
+    before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("file /var/lib/virtlet/images"))
+}
+
+fn ends(bed: &Bed) -> Result<()> {
+    let mut node = start(bed)?;
+    let volumes = Volumes::new(bed)?;
+    let vm = boots(bed, &node, volumes.all())?;
+    node.controld.kill9()?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    prints(bed, &vm, "cat /etc/app/key", "first")?;
+
+    let pid = virtiofsds()?.into_iter().min().context("no virtiofsd runs")?;
+    kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+    node.wait_state(&vm, ContainerState::ContainerExited, SEEN)?;
+    let status = node.cri.container(&vm.container)?;
+    ensure!(
+        status.exit_code == 133 && status.message.contains("file sharing daemon"),
+        "{} `{}`",
+        status.exit_code,
+        status.message
+    );
+    node.remove_vm(&vm, GRACE)?;
+    wait_until("end of virtiofsd", GRACE, || virtiofsds().is_ok_and(|pids| pids.is_empty()))
+}
+
+fn refused(bed: &Bed) -> Result<()> {
+    let node = start(bed)?;
+    let volumes = Volumes::new(bed)?;
+    let _socket = UnixListener::bind(volumes.dir.join("socket"))?;
+    let pod = node.pod("refused")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let both = MountPropagation::PropagationBidirectional.into();
+    for (mounts, why) in [
+        (vec![volumes.mount("socket", "/s", true)], "is a socket, which a guest cannot see"),
+        (vec![Mount { host_path: "/srv/gone".into(), ..volumes.mount("", "/g", true) }], "is not there on the node"),
+        (vec![volumes.mount("data", "/proc/x", true)], "`/proc` is the guest's own"),
+        (vec![volumes.mount("data", "/a", true), volumes.mount("late", "/a", true)], "two volume mounts at `/a`"),
+        (vec![Mount { propagation: both, ..volumes.mount("data", "/a", false) }], "`Bidirectional`"),
+    ] {
+        let container = container(bed, &node, mounts)?;
+        let Err(error) = node.cri.create(&sandbox, &container, &pod) else { anyhow::bail!("not refused: {why}") };
+        ensure!(error.message().contains(why), "{error}");
+    }
+    ensure!(fs::read_dir("/run/virtlet/share")?.next().is_none(), "something was made ready");
+    node.cri.remove_sandbox(&sandbox)?;
+    Ok(())
+}
