@@ -74,6 +74,7 @@ PREF
 	;;
 installed-13)
 	SUITE=trixie R=
+	PKGS=$PKGS,virtiofsd
 	MORE=("deb-src $MIRROR trixie main")
 	HOOKS=(--customize-hook="'$WORK/installed-apt.sh' '$DEBS' >'$WORK/release'")
 	;;

@@ -41,7 +41,7 @@ fn explained(bed: &Bed, debian: Debian, life: fn(&Bed, &mut Machine) -> Result<(
 fn whole_life(bed: &Bed, machine: &mut Machine) -> Result<()> {
     let newer = Packages::build(bed, "1.1")?;
     let before = machine.run(BELONGINGS, TOOL_DEADLINE)?;
-    begins(bed, machine)?;
+    begins(bed, machine, POD)?;
     reloads(machine)?;
     changes_of_the_package(bed, machine, &newer)?;
     comes_back(machine, "libvirtd")?;
@@ -55,10 +55,14 @@ fn whole_life(bed: &Bed, machine: &mut Machine) -> Result<()> {
     ends(machine, &before)
 }
 
-/// It begins with libvirt as Debian has it, and goes on with libvirt's daemon for QEMU alone.
+/// It begins with libvirt as Debian has it, and goes on with libvirt's daemon for QEMU alone. The pod has a volume: Debian 12 has no
+/// virtiofsd.
 fn two_libvirts(bed: &Bed, machine: &mut Machine) -> Result<()> {
     let before = machine.run(BELONGINGS, TOOL_DEADLINE)?;
-    begins(bed, machine)?;
+    machine.run("mkdir /srv/volume && echo a word of the node >/srv/volume/word", TOOL_DEADLINE)?;
+    let pod = POD.replace(PLAIN, SHARING).replace(NO_VOLUMES, VOLUMES).replace(NO_MOUNTS, MOUNTS);
+    begins(bed, machine, &pod)?;
+    machine.wait("volume in the guest", SEEN, POD_DEADLINE)?;
     to_virtqemud(machine)?;
     comes_back(machine, "virtqemud")?;
     ends(machine, &before)
@@ -74,12 +78,12 @@ fn to_virtqemud(machine: &mut Machine) -> Result<()> {
 }
 
 /// From a machine that knows nothing of us to a pod of kubelet that answers, confined.
-fn begins(bed: &Bed, machine: &mut Machine) -> Result<()> {
+fn begins(bed: &Bed, machine: &mut Machine, pod: &str) -> Result<()> {
     install(machine, &Packages::build(bed, "1.0")?)?;
     configure(machine, bed)?;
     start_kubelet(machine, bed)?;
     doctor(machine)?;
-    machine.run(&format!("cat >/etc/kubernetes/manifests/vm.json <<'END'\n{POD}\nEND"), TOOL_DEADLINE)?;
+    machine.run(&format!("cat >/etc/kubernetes/manifests/vm.json <<'END'\n{pod}\nEND"), TOOL_DEADLINE)?;
     let booted = machine.wait("answer of the pod's guest", ANSWER, POD_DEADLINE)?;
     ensure!(booted.contains("boots 1"), "{booted}");
     let confined = machine.run("cat /proc/$(cat /run/libvirt/qemu/virtlet-*.pid)/attr/current", TOOL_DEADLINE)?;
@@ -238,7 +242,7 @@ fn no_denials(machine: &mut Machine) -> Result<()> {
 
 /// What may be left of us: files, links, namespaces, units, definitions of VMs, and what plugins keep. What libvirt has left of
 /// a VM that the reboot cut off is libvirt's.
-const BELONGINGS: &str = "find / -xdev \\( -name '*virtlet*' -o -name 'controld*' -o -name 'tapmanager*' -o -name vmwrapper \\) \
+const BELONGINGS: &str = "find / -xdev \\( -name '*virtlet*' -o -name 'controld*' -o -name 'tapmanager*' -o -name vmwrapper -o -name fswrapper \\) \
      -not -path '/proc/*' -not -path '/sys/*' -not -path '/host/*' -not -path '/etc/cni/*' -not -path '/var/lib/dpkg/*' \
      -not -path '/var/lib/apt/*' -not -path '/var/cache/*' -not -path '/etc/apt/*' -not -path '/var/log/*' \
      -not -path '/var/lib/cni/*' -not -path '/var/lib/libvirt/*' | sort; \
@@ -266,9 +270,19 @@ pub(super) const ANSWER: &str = "ip=$(virtletctl ps -o json | grep -o '10\\.88\\
      && curl -s -S -f -m 3 http://$ip/cgi-bin/info";
 
 const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vm", "namespace": "default"},
-"spec": {"terminationGracePeriodSeconds": 20, "automountServiceAccountToken": false, "overhead": {"memory": "320Mi"},
-"containers": [{"name": "vm", "image": "tiny", "imagePullPolicy": "IfNotPresent",
+"spec": {"volumes": [], "terminationGracePeriodSeconds": 20, "automountServiceAccountToken": false, "overhead": {"memory": "320Mi"},
+"containers": [{"name": "vm", "volumeMounts": [], "image": "tiny", "imagePullPolicy": "IfNotPresent",
 "resources": {"limits": {"memory": "160Mi", "cpu": "1"}}}]}}"#;
+
+const PLAIN: &str = r#""namespace": "default"}"#;
+/// A guest without our agent, which is told to mount the volume itself.
+const SHARING: &str = r##""namespace": "default", "annotations": {"virtlet.cloud/shared-fs": "virtiofs",
+"VirtletCloudInitUserDataScript": "#!/bin/sh\nmkdir -p /tmp/v && mount -t virtiofs virtlet /tmp/v && cat /tmp/v/0/word >/dev/console"}}"##;
+const NO_VOLUMES: &str = r#""volumes": [], "#;
+const VOLUMES: &str = r#""volumes": [{"name": "v", "hostPath": {"path": "/srv/volume", "type": "Directory"}}], "#;
+const NO_MOUNTS: &str = r#""volumeMounts": []"#;
+const MOUNTS: &str = r#""volumeMounts": [{"name": "v", "mountPath": "/data", "readOnly": true}]"#;
+const SEEN: &str = "grep -q 'a word of the node' /var/log/pods/*/vm/*.log";
 
 const KUBELET_SETTINGS: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
