@@ -16,6 +16,8 @@ pub mod container;
 pub mod daemon;
 pub mod hypervisor;
 pub mod images;
+#[cfg(test)]
+mod logged;
 pub mod model;
 pub mod orphans;
 pub mod sandbox;

@@ -31,31 +31,12 @@ pub(super) fn about_container(id: ContainerId) {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
-
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("lock").extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::logged::logged;
 
     #[test]
     fn a_line_of_the_log_names_the_call_and_the_pod() {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        tracing::subscriber::with_default(log, || {
+        let text = logged(|| {
             let request =
                 Request::builder().uri("/runtime.v1.RuntimeService/StopPodSandbox").body(()).expect("request");
             let _entered = of(&request).entered();
@@ -63,7 +44,6 @@ mod tests {
             about_sandbox("abc", &config);
             tracing::info!("stopped");
         });
-        let text = String::from_utf8(lines.0.lock().expect("lock").clone()).expect("UTF-8");
         let span = r#"call{call="StopPodSandbox" namespace="default" name="web" pod="abc"}"#;
         assert!(text.contains(span) && text.contains("stopped"), "{text}");
     }

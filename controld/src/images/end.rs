@@ -45,34 +45,9 @@ impl Drop for End<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
-
     use super::*;
+    use crate::logged::logged;
     use crate::model::error::{Error, Kind};
-
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("sound").extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn logged(work: impl FnOnce()) -> String {
-        let log = Log::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-        tracing::subscriber::with_default(subscriber, work);
-        let bytes = log.0.lock().expect("sound").clone();
-        String::from_utf8(bytes).expect("text")
-    }
 
     #[test]
     fn every_end_has_one_line_with_its_reason() {
