@@ -14,6 +14,7 @@ mod machine;
 mod parts;
 mod passthrough;
 pub(crate) mod plan;
+mod remove;
 mod resize;
 mod share;
 mod start;

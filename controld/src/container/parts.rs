@@ -2,11 +2,12 @@
 //! the pod.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::off_reactor;
 
+use super::remove::{remove, remove_log};
 use super::uses::Uses;
 use super::{agents, confinement, share};
 use crate::model::Container;
@@ -58,6 +59,7 @@ impl Part {
     pub(super) fn undo(self, uses: &Uses, container: &Container) -> io::Result<()> {
         match self {
             Self::Cgroup => confinement::remove(uses, container),
+            Self::LibvirtLog => self.paths(uses, container).iter().try_for_each(|path| remove_log(path)),
             _ => self.paths(uses, container).iter().try_for_each(|path| remove(path)),
         }
     }
@@ -75,17 +77,4 @@ pub(super) fn seed_path(uses: &Uses, container: &Container) -> PathBuf {
 
 pub(super) fn libvirt_log(uses: &Uses, container: &Container) -> PathBuf {
     Part::LibvirtLog.paths(uses, container).remove(0)
-}
-
-/// Removes a file, or a directory with what is in it.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    let removed = match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
-        Ok(_) => std::fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use proto::share::{Bind, FILE};
 
 pub(super) use self::process::{end_of, open, processes, virtiofsd};
+use super::remove::remove;
 use crate::config::Config;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Share, SharedMount};
@@ -108,10 +109,7 @@ fn look(SharedMount { source, path, .. }: &SharedMount) -> Result<()> {
 /// Describes the share of a machine that is to be started; again is fine. Blocks.
 pub(super) fn prepare(config: &Config, container: &Container, share: &Share) -> io::Result<PathBuf> {
     let dir = dir(config, container.machine.id);
-    match fs::remove_dir_all(&dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove(&dir)?;
     DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
     let bind =
         |mount: &SharedMount| Bind { source: mount.source.clone(), read_only: mount.read_only, follows: mount.follows };

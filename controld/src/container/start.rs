@@ -1,9 +1,10 @@
 //! The start of a machine, step by step, and the way back.
 //!
 //! Order: the turn to start a machine -> console directory and log (so that nothing is lost from power-on) -> seed ->
-//! what is shared with the guest is written down -> tapmanager is told who QEMU is and arms the pod -> define, with the token in the machine's environment -> libvirt starts
-//! it -> QEMU is moved into the pod's cgroup -> the seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn
-//! comes first because it may be long in coming: the token lapses, and libvirt shows it to whoever may read from it.
+//! what is shared with the guest is written down -> tapmanager is told who QEMU is and arms the pod -> define, with the token in the
+//! machine's environment -> libvirt starts it -> QEMU is moved into the pod's cgroup -> the seed is unlinked, QEMU has it open. A
+//! definition is made anew at every start, because the token is. The turn comes first because it may be long in coming: the token
+//! lapses, and libvirt shows it to whoever may read from it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,7 +16,8 @@ use common::off_reactor;
 use proto::tap::{Nic, PciAddress, PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 
-use super::parts::{self, libvirt_log, seed_path};
+use super::parts::{libvirt_log, seed_path};
+use super::remove::remove;
 use super::uses::Uses;
 use super::{confinement, share};
 use crate::container::agents;
@@ -60,7 +62,7 @@ pub(super) async fn machine(
         .map_err(|cause| Error::because(Kind::Internal, "console directory not made", cause))?;
     // Of a start that failed.
     let end = uses.console_dir(container).join(COMMAND_END);
-    parts::remove(&end).map_err(|cause| io_failed("end of an earlier start not removed", cause))?;
+    remove(&end).map_err(|cause| io_failed("end of an earlier start not removed", cause))?;
     let variables = uses.uefi_variables(container.machine.id);
     if let (Firmware::Uefi { .. }, Some(dir)) = (container.machine.hardware.firmware, variables.parent()) {
         make_dir(dir, 0o755)
@@ -119,7 +121,7 @@ pub(super) async fn machine(
             admitted = confinement::admit(uses, container, container.config.resources.as_ref()) => admitted?,
             () = unwanted.cancelled() => return Err(Error::new(Kind::State, "the machine was stopped while it was being started")),
         }
-        parts::remove(&seed).map_err(|cause| io_failed("seed not removed", cause))
+        remove(&seed).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {
         Ok(()) => Ok(follower),
@@ -230,7 +232,7 @@ async fn write_seed(
 
 /// Writes a file that QEMU's group may read and nobody else: it holds what the pod's user wants kept.
 fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()> {
-    parts::remove(path)?;
+    remove(path)?;
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).and_then(|mut file: File| {
         file.write_all(contents)?;
         chown(path, Some(0), Some(qemu.gid))?;
@@ -238,7 +240,7 @@ fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()>
     });
     if written.is_err() {
         // The error that matters is the first one.
-        let _ = parts::remove(path);
+        let _ = remove(path);
     }
     written
 }
