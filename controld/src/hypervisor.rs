@@ -127,6 +127,8 @@ pub struct DomainState {
     pub pause: Option<Pause>,
     /// libvirt is still starting it: QEMU may not have opened its files yet.
     pub coming_up: bool,
+    /// Its guest has powered off, and libvirt is about to end QEMU.
+    pub going_down: bool,
 }
 
 /// Whether a machine is on.

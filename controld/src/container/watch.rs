@@ -17,8 +17,8 @@ use crate::hypervisor::DomainPhase;
 use crate::hypervisor::process::{STATUS_DIR, pid_of};
 use crate::model::{Container, ContainerState};
 
-/// A machine that ends takes its virtiofsd with it: for so long QEMU may outlive that.
-const ENDING: Duration = Duration::from_secs(10);
+/// A machine that ends takes its virtiofsd with it: for so long QEMU may outlive that, unless its guest has powered off.
+const ENDING: Duration = Duration::from_secs(1);
 /// When what could not be seen or done is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -66,16 +66,16 @@ async fn unshared(uses: &Arc<Uses>, container: &Container) -> io::Result<bool> {
     // Without QEMU the machine has ended, or libvirt does not say yet that it has one.
     let Some((virtiofsd, qemu)) = opened.await? else { return Ok(false) };
     if let Some(virtiofsd) = virtiofsd {
-        share::end_of(virtiofsd).await?;
+        share::end_of(virtiofsd.process).await?;
     }
     Ok(timeout(ENDING, share::end_of(qemu)).await.is_err())
 }
 
-/// Destroys a machine that runs, or is paused. One that libvirt is ending needs nobody.
+/// Destroys a machine that runs, or is paused. One that has powered off, or that libvirt is ending, needs nobody.
 async fn destroy(uses: &Arc<Uses>, container: &Container) {
     let id = container.machine.id;
     match uses.hypervisor.state(id.uuid()).await {
-        Ok(Some(now)) if now.phase == DomainPhase::On => {}
+        Ok(Some(now)) if now.phase == DomainPhase::On && !now.going_down => {}
         Ok(_) => return,
         Err(error) => return tracing::error!(error = %Chain(&error), "machine without volumes not found; trying again"),
     }

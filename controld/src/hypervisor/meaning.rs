@@ -54,7 +54,12 @@ pub(super) fn is_pause(event: RawEvent) -> bool {
 
 /// Where a machine stands.
 pub(super) fn state_of(raw: RawState) -> DomainState {
-    DomainState { phase: phase_of(raw), pause: pause_of(raw), coming_up: is_coming_up(raw) }
+    DomainState {
+        phase: phase_of(raw),
+        pause: pause_of(raw),
+        coming_up: is_coming_up(raw),
+        going_down: u32::try_from(raw.state) == Ok(sys::VIR_DOMAIN_SHUTDOWN),
+    }
 }
 
 fn is_coming_up(raw: RawState) -> bool {
@@ -264,6 +269,8 @@ mod tests {
         assert_eq!(pause(5, 5), None, "off");
         let coming_up = |state, reason| state_of(RawState { state, reason }).coming_up;
         assert!(coming_up(3, 11) && !coming_up(3, 1) && !coming_up(1, 11));
+        let going_down = |state| state_of(RawState { state, reason: 1 }).going_down;
+        assert!(going_down(4) && !going_down(1) && !going_down(5));
         let event = |event, detail| is_pause(RawEvent { id: Uuid::nil(), event, detail });
         assert!(event(3, 2) && event(3, 0));
         assert!(!event(4, 0), "resumed");

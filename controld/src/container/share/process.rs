@@ -11,14 +11,21 @@ use proto::share::PID_FILE;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+/// A virtiofsd that runs, or has run a moment ago.
+#[derive(Debug)]
+pub(in crate::container) struct Virtiofsd {
+    pid: i32,
+    pub(in crate::container) process: OwnedFd,
+}
+
 /// The virtiofsd of the share in `dir`; `None` if it has ended. Blocks.
 ///
 /// # Errors
 /// When that is not known: nobody says which one it was.
-pub(in crate::container) fn virtiofsd(dir: &Path) -> io::Result<Option<OwnedFd>> {
+pub(in crate::container) fn virtiofsd(dir: &Path) -> io::Result<Option<Virtiofsd>> {
     let text = fs::read_to_string(dir.join(PID_FILE))?;
     let pid = text.trim().parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    let Some(opened) = open(pid)? else { return Ok(None) };
+    let Some(process) = open(pid)? else { return Ok(None) };
     // Opened before it is looked at: the number may be another process's by now.
     let arguments = match fs::read(format!("/proc/{pid}/cmdline")) {
         Ok(arguments) => arguments,
@@ -30,18 +37,12 @@ pub(in crate::container) fn virtiofsd(dir: &Path) -> io::Result<Option<OwnedFd>>
     // By the machine's id: the directory may be spelled otherwise since.
     let id = dir.file_name().unwrap_or_default().as_encoded_bytes();
     let is_ours = arguments.split(|byte| *byte == 0).any(|argument| argument.ends_with(id));
-    Ok(is_ours.then_some(opened))
+    Ok(is_ours.then_some(Virtiofsd { pid, process }))
 }
 
 /// The processes of the virtiofsd of the share in `dir`: libvirt's child, and the one that serves, in namespaces of its own. Blocks.
 pub(in crate::container) fn processes(dir: &Path) -> Vec<i32> {
-    let Ok(Some(pid)) = fs::read_to_string(dir.join(PID_FILE)).map(|text| text.trim().parse::<i32>().ok()) else {
-        return Vec::new();
-    };
-    match virtiofsd(dir) {
-        Ok(Some(_runs)) => {}
-        Ok(None) | Err(_) => return Vec::new(),
-    }
+    let Ok(Some(Virtiofsd { pid, .. })) = virtiofsd(dir) else { return Vec::new() };
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     std::iter::once(pid).chain(children.split_whitespace().filter_map(|child| child.parse().ok())).collect()
 }
@@ -68,7 +69,8 @@ pub(in crate::container) async fn end_of(process: OwnedFd) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::io::Read as _;
+    use std::process::{Command, Stdio};
     use std::time::Duration;
 
     use tokio::time::timeout;
@@ -80,8 +82,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         assert!(virtiofsd(dir.path()).is_err(), "nothing is said");
         let mut process = Command::new("sh");
-        process.args(["-c", "read x", "-"]).arg(dir.path());
-        let mut process = process.stdin(std::process::Stdio::piped()).spawn().expect("runs");
+        process.args(["-c", "echo; read x", "-"]).arg(dir.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = process.spawn().expect("runs");
+        // A process that is about to execute a program shows no arguments yet.
+        let mut began = [0];
+        process.stdout.take().expect("piped").read_exact(&mut began).expect("began");
         fs::write(dir.path().join(PID_FILE), process.id().to_string()).expect("written");
         let other = tempfile::tempdir().expect("dir");
         fs::copy(dir.path().join(PID_FILE), other.path().join(PID_FILE)).expect("copied");
@@ -89,7 +94,7 @@ mod tests {
         let found = virtiofsd(dir.path()).expect("looked").expect("runs");
         process.kill().expect("killed");
         process.wait().expect("reaped");
-        timeout(Duration::from_secs(10), end_of(found)).await.expect("its end is seen").expect("watched");
+        timeout(Duration::from_secs(10), end_of(found.process)).await.expect("its end is seen").expect("watched");
         assert!(virtiofsd(dir.path()).expect("looked").is_none(), "it has ended");
         fs::write(dir.path().join(PID_FILE), "x").expect("written");
         assert!(virtiofsd(dir.path()).is_err(), "no number");

@@ -273,8 +273,11 @@ impl Host for FakeHost {
                     phase: DomainPhase::On,
                     pause: world.paused.get(&id).copied(),
                     coming_up: world.coming_up.contains(&id),
+                    going_down: false,
                 },
-                Domain::Off(ending) => DomainState { phase: DomainPhase::Off(*ending), pause: None, coming_up: false },
+                Domain::Off(ending) => {
+                    DomainState { phase: DomainPhase::Off(*ending), pause: None, coming_up: false, going_down: false }
+                }
             }))
         })
         .await
