@@ -113,6 +113,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
         console_socket: dir.join("console.sock"),
         qga_socket: dir.join("console.agent"),
         agent_socket: dir.join("console.exec"),
+        screen_socket: dir.join("console.vnc"),
         console_log: dir.join("console.log"),
         command_log: dir.join("command.log"),
         command_end: dir.join("end"),

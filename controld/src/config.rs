@@ -196,11 +196,11 @@ impl Config {
         Ok(config)
     }
 
-    fn parse(text: &str) -> Result<Self, SyntaxError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
         toml::from_str(text).map_err(|cause| SyntaxError::new(text, &cause))
     }
 
-    fn checked(self) -> Result<Self, ConfigError> {
+    pub(crate) fn checked(self) -> Result<Self, ConfigError> {
         let mut problems = Problems::default();
         for (key, path) in [
             ("run_dir", Some(&self.run_dir)),

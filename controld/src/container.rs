@@ -16,12 +16,14 @@ mod passthrough;
 pub(crate) mod plan;
 mod remove;
 mod resize;
+mod screen;
 mod share;
 mod start;
 mod usage;
 mod uses;
 mod watch;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,10 +100,11 @@ impl Containers {
         };
         self.check_platform(&sandbox.config.runtime_handler)?;
         let image = self.uses.images.find(&create.config.image, &sandbox.config.runtime_handler)?;
+        let handler = self.uses.config.handler(&sandbox.config.runtime_handler);
+        handler.check_annotations(&create.annotations)?;
         let annotations = PodAnnotations::parse(&create.annotations)
             .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
         let (id, machine) = (ContainerId::random(), MachineId::random());
-        let handler = self.uses.config.handler(&sandbox.config.runtime_handler);
         let accel = self.uses.accel.get().await;
         let offer = self.offer(&handler, accel).await?;
         let draft = Draft::of(Wishes {
@@ -110,7 +113,7 @@ impl Containers {
             container: &create.config,
             annotations: &annotations,
             handler: &handler,
-            offer: &offer,
+            offer: Some(&offer),
             accel,
             node: &self.uses.config.machine,
         })?;
@@ -202,6 +205,12 @@ impl Containers {
     }
 
     /// What the emulator has for machines of a runtime handler.
+    /// The VNC socket of a machine's screen, if it has one.
+    #[must_use]
+    pub fn screen(&self, container: &Container) -> Option<PathBuf> {
+        container.machine.hardware.extras.graphics.map(|_| screen::socket(&self.uses.config, container.machine.id))
+    }
+
     async fn offer(&self, handler: &Handler, accel: Accelerator) -> Result<Offer> {
         let uses = &self.uses;
         // The emulator may have been replaced since it was asked last.

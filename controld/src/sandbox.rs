@@ -81,10 +81,11 @@ impl Sandboxes {
     /// When the request is wrong or the network could not be made; then nothing is left, or the sandbox is on record as
     /// not ready.
     pub async fn run(&self, config: SandboxConfig) -> Result<PodId> {
-        self.check(&config)?;
+        check(&self.uses.config, &config)?;
+        let handler = self.uses.config.handler(&config.runtime_handler);
+        handler.check_annotations(&config.annotations)?;
         let annotations = PodAnnotations::parse(&config.annotations)
             .map_err(|problems| Error::because(Kind::Invalid, "the pod cannot become a machine", problems))?;
-        let handler = self.uses.config.handler(&config.runtime_handler);
         check_sysctls(&config, &annotations, &handler.defaults)?;
         let (namespace, name, uid, attempt) = config.key();
         let _pass = self.mutex.lock(format!("{namespace}/{name}/{uid}/{attempt}")).await;
@@ -210,20 +211,24 @@ impl Sandboxes {
     fn owner(&self) -> Option<OwnerId> {
         self.uses.instance.to_string().parse().ok()
     }
+}
 
-    fn check(&self, config: &SandboxConfig) -> Result<()> {
-        let handlers = self.uses.config.handler_names();
-        let handler = &config.runtime_handler;
-        if !handler.is_empty() && !handlers.contains(handler) {
-            let known = handlers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let what = format!("unknown runtime handler `{handler}`; this node has {known}");
-            return Err(Error::new(Kind::Invalid, what));
-        }
-        if config.namespaces.network == NODE {
-            return Err(Error::new(Kind::Invalid, "a machine cannot be on the host's network; unset hostNetwork"));
-        }
-        Ok(())
+/// Whether there can be such a sandbox on a node of this configuration.
+///
+/// # Errors
+/// When there can be none.
+pub(crate) fn check(node: &Config, config: &SandboxConfig) -> Result<()> {
+    let handlers = node.handler_names();
+    let handler = &config.runtime_handler;
+    if !handler.is_empty() && !handlers.contains(handler) {
+        let known = handlers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let what = format!("unknown runtime handler `{handler}`; this node has {known}");
+        return Err(Error::new(Kind::Invalid, what));
     }
+    if config.namespaces.network == NODE {
+        return Err(Error::new(Kind::Invalid, "a machine cannot be on the host's network; unset hostNetwork"));
+    }
+    Ok(())
 }
 
 /// Whether a sandbox is ready by a record of before the node was restarted: namespaces do not outlive that, whatever tapmanager

@@ -9,7 +9,12 @@ use super::MachineConfig;
 use super::given::Given;
 use super::problems::Problems;
 use super::units::{self, MIB};
-use crate::model::plan::{Chipset, CpuModel, DiskBus, Firmware, FirmwareKind, MachineType, SharedFs};
+use crate::model::annotations::AnnotationPolicy;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::{
+    Chipset, Clock, CpuModel, DiskBus, Extras, Firmware, FirmwareKind, Graphics, HostPath, MachineType, SharedFs,
+    Watchdog,
+};
 
 /// Most guest memory that may be named: 16 TiB.
 const MOST_MEMORY: u64 = MIB << 24;
@@ -31,6 +36,18 @@ pub struct MachineDefaults {
     pub secure_boot: bool,
     /// Whether there is a TPM 2.0.
     pub tpm: bool,
+    /// How the guest's screen is seen; default not at all.
+    pub graphics: Given<Graphics>,
+    /// What resets a guest that hangs; default nothing.
+    pub watchdog: Given<Watchdog>,
+    /// What the guest finds in its clock; default UTC.
+    pub clock: Given<Clock>,
+    /// Whether the guest finds what Windows asks a hypervisor for.
+    pub hyperv: bool,
+    /// Which annotations pods may have.
+    pub annotations: AnnotationPolicy,
+    /// What pods may show their guests of the node itself; default all that they ask for.
+    pub host_path: Given<HostPath>,
     /// How links and taps are joined; default as tapmanager is configured.
     pub data_path: Given<DataPath>,
     /// Whether all images have our agent, so that pods may set sysctls of the guest's kernel.
@@ -58,6 +75,17 @@ pub struct Handler {
     pub defaults: MachineDefaults,
 }
 
+impl Handler {
+    /// # Errors
+    /// When a pod's annotations have some that pods of this runtime handler may not have.
+    pub fn check_annotations(&self, all: &BTreeMap<String, String>) -> Result<()> {
+        let problems: Vec<String> = (self.defaults.annotations.forbidden(all).into_iter())
+            .map(|key| format!("annotation {key}: not allowed by runtime handler `{}`", self.name))
+            .collect();
+        if problems.is_empty() { Ok(()) } else { Err(Error::new(Kind::Denied, problems.join("; "))) }
+    }
+}
+
 impl MachineDefaults {
     pub(super) fn check(&self, name: &str, node: &MachineConfig, problems: &mut Problems) {
         let whose = format!("handler `{}`", name.escape_debug());
@@ -65,6 +93,15 @@ impl MachineDefaults {
         self.cpu_model.check("handlers.<name>.cpu_model", &whose, problems);
         self.disk_bus.check("handlers.<name>.disk_bus", &whose, problems);
         self.firmware.check("handlers.<name>.firmware", &whose, problems);
+        self.graphics.check("handlers.<name>.graphics", &whose, problems);
+        self.watchdog.check("handlers.<name>.watchdog", &whose, problems);
+        self.clock.check("handlers.<name>.clock", &whose, problems);
+        self.host_path.check("handlers.<name>.host_path", &whose, problems);
+        let is_q35 = self.machine.get().is_none_or(|machine| machine.chipset() == Chipset::Q35);
+        if self.watchdog.get() == Some(&Watchdog::Itco) && !is_q35 {
+            let problem = format!("is `itco` for {whose}, whose `machine` is not `q35`");
+            problems.add("handlers.<name>.watchdog", problem);
+        }
         self.data_path.check("handlers.<name>.data_path", &whose, problems);
         self.shared_fs.check("handlers.<name>.shared_fs", &whose, problems);
         let is_uefi = self.firmware.get() == Some(&FirmwareKind::Uefi);
@@ -116,10 +153,22 @@ impl MachineDefaults {
         }
     }
 
+    /// The devices beside the usual ones.
+    #[must_use]
+    pub fn extras(&self) -> Extras {
+        Extras {
+            clock: self.clock.get().copied().unwrap_or_default(),
+            hyperv: self.hyperv,
+            watchdog: self.watchdog.get().copied(),
+            graphics: self.graphics.get().copied().filter(|graphics| graphics.is_vnc()),
+        }
+    }
+
     /// What is set, for people.
     #[must_use]
     pub fn shown(&self) -> BTreeMap<&'static str, String> {
         let mib = |bytes: Option<u64>| bytes.map(|bytes| (bytes / MIB).to_string());
+        let list = |names: &[String]| (!names.is_empty()).then(|| names.join(" "));
         let number = |count: Option<u16>| count.map(|count| count.to_string());
         let all = [
             ("machine", self.machine.get().map(ToString::to_string)),
@@ -128,6 +177,13 @@ impl MachineDefaults {
             ("firmware", self.firmware.get().map(|kind| kind.name().to_owned())),
             ("secure_boot", self.secure_boot.then(|| "true".to_owned())),
             ("tpm", self.tpm.then(|| "true".to_owned())),
+            ("graphics", self.graphics.get().map(ToString::to_string)),
+            ("watchdog", self.watchdog.get().map(ToString::to_string)),
+            ("clock", self.clock.get().map(ToString::to_string)),
+            ("hyperv", self.hyperv.then(|| "true".to_owned())),
+            ("annotations.allow", list(&self.annotations.allow)),
+            ("annotations.deny", list(&self.annotations.deny)),
+            ("host_path", self.host_path.get().map(ToString::to_string)),
             ("data_path", self.data_path.get().map(|path| path.name().to_owned())),
             ("guest_agent", self.guest_agent.then(|| "true".to_owned())),
             ("run_command", self.run_command.then(|| "true".to_owned())),

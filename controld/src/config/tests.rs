@@ -245,13 +245,25 @@ fn known_keys() -> Vec<String> {
         "[images.limits]\nno_such = 1",
         "[images.handlers.x]\nno_such = 1",
         "[handlers.x]\nno_such = 1",
+        "[handlers.x.annotations]\nno_such = 1",
         "[streaming]\nno_such = 1",
         "[metrics]\nno_such = 1",
         "[log]\nno_such = 1",
     ];
     let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").problem);
     let names = expected.iter().flat_map(|said| said.split('`').skip(3).step_by(2));
-    let sections = ["machine", "images", "network", "limits", "handlers", "providers", "streaming", "metrics", "log"];
+    let sections = [
+        "machine",
+        "images",
+        "network",
+        "limits",
+        "handlers",
+        "annotations",
+        "providers",
+        "streaming",
+        "metrics",
+        "log",
+    ];
     names.filter(|name| !sections.contains(name)).map(str::to_owned).collect()
 }
 

@@ -9,7 +9,7 @@ use common::off_reactor;
 
 use super::remove::{remove, remove_log};
 use super::uses::Uses;
-use super::{agents, confinement, share};
+use super::{agents, confinement, screen, share};
 use crate::model::Container;
 
 /// What a start makes.
@@ -20,6 +20,8 @@ pub(super) enum Part {
     Share,
     /// The serial port's socket, its log, and how far that is copied.
     Console,
+    /// The directory of the screen's socket.
+    Screen,
     /// The sockets of both agents in the guest.
     Agents,
     /// What QEMU, libvirt and virtiofsd say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
@@ -32,8 +34,16 @@ pub(super) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 7] =
-        [Self::Seed, Self::Share, Self::Console, Self::Agents, Self::LibvirtLog, Self::UefiVariables, Self::Cgroup];
+    const ALL: [Self; 8] = [
+        Self::Seed,
+        Self::Share,
+        Self::Console,
+        Self::Screen,
+        Self::Agents,
+        Self::LibvirtLog,
+        Self::UefiVariables,
+        Self::Cgroup,
+    ];
 
     /// Where it lies.
     fn paths(self, uses: &Uses, container: &Container) -> Vec<PathBuf> {
@@ -42,6 +52,7 @@ impl Part {
             Self::Seed => vec![uses.config.run_dir.join("seed").join(format!("{}.iso", machine.id))],
             Self::Share => vec![share::dir(&uses.config, machine.id)],
             Self::Console => vec![uses.console_socket(machine.id), uses.console_dir(container)],
+            Self::Screen => vec![screen::dir(&uses.config, machine.id)],
             Self::Agents => {
                 let dir = agents::dir(&uses.config);
                 vec![agents::qemu_socket(&dir, machine.id), agents::our_socket(&dir, machine.id)]

@@ -23,7 +23,7 @@ pub(super) struct Wishes<'a> {
     /// The pod's runtime handler.
     pub(super) handler: &'a Handler,
     /// What the emulator has for machines of its type.
-    pub(super) offer: &'a Offer,
+    pub(super) offer: Option<&'a Offer>,
     pub(super) accel: Accelerator,
     pub(super) node: &'a MachineConfig,
 }
@@ -72,10 +72,11 @@ impl Draft {
         };
         let size = size::of(wanted, wishes.accel, wishes.node)?;
         let huge_page = wishes.container.resources.as_ref().and_then(|resources| Some(resources.huge_pages?.size));
-        let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel)?;
+        let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel, size.cpus.max)?;
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
         let has_agent = guest::has_agent(wishes.annotations, &wishes.handler.defaults);
-        let share = share::of(wishes.container, wishes.annotations, &wishes.handler.defaults, has_agent)?;
+        let share =
+            share::of(wishes.sandbox, wishes.container, wishes.annotations, &wishes.handler.defaults, has_agent)?;
         let guest = guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref())?;
         let smbios = wishes.annotations.system_uuid;
         Ok(Self { id: wishes.id, size, huge_page, hardware, smbios, cgroup, guest, share })

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::parts::{libvirt_log, seed_path};
 use super::remove::remove;
 use super::uses::Uses;
-use super::{confinement, share};
+use super::{confinement, screen, share};
 use crate::container::agents;
 use crate::container::console::follow::Follower;
 use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
@@ -73,6 +73,7 @@ pub(super) async fn machine(
     let started = async {
         let seed = write_seed(uses, container, sandbox.clone(), net.clone(), qemu).await?;
         let share = prepare_share(uses, container).await?;
+        prepare_screen(uses, container, qemu).await?;
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
         let features = uses.hypervisor.features().await?;
         let iommufd = net.vfio().next().is_some().then_some(features.iommufd);
@@ -97,6 +98,7 @@ pub(super) async fn machine(
             console_socket: uses.console_socket(container.machine.id),
             qga_socket: agents::qemu_socket(&agents::dir(&uses.config), container.machine.id),
             agent_socket: agents::our_socket(&agents::dir(&uses.config), container.machine.id),
+            screen_socket: screen::socket(&uses.config, container.machine.id),
             console_log: uses.console_dir(container).join(SERIAL_LOG),
             command_log: uses.console_dir(container).join(COMMAND_LOG),
             command_end: end,
@@ -140,6 +142,16 @@ async fn prepare_share(uses: &Arc<Uses>, container: &Container) -> Result<Option
     let (uses, container) = (uses.clone(), container.clone());
     let prepared = off_reactor(move || share::prepare(&uses.config, &container, &share)).await;
     prepared.map(Some).map_err(|cause| io_failed("the pod's volumes not made ready for the guest", cause))
+}
+
+/// Makes the place of the screen's socket, if there is a screen.
+async fn prepare_screen(uses: &Arc<Uses>, container: &Container, qemu: QemuUser) -> Result<()> {
+    if container.machine.hardware.extras.graphics.is_none() {
+        return Ok(());
+    }
+    let (config, machine) = (uses.config.clone(), container.machine.id);
+    let prepared = off_reactor(move || screen::prepare(&config, machine, qemu)).await;
+    prepared.map_err(|cause| io_failed("place of the screen's socket not made", cause))
 }
 
 /// libvirt does not tell why virtiofsd ended.

@@ -9,6 +9,7 @@ mod bandwidth;
 mod keys;
 mod meta_data;
 mod networks;
+mod policy;
 mod reader;
 mod ssh_keys;
 mod user_data;
@@ -22,10 +23,11 @@ use proto::tap::{Bandwidth, DataPath, DataPathError, NetworkAsk};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+pub use self::policy::AnnotationPolicy;
 use self::reader::Reader;
 pub use self::ssh_keys::SshKey;
 pub use self::user_data::UserData;
-use super::plan::{CpuModel, DiskBus, NoCpuModel, SharedFs};
+use super::plan::{CpuModel, CpuSetting, DiskBus, NoCpuModel, NoCpuSetting, SharedFs};
 
 /// Most virtual CPUs: what an xAPIC can address.
 const MAX_VCPUS: u16 = 255;
@@ -47,6 +49,8 @@ pub struct PodAnnotations {
     pub disk_bus: Option<DiskBus>,
     /// CPU that the guest sees; `None` is the runtime handler's.
     pub cpu_model: Option<CpuModel>,
+    /// That CPU in detail, in place of a model.
+    pub cpu_setting: Option<CpuSetting>,
     /// UUID that the guest's firmware shows; the domain's own is not touched.
     pub system_uuid: Option<Uuid>,
     /// Replaces meta-data of the seed key by key.
@@ -133,6 +137,8 @@ enum Problem {
     NotQuantity(String),
     #[error("{} is not a CPU model; {cause}", quoted(value))]
     NotCpuModel { value: String, cause: NoCpuModel },
+    #[error("{0}")]
+    NotCpuSetting(NoCpuSetting),
     #[error("{} is not a UUID", quoted(.0))]
     NotUuid(String),
     #[error("together with {other}")]
@@ -159,6 +165,15 @@ enum Problem {
     ManyKeys { count: usize, limit: usize },
 }
 
+// === impl AnnotationErrors ===
+
+impl AnnotationErrors {
+    /// A text for each.
+    pub fn each(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(ToString::to_string)
+    }
+}
+
 // === impl PodAnnotations ===
 
 impl PodAnnotations {
@@ -175,6 +190,7 @@ impl PodAnnotations {
             root_volume_size: reader.read(keys::ROOT_VOLUME_SIZE, bytes),
             disk_bus: reader.read(keys::DISK_DRIVER, disk_bus),
             cpu_model: reader.read(keys::CPU_MODEL, cpu_model),
+            cpu_setting: reader.read(keys::CPU_SETTING, cpu_setting),
             system_uuid: reader.read(keys::SYSTEM_UUID, system_uuid),
             meta_data: MetaData(reader.read(keys::META_DATA, meta_data::parse).unwrap_or_default()),
             user_data: reader.either((keys::USER_DATA, UserData::parse), (keys::SCRIPT, UserData::script)),
@@ -222,6 +238,10 @@ fn disk_bus(text: &str) -> Result<DiskBus, Problem> {
 
 fn cpu_model(text: &str) -> Result<CpuModel, Problem> {
     text.parse().map_err(|cause| Problem::NotCpuModel { value: text.to_owned(), cause })
+}
+
+fn cpu_setting(text: &str) -> Result<CpuSetting, Problem> {
+    CpuSetting::of(&yaml::value(text)?).map_err(Problem::NotCpuSetting)
 }
 
 fn data_path(text: &str) -> Result<DataPath, Problem> {

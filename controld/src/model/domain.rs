@@ -58,6 +58,8 @@ pub struct DomainSpec {
     pub qga_socket: PathBuf,
     /// Socket of our agent's port.
     pub agent_socket: PathBuf,
+    /// Socket of the screen, if the plan has one.
+    pub screen_socket: PathBuf,
     /// Append log of the serial port.
     pub console_log: PathBuf,
     /// Where output and end of the machine's command go, if the plan has one.

@@ -5,6 +5,8 @@
 //! the node goes by that part's undo, see `container::parts`.
 
 mod cgroup;
+mod cpu_setting;
+mod extras;
 mod firmware;
 mod guest;
 mod hardware;
@@ -17,6 +19,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 pub use self::cgroup::{Cgroup, CpuLimit, Limits, Scope};
+pub use self::cpu_setting::{CpuMode, CpuSetting, Fallback, NoCpuSetting};
+pub use self::extras::{Clock, Extras, Graphics, HostPath, Watchdog};
 pub use self::firmware::{Firmware, FirmwareKind};
 pub use self::guest::{Guest, GuestCommand};
 pub use self::hardware::{Chipset, CpuModel, DiskBus, Hardware, MachineType, NoCpuModel};

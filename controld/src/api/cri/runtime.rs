@@ -361,19 +361,21 @@ impl RuntimeService for Runtime {
         let request = request.into_inner();
         let id = answer(self.container_id(&request.container_id))?;
         let container = answer(self.containers.get(id))?;
+        let sandbox = self.uses.store.sandbox(&container.sandbox);
+        let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
         let mut info = HashMap::new();
         if request.verbose {
+            let screen = self.containers.screen(&container);
             let facts = serde_json::json!({
                 "sandboxID": container.sandbox,
                 "runtimeType": "virtlet",
                 "machine": container.machine,
                 "applied": container.applied(),
                 "paused": container.pause.map(Pause::as_str),
+                "screen": screen,
             });
             info.insert("info".into(), facts.to_string());
         }
-        let sandbox = self.uses.store.sandbox(&container.sandbox);
-        let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
         let status = self.status_of(&container, &sandbox);
         Ok(Response::new(ContainerStatusResponse { status: Some(status), info }))
     }

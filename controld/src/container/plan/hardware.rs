@@ -8,10 +8,12 @@ use crate::hypervisor::Offer;
 use crate::model::Accelerator;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{CpuModel, DiskBus, Firmware, Hardware, MachineType};
+use crate::model::plan::{CpuMode, CpuModel, CpuSetting, DiskBus, Fallback, Firmware, Hardware, MachineType};
 
 /// Most names that an error lists.
 const MAX_LISTED: usize = 40;
+
+const CPU_SETTING: &str = "VirtletLibvirtCPUSetting";
 
 /// Who wishes.
 #[derive(Debug, Clone, Copy)]
@@ -33,35 +35,67 @@ pub(in crate::container) fn no_machine_type(handler: &Handler, there: &BTreeSet<
     From::Handler(handler).refused("machine type", &wanted, "the emulator does not have", there)
 }
 
+/// What it is to have; `offer` is what the emulator has, if that is known.
+///
 /// # Errors
 /// When the emulator does not have what is wished.
 pub(super) fn of(
     handler: &Handler,
     annotations: &PodAnnotations,
+    offer: Option<&Offer>,
+    accel: Accelerator,
+    vcpus: u16,
+) -> Result<Hardware> {
+    let asked = machine_type(handler);
+    let machine = match offer {
+        Some(offer) => offer.machine.parse().map_err(|cause| {
+            let name = &offer.machine;
+            Error::because(Kind::Internal, format!("libvirt says that machine type `{asked}` is `{name}`"), cause)
+        })?,
+        None => asked,
+    };
+    let bus_by_handler = handler.defaults.disk_bus.get().copied().unwrap_or_default();
+    let disk_bus = annotations.disk_bus.unwrap_or(bus_by_handler);
+    let cpu_setting = annotations.cpu_setting.clone();
+    let cpu = annotations.cpu_model.clone().or_else(|| handler.defaults.cpu_model.get().cloned());
+    let cpu = cpu.filter(|_| cpu_setting.is_none());
+    if let Some(setting) = &cpu_setting {
+        check_topology(setting, vcpus)?;
+    }
+    let extras = handler.defaults.extras();
+    if extras.hyperv && accel == Accelerator::Qemu && offer.is_some() {
+        let what = format!("runtime handler `{}` wants `hyperv`, which needs KVM; this node emulates", handler.name);
+        return Err(Error::new(Kind::State, what));
+    }
+    let (firmware, tpm) = (handler.defaults.boots_with(), handler.defaults.tpm);
+    let hardware = Hardware { machine, cpu, disk_bus, firmware, tpm, cpu_setting, extras };
+    match offer {
+        Some(offer) => check(&hardware, handler, annotations, offer, accel).map(|()| hardware),
+        None => Ok(hardware),
+    }
+}
+
+/// Whether the emulator has it.
+fn check(
+    hardware: &Hardware,
+    handler: &Handler,
+    annotations: &PodAnnotations,
     offer: &Offer,
     accel: Accelerator,
-) -> Result<Hardware> {
-    let machine = offer.machine.parse().map_err(|cause| {
-        let (asked, name) = (machine_type(handler), &offer.machine);
-        Error::because(Kind::Internal, format!("libvirt says that machine type `{asked}` is `{name}`"), cause)
-    })?;
-    let (disk_bus, from) = match annotations.disk_bus {
-        Some(bus) => (bus, From::Annotation("VirtletDiskDriver")),
-        None => (handler.defaults.disk_bus.get().copied().unwrap_or_default(), From::Handler(handler)),
-    };
-    if !offer.disk_buses.contains(disk_bus.name()) {
+) -> Result<()> {
+    let by = |annotation: Option<&'static str>| annotation.map_or(From::Handler(handler), From::Annotation);
+    if !offer.disk_buses.contains(hardware.disk_bus.name()) {
         let there = DiskBus::ALL.map(DiskBus::name).into_iter().filter(|bus| offer.disk_buses.contains(*bus));
-        return Err(from.refused("disk bus", &disk_bus, "the emulator does not have", there));
+        let from = by(annotations.disk_bus.map(|_| "VirtletDiskDriver"));
+        return Err(from.refused("disk bus", &hardware.disk_bus, "the emulator does not have", there));
     }
-    let (cpu, from) = match &annotations.cpu_model {
-        Some(model) => (Some(model), From::Annotation("VirtletCPUModel")),
-        None => (handler.defaults.cpu_model.get(), From::Handler(handler)),
-    };
-    if let Some(cpu) = cpu {
-        check_cpu(cpu, from, offer, accel)?;
+    if let Some(setting) = &hardware.cpu_setting {
+        check_setting(setting, offer, accel)?;
     }
-    let firmware = handler.defaults.boots_with();
-    if let Firmware::Uefi { secure_boot } = firmware {
+    if let Some(cpu) = &hardware.cpu {
+        check_cpu(cpu, by(annotations.cpu_model.as_ref().map(|_| "VirtletCPUModel")), offer, accel)?;
+    }
+    if let Firmware::Uefi { secure_boot } = hardware.firmware {
         let there = offer.firmwares.contains("efi");
         let missing = match secure_boot {
             _ if !there => Some("uefi"),
@@ -74,12 +108,38 @@ pub(super) fn of(
             return Err(From::Handler(handler).refused("firmware", &missing, why, there));
         }
     }
-    let tpm = handler.defaults.tpm;
-    if tpm && !offer.tpm {
+    if hardware.tpm && !offer.tpm {
         let why = "libvirt cannot emulate on this node (install packages `swtpm` and `swtpm-tools`)";
         return Err(From::Handler(handler).refused("TPM", &"2.0", why, std::iter::empty()));
     }
-    Ok(Hardware { machine, cpu: cpu.cloned(), disk_bus, firmware, tpm })
+    Ok(())
+}
+
+fn check_setting(setting: &CpuSetting, offer: &Offer, accel: Accelerator) -> Result<()> {
+    let from = From::Annotation(CPU_SETTING);
+    let model = match setting.mode {
+        CpuMode::HostPassthrough => CpuModel::HostPassthrough,
+        CpuMode::HostModel => CpuModel::HostModel,
+        CpuMode::Maximum => CpuModel::Max,
+        CpuMode::Custom => CpuModel::Named(setting.model.as_ref().map(|model| model.name.clone()).unwrap_or_default()),
+    };
+    // libvirt takes the nearest model that there is.
+    let may_differ = setting.model.as_ref().is_some_and(|model| model.fallback == Some(Fallback::Allow));
+    let is_known = matches!(&model, CpuModel::Named(name) if offer.cpu_models.contains_key(name));
+    if !(may_differ && is_known) {
+        check_cpu(&model, from, offer, accel)?;
+    }
+    Ok(())
+}
+
+fn check_topology(setting: &CpuSetting, vcpus: u16) -> Result<()> {
+    match setting.topology.map(|topology| topology.vcpus()) {
+        Some(places) if places != u64::from(vcpus) => {
+            let what = format!("annotation {CPU_SETTING}: topology gives {places} vCPUs, the VM has {vcpus}");
+            Err(Error::new(Kind::Invalid, what))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_cpu(cpu: &CpuModel, from: From<'_>, offer: &Offer, accel: Accelerator) -> Result<()> {
@@ -155,7 +215,8 @@ mod tests {
 
     #[test]
     fn a_handler_gives_defaults_and_the_pod_may_say_otherwise() {
-        let mine = |handler, annotations| of(&handler, &annotations, &offer(), Accelerator::Qemu).expect("there");
+        let mine =
+            |handler, annotations| of(&handler, &annotations, Some(&offer()), Accelerator::Qemu, 2).expect("there");
         let plain = mine(Handler::default(), PodAnnotations::default());
         let pinned = Hardware { machine: "pc-q35-10.0".parse().expect("type"), ..Hardware::default() };
         assert_eq!(plain, pinned);
@@ -171,6 +232,36 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_in_detail_takes_the_place_of_a_model_and_has_as_many_vcpus() {
+        let detail = |yaml: &str| {
+            let said = [("VirtletLibvirtCPUSetting", yaml), ("VirtletCPUModel", "Nehalem")];
+            PodAnnotations::parse(&said.map(|(key, value)| (key.to_owned(), value.to_owned())).into()).expect("fine")
+        };
+        let of = |yaml: &str| of(&Handler::default(), &detail(yaml), Some(&offer()), Accelerator::Qemu, 2);
+        let hardware = of("{model: Westmere, topology: {threads: 2}}").expect("there");
+        assert!(hardware.cpu.is_none() && hardware.cpu_setting.is_some(), "{hardware:?}");
+        of("{model: {value: Broadwell, fallback: allow}}").expect("libvirt takes the nearest");
+        let told: Vec<String> = [
+            "{model: Broadwell}",
+            "{model: {value: Nehalem, fallback: allow}}",
+            "{mode: host-passthrough}",
+            "{mode: maximum, topology: {sockets: 2, cores: 2}}",
+        ]
+        .map(|yaml| of(yaml).expect_err(yaml).to_string())
+        .into();
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn what_windows_asks_for_needs_kvm() {
+        let windows = handler(MachineDefaults { hyperv: true, ..MachineDefaults::default() });
+        let mine = |accel| of(&windows, &PodAnnotations::default(), Some(&offer()), accel, 2);
+        assert!(mine(Accelerator::Kvm).expect("there").extras.hyperv);
+        let refused = mine(Accelerator::Qemu).expect_err("emulated").to_string();
+        assert_eq!(refused, "runtime handler `lab` wants `hyperv`, which needs KVM; this node emulates");
+    }
+
+    #[test]
     fn what_is_not_there_is_told_with_what_is() {
         use Accelerator::{Kvm, Qemu};
         let mut lines = Vec::new();
@@ -182,10 +273,10 @@ mod tests {
             ("host-model", "virtio", Qemu),
         ] {
             let (handler, annotations) = (handler(wishes(cpu, bus)), PodAnnotations::default());
-            lines.push(of(&handler, &annotations, &offer(), accel).expect_err(cpu).to_string());
+            lines.push(of(&handler, &annotations, Some(&offer()), accel, 2).expect_err(cpu).to_string());
         }
         let annotations = PodAnnotations { disk_bus: Some(DiskBus::Sata), ..PodAnnotations::default() };
-        let refused = of(&Handler::default(), &annotations, &offer(), Kvm).expect_err("no such bus");
+        let refused = of(&Handler::default(), &annotations, Some(&offer()), Kvm, 2).expect_err("no such bus");
         assert_eq!(refused.kind(), Kind::Invalid);
         lines.push(refused.to_string());
         let machine = Given::Value("pc-q35-99".parse().expect("type"));
@@ -202,15 +293,16 @@ mod tests {
         };
         let no_keys = Offer { firmwares: ["efi".to_owned()].into(), ..offer() };
         for offer in [offer(), no_keys.clone()] {
-            let refused = of(&handler(secure()), &PodAnnotations::default(), &offer, Kvm).expect_err("no firmware");
+            let refused =
+                of(&handler(secure()), &PodAnnotations::default(), Some(&offer), Kvm, 2).expect_err("no firmware");
             lines.push(refused.to_string());
         }
         let tpm = handler(MachineDefaults { tpm: true, ..MachineDefaults::default() });
-        lines.push(of(&tpm, &PodAnnotations::default(), &no_keys, Kvm).expect_err("no swtpm").to_string());
+        lines.push(of(&tpm, &PodAnnotations::default(), Some(&no_keys), Kvm, 2).expect_err("no swtpm").to_string());
         let with_tpm = Offer { tpm: true, ..no_keys.clone() };
-        assert!(of(&tpm, &PodAnnotations::default(), &with_tpm, Kvm).expect("there").tpm);
+        assert!(of(&tpm, &PodAnnotations::default(), Some(&with_tpm), Kvm, 2).expect("there").tpm);
         let all = Offer { secure_boot: true, ..no_keys };
-        let hardware = of(&handler(secure()), &PodAnnotations::default(), &all, Kvm).expect("there");
+        let hardware = of(&handler(secure()), &PodAnnotations::default(), Some(&all), Kvm, 2).expect("there");
         assert_eq!(hardware.firmware, Firmware::Uefi { secure_boot: true });
         insta::assert_snapshot!(lines.join("\n"), @"
         runtime handler `lab` wants disk bus `sata`, which the emulator does not have; there is virtio, scsi

@@ -13,8 +13,8 @@ use proto::share::MAX_MOUNTS;
 use crate::config::MachineDefaults;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Share, SharedFs, SharedMount};
-use crate::model::{ContainerConfig, Mount};
+use crate::model::plan::{HostPath, Share, SharedFs, SharedMount};
+use crate::model::{ContainerConfig, Mount, SandboxConfig};
 
 /// What kubelet calls the file that it mounts there.
 const HOSTS: (&str, &str) = ("/etc/hosts", "/etc-hosts");
@@ -34,6 +34,7 @@ const BIDIRECTIONAL: i32 = 2;
 /// # Errors
 /// When a volume cannot be where the pod wants it.
 pub(super) fn of(
+    sandbox: &SandboxConfig,
     container: &ContainerConfig,
     annotations: &PodAnnotations,
     defaults: &MachineDefaults,
@@ -50,6 +51,7 @@ pub(super) fn of(
     let mut mounts = Vec::new();
     for mount in container.mounts.iter().filter(|mount| is_of_pod(mount, container)) {
         check(mount, &mounts)?;
+        check_host_path(mount, sandbox, defaults)?;
         mounts.push(SharedMount {
             source: mount.host_path.clone().into(),
             path: mount.container_path.clone(),
@@ -103,6 +105,23 @@ fn check(Mount { container_path: at, propagation, .. }: &Mount, others: &[Shared
     Ok(())
 }
 
+/// What kubelet makes for a pod is below the pod's own directory; all else is the node's.
+fn check_host_path(mount: &Mount, sandbox: &SandboxConfig, defaults: &MachineDefaults) -> Result<()> {
+    let policy = defaults.host_path.get().copied().unwrap_or(HostPath::Allow);
+    let parts: Vec<_> = Path::new(&mount.host_path).components().map(Component::as_os_str).collect();
+    let is_kubelets = parts.windows(2).any(|pair| pair == ["pods", sandbox.uid.as_str()]);
+    let why = match policy {
+        _ if is_kubelets => return Ok(()),
+        HostPath::Allow => return Ok(()),
+        HostPath::Readonly if mount.readonly => return Ok(()),
+        HostPath::Readonly => "may be read-only alone; set `readOnly`",
+        HostPath::Deny => "is not allowed; use another volume",
+    };
+    let (at, handler) = (&mount.container_path, &sandbox.runtime_handler);
+    let what = format!("volume mount at `{at}`: a `hostPath` {why} (runtime handler `{handler}`, `host_path`)");
+    Err(Error::new(Kind::Denied, what))
+}
+
 fn invalid(what: String) -> Error {
     Error::new(Kind::Invalid, what)
 }
@@ -110,6 +129,7 @@ fn invalid(what: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Given;
 
     fn mount(path: &str) -> Mount {
         let host_path = if path == HOSTS.0 { "/var/lib/kubelet/pods/u/etc-hosts" } else { "/srv/x" };
@@ -122,6 +142,42 @@ mod tests {
 
     fn paths(share: Option<Share>) -> Vec<String> {
         share.into_iter().flat_map(|share| share.mounts).map(|mount| mount.path).collect()
+    }
+
+    fn of(
+        container: &ContainerConfig,
+        annotations: &PodAnnotations,
+        defaults: &MachineDefaults,
+        has_agent: bool,
+    ) -> Result<Option<Share>> {
+        let sandbox = SandboxConfig { uid: "u".into(), runtime_handler: "lab".into(), ..SandboxConfig::default() };
+        super::of(&sandbox, container, annotations, defaults, has_agent)
+    }
+
+    #[test]
+    fn a_handler_decides_what_is_seen_of_the_node() {
+        let kubelets = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/x";
+        let others = "/var/lib/kubelet/pods/w/volumes/kubernetes.io~empty-dir/x";
+        let mut told = Vec::new();
+        for (policy, allowed) in [
+            (HostPath::Allow, [true, true, true, true]),
+            (HostPath::Readonly, [true, true, false, false]),
+            (HostPath::Deny, [true, false, false, false]),
+        ] {
+            let defaults = MachineDefaults { host_path: Given::Value(policy), ..MachineDefaults::default() };
+            let mounts = [(kubelets, false), ("/srv/x", true), ("/srv/x", false), (others, false)];
+            for ((path, readonly), allowed) in mounts.into_iter().zip(allowed) {
+                let mount = Mount { host_path: path.into(), readonly, ..mount("/data") };
+                let container = ContainerConfig { mounts: vec![mount], ..ContainerConfig::default() };
+                let found = of(&container, &PodAnnotations::default(), &defaults, true);
+                assert_eq!(found.is_ok(), allowed, "{policy} {path} {readonly}");
+                told.extend(found.err().map(|error| (error.kind(), error.to_string())));
+            }
+        }
+        told.dedup();
+        assert!(told.iter().all(|(kind, _)| *kind == Kind::Denied));
+        let told: Vec<_> = told.into_iter().map(|(_, text)| text).collect();
+        insta::assert_snapshot!(told.join("\n"));
     }
 
     fn with(way: SharedFs) -> PodAnnotations {

@@ -6,6 +6,8 @@ pub(super) const VCPU_COUNT: &str = "VirtletVCPUCount";
 pub(super) const DISK_DRIVER: &str = "VirtletDiskDriver";
 /// `VirtletCPUModel`.
 pub(super) const CPU_MODEL: &str = "VirtletCPUModel";
+/// `VirtletLibvirtCPUSetting`.
+pub(super) const CPU_SETTING: &str = "VirtletLibvirtCPUSetting";
 /// `VirtletRootVolumeSize`.
 pub(super) const ROOT_VOLUME_SIZE: &str = "VirtletRootVolumeSize";
 /// `VirtletSystemUUID`.
@@ -70,7 +72,7 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     (VCPU_COUNT, Use::Read),
     (DISK_DRIVER, Use::Read),
     (CPU_MODEL, Use::Read),
-    ("VirtletLibvirtCPUSetting", Use::Later),
+    (CPU_SETTING, Use::Read),
     (ROOT_VOLUME_SIZE, Use::Read),
     (SYSTEM_UUID, Use::Read),
     ("VirtletCloudInitImageType", Use::Choice { supported: &["nocloud"], later: &["configdrive", "none", "ignition"] }),
@@ -108,6 +110,11 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
 /// Whether a key claims to be one of ours.
 pub(super) fn is_ours(key: &str) -> bool {
     key.starts_with(VIRTLET) || key.starts_with(DOMAIN)
+}
+
+/// The canonical name of a known key.
+pub(super) fn canonical(key: &str) -> Option<&'static str> {
+    KNOWN.iter().map(|(name, _)| *name).find(|name| *name == key || alias(name).is_some_and(|alias| alias == key))
 }
 
 /// The other name of a key that has one.

@@ -2,7 +2,10 @@ use proto::agent::{EXIT_PORT, LOG_PORT};
 
 use super::*;
 use crate::model::MachineId;
-use crate::model::plan::{Cpus, DiskBus, Firmware, Guest, GuestCommand, Hardware, Layer, Memory, RootDisk};
+use crate::model::plan::{
+    Clock, CpuSetting, Cpus, DiskBus, Extras, Firmware, Graphics, Guest, GuestCommand, Hardware, Layer, Memory,
+    RootDisk, Watchdog,
+};
 
 fn layer(hex: &str, format: &str) -> Layer {
     Layer { path: format!("/var/lib/virtlet/images/data/{hex}").into(), format: format.into() }
@@ -28,6 +31,7 @@ fn spec() -> DomainSpec {
         share: None,
         qga_socket: "/run/virtlet/console/x.agent".into(),
         agent_socket: "/run/virtlet/console/x.exec".into(),
+        screen_socket: "/run/virtlet/screen/x/vnc.sock".into(),
         console_log: "/var/lib/virtlet/console/x/serial.log".into(),
         command_log: "/var/lib/virtlet/console/x/command.log".into(),
         command_end: "/var/lib/virtlet/console/x/end".into(),
@@ -129,6 +133,44 @@ fn uefi_has_variables_of_its_own_and_may_boot_securely() {
         part.split_once("  <cpu").expect("CPU").0.to_owned()
     };
     insta::assert_snapshot!([false, true].map(shown).join("\n"));
+}
+
+#[test]
+fn what_a_handler_gives_beside_the_usual_devices() {
+    let (clock, graphics) = (Clock::Localtime, Some(Graphics::Vnc));
+    for (machine, watchdog) in [("q35", Watchdog::Itco), ("pc", Watchdog::I6300esb)] {
+        let mut spec = with(machine, None, DiskBus::Virtio);
+        spec.plan.hardware.extras = Extras { clock, hyperv: true, watchdog: Some(watchdog), graphics };
+        let text = xml(&spec).expect("described");
+        let part = |from: &str, to: &str| {
+            let rest = text.get(text.find(from).expect(from)..).expect("text");
+            rest.get(..rest.find(to).expect(to) + to.len()).expect("text").to_owned()
+        };
+        let parts = [
+            part("<features>", "</features>"),
+            part("<clock", "</clock>"),
+            part("<graphics", "</video>"),
+            part("<watchdog", if watchdog == Watchdog::Itco { "/>" } else { "</watchdog>" }),
+        ];
+        insta::assert_snapshot!(parts.join("\n"));
+    }
+}
+
+#[test]
+fn a_cpu_may_be_said_in_detail() {
+    let said = serde_json::json!({
+        "match": "exact", "check": "partial", "vendor": "Intel",
+        "model": { "value": "Westmere", "fallback": "forbid", "vendorid": "GenuineIntel" },
+        "topology": { "cores": 1, "threads": 2 }, "cache": { "level": 3, "mode": "emulate" },
+        "features": [{ "name": "aes", "policy": "disable" }],
+    });
+    let mut spec = spec();
+    for said in [said, serde_json::json!({ "mode": "maximum", "cache": { "mode": "disable" } })] {
+        spec.plan.hardware.cpu_setting = Some(CpuSetting::of(&said).expect("a CPU"));
+        let text = xml(&spec).expect("described");
+        let (from, to) = (text.find("<cpu").expect("begins"), text.find("</cpu>").expect("ends"));
+        insta::assert_snapshot!(text.get(from..to).expect("text"));
+    }
 }
 
 #[test]

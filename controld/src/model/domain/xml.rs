@@ -1,6 +1,8 @@
 //! The XML itself.
 
+mod cpu;
 mod disks;
+mod extras;
 mod hardware;
 
 use std::io;
@@ -13,6 +15,7 @@ use proto::agent::{EXIT_PORT, LOG_PORT, PORT as AGENT_PORT, SHARE_TAG};
 
 use super::{DomainSpec, METADATA_NAMESPACE, Shared};
 use crate::model::Accelerator;
+use crate::model::plan::Graphics;
 
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
@@ -65,7 +68,10 @@ pub fn xml(spec: &DomainSpec) -> Result<String, DomainError> {
 
 fn identity(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     doc.text("name", &[], &spec.plan.domain)?;
-    doc.text("uuid", &[], &spec.plan.id.uuid().to_string())?;
+    let id = spec.plan.id.uuid().to_string();
+    doc.text("uuid", &[], &id)?;
+    // Another one than that of the container before: a guest that finds its disk in another machine draws new random numbers.
+    doc.text("genid", &[], &id)?;
     doc.nest("metadata", &[], |doc| {
         let instance = spec.instance.to_string();
         doc.leaf(
@@ -103,11 +109,8 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         })
     })?;
     hardware::boot(doc, spec)?;
-    hardware::cpu(doc, spec)?;
-    doc.nest("clock", &[("offset", "utc")], |doc| {
-        doc.leaf("timer", &[("name", "rtc"), ("tickpolicy", "catchup")])?;
-        doc.leaf("timer", &[("name", "hpet"), ("present", "no")])
-    })?;
+    cpu::cpu(doc, spec)?;
+    extras::clock(doc, spec)?;
     doc.text("on_poweroff", &[], "destroy")?;
     doc.text("on_reboot", &[], "restart")?;
     doc.text("on_crash", &[], "destroy")?;
@@ -159,6 +162,13 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     }
     if spec.plan.hardware.tpm {
         hardware::tpm(doc)?;
+    }
+    let extras = &spec.plan.hardware.extras;
+    if extras.graphics.is_some_and(Graphics::is_vnc) {
+        extras::screen(doc, &spec.plan.hardware, &spec.screen_socket)?;
+    }
+    if let Some(watchdog) = extras.watchdog {
+        extras::watchdog(doc, watchdog)?;
     }
     for hostdev in &spec.hostdevs {
         hardware::hostdev(doc, hostdev)?;

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::cpu_setting::CpuSetting;
+use super::extras::Extras;
 use super::firmware::Firmware;
 
 /// Longest name of a machine type or of a CPU model.
@@ -24,6 +26,11 @@ pub struct Hardware {
     /// TPM 2.0. libvirt keeps what it remembers, and removes that with the machine's definition.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tpm: bool,
+    /// The CPU in detail, in place of `cpu`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_setting: Option<CpuSetting>,
+    #[serde(flatten)]
+    pub extras: Extras,
 }
 
 /// QEMU's machine type: `q35` or `pc`, or one version of them.
@@ -255,6 +262,7 @@ mod tests {
             disk_bus: DiskBus::Scsi,
             firmware: Firmware::Uefi { secure_boot: true },
             tpm: false,
+            ..Hardware::default()
         };
         let text = serde_json::to_string(&planned).expect("written");
         assert_eq!(

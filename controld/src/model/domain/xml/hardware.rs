@@ -1,10 +1,10 @@
-//! Firmware, CPU, and what devices are plugged into.
+//! Firmware, and what devices are plugged into.
 
 use super::disks::{self, PLACES};
+use super::extras;
 use super::{Doc, DomainError, DomainSpec, SERIAL_SLOT, path};
-use crate::model::Accelerator;
 use crate::model::domain::Hostdev;
-use crate::model::plan::{Chipset, CpuModel, DiskBus, Firmware, Hardware};
+use crate::model::plan::{Chipset, DiskBus, Firmware, Hardware};
 
 /// Root ports on `pcie.0`, one per disk: a virtio disk behind one can be unplugged. Slots up to 0x0a are for more of them
 /// (eight to a slot), so that no device ever moves for a guest that gets another disk.
@@ -50,29 +50,11 @@ pub(super) fn boot(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> 
     doc.nest("features", &[], |doc| {
         doc.leaf("acpi", &[])?;
         doc.leaf("apic", &[])?;
+        if spec.plan.hardware.extras.hyperv {
+            extras::hyperv(doc)?;
+        }
         // Keeps the guest's own kernel from the variables.
         if secure_boot { doc.leaf("smm", &[("state", "on")]) } else { Ok(()) }
-    })
-}
-
-pub(super) fn cpu(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
-    let (model, named) = match (&spec.plan.hardware.cpu, spec.accel) {
-        (Some(CpuModel::Named(name)), _) => ("custom", Some(name.as_str())),
-        (Some(CpuModel::HostModel), _) => ("host-model", None),
-        (Some(CpuModel::HostPassthrough), _) | (None, Accelerator::Kvm) => ("host-passthrough", None),
-        (Some(CpuModel::Max), _) | (None, Accelerator::Qemu) => ("maximum", None),
-    };
-    let mut attributes = vec![("mode", model)];
-    attributes.extend(named.map(|_| ("match", "exact")));
-    // That there is such a model here was seen when the machine was planned.
-    attributes.push(("check", "none"));
-    attributes.extend((model == "host-passthrough").then_some(("migratable", "off")));
-    let cores = spec.plan.cpus.max.to_string();
-    doc.nest("cpu", &attributes, |doc| {
-        if let Some(name) = named {
-            doc.text("model", &[("fallback", "forbid")], name)?;
-        }
-        doc.leaf("topology", &[("sockets", "1"), ("cores", &cores), ("threads", "1")])
     })
 }
 

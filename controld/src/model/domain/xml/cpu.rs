@@ -1,0 +1,69 @@
+//! The guest's CPU.
+
+use super::{Doc, DomainError, DomainSpec};
+use crate::model::Accelerator;
+use crate::model::plan::{CpuModel, CpuSetting};
+
+pub(super) fn cpu(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    if let Some(setting) = &spec.plan.hardware.cpu_setting {
+        return in_detail(doc, spec, setting);
+    }
+    let (model, named) = match (&spec.plan.hardware.cpu, spec.accel) {
+        (Some(CpuModel::Named(name)), _) => ("custom", Some(name.as_str())),
+        (Some(CpuModel::HostModel), _) => ("host-model", None),
+        (Some(CpuModel::HostPassthrough), _) | (None, Accelerator::Kvm) => ("host-passthrough", None),
+        (Some(CpuModel::Max), _) | (None, Accelerator::Qemu) => ("maximum", None),
+    };
+    let mut attributes = vec![("mode", model)];
+    attributes.extend(named.map(|_| ("match", "exact")));
+    // That there is such a model here was seen when the machine was planned.
+    attributes.push(("check", "none"));
+    attributes.extend((model == "host-passthrough").then_some(("migratable", "off")));
+    doc.nest("cpu", &attributes, |doc| {
+        if let Some(name) = named {
+            doc.text("model", &[("fallback", "forbid")], name)?;
+        }
+        one_socket(doc, spec)
+    })
+}
+
+fn in_detail(doc: &mut Doc, spec: &DomainSpec, setting: &CpuSetting) -> Result<(), DomainError> {
+    let mut attributes = vec![("mode", setting.mode.word())];
+    attributes.extend(setting.matches.map(|matches| ("match", matches.word())));
+    attributes.extend(setting.check.map(|check| ("check", check.word())));
+    doc.nest("cpu", &attributes, |doc| {
+        if let Some(model) = &setting.model {
+            let mut attributes = Vec::new();
+            attributes.extend(model.fallback.map(|fallback| ("fallback", fallback.word())));
+            attributes.extend(model.vendor_id.as_deref().map(|id| ("vendor_id", id)));
+            doc.text("model", &attributes, &model.name)?;
+        }
+        if let Some(vendor) = &setting.vendor {
+            doc.text("vendor", &[], vendor)?;
+        }
+        match &setting.topology {
+            Some(topology) => {
+                let [sockets, dies, cores, threads] =
+                    [topology.sockets, topology.dies, topology.cores, topology.threads].map(|level| level.to_string());
+                let levels = [("sockets", &*sockets), ("dies", &*dies), ("cores", &*cores), ("threads", &*threads)];
+                doc.leaf("topology", &levels)?;
+            }
+            None => one_socket(doc, spec)?,
+        }
+        if let Some(cache) = &setting.cache {
+            let level = cache.level.map(|level| level.to_string());
+            let mut attributes: Vec<_> = level.as_deref().map(|level| ("level", level)).into_iter().collect();
+            attributes.push(("mode", cache.mode.word()));
+            doc.leaf("cache", &attributes)?;
+        }
+        setting
+            .features
+            .iter()
+            .try_for_each(|feature| doc.leaf("feature", &[("policy", feature.policy.word()), ("name", &feature.name)]))
+    })
+}
+
+fn one_socket(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    let cores = spec.plan.cpus.max.to_string();
+    doc.leaf("topology", &[("sockets", "1"), ("cores", &cores), ("threads", "1")])
+}
