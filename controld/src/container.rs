@@ -9,6 +9,7 @@ mod admission;
 pub mod agents;
 mod confinement;
 pub mod console;
+pub mod explain;
 mod host;
 mod machine;
 mod parts;

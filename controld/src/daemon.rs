@@ -13,6 +13,7 @@ mod memory;
 pub mod metrics;
 pub(crate) mod node;
 mod settle;
+pub mod validate;
 
 use std::future::Future;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 //! Exit codes, as sysexits has them and as tapmanager's are: 0 told to stop, 2 usage, 65 records that cannot be read, as those of
-//! a newer release, 70 anything else, 75 another instance runs, 77 a permission is missing, 78 configuration.
+//! a newer release, 66 a file that cannot be read, 70 anything else, 75 another instance runs, 77 a permission is missing, 78 configuration.
 //!
 //! After 65 systemd does not start the daemon again (`RestartPreventExitStatus=` of the units): that ends alike for ever.
 
@@ -10,6 +10,7 @@ use common::small_file::SmallFileError;
 use controld::api::socket::Taken;
 use controld::config::ConfigError;
 use controld::daemon::dump::SomeUnread;
+use controld::daemon::validate::ValidateError;
 use controld::store;
 use controld::volumes::VolumeError;
 use imagestore::DiskError;
@@ -17,6 +18,7 @@ use nix::errno::Errno;
 use tracing_subscriber::filter;
 
 const DATA: u8 = 65;
+const NO_INPUT: u8 = 66;
 const SOFTWARE: u8 = 70;
 const TEMPORARY: u8 = 75;
 const PERMISSION: u8 = 77;
@@ -28,6 +30,12 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 }
 
 fn of(cause: &(dyn Error + 'static)) -> Option<u8> {
+    match cause.downcast_ref() {
+        Some(ValidateError::Refused { .. }) => return Some(1),
+        Some(ValidateError::Manifest { .. }) => return Some(DATA),
+        Some(ValidateError::File(_)) => return Some(NO_INPUT),
+        None => {}
+    }
     if cause.is::<ConfigError>() || cause.is::<filter::ParseError>() {
         return Some(CONFIGURATION);
     }

@@ -7,7 +7,9 @@
 //! [`container::console`] carries its serial console to the pod's log and to attached clients. [`orphans`] keeps what is on no
 //! record until a person decides.
 //!
-//! Layers, one way only: [`daemon`] (starts all) -> [`api`] -> services ([`sandbox`], [`container`], [`orphans`]) ->
+//! [`manifest`] judges pods that there are not yet, by the same steps.
+//!
+//! Layers, one way only: [`daemon`] (starts all) -> [`manifest`] -> [`api`] -> services ([`sandbox`], [`container`], [`orphans`]) ->
 //! what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`]) -> [`model`] (pure) and [`config`].
 
 pub mod api;
@@ -18,6 +20,7 @@ pub mod hypervisor;
 pub mod images;
 #[cfg(test)]
 mod logged;
+pub mod manifest;
 pub mod model;
 pub mod orphans;
 pub mod sandbox;

@@ -61,6 +61,16 @@ enum Command {
         #[arg(long)]
         recorded: bool,
     },
+    /// Say whether the pods of a manifest would become machines on this node, and what these would have; asks no cluster, no daemon
+    /// and no libvirt. Exit code 1 if one would not
+    Validate {
+        /// As for `kubectl apply -f`; `-` is the standard input
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the records as JSON, and name those that cannot be read; the daemon must not be running
     DumpState,
 }
@@ -118,6 +128,11 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
                 What::Libvirt => daemon::describe::libvirt(&config)?,
             };
             print(&format!("{described:#}\n"))?;
+        }
+        Command::Validate { ref files, json } => {
+            let report = daemon::validate::files(&config, files)?;
+            print(&if json { report.json() } else { report.text() })?;
+            report.verdict()?;
         }
         Command::DumpState => {
             let Dump { state, unread } = Dump::of(&config)?;

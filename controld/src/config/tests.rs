@@ -279,3 +279,23 @@ fn all_problems_are_told_at_once() {
          configuration key `images.limits.ratio` is not within 1 to 1000000"
     );
 }
+
+/// The examples of the page, which are the file's tables too, with a RuntimeClass for each.
+#[test]
+fn the_examples_of_handlers_are_valid() {
+    let page = include_str!("../../../docs/handlers.md");
+    let file = include_str!("../../../deploy/handlers.toml");
+    let examples: Vec<&str> = page.split("\n```toml\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
+    assert!(examples.len() > 3, "examples are found");
+    for example in &examples {
+        Config::parse(example).expect("parses").checked().expect(example);
+        assert!(file.contains(example), "deploy/handlers.toml lacks: {example}");
+    }
+    let config = Config::parse(file).expect("parses").checked().expect("valid");
+    assert_eq!(config.handlers.len(), examples.len(), "as many as examples");
+    let classes = include_str!("../../../deploy/runtimeclasses.yaml");
+    let pod = "\n---\nkind: Pod\nspec: {containers: []}\n";
+    let classes = crate::manifest::read(&format!("{classes}{pod}")).expect("a manifest").classes;
+    let handlers: Vec<_> = classes.values().map(|class| class.handler.as_str()).collect();
+    assert_eq!(handlers, config.handlers.keys().map(String::as_str).collect::<Vec<_>>());
+}

@@ -2,9 +2,11 @@
 
 pub(crate) mod guest;
 pub(super) mod hardware;
+mod promise;
 mod share;
 mod size;
 
+pub(crate) use self::promise::{Promise, promise};
 use crate::config::{Handler, MachineConfig};
 use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;

@@ -64,6 +64,12 @@ pub enum Command {
     Ps(Ps),
     /// Print all that is known of pods and their machines, as JSON
     Inspect(InspectPods),
+    /// Say what a pod's machine has, setting by setting, and who said so
+    Explain(Explain),
+    /// Say whether the pods of a manifest would become machines on this node, and what these would have
+    ///
+    /// Asks no cluster and no daemon: it is `controld validate`, by this node's configuration. Exit code 1 if one would not.
+    Validate(Validate),
     /// Show what machines use, again and again
     Stats(Stats),
     /// Show what machines use, once
@@ -99,6 +105,10 @@ pub enum Command {
     ///
     /// Connections go to the pod's address from this node. What listens on the guest's loopback only is not reached.
     PortForward(PortForward),
+    /// Show the screen of a machine to a VNC viewer on this node, until Ctrl-C
+    ///
+    /// Machines have one if setting `graphics` of their runtime handler is `vnc`. Whoever is on this node can connect meanwhile.
+    Vnc(Vnc),
     /// Stop machines; prints what was stopped
     ///
     /// The pods keep their networks and their disks; `virtletctl start` goes on with both.
@@ -257,6 +267,54 @@ pub struct PortForward {
     /// Local address to listen on [default: loopback]
     #[arg(long, value_name = "IP")]
     pub address: Option<IpAddr>,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
+}
+
+/// Of `explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
+    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    pub pod: String,
+    /// Container, if not the newest
+    #[arg(short, long, value_name = "NAME")]
+    pub container: Option<String>,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Of `validate`.
+#[derive(Debug, Args)]
+pub struct Validate {
+    /// As for `kubectl apply -f`; `-` is the standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// controld's configuration, if not this node's
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Of `vnc`.
+#[derive(Debug, Args)]
+pub struct Vnc {
+    /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
+    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    pub pod: String,
+    /// Local port [default: a free one]
+    #[arg(short, long, default_value_t = 0, hide_default_value = true)]
+    pub port: u16,
+    /// Container, if not the newest
+    #[arg(short, long, value_name = "NAME")]
+    pub container: Option<String>,
     /// Where the pod is named.
     #[command(flatten)]
     pub within: Within,

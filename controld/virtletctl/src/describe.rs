@@ -119,7 +119,7 @@ fn machine(response: ContainerStatusResponse) -> Value {
 }
 
 /// What controld says beside CRI's fields, as JSON in a string.
-fn info(info: &std::collections::HashMap<String, String>) -> Value {
+pub(super) fn info(info: &std::collections::HashMap<String, String>) -> Value {
     info.get("info").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 

@@ -29,6 +29,7 @@ mod space;
 mod status;
 mod units;
 
+pub(super) use self::program::find as find_program;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;

@@ -286,6 +286,12 @@ pub enum CtlError {
     /// The session of port-forward ended.
     #[error("connection for the ports of `{0}` was lost; does controld run?")]
     ForwardLost(String),
+    /// Its annotations are of another release, or controld is.
+    #[error("controld does not tell the settings of `{0}`; its annotations, or controld, are of another release")]
+    NotExplained(String),
+    /// There is nothing to show.
+    #[error("the machine of `{0}` has no screen; its runtime handler needs `graphics = \"vnc\"`")]
+    NoScreen(String),
     /// A local port cannot be had.
     #[error("failed to listen on `{address}`; name another local port, as LOCAL:REMOTE")]
     Listen {

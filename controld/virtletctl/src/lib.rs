@@ -18,6 +18,7 @@ mod each;
 pub mod error;
 mod events;
 mod exec;
+mod explain;
 mod find;
 mod forward;
 mod image;
@@ -43,6 +44,7 @@ mod terminal;
 mod text;
 pub mod thing;
 mod version;
+mod vnc;
 mod wait;
 
 use std::future::Future;
@@ -79,6 +81,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         }
         // Boxed, like those below.
         Command::Doctor(wanted) => return Box::pin(doctor::run(wanted, &cli.socket, out)).await.map_err(one),
+        Command::Validate(wanted) => return Err(one(explain::validate(wanted))),
         Command::Manual(wanted) => {
             return manual::write(Cli::command(), Section::Commands, &wanted.dir).map_err(|cause| one(cause.into()));
         }
@@ -102,6 +105,8 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         Command::PortForward(wanted) => {
             Box::pin(async move { forward::run(client, &wanted, out, interrupt).await.map_err(one) })
         }
+        Command::Vnc(wanted) => Box::pin(async move { vnc::run(client, &wanted, out, interrupt).await.map_err(one) }),
+        Command::Explain(wanted) => Box::pin(async move { explain::run(client, &wanted, out).await.map_err(one) }),
         Command::Inspect(wanted) => Box::pin(async move { describe::run(client, &wanted, out).await }),
         Command::Stats(wanted) => Box::pin(async move { stats::stats(client, &wanted, out).await }),
         Command::Top(wanted) => Box::pin(async move { stats::top(client, &wanted, out).await }),
@@ -119,9 +124,11 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         Command::Pull(wanted) => Box::pin(image::run(client, ImageCommand::Pull(wanted), out, interrupt)),
         Command::Rmi(wanted) => Box::pin(image::run(client, ImageCommand::Rm(wanted), out, interrupt)),
         // Done above.
-        Command::Completion(_) | Command::Doctor(_) | Command::Manual(_) | Command::Version(_) => {
-            Box::pin(std::future::ready(Ok(())))
-        }
+        Command::Completion(_)
+        | Command::Doctor(_)
+        | Command::Manual(_)
+        | Command::Validate(_)
+        | Command::Version(_) => Box::pin(std::future::ready(Ok(()))),
         Command::Image { command } => Box::pin(image::run(client, command, out, interrupt)),
     };
     done.await

@@ -51,7 +51,7 @@ async fn run(cli: Cli) -> Result<(), Vec<CtlError>> {
 fn listens(command: &Command) -> bool {
     let has_to_undo =
         matches!(command, Command::Run(_) | Command::Pull(_) | Command::Image { command: ImageCommand::Pull(_) });
-    has_to_undo || matches!(command, Command::PortForward(_))
+    has_to_undo || matches!(command, Command::PortForward(_) | Command::Vnc(_))
 }
 
 #[expect(clippy::print_stderr, reason = "the one place where errors are told")]

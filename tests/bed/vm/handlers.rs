@@ -1,5 +1,7 @@
 //! Runtime handlers: the machines of their pods, and how long they stay so.
 
+mod extras;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -33,6 +35,7 @@ const NVRAM: &str = "/var/lib/virtlet/nvram";
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_machine_is_as_its_handler_says", deadline: DEADLINE, run: as_its_handler_says },
+    Case { name: "vm::a_handler_adds_a_screen_and_decides_what_pods_may_say", deadline: DEADLINE, run: extras::adds },
     Case { name: "vm::a_guest_boots_by_uefi", deadline: DEADLINE, run: boots_by_uefi },
 ];
 

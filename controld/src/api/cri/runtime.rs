@@ -26,7 +26,7 @@ use crate::api::span;
 use crate::api::status::{self, finish};
 use crate::config::{CgroupDriver, Config};
 use crate::container::agents::{self, Output};
-use crate::container::{Containers, Create};
+use crate::container::{Containers, Create, explain};
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::emulator::Emulator;
@@ -365,6 +365,7 @@ impl RuntimeService for Runtime {
         let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
         let mut info = HashMap::new();
         if request.verbose {
+            let handler = self.uses.config.handler(&sandbox.runtime_handler);
             let screen = self.containers.screen(&container);
             let facts = serde_json::json!({
                 "sandboxID": container.sandbox,
@@ -372,6 +373,7 @@ impl RuntimeService for Runtime {
                 "machine": container.machine,
                 "applied": container.applied(),
                 "paused": container.pause.map(Pause::as_str),
+                "settings": explain::of_record(&container, &handler),
                 "screen": screen,
             });
             info.insert("info".into(), facts.to_string());

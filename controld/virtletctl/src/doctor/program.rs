@@ -27,7 +27,7 @@ pub(super) struct Said {
 
 /// Why there is no answer. Printed in one line, so causes are a part of the texts.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ProgramError {
+pub(crate) enum ProgramError {
     #[error("there is no program `{0}` beside virtletctl, in {dirs}", dirs = DIRS.join(", "))]
     Absent(String),
     #[error("failed to run `{shown}`: {cause}")]
@@ -44,7 +44,7 @@ pub(super) enum ProgramError {
 }
 
 /// Finds one of our programs.
-pub(super) fn find(name: &str) -> Result<PathBuf, ProgramError> {
+pub(crate) fn find(name: &str) -> Result<PathBuf, ProgramError> {
     let ours = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let dirs = ours.into_iter().chain(DIRS.map(PathBuf::from));
     dirs.map(|dir| dir.join(name)).find(|path| path.is_file()).ok_or_else(|| ProgramError::Absent(name.to_owned()))

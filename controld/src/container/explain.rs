@@ -1,0 +1,251 @@
+//! What a pod's machine has, setting by setting, and who said so: the pod by an annotation or a field, its runtime handler, or the
+//! node. Pure. For people: `virtletctl explain` of a pod that there is, `controld validate` of one that there is not.
+
+use proto::tap::DataPath;
+use serde::Serialize;
+
+use crate::config::{Given, Handler};
+use crate::model::annotations::{NetworkConfig, PodAnnotations};
+use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, Share};
+use crate::model::{Container, ContainerConfig, Resources};
+
+const MIB: u64 = 1 << 20;
+
+/// A setting of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    pub name: &'static str,
+    pub value: String,
+    /// Who said so.
+    pub from: String,
+}
+
+/// What was said of a machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Said<'a> {
+    pub annotations: &'a PodAnnotations,
+    pub container: &'a ContainerConfig,
+    pub handler: &'a Handler,
+}
+
+/// What was made of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Made<'a> {
+    pub cpus: Cpus,
+    pub memory: Memory,
+    /// Bytes of the huge pages that its memory is in, if it is.
+    pub huge_page: Option<u64>,
+    pub hardware: &'a Hardware,
+    pub share: Option<&'a Share>,
+}
+
+/// Of a machine that there is. Who said so is told by the handler's settings as they are now; `None` if the record's annotations
+/// are no longer understood.
+#[must_use]
+pub fn of_record(container: &Container, handler: &Handler) -> Option<Vec<Setting>> {
+    let annotations = PodAnnotations::parse(&container.machine_annotations).ok()?;
+    let machine = &container.machine;
+    let made = Made {
+        cpus: machine.cpus,
+        memory: machine.memory,
+        huge_page: machine.huge_page,
+        hardware: &machine.hardware,
+        share: machine.share.as_ref(),
+    };
+    Some(explain(Said { annotations: &annotations, container: &container.config, handler }, made))
+}
+
+/// Every setting, in the order of the documents.
+#[must_use]
+pub fn explain(said: Said<'_>, made: Made<'_>) -> Vec<Setting> {
+    let mut list = List { handler: said.handler, settings: Vec::new() };
+    list.add(
+        "runtime handler",
+        said.handler.name.clone(),
+        "pod field runtimeClassName, or else images.default_handler".into(),
+    );
+    size(&mut list, said, made);
+    hardware(&mut list, said, made.hardware);
+    network(&mut list, said.annotations);
+    guest(&mut list, said, made.share);
+    list.settings
+}
+
+struct List<'a> {
+    handler: &'a Handler,
+    settings: Vec<Setting>,
+}
+
+impl List<'_> {
+    fn add(&mut self, name: &'static str, value: String, from: String) {
+        self.settings.push(Setting { name, value, from });
+    }
+
+    /// The first of those who can have said it.
+    fn said(
+        &mut self,
+        name: &'static str,
+        value: String,
+        annotation: Option<&'static str>,
+        by_handler: Option<&'static str>,
+        otherwise: &str,
+    ) {
+        let by_handler = by_handler.map(|setting| self.by_handler(setting));
+        let from = annotation.map(|key| format!("annotation {key}")).or(by_handler);
+        self.add(name, value, from.unwrap_or_else(|| otherwise.to_owned()));
+    }
+
+    fn by_handler(&self, setting: &str) -> String {
+        format!("runtime handler `{}`, {setting}", self.handler.name)
+    }
+}
+
+fn size(list: &mut List<'_>, said: Said<'_>, made: Made<'_>) {
+    let (annotations, defaults) = (said.annotations, &said.handler.defaults);
+    let resources = said.container.resources.as_ref();
+    let vcpus = made.cpus.boot.to_string();
+    let default = "node, machine.default_vcpus";
+    match (annotations.vcpus, resources.and_then(Resources::cpus)) {
+        (None, Some(_)) => list.add("vCPUs", vcpus, "pod field resources.limits.cpu, rounded up".into()),
+        (by_pod, _) => list.said(
+            "vCPUs",
+            vcpus,
+            by_pod.map(|_| "VirtletVCPUCount"),
+            defaults.default_vcpus.map(|_| "default_vcpus"),
+            default,
+        ),
+    }
+    let (by_pod, by_handler) = (
+        annotations.max_vcpus.map(|_| "virtlet.cloud/max-vcpus"),
+        defaults.max_vcpus.filter(|max| *max == made.cpus.max).map(|_| "max_vcpus"),
+    );
+    list.said("most vCPUs", made.cpus.max.to_string(), by_pod, by_handler, "what it boots with");
+    let memory = format!("{} MiB", made.memory.boot / MIB);
+    let limit = resources.map(|resources| resources.memory_limit).filter(|limit| *limit > 0);
+    match (made.huge_page, limit) {
+        (Some(size), _) => {
+            list.add("guest memory", memory, format!("pod field resources.limits.hugepages, of {} KiB", size / 1024));
+        }
+        (None, Some(limit)) => {
+            let from = "pod field resources.limits.memory";
+            let limit = limit / (1 << 20);
+            list.add("guest memory", memory, format!("{from}, {limit} MiB, less what QEMU takes of it"));
+        }
+        (None, None) => {
+            let by_handler = defaults.default_memory.map(|_| "default_memory_mib");
+            list.said("guest memory", memory, None, by_handler, "node, machine.default_memory_mib");
+        }
+    }
+    let by_pod = annotations.max_memory.map(|_| "virtlet.cloud/max-memory");
+    let by_handler = defaults.max_memory.filter(|_| made.memory.max > made.memory.boot).map(|_| "max_memory_mib");
+    let most = format!("{} MiB", made.memory.max / MIB);
+    list.said("most guest memory", most, by_pod, by_handler, "what it boots with");
+}
+
+fn hardware(list: &mut List<'_>, said: Said<'_>, hardware: &Hardware) {
+    let (annotations, defaults) = (said.annotations, &said.handler.defaults);
+    let newest = "default, in the newest version of the node's QEMU when the container was created";
+    list.said("machine type", hardware.machine.to_string(), None, given(&defaults.machine, "machine"), newest);
+    let (cpu, by_pod) = match (&hardware.cpu_setting, &hardware.cpu) {
+        (Some(setting), _) => {
+            let model = setting.model.as_ref().map_or(setting.mode.word(), |model| model.name.as_str());
+            (format!("{model}, in detail"), Some("VirtletLibvirtCPUSetting"))
+        }
+        (None, Some(cpu)) => (cpu.to_string(), annotations.cpu_model.as_ref().map(|_| "VirtletCPUModel")),
+        (None, None) => ("all that the accelerator has".to_owned(), None),
+    };
+    list.said("CPU", cpu, by_pod, given(&defaults.cpu_model, "cpu_model"), "default");
+    let by_pod = annotations.disk_bus.map(|_| "VirtletDiskDriver");
+    list.said("disk bus", hardware.disk_bus.to_string(), by_pod, given(&defaults.disk_bus, "disk_bus"), "default");
+    let firmware = match hardware.firmware {
+        Firmware::Bios => "bios",
+        Firmware::Uefi { secure_boot: false } => "uefi",
+        Firmware::Uefi { secure_boot: true } => "uefi with secure boot",
+    };
+    list.said("firmware", firmware.to_owned(), None, given(&defaults.firmware, "firmware"), "default");
+    let extras = &hardware.extras;
+    let others = [
+        ("TPM", hardware.tpm.then(|| "2.0".to_owned()), "tpm"),
+        ("graphics", extras.graphics.map(|graphics| graphics.to_string()), "graphics"),
+        ("watchdog", extras.watchdog.map(|watchdog| watchdog.to_string()), "watchdog"),
+        ("clock", (extras.clock != Clock::Utc).then(|| extras.clock.to_string()), "clock"),
+        ("hyperv", extras.hyperv.then(|| "true".to_owned()), "hyperv"),
+    ];
+    for (name, value, setting) in others {
+        if let Some(value) = value {
+            let from = list.by_handler(setting);
+            list.add(name, value, from);
+        }
+    }
+    match annotations.root_volume_size {
+        // What the image has is not known here, and it is never less.
+        Some(bytes) => {
+            let value = format!("{} MiB, or the image's size if that is more", bytes.div_ceil(MIB));
+            list.add("root disk", value, "annotation VirtletRootVolumeSize".into());
+        }
+        None => list.add("root disk", "as large as the image says".into(), "default".into()),
+    }
+    let (uuid, by_pod) = match annotations.system_uuid {
+        Some(uuid) => (uuid.to_string(), Some("VirtletSystemUUID")),
+        None => ("made of the pod's UID".to_owned(), None),
+    };
+    list.said("system UUID", uuid, by_pod, None, "default");
+}
+
+fn network(list: &mut List<'_>, annotations: &PodAnnotations) {
+    let defaults = &list.handler.defaults;
+    let handler_path = given(&defaults.data_path, "data_path");
+    let path = annotations.data_path.or(defaults.data_path.get().copied());
+    let path = path.map_or("as tapmanager is configured", DataPath::name);
+    let by_pod = annotations.data_path.map(|_| "virtlet.cloud/data-path");
+    list.said("data path", path.to_owned(), by_pod, handler_path, "node, tapmanager's data_path");
+    let (held, by_pod) = match annotations.anti_spoof {
+        Some(held) => (held.to_string(), Some("virtlet.cloud/anti-spoof")),
+        None => ("as tapmanager is configured".to_owned(), None),
+    };
+    list.said("anti-spoofing", held, by_pod, None, "node, tapmanager's anti_spoof");
+    let (config, by_pod) = match annotations.network_config {
+        NetworkConfig::Auto => ("auto", None),
+        NetworkConfig::Dhcp => ("dhcp", Some("virtlet.cloud/network-config or VirtletForceDHCPNetworkConfig")),
+        NetworkConfig::Static => ("static", Some("virtlet.cloud/network-config")),
+        NetworkConfig::None => ("none", Some("virtlet.cloud/network-config")),
+    };
+    list.said("network-config", config.to_owned(), by_pod, None, "default");
+    if !annotations.networks.is_empty() {
+        let count = annotations.networks.len();
+        let key = Some("virtlet.cloud/networks or k8s.v1.cni.cncf.io/networks");
+        list.said("networks", format!("the default one and {count} more"), key, None, "");
+    }
+}
+
+fn guest(list: &mut List<'_>, said: Said<'_>, share: Option<&Share>) {
+    let (annotations, defaults) = (said.annotations, &said.handler.defaults);
+    if annotations.user_data.is_some() {
+        list.add("user-data", "given".into(), "annotation VirtletCloudInitUserData or ...Script".into());
+    }
+    if !annotations.ssh_keys.is_empty() {
+        let count = annotations.ssh_keys.len();
+        list.add("ssh keys", count.to_string(), "annotation VirtletSSHKeys".into());
+    }
+    let runs = annotations.run_command.unwrap_or(defaults.run_command);
+    let (agent, by_pod, by_handler) = match (annotations.guest_agent, defaults.guest_agent, runs) {
+        (true, ..) => ("installed by cloud-init", Some("virtlet.cloud/guest-agent"), None),
+        (_, true, _) => ("in the image", None, Some("guest_agent")),
+        (.., true) => ("in the image, since the VM is for a command", None, None),
+        _ => ("not known to be there: no exec, no volumes, no sysctls of the guest's kernel", None, None),
+    };
+    list.said("virtlet-agent", agent.to_owned(), by_pod, by_handler, "default");
+    let what = if runs { "run by the agent; the VM ends with it" } else { "none is run" };
+    let by_pod = annotations.run_command.map(|_| "virtlet.cloud/run-command");
+    let by_handler = defaults.run_command.then_some("run_command");
+    list.said("container's command", what.to_owned(), by_pod, by_handler, "default");
+    let seen = share.map_or(0, |share| share.mounts.len());
+    let volumes = format!("{seen} of {} mounts by virtiofs", said.container.mounts.len());
+    let by_pod = annotations.shared_fs.map(|_| "virtlet.cloud/shared-fs");
+    let otherwise = "default: those of a guest that has virtlet-agent, but what is kubelet's own";
+    list.said("volumes", volumes, by_pod, given(&defaults.shared_fs, "shared_fs"), otherwise);
+}
+
+fn given<T>(value: &Given<T>, setting: &'static str) -> Option<&'static str> {
+    value.get().map(|_| setting)
+}

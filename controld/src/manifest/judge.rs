@@ -1,0 +1,235 @@
+//! What would become of a pod.
+
+use k8s_openapi::api::core::v1::Container;
+
+use super::kubelet;
+use super::read::{Manifest, PodToBe};
+use crate::api::cri::convert;
+use crate::config::{Accel, Config, Handler};
+use crate::container::explain::Setting;
+use crate::container::plan::guest::check_sysctls;
+use crate::container::plan::{Promise, promise};
+use crate::model::annotations::PodAnnotations;
+use crate::model::error::Error;
+use crate::model::{Accelerator, SandboxConfig};
+use crate::sandbox;
+
+/// Of a pod.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Why it would not become a machine, as the daemon would say it; empty if it would, by all that is known here.
+    pub problems: Vec<String>,
+    /// What would happen, and may not be what was meant.
+    pub remarks: Vec<String>,
+    /// What the machine would have; of the last container, if there are several.
+    pub settings: Vec<Setting>,
+}
+
+/// What would become of a pod on a node with this configuration.
+#[must_use]
+pub fn judge(config: &Config, manifest: &Manifest, pod: &PodToBe) -> Verdict {
+    let mut verdict = Verdict::default();
+    let named = pod.spec.runtime_class_name.as_deref().unwrap_or_default();
+    let class = manifest.classes.get(named);
+    // Nearly always of the same name.
+    let handler = class.map_or(named, |class| class.handler.as_str());
+    if class.is_none() && !named.is_empty() {
+        let remark = format!(
+            "RuntimeClass `{named}` is not in the manifest: its handler is taken to be `{named}`, without overhead"
+        );
+        verdict.remarks.push(remark);
+    }
+    if named.is_empty() {
+        let remark = "no runtimeClassName: it may be scheduled to a node that makes containers of pods";
+        verdict.remarks.push(remark.into());
+    }
+    verdict.containers(pod);
+    let sandbox = match convert::sandbox_config(kubelet::sandbox(pod, handler, class)) {
+        Ok(sandbox) => sandbox,
+        Err(error) => return verdict.with(&error),
+    };
+    if let Err(error) = sandbox::check(config, &sandbox) {
+        verdict = verdict.with(&error);
+    }
+    let handler = config.handler(handler);
+    if let Err(error) = handler.check_annotations(&pod.annotations) {
+        verdict = verdict.with(&error);
+    }
+    match PodAnnotations::parse(&pod.annotations) {
+        Ok(annotations) => verdict.machines(config, pod, &sandbox, &handler, &annotations),
+        Err(problems) => verdict.problems.extend(problems.each()),
+    }
+    verdict
+}
+
+impl Verdict {
+    fn with(mut self, error: &Error) -> Self {
+        self.problems.push(common::Chain(error).to_string());
+        self
+    }
+
+    fn containers(&mut self, pod: &PodToBe) {
+        let sidecars = pod.spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
+        let names: Vec<&str> = sidecars.map(|container| container.name.as_str()).collect();
+        if !names.is_empty() {
+            let names = names.join(", ");
+            self.problems.push(format!("sidecar {names}: a pod that is a machine has one container at a time"));
+        }
+        if let [_, more @ ..] = pod.spec.containers.as_slice()
+            && !more.is_empty()
+        {
+            let names: Vec<&str> = more.iter().map(|container| container.name.as_str()).collect();
+            let names = names.join(", ");
+            self.problems.push(format!("container {names}: a pod that is a machine has one container at a time"));
+        }
+        if pod.spec.containers.is_empty() {
+            self.problems.push("there is no container, and so no machine".into());
+        }
+    }
+
+    fn machines(
+        &mut self,
+        config: &Config,
+        pod: &PodToBe,
+        sandbox: &SandboxConfig,
+        handler: &Handler,
+        annotations: &PodAnnotations,
+    ) {
+        if let Err(error) = check_sysctls(sandbox, annotations, &handler.defaults) {
+            self.problems.push(error.to_string());
+        }
+        let accel = if config.machine.accel == Accel::Qemu { Accelerator::Qemu } else { Accelerator::Kvm };
+        let init = pod.spec.init_containers.iter().flatten().filter(|container| !is_sidecar(container));
+        for container in init.chain(&pod.spec.containers) {
+            let made = convert::container_config(kubelet::container(pod, container)).and_then(|container| {
+                promise(Promise { sandbox, container: &container, annotations, handler, accel, node: &config.machine })
+            });
+            match made {
+                Ok(settings) => self.settings = settings,
+                Err(error) => self.problems.push(format!("container {}: {}", container.name, common::Chain(&error))),
+            }
+        }
+    }
+}
+
+/// One that stays beside the others.
+fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+    use crate::manifest::read;
+
+    fn verdict(config: &str, text: &str) -> Verdict {
+        let config = Config::parse(config).expect("parses").checked().expect("valid");
+        let manifest = read(text).expect("a manifest");
+        judge(&config, &manifest, &manifest.pods[0])
+    }
+
+    fn setting<'a>(verdict: &'a Verdict, name: &str) -> &'a Setting {
+        verdict.settings.iter().find(|setting| setting.name == name).expect(name)
+    }
+
+    #[test]
+    fn a_pod_has_what_it_its_class_and_its_handler_say() {
+        let config = "[handlers.lab]\ncpu_model = 'Westmere'\ndisk_bus = 'scsi'\nguest_agent = true\nmax_vcpus = 4";
+        let text = "\
+kind: RuntimeClass
+metadata: {name: vms}
+handler: lab
+overhead: {podFixed: {memory: 1Gi}}
+---
+kind: Deployment
+metadata: {name: web}
+spec:
+  template:
+    metadata: {annotations: {VirtletDiskDriver: sata, VirtletRootVolumeSize: 10Gi}}
+    spec:
+      runtimeClassName: vms
+      volumes: [{name: c, configMap: {name: c}}, {name: h, hostPath: {path: /srv}}]
+      initContainers: [{name: first, image: x}]
+      containers:
+      - name: vm
+        image: x
+        volumeMounts: [{name: c, mountPath: /c, readOnly: true}, {name: h, mountPath: /h}]
+        resources: {limits: {cpu: 1500m, memory: 1Gi}}
+";
+        let verdict = verdict(config, text);
+        let told: Vec<String> =
+            verdict.settings.iter().map(|it| format!("{}: {} ({})", it.name, it.value, it.from)).collect();
+        assert!(verdict.problems.is_empty() && verdict.remarks.is_empty(), "{verdict:?}");
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told() {
+        let text = "\
+kind: Pod
+metadata: {name: web, annotations: {VirtletVCPUcount: '2', VirtletDiskDriver: ide}}
+spec:
+  hostNetwork: true
+  runtimeClassName: other
+  initContainers: [{name: side, image: x, restartPolicy: Always}]
+  containers: [{name: a, image: x}, {name: b, image: y}]
+";
+        let verdict = verdict("", text);
+        insta::assert_snapshot!(verdict.problems.join("\n"));
+        let text = "\
+kind: Pod
+spec:
+  securityContext: {sysctls: [{name: vm.swappiness, value: '1'}]}
+  volumes: [{name: h, hostPath: {path: /srv}}]
+  containers:
+  - {name: a, image: x, resources: {limits: {memory: 40Mi}}}
+";
+        insta::assert_snapshot!(self::verdict("", text).problems.join("\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_pod_has_exactly_what_it_says_or_every_reason_is_told(
+            vcpus in select(vec![None, Some("1"), Some("16"), Some("0"), Some("x"), Some("256")]),
+            bus in select(vec![None, Some("virtio"), Some("sata"), Some("ide")]),
+            size in select(vec![None, Some("3Gi"), Some("much")]),
+            memory in select(vec![None, Some("512Mi")]),
+            script in select(vec![None, Some("#!/bin/sh"), Some("\0")]),
+        ) {
+            let given = [
+                ("VirtletVCPUCount", vcpus, vcpus.is_none_or(|it| ["1", "16"].contains(&it))),
+                ("VirtletDiskDriver", bus, bus != Some("ide")),
+                ("VirtletRootVolumeSize", size, size != Some("much")),
+                ("VirtletCloudInitUserDataScript", script, script != Some("\0")),
+            ];
+            let annotations: BTreeMap<String, String> = (given.iter())
+                .filter_map(|(key, value, _)| Some(((*key).to_owned(), (*value)?.to_owned())))
+                .collect();
+            let limits = memory.map(|memory| serde_json::json!({ "limits": { "memory": memory } }));
+            let pod = serde_json::json!({
+                "kind": "Pod", "metadata": { "name": "p", "annotations": annotations },
+                "spec": { "containers": [{ "name": "vm", "image": "x", "resources": limits }] },
+            });
+            let verdict = verdict("", &pod.to_string());
+            let wrong: Vec<_> = given.iter().filter(|(.., fine)| !fine).map(|(key, ..)| *key).collect();
+            prop_assert_eq!(verdict.problems.len(), wrong.len(), "{:?}", verdict);
+            for key in &wrong {
+                prop_assert!(verdict.problems.iter().any(|problem| problem.contains(key)), "{key}: {:?}", verdict);
+            }
+            if wrong.is_empty() {
+                prop_assert_eq!(&*setting(&verdict, "vCPUs").value, vcpus.unwrap_or("1"));
+                prop_assert_eq!(&*setting(&verdict, "disk bus").value, bus.unwrap_or("virtio"));
+                let disk = size.map_or("as large as the image says", |_| "3072 MiB, or the image's size if that is more");
+                prop_assert_eq!(&*setting(&verdict, "root disk").value, disk);
+                let limited = setting(&verdict, "guest memory").from.contains("resources.limits.memory");
+                prop_assert_eq!(limited, memory.is_some());
+                prop_assert_eq!(verdict.settings.iter().any(|it| it.name == "user-data"), script.is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `explain`: what a pod's machine has, setting by setting, and who said so; `validate`: the same of a pod that there is not yet, and
+//! why it would be refused.
+
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::cli;
+use super::client::Client;
+use super::describe::info;
+use super::doctor::find_program;
+use super::document;
+use super::error::CtlError;
+use super::find::Node;
+use super::text::{shown, table};
+
+pub(super) async fn run(client: &Client, wanted: &cli::Explain, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
+    let node = Node::read(client).await?.within(&wanted.within);
+    let (pod, container) = node.find_container(&wanted.pod, wanted.container.as_deref())?;
+    let told = client.container_in_full(&container.id).await?;
+    let settings = info(&told.info).get("settings").cloned().unwrap_or_default();
+    let Some(list) = settings.as_array() else {
+        return Err(CtlError::NotExplained(shown(&pod.name())));
+    };
+    if let Some(form) = wanted.output.form() {
+        let document = json!({ "pod": pod.name(), "settings": settings });
+        out.write_all(document::of(document, form)?.as_bytes())?;
+    } else {
+        let text = |setting: &Value, key: &str| setting.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let row = |setting: &Value| ["name", "value", "from"].map(|key| text(setting, key));
+        let rows: Vec<_> = list.iter().map(row).collect();
+        out.write_all(table(["SETTING", "VALUE", "FROM"], &rows).as_bytes())?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Becomes `controld validate`, which has the rules: so both are of one version, or it says that it does not know the command.
+pub(super) fn validate(wanted: &cli::Validate) -> CtlError {
+    let program = match find_program("controld") {
+        Ok(program) => program,
+        Err(cause) => {
+            return CtlError::Terminal { action: "find controld, which has the rules", cause: io::Error::other(cause) };
+        }
+    };
+    let mut command = Command::new(program);
+    command.args(wanted.config.iter().flat_map(|config| ["--config".as_ref(), config.as_os_str()]));
+    command.arg("validate").args(wanted.json.then_some("--json")).arg("--").args(&wanted.files);
+    CtlError::Terminal { action: "run `controld validate`", cause: command.exec() }
+}

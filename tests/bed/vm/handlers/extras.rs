@@ -1,0 +1,112 @@
+//! What a runtime handler adds to its machines, and what it lets pods say; who said what is told.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use tests::case::Bed;
+use tests::command::{Ended, TOOL_DEADLINE, command, finish};
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
+
+use super::{create, ensure_machine};
+
+const HANDLERS: &str = "[handlers.desk]\ngraphics = 'vnc'\nwatchdog = 'itco'\nclock = 'localtime'\n\
+                        annotations.allow = ['Virtlet*']\nannotations.deny = ['virtlet.cloud/ssh-keys']\n";
+const TELL: &str = "#!/bin/sh\ngrep -m1 'model name' /proc/cpuinfo >/dev/console\ngrep -m1 siblings /proc/cpuinfo | tr -d '\\t ' >/dev/console\n";
+/// Four of the five fields that the handler lets a pod say.
+const CPU: &str = "{Mode: custom, model: {value: Westmere, fallback: forbid}, topology: {cores: 1, threads: 2}, \
+                   features: [{name: aes, policy: disable}]}";
+const MANIFEST: &str = "kind: Pod\nmetadata: {name: web, annotations: {VirtletVCPUCount: '3', VirtletDiskDriver: ide}}\n\
+                        spec: {runtimeClassName: desk, containers: [{name: vm, image: x}]}\n";
+
+pub(super) fn adds(bed: &Bed) -> Result<()> {
+    let node = Node::configured(bed, HANDLERS)?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+
+    // What its handler does not let a pod say.
+    for (handler, key) in [("desk", "VirtletSSHKeys"), ("", "VirtletLibvirtCPUSetting")] {
+        let mut pod = node.pod("denied")?;
+        let value = if key == "VirtletSSHKeys" { "ssh-ed25519 x" } else { CPU };
+        pod.annotations.insert(key.into(), value.into());
+        let refused = node.cri.run_sandbox_for(&pod, handler).err().with_context(|| format!("{key} is let in"))?;
+        let named = if handler.is_empty() { "virtlet" } else { handler };
+        let words = format!("annotation {key}: not allowed by runtime handler `{named}`");
+        ensure!(refused.message().contains(&words), "{refused}");
+        ensure!(refused.code() == tonic::Code::PermissionDenied, "{refused:?}");
+    }
+
+    let said = [("VirtletVCPUCount", "2"), ("VirtletLibvirtCPUSetting", CPU)];
+    let vm = create(&node, "desk", &image, TELL, &said)?;
+    node.cri.start(&vm.container)?;
+    let parts =
+        ["<graphics type='vnc'", "<watchdog model='itco' action='reset'>", "<clock offset='localtime'>", "<genid>"];
+    ensure_machine(&vm, "pc-q35-", &parts)?;
+    vm.wait_up()?;
+    vm.wait_log("Westmere", BOOT_DEADLINE)?;
+    vm.wait_log("siblings:2", BOOT_DEADLINE)?;
+    explained(bed, &vm.pod.metadata.clone().unwrap_or_default().name)?;
+    seen(bed, &vm.pod.metadata.clone().unwrap_or_default().name)?;
+    let screen = Path::new("/run/virtlet/screen").join(&vm.machine).join("vnc.sock");
+    ensure!(screen.exists(), "no {}", screen.display());
+    node.remove_vm(&vm, Duration::ZERO)?;
+    ensure!(!screen.exists(), "{} is left", screen.display());
+    validated(bed)
+}
+
+fn explained(bed: &Bed, pod: &str) -> Result<()> {
+    let told = virtletctl(bed, &["explain", pod])?;
+    for (name, parts) in [
+        ("vCPUs", ["2", "annotation VirtletVCPUCount"]),
+        ("CPU", ["Westmere, in detail", "annotation VirtletLibvirtCPUSetting"]),
+        ("graphics", ["vnc", "runtime handler `desk`, graphics"]),
+        ("disk bus", ["virtio", "default"]),
+    ] {
+        let line =
+            told.stdout.lines().find(|line| line.starts_with(name)).with_context(|| format!("no {name}: {told:?}"))?;
+        ensure!(parts.iter().all(|part| line.contains(part)), "{line}");
+    }
+    Ok(())
+}
+
+/// A viewer hears the server's first words.
+fn seen(bed: &Bed, pod: &str) -> Result<()> {
+    let mut shows = command(bed.program("virtletctl"), ["--socket", CRI_SOCKET, "vnc", pod]);
+    let mut shows = shows.stdout(Stdio::piped()).spawn()?;
+    let mut said = String::new();
+    BufReader::new(shows.stdout.take().context("no output")?).read_line(&mut said)?;
+    let address = said.split_whitespace().find_map(|word| word.trim_end_matches(',').parse().ok());
+    let address: std::net::SocketAddr = address.with_context(|| format!("no address in: {said}"))?;
+    let heard = TcpStream::connect(address).and_then(|mut viewer| {
+        viewer.set_read_timeout(Some(TOOL_DEADLINE))?;
+        let mut version = [0; 4];
+        viewer.read_exact(&mut version)?;
+        Ok(version)
+    });
+    shows.kill()?;
+    shows.wait()?;
+    ensure!(&heard? == b"RFB ", "no VNC at {address}");
+    Ok(())
+}
+
+/// What a manifest says is judged by the configuration of the node.
+fn validated(bed: &Bed) -> Result<()> {
+    let file = bed.dir.join("web.yaml");
+    let file = file.to_str().context("UTF-8")?;
+    std::fs::write(file, MANIFEST)?;
+    let judged = virtletctl(bed, &["validate", file])?;
+    ensure!(judged.code == Some(1), "{judged:?}");
+    ensure!(judged.stdout.contains("problem: annotation VirtletDiskDriver: \"ide\" is not one of"), "{judged:?}");
+    std::fs::write(file, MANIFEST.replace("ide", "scsi"))?;
+    let judged = virtletctl(bed, &["validate", file])?;
+    ensure!(judged.code == Some(0) && judged.stdout.contains("pod/web becomes a machine"), "{judged:?}");
+    let line = judged.stdout.lines().find(|line| line.contains("vCPUs")).context("no vCPUs")?;
+    ensure!(line.contains('3') && line.contains("VirtletVCPUCount"), "{line}");
+    Ok(())
+}
+
+fn virtletctl(bed: &Bed, args: &[&str]) -> Result<Ended> {
+    finish(command(bed.program("virtletctl"), ["--socket", CRI_SOCKET]).args(args), TOOL_DEADLINE)
+}
