@@ -1,5 +1,6 @@
 //! Tier `installed`: the packages on a booted Debian with AppArmor enforcing, its own libvirt, and kubelet as a service.
 
+mod kubeadm;
 mod node;
 mod policy;
 
@@ -14,7 +15,7 @@ use tests::installed::Packages;
 
 /// The cases of this tier.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    CASES.iter().chain(node::CASES).chain(policy::CASES).copied()
+    CASES.iter().chain(node::CASES).chain(policy::CASES).chain(kubeadm::CASES).copied()
 }
 
 const CASES: &[Case] = &[

@@ -1,13 +1,13 @@
 #!/bin/bash
 # Builds the real clients, plugins and servers that the tests use, from their published Go modules, once for each version of this
-# folder, and prints the directory that they are in: crictl, critest, kubelet, kube-apiserver with etcd, the rest of a control
+# folder, and prints the directory that they are in: crictl, critest, kubelet with kubeadm, kube-apiserver with etcd, the rest of a control
 # plane with kubectl, metrics-server, the CNI plugins in cni/, containerd for the benches; from PyPI, Glance, Keystone and the tools of
 # Simple Streams in python/; and from its crate virtiofsd, which Debian 12 has no package of.
 # usage: build.sh [cri|cni|kubelet|apiserver|controllers|metrics|python|virtiofsd|containerd]...   (default: all that tests need;
 #        containerd is for benches)
 #
 # The directory's name is the hash of these files. A part is built aside, kept under the hash of its own recipe and sources, and
-# linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 4 min, apiserver 3 min, controllers 2 min,
+# linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 5 min, apiserver 3 min, controllers 2 min,
 # metrics 1 min, python 1 min, virtiofsd 90 s, and 1.5 GB of Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -44,8 +44,11 @@ build_cri() {
 build_cni() { # newer than Debian's: spec 1.1
 	(cd cni && go build -trimpath -ldflags='-s -w' -o "$tmp/out/cni/" github.com/containernetworking/plugins/plugins/{main,meta,ipam}/...)
 }
-build_kubelet() {
-	go_build kubernetes k8s.io/kubernetes/cmd/kubelet
+build_kubelet() { # kubeadm asks kubelet for its version, and goes by its own
+	local version
+	version=$(sed -n 's/^require k8s.io\/kubernetes //p' kubernetes/go.mod)
+	(cd kubernetes && go build -trimpath -ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$tmp/out/" \
+		k8s.io/kubernetes/cmd/{kubeadm,kubelet})
 }
 build_apiserver() {
 	(cd etcd && go build -trimpath -ldflags='-s -w' -o "$tmp/out/etcd" go.etcd.io/etcd/server/v3)

@@ -12,7 +12,7 @@ const DEADLINE: Duration = Duration::from_secs(1200);
 /// Longest for what waits for no guest.
 pub(super) const TOOL_DEADLINE: Duration = Duration::from_secs(180);
 /// Longest until a guest answers: its boot under a KVM that is emulated, behind kubelet's next look and retry.
-const POD_DEADLINE: Duration = Duration::from_secs(300);
+pub(super) const POD_DEADLINE: Duration = Duration::from_secs(300);
 /// How often systemd is told to read its units while the pod runs.
 const RELOADS: u32 = 3;
 
@@ -20,19 +20,18 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "installed::a_pod_outlives_upgrade_and_removal_comes_back_after_a_reboot_and_purge_leaves_nothing",
         deadline: DEADLINE,
-        run: |bed| explained(bed, Debian::Twelve, whole_life),
+        run: |bed| explained(Machine::boot(bed, Debian::Twelve)?, |machine| whole_life(bed, machine)),
     },
     Case {
         name: "installed::on_debian_13_a_pod_outlives_libvirtd_comes_back_with_virtqemud_and_purge_leaves_nothing",
         deadline: DEADLINE,
-        run: |bed| explained(bed, Debian::Thirteen, two_libvirts),
+        run: |bed| explained(Machine::boot(bed, Debian::Thirteen)?, |machine| two_libvirts(bed, machine)),
     },
 ];
 
 /// What fails on the machine is told with what that says of it.
-fn explained(bed: &Bed, debian: Debian, life: fn(&Bed, &mut Machine) -> Result<()>) -> Result<()> {
-    let mut machine = Machine::boot(bed, debian)?;
-    life(bed, &mut machine).map_err(|failed| {
+pub(super) fn explained(mut machine: Machine, life: impl FnOnce(&mut Machine) -> Result<()>) -> Result<()> {
+    life(&mut machine).map_err(|failed| {
         let told = machine.attempt(WHY, TOOL_DEADLINE).map_or_else(|silent| format!("{silent:#}"), |(_, said)| said);
         anyhow!("{failed:#}\n{told}")
     })
@@ -258,7 +257,7 @@ const WHY: &str = "virtletctl ps -a; for c in $(virtletctl ps -a -q); do virtlet
      p=$(cat /run/libvirt/qemu/virtlet-*.pid) && cat /proc/$p/cgroup && cd /sys/fs/cgroup$(cut -d : -f 3 /proc/$p/cgroup) \
      && grep -H . cpu.stat cpu.max memory.current memory.max; ls /run/libvirt/qemu; tail -n 20 /var/log/libvirt/qemu/virtlet-*.log; \
      journalctl --no-pager -o short-precise -n 80 -u controld -u tapmanager -u libvirtd -u virtqemud; \
-     journalctl --no-pager -k -n 20; journalctl --no-pager -u kubelet -g 'Killing|Stop|Start|unhealthy' -n 40; :";
+     journalctl --no-pager -k -n 20; journalctl --no-pager -u kubelet -g 'Killing|Stop|Start|unhealthy' -n 40; journalctl --no-pager -u kubelet -n 20; :";
 /// As an administrator goes from the one daemon of libvirt to that of QEMU.
 const VIRTQEMUD: &str = "systemctl disable --now libvirtd.service libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket \
      && systemctl enable --now virtqemud.socket";

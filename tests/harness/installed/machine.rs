@@ -55,6 +55,18 @@ impl Machine {
     /// # Errors
     /// When the image was not built, or the machine does not come up.
     pub fn boot(bed: &Bed, debian: Debian) -> Result<Self> {
+        Self::boot_with(bed, debian, None)
+    }
+
+    /// [`Machine::boot`] with a card, whose other end is `tap`, a tap of the cell.
+    ///
+    /// # Errors
+    /// When the image was not built, or the machine does not come up.
+    pub fn boot_on(bed: &Bed, debian: Debian, tap: &str) -> Result<Self> {
+        Self::boot_with(bed, debian, Some(tap))
+    }
+
+    fn boot_with(bed: &Bed, debian: Debian, tap: Option<&str>) -> Result<Self> {
         let image = bed.config.guest(debian.guest())?.canonicalize()?;
         let disk = bed.dir.join("installed.qcow2");
         let base = image.join("disk.qcow2");
@@ -65,7 +77,12 @@ impl Machine {
         ensure!(made.code == Some(0), "no overlay: {}", made.stderr);
         let socket = bed.dir.join("installed.sock");
         fs::create_dir_all(bed.logs())?;
-        let emulator = emulator(bed, &image, &disk, &socket)?.spawn().context("failed to start QEMU")?;
+        let mut emulator = emulator(bed, &image, &disk, &socket)?;
+        if let Some(tap) = tap {
+            emulator.args(["-netdev", &format!("tap,id=card,ifname={tap},script=no,downscript=no")]);
+            emulator.args(["-device", "virtio-net-pci,netdev=card"]);
+        }
+        let emulator = emulator.spawn().context("failed to start QEMU")?;
         let (sender, words) = mpsc::channel();
         let wire = wait_for("socket of the machine", BOOT_DEADLINE, || Ok(UnixStream::connect(&socket).ok()));
         let wire = match wire {
