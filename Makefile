@@ -11,13 +11,14 @@ export CARGO_TARGET_DIR ?= $(VIRTLET_CACHE)/target
 CARGO := cargo
 # Of the programs under test: `release` is what is shipped, `dev` is built in a minute after a change. The bed is `dev`.
 PROFILE ?= release
+IMAGE ?=
 OUT = $(CARGO_TARGET_DIR)/$(PROFILE:dev=debug)
 DIST = target/$(if $(filter dev,$(PROFILE)),dev,dist)
 SHIPPED := tapmanager controld virtletctl
 # Besides those of these packages' names: a CNI plugin, of tapmanager's package.
 PLUGINS := virtlet-sriov
-# Without libraries: two start where libvirt expects other programs, the third in any guest.
-STATIC := vmwrapper fswrapper virtlet-agent
+# Without libraries: two start where libvirt expects other programs, the third in any guest, the last in an image of its own.
+STATIC := vmwrapper fswrapper virtlet-agent virtlet-install
 # Any unit test among what is built makes cargo ask all libraries for the features that unit tests need. So programs, bed and
 # unit tests share one build of each library.
 DEV := $(CARGO) build --locked --test units
@@ -44,7 +45,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host room build deb tarball bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
+.PHONY: help setup host room build deb tarball image bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -63,7 +64,7 @@ room:
 build: host ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
 	@$(locked) \
 	$(if $(filter dev,$(PROFILE)),$(DEV) $(SHIPPED:%=--bin %) $(PLUGINS:%=--bin %),$(CARGO) build --locked --release $(SHIPPED:%=-p %)); \
-	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper -p fswrapper -p agent; \
+	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper -p fswrapper -p agent -p installer; \
 	mkdir -p $(DIST); \
 	for built in $(SHIPPED:%=$(OUT)/%) $(PLUGINS:%=$(OUT)/%) $(STATIC:%=$(CARGO_TARGET_DIR)/$(GNU)/shim/%); do \
 		program=$(DIST)/$${built##*/}; \
@@ -80,6 +81,10 @@ deb: build ## Debian packages of them into target/deb; with PROFILE=dev, too
 tarball: build ## what the packages have, for nodes without dpkg, into target/tarball; with PROFILE=dev, too
 	@rm -rf target/tarball
 	@deploy/tarball.sh $(DIST) target/tarball
+
+image: build ## a container image that puts them on nodes, and its DaemonSet, into target/image; IMAGE=NAME:TAG
+	@rm -rf target/image
+	@IMAGE='$(IMAGE)' deploy/image.sh $(DIST) target/image
 
 bed: build
 	@$(locked) \

@@ -75,7 +75,8 @@ put 644 deploy/controld.service /usr/lib/systemd/system/controld.service
 put 644 deploy/tapmanager.service /usr/lib/systemd/system/tapmanager.service
 put 644 deploy/apparmor/virtlet /etc/apparmor.d/abstractions/libvirt-qemu.d/virtlet
 for file in deploy/etc/*.toml; do put 644 "$file" "/etc/virtlet/${file##*/}"; done
-for file in deploy/10-virtlet.conflist deploy/handlers.toml deploy/*.yaml deploy/grafana-dashboard.json; do
+# Not the DaemonSet, which is for nodes without packages.
+for file in deploy/{10-virtlet.conflist,crd-*.yaml,handlers.toml,rbac-*.yaml,runtimeclass.yaml,runtimeclasses.yaml,grafana-dashboard.json}; do
 	put 644 "$file" "/usr/share/doc/virtlet/examples/${file##*/}"
 done
 for file in deploy/selinux/*; do

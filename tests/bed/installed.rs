@@ -1,5 +1,6 @@
 //! Tier `installed`: the packages on a booted Debian with AppArmor enforcing, its own libvirt, and kubelet as a service.
 
+mod daemonset;
 mod kubeadm;
 mod node;
 mod policy;
@@ -11,16 +12,16 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use tests::case::{Bed, Case};
 use tests::command::{command, finish, run};
-use tests::installed::Packages;
+use tests::installed::{Image, Packages};
 
 /// The cases of this tier.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    CASES.iter().chain(node::CASES).chain(policy::CASES).chain(kubeadm::CASES).copied()
+    CASES.iter().chain(node::CASES).chain(policy::CASES).chain(kubeadm::CASES).chain(daemonset::CASES).copied()
 }
 
 const CASES: &[Case] = &[
     Case {
-        name: "installed::packages_are_the_same_bytes_when_they_are_built_again",
+        name: "installed::packages_and_image_are_the_same_bytes_when_they_are_built_again",
         deadline: node::TOOL_DEADLINE,
         run: reproducible,
     },
@@ -43,6 +44,8 @@ fn reproducible(bed: &Bed) -> Result<()> {
         let (first, second) = (fs::read(first.file(name)?)?, fs::read(second.file(name)?)?);
         ensure!(first == second, "`{name}` has other bytes: {} and {}", first.len(), second.len());
     }
+    let image = || anyhow::Ok(fs::read(Image::build(bed, "1.0")?.archive)?);
+    ensure!(image()? == image()?, "the image has other bytes");
     Ok(())
 }
 

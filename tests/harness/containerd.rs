@@ -66,7 +66,7 @@ impl Containerd {
             daemon.still_runs()?;
             Ok(std::os::unix::net::UnixStream::connect(&socket).ok())
         })?;
-        let archive = pause_image(&dir, pause)?;
+        let archive = archive(&dir, PAUSE, pause, &[])?;
         let (socket_word, archive) = (socket.to_string_lossy(), archive.to_string_lossy());
         run(&mut command(ctr, ["--address", &*socket_word, "--namespace", "k8s.io", "images", "import", &*archive]))?;
         let cri = Cri::new(&socket)?;
@@ -126,21 +126,24 @@ fn configuration(release: Release, dir: &Path, plugins: &Path) -> String {
     text + &plugin
 }
 
-/// An image archive as `docker save` writes it, with one program in it.
-fn pause_image(dir: &Path, pause: &Path) -> Result<PathBuf> {
+/// An image archive as `docker save` writes it, with one static program in it that starts with `words`.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn archive(dir: &Path, name: &str, program: &Path, words: &[&str]) -> Result<PathBuf> {
     let parts = dir.join("pause");
     fs::create_dir_all(&parts)?;
-    fs::copy(pause, parts.join("pause"))?;
+    fs::copy(program, parts.join("pause"))?;
     let layer = parts.join("layer.tar");
     sh(&format!("tar -C {} -cf {} pause", parts.display(), layer.display()))?;
     let summed = sh(&format!("sha256sum {}", layer.display()))?;
     let digest = summed.split_whitespace().next().context("no digest of the layer")?;
     let config = json!({
-        "architecture": "amd64", "os": "linux", "config": {"Entrypoint": ["/pause"]},
+        "architecture": "amd64", "os": "linux", "config": {"Entrypoint": ["/pause"], "Cmd": words},
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]}, "history": [],
     });
     fs::write(parts.join("config.json"), config.to_string())?;
-    let manifest = json!([{"Config": "config.json", "RepoTags": [PAUSE], "Layers": ["layer.tar"]}]);
+    let manifest = json!([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]);
     fs::write(parts.join("manifest.json"), manifest.to_string())?;
     let archive = dir.join("pause.tar");
     sh(&format!("tar -C {} -cf {} manifest.json config.json layer.tar", parts.display(), archive.display()))?;

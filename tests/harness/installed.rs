@@ -6,11 +6,13 @@
 //! this machine's files at `/host`, read-only, and no network but its own. It writes to an overlay that ends with the case.
 
 mod agent;
+mod image;
 mod machine;
 mod packages;
 mod wire;
 
 pub use agent::serve;
+pub use image::Image;
 pub use machine::{Debian, HOST, Machine};
 pub use packages::Packages;
 

@@ -12,9 +12,9 @@ use super::node::{ANSWER, POD_DEADLINE, TOOL_DEADLINE, configure, explained, ins
 
 /// Warm, on two processors that nobody else uses, a minute and a half.
 const DEADLINE: Duration = Duration::from_secs(600);
-const PAGE: &str = include_str!("../../../docs/kubeadm.md");
+pub(super) const PAGE: &str = include_str!("../../../docs/kubeadm.md");
 /// The machine's name of itself.
-const NODE: &str = "installed";
+pub(super) const NODE: &str = "installed";
 
 pub(super) const CASES: &[Case] = &[Case {
     name: "installed::kubeadm_makes_it_a_worker_with_a_pod_and_takes_it_away_again",
@@ -37,7 +37,7 @@ fn run(bed: &Bed) -> Result<()> {
 }
 
 /// The machine's card, and what Kubernetes's own packages bring: kubeadm, and kubelet as a service.
-fn furnish(machine: &mut Machine, bed: &Bed) -> Result<()> {
+pub(super) fn furnish(machine: &mut Machine, bed: &Bed) -> Result<()> {
     let programs = ["kubeadm", "kubelet"].map(|name| {
         let program = bed.config.peer(name)?.canonicalize()?;
         anyhow::Ok(format!("ln -s {HOST}{} /usr/bin/{name}\n", program.display()))
@@ -54,12 +54,12 @@ fn furnish(machine: &mut Machine, bed: &Bed) -> Result<()> {
 }
 
 /// What would land on each node.
-fn keep_out(plane: &mut Plane) -> Result<()> {
+pub(super) fn keep_out(plane: &mut Plane) -> Result<()> {
     plane.run(block(PAGE, "patch daemonset kube-proxy")?).map(drop)
 }
 
 /// By the file and the commands of the page, until the node is ready.
-fn join(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
+pub(super) fn join(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
     let said = plane.run("kubeadm token create --print-join-command")?;
     let after = |flag: &str| said.split_whitespace().skip_while(|word| *word != flag).nth(1);
     let (token, hash) = (after("--token").context("no token")?, after("--discovery-token-ca-cert-hash"));
@@ -87,7 +87,7 @@ fn join(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
 }
 
 /// The page's pod runs, and nothing else of the cluster has come.
-fn pod(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
+pub(super) fn pod(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
     let commands = block(PAGE, "kind: Pod")?
         .replace("NODE", NODE)
         .replace("images.example.com/debian.qcow2", "tiny")
@@ -103,7 +103,7 @@ fn pod(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
 }
 
 /// The page's last commands leave nothing.
-fn away(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
+pub(super) fn away(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
     plane.run(&block(PAGE, "kubectl drain")?.replace("NODE", NODE))?;
     let said = machine.run(block(PAGE, "kubeadm reset")?, TOOL_DEADLINE)?;
     plane.run(&block(PAGE, "kubectl delete node")?.replace("NODE", NODE))?;

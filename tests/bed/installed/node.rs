@@ -226,14 +226,14 @@ fn logged(machine: &mut Machine) -> Result<()> {
 }
 
 /// The daemons' units leave them all that they need.
-fn no_errors(machine: &mut Machine) -> Result<()> {
+pub(super) fn no_errors(machine: &mut Machine) -> Result<()> {
     let errors = machine.run("journalctl -p err -t controld -t tapmanager --no-pager -o cat -q || :", TOOL_DEADLINE)?;
     ensure!(errors.is_empty(), "errors of the daemons: {errors}");
     Ok(())
 }
 
 /// Of all that ran since the machine was made: none of the denials is of what we do or have done.
-fn no_denials(machine: &mut Machine) -> Result<()> {
+pub(super) fn no_denials(machine: &mut Machine) -> Result<()> {
     let denials = machine.run("journalctl -k -g 'apparmor=.DENIED' --no-pager -o cat || :", TOOL_DEADLINE)?;
     ensure!(!denials.contains("DENIED"), "AppArmor stands in the way: {denials}");
     Ok(())
@@ -241,7 +241,7 @@ fn no_denials(machine: &mut Machine) -> Result<()> {
 
 /// What may be left of us: files, links, namespaces, units, definitions of VMs, and what plugins keep. What libvirt has left of
 /// a VM that the reboot cut off is libvirt's.
-const BELONGINGS: &str = "find / -xdev \\( -name '*virtlet*' -o -name 'controld*' -o -name 'tapmanager*' -o -name vmwrapper -o -name fswrapper \\) \
+pub(super) const BELONGINGS: &str = "find / -xdev \\( -name '*virtlet*' -o -name 'controld*' -o -name 'tapmanager*' -o -name vmwrapper -o -name fswrapper \\) \
      -not -path '/proc/*' -not -path '/sys/*' -not -path '/host/*' -not -path '/etc/cni/*' -not -path '/var/lib/dpkg/*' \
      -not -path '/var/lib/apt/*' -not -path '/var/cache/*' -not -path '/etc/apt/*' -not -path '/var/log/*' \
      -not -path '/var/lib/cni/*' -not -path '/var/lib/libvirt/*' | sort; \
@@ -249,7 +249,7 @@ const BELONGINGS: &str = "find / -xdev \\( -name '*virtlet*' -o -name 'controld*
      virsh -q -c qemu:///system list --all; iptables-save 2>/dev/null | grep CNI-; :";
 
 /// Who is the VM: its process.
-const PROCESS: &str = "cat /run/libvirt/qemu/virtlet-*.pid";
+pub(super) const PROCESS: &str = "cat /run/libvirt/qemu/virtlet-*.pid";
 /// Sets `vm` to the directory of its cgroup.
 const OF_VM: &str = "vm=/sys/fs/cgroup$(cut -d : -f 3 /proc/$(cat /run/libvirt/qemu/virtlet-*.pid)/cgroup)";
 /// What a failed case is explained by, if its machine still answers.
@@ -263,7 +263,7 @@ const VIRTQEMUD: &str = "systemctl disable --now libvirtd.service libvirtd.socke
      && systemctl enable --now virtqemud.socket";
 /// Those that run.
 const CONTAINERS: &str = "virtletctl ps -q";
-const CONFIGURED: &str = "grep ^images.local_roots /etc/virtlet/controld.toml";
+pub(super) const CONFIGURED: &str = "grep ^images.local_roots /etc/virtlet/controld.toml";
 /// Of the guest, by the address that the pod has.
 pub(super) const ANSWER: &str = "ip=$(virtletctl ps -o json | grep -o '10\\.88\\.[0-9.]*' | head -n 1) && [ \"$ip\" ] \
      && curl -s -S -f -m 3 http://$ip/cgi-bin/info";

@@ -1,0 +1,196 @@
+//! What the host has, and its programs. Nothing here changes a file.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+/// Where the host's programs are.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The emulator that there is unless a file names another.
+const EMULATOR: &str = "usr/bin/qemu-system-x86_64";
+/// What libvirt keeps of a VM of ours that runs has this in it.
+const MACHINE: &str = "https://virtlet.cloud/xml/machine/1";
+
+/// Why a program of the host did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    #[error("failed to start `{program}`")]
+    Start {
+        program: String,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("`{words}` ended with {status}")]
+    Ended { words: String, status: ExitStatus },
+    #[error("{0}")]
+    Said(String),
+}
+
+/// Names of the VMs that run.
+pub(crate) struct Vms(pub(crate) Vec<String>);
+
+/// What virtlet-rs needs and the host has not, each with what mends it; nothing else is looked at if something stands in the way.
+pub(crate) fn missing(root: &Path, pid: u32) -> Vec<String> {
+    let mut missing = foreign(root, pid);
+    if !missing.is_empty() {
+        return missing;
+    }
+    let has = |name: &str| root.join(name).exists();
+    if !["libvirtd", "virtqemud"].iter().any(|name| has(&format!("usr/sbin/{name}"))) {
+        missing.push(
+            "the host has no libvirt (`libvirtd` or `virtqemud`): install it, as Debian's `libvirt-daemon-system`"
+                .to_owned(),
+        );
+    } else if !["libvirt-sock", "virtqemud-sock"].iter().any(|name| has(&format!("run/libvirt/{name}"))) {
+        missing.push(
+            "the host's libvirt has no socket: `systemctl enable --now libvirtd.socket virtlogd.socket` there"
+                .to_owned(),
+        );
+    }
+    let named = fs::read_to_string(root.join("etc/virtlet/emulator")).ok();
+    let emulator = named.as_deref().map_or(EMULATOR, |line| line.trim().trim_start_matches('/'));
+    if !has(emulator) {
+        missing.push(format!("the host has no QEMU (`/{emulator}`): install it, as Debian's `qemu-system-x86`"));
+    }
+    if !has("usr/bin/qemu-img") {
+        missing.push("the host has no `qemu-img`: install it, as Debian's `qemu-utils`".to_owned());
+    }
+    missing
+}
+
+/// What stands in the way of any change to the host. `pid` is this process's id, as it sees it itself.
+pub(crate) fn foreign(root: &Path, pid: u32) -> Vec<String> {
+    if !root.join("run/systemd/system").exists() {
+        return vec![
+            "no systemd runs in the host's root: is `/` of the host mounted at `/host`, with all below it?".to_owned(),
+        ];
+    }
+    // The host's own file system of processes has the host's number of whoever asks.
+    let as_host_sees = fs::read_link(root.join("proc/self")).ok();
+    if as_host_sees != Some(pid.to_string().into()) {
+        return vec![
+            "the container has process ids of its own, so systemd does not answer: `hostPID: true`".to_owned(),
+        ];
+    }
+    let list = fs::read_to_string(root.join("var/lib/dpkg/info/virtlet.list")).unwrap_or_default();
+    let owns = list.lines().any(|line| line == "/usr/sbin/controld");
+    let package = "the package `virtlet` is installed on the host: use apt, or remove it first";
+    owns.then(|| package.to_owned()).into_iter().collect()
+}
+
+/// The VMs that run, as libvirt has them.
+pub(crate) fn vms(root: &Path) -> Vms {
+    let files = fs::read_dir(root.join("run/libvirt/qemu")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let running = files.filter(|file| {
+        file.extension().is_some_and(|end| end == "xml")
+            && fs::read_to_string(file).is_ok_and(|text| text.contains(MACHINE))
+    });
+    Vms(running.filter_map(|file| Some(file.file_stem()?.to_string_lossy().into_owned())).collect())
+}
+
+/// How many pods have addresses that a CNI plugin is to get back.
+pub(crate) fn pods_on_record(root: &Path) -> usize {
+    let files = fs::read_dir(root.join("var/lib/virtlet/net/pods")).into_iter().flatten().flatten();
+    files.filter(|entry| entry.path().extension().is_some_and(|end| end == "json")).count()
+}
+
+/// Whether a program starts at all; what it says if it does not.
+pub(crate) fn tries(program: &Path) -> Result<(), CommandError> {
+    let start = |cause| CommandError::Start { program: program.display().to_string(), cause };
+    let ended = Command::new(program).arg("--version").env_clear().env("PATH", PATH).output().map_err(start)?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    Err(CommandError::Said(String::from_utf8_lossy(&ended.stderr).trim().to_owned()))
+}
+
+/// Runs a program of the host; what it says is in the container's log.
+pub(crate) fn run(program: &str, words: &[&str]) -> Result<(), CommandError> {
+    let start = |cause| CommandError::Start { program: program.to_owned(), cause };
+    // A program is looked for by the path that it gets.
+    let status = Command::new(program).args(words).env_clear().env("PATH", PATH).status().map_err(start)?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(CommandError::Ended { words: format!("{program} {}", words.join(" ")), status })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::{foreign, missing, vms};
+
+    fn host(files: &[&str]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        fs::create_dir_all(root.path().join("proc")).unwrap();
+        symlink(PID.to_string(), root.path().join("proc/self")).unwrap();
+        root
+    }
+
+    const PID: u32 = 7;
+    const WHOLE: [&str; 5] =
+        ["run/systemd/system/x", "usr/sbin/libvirtd", "run/libvirt/libvirt-sock", "usr/bin/qemu-img", super::EMULATOR];
+
+    #[test]
+    fn a_host_with_all_lacks_nothing() {
+        assert!(missing(host(&WHOLE).path(), PID).is_empty());
+    }
+
+    #[test]
+    fn whatever_is_missing_is_named_with_what_mends_it() {
+        for (left_out, says) in [
+            (0, "no systemd runs"),
+            (1, "no libvirt"),
+            (2, "libvirt has no socket"),
+            (3, "no `qemu-img`"),
+            (4, "no QEMU (`/usr/bin/qemu-system-x86_64`)"),
+        ] {
+            let mut files = WHOLE.to_vec();
+            files.remove(left_out);
+            let said = missing(host(&files).path(), PID);
+            assert!(said.len() == 1 && said[0].contains(says), "{says}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn the_emulator_is_the_one_that_is_named() {
+        let root = host(&WHOLE);
+        fs::create_dir_all(root.path().join("etc/virtlet")).unwrap();
+        fs::write(root.path().join("etc/virtlet/emulator"), "/opt/qemu\n").unwrap();
+        assert!(missing(root.path(), PID)[0].contains("`/opt/qemu`"));
+        fs::create_dir_all(root.path().join("opt")).unwrap();
+        fs::write(root.path().join("opt/qemu"), "").unwrap();
+        assert!(missing(root.path(), PID).is_empty());
+    }
+
+    #[test]
+    fn a_package_stands_in_the_way_while_its_programs_are_there() {
+        let root = host(&["run/systemd/system/x", "var/lib/dpkg/info/virtlet.list"]);
+        let list = root.path().join("var/lib/dpkg/info/virtlet.list");
+        fs::write(&list, "/etc/virtlet\n").unwrap();
+        assert!(foreign(root.path(), PID).is_empty());
+        fs::write(&list, "/usr/sbin\n/usr/sbin/controld\n").unwrap();
+        assert_eq!(foreign(root.path(), PID).len(), 1);
+    }
+
+    #[test]
+    fn a_container_with_process_ids_of_its_own_is_refused() {
+        assert!(missing(host(&WHOLE).path(), 1)[0].contains("hostPID"));
+    }
+
+    #[test]
+    fn vms_of_others_are_not_ours() {
+        let root = host(&["run/libvirt/qemu/other.xml", "run/libvirt/qemu/ours.xml", "run/libvirt/qemu/ours.pid"]);
+        fs::write(root.path().join("run/libvirt/qemu/ours.xml"), format!("<x xmlns='{}'/>", super::MACHINE)).unwrap();
+        assert_eq!(vms(root.path()).0, ["ours"]);
+    }
+}

@@ -1,0 +1,206 @@
+//! `virtlet-install`: the only program of the image that puts virtlet-rs on a node without packages.
+//!
+//! It runs in a privileged container with the host's root at `/host`, as `deploy/daemonset.yaml` says, and is linked statically, for
+//! the image has nothing else but what is to be installed. It opens that, makes the host's root its own, and is from then on as a
+//! program of the host: it looks whether the host has what virtlet-rs needs, puts the files in place, and has the host's systemd
+//! run the daemons.
+//!
+//! Every step may be repeated, and a run that was killed is finished by the next. VMs go on all the while, as with the packages.
+//!
+//! | code | sysexits name | when |
+//! |---|---|---|
+//! | 64 | `EX_USAGE` | the argument is not one of those below |
+//! | 69 | `EX_UNAVAILABLE` | the host lacks something, or something on it stands in the way; nothing was changed |
+//! | 71 | `EX_OSERR` | a file was not read or written |
+//! | 75 | `EX_TEMPFAIL` | the host's systemd did not do what it was told |
+
+mod files;
+mod host;
+mod payload;
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use nix::sys::signal::{SigSet, Signal};
+
+use self::files::FileError;
+use self::host::{CommandError, Vms};
+use self::payload::{Payload, PayloadError};
+
+/// What the image has for the host.
+const PAYLOAD: &str = "/payload";
+/// Where the container has the host's root.
+const HOST: &str = "/host";
+/// Once the host's root is this process's.
+const ROOT: &str = "/";
+/// Held while files change.
+const LOCK: &str = "/run/virtlet-install.lock";
+const UNITS: [&str; 2] = ["tapmanager.service", "controld.service"];
+const USAGE: &str = "usage: virtlet-install install|stay|remove|purge\n\
+    install   puts the files on the host and starts the daemons, or starts them anew if files changed\n\
+    stay      does nothing until it is told to end\n\
+    remove    stops the daemons and removes what was installed; configuration that was edited, and state, stay\n\
+    purge     the same, and removes configuration and state, too\n\
+    VIRTLET_REMOVE=yes   removes while VMs run, which run on; VIRTLET_PURGE=yes purges records of pods' addresses";
+
+/// Why it ended.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{USAGE}")]
+    Usage,
+    #[error("the host's root is not at `{HOST}`")]
+    NoHost(#[source] io::Error),
+    #[error("nothing was changed: {}", .0.join("; "))]
+    Refused(Vec<String>),
+    #[error("the image is not whole")]
+    Payload(#[from] PayloadError),
+    #[error("files of the host were not changed as wanted; the next run goes on from there")]
+    Files(#[from] FileError),
+    #[error("`{LOCK}` was not locked")]
+    Lock(#[source] io::Error),
+    #[error("files are as wanted, and the daemons are not; `journalctl -u controld -u tapmanager` says more")]
+    Systemd(#[from] CommandError),
+    #[error("signals are not waited for")]
+    Signals(#[from] nix::Error),
+}
+
+impl Failure {
+    const fn code(&self) -> u8 {
+        match self {
+            Self::Usage => 64,
+            Self::NoHost(_) | Self::Refused(_) => 69,
+            Self::Payload(_) | Self::Files(_) | Self::Lock(_) | Self::Signals(_) => 71,
+            Self::Systemd(_) => 75,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    let done = match (words.next().as_deref().and_then(|word| word.to_str()), words.next()) {
+        (Some("install"), None) => install(),
+        (Some("stay"), None) => stay(),
+        (Some("remove"), None) => remove(false),
+        (Some("purge"), None) => remove(true),
+        _ => Err(Failure::Usage),
+    };
+    let Err(failure) = done else { return ExitCode::SUCCESS };
+    let mut why = format!("virtlet-install: {failure}");
+    let mut cause = failure.source();
+    while let Some(inner) = cause {
+        why.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    // The log of the container, or nobody.
+    let _nobody = writeln!(io::stderr(), "{why}");
+    ExitCode::from(failure.code())
+}
+
+/// A line for the container's log.
+fn say(line: &str) {
+    // A log that is gone stops no installation.
+    let _nobody = writeln!(io::stdout(), "{line}");
+}
+
+fn install() -> Result<(), Failure> {
+    let payload = Payload::open(Path::new(PAYLOAD))?;
+    enter()?;
+    let root = Path::new(ROOT);
+    refuse(host::missing(root, std::process::id()))?;
+    let _lock = lock()?;
+    let staged = files::stage(root, &payload)?;
+    if let Err(cannot) = host::tries(&staged.program("usr/sbin/controld")) {
+        staged.give_up()?;
+        let why = format!("controld does not start on this host, which must be like a Debian 12: {cannot}");
+        return refuse(vec![why]);
+    }
+    let changed = staged.commit(root, &payload)?;
+    for line in &changed.told {
+        say(line);
+    }
+    host::run("systemctl", &["daemon-reload"])?;
+    host::run("systemctl", &["enable", UNITS[0], UNITS[1]])?;
+    let start = if changed.anew { "restart" } else { "start" };
+    host::run("systemctl", &[start, UNITS[0], UNITS[1]])?;
+    files::finished(root)?;
+    say(if changed.anew { "installed, daemons started" } else { "all is as it was" });
+    // What it finds is for whoever reads the log: before kubelet is told to use controld, it finds something.
+    let doctor = ["--quiet", "--wait", "--pipe", "--collect", "/usr/bin/virtletctl", "doctor"];
+    if let Err(found) = host::run("systemd-run", &doctor) {
+        say(&format!("virtletctl doctor: {found}"));
+    }
+    Ok(())
+}
+
+/// For a pod of a DaemonSet, which has to run.
+fn stay() -> Result<(), Failure> {
+    let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    ends.thread_block()?;
+    ends.wait()?;
+    Ok(())
+}
+
+fn remove(purge: bool) -> Result<(), Failure> {
+    enter()?;
+    let root = Path::new(ROOT);
+    refuse(host::foreign(root, std::process::id()))?;
+    let _lock = lock()?;
+    let Vms(vms) = host::vms(root);
+    if !vms.is_empty() && (purge || !asked("VIRTLET_REMOVE")) {
+        refuse(vec![format!(
+            "VMs run ({}): remove their pods, or, unless state is to go, set VIRTLET_REMOVE=yes",
+            vms.join(", ")
+        )])?;
+    }
+    let pods = host::pods_on_record(root);
+    if purge && pods > 0 && !asked("VIRTLET_PURGE") {
+        refuse(vec![format!(
+            "{pods} pods have addresses on record, which nobody else could give back: remove them (`virtletctl rm -f`), or set VIRTLET_PURGE=yes"
+        )])?;
+    }
+    let list = files::listed(root)?;
+    if list.is_empty() {
+        say("nothing of this installer's is here");
+    } else {
+        host::run("systemctl", &["disable", "--now", UNITS[1], UNITS[0]])?;
+        for line in files::remove(root, &list)? {
+            say(&line);
+        }
+        host::run("systemctl", &["daemon-reload"])?;
+        say("removed");
+    }
+    if purge {
+        files::purge(root)?;
+        say("purged");
+    }
+    Ok(())
+}
+
+/// Makes the host's root this process's, so that links of the host lead where they lead there.
+fn enter() -> Result<(), Failure> {
+    fs::metadata(HOST).map_err(Failure::NoHost)?;
+    std::os::unix::fs::chroot(HOST).map_err(Failure::NoHost)?;
+    std::env::set_current_dir(ROOT).map_err(Failure::NoHost)
+}
+
+fn refuse(why: Vec<String>) -> Result<(), Failure> {
+    if why.is_empty() { Ok(()) } else { Err(Failure::Refused(why)) }
+}
+
+/// Two at a time would undo each other.
+fn lock() -> Result<File, Failure> {
+    let file = File::create(PathBuf::from(LOCK)).map_err(Failure::Lock)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Failure::Refused(vec!["another installer runs here".to_owned()])),
+        Err(TryLockError::Error(cause)) => Err(Failure::Lock(cause)),
+    }
+}
+
+fn asked(name: &str) -> bool {
+    std::env::var_os(name) == Some(OsString::from("yes"))
+}
