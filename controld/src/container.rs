@@ -33,6 +33,7 @@ use common::KeyedMutex;
 use common::now_nanos;
 use common::off_reactor;
 use proto::tap::PodId;
+use tokio::time::timeout;
 
 use self::actors::Actors;
 use self::admission::Admission;
@@ -56,6 +57,9 @@ use crate::model::{
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
 use crate::volumes::{Base, VolumeError};
+
+/// How long a look at the pod's volumes may take: a file server may not answer.
+const LOOK_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The service. Clones share it.
 #[derive(Debug, Clone)]
@@ -122,7 +126,12 @@ impl Containers {
         check_seed(&sandbox, &annotations)?;
         if let Some(share) = draft.share().cloned() {
             let uses = self.uses.clone();
-            off_reactor(move || share::check(&uses.config, &share)).await?;
+            let looked = off_reactor(move || share::check(&uses.config, &share));
+            timeout(LOOK_DEADLINE, looked).await.map_err(|_elapsed| {
+                let seconds = LOOK_DEADLINE.as_secs();
+                let what = format!("the pod's volumes did not answer within {seconds} s; a file system of the node hangs");
+                Error::new(Kind::Deadline, what)
+            })??;
         }
 
         // Nobody else may have the disk from here on.
