@@ -129,7 +129,8 @@ impl Containers {
             let looked = off_reactor(move || share::check(&uses.config, &share));
             timeout(LOOK_DEADLINE, looked).await.map_err(|_elapsed| {
                 let seconds = LOOK_DEADLINE.as_secs();
-                let what = format!("the pod's volumes did not answer within {seconds} s; a file system of the node hangs");
+                let what =
+                    format!("the pod's volumes did not answer within {seconds} s; a file system of the node hangs");
                 Error::new(Kind::Deadline, what)
             })??;
         }

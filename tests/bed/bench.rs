@@ -13,12 +13,14 @@ mod functions;
 mod handoff;
 mod handoff_server;
 mod images;
+mod peer;
 mod pull;
 mod report;
 mod rivals;
 mod sandbox;
 mod sessions;
 mod start;
+mod volumes;
 mod wrapper;
 
 use std::fs;
@@ -38,7 +40,7 @@ use self::report::{Report, Row};
 /// All rows take about ten minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1500);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 13] = [
+const GROUPS: [(&str, Group); 14] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
     ("handoff", handoff::rows),
@@ -48,6 +50,7 @@ const GROUPS: [(&str, Group); 13] = [
     ("critest", conformance::rows),
     ("calls", calls::rows),
     ("start", start::rows),
+    ("volumes", volumes::rows),
     ("sessions", sessions::rows),
     ("pull", pull::rows),
     ("images", images::rows),
