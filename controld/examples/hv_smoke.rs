@@ -117,6 +117,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
         console_log: dir.join("console.log"),
         command_log: dir.join("command.log"),
         command_end: dir.join("end"),
+        firmware: Vec::new(),
         uefi_variables: dir.join("nvram.fd"),
         hostdevs: Vec::new(),
         locked_memory: None,

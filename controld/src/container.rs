@@ -18,6 +18,7 @@ pub(crate) mod plan;
 mod remove;
 mod resize;
 mod screen;
+mod seed;
 mod share;
 mod start;
 mod usage;
@@ -48,8 +49,7 @@ use crate::hypervisor::{HvEvent, Offer};
 use crate::model::PodName;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Layer, RootDisk};
-use crate::model::seed::{self, SeedInput};
+use crate::model::plan::{Layer, RootDisk, Share};
 use crate::model::{
     Accelerator, CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, MachineId, Resources,
     Sandbox, SandboxState,
@@ -123,7 +123,7 @@ impl Containers {
             node: &self.uses.config.machine,
         })?;
         passthrough::check(sandbox.net.as_ref(), &create.config, draft.memory())?;
-        check_seed(&sandbox, &annotations)?;
+        self.check_seed(&sandbox, &create.config, &annotations, &handler, draft.share()).await?;
         if let Some(share) = draft.share().cloned() {
             let uses = self.uses.clone();
             let looked = off_reactor(move || share::check(&uses.config, &share));
@@ -360,6 +360,34 @@ impl Containers {
         }
     }
 
+    /// Makes the seed once to find what is wrong with it now rather than at the start. The agent is the node's, and its size known.
+    async fn check_seed(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        config: &ContainerConfig,
+        annotations: &PodAnnotations,
+        handler: &Handler,
+        share: Option<&Share>,
+    ) -> Result<()> {
+        let Some(net) = sandbox.net.clone() else {
+            return Err(Error::new(Kind::State, format!("sandbox `{}` has no network", sandbox.id)));
+        };
+        let (sandbox, config, annotations) = (sandbox.clone(), config.clone(), annotations.clone());
+        let (handler, share) = (handler.clone(), share.cloned());
+        off_reactor(move || {
+            let wishes = seed::Wishes {
+                sandbox: &sandbox.config,
+                container: &config,
+                annotations: &annotations,
+                handler: &handler,
+                net: &net,
+                share: share.as_ref(),
+            };
+            seed::assemble(wishes, None).map(drop)
+        })
+        .await
+    }
+
     fn ready_sandbox(&self, id: &PodId) -> Result<Arc<Sandbox>> {
         let sandbox =
             self.uses.store.sandbox(id).ok_or_else(|| Error::new(Kind::NotFound, format!("no sandbox `{id}`")))?;
@@ -368,26 +396,6 @@ impl Containers {
         }
         Ok(sandbox)
     }
-}
-
-/// Makes the seed once to find what is wrong with it now rather than at the start.
-fn check_seed(sandbox: &Sandbox, annotations: &PodAnnotations) -> Result<()> {
-    let Some(net) = &sandbox.net else {
-        return Err(Error::new(Kind::State, format!("sandbox `{}` has no network", sandbox.id)));
-    };
-    let input = SeedInput {
-        pod_name: &sandbox.config.name,
-        namespace: &sandbox.config.namespace,
-        uid: &sandbox.config.uid,
-        hostname: &sandbox.config.hostname,
-        annotations,
-        net,
-        // Read at the start: it is the node's, and its size known.
-        agent: None,
-    };
-    seed::assemble(&input)
-        .map(drop)
-        .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))
 }
 
 #[cfg(test)]

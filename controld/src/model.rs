@@ -10,6 +10,7 @@ pub mod ids;
 pub mod plan;
 pub mod seed;
 pub mod span;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use controld::model::annotations::PodAnnotations;
-use controld::model::seed::{SeedInput, assemble};
+use controld::model::seed::{ConfigDelivery, SeedInput, SeedKind, Sources, Volume, VolumeFile, assemble, merge};
 use imagestore::provider::exercise;
 use imagestore::{ImageRef, Query};
 use proto::agent::{Decoder, encode};
@@ -27,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     ("tap-message", tap_message),
     ("agent", agent),
     ("annotations", annotations),
+    ("cloud-config", cloud_config),
     ("spdy", streaming::spdy::exercise),
     ("websocket", streaming::ws::exercise),
     ("image-name", image_name),
@@ -103,19 +104,66 @@ fn annotations(bytes: &[u8]) {
         Err(errors) => return drop(errors.to_string()),
     };
     let net: PodNet = serde_json::from_str(NET).expect("a constant network");
-    let input = SeedInput {
+    let sources = Sources::default();
+    let input = SeedInput { kind: annotations.seed.unwrap_or_default(), ..seed_input(&annotations, &net, &sources) };
+    let Ok(seed) = assemble(&input) else { return };
+    let is_users = |name: &str| name.ends_with("user-data") || name.ends_with("user_data");
+    for (name, content) in seed.files().iter().filter(|(name, _)| !is_users(name)) {
+        let parsed: Result<serde_json::Value, _> = serde_json::from_slice(content);
+        assert!(parsed.is_ok(), "`{name}` is no JSON: {}", String::from_utf8_lossy(content));
+    }
+}
+
+/// Two cloud-configs, with a NUL between: the first is a key of a source, the other the pod's own. What comes of both, and of what is made
+/// for the pod, is one that has every key of either, and merging it with nothing changes nothing.
+fn cloud_config(bytes: &[u8]) {
+    let Some(at) = bytes.iter().position(|byte| *byte == 0) else { return };
+    let (source, own) = (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..).unwrap_or_default());
+    let Ok(own) = std::str::from_utf8(own) else { return };
+    let all = [
+        ("VirtletCloudInitUserDataSource", "volume/v"),
+        ("VirtletCloudInitUserDataSourceKey", "k"),
+        ("VirtletCloudInitUserData", own),
+    ];
+    let Ok(annotations) = PodAnnotations::parse(&all.map(|(key, value)| (key.to_owned(), value.to_owned())).into())
+    else {
+        return;
+    };
+    let net: PodNet = serde_json::from_str(NET).expect("a constant network");
+    let file = VolumeFile { bytes: source.to_owned(), mode: 0o644 };
+    let volume = Volume([("k".to_owned(), file)].into());
+    let sources = Sources { volumes: [("v".to_owned(), volume)].into(), ..Sources::default() };
+    let env = ["A=1".to_owned()];
+    let input = SeedInput { env: &env, ..seed_input(&annotations, &net, &sources) };
+    let Ok(seed) = assemble(&input) else { return };
+    let files: BTreeMap<&str, &[u8]> = seed.files().into_iter().collect();
+    let Some(text) = files.get("user-data").and_then(|text| text.strip_prefix(b"#cloud-config\n")) else { return };
+    // One side alone is kept as it was written.
+    let Ok(merged) = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(text) else { return };
+    let is_made = |map: &serde_json::Map<String, serde_json::Value>| {
+        map.get("write_files").is_some_and(|files| files.to_string().contains("/etc/cloud/environment"))
+    };
+    let vendor_data =
+        files.get("vendor-data").and_then(|text| serde_json::from_slice(text.strip_prefix(b"#cloud-config\n")?).ok());
+    assert!(is_made(&merged) || vendor_data.as_ref().is_some_and(is_made), "what is made for the pod is lost");
+    assert!(merge(merged.clone(), serde_json::Map::new()) == merged, "merging with nothing changes it");
+}
+
+fn seed_input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a Sources) -> SeedInput<'a> {
+    SeedInput {
         pod_name: "pod",
         namespace: "default",
         uid: "00000000-0000-4000-8000-000000000000",
         hostname: "pod",
-        annotations: &annotations,
-        net: &net,
+        annotations,
+        net,
         agent: None,
-    };
-    let Ok(seed) = assemble(&input) else { return };
-    for (name, content) in seed.files().iter().filter(|(name, _)| *name != "user-data") {
-        let parsed: Result<serde_json::Value, _> = serde_json::from_slice(content);
-        assert!(parsed.is_ok(), "`{name}` is no JSON: {}", String::from_utf8_lossy(content));
+        kind: SeedKind::default(),
+        delivery: ConfigDelivery::default(),
+        credentials: false,
+        sources,
+        env: &[],
+        mounts: &[],
     }
 }
 

@@ -15,6 +15,7 @@ use crate::model::plan::{
     Chipset, Clock, CpuModel, DiskBus, Extras, Firmware, FirmwareKind, Graphics, HostPath, MachineType, SharedFs,
     Watchdog,
 };
+use crate::model::seed::{ConfigDelivery, SeedKind};
 
 /// Most guest memory that may be named: 16 TiB.
 const MOST_MEMORY: u64 = MIB << 24;
@@ -56,6 +57,12 @@ pub struct MachineDefaults {
     pub run_command: bool,
     /// How guests come by volumes; default virtiofs for guests that have our agent.
     pub shared_fs: Given<SharedFs>,
+    /// How guests are told what their pods want of them; default NoCloud.
+    pub seed: Given<SeedKind>,
+    /// How guests come by ConfigMaps, Secrets and the like; default as by other volumes.
+    pub config_delivery: Given<ConfigDelivery>,
+    /// Whether SSH keys of pods are credentials of systemd, too.
+    pub credentials: bool,
     /// vCPUs of a container without a CPU limit; default `machine.default_vcpus`.
     pub default_vcpus: Option<u16>,
     /// vCPUs that a running machine can be given; default what it boots with.
@@ -104,6 +111,8 @@ impl MachineDefaults {
         }
         self.data_path.check("handlers.<name>.data_path", &whose, problems);
         self.shared_fs.check("handlers.<name>.shared_fs", &whose, problems);
+        self.seed.check("handlers.<name>.seed", &whose, problems);
+        self.config_delivery.check("handlers.<name>.config_delivery", &whose, problems);
         let is_uefi = self.firmware.get() == Some(&FirmwareKind::Uefi);
         if self.secure_boot && !is_uefi {
             let problem = format!("is true for {whose}, whose `firmware` is not `uefi`");
@@ -188,6 +197,9 @@ impl MachineDefaults {
             ("guest_agent", self.guest_agent.then(|| "true".to_owned())),
             ("run_command", self.run_command.then(|| "true".to_owned())),
             ("shared_fs", self.shared_fs.get().map(ToString::to_string)),
+            ("seed", self.seed.get().map(ToString::to_string)),
+            ("config_delivery", self.config_delivery.get().map(ToString::to_string)),
+            ("credentials", self.credentials.then(|| "true".to_owned())),
             ("default_vcpus", number(self.default_vcpus)),
             ("max_vcpus", number(self.max_vcpus)),
             ("default_memory_mib", mib(self.default_memory)),

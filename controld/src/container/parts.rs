@@ -9,7 +9,7 @@ use common::off_reactor;
 
 use super::remove::{remove, remove_log};
 use super::uses::Uses;
-use super::{agents, confinement, screen, share};
+use super::{agents, confinement, screen, seed, share};
 use crate::model::Container;
 
 /// What a start makes.
@@ -49,7 +49,7 @@ impl Part {
     fn paths(self, uses: &Uses, container: &Container) -> Vec<PathBuf> {
         let machine = &container.machine;
         match self {
-            Self::Seed => vec![uses.config.run_dir.join("seed").join(format!("{}.iso", machine.id))],
+            Self::Seed => seed::paths(&uses.config, machine.id),
             Self::Share => vec![share::dir(&uses.config, machine.id)],
             Self::Console => vec![uses.console_socket(machine.id), uses.console_dir(container)],
             Self::Screen => vec![screen::dir(&uses.config, machine.id)],
@@ -80,10 +80,6 @@ impl Part {
 pub(super) async fn undo_all(uses: &Arc<Uses>, container: &Container) -> io::Result<()> {
     let (uses, container) = (uses.clone(), container.clone());
     off_reactor(move || Part::ALL.iter().try_for_each(|part| part.undo(&uses, &container))).await
-}
-
-pub(super) fn seed_path(uses: &Uses, container: &Container) -> PathBuf {
-    Part::Seed.paths(uses, container).remove(0)
 }
 
 pub(super) fn libvirt_log(uses: &Uses, container: &Container) -> PathBuf {

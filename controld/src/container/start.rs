@@ -6,9 +6,7 @@
 //! definition is made anew at every start, because the token is. The turn comes first because it may be long in coming: the token
 //! lapses, and libvirt shows it to whoever may read from it.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, chown};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,10 +14,10 @@ use common::off_reactor;
 use proto::tap::{Nic, PciAddress, PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 
-use super::parts::{libvirt_log, seed_path};
+use super::parts::libvirt_log;
 use super::remove::remove;
 use super::uses::Uses;
-use super::{confinement, screen, share};
+use super::{confinement, screen, seed, share};
 use crate::container::agents;
 use crate::container::console::follow::Follower;
 use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
@@ -27,7 +25,6 @@ use crate::model::annotations::PodAnnotations;
 use crate::model::domain::{self, DomainSpec, Hostdev, Shared, WrapperEnv};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::Firmware;
-use crate::model::seed::{self, SeedInput};
 use crate::model::{Container, Sandbox, SandboxState};
 use crate::store::is_disk_full;
 use crate::tap::Armed;
@@ -93,7 +90,8 @@ pub(super) async fn machine(
                 nic_slots: (0..net.nics.len()).map(|n| FIRST_NIC_SLOT + n).collect(),
                 deadline: uses.config.machine.handoff_deadline,
             },
-            seed: Some(seed.clone()),
+            seed: seed.disk,
+            firmware: seed.firmware,
             share: share.map(|dir| Shared { dir, fswrapper: uses.config.fswrapper.clone() }),
             console_socket: uses.console_socket(container.machine.id),
             qga_socket: agents::qemu_socket(&agents::dir(&uses.config), container.machine.id),
@@ -123,7 +121,7 @@ pub(super) async fn machine(
             admitted = confinement::admit(uses, container, container.config.resources.as_ref()) => admitted?,
             () = unwanted.cancelled() => return Err(Error::new(Kind::State, "the machine was stopped while it was being started")),
         }
-        remove(&seed).map_err(|cause| io_failed("seed not removed", cause))
+        seed::remove(&uses.config, container.machine.id).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {
         Ok(()) => Ok(follower),
@@ -218,43 +216,25 @@ async fn write_seed(
     sandbox: Arc<Sandbox>,
     net: PodNet,
     qemu: QemuUser,
-) -> Result<PathBuf> {
+) -> Result<seed::Written> {
     let annotations = PodAnnotations::parse(&container.machine_annotations)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
-    let path = seed_path(uses, container);
-    let program = annotations.guest_agent.then(|| uses.config.guest_agent.clone());
+    let handler = uses.config.handler(&sandbox.config.runtime_handler);
+    let (config, container) = (uses.config.clone(), container.clone());
     off_reactor(move || {
-        let agent = program.map(|program| read_agent(&program)).transpose()?;
-        let input = SeedInput {
-            pod_name: &sandbox.config.name,
-            namespace: &sandbox.config.namespace,
-            uid: &sandbox.config.uid,
-            hostname: &sandbox.config.hostname,
+        let agent = annotations.guest_agent.then(|| read_agent(&config.guest_agent)).transpose()?;
+        let wishes = seed::Wishes {
+            sandbox: &sandbox.config,
+            container: &container.config,
             annotations: &annotations,
+            handler: &handler,
             net: &net,
-            agent: agent.as_deref(),
+            share: container.machine.share.as_ref(),
         };
-        let invalid = |cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause);
-        let iso = seed::assemble(&input).and_then(|seed| seed.to_iso()).map_err(invalid)?;
-        write_private(&path, &iso, qemu).map_err(|cause| io_failed("seed not written", cause))?;
-        Ok(path)
+        let made = seed::assemble(wishes, agent.as_deref())?;
+        seed::write(&config, container.machine.id, &made, qemu)
     })
     .await
-}
-
-/// Writes a file that QEMU's group may read and nobody else: it holds what the pod's user wants kept.
-fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()> {
-    remove(path)?;
-    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).and_then(|mut file: File| {
-        file.write_all(contents)?;
-        chown(path, Some(0), Some(qemu.gid))?;
-        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o640))
-    });
-    if written.is_err() {
-        // The error that matters is the first one.
-        let _ = remove(path);
-    }
-    written
 }
 
 fn io_failed(what: &'static str, cause: io::Error) -> Error {

@@ -11,9 +11,9 @@ mod meta_data;
 mod networks;
 mod policy;
 mod reader;
+mod source;
 mod ssh_keys;
 mod user_data;
-mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,9 +25,14 @@ use uuid::Uuid;
 
 pub use self::policy::AnnotationPolicy;
 use self::reader::Reader;
+pub use self::source::{SshKeySource, UserDataSource};
 pub use self::ssh_keys::SshKey;
+pub(super) use self::ssh_keys::parse as ssh_keys_of;
 pub use self::user_data::UserData;
+pub(super) use self::user_data::{CLOUD_CONFIG, Format};
 use super::plan::{CpuModel, CpuSetting, DiskBus, NoCpuModel, NoCpuSetting, SharedFs};
+use super::seed::{ConfigDelivery, SeedKind};
+use super::yaml::NotYaml;
 
 /// Most virtual CPUs: what an xAPIC can address.
 const MAX_VCPUS: u16 = 255;
@@ -57,8 +62,20 @@ pub struct PodAnnotations {
     pub meta_data: MetaData,
     /// User-data of the seed.
     pub user_data: Option<UserData>,
+    /// Where the user-data comes from that the one above is put on top of.
+    pub user_data_source: Option<UserDataSource>,
+    /// Whether what the pod says itself replaces what its sources say.
+    pub overwrite: bool,
     /// Keys of the image's default user, in order, none twice.
     pub ssh_keys: Vec<SshKey>,
+    /// Where the keys before those come from.
+    pub ssh_key_source: Option<SshKeySource>,
+    /// Name of the volume whose keys are files of the guest.
+    pub files_source: Option<String>,
+    /// Kind of the seed; `None` is the runtime handler's.
+    pub seed: Option<SeedKind>,
+    /// How the guest comes by ConfigMaps, Secrets and the like; `None` is the runtime handler's way.
+    pub config_delivery: Option<ConfigDelivery>,
     /// Networks beside the node's default one.
     pub networks: Vec<NetworkAsk>,
     /// How links and taps are joined; `None` is the node's way.
@@ -110,7 +127,7 @@ pub struct AnnotationError {
 
 /// What is wrong with an annotation. Holds no value that has to be kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Problem {
+pub(super) enum Problem {
     #[error("unknown; did you mean {nearest}?")]
     Unknown { nearest: String },
     #[error("differs from {other}")]
@@ -143,6 +160,12 @@ enum Problem {
     NotUuid(String),
     #[error("together with {other}")]
     Together { other: String },
+    #[error("without {other}")]
+    Without { other: &'static str },
+    #[error("must be configmap/NAME, secret/NAME or volume/NAME")]
+    NotSource,
+    #[error("API sources are off on this node; mount it and use volume/NAME")]
+    NoApi,
     #[error("{0}")]
     NotNetworks(String),
     #[error("has a NUL character")]
@@ -194,7 +217,13 @@ impl PodAnnotations {
             system_uuid: reader.read(keys::SYSTEM_UUID, system_uuid),
             meta_data: MetaData(reader.read(keys::META_DATA, meta_data::parse).unwrap_or_default()),
             user_data: reader.either((keys::USER_DATA, UserData::parse), (keys::SCRIPT, UserData::script)),
+            user_data_source: user_data_source(&mut reader),
+            overwrite: reader.read(keys::OVERWRITE, reader::switch).unwrap_or_default(),
             ssh_keys: reader.read(keys::SSH_KEYS, ssh_keys::parse).unwrap_or_default(),
+            ssh_key_source: reader.read(keys::SSH_KEY_SOURCE, source::keys),
+            files_source: reader.read(keys::FILES_SOURCE, source::volume),
+            seed: reader.read(keys::SEED_TYPE, named(&SeedKind::ALL, SeedKind::name)),
+            config_delivery: reader.read(keys::CONFIG_DELIVERY, named(&ConfigDelivery::ALL, ConfigDelivery::name)),
             networks: reader.read(keys::NETWORKS, networks::parse).unwrap_or_default(),
             data_path: reader.read(keys::DATA_PATH, data_path),
             anti_spoof: reader.read(keys::ANTI_SPOOF, reader::switch),
@@ -205,6 +234,15 @@ impl PodAnnotations {
             bandwidth: bandwidth::of(all, &mut reader),
         };
         reader.finish(parsed)
+    }
+
+    /// The volumes that the seed is made of, by the annotations that name them.
+    #[must_use]
+    pub fn seed_volumes(&self) -> Vec<(&'static str, &str)> {
+        let user_data = self.user_data_source.as_ref().map(|source| (keys::SOURCE, source.volume.as_str()));
+        let ssh_keys = self.ssh_key_source.as_ref().map(|source| (keys::SSH_KEY_SOURCE, source.volume.as_str()));
+        let files = self.files_source.as_deref().map(|volume| (keys::FILES_SOURCE, volume));
+        [user_data, ssh_keys, files].into_iter().flatten().collect()
     }
 }
 
@@ -257,6 +295,24 @@ fn shared_fs(text: &str) -> Result<SharedFs, Problem> {
     named.ok_or_else(|| Problem::NotOneOf { value: text.to_owned(), all: all.map(SharedFs::name).to_vec() })
 }
 
+/// Parser of a name of one of these, letter case aside.
+fn named<T: Copy>(all: &'static [T], name: fn(T) -> &'static str) -> impl Fn(&str) -> Result<T, Problem> {
+    move |text| {
+        let found = all.iter().copied().find(|value| name(*value).eq_ignore_ascii_case(text));
+        let all = || all.iter().copied().map(name).collect();
+        found.ok_or_else(|| Problem::NotOneOf { value: text.to_owned(), all: all() })
+    }
+}
+
+fn user_data_source(reader: &mut Reader<'_>) -> Option<UserDataSource> {
+    let volume = reader.read(keys::SOURCE, source::volume);
+    let key = reader.read(keys::SOURCE_KEY, |text| Ok(text.to_owned()));
+    let is_base64 = reader.read(keys::SOURCE_ENCODING, source::is_base64).unwrap_or_default();
+    reader.refuse_without(keys::SOURCE_KEY, keys::SOURCE);
+    reader.refuse_without(keys::SOURCE_ENCODING, keys::SOURCE);
+    Some(UserDataSource { volume: volume?, key, is_base64 })
+}
+
 /// Virtlet's switch and our key say one thing; the switch turned off says nothing.
 fn network_config(reader: &mut Reader<'_>) -> NetworkConfig {
     let chosen = reader.read(keys::NETWORK_CONFIG, network_config_named);
@@ -285,6 +341,12 @@ fn system_uuid(text: &str) -> Result<Uuid, Problem> {
         return Err(refuse());
     }
     Uuid::try_parse(text).map_err(|_| refuse())
+}
+
+impl From<NotYaml> for Problem {
+    fn from(NotYaml { line }: NotYaml) -> Self {
+        Self::NotYaml { line }
+    }
 }
 
 // === impl MetaData ===

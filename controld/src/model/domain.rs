@@ -50,6 +50,8 @@ pub struct DomainSpec {
     pub env: WrapperEnv,
     /// cloud-init seed, an ISO image.
     pub seed: Option<PathBuf>,
+    /// Files that the firmware shows the guest.
+    pub firmware: Vec<FirmwareEntry>,
     /// Volumes of the pod that the guest sees.
     pub share: Option<Shared>,
     /// Socket of the serial port.
@@ -83,6 +85,15 @@ pub struct Shared {
     pub dir: PathBuf,
     /// What libvirt runs as virtiofsd.
     pub fswrapper: PathBuf,
+}
+
+/// A file that the firmware shows the guest. Not its content: that of `<entry>` stands in QEMU's arguments, which anybody may read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FirmwareEntry {
+    /// The guest's name of it, from `opt/` on.
+    pub name: &'static str,
+    /// QEMU reads it when it starts.
+    pub file: PathBuf,
 }
 
 /// A device of the node that libvirt passes through. It is bound to vfio-pci already.

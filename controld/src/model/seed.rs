@@ -1,34 +1,45 @@
-//! The cloud-init seed of a machine: a NoCloud image that the guest reads at each boot.
+//! The seed of a machine: what its guest reads of its pod at each boot, from a small disk or from the firmware.
 //!
-//! Assembled from the pod's annotations and its network when a container is made, so that errors come early, and again at
-//! each start. Pure; the container's actor writes the image. The image holds what the pod's user wants kept: `Debug` shows
-//! sizes only, and errors show no content.
+//! Assembled from the pod's annotations, some of its volumes and its network when a container is made, so that errors come early, and
+//! again at each start. Pure; the container's actor reads the volumes and writes the seed. A seed holds what the pod's user
+//! wants kept: `Debug` shows sizes only, and errors show no content.
 //!
-//! The instance-id is the pod's, not the container's: the root disk lives as long as the pod, and cloud-init runs its
-//! per-instance modules once per disk. Pods of one name differ by their UID, so a reused name is another instance.
+//! Two parts come together in it, see [`join`]: what the user gives, byte for byte if that can be, and what is made for the pod (a file of
+//! its variables, copies of its ConfigMaps, mounts of its volumes).
 
+mod drive;
+mod env;
 mod image;
+mod join;
 mod json;
+mod kind;
+mod merge;
+mod mounts;
 mod network;
+mod sources;
 
 use std::fmt;
 
 use common::Reason;
 use common::dns::MAX_LABEL;
 use proto::tap::PodNet;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::model::annotations::{PodAnnotations, SshKey};
+pub use self::kind::{ConfigDelivery, NoSuchName, SeedKind};
+pub use self::merge::merge;
+pub use self::mounts::GuestMount;
+pub use self::sources::{MAX_FILE, Sources, Volume, VolumeFile};
+use crate::model::annotations::{Format, PodAnnotations, UserData};
 
 /// Longest user-data, in bytes.
 pub const MAX_USER_DATA: usize = 2 << 20;
 /// Largest seed, in bytes of its files.
 pub const MAX_SEED: usize = 16 << 20;
-/// User-data of a pod that gives none: cloud-init wants the file, and takes an empty one for a fault.
-const NO_USER_DATA: &str = "#cloud-config\n";
-
-/// Vendor-data of a seed with the agent.
-const INSTALL_AGENT: &str = include_str!("seed/install-agent.sh");
+/// Where Ignition looks, in QEMU's firmware configuration.
+const IGNITION: FirmwareName = FirmwareName { name: "opt/com.coreos/config", suffix: "ignition" };
+/// systemd's credential with keys of root's.
+const ROOT_KEYS: FirmwareName =
+    FirmwareName { name: "opt/io.systemd.credentials/ssh.authorized_keys.root", suffix: "keys" };
 
 /// What a seed is made of.
 #[derive(Debug, Clone, Copy)]
@@ -44,53 +55,151 @@ pub struct SeedInput<'a> {
     pub net: &'a PodNet,
     /// The program of the agent, if the pod wants it installed.
     pub agent: Option<&'a [u8]>,
+    pub kind: SeedKind,
+    pub delivery: ConfigDelivery,
+    /// Whether keys are systemd's credentials too.
+    pub credentials: bool,
+    /// Volumes that were read for it.
+    pub sources: &'a Sources,
+    /// The container's variables as `NAME=value`.
+    pub env: &'a [String],
+    /// What cloud-init is to mount; empty where the agent does.
+    pub mounts: &'a [GuestMount],
 }
 
-/// The files of a seed.
+/// A seed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Seed {
-    meta_data: Vec<u8>,
-    user_data: Vec<u8>,
-    /// `None` if the pod wants none: cloud-init then asks for addresses on the first NIC that it finds.
-    network_config: Option<Vec<u8>>,
-    /// cloud-init installs it by vendor-data, which does not get in the way of what the pod's user gives.
-    agent: Option<Vec<u8>>,
+    /// The disk's label, and its files in the order of their names; no files, no disk.
+    label: &'static str,
+    files: Vec<(&'static str, Vec<u8>)>,
+    firmware: Vec<FirmwareFile>,
+    skipped: Vec<String>,
 }
 
-/// Makes the files of a seed.
+/// A file that QEMU's firmware configuration shows the guest.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FirmwareFile {
+    pub name: FirmwareName,
+    pub content: Vec<u8>,
+}
+
+/// What such a file is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirmwareName {
+    /// To the guest.
+    pub name: &'static str,
+    /// On the node, behind the machine's id and a dot.
+    pub suffix: &'static str,
+}
+
+impl FirmwareName {
+    /// All that there are.
+    pub const ALL: [Self; 2] = [IGNITION, ROOT_KEYS];
+}
+
+/// Makes a seed.
 ///
 /// # Errors
-/// When a part is over its limit.
+/// When a source has not what it is to have, a part is over its limit, or what the pod wants cannot reach the guest.
 pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
-    let user_data = input.annotations.user_data.as_ref().map_or(NO_USER_DATA, |given| given.as_str());
-    within("cloud-init user-data", user_data.len(), MAX_USER_DATA)?;
-    let encode = |file: &'static str, bytes: serde_json::Result<Vec<u8>>| {
-        let failed = || Reason::new(format!("failed to encode `{file}` of the cloud-init seed"));
-        bytes.map_err(|cause| failed().with(cause))
-    };
-    let network_config = network::config(input.net, input.annotations.network_config);
-    let network_config = network_config.map(|config| encode(image::NETWORK_CONFIG, json::encode(&config)));
-    let seed = Seed {
-        meta_data: encode(image::META_DATA, json::encode(&meta_data(input)))?,
-        user_data: user_data.as_bytes().to_owned(),
-        network_config: network_config.transpose()?,
-        agent: input.agent.map(<[u8]>::to_vec),
-    };
-    within("cloud-init seed", seed.files().iter().map(|(_, bytes)| bytes.len()).sum(), MAX_SEED)?;
+    let annotations = input.annotations;
+    let keys = input.sources.ssh_keys(annotations)?;
+    let user = input.sources.user_data(annotations)?;
+    let environment = env::environment(input.env);
+    let mut seed = Seed { label: "", files: Vec::new(), firmware: Vec::new(), skipped: environment.skipped };
+    match input.kind {
+        SeedKind::NoCloud | SeedKind::ConfigDrive => {
+            let user = user.map(|data| with_mounts(data, input.mounts)).transpose()?;
+            let joined = join::join(user.as_ref(), made(input, &environment.text)?)?;
+            let drive = if input.kind == SeedKind::NoCloud { drive::no_cloud } else { drive::config_drive };
+            (seed.label, seed.files) = drive(input, &keys, joined)?;
+            seed.files.extend(input.agent.map(|agent| (drive::AGENT, agent.to_vec())));
+        }
+        SeedKind::None => refuse_lost(input, !keys.is_empty())?,
+        SeedKind::Ignition => {
+            refuse_lost(input, !keys.is_empty())?;
+            let content = user.map(|data| data.as_written().to_vec());
+            seed.firmware.extend(content.map(|content| FirmwareFile { name: IGNITION, content }));
+        }
+    }
+    if input.credentials && !keys.is_empty() {
+        let lines: String = keys.iter().map(|key| format!("{}\n", key.as_str())).collect();
+        seed.firmware.push(FirmwareFile { name: ROOT_KEYS, content: lines.into() });
+    }
+    within("cloud-init seed", seed.len(), MAX_SEED)?;
     Ok(seed)
 }
 
-fn meta_data(input: &SeedInput<'_>) -> Map<String, Value> {
-    let SeedInput { pod_name, namespace, uid, annotations, .. } = input;
-    let keys: Vec<Value> = annotations.ssh_keys.iter().map(|key| SshKey::as_str(key).into()).collect();
-    let mut map = Map::new();
-    map.insert("instance-id".into(), format!("{pod_name}.{namespace}.{uid}").into());
-    map.insert("local-hostname".into(), hostname(input).into());
-    if !keys.is_empty() {
-        map.insert("public-keys".into(), keys.into());
+/// What is made for the pod, as a cloud-config.
+fn made(input: &SeedInput<'_>, environment: &str) -> Result<Map<String, Value>, Reason> {
+    let mut made = mounts::cloud_config(input.mounts);
+    let files = input.sources.files(input.annotations)?;
+    let mut entries: Vec<Value> = files.iter().map(sources::GuestFile::to_entry).collect();
+    if !environment.is_empty() {
+        let mode = format!("{:04o}", env::MODE);
+        entries.push(json!({ "path": env::FILE, "content": environment, "permissions": mode }));
     }
-    map.extend(annotations.meta_data.entries().clone());
-    map
+    if !entries.is_empty() {
+        made.insert("write_files".into(), entries.into());
+    }
+    Ok(made)
+}
+
+/// A script with the mounting of volumes where it says so.
+fn with_mounts(data: UserData, mounts: &[GuestMount]) -> Result<UserData, Reason> {
+    let text = match (data.format(), std::str::from_utf8(data.as_written())) {
+        (Format::Script, Ok(text)) if text.contains(mounts::MARK) => text,
+        _ => return Ok(data),
+    };
+    let whole = text.replace(mounts::MARK, &mounts::script(mounts));
+    within("cloud-init user-data", whole.len(), MAX_USER_DATA)?;
+    Ok(data.with_script(whole))
+}
+
+fn refuse_lost(input: &SeedInput<'_>, has_keys: bool) -> Result<(), Reason> {
+    let lost = lost(input, has_keys);
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let (kind, lost) = (input.kind, lost.join(", "));
+    Err(Reason::new(format!("a seed of kind `{kind}` (annotation VirtletCloudInitImageType) needs cloud-init: {lost}")))
+}
+
+/// What only cloud-init brings to a guest. Addresses come by DHCP, and variables matter to few.
+fn lost(input: &SeedInput<'_>, has_keys: bool) -> Vec<String> {
+    let annotations = input.annotations;
+    let is_ignition = input.kind == SeedKind::Ignition;
+    let by_hand = input.delivery == ConfigDelivery::None;
+    let has_user_data = annotations.user_data.is_some() || annotations.user_data_source.is_some();
+    let mut lost: Vec<String> = [
+        ("user-data", has_user_data && !is_ignition),
+        ("meta-data", !annotations.meta_data.entries().is_empty()),
+        ("SSH keys", has_keys && !input.credentials),
+        ("VirtletFilesFromDataSource", annotations.files_source.is_some()),
+        ("virtlet.cloud/guest-agent", annotations.guest_agent),
+        ("virtlet.cloud/config-delivery: seed", !input.sources.copies.is_empty()),
+    ]
+    .into_iter()
+    .filter(|(_, is_there)| *is_there)
+    .map(|(what, _)| what.to_owned())
+    .collect();
+    lost.extend(input.mounts.iter().filter(|_| !by_hand).map(|mount| format!("volume mount at {}", mount.path)));
+    // kubelet gives some to every container, for which no author of a pod is asked.
+    if is_ignition && input.env.iter().any(|variable| !env::is_of_service(variable)) {
+        lost.push("variables".to_owned());
+    }
+    lost
+}
+
+/// Which instance cloud-init takes the machine for: it does once what is to be done once for each.
+///
+/// It is the pod's, not the container's: the root disk lives as long as the pod. Pods of one name differ by their UID, so a reused
+/// name is another instance. (A root disk that outlives its pod will have one of its own, which goes here.)
+fn instance_id(input: &SeedInput<'_>) -> String {
+    let SeedInput { pod_name, namespace, uid, annotations, .. } = input;
+    let given = annotations.meta_data.entries().get("instance-id").and_then(Value::as_str);
+    given.map_or_else(|| format!("{pod_name}.{namespace}.{uid}"), str::to_owned)
 }
 
 /// kubelet cuts a pod's name the same way where it makes a host name of it.
@@ -119,30 +228,53 @@ fn mebibytes(bytes: usize) -> String {
 // === impl Seed ===
 
 impl Seed {
-    /// The files by name, in the order of their names.
+    /// The files of its disk by name, in the order of their names.
     #[must_use]
     pub fn files(&self) -> Vec<(&'static str, &[u8])> {
-        let mut files = vec![(image::META_DATA, self.meta_data.as_slice())];
-        files.extend(self.network_config.as_deref().map(|bytes| (image::NETWORK_CONFIG, bytes)));
-        files.push((image::USER_DATA, &self.user_data));
-        if let Some(agent) = &self.agent {
-            files.extend([(image::VENDOR_DATA, INSTALL_AGENT.as_bytes()), (image::AGENT, agent.as_slice())]);
-        }
-        files
+        self.files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect()
     }
 
-    /// An image with label `cidata` and these files. Two images of one seed differ in their times.
+    /// What the firmware shows.
+    #[must_use]
+    pub fn firmware(&self) -> &[FirmwareFile] {
+        &self.firmware
+    }
+
+    /// Names of variables that the guest is not told.
+    #[must_use]
+    pub fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
+    /// An image with these files, if there are any. Two images of one seed differ in their times.
     ///
     /// # Errors
     /// When the image cannot be made.
-    pub fn to_iso(&self) -> Result<Vec<u8>, Reason> {
-        image::iso(&self.files()).map_err(Reason::because("failed to make the image of the cloud-init seed"))
+    pub fn to_iso(&self) -> Result<Option<Vec<u8>>, Reason> {
+        if self.files.is_empty() {
+            return Ok(None);
+        }
+        let image = image::iso(self.label, &self.files());
+        image.map(Some).map_err(Reason::because("failed to make the image of the cloud-init seed"))
+    }
+
+    fn len(&self) -> usize {
+        let firmware = self.firmware.iter().map(|file| file.content.len());
+        self.files.iter().map(|(_, bytes)| bytes.len()).chain(firmware).sum()
     }
 }
 
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.files().iter().map(|(name, bytes)| (name, bytes.len()))).finish()
+        let firmware = self.firmware.iter().map(|file| (file.name.name, file.content.len()));
+        let files = self.files.iter().map(|(name, bytes)| (*name, bytes.len()));
+        f.debug_map().entries(files.chain(firmware)).finish()
+    }
+}
+
+impl fmt::Debug for FirmwareFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FirmwareFile({}, {} bytes)", self.name.name, self.content.len())
     }
 }
 

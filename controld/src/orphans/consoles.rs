@@ -46,7 +46,7 @@ fn remove_at(path: &Path) -> io::Result<()> {
 }
 
 impl Orphans {
-    fn console_places(&self) -> [(PathBuf, &'static str); 7] {
+    fn console_places(&self) -> [(PathBuf, &'static str); 9] {
         [
             (self.uses.config.state_dir.join("console"), ""),
             (self.uses.config.run_dir.join("console"), ".sock"),
@@ -54,6 +54,8 @@ impl Orphans {
             (self.uses.config.run_dir.join("console"), ".exec"),
             (self.uses.config.run_dir.join("console"), ""),
             (self.uses.config.run_dir.join("seed"), ".iso"),
+            (self.uses.config.run_dir.join("seed"), ".ignition"),
+            (self.uses.config.run_dir.join("seed"), ".keys"),
             (self.uses.config.run_dir.join("share"), ""),
         ]
     }

@@ -49,7 +49,7 @@ pub(super) fn of(
 }
 
 /// Whether guests are known to have our agent.
-pub(super) fn has_agent(annotations: &PodAnnotations, defaults: &MachineDefaults) -> bool {
+pub(in crate::container) fn has_agent(annotations: &PodAnnotations, defaults: &MachineDefaults) -> bool {
     let runs = annotations.run_command.unwrap_or(defaults.run_command);
     annotations.guest_agent || defaults.guest_agent || runs
 }

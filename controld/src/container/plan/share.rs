@@ -11,9 +11,11 @@ use proto::agent::SHARE_DIR;
 use proto::share::MAX_MOUNTS;
 
 use crate::config::MachineDefaults;
+use crate::container::seed::{self, TOKEN};
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{HostPath, Share, SharedFs, SharedMount};
+use crate::model::seed::ConfigDelivery;
 use crate::model::{ContainerConfig, Mount, SandboxConfig};
 
 /// What kubelet calls the file that it mounts there.
@@ -22,7 +24,6 @@ const HOSTS: (&str, &str) = ("/etc/hosts", "/etc-hosts");
 const SHM: &str = "/dev/shm";
 /// Large pages of the node, to which nobody can write by virtiofs.
 const HUGE_PAGES: &str = "/dev/hugepages";
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Where the guest's kernel and the share itself are.
 const NOT_BELOW: [&str; 4] = ["/proc", "/sys", "/dev", SHARE_DIR];
 /// CRI's numbers of `MountPropagation`.
@@ -40,16 +41,27 @@ pub(super) fn of(
     defaults: &MachineDefaults,
     has_agent: bool,
 ) -> Result<Option<Share>> {
+    let delivery = seed::delivery(annotations, defaults);
+    let is_shown = |mount: &Mount| is_of_pod(mount, container) && is_delivered(mount, delivery);
     let wanted = annotations.shared_fs.or(defaults.shared_fs.get().copied());
     let is_shared = match wanted {
         Some(way) => way == SharedFs::Virtiofs,
-        None => has_agent && container.mounts.iter().any(|mount| is_of_pod(mount, container) && !is_token(mount)),
+        None => has_agent && container.mounts.iter().any(|mount| is_shown(mount) && !is_token(mount)),
     };
     if !is_shared {
-        return Ok(None);
+        // Said by the pod itself, it is not to go unheard.
+        let is_lost = |mount: &&Mount| is_shown(mount) && !is_token(mount) && seed::config_volume(mount).is_some();
+        return match container.mounts.iter().find(is_lost) {
+            Some(mount) if annotations.config_delivery == Some(ConfigDelivery::Share) => Err(invalid(format!(
+                "annotation virtlet.cloud/config-delivery: share: the guest does not see volumes, and so not that at `{}`; set \
+                 `virtlet.cloud/shared-fs: virtiofs`",
+                mount.container_path
+            ))),
+            _ => Ok(None),
+        };
     }
     let mut mounts = Vec::new();
-    for mount in container.mounts.iter().filter(|mount| is_of_pod(mount, container)) {
+    for mount in container.mounts.iter().filter(|mount| is_shown(mount)) {
         check(mount, &mounts)?;
         check_host_path(mount, sandbox, defaults)?;
         mounts.push(SharedMount {
@@ -72,7 +84,16 @@ fn is_of_pod(mount: &Mount, container: &ContainerConfig) -> bool {
     let path = &mount.container_path;
     let (hosts, file) = HOSTS;
     let is_kubelets = path == hosts && mount.host_path.ends_with(file);
-    !is_kubelets && ![SHM, HUGE_PAGES, container.termination_path()].contains(&path.as_str())
+    !is_kubelets && !seed::is_for_us(mount) && ![SHM, HUGE_PAGES, container.termination_path()].contains(&path.as_str())
+}
+
+/// Whether it comes by the share, if it comes at all. The token does where there are copies of others, since it lapses.
+fn is_delivered(mount: &Mount, delivery: ConfigDelivery) -> bool {
+    match delivery {
+        ConfigDelivery::Share => true,
+        ConfigDelivery::Seed => is_token(mount) || seed::config_volume(mount).is_none(),
+        ConfigDelivery::None => seed::config_volume(mount).is_none(),
+    }
 }
 
 fn is_token(mount: &Mount) -> bool {
@@ -210,6 +231,42 @@ mod tests {
         let plain = PodAnnotations::default();
         assert_eq!(paths(of(&container(&[TOKEN]), &plain, &virtiofs, false).expect("shares")), [TOKEN]);
         assert_eq!(of(&container(&[TOKEN]), &with(SharedFs::None), &virtiofs, true).expect("nothing"), None);
+    }
+
+    fn kubelets(kind: &str, name: &str, path: &str) -> Mount {
+        let host_path = format!("/var/lib/kubelet/pods/u/volumes/kubernetes.io~{kind}/{name}");
+        Mount { host_path, ..mount(path) }
+    }
+
+    #[test]
+    fn configmaps_and_secrets_are_shared_unless_they_come_otherwise() {
+        let mounts = vec![
+            kubelets("configmap", "site", "/etc/site"),
+            kubelets("secret", "keys", "/run/virtlet/seed/keys"),
+            kubelets("empty-dir", "data", "/data"),
+            kubelets("projected", "token", TOKEN),
+        ];
+        let all = ContainerConfig { mounts, ..ContainerConfig::default() };
+        let none = MachineDefaults::default();
+        let by = |way| PodAnnotations { config_delivery: Some(way), ..PodAnnotations::default() };
+        let plain = PodAnnotations::default();
+        assert_eq!(paths(of(&all, &plain, &none, true).expect("shares")), ["/etc/site", "/data", TOKEN]);
+        assert_eq!(paths(of(&all, &by(ConfigDelivery::Seed), &none, true).expect("shares")), ["/data", TOKEN]);
+        assert_eq!(paths(of(&all, &by(ConfigDelivery::None), &none, true).expect("shares")), ["/data"]);
+        let handler = MachineDefaults {
+            config_delivery: crate::config::Given::Value(ConfigDelivery::None),
+            ..MachineDefaults::default()
+        };
+        assert_eq!(paths(of(&all, &plain, &handler, true).expect("shares")), ["/data"]);
+        let share = by(ConfigDelivery::Share);
+        assert_eq!(paths(of(&all, &share, &handler, true).expect("shares")), ["/etc/site", "/data", TOKEN]);
+        let error = of(&all, &share, &none, false).expect_err("lost").to_string();
+        assert!(error.contains("not that at `/etc/site`"), "{error}");
+        // Nothing but what is for us, and the token, makes no share.
+        let mounts = vec![kubelets("secret", "keys", "/run/virtlet/seed/keys"), kubelets("projected", "token", TOKEN)];
+        let ours = ContainerConfig { mounts, ..ContainerConfig::default() };
+        assert_eq!(of(&ours, &plain, &none, true).expect("nothing"), None);
+        assert_eq!(of(&ours, &share, &none, false).expect("nothing"), None);
     }
 
     #[test]

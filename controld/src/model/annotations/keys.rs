@@ -18,6 +18,22 @@ pub(super) const META_DATA: &str = "VirtletCloudInitMetaData";
 pub(super) const USER_DATA: &str = "VirtletCloudInitUserData";
 /// `VirtletCloudInitUserDataScript`.
 pub(super) const SCRIPT: &str = "VirtletCloudInitUserDataScript";
+/// `VirtletCloudInitImageType`.
+pub(super) const SEED_TYPE: &str = "VirtletCloudInitImageType";
+/// `VirtletCloudInitUserDataOverwrite`.
+pub(super) const OVERWRITE: &str = "VirtletCloudInitUserDataOverwrite";
+/// `VirtletCloudInitUserDataSource`.
+pub(super) const SOURCE: &str = "VirtletCloudInitUserDataSource";
+/// `VirtletCloudInitUserDataSourceKey`.
+pub(super) const SOURCE_KEY: &str = "VirtletCloudInitUserDataSourceKey";
+/// `VirtletCloudInitUserDataSourceEncoding`.
+pub(super) const SOURCE_ENCODING: &str = "VirtletCloudInitUserDataSourceEncoding";
+/// `VirtletSSHKeySource`.
+pub(super) const SSH_KEY_SOURCE: &str = "VirtletSSHKeySource";
+/// `VirtletFilesFromDataSource`.
+pub(super) const FILES_SOURCE: &str = "VirtletFilesFromDataSource";
+/// How the guest comes by ConfigMaps, Secrets and the like.
+pub(super) const CONFIG_DELIVERY: &str = "virtlet.cloud/config-delivery";
 /// `VirtletSSHKeys`.
 pub(super) const SSH_KEYS: &str = "VirtletSSHKeys";
 /// `VirtletForceDHCPNetworkConfig`.
@@ -57,8 +73,6 @@ pub(super) enum Use {
     Read,
     /// It chooses between things of which only some are built. The values that are, and those that are to come.
     Choice { supported: &'static [&'static str], later: &'static [&'static str] },
-    /// `true` or `false`, and both do what this program does anyway.
-    Switch,
     /// `true` asks for something that is not built yet.
     SwitchLater,
     /// Not built yet.
@@ -75,25 +89,24 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     (CPU_SETTING, Use::Read),
     (ROOT_VOLUME_SIZE, Use::Read),
     (SYSTEM_UUID, Use::Read),
-    ("VirtletCloudInitImageType", Use::Choice { supported: &["nocloud"], later: &["configdrive", "none", "ignition"] }),
+    (SEED_TYPE, Use::Read),
     (META_DATA, Use::Read),
     (USER_DATA, Use::Read),
-    // With no data source there is nothing to overwrite.
-    ("VirtletCloudInitUserDataOverwrite", Use::Switch),
+    (OVERWRITE, Use::Read),
     (SCRIPT, Use::Read),
-    ("VirtletCloudInitUserDataSource", Use::Later),
-    ("VirtletCloudInitUserDataSourceKey", Use::Later),
-    ("VirtletCloudInitUserDataSourceEncoding", Use::Later),
+    (SOURCE, Use::Read),
+    (SOURCE_KEY, Use::Read),
+    (SOURCE_ENCODING, Use::Read),
     (SSH_KEYS, Use::Read),
-    ("VirtletSSHKeySource", Use::Later),
-    ("VirtletFilesFromDataSource", Use::Later),
+    (SSH_KEY_SOURCE, Use::Read),
+    (FILES_SOURCE, Use::Read),
     ("VirtletChown9pfsMounts", Use::SwitchLater),
     (FORCE_DHCP, Use::Read),
     ("VirtletVMIdentitySet", Use::Never),
     ("VirtletVMIdentityName", Use::Never),
     ("VirtletKeepVMEnvVars", Use::Never),
     (NETWORK_CONFIG, Use::Read),
-    ("virtlet.cloud/config-delivery", Use::Choice { supported: &["none"], later: &["share", "seed"] }),
+    (CONFIG_DELIVERY, Use::Read),
     ("virtlet.cloud/emptydir-disks", Use::Later),
     ("virtlet.cloud/root-lifetime", Use::Choice { supported: &["pod"], later: &["container"] }),
     ("virtlet.cloud/root-device", Use::Choice { supported: &["image"], later: &["as-is"] }),

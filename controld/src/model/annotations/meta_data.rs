@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Problem;
-use super::yaml;
+use crate::model::yaml;
 
 /// Keys that cloud-init takes as strings, and breaks on when they are not.
 const STRINGS: [&str; 2] = ["instance-id", "local-hostname"];

@@ -55,6 +55,13 @@ impl<'a> Reader<'a> {
         self.read(second, parse_second).or(first)
     }
 
+    /// Refuses the first of two annotations if it is given without the second, which it is about.
+    pub(super) fn refuse_without(&mut self, first: &'static str, second: &'static str) {
+        if let (Some(first), None) = (self.given.get(first), self.given.get(second)) {
+            self.refuse(first.key, Problem::Without { other: second });
+        }
+    }
+
     /// Refuses the second of two annotations if both are given.
     pub(super) fn refuse_together(&mut self, first: &'static str, second: &'static str) {
         if let (Some(first), Some(second)) = (self.given.get(first), self.given.get(second)) {
@@ -98,7 +105,6 @@ fn check(becomes: Use, value: &str) -> Result<(), Problem> {
     match becomes {
         Use::Read => Ok(()),
         Use::Choice { supported, later } => choice(value, supported, later),
-        Use::Switch => switch(value).map(drop),
         Use::SwitchLater => match switch(value)? {
             true => Err(Problem::ValueLater { value: value.to_owned(), supported: &["false"] }),
             false => Ok(()),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Problem;
 
-/// Most keys of a pod.
+/// Most keys of a pod, by source.
 const MAX_KEYS: usize = 64;
 /// Longest key, in bytes.
 const MAX_LEN: usize = 16 << 10;
@@ -28,7 +28,7 @@ const OPENSSH: &str = "@openssh.com";
 pub struct SshKey(String);
 
 /// The keys in the order of their lines, none twice.
-pub(super) fn parse(text: &str) -> Result<Vec<SshKey>, Problem> {
+pub(in crate::model) fn parse(text: &str) -> Result<Vec<SshKey>, Problem> {
     let mut keys = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();

@@ -52,7 +52,7 @@ fn a_whole_pod() {
     );
     let meta_data = serde_json::to_string(parsed.meta_data.entries()).expect("JSON");
     assert_eq!(meta_data, r#"{"instance-id":"x","n":420,"yes":[true,null,1.5]}"#);
-    assert_eq!(parsed.user_data.as_ref().map(UserData::as_str), Some("#cloud-config\nusers: [default]"));
+    assert_eq!(parsed.user_data.as_ref().map(UserData::as_written), Some(&b"users: [default]"[..]));
     assert_eq!(parsed.ssh_keys.len(), 1);
     // Nothing that has to be kept is in a log.
     let debug = format!("{parsed:?}");
@@ -114,11 +114,12 @@ fn each_rule_has_its_text() {
         &[("VirtletSystemUUID", "53008994-44c0-4017-ad44")],
         &[("VirtletCPUModel", "host,+vmx")],
         &[("VirtletLibvirtCPUSetting", "mode: custom")],
-        &[("VirtletCloudInitImageType", "configdrive")],
-        &[("VirtletCloudInitImageType", "Ignition")],
         &[("VirtletCloudInitImageType", "floppy")],
         &[("VirtletCloudInitUserDataSource", "configmap/x")],
+        &[("VirtletCloudInitUserDataSource", "pvc/x")],
+        &[("VirtletCloudInitUserDataSource", "volume/")],
         &[("VirtletCloudInitUserDataSourceKey", "k")],
+        &[("VirtletCloudInitUserDataSource", "volume/v"), ("VirtletCloudInitUserDataSourceEncoding", "gzip")],
         &[("VirtletCloudInitUserDataSourceEncoding", "base64")],
         &[("VirtletCloudInitUserDataOverwrite", "yes")],
         &[("VirtletSSHKeySource", "secret/x")],
@@ -132,7 +133,7 @@ fn each_rule_has_its_text() {
         &[("virtlet.cloud/network-config", "bond")],
         &[("virtlet.cloud/data-path", "ebpf")],
         &[("virtlet.cloud/data-path", "ovs")],
-        &[("virtlet.cloud/config-delivery", "share")],
+        &[("virtlet.cloud/config-delivery", "copy")],
         &[("virtlet.cloud/emptydir-disks", "v=1Gi")],
         &[("virtlet.cloud/root-lifetime", "container")],
         &[("virtlet.cloud/root-device", "as-is")],
@@ -168,13 +169,13 @@ fn each_rule_has_its_text() {
 fn all_problems_are_told_at_once() {
     let line = refusal(&[
         ("virtlet.cloud/vcpu-count", "0"),
-        ("VirtletSSHKeySource", "secret/x"),
+        ("VirtletSSHKeySource", "secret"),
         ("VirtletDiskDriver", "ide"),
         ("VirtletRootVolumeSize", "1Gi"),
     ]);
     assert_eq!(
         line,
         "annotation VirtletDiskDriver: \"ide\" is not one of virtio, scsi, sata; \
-         annotation VirtletSSHKeySource: not supported yet; annotation virtlet.cloud/vcpu-count: 0 is below 1"
+         annotation VirtletSSHKeySource: must be configmap/NAME, secret/NAME or volume/NAME; annotation virtlet.cloud/vcpu-count: 0 is below 1"
     );
 }

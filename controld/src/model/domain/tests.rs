@@ -27,6 +27,7 @@ fn spec() -> DomainSpec {
             deadline: Duration::from_secs(10),
         },
         seed: Some("/run/virtlet/seed/x.iso".into()),
+        firmware: Vec::new(),
         console_socket: "/run/virtlet/console/x.sock".into(),
         share: None,
         qga_socket: "/run/virtlet/console/x.agent".into(),
@@ -102,6 +103,15 @@ fn what_libvirt_passes_through_stands_where_vmwrapper_would_put_it() {
     let (_, part) = text.split_once("<hostdev").expect("a device");
     let (part, _) = part.split_once("<rng").expect("what follows");
     insta::assert_snapshot!(part);
+}
+
+#[test]
+fn what_the_firmware_shows_is_named_and_lies_in_a_file() {
+    let entry = FirmwareEntry { name: "opt/com.coreos/config", file: "/run/virtlet/seed/x.ignition".into() };
+    let text = xml(&DomainSpec { firmware: vec![entry], seed: None, ..spec() }).expect("describes");
+    let (_, part) = text.split_once("  <sysinfo type=\"fwcfg\">\n").expect("an element");
+    let (part, _) = part.split_once("  </sysinfo>").expect("its end");
+    assert_eq!(part.trim(), r#"<entry name="opt/com.coreos/config" file="/run/virtlet/seed/x.ignition"/>"#);
 }
 
 #[test]

@@ -108,6 +108,7 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
             doc.text("entry", &[("name", "serial")], &spec.pod_uid)
         })
     })?;
+    firmware_files(doc, spec)?;
     hardware::boot(doc, spec)?;
     cpu::cpu(doc, spec)?;
     extras::clock(doc, spec)?;
@@ -117,6 +118,17 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     doc.nest("pm", &[], |doc| {
         doc.leaf("suspend-to-mem", &[("enabled", "no")])?;
         doc.leaf("suspend-to-disk", &[("enabled", "no")])
+    })
+}
+
+fn firmware_files(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    if spec.firmware.is_empty() {
+        return Ok(());
+    }
+    doc.nest("sysinfo", &[("type", "fwcfg")], |doc| {
+        spec.firmware
+            .iter()
+            .try_for_each(|entry| doc.leaf("entry", &[("name", entry.name), ("file", path(&entry.file)?)]))
     })
 }
 

@@ -2,7 +2,7 @@
 # cloud-init runs this once for each instance, as vendor-data. It installs virtlet's agent, which lies beside it on the seed.
 set -eu
 seed=$(mktemp -d)
-mount -o ro "$(blkid -L cidata)" "$seed"
+mount -o ro "$(blkid -L SEED_LABEL)" "$seed"
 mkdir -p /usr/local/sbin
 # Under another name first: an agent of the image's own may run.
 cp "$seed/virtlet-agent" /usr/local/sbin/virtlet-agent.new

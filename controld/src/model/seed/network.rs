@@ -13,6 +13,7 @@
 //! | NICs that are told, each gateway in a subnet of its NIC | 1 ([`v1`]) | the same |
 //! | a gateway outside of them, or a route on the link | 2 | version 1 cannot say it; of version 2's renderers only netplan heeds `on-link` |
 
+mod openstack;
 mod v1;
 mod v2;
 
@@ -56,7 +57,7 @@ pub(super) fn config(net: &PodNet, wish: NetworkConfig) -> Option<Config> {
     if wish == NetworkConfig::None {
         return None;
     }
-    let nics: Vec<(&Nic, Way)> = net.nics.iter().map(|nic| (nic, Way::of(nic, wish))).collect();
+    let nics = ways(net, wish);
     let told: Vec<&Told> = nics.iter().flat_map(|(_, way)| way.routes()).collect();
     let all_ask = nics.iter().all(|(_, way)| *way == Way::Ask);
     Some(if all_ask || told.iter().any(|route| route.neighbour_of.is_none()) {
@@ -64,6 +65,15 @@ pub(super) fn config(net: &PodNet, wish: NetworkConfig) -> Option<Config> {
     } else {
         Config::V1(v1::Config::new(&nics, &net.dns))
     })
+}
+
+/// The same for OpenStack's drive.
+pub(super) fn network_data(net: &PodNet, wish: NetworkConfig) -> Option<openstack::NetworkData> {
+    (wish != NetworkConfig::None).then(|| openstack::NetworkData::new(&ways(net, wish), &net.dns))
+}
+
+fn ways(net: &PodNet, wish: NetworkConfig) -> Vec<(&Nic, Way)> {
+    net.nics.iter().map(|nic| (nic, Way::of(nic, wish))).collect()
 }
 
 /// Place of the NIC that the pod's resolver settings stand at: the first that has an address.

@@ -39,7 +39,25 @@ fn net() -> PodNet {
 }
 
 fn seed_of(annotations: &PodAnnotations, net: &PodNet, hostname: &str) -> Result<Seed, Reason> {
-    assemble(&SeedInput { pod_name: "vm", namespace: "default", uid: "6f0b", hostname, annotations, net, agent: None })
+    assemble(&SeedInput { hostname, net, ..input(annotations, net, &Sources::default()) })
+}
+
+fn input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a Sources) -> SeedInput<'a> {
+    SeedInput {
+        pod_name: "vm",
+        namespace: "default",
+        uid: "6f0b",
+        hostname: "",
+        annotations,
+        net,
+        agent: None,
+        kind: annotations.seed.unwrap_or_default(),
+        delivery: ConfigDelivery::default(),
+        credentials: false,
+        sources,
+        env: &[],
+        mounts: &[],
+    }
 }
 
 fn file(seed: &Seed, name: &str) -> String {
@@ -148,7 +166,7 @@ fn the_image_holds_the_files_under_its_label() {
     let script = format!("#!/bin/sh\n{}\n", "# \u{fc}\n".repeat(100_000));
     for user_data in ["#!/bin/sh\n", &script] {
         let seed = seed_of(&annotations(&[("VirtletCloudInitUserDataScript", user_data)]), &net(), "").expect("seed");
-        let image = seed.to_iso().expect("image");
+        let image = seed.to_iso().expect("image").expect("files");
         assert!(image.len() >= 384 << 10 && image.len().is_multiple_of(2048));
         // Primary and Joliet descriptors (ECMA-119, 8.4.7; Joliet Specification, "SVD Volume Identifier").
         assert_eq!(image[16 * 2048..][40..72], *b"cidata                          ");
@@ -174,6 +192,25 @@ fn the_image_holds_the_files_under_its_label() {
     }
 }
 
+#[test]
+fn a_drive_of_openstack_has_its_files_in_directories() {
+    let (said, net, sources) = (annotations(&[]), net(), Sources::default());
+    let seed =
+        assemble(&SeedInput { kind: SeedKind::ConfigDrive, agent: Some(b"program"), ..input(&said, &net, &sources) });
+    let seed = seed.expect("seed");
+    let image = seed.to_iso().expect("image").expect("files");
+    assert_eq!(image[16 * 2048..][40..72], *b"config-2                        ");
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::write(dir.path().join("seed.iso"), &image).expect("write");
+    for names in ["any", "norock"] {
+        let out = dir.path().join(names);
+        extract(&dir.path().join("seed.iso"), &out, names);
+        for (name, bytes) in seed.files() {
+            assert!(std::fs::read(out.join(name)).expect(name) == bytes, "{name} differs");
+        }
+    }
+}
+
 /// By a reader that is not the writer's sibling, by Rock Ridge's names (`any`) or by Joliet's (`norock`).
 fn extract(image: &std::path::Path, out: &std::path::Path, names: &str) {
     let output = Command::new("xorriso")
@@ -190,18 +227,203 @@ fn extract(image: &std::path::Path, out: &std::path::Path, names: &str) {
 fn the_agent_comes_with_what_installs_it() {
     let (annotations, net) = (annotations(&[("virtlet.cloud/guest-agent", "true")]), net());
     assert!(annotations.guest_agent);
-    let input = SeedInput {
-        pod_name: "vm",
-        namespace: "default",
-        uid: "6f0b",
-        hostname: "",
-        annotations: &annotations,
-        net: &net,
-        agent: Some(b"program"),
-    };
+    let sources = Sources::default();
+    let input = SeedInput { agent: Some(b"program"), ..input(&annotations, &net, &sources) };
     let seed = assemble(&input).expect("seed");
     assert_eq!(file(&seed, "virtlet-agent"), "program");
     assert!(file(&seed, "vendor-data").starts_with("#!/bin/sh\n"));
+    assert!(file(&seed, "vendor-data").contains("blkid -L cidata"));
     let checked = Command::new("sh").args(["-n", "-c", &file(&seed, "vendor-data")]).status().expect("sh");
     assert!(checked.success());
+    // With what is made for the pod beside it.
+    let env = ["A=1".to_owned()];
+    let annotations = self::annotations(&[("virtlet.cloud/guest-agent", "true"), ("VirtletCloudInitUserData", "a: 1")]);
+    let seed = assemble(&SeedInput { annotations: &annotations, env: &env, ..input }).expect("seed");
+    let vendor_data = file(&seed, "vendor-data");
+    let parts: Value =
+        serde_json::from_str(vendor_data.strip_prefix("#cloud-config-archive\n").expect("an archive")).expect("JSON");
+    assert_eq!(parts[0]["type"], "text/cloud-config");
+    assert!(parts[0]["content"].as_str().is_some_and(|part| part.starts_with("#cloud-config\n{\"write_files\":")));
+    assert_eq!(parts[1]["type"], "text/x-shellscript");
+    assert!(parts[1]["content"].as_str().is_some_and(|part| part.starts_with("#!/bin/sh\n")));
+}
+
+// === what is made for the pod ===
+
+fn volume(files: &[(&str, &str)]) -> Volume {
+    let file = |text: &str| VolumeFile { bytes: text.into(), mode: 0o400 };
+    Volume(files.iter().map(|(name, text)| ((*name).to_owned(), file(text))).collect())
+}
+
+fn mounts() -> [GuestMount; 2] {
+    [
+        GuestMount { entry: 0, path: "/data".into(), read_only: true, is_file: false },
+        GuestMount { entry: 1, path: "/etc/one".into(), read_only: false, is_file: true },
+    ]
+}
+
+#[test]
+fn all_that_is_made_for_a_pod() {
+    let said = annotations(&[
+        ("VirtletFilesFromDataSource", "volume/files"),
+        ("VirtletSSHKeySource", "volume/keys"),
+        ("VirtletSSHKeys", &format!("{KEY} too")),
+        ("VirtletCloudInitUserData", "packages: [vim]"),
+    ]);
+    let sources = Sources {
+        volumes: [
+            ("files".to_owned(), volume(&[("f", "aGk="), ("f_path", "/srv/f")])),
+            ("keys".to_owned(), volume(&[("authorized_keys", KEY)])),
+        ]
+        .into(),
+        copies: vec![("/etc/app".to_owned(), volume(&[("k", "v")]))],
+    };
+    let env = ["A=1".to_owned(), "B=two words".to_owned(), "C=x\ny".to_owned()];
+    let (net, mounts) = (net(), mounts());
+    let input = SeedInput { env: &env, mounts: &mounts, ..input(&said, &net, &sources) };
+    let seed = assemble(&input).expect("seed");
+    insta::assert_snapshot!(shown(&seed));
+    assert_eq!(seed.skipped(), ["C"]);
+    // The same by the other kind of disk.
+    let drive = assemble(&SeedInput { kind: SeedKind::ConfigDrive, agent: Some(b"program"), ..input }).expect("seed");
+    insta::assert_snapshot!(shown(&drive));
+    let made = |seed: &Seed, name| -> Value { serde_json::from_str(&file(seed, name)).expect("JSON") };
+    let vendor_data = made(&drive, "openstack/latest/vendor_data.json")["cloud-init"].as_str().map(str::to_owned);
+    assert!(
+        vendor_data.is_some_and(|text| text.contains("blkid -L config-2") && text.contains("/etc/cloud/environment"))
+    );
+}
+
+#[test]
+fn a_drive_of_openstack_is_another_instance_when_the_pod_says_so() {
+    let uuid = |pairs: &[(&str, &str)]| {
+        let (said, net, sources) = (annotations(pairs), net(), Sources::default());
+        let seed = assemble(&SeedInput { kind: SeedKind::ConfigDrive, ..input(&said, &net, &sources) }).expect("seed");
+        let meta_data: Value = serde_json::from_str(&file(&seed, "openstack/latest/meta_data.json")).expect("JSON");
+        assert!(meta_data.get("instance-id").is_none(), "{meta_data}");
+        (
+            meta_data["uuid"].as_str().expect("a UUID").to_owned(),
+            meta_data["hostname"].as_str().expect("a name").to_owned(),
+        )
+    };
+    let other = ("VirtletCloudInitMetaData", "{instance-id: other, local-hostname: h, zone: a}");
+    assert_eq!(uuid(&[]), uuid(&[]));
+    assert_ne!(uuid(&[]).0, uuid(&[other]).0);
+    assert_eq!((uuid(&[]).1, uuid(&[other]).1), ("vm".into(), "h".into()));
+    let given = ("VirtletCloudInitMetaData", "uuid: 53008994-44c0-4017-ad44-9c49758083da");
+    assert_eq!(uuid(&[given]).0, "53008994-44c0-4017-ad44-9c49758083da");
+}
+
+#[test]
+fn openstacks_network_tells_what_it_has_words_for() {
+    let mut net = net();
+    net.nics.push(nic("eth1", 2, &["192.168.1.7/24", "fd01::2/64"]));
+    net.nics[1].routes = vec![
+        proto::tap::Route { dst: "0.0.0.0/0".parse().expect("net"), gateway: Some("192.168.1.1".parse().expect("ip")) },
+        proto::tap::Route { dst: "::/0".parse().expect("net"), gateway: Some("fe80::1".parse().expect("ip")) },
+        proto::tap::Route { dst: "10.1.0.0/16".parse().expect("net"), gateway: None },
+    ];
+    let sources = Sources::default();
+    let said = |way: &str| {
+        let said = annotations(&[("virtlet.cloud/network-config", way)]);
+        let input = SeedInput { kind: SeedKind::ConfigDrive, ..input(&said, &net, &sources) };
+        let seed = assemble(&input).expect("seed");
+        let has = seed.files().iter().any(|(name, _)| name.ends_with("network_data.json"));
+        if has { file(&seed, "openstack/latest/network_data.json") } else { "nothing\n".to_owned() }
+    };
+    insta::assert_snapshot!(["auto", "static", "none"].map(said).concat());
+}
+
+#[test]
+fn a_script_has_the_mounting_where_it_says_so() {
+    let text = "#!/bin/sh\n@virtlet-mount-script@\nls /data\n";
+    let (net, mounts, sources) = (net(), mounts(), Sources::default());
+    for pairs in [("VirtletCloudInitUserDataScript", text), ("VirtletCloudInitUserData", text)] {
+        let said = annotations(&[pairs]);
+        let all = SeedInput { mounts: &mounts, ..input(&said, &net, &sources) };
+        let script = file(&assemble(&all).expect("seed"), "user-data");
+        assert!(script.starts_with("#!/bin/sh\nvirtlet_share=") && script.ends_with("\nls /data\n"), "{script}");
+        assert!(script.contains("virtlet_bind 1 '/etc/one'"), "{script}");
+        let none = input(&said, &net, &sources);
+        assert_eq!(file(&assemble(&none).expect("seed"), "user-data"), "#!/bin/sh\n\nls /data\n");
+    }
+}
+
+// === other kinds ===
+
+#[test]
+fn ignition_has_user_data_alone_as_it_was_written() {
+    let json = r#"{"ignition": {"version": "3.4.0"}}"#;
+    let (net, sources) = (net(), Sources::default());
+    let said = annotations(&[("VirtletCloudInitImageType", "Ignition"), ("VirtletCloudInitUserData", json)]);
+    let service = ["KUBERNETES_SERVICE_HOST=10.96.0.1".to_owned(), "DB_PORT_5432_TCP=tcp://10.0.0.1:5432".to_owned()];
+    let seed = assemble(&SeedInput { env: &service, ..input(&said, &net, &sources) }).expect("seed");
+    assert!(seed.files().is_empty() && seed.to_iso() == Ok(None));
+    let [config] = seed.firmware() else { panic!("one file") };
+    assert_eq!((config.name.name, config.content.as_slice()), ("opt/com.coreos/config", json.as_bytes()));
+    assert_eq!(format!("{seed:?}"), r#"{"opt/com.coreos/config": 34}"#);
+    let nothing = annotations(&[("VirtletCloudInitImageType", "ignition")]);
+    assert!(seed_of(&nothing, &net, "").expect("seed").firmware().is_empty());
+}
+
+#[test]
+fn keys_are_credentials_of_systemd_where_the_node_says_so() {
+    let (net, sources) = (net(), Sources::default());
+    for kind in ["nocloud", "none"] {
+        let said =
+            annotations(&[("VirtletCloudInitImageType", kind), ("VirtletSSHKeys", &format!("{KEY}\n{KEY} too"))]);
+        let seed = assemble(&SeedInput { credentials: true, ..input(&said, &net, &sources) }).expect("seed");
+        let [keys] = seed.firmware() else { panic!("one file") };
+        assert_eq!(keys.name.name, "opt/io.systemd.credentials/ssh.authorized_keys.root");
+        assert_eq!(keys.content, format!("{KEY}\n{KEY} too\n").as_bytes());
+        assert_eq!(seed.files().is_empty(), kind == "none");
+    }
+}
+
+#[test]
+fn what_only_cloud_init_brings_is_refused_without_it() {
+    let (net, mounts) = (net(), mounts());
+    let copies = Sources { copies: vec![("/etc/app".to_owned(), volume(&[("k", "v")]))], ..Sources::default() };
+    let files = Sources { volumes: [("v".to_owned(), volume(&[]))].into(), ..Sources::default() };
+    let nothing = Sources::default();
+    let env = ["A=secret".to_owned()];
+    let mut lines = Vec::new();
+    for kind in ["none", "ignition"] {
+        let of = |pairs: &[(&str, &str)]| annotations(&[&[("VirtletCloudInitImageType", kind)], pairs].concat());
+        let (plain, none) = (of(&[]), of(&[("virtlet.cloud/config-delivery", "none")]));
+        let said = [
+            of(&[
+                ("VirtletSSHKeys", KEY),
+                ("VirtletCloudInitMetaData", "a: secret"),
+                ("virtlet.cloud/guest-agent", "true"),
+            ]),
+            of(&[("VirtletCloudInitUserData", "a: secret")]),
+            of(&[("VirtletFilesFromDataSource", "volume/v")]),
+        ];
+        for input in [
+            input(&said[0], &net, &nothing),
+            input(&said[1], &net, &nothing),
+            input(&said[2], &net, &files),
+            input(&plain, &net, &copies),
+            SeedInput { mounts: &mounts, ..input(&plain, &net, &nothing) },
+            SeedInput { mounts: &mounts, delivery: ConfigDelivery::None, ..input(&none, &net, &nothing) },
+            SeedInput { env: &env, ..input(&plain, &net, &nothing) },
+        ] {
+            lines.push(assemble(&input).map_or_else(|reason| reason.to_string(), |_| "fine".to_owned()));
+        }
+    }
+    assert!(lines.iter().all(|line| !line.contains("secret")), "{lines:?}");
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn nothing_that_is_kept_is_shown() {
+    let said = annotations(&[("VirtletCloudInitUserData", "a: canary"), ("VirtletSSHKeys", &format!("{KEY} canary"))]);
+    let sources = Sources { copies: vec![("/x".to_owned(), volume(&[("k", "canary")]))], ..Sources::default() };
+    let (net, env) = (net(), ["A=canary".to_owned()]);
+    let input = SeedInput { env: &env, credentials: true, ..input(&said, &net, &sources) };
+    let seed = assemble(&input).expect("seed");
+    for debug in [format!("{seed:?}"), format!("{said:?}"), format!("{sources:?}"), format!("{:?}", seed.firmware())] {
+        assert!(!debug.contains("canary"), "{debug}");
+    }
 }

@@ -1,7 +1,9 @@
 use super::*;
 
 fn same(text: &str) {
-    assert_eq!(UserData::parse(text).as_ref().map(UserData::as_str), Ok(text), "{text:?}");
+    let parsed = UserData::parse(text).expect(text);
+    assert_eq!(parsed.for_cloud_init(), text.as_bytes(), "{text:?}");
+    assert_eq!(UserData::of_file(text.as_bytes()), Ok(parsed), "{text:?}");
 }
 
 #[test]
@@ -34,9 +36,12 @@ fn every_format_is_kept_byte_for_byte() {
 #[test]
 fn a_map_without_a_header_is_a_cloud_config() {
     for text in ["users: [default]\n", "# mine\nruncmd:\n- [ls]\n", "{\"a\": {\"b\": \"c\"}}", "---\na: 1\n"] {
-        assert_eq!(UserData::parse(text).expect("a map").as_str(), format!("#cloud-config\n{text}"));
+        let parsed = UserData::parse(text).expect("a map");
+        assert_eq!(parsed.for_cloud_init(), format!("#cloud-config\n{text}").as_bytes());
+        assert_eq!(parsed.as_written(), text.as_bytes());
     }
-    assert_eq!(UserData::parse("\u{feff}a: 1").expect("a map").as_str(), "#cloud-config\na: 1");
+    let marked = UserData::parse("\u{feff}a: 1").expect("a map");
+    assert_eq!(&*marked.for_cloud_init(), b"#cloud-config\na: 1");
 }
 
 #[test]
@@ -74,10 +79,31 @@ fn a_bomb_of_aliases_or_of_brackets_is_refused() {
 }
 
 #[test]
-fn a_script_is_kept_less_the_mark_of_mounts() {
-    let script = UserData::script("#!/bin/sh\n@virtlet-mount-script@\necho a: [\n").expect("script");
-    assert_eq!(script.as_str(), "#!/bin/sh\n\necho a: [\n");
+fn a_script_is_kept_whatever_it_says() {
+    let text = "#!/bin/sh\n@virtlet-mount-script@\necho a: [\n";
+    let script = UserData::script(text).expect("script");
+    assert_eq!((script.as_written(), script.format()), (text.as_bytes(), &Format::Script));
     assert_eq!(UserData::script("\0"), Err(Problem::Nul));
+}
+
+#[test]
+fn a_file_that_is_no_text_is_for_cloud_init() {
+    for bytes in [&b"\x1f\x8b\x08\0\0"[..], b"\xff\xfe\0"] {
+        let file = UserData::of_file(bytes).expect("any");
+        assert_eq!((&*file.for_cloud_init(), file.format()), (bytes, &Format::Other));
+    }
+    assert_eq!(UserData::of_file(b"a: \0"), Err(Problem::Nul));
+}
+
+#[test]
+fn the_keys_of_a_cloud_config_are_known() {
+    let keys = |text: &str| match UserData::parse(text).expect(text).format {
+        Format::CloudConfig(keys) | Format::Map(keys) => keys.into_iter().collect::<Vec<_>>().join(" "),
+        Format::Script | Format::Other => unreachable!("{text}"),
+    };
+    assert_eq!(keys("#cloud-config\nb: 1\na: [1]\nb: 2\n1: x\n? [k]\n: v\n"), "a b");
+    assert_eq!(keys("x: &m {a: 1}\n<<: *m\n"), "a x");
+    assert_eq!(keys("#cloud-config\n"), "");
 }
 
 #[test]

@@ -1,24 +1,33 @@
-//! How YAML of a pod is read: as cloud-init's PyYAML does as far as that matters, and with limits.
+//! How YAML of a pod is read: as cloud-init's PyYAML does as far as that matters, and with limits. Pure; called for annotations
+//! and for seeds.
+
+use std::collections::BTreeSet;
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options};
 
-use super::Problem;
+/// A text that is not well-formed, or too much of it, by the line where that shows. Nothing of what stands there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not valid YAML: line {line}")]
+pub(super) struct NotYaml {
+    pub(super) line: u64,
+}
 
 /// What stands at the top of a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Top {
     /// Nothing, or comments only.
     Empty,
-    Map,
+    /// A map with these keys, and any that are no texts.
+    Map(BTreeSet<String>),
     /// Anything else.
     Other,
 }
 
 /// What stands at the top of a document that is well-formed to its end.
-pub(super) fn top(text: &str) -> Result<Top, Problem> {
+pub(super) fn top(text: &str) -> Result<Top, NotYaml> {
     let mut options = options();
     // Nothing is made of the numbers here.
     options.non_finite_float_policy = NonFiniteFloatPolicy::PassThrough;
@@ -26,16 +35,16 @@ pub(super) fn top(text: &str) -> Result<Top, Problem> {
 }
 
 /// The value of a document. JSON has no infinite numbers, so here they are an error.
-pub(super) fn value(text: &str) -> Result<Value, Problem> {
+pub(super) fn value(text: &str) -> Result<Value, NotYaml> {
     read(text, options())
 }
 
 /// An error tells the line, and nothing of what stands there.
-fn read<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, Problem> {
+fn read<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, NotYaml> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         // Where nothing more precise is known, the document begins at its first line.
         let line = error.location().map_or(1, |at| at.line().max(1));
-        Problem::NotYaml { line }
+        NotYaml { line }
     })
 }
 
@@ -69,8 +78,13 @@ impl<'de> Visitor<'de> for TopVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Top, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Top::Map)
+        let mut keys = BTreeSet::new();
+        while let Some((key, IgnoredAny)) = map.next_entry::<Value, IgnoredAny>()? {
+            if let Value::String(key) = key {
+                keys.insert(key);
+            }
+        }
+        Ok(Top::Map(keys))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Top, A::Error> {

@@ -1,0 +1,210 @@
+//! The seed of a container's machine: which volumes it is made of, and where it lies. What is in it is [`crate::model::seed`]'s.
+//!
+//! Looked at when the container is made, and again at each start: what kubelet has changed in a volume since is in it then.
+
+mod volume;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use common::Chain;
+use proto::tap::{PodNet, QemuUser};
+
+use super::parts;
+use super::plan::guest::has_agent;
+use crate::config::{Config, Handler, MachineDefaults};
+use crate::model::annotations::PodAnnotations;
+use crate::model::domain::FirmwareEntry;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::Share;
+use crate::model::seed::{self, ConfigDelivery, FirmwareName, GuestMount, Seed, SeedInput, Sources};
+use crate::model::{ContainerConfig, MachineId, Mount, SandboxConfig};
+use crate::store::is_disk_full;
+
+/// Where a container mounts what controld alone is to read.
+pub(super) const FOR_US: &str = "/run/virtlet/seed";
+/// Where kubelet mounts the service account's token, which nearly every pod has. It lapses, so there are no copies of it.
+pub(super) const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// kubelet's directories of volumes that it fills itself, one for each kind.
+const KINDS: [&str; 4] =
+    ["kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"];
+
+/// Of what a seed is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wishes<'a> {
+    pub(super) sandbox: &'a SandboxConfig,
+    pub(super) container: &'a ContainerConfig,
+    pub(super) annotations: &'a PodAnnotations,
+    pub(super) handler: &'a Handler,
+    pub(super) net: &'a PodNet,
+    pub(super) share: Option<&'a Share>,
+}
+
+/// A seed that was written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Written {
+    /// The disk.
+    pub(super) disk: Option<PathBuf>,
+    pub(super) firmware: Vec<FirmwareEntry>,
+}
+
+/// Where files of a machine's seed may lie.
+pub(super) fn paths(config: &Config, machine: MachineId) -> Vec<PathBuf> {
+    let firmware = FirmwareName::ALL.map(|name| firmware_path(config, machine, name));
+    [disk_path(config, machine)].into_iter().chain(firmware).collect()
+}
+
+fn disk_path(config: &Config, machine: MachineId) -> PathBuf {
+    config.run_dir.join("seed").join(format!("{machine}.iso"))
+}
+
+fn firmware_path(config: &Config, machine: MachineId, name: FirmwareName) -> PathBuf {
+    config.run_dir.join("seed").join(format!("{machine}.{}", name.suffix))
+}
+
+/// How the guest comes by ConfigMaps, Secrets and the like.
+pub(super) fn delivery(annotations: &PodAnnotations, defaults: &MachineDefaults) -> ConfigDelivery {
+    annotations.config_delivery.or(defaults.config_delivery.get().copied()).unwrap_or_default()
+}
+
+/// The pod's name of the volume, if it is one that kubelet fills itself.
+pub(super) fn config_volume(mount: &Mount) -> Option<&str> {
+    let (dir, name) = mount.host_path.rsplit_once('/')?;
+    let (_, kind) = dir.rsplit_once('/')?;
+    KINDS.contains(&kind).then_some(name)
+}
+
+/// Whether the guest is not to see it.
+pub(super) fn is_for_us(mount: &Mount) -> bool {
+    Path::new(&mount.container_path).starts_with(FOR_US)
+}
+
+/// Makes a seed, with the program of the agent if that is to be in it. Blocks.
+///
+/// # Errors
+/// When a volume is not there or has not what it is to have, or what the pod wants cannot reach the guest.
+pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed> {
+    let Wishes { sandbox, container, annotations, handler, net, share } = wishes;
+    let delivery = delivery(annotations, &handler.defaults);
+    let sources = sources(container, annotations, delivery)?;
+    let mounts = if has_agent(annotations, &handler.defaults) { Vec::new() } else { guest_mounts(share) };
+    let input = SeedInput {
+        pod_name: &sandbox.name,
+        namespace: &sandbox.namespace,
+        uid: &sandbox.uid,
+        hostname: &sandbox.hostname,
+        annotations,
+        net,
+        agent,
+        kind: annotations.seed.or(handler.defaults.seed.get().copied()).unwrap_or_default(),
+        delivery,
+        credentials: handler.defaults.credentials,
+        sources: &sources,
+        env: &container.process.env,
+        mounts: &mounts,
+    };
+    seed::assemble(&input)
+        .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))
+}
+
+/// Writes a seed for QEMU to read. Blocks.
+///
+/// # Errors
+/// When it cannot be written; there is nothing of it then.
+pub(super) fn write(config: &Config, machine: MachineId, seed: &Seed, qemu: QemuUser) -> Result<Written> {
+    let failed = |cause: io::Error| {
+        let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
+        Error::because(kind, "seed not written", cause)
+    };
+    if !seed.skipped().is_empty() {
+        let variables = seed.skipped().join(", ");
+        tracing::warn!(%variables, "variables are not in the guest's file of them, which cannot hold them");
+    }
+    let image = seed
+        .to_iso()
+        .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))?;
+    for path in paths(config, machine) {
+        parts::remove(&path).map_err(failed)?;
+    }
+    let mut written = Written::default();
+    if let Some(image) = image {
+        let path = disk_path(config, machine);
+        write_private(&path, &image, qemu).map_err(failed)?;
+        written.disk = Some(path);
+    }
+    for file in seed.firmware() {
+        let path = firmware_path(config, machine, file.name);
+        write_private(&path, &file.content, qemu).map_err(failed)?;
+        written.firmware.push(FirmwareEntry { name: file.name.name, file: path });
+    }
+    Ok(written)
+}
+
+/// Removes what was written, once QEMU has it. Blocks.
+pub(super) fn remove(config: &Config, machine: MachineId) -> io::Result<()> {
+    paths(config, machine).iter().try_for_each(|path| parts::remove(path))
+}
+
+/// Writes a file that QEMU's group may read and nobody else: it holds what the pod's user wants kept.
+fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()> {
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).and_then(|mut file: File| {
+        file.write_all(contents)?;
+        chown(path, Some(0), Some(qemu.gid))?;
+        file.set_permissions(PermissionsExt::from_mode(0o640))
+    });
+    if written.is_err() {
+        // The error that matters is the first one.
+        let _ = parts::remove(path);
+    }
+    written
+}
+
+fn sources(container: &ContainerConfig, annotations: &PodAnnotations, delivery: ConfigDelivery) -> Result<Sources> {
+    let mut sources = Sources::default();
+    for (key, name) in annotations.seed_volumes() {
+        if sources.volumes.contains_key(name) {
+            continue;
+        }
+        let Some(mount) = container.mounts.iter().find(|mount| config_volume(mount) == Some(name)) else {
+            let what = format!(
+                "annotation {key}: no volume {name:?} is mounted in this container that is a ConfigMap, a Secret, a projected \
+                 volume or the downward API; mount it whole, at {FOR_US}/{name} if the guest is not to see it"
+            );
+            return Err(Error::new(Kind::Invalid, what));
+        };
+        sources.volumes.insert(name.to_owned(), read(name, mount)?);
+    }
+    if delivery == ConfigDelivery::Seed {
+        for mount in container.mounts.iter().filter(|mount| mount.container_path != TOKEN && !is_for_us(mount)) {
+            if let Some(name) = config_volume(mount) {
+                sources.copies.push((mount.container_path.clone(), read(name, mount)?));
+            }
+        }
+    }
+    Ok(sources)
+}
+
+fn read(name: &str, mount: &Mount) -> Result<seed::Volume> {
+    volume::read(Path::new(&mount.host_path)).map_err(|cause| {
+        // A path of the node is of no use to the pod's user.
+        Error::new(Kind::Invalid, format!("volume {name:?} cannot be read: {}", Chain(&cause)))
+    })
+}
+
+fn guest_mounts(share: Option<&Share>) -> Vec<GuestMount> {
+    let mounts = share.iter().flat_map(|share| &share.mounts);
+    (0..)
+        .zip(mounts)
+        .map(|(entry, mount)| GuestMount {
+            entry,
+            path: mount.path.clone(),
+            read_only: mount.read_only,
+            is_file: std::fs::metadata(&mount.source).is_ok_and(|found| !found.is_dir()),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

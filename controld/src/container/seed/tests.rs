@@ -1,0 +1,144 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use proto::tap::{Dns, PodNet};
+use tempfile::TempDir;
+
+use super::*;
+use crate::model::ProcessConfig;
+
+const POD: &str = "pods/6f0b/volumes";
+
+/// kubelet's directory, with the volumes `site` (a ConfigMap), `keys` (a Secret), `token` and `data` (an `emptyDir`).
+struct Kubelet(TempDir);
+
+impl Kubelet {
+    fn new() -> Self {
+        let kubelet = Self(tempfile::tempdir().expect("dir"));
+        for (kind, name, key, text) in [
+            ("configmap", "site", "runcmd", "- [touch, /run/first]"),
+            ("secret", "keys", "canary", "kept"),
+            ("projected", "token", "token", "lapses"),
+            ("empty-dir", "data", "file", "x"),
+        ] {
+            let dir = kubelet.host(kind, name);
+            fs::create_dir_all(format!("{dir}/..1")).expect("made");
+            fs::write(format!("{dir}/..1/{key}"), text).expect("written");
+            symlink("..1", format!("{dir}/..data")).expect("linked");
+        }
+        kubelet
+    }
+
+    fn host(&self, kind: &str, name: &str) -> String {
+        format!("{}/{POD}/kubernetes.io~{kind}/{name}", self.0.path().display())
+    }
+
+    fn mount(&self, kind: &str, name: &str, path: &str) -> Mount {
+        Mount { host_path: self.host(kind, name), container_path: path.into(), ..Mount::default() }
+    }
+
+    fn container(&self) -> ContainerConfig {
+        let mounts = vec![
+            self.mount("configmap", "site", "/run/virtlet/seed/site"),
+            self.mount("secret", "keys", "/etc/keys"),
+            self.mount("projected", "token", TOKEN),
+            self.mount("empty-dir", "data", "/data"),
+        ];
+        ContainerConfig { mounts, ..ContainerConfig::default() }
+    }
+}
+
+fn annotations(pairs: &[(&str, &str)]) -> PodAnnotations {
+    PodAnnotations::parse(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()).expect("right")
+}
+
+fn made(container: &ContainerConfig, pairs: &[(&str, &str)]) -> Result<Seed> {
+    let net = PodNet { netns: "/run/netns/x".into(), nics: Vec::new(), dns: Dns::default() };
+    let (sandbox, handler) = (SandboxConfig { name: "vm".into(), ..SandboxConfig::default() }, Handler::default());
+    let annotations = annotations(pairs);
+    let wishes =
+        Wishes { sandbox: &sandbox, container, annotations: &annotations, handler: &handler, net: &net, share: None };
+    assemble(wishes, None)
+}
+
+fn user_data(seed: &Seed) -> String {
+    let (_, bytes) = seed.files().into_iter().find(|(name, _)| *name == "user-data").expect("user-data");
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+#[test]
+fn a_volume_is_found_by_its_name_and_read_at_each_start() {
+    let kubelet = Kubelet::new();
+    let source = ("VirtletCloudInitUserDataSource", "volume/site");
+    let read = || user_data(&made(&kubelet.container(), &[source]).expect("seed"));
+    assert_eq!(read(), "#cloud-config\n{\"runcmd\":[[\"touch\",\"/run/first\"]]}\n");
+    let dir = kubelet.host("configmap", "site");
+    fs::create_dir(format!("{dir}/..2")).expect("made");
+    fs::write(format!("{dir}/..2/runcmd"), "[]").expect("written");
+    symlink("..2", format!("{dir}/..data_tmp")).expect("linked");
+    fs::rename(format!("{dir}/..data_tmp"), format!("{dir}/..data")).expect("renamed");
+    assert_eq!(read(), "#cloud-config\n{\"runcmd\":[]}\n");
+}
+
+#[test]
+fn what_is_no_volume_of_kubelets_is_refused_by_its_annotation() {
+    let kubelet = Kubelet::new();
+    for (key, name) in [
+        ("VirtletCloudInitUserDataSource", "absent"),
+        ("VirtletSSHKeySource", "data"),
+        ("VirtletFilesFromDataSource", "sit"),
+    ] {
+        let error = made(&kubelet.container(), &[(key, &format!("volume/{name}"))]).expect_err("refused").to_string();
+        assert!(
+            error.starts_with(&format!("annotation {key}: no volume \"{name}\" is mounted in this container")),
+            "{error}"
+        );
+    }
+    fs::remove_dir_all(kubelet.host("configmap", "site")).expect("removed");
+    let error = made(&kubelet.container(), &[("VirtletFilesFromDataSource", "volume/site")]).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        "volume \"site\" cannot be read: failed to open it: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn copies_are_of_what_the_guest_is_to_see_and_of_nothing_that_lapses() {
+    let kubelet = Kubelet::new();
+    let seed = made(&kubelet.container(), &[("virtlet.cloud/config-delivery", "seed")]).expect("seed");
+    let text = user_data(&seed);
+    assert!(text.contains(r#""path":"/etc/keys/canary""#), "{text}");
+    for not in ["site", "serviceaccount", "/data"] {
+        assert!(!text.contains(not), "{not} in {text}");
+    }
+    assert_eq!(user_data(&made(&kubelet.container(), &[]).expect("seed")), "#cloud-config\n");
+}
+
+#[test]
+fn variables_are_a_file_that_only_root_reads() {
+    let process = ProcessConfig { env: vec!["A=b c".into()], ..ProcessConfig::default() };
+    let seed = made(&ContainerConfig { process, ..ContainerConfig::default() }, &[]).expect("seed");
+    assert_eq!(
+        user_data(&seed),
+        "#cloud-config\n{\"write_files\":[{\"content\":\"A=\\\"b c\\\"\\n\",\"path\":\"/etc/cloud/environment\",\"permissions\":\"0600\"}]}\n"
+    );
+}
+
+#[test]
+fn a_seed_is_written_for_qemus_group_alone() {
+    let dir = tempfile::tempdir().expect("dir");
+    fs::create_dir(dir.path().join("seed")).expect("made");
+    let config = Config { run_dir: dir.path().into(), ..Config::default() };
+    let (machine, me) = (MachineId::random(), QemuUser { uid: 1, gid: nix::unistd::getgid().as_raw() });
+    let seed = made(&ContainerConfig::default(), &[]).expect("seed");
+    if nix::unistd::getuid().is_root() {
+        for _again in 0..2 {
+            let written = write(&config, machine, &seed, me).expect("written");
+            let disk = written.disk.expect("a disk");
+            assert_eq!(fs::metadata(&disk).expect("there").permissions().mode() & 0o777, 0o640);
+        }
+    }
+    remove(&config, machine).expect("removed");
+    remove(&config, machine).expect("again is fine");
+    assert_eq!(fs::read_dir(dir.path().join("seed")).expect("read").count(), 0);
+}
