@@ -11,6 +11,7 @@ mod networks;
 mod pause;
 mod resources;
 mod secrets;
+mod seeds;
 pub(crate) mod sockets;
 mod stand_in;
 mod starts;
@@ -19,7 +20,7 @@ mod volumes;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 13] = [
+    let tables: [&[Case]; 14] = [
         life::CASES,
         ends::CASES,
         failures::CASES,
@@ -31,6 +32,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         pause::CASES,
         resources::CASES,
         secrets::CASES,
+        seeds::CASES,
         starts::CASES,
         volumes::CASES,
     ];

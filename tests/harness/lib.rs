@@ -31,6 +31,7 @@ pub mod installed;
 mod json_lines;
 pub mod kubeadm;
 pub mod kubelet;
+pub mod kubelet_volumes;
 pub mod libvirt;
 pub mod metrics_server;
 pub mod modes;

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use common::Chain;
 use proto::tap::{PodNet, QemuUser};
 
-use super::parts;
 use super::plan::guest::has_agent;
+use super::remove::remove as remove_file;
 use crate::config::{Config, Handler, MachineDefaults};
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain::FirmwareEntry;
@@ -126,7 +126,7 @@ pub(super) fn write(config: &Config, machine: MachineId, seed: &Seed, qemu: Qemu
         .to_iso()
         .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))?;
     for path in paths(config, machine) {
-        parts::remove(&path).map_err(failed)?;
+        remove_file(&path).map_err(failed)?;
     }
     let mut written = Written::default();
     if let Some(image) = image {
@@ -144,7 +144,7 @@ pub(super) fn write(config: &Config, machine: MachineId, seed: &Seed, qemu: Qemu
 
 /// Removes what was written, once QEMU has it. Blocks.
 pub(super) fn remove(config: &Config, machine: MachineId) -> io::Result<()> {
-    paths(config, machine).iter().try_for_each(|path| parts::remove(path))
+    paths(config, machine).iter().try_for_each(|path| remove_file(path))
 }
 
 /// Writes a file that QEMU's group may read and nobody else: it holds what the pod's user wants kept.
@@ -156,7 +156,7 @@ fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()>
     });
     if written.is_err() {
         // The error that matters is the first one.
-        let _ = parts::remove(path);
+        let _ = remove_file(path);
     }
     written
 }

@@ -32,7 +32,7 @@ pub use self::user_data::UserData;
 pub(super) use self::user_data::{CLOUD_CONFIG, Format};
 use super::plan::{CpuModel, CpuSetting, DiskBus, NoCpuModel, NoCpuSetting, SharedFs};
 use super::seed::{ConfigDelivery, SeedKind};
-use super::yaml::NotYaml;
+use super::yaml::{self, NotYaml};
 
 /// Most virtual CPUs: what an xAPIC can address.
 const MAX_VCPUS: u16 = 255;

@@ -8,6 +8,9 @@ use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options};
 
+/// Most bytes of all texts in a document, aliases resolved: twice as many as a seed may have, which has its own error.
+const MAX_TEXT: usize = 32 << 20;
+
 /// A text that is not well-formed, or too much of it, by the line where that shows. Nothing of what stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not valid YAML: line {line}")]
@@ -57,6 +60,8 @@ fn options() -> Options {
         with_snippet: false,
         // A few lines of aliases can stand for gigabytes.
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+        // What they stand for counts, too.
+        budget: serde_saphyr::budget! { max_total_scalar_bytes: MAX_TEXT },
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::LinuxContainerResources;
+use proto::cri::{KeyValue, LinuxContainerResources};
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, run};
 use tests::cri;
@@ -34,6 +34,8 @@ fn ssh(bed: &Bed) -> Result<()> {
         ("virtlet.cloud/guest-agent".to_owned(), "true".to_owned()),
     ];
     let mut container = cri::container(&image, annotations.into());
+    // In a file of its own, by the same key of cloud-init as the user's; the agent comes beside both.
+    container.envs = vec![KeyValue { key: "COLOUR".into(), value: "deep blue".into() }];
     // One vCPU: on a busy host an emulated guest with two may wait for ever, early in its boot, for a timer of the second.
     let memory = LinuxContainerResources { memory_limit_in_bytes: 768 << 20, ..Default::default() };
     container.linux.get_or_insert_default().resources = Some(memory);
@@ -54,10 +56,9 @@ fn ssh(bed: &Bed) -> Result<()> {
     })
     .with_context(|| format!("{last}\n{}", vm.log_text().unwrap_or_default()))?;
     // cloud-init goes on for as long again behind the first login.
-    let words =
-        "cloud-init status --wait >/dev/null; hostname; cat /run/written; cat /sys/class/net/eth0/mtu; cloud-id";
+    let words = "cloud-init status --wait >/dev/null; hostname; cat /run/written; sudo cat /etc/cloud/environment; cat /sys/class/net/eth0/mtu; cloud-id";
     let said = ask(words, CLOUD_DEADLINE)?.stdout;
-    for line in ["cloud", "by the seed", "1450", "nocloud"] {
+    for line in ["cloud", "by the seed", "COLOUR=\"deep blue\"", "1450", "nocloud"] {
         ensure!(said.lines().any(|said| said == line), "no `{line}` in: {said}");
     }
     // By the agent that cloud-init has installed: QEMU's, which the image has, takes no input.

@@ -20,6 +20,7 @@ use tests::case::{Bed, Case};
 use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
 use tests::image_server::{Fault, HOST};
+use tests::kubelet_volumes::PodVolumes;
 use tests::libvirt::{running_domains, virsh};
 use tests::modes::open_to_others;
 use tests::node::{CRI_SOCKET, Node, Vm};
@@ -48,6 +49,9 @@ const KEY: Canary = canary("comment of an SSH key", "pZ5rVn8CkYe1Dh6Uasshk");
 const VARIABLE: Canary = canary("variable of a container", "hW2eMf5XtGb0Vq9Ojvari");
 const OF_PODS: [Canary; 4] = [USER_DATA, META_DATA, KEY, VARIABLE];
 
+/// What volumes of a pod have that its seed is made of: there is no record of it either, and the seed itself is gone by then.
+const VOLUME: Canary = canary("file of a volume", "nQ4yHb8TsKw1Rx7Gjvolu");
+const VOLUME_KEY: Canary = canary("key of a volume", "cU2zMe6JpAv9Df5Nhvkey");
 /// What stands in annotations that are refused: there is no record of it.
 const BROKEN_DATA: Canary = canary("user-data that is no YAML", "xT6wQj3FmBv9Ls2Eobrok");
 const PRIVATE_KEY: Canary = canary("private key given for a public one", "gR4uKd7NzPc8Ha1Iypriv");
@@ -62,7 +66,9 @@ const QUERY: Canary = canary("signed URL of a rule", "aE6oHt9SfLd3Ug1Mbquer");
 const PROXY: Canary = canary("login of a rule's proxy", "yC4nWz7RkJp0Xi5Vgprox");
 const NODES: Canary = canary("the node's login of a registry", "eV8mTh2BqFs6No3Ylnode");
 
-const ALL: [Canary; 14] = [
+const ALL: [Canary; 16] = [
+    VOLUME,
+    VOLUME_KEY,
     USER_DATA,
     META_DATA,
     KEY,
@@ -192,7 +198,7 @@ fn start(bed: &Bed) -> Result<Node> {
     let node = Node::configured(
         bed,
         &format!(
-            "metrics.address = '{METRICS}'\n[[images.providers]]\nid = 'registry'\ntype = 'oci'\nplain_http = ['{HOST}']\n\
+            "metrics.address = '{METRICS}'\nhandlers.virtlet.credentials = true\n[[images.providers]]\nid = 'registry'\ntype = 'oci'\nplain_http = ['{HOST}']\n\
              [images.providers.logins.'{HOST}']\nusername = 'node'\npassword_file = '{NODES_PASSWORD}'\n"
         ),
     )?;
@@ -271,8 +277,16 @@ fn boot(bed: &Bed, node: &Node, name: &str) -> Result<Vm> {
             format!("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUm {}", KEY.text),
         ),
     ];
-    let annotations = annotations.map(|(key, value)| (key.to_owned(), value));
-    let mut container = cri::container(&image, annotations.into());
+    let sources = ["VirtletSSHKeySource", "VirtletFilesFromDataSource"].map(|key| (key, "volume/kept".to_owned()));
+    let annotations = annotations.into_iter().chain(sources).map(|(key, value)| (key.to_owned(), value));
+    let mut container = cri::container(&image, annotations.collect());
+    let volumes = PodVolumes::new(&bed.dir.join(name));
+    let key =
+        format!("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUm {}", VOLUME_KEY.text);
+    let files =
+        [("authorized_keys", key.as_str()), ("authorized_keys_path", "/srv/k"), ("authorized_keys_encoding", "plain")];
+    let more = [("f", VOLUME.text), ("f_path", "/srv/f"), ("f_encoding", "plain")];
+    container.mounts = vec![volumes.fill("secret", "kept", &[files, more].concat(), "/run/virtlet/seed/kept")?];
     container.envs = vec![KeyValue { key: "LOGIN".into(), value: VARIABLE.text.into() }];
     let vm = node.start_pod(node.pod(name)?, &container)?;
     vm.wait_up()?;

@@ -76,7 +76,9 @@ pub(super) fn on_top(base: &UserData, top: &UserData) -> Result<UserData, Reason
 
 /// The document that says this.
 pub(super) fn cloud_config(map: &Map<String, Value>) -> Result<UserData, Reason> {
-    UserData::of_file(&bytes_of(map)?).map_err(|problem| Reason::new(format!("user-data: {problem}")))
+    let bytes = bytes_of(map)?;
+    super::within("cloud-init user-data", bytes.len(), super::MAX_USER_DATA)?;
+    UserData::of_file(&bytes).map_err(|problem| Reason::new(format!("user-data: {problem}")))
 }
 
 /// A cloud-config in JSON, of which it is known that cloud-init reads it as the same values.

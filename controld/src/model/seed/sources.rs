@@ -86,7 +86,7 @@ impl Sources {
             return UserData::of_file(&bytes)
                 .map_err(|problem| wrong(format!("key {key:?} of volume/{volume}: {problem}")));
         }
-        let mut map = Map::new();
+        let (mut map, mut size) = (Map::new(), 0);
         for (key, VolumeFile { bytes, .. }) in &files.0 {
             let bytes = decoded(key, bytes)?;
             let no_text =
@@ -94,6 +94,9 @@ impl Sources {
             let text = std::str::from_utf8(&bytes).ok().filter(|text| !text.contains('\0')).ok_or_else(no_text)?;
             let value: Value =
                 yaml::value(text).map_err(|problem| wrong(format!("key {key:?} of volume/{volume}: {problem}")))?;
+            // A few lines of aliases in each could stand for much.
+            size += key.len() + value.to_string().len();
+            within("cloud-init user-data", size, MAX_USER_DATA)?;
             map.insert(key.clone(), value);
         }
         join::cloud_config(&map)

@@ -55,7 +55,7 @@ fn user_data_of_a_source() {
         (raw, &[SOURCE, key("u")], "#cloud-config\nx: 1 # mine\n"),
         (raw, &[SOURCE, key("s")], "#!/bin/sh\n"),
         (raw, &[SOURCE, key("u"), own("y: 2")], "#cloud-config\n{\"x\":1,\"y\":2}\n"),
-        (&[("k", b"IyEvYmlu\nL3NoCg==\n")], &[SOURCE, key("k"), BASE64], "#!/bin/sh\n"),
+        (&[("k", b"\x49yEvYmlu\nL3NoCg==\n")], &[SOURCE, key("k"), BASE64], "#!/bin/sh\n"),
         (&[("k", b"WzFd")], &[SOURCE, BASE64], "#cloud-config\n{\"k\":[1]}\n"),
         (&[], &[SOURCE], "#cloud-config\n"),
     ] {
@@ -95,6 +95,19 @@ fn what_is_wrong_with_a_source_is_told_and_its_content_is_not() {
         lines.push(line);
     }
     insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn keys_are_no_more_together_than_user_data_may_be() {
+    let aliases = |count: usize| format!("x: &x {}\nall: [{}]\n", "a".repeat(4 << 10), vec!["*x"; count].join(", "));
+    let refusal = |text: &str, keys: usize| {
+        let names: Vec<String> = (0..keys).map(|n| format!("k{n}")).collect();
+        let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), text.as_bytes())).collect();
+        user_data(&files, &[SOURCE]).expect_err("refused").to_string()
+    };
+    assert!(refusal(&aliases(10_000), 1).contains("not valid YAML"));
+    let many = refusal(&"a".repeat(300 << 10), 10);
+    assert!(many.contains("limit 2 MiB"), "{many}");
 }
 
 #[test]

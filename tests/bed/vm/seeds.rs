@@ -1,0 +1,356 @@
+//! What guests read of their pods at boot: sources of it, kinds of it, and what is made for a pod.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use proto::cri::{ContainerConfig, KeyValue, LinuxContainerResources, PodSandboxConfig};
+use tests::case::{Bed, Case};
+use tests::command::{Ended, TOOL_DEADLINE, command, finish};
+use tests::cri;
+use tests::kubelet_volumes::PodVolumes;
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
+use tests::wait::wait_for;
+use tonic::Code;
+
+const GRACE: Duration = Duration::from_secs(60);
+/// Half a minute alone, and twice that on a busy machine; cloud-init goes on for as long again.
+const CLOUD_DEADLINE: Duration = Duration::from_secs(400);
+const SEEDS: &str = "/run/virtlet/seed";
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUm";
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "vm::a_seed_is_made_of_volumes_at_each_start", deadline: Duration::from_secs(300), run: sources },
+    Case { name: "vm::what_a_seed_cannot_be_made_of_is_refused", deadline: Duration::from_secs(120), run: refused },
+    Case {
+        name: "vm::cloud_init_writes_and_mounts_what_a_pod_has",
+        deadline: Duration::from_secs(1500),
+        run: cloud_init,
+    },
+    Case {
+        name: "vm::the_firmware_shows_a_guest_without_cloud_init_its_keys",
+        deadline: Duration::from_secs(900),
+        run: firmware,
+    },
+];
+
+fn annotations(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn nothing_is_left() -> Result<()> {
+    let left: Vec<_> = fs::read_dir(SEEDS)?.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+    ensure!(left.is_empty(), "left on the node: {left:?}");
+    Ok(())
+}
+
+/// The next attempt of the pod's container, with these annotations.
+fn again(node: &Node, vm: &Vm, container: &ContainerConfig, attempt: u32) -> Result<Vm> {
+    node.cri.stop(&vm.container, GRACE)?;
+    let mut container = container.clone();
+    container.metadata.get_or_insert_default().attempt = attempt;
+    container.log_path = format!("vm_{attempt}.log");
+    let pod = PodSandboxConfig { annotations: container.annotations.clone(), ..vm.pod.clone() };
+    let id = node.cri.create(&vm.sandbox, &container, &pod).context("CreateContainer")?;
+    node.cri.start(&id).context("StartContainer")?;
+    let log = vm.log.with_file_name(&container.log_path);
+    Ok(Vm { machine: node.cri.machine(&id)?, container: id, log, pod, ..vm.clone() })
+}
+
+/// The tiny guest: by either kind of disk and either bus, with a script that mounts the share itself.
+fn sources(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let volumes = PodVolumes::new(&bed.dir);
+    let script = |said: &str| {
+        format!(
+            "#!/bin/sh\nexec >/dev/console 2>&1\necho said {said}\n@virtlet-mount-script@\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n"
+        )
+    };
+    let data = volumes.path("empty-dir", "data");
+    fs::create_dir_all(&data)?;
+    fs::write(data.join("file"), "of a directory\n")?;
+    fs::write(bed.dir.join("one"), "of a file\n")?;
+    let one = proto::cri::Mount {
+        container_path: "/etc/one.conf".into(),
+        host_path: bed.dir.join("one").display().to_string(),
+        ..Default::default()
+    };
+    let read_only = proto::cri::Mount { readonly: true, ..volumes.mount("empty-dir", "data", "/data") };
+    let mut container = cri::container(
+        &node.pull(bed, "tiny.qcow2")?,
+        annotations(&[
+            ("VirtletCloudInitUserDataSource", "volume/told"),
+            ("VirtletCloudInitUserDataSourceKey", "script"),
+            ("VirtletSSHKeySource", "volume/told/keys"),
+            ("virtlet.cloud/shared-fs", "virtiofs"),
+        ]),
+    );
+    let told = |said: &str| {
+        let files = [("script", script(said)), ("keys", format!("{KEY} of-{said}\n"))];
+        let files = files.each_ref().map(|(key, text)| (*key, text.as_str()));
+        volumes.fill("secret", "told", &files, "/run/virtlet/seed/told")
+    };
+    container.mounts = vec![told("created")?, read_only, one];
+    let pod = node.pod("told")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let with = PodSandboxConfig { annotations: container.annotations.clone(), ..pod.clone() };
+    let id = node.cri.create(&sandbox, &container, &with)?;
+    // What counts is what the volume has when the machine starts.
+    told("started")?;
+    node.cri.start(&id)?;
+    let network = node.cri.sandbox(&sandbox)?.network.context("no network")?;
+    let log = std::path::Path::new(&pod.log_directory).join(&container.log_path);
+    let vm = Vm { machine: node.cri.machine(&id)?, sandbox, container: id, ip: network.ip.parse()?, log, pod };
+    for line in ["said started", "of a directory", "of a file", "read only", "user-data script exit 0"] {
+        vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
+    }
+    nothing_is_left()?;
+    ensure!(!data.join("new").exists() && !vm.log_text()?.contains("said created"));
+
+    // The other kind of disk on another bus, and another instance, or the script would not be run.
+    told("again")?;
+    container.annotations.extend(annotations(&[
+        ("VirtletCloudInitImageType", "configdrive"),
+        ("VirtletDiskDriver", "scsi"),
+        ("VirtletCloudInitMetaData", "instance-id: another"),
+    ]));
+    let vm = again(&node, &vm, &container, 1)?;
+    for line in ["seed configdrive", "said again", "of a file", "user-data script exit 0"] {
+        vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
+    }
+    nothing_is_left()?;
+    node.remove_vm(&vm, GRACE)
+}
+
+fn refused(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let volumes = PodVolumes::new(&bed.dir);
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let sandbox = node.cri.run_sandbox(&node.pod("refused")?)?;
+    let source = ("VirtletCloudInitUserDataSource", "volume/v");
+    let large = "#".repeat((2 << 20) + 1);
+    for (files, pairs, why) in [
+        (None, &[source][..], "no volume \"v\" is mounted in this container"),
+        (Some(("a", "x")), &[("VirtletSSHKeySource", "secret/v")], "API sources are off on this node"),
+        (
+            Some(("a", "x")),
+            &[source, ("VirtletCloudInitUserDataSourceKey", "b")],
+            "key \"b\" not in volume/v; it has a",
+        ),
+        (Some(("a", "x: [")), &[source], "not valid YAML: line 1"),
+        (Some(("a", &large)), &[source], "longer than 2097152 bytes"),
+        (Some(("a", "x")), &[("VirtletFilesFromDataSource", "volume/v")], "key a has no a_path"),
+        (
+            Some(("authorized_keys", KEY)),
+            &[("VirtletSSHKeySource", "volume/v"), ("VirtletCloudInitImageType", "none")],
+            "needs cloud-init: SSH keys",
+        ),
+    ] {
+        let _ = fs::remove_dir_all(volumes.path("configmap", "v"));
+        let mut container = cri::container(&image, annotations(pairs));
+        if let Some(file) = files {
+            container.mounts = vec![volumes.fill("configmap", "v", &[file], "/run/virtlet/seed/v")?];
+        }
+        let pod = PodSandboxConfig { annotations: container.annotations.clone(), ..node.pod("refused")? };
+        let Err(error) = node.cri.create(&sandbox, &container, &pod) else { anyhow::bail!("not refused: {why}") };
+        ensure!(error.code() == Code::InvalidArgument && error.message().contains(why), "{error}, not {why}");
+    }
+    nothing_is_left()?;
+    node.cri.remove_sandbox(&sandbox)?;
+    Ok(())
+}
+
+/// Runs a line of a shell in the guest, by QEMU's agent.
+fn exec(bed: &Bed, vm: &Vm, line: &str) -> Result<Ended> {
+    let words = ["--socket", CRI_SOCKET, "exec", &vm.container, "--", "sh", "-c", line];
+    // It waits for an agent while the guest boots.
+    finish(&mut command(bed.program("virtletctl"), words), CLOUD_DEADLINE)
+}
+
+/// Fails with all lines that print something else.
+fn prints(bed: &Bed, vm: &Vm, all: &[(&str, &str)]) -> Result<()> {
+    let mut wrong = Vec::new();
+    for (line, stdout) in all {
+        let ended = exec(bed, vm, line)?;
+        if ended.stdout.trim_end() != stdout.trim_end() {
+            wrong.push(format!("{line}: `{}` `{}`, not `{stdout}`", ended.stdout, ended.stderr));
+        }
+    }
+    ensure!(
+        wrong.is_empty(),
+        "{}\n{}",
+        wrong.join("\n"),
+        exec(bed, vm, "grep -i warn /var/log/cloud-init.log; cat /etc/fstab")?.stdout
+    );
+    Ok(())
+}
+
+/// The cloud image, as it takes little of a busy machine.
+fn cloud(bed: &Bed, node: &Node, pairs: &[(&str, &str)]) -> Result<ContainerConfig> {
+    let mut container = cri::container(&node.pull(bed, "debian.qcow2")?, annotations(pairs));
+    let memory = LinuxContainerResources { memory_limit_in_bytes: 768 << 20, ..Default::default() };
+    container.linux.get_or_insert_default().resources = Some(memory);
+    Ok(container)
+}
+
+fn wait_cloud_init(bed: &Bed, vm: &Vm) -> Result<()> {
+    wait_for("cloud-init", CLOUD_DEADLINE, || {
+        Ok(exec(bed, vm, "cloud-init status")?.stdout.contains("status: done").then_some(()))
+    })
+    .with_context(|| vm.log_text().unwrap_or_default())
+}
+
+/// A guest without our agent, with all that there is.
+fn cloud_init(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let volumes = PodVolumes::new(&bed.dir);
+    let users = "#cloud-config\r\n# kept as it is\r\nruncmd:\r\n- [touch, /run/of-the-user]\r\n";
+    let mut container = cloud(
+        bed,
+        &node,
+        &[
+            ("VirtletCloudInitUserDataSource", "volume/told"),
+            ("VirtletCloudInitUserDataSourceKey", "user-data"),
+            ("VirtletSSHKeySource", "volume/told/keys"),
+            ("VirtletFilesFromDataSource", "volume/files"),
+            ("virtlet.cloud/shared-fs", "virtiofs"),
+            ("virtlet.cloud/config-delivery", "seed"),
+            ("VirtletDiskDriver", "scsi"),
+        ],
+    )?;
+    let env = |key: &str, value: &str| KeyValue { key: key.into(), value: value.into() };
+    container.envs = vec![env("KUBERNETES_SERVICE_HOST", "10.96.0.1"), env("QUOTED", "a \"b\" $c `d` \\")];
+    let data = volumes.path("empty-dir", "data");
+    fs::create_dir_all(data.join("inner"))?;
+    fs::write(data.join("file"), "of a directory")?;
+    fs::write(bed.dir.join("one"), "of a file")?;
+    let one = proto::cri::Mount {
+        container_path: "/etc/one.conf".into(),
+        host_path: bed.dir.join("one").display().to_string(),
+        readonly: true,
+        ..Default::default()
+    };
+    let inner = proto::cri::Mount {
+        host_path: data.join("inner").display().to_string(),
+        readonly: true,
+        ..volumes.mount("empty-dir", "data", "/data/inner")
+    };
+    container.mounts = vec![
+        volumes.fill(
+            "secret",
+            "told",
+            &[("user-data", users), ("keys", &format!("{KEY} me\n"))],
+            "/run/virtlet/seed/told",
+        )?,
+        volumes.fill("configmap", "files", &[("f", "aGVsbG8="), ("f_path", "/srv/f")], "/run/virtlet/seed/files")?,
+        volumes.fill("configmap", "site", &[("key", "of a ConfigMap")], "/etc/site")?,
+        inner,
+        volumes.mount("empty-dir", "data", "/data"),
+        one,
+    ];
+    let vm = node.start_pod(node.pod("whole")?, &container)?;
+    wait_cloud_init(bed, &vm)?;
+    nothing_is_left()?;
+    let environment = "KUBERNETES_SERVICE_HOST=10.96.0.1\nQUOTED=\"a \\\"b\\\" \\$c \\`d\\` \\\\\"";
+    let made = [
+        ("cat /etc/cloud/environment", environment),
+        (". /etc/cloud/environment; printf %s \"$QUOTED\"", "a \"b\" $c `d` \\"),
+        ("stat -c '%a %U' /etc/cloud/environment", "600 root"),
+        ("cat /etc/site/key; ls -A /etc/site", "of a ConfigMapkey"),
+        ("stat -c '%a %U' /etc/site/key /srv/f", "644 root\n644 root"),
+        ("cat /srv/f", "hello"),
+        ("cat /data/file", "of a directory"),
+        ("cat /etc/one.conf", "of a file"),
+        ("echo x >/data/inner/new || echo refused", "refused"),
+        ("ls /run/virtlet", "share"),
+    ];
+    prints(bed, &vm, &made)?;
+    prints(
+        bed,
+        &vm,
+        &[
+            ("cloud-id", "nocloud"),
+            ("ls /run/of-the-user", "/run/of-the-user"),
+            ("base64 -w0 /var/lib/cloud/instance/user-data.txt", &base64(users)),
+            ("tail -n1 /home/debian/.ssh/authorized_keys", &format!("{KEY} me")),
+            (
+                "touch /data/of-the-guest; findmnt -no FSTYPE,OPTIONS /data/inner | grep -o 'virtiofs *ro'",
+                "virtiofs ro",
+            ),
+        ],
+    )?;
+    ensure!(data.join("of-the-guest").exists(), "the guest's file is not on the node");
+    // Its own reboot reads a seed that is on the node no more, and mounts all again.
+    exec(bed, &vm, "rm -f /run/of-the-user; touch /run/before; systemctl reboot")?;
+    wait_for("another boot", CLOUD_DEADLINE, || Ok((exec(bed, &vm, "ls /run/before")?.code == Some(2)).then_some(())))?;
+    wait_cloud_init(bed, &vm)?;
+    prints(bed, &vm, &made)?;
+    prints(bed, &vm, &[("cloud-id", "nocloud"), ("ls /run/of-the-user 2>/dev/null || echo once", "once")])?;
+
+    // A script, by the other kind of disk.
+    let script = "#!/bin/sh\n# kept as it is\ntouch /run/of-the-script\n";
+    volumes.fill("secret", "told", &[("user-data", script), ("keys", &format!("{KEY} other\n"))], "")?;
+    volumes.fill("configmap", "site", &[("key", "changed")], "")?;
+    container.annotations.extend(annotations(&[
+        ("VirtletCloudInitImageType", "configdrive"),
+        ("VirtletCloudInitMetaData", "local-hostname: renamed"),
+    ]));
+    let vm = again(&node, &vm, &container, 1)?;
+    wait_cloud_init(bed, &vm)?;
+    prints(
+        bed,
+        &vm,
+        &[
+            ("cloud-id", "configdrive"),
+            ("ls /run/of-the-script", "/run/of-the-script"),
+            ("base64 -w0 /var/lib/cloud/instance/user-data.txt", &base64(script)),
+            ("tail -n1 /home/debian/.ssh/authorized_keys", &format!("{KEY} other")),
+            ("hostname", "renamed"),
+            ("cat /etc/site/key", "changed"),
+            ("cat /etc/cloud/environment", environment),
+            ("cat /data/file /etc/one.conf", "of a directoryof a file"),
+            ("ip -o -4 addr show eth0 | wc -l", "1"),
+        ],
+    )?;
+    node.remove_vm(&vm, GRACE)
+}
+
+/// Keys of root's and Ignition's configuration, by a guest that has no disk for cloud-init.
+fn firmware(bed: &Bed) -> Result<()> {
+    let node = Node::configured(bed, "handlers.virtlet.credentials = true")?;
+    let config = r#"{"ignition": {"version": "3.4.0"}}"#;
+    let container = cloud(
+        bed,
+        &node,
+        &[
+            ("VirtletCloudInitImageType", "ignition"),
+            ("VirtletCloudInitUserData", config),
+            ("VirtletSSHKeys", &format!("{KEY} me")),
+        ],
+    )?;
+    let vm = node.start_pod(node.pod("firm")?, &container)?;
+    nothing_is_left()?;
+    let shown = finish(&mut command("sh", ["-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]), TOOL_DEADLINE)?;
+    let arguments = shown.stdout;
+    ensure!(arguments.contains("opt/com.coreos/config") && !arguments.contains("AAAAC3"), "keys in arguments");
+    wait_for("the guest", CLOUD_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))
+        .with_context(|| vm.log_text().unwrap_or_default())?;
+    let shown = "/sys/firmware/qemu_fw_cfg/by_name/opt";
+    prints(
+        bed,
+        &vm,
+        &[
+            (&format!("modprobe qemu_fw_cfg; cat {shown}/com.coreos/config/raw"), config),
+            ("cat /run/credentials/@system/ssh.authorized_keys.root", &format!("{KEY} me")),
+            ("cat /root/.ssh/authorized_keys", &format!("{KEY} me")),
+            ("lsblk -no LABEL | grep -ciE 'cidata|config-2'", "0"),
+        ],
+    )?;
+    node.remove_vm(&vm, GRACE)
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
