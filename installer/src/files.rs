@@ -65,23 +65,32 @@ pub(crate) struct Changed {
 /// Writes what differs from what the host has.
 pub(crate) fn stage(root: &Path, payload: &Payload) -> Result<Staged, FileError> {
     let mut staged = Staged { moves: Vec::new(), kept: Vec::new(), root: root.to_owned() };
-    for (name, entry) in &payload.entries {
-        // Before the example is another: a run that is killed between the two has to know again that nobody edited the file.
-        if let Ok(of_etc) = name.strip_prefix(EXAMPLES) {
-            let at = root.join("etc").join(of_etc);
-            let wanted = !of_etc.starts_with(APPARMOR) || root.join("etc").join(APPARMOR).is_dir();
-            if wanted && (!at.exists() || same_bytes(&at, &root.join(name))?) {
-                staged.put(payload, name, entry, &at)?;
-            } else if wanted && !same_bytes_as(&at, payload.read(name)?)? {
-                staged.kept.push(at);
-            }
-        }
-        staged.put(payload, name, entry, &root.join(name))?;
+    if let Err(error) = staged.fill(root, payload) {
+        // A disk that is full is not to stay so; the error that matters is the first one.
+        let _ = staged.give_up();
+        return Err(error);
     }
     Ok(staged)
 }
 
 impl Staged {
+    fn fill(&mut self, root: &Path, payload: &Payload) -> Result<(), FileError> {
+        for (name, entry) in &payload.entries {
+            // Before the example is another: a run that is killed between the two has to know again that nobody edited the file.
+            if let Ok(of_etc) = name.strip_prefix(EXAMPLES) {
+                let at = root.join("etc").join(of_etc);
+                let wanted = !of_etc.starts_with(APPARMOR) || root.join("etc").join(APPARMOR).is_dir();
+                if wanted && (!at.exists() || same_bytes(&at, &root.join(name))?) {
+                    self.put(payload, name, entry, &at)?;
+                } else if wanted && !same_bytes_as(&at, payload.read(name)?)? {
+                    self.kept.push(at);
+                }
+            }
+            self.put(payload, name, entry, &root.join(name))?;
+        }
+        Ok(())
+    }
+
     fn put(&mut self, payload: &Payload, name: &Path, entry: &Entry, at: &Path) -> Result<(), FileError> {
         let beside = beside(at);
         // Of a run that was killed.
@@ -174,7 +183,9 @@ pub(crate) fn remove(root: &Path, list: &BTreeSet<PathBuf>) -> Result<Vec<String
             told.push(format!("left, since it was edited: {}", at.display()));
         }
     }
-    for name in list {
+    // Units last, by which a run that is begun again knows what to stop.
+    let is_unit = |name: &&PathBuf| name.extension().is_some_and(|end| end == "service");
+    for name in list.iter().filter(|name| !is_unit(name)).chain(list.iter().filter(is_unit)) {
         remove_with_dirs(root, &root.join(name))?;
     }
     for name in [UNFINISHED, LIST] {
@@ -183,16 +194,34 @@ pub(crate) fn remove(root: &Path, list: &BTreeSet<PathBuf>) -> Result<Vec<String
     Ok(told)
 }
 
-/// Removes state and configuration.
+/// Removes state and configuration. A directory that is a mount point or a link stays, without what was in it: both are of whoever
+/// made the host.
 pub(crate) fn purge(root: &Path) -> Result<(), FileError> {
-    for name in STATE {
-        let dir = root.join(name);
-        match fs::remove_dir_all(&dir) {
-            Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(failed("remove", &dir)(cause)),
+    STATE.iter().try_for_each(|name| empty(&root.join(name)))
+}
+
+fn empty(dir: &Path) -> Result<(), FileError> {
+    let entries = match fs::read_dir(dir) {
+        Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed("read", dir))?,
+    };
+    for entry in entries {
+        let path = entry.map_err(failed("read", dir))?.path();
+        let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+        let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        match removed {
+            Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(failed("remove", &path)(cause)),
             _ => {}
         }
     }
-    Ok(())
+    match fs::remove_dir(dir) {
+        Err(cause)
+            if !matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ResourceBusy) =>
+        {
+            Err(failed("remove", dir)(cause))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn beside(at: &Path) -> PathBuf {
@@ -207,7 +236,11 @@ fn write(at: &Path, mut from: impl Read, mode: u32) -> Result<(), FileError> {
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.sync_all()
     };
-    write().map_err(failed("write", at))
+    let written = write();
+    if written.is_err() {
+        let _ = fs::remove_file(at);
+    }
+    written.map_err(failed("write", at))
 }
 
 fn write_list<'a>(root: &Path, names: impl Iterator<Item = &'a PathBuf>) -> Result<(), FileError> {

@@ -1,5 +1,6 @@
 //! What the host has, and its programs. Nothing here changes a file.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -7,6 +8,8 @@ use std::process::{Command, ExitStatus};
 
 /// Where the host's programs are.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// How long one of them may take, in seconds; the daemons' own ends are shorter.
+const DEADLINE_S: &str = "180";
 /// The emulator that there is unless a file names another.
 const EMULATOR: &str = "usr/bin/qemu-system-x86_64";
 /// What libvirt keeps of a VM of ours that runs has this in it.
@@ -73,10 +76,15 @@ pub(crate) fn foreign(root: &Path, pid: u32) -> Vec<String> {
             "the container has process ids of its own, so systemd does not answer: `hostPID: true`".to_owned(),
         ];
     }
-    let list = fs::read_to_string(root.join("var/lib/dpkg/info/virtlet.list")).unwrap_or_default();
-    let owns = list.lines().any(|line| line == "/usr/sbin/controld");
-    let package = "the package `virtlet` is installed on the host: use apt, or remove it first";
-    owns.then(|| package.to_owned()).into_iter().collect()
+    let owned = [("virtlet", "/usr/sbin/controld"), ("virtletctl", "/usr/bin/virtletctl")].into_iter().filter(
+        |(package, file)| {
+            let list = root.join(format!("var/lib/dpkg/info/{package}.list"));
+            fs::read_to_string(list).is_ok_and(|list| list.lines().any(|line| line == *file))
+        },
+    );
+    owned
+        .map(|(package, _)| format!("the package `{package}` is installed on the host: use apt, or remove it first"))
+        .collect()
 }
 
 /// The VMs that run, as libvirt has them.
@@ -95,21 +103,81 @@ pub(crate) fn pods_on_record(root: &Path) -> usize {
     files.filter(|entry| entry.path().extension().is_some_and(|end| end == "json")).count()
 }
 
+/// Whether there is such a unit, of ours or as the tarball has it.
+pub(crate) fn has_unit(root: &Path, unit: &str) -> bool {
+    root.join("usr/lib/systemd/system").join(unit).exists()
+}
+
+/// The line of a configuration that puts state where a purge does not look.
+pub(crate) fn state_elsewhere(root: &Path) -> Option<String> {
+    let files = ["controld", "tapmanager"].map(|name| root.join(format!("etc/virtlet/{name}.toml")));
+    let text: String = files.iter().filter_map(|file| fs::read_to_string(file).ok()).collect::<Vec<_>>().join("\n");
+    let mut lines = text.lines().map(str::trim);
+    lines.find(|line| line.starts_with("state_dir") || line.starts_with("run_dir")).map(str::to_owned)
+}
+
+/// Records of the installed program that one in its place could not read: it would not start. Nothing if none is installed.
+pub(crate) fn newer_records(name: &str, to_be: &Path) -> Vec<String> {
+    let installed = Path::new("/usr/sbin").join(name);
+    if !installed.exists() {
+        return Vec::new();
+    }
+    // One that cannot tell what is on record says what it writes: any of it may be.
+    let recorded = ask(&installed, &["formats", "--recorded"]).or_else(|_| ask(&installed, &["formats"]));
+    newer(&recorded.unwrap_or_default(), &ask(to_be, &["formats"]).unwrap_or_default())
+}
+
+/// Each is a name and a version, a line each.
+fn newer(recorded: &str, known: &str) -> Vec<String> {
+    let version = |text: &str, wanted: &str| {
+        let mut pairs = text.lines().filter_map(|line| line.split_once(' '));
+        pairs.find(|(name, _)| *name == wanted).and_then(|(_, version)| version.trim().parse::<u32>().ok())
+    };
+    let names = recorded.lines().filter_map(|line| Some(line.split_once(' ')?.0));
+    let newer = names.filter(|name| version(recorded, name) > version(known, name));
+    newer
+        .map(|name| {
+            format!(
+                "records `{name}` are of a newer release than this one, which could not read them: keep that one, or drain the node and `purge` it"
+            )
+        })
+        .collect()
+}
+
 /// Whether a program starts at all; what it says if it does not.
 pub(crate) fn tries(program: &Path) -> Result<(), CommandError> {
     let start = |cause| CommandError::Start { program: program.display().to_string(), cause };
-    let ended = Command::new(program).arg("--version").env_clear().env("PATH", PATH).output().map_err(start)?;
+    let ended = bounded(program).arg("--version").output().map_err(start)?;
     if ended.status.success() {
         return Ok(());
     }
     Err(CommandError::Said(String::from_utf8_lossy(&ended.stderr).trim().to_owned()))
 }
 
+/// What a program says.
+fn ask(program: &Path, words: &[&str]) -> Result<String, CommandError> {
+    let shown = || format!("{} {}", program.display(), words.join(" "));
+    let start = |cause| CommandError::Start { program: shown(), cause };
+    let ended = bounded(program).args(words).output().map_err(start)?;
+    if ended.status.success() {
+        Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+    } else {
+        Err(CommandError::Ended { words: shown(), status: ended.status })
+    }
+}
+
+/// A program of the host, with the time that it may take: one that hangs would hold the node's next installation, too.
+fn bounded(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", DEADLINE_S]).arg(program).env_clear().env("PATH", PATH);
+    command
+}
+
 /// Runs a program of the host; what it says is in the container's log.
 pub(crate) fn run(program: &str, words: &[&str]) -> Result<(), CommandError> {
     let start = |cause| CommandError::Start { program: program.to_owned(), cause };
     // A program is looked for by the path that it gets.
-    let status = Command::new(program).args(words).env_clear().env("PATH", PATH).status().map_err(start)?;
+    let status = bounded(program).args(words).status().map_err(start)?;
     if status.success() {
         Ok(())
     } else {
@@ -180,6 +248,23 @@ mod tests {
         assert!(foreign(root.path(), PID).is_empty());
         fs::write(&list, "/usr/sbin\n/usr/sbin/controld\n").unwrap();
         assert_eq!(foreign(root.path(), PID).len(), 1);
+    }
+
+    #[test]
+    fn newer_records_are_told_by_name() {
+        let known = "containers 4\nlines 2\n";
+        assert!(super::newer("containers 4\nlines 1\n", known).is_empty());
+        assert!(super::newer("", known).is_empty());
+        let told = super::newer("containers 5\nlines 2\nothers 1\n", known);
+        assert!(told.len() == 2 && told[0].contains("`containers`") && told[1].contains("`others`"), "{told:?}");
+    }
+
+    #[test]
+    fn state_that_is_elsewhere_is_seen() {
+        let root = host(&["etc/virtlet/controld.toml", "etc/virtlet/tapmanager.toml"]);
+        assert_eq!(super::state_elsewhere(root.path()), None);
+        fs::write(root.path().join("etc/virtlet/tapmanager.toml"), "#state_dir = '/x'\nstate_dir = '/srv'\n").unwrap();
+        assert_eq!(super::state_elsewhere(root.path()).as_deref(), Some("state_dir = '/srv'"));
     }
 
     #[test]

@@ -62,7 +62,9 @@ enum Failure {
     Files(#[from] FileError),
     #[error("`{LOCK}` was not locked")]
     Lock(#[source] io::Error),
-    #[error("files are as wanted, and the daemons are not; `journalctl -u controld -u tapmanager` says more")]
+    #[error(
+        "systemd did not do what it was told; the next run goes on from there, and `journalctl -u controld -u tapmanager` says more"
+    )]
     Systemd(#[from] CommandError),
     #[error("signals are not waited for")]
     Signals(#[from] nix::Error),
@@ -113,10 +115,18 @@ fn install() -> Result<(), Failure> {
     refuse(host::missing(root, std::process::id()))?;
     let _lock = lock()?;
     let staged = files::stage(root, &payload)?;
-    if let Err(cannot) = host::tries(&staged.program("usr/sbin/controld")) {
+    let [controld, tapmanager] = ["controld", "tapmanager"].map(|name| staged.program(&format!("usr/sbin/{name}")));
+    if let Err(cannot) = host::tries(&controld) {
         staged.give_up()?;
         let why = format!("controld does not start on this host, which must be like a Debian 12: {cannot}");
         return refuse(vec![why]);
+    }
+    let newer =
+        [("controld", controld), ("tapmanager", tapmanager)].map(|(name, to_be)| host::newer_records(name, &to_be));
+    let newer: Vec<String> = newer.into_iter().flatten().collect();
+    if !newer.is_empty() {
+        staged.give_up()?;
+        return refuse(newer);
     }
     let changed = staged.commit(root, &payload)?;
     for line in &changed.told {
@@ -149,24 +159,25 @@ fn remove(purge: bool) -> Result<(), Failure> {
     let root = Path::new(ROOT);
     refuse(host::foreign(root, std::process::id()))?;
     let _lock = lock()?;
-    let Vms(vms) = host::vms(root);
-    if !vms.is_empty() && (purge || !asked("VIRTLET_REMOVE")) {
-        refuse(vec![format!(
-            "VMs run ({}): remove their pods, or, unless state is to go, set VIRTLET_REMOVE=yes",
-            vms.join(", ")
-        )])?;
-    }
-    let pods = host::pods_on_record(root);
-    if purge && pods > 0 && !asked("VIRTLET_PURGE") {
-        refuse(vec![format!(
-            "{pods} pods have addresses on record, which nobody else could give back: remove them (`virtletctl rm -f`), or set VIRTLET_PURGE=yes"
-        )])?;
-    }
+    refuse(in_use(root, purge))?;
     let list = files::listed(root)?;
+    let units: Vec<&str> = UNITS.into_iter().rev().filter(|unit| host::has_unit(root, unit)).collect();
+    if list.is_empty() && !units.is_empty() {
+        return refuse(vec!["virtlet-rs is here, but not by this installer: remove it as it was installed".to_owned()]);
+    }
+    // A run that was killed has removed the units already, after they were stopped.
+    if !units.is_empty() {
+        host::run("systemctl", &[&["disable", "--now"], &*units].concat())?;
+        // What came since the first look; nothing comes now.
+        let since = in_use(root, purge);
+        if !since.is_empty() {
+            host::run("systemctl", &[&["enable", "--now"], &*units].concat())?;
+            return refuse(since);
+        }
+    }
     if list.is_empty() {
         say("nothing of this installer's is here");
     } else {
-        host::run("systemctl", &["disable", "--now", UNITS[1], UNITS[0]])?;
         for line in files::remove(root, &list)? {
             say(&line);
         }
@@ -178,6 +189,29 @@ fn remove(purge: bool) -> Result<(), Failure> {
         say("purged");
     }
     Ok(())
+}
+
+/// Why nothing is to be removed now.
+fn in_use(root: &Path, purge: bool) -> Vec<String> {
+    let mut why = Vec::new();
+    let Vms(vms) = host::vms(root);
+    if !vms.is_empty() && (purge || !asked("VIRTLET_REMOVE")) {
+        let names = vms.join(", ");
+        why.push(format!("VMs run ({names}): remove their pods, or, unless state is to go, set VIRTLET_REMOVE=yes"));
+    }
+    if !purge {
+        return why;
+    }
+    if let Some(line) = host::state_elsewhere(root) {
+        why.push(format!("state is where the configuration says (`{line}`): `remove`, and then remove that by hand"));
+    }
+    let pods = host::pods_on_record(root);
+    if pods > 0 && !asked("VIRTLET_PURGE") {
+        why.push(format!(
+            "{pods} pods have addresses on record, which nobody else could give back: remove them (`virtletctl rm -f`), or set VIRTLET_PURGE=yes"
+        ));
+    }
+    why
 }
 
 /// Makes the host's root this process's, so that links of the host lead where they lead there.

@@ -232,7 +232,7 @@ fn guest(list: &mut List<'_>, said: Said<'_>, share: Option<&Share>) {
         (true, ..) => ("installed by cloud-init", Some("virtlet.cloud/guest-agent"), None),
         (_, true, _) => ("in the image", None, Some("guest_agent")),
         (.., true) => ("in the image, since the VM is for a command", None, None),
-        _ => ("not known to be there: no exec, no volumes, no sysctls of the guest's kernel", None, None),
+        _ => ("not known to be there: no `exec -it`, no volumes, no sysctls of the guest's kernel", None, None),
     };
     list.said("virtlet-agent", agent.to_owned(), by_pod, by_handler, "default");
     let what = if runs { "run by the agent; the VM ends with it" } else { "none is run" };

@@ -197,3 +197,20 @@ fn an_image_with_anything_outside_usr_is_refused() {
     put(dir.path(), "etc/passwd", "x");
     assert!(Payload::open(dir.path()).is_err());
 }
+
+#[test]
+fn a_purge_empties_what_a_link_leads_to_and_leaves_the_link() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    fs::create_dir_all(at("srv/state/deep")).unwrap();
+    fs::create_dir_all(at("var/lib")).unwrap();
+    fs::create_dir_all(at("etc/virtlet")).unwrap();
+    fs::write(at("srv/state/deep/secret"), "x").unwrap();
+    fs::write(at("etc/virtlet/controld.toml"), "").unwrap();
+    std::os::unix::fs::symlink(at("srv/state"), at("var/lib/virtlet")).unwrap();
+    for _again in 0..2 {
+        purge(root.path()).unwrap();
+        assert_eq!(fs::read_dir(at("srv/state")).unwrap().count(), 0);
+        assert!(at("var/lib/virtlet").is_symlink() && !at("etc/virtlet").exists());
+    }
+}
