@@ -1,5 +1,6 @@
 //! How a guest is to be: what a [`Setup`] says, done in the guest. The loop calls it for each `Setup` that is another one than before.
 
+mod disks;
 mod mountinfo;
 mod mounts;
 mod resolver;
@@ -9,6 +10,7 @@ use std::path::Path;
 
 use proto::agent::{SHARE_DIR, Setup};
 
+use self::disks::Disks;
 use self::mounts::Share;
 pub(crate) use self::resolver::Resolver;
 
@@ -25,7 +27,8 @@ pub(crate) struct Outcome {
 
 /// Does what of it is not done yet.
 pub(crate) fn apply(setup: &Setup) -> Outcome {
-    let unmounted = Share::at(SHARE_DIR).see(&setup.mounts);
+    let mut unmounted = Share::at(SHARE_DIR).see(&setup.mounts);
+    unmounted.extend(Disks::of(Path::new("/")).see(&setup.disks));
     let obstacle = (!unmounted.is_empty()).then(|| unmounted.join("; "));
     let mut failed = sysctls::set(Path::new("/proc/sys"), &setup.sysctls);
     failed.extend(unmounted);

@@ -46,6 +46,9 @@
 //! [`SHARE_DIR`], and its entries from there to where a `Setup` says, before the command starts. An agent of an earlier release
 //! takes a `Setup` that has mounts or options of the resolver for no message.
 //!
+//! Block volumes are disks, whose order says nothing. A `Setup` names each by its serial, and the agent makes a link to it, or mounts it,
+//! where the pod has it. An agent of an earlier release takes a `Setup` that has disks for no message.
+//!
 //! # Credit
 //!
 //! Each stream has credit, which is [`WINDOW`] bytes at first: whoever reads it gives back by [`Message::Credit`] what has been taken
@@ -58,7 +61,7 @@ mod message;
 
 pub use codec::{Decoder, EncodeError, encode};
 pub use credit::Owed;
-pub use message::{Frame, Main, Message, Mount, Setup, Size, Start, Stream};
+pub use message::{Disk, Frame, Main, Message, Mount, Setup, Size, Start, Stream};
 
 /// Version of the protocol. Any change of meaning raises it.
 pub const VERSION: u16 = 1;

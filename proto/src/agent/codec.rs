@@ -3,7 +3,7 @@
 mod fields;
 
 use self::fields::Fields;
-use super::{Frame, HEADER, MAGIC, MAX_ANSWER, MAX_BODY, MAX_WORDS, Main, Message, Mount, Setup, Start, Stream};
+use super::{Disk, Frame, HEADER, MAGIC, MAX_ANSWER, MAX_BODY, MAX_WORDS, Main, Message, Mount, Setup, Start, Stream};
 
 const HELLO: u8 = 1;
 const START: u8 = 2;
@@ -105,7 +105,7 @@ fn body(message: &Message, bytes: &mut Vec<u8>) -> Result<u8, EncodeError> {
 }
 
 fn set_up(setup: &Setup, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
-    let Setup { sysctls, main, mounts, resolver } = setup;
+    let Setup { sysctls, main, mounts, resolver, disks } = setup;
     words(sysctls, bytes)?;
     bytes.push(u8::from(main.is_some()));
     if let Some(Main { start, read_only_root, stop_signal }) = main {
@@ -113,7 +113,7 @@ fn set_up(setup: &Setup, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
         command(start, bytes)?;
     }
     // An agent of an earlier release skips a body that goes on here.
-    if mounts.is_empty() && resolver.is_empty() {
+    if mounts.is_empty() && resolver.is_empty() && disks.is_empty() {
         return Ok(());
     }
     let count = u16::try_from(mounts.len()).map_err(|_too_many| EncodeError::TooMany)?;
@@ -123,7 +123,18 @@ fn set_up(setup: &Setup, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
         bytes.push(u8::from(*read_only));
         text(path, bytes);
     }
-    words(resolver, bytes)
+    words(resolver, bytes)?;
+    // As above.
+    if disks.is_empty() {
+        return Ok(());
+    }
+    let count = u16::try_from(disks.len()).map_err(|_too_many| EncodeError::TooMany)?;
+    bytes.extend(count.to_le_bytes());
+    for Disk { serial, path, file_system, read_only } in disks {
+        bytes.push(u8::from(*read_only));
+        [serial, path, file_system].into_iter().for_each(|one| text(one, bytes));
+    }
+    Ok(())
 }
 
 fn command(start: &Start, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
@@ -304,7 +315,8 @@ fn message(kind: u8, body: &[u8]) -> Option<Message> {
             };
             let goes_on = !fields.is_empty();
             let (mounts, resolver) = if goes_on { (fields.mounts()?, fields.words()?) } else { Default::default() };
-            Message::Setup(Setup { sysctls, main, mounts, resolver })
+            let disks = if fields.is_empty() { Vec::new() } else { fields.disks()? };
+            Message::Setup(Setup { sysctls, main, mounts, resolver, disks })
         }
         ATTACH => Message::Attach,
         STOP => Message::Stop,

@@ -94,6 +94,21 @@ pub struct Setup {
     pub mounts: Vec<Mount>,
     /// Options of the guest's resolver as resolv.conf(5) names them, such as `ndots:5`.
     pub resolver: Vec<String>,
+    /// Disks that the pod has at paths of its own. The command does not start unless all of them are there.
+    pub disks: Vec<Disk>,
+}
+
+/// A disk, found by its serial and seen at a path of the guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Disk {
+    /// As the machine's hardware tells it.
+    pub serial: String,
+    /// Where the guest sees it, absolute.
+    pub path: String,
+    /// The file system on it, which is mounted there; empty if there is to be a link to the disk.
+    pub file_system: String,
+    /// Whether the guest may only read it.
+    pub read_only: bool,
 }
 
 /// An entry of the share, seen at a path of the guest.

@@ -37,6 +37,13 @@ fn all() -> Vec<Frame> {
             ..Setup::default()
         }),
         Message::Setup(Setup { resolver: vec!["ndots:5".into(), "edns0".into()], ..Setup::default() }),
+        Message::Setup(Setup {
+            disks: vec![
+                Disk { serial: "data".into(), path: "/dev/data".into(), ..Disk::default() },
+                Disk { serial: "x".into(), path: "/x".into(), file_system: "ext4".into(), read_only: true },
+            ],
+            ..Setup::default()
+        }),
     ];
     let frame = |(n, message)| Frame { epoch: 0x0102_0304_0506_0708, session: n, message };
     (0..).zip(messages).map(frame).collect()
@@ -122,5 +129,8 @@ fn an_agent_of_an_earlier_release_knows_a_setup_without_mounts_and_options() {
     };
     assert_eq!(body(Setup { sysctls: vec!["a=1".into()], ..Setup::default() }), b"\x01\0\x03\0\0\0a=1\0");
     let mounts = vec![Mount { path: "/a".into(), ..Mount::default() }];
-    assert!(body(Setup { mounts, ..Setup::default() }).len() > body(Setup::default()).len());
+    assert!(body(Setup { mounts: mounts.clone(), ..Setup::default() }).len() > body(Setup::default()).len());
+    let disks = vec![Disk { serial: "a".into(), ..Disk::default() }];
+    let with_disks = body(Setup { mounts: mounts.clone(), disks, ..Setup::default() });
+    assert!(with_disks.starts_with(&body(Setup { mounts, ..Setup::default() })));
 }

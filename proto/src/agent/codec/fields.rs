@@ -1,6 +1,6 @@
 //! Reading of a body, field by field; `None` as soon as it has no such field.
 
-use crate::agent::{MAX_WORDS, Mount, Size, Start};
+use crate::agent::{Disk, MAX_WORDS, Mount, Size, Start};
 
 /// What has not been read of a body.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
@@ -61,6 +61,15 @@ impl Fields<'_> {
             Some(Mount { entry, path: self.text()?, read_only })
         };
         (0..count).map(mount).collect()
+    }
+
+    pub(super) fn disks(&mut self) -> Option<Vec<Disk>> {
+        let count = self.u16()?;
+        let disk = |_| {
+            let read_only = self.byte()? != 0;
+            Some(Disk { serial: self.text()?, path: self.text()?, file_system: self.text()?, read_only })
+        };
+        (0..count).map(disk).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {

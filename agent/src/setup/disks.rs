@@ -1,0 +1,211 @@
+//! The pod's disks where the pod has them: links to their nodes, or what is on them mounted. A disk is found by its serial, which the
+//! kernel tells without anybody's help.
+//!
+//! All of it may be done again, as of volumes.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::path::{Component, Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::mount::{MsFlags, mount};
+use proto::agent::{Disk, SHARE_DIR};
+
+use super::mountinfo;
+
+/// The kernel looks for disks while programs run already.
+const FOUND: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const DIRECTORY: u32 = 0o755;
+/// Of SCSI's page of the serial, before the serial (SPC, "Unit Serial Number VPD page").
+const PAGE_HEADER: usize = 4;
+/// Where nobody makes files.
+const KERNELS: [&str; 2] = ["/proc", "/sys"];
+
+/// Where the guest shows its disks.
+#[derive(Debug)]
+pub(super) struct Disks {
+    root: PathBuf,
+}
+
+impl Disks {
+    pub(super) fn of(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// Has each of these seen at its path; what is not and why, a line each.
+    pub(super) fn see(&self, wanted: &[Disk]) -> Vec<String> {
+        let deadline = Instant::now() + FOUND;
+        let see = |disk: &Disk| {
+            let Disk { serial, path, .. } = disk;
+            let seen = self.wait(serial, deadline).and_then(|name| self.show(disk, &name));
+            seen.err().map(|why| format!("disk `{serial}` is not at `{path}` in the guest: {why}"))
+        };
+        wanted.iter().filter_map(see).collect()
+    }
+
+    fn wait(&self, serial: &str, deadline: Instant) -> Result<String, String> {
+        loop {
+            match self.find(serial) {
+                Ok(Some(name)) => return Ok(name),
+                Ok(None) if Instant::now() < deadline => sleep(LOOK_EVERY),
+                Ok(None) => {
+                    let seconds = FOUND.as_secs();
+                    return Err(format!(
+                        "the kernel has not found it within {seconds} s; the driver of its bus must be in it"
+                    ));
+                }
+                Err(error) => return Err(format!("the kernel does not show its disks: {error}")),
+            }
+        }
+    }
+
+    /// The kernel's name of the disk with this serial.
+    fn find(&self, serial: &str) -> io::Result<Option<String>> {
+        for entry in fs::read_dir(self.root.join("sys/block"))? {
+            let entry = entry?;
+            if serial_of(&entry.path()).is_some_and(|found| found == serial.as_bytes()) {
+                return Ok(Some(entry.file_name().to_string_lossy().into_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn show(&self, disk: &Disk, name: &str) -> Result<(), String> {
+        check(Path::new(&disk.path))?;
+        let node = Path::new("/dev").join(name);
+        let path = self.root.join(disk.path.trim_start_matches('/'));
+        if disk.file_system.is_empty() { link(&node, &path) } else { mount_at(disk, &node, &path) }
+    }
+}
+
+/// What a disk says of its serial: virtio's own file, or the page of SCSI, which disks on SATA have as well.
+fn serial_of(disk: &Path) -> Option<Vec<u8>> {
+    let of_virtio = fs::read(disk.join("serial")).ok();
+    let text = of_virtio.or_else(|| Some(fs::read(disk.join("device/vpd_pg80")).ok()?.get(PAGE_HEADER..)?.to_vec()))?;
+    Some(text.trim_ascii().to_vec())
+}
+
+fn check(path: &Path) -> Result<(), String> {
+    let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if !path.is_absolute() || !is_plain || path.components().nth(1).is_none() {
+        return Err("the path is not absolute, has a `..` in it, or is the whole root file system".into());
+    }
+    if KERNELS.iter().any(|dir| path.starts_with(dir)) || path == Path::new("/dev") {
+        return Err("the path is the guest's kernel's".into());
+    }
+    let share = Path::new(SHARE_DIR);
+    if share.starts_with(path) || path.starts_with(share) {
+        return Err("the path would hide where volumes come from".into());
+    }
+    Ok(())
+}
+
+/// Another link is replaced: it is of an earlier boot, in which the disk had another name.
+fn link(node: &Path, path: &Path) -> Result<(), String> {
+    // The pod's name of the disk may be the kernel's own.
+    if path == node {
+        return Ok(());
+    }
+    let text = |what: &str, error: io::Error| format!("{what}: {error}");
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => {
+            if fs::read_link(path).is_ok_and(|leads| leads == node) {
+                return Ok(());
+            }
+            fs::remove_file(path).map_err(|error| text("failed to remove the link that is there", error))?;
+        }
+        Ok(_) => return Err("something else is there; take another path".into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(text("failed to look at it", error)),
+    }
+    make_dir(path.parent().unwrap_or(Path::new("/")))?;
+    symlink(node, path).map_err(|error| text("failed to make the link", error))
+}
+
+fn mount_at(disk: &Disk, node: &Path, path: &Path) -> Result<(), String> {
+    make_dir(path)?;
+    let target = path.canonicalize().map_err(|error| format!("failed to resolve it: {error}"))?;
+    check(&target).map_err(|why| format!("it leads to `{}`: {why}", target.display()))?;
+    let all = mountinfo::read().map_err(|error| error.to_string())?;
+    let number =
+        fs::read_to_string(Path::new("/sys/class/block").join(node.file_name().unwrap_or_default()).join("dev"));
+    if number.is_ok_and(|number| all.iter().any(|one| one.point == target && one.device == number.trim())) {
+        return Ok(());
+    }
+    let flags = if disk.read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
+    let nothing: Option<&str> = None;
+    mount(Some(node), &target, Some(disk.file_system.as_str()), flags, nothing).map_err(|errno| {
+        let (error, fs) = (io::Error::from(errno), &disk.file_system);
+        format!("failed to mount its file system, {fs}: {error}")
+    })
+}
+
+fn make_dir(dir: &Path) -> Result<(), String> {
+    let made = DirBuilder::new().recursive(true).mode(DIRECTORY).create(dir);
+    made.map_err(|error| format!("failed to make `{}`: {error}", dir.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disks() -> (tempfile::TempDir, Disks) {
+        let root = tempfile::tempdir().unwrap();
+        let at = |path: &str| root.path().join("sys/block").join(path);
+        for dir in ["vda", "vdb", "sdc/device", "loop0"] {
+            fs::create_dir_all(at(dir)).unwrap();
+        }
+        fs::write(at("vda/serial"), "root").unwrap();
+        fs::write(at("vdb/serial"), "data\n").unwrap();
+        fs::write(at("sdc/device/vpd_pg80"), b"\0\x80\0\x05  big").unwrap();
+        let disks = Disks::of(root.path());
+        (root, disks)
+    }
+
+    fn wanted(serial: &str, path: &str) -> Disk {
+        Disk { serial: serial.into(), path: path.into(), ..Disk::default() }
+    }
+
+    #[test]
+    fn a_disk_is_found_by_its_serial_on_each_bus() {
+        let (_root, disks) = disks();
+        for (serial, name) in
+            [("root", Some("vda")), ("data", Some("vdb")), ("big", Some("sdc")), ("da", None), ("", None)]
+        {
+            assert_eq!(disks.find(serial).unwrap().as_deref(), name, "{serial}");
+        }
+    }
+
+    #[test]
+    fn a_link_to_the_disk_is_made_and_made_anew() {
+        let (root, disks) = disks();
+        for _again in 0..2 {
+            assert_eq!(disks.see(&[wanted("data", "/dev/pvc/data")]), [""; 0]);
+            assert_eq!(fs::read_link(root.path().join("dev/pvc/data")).unwrap(), Path::new("/dev/vdb"));
+        }
+        assert_eq!(disks.see(&[wanted("big", "/dev/pvc/data")]), [""; 0]);
+        assert_eq!(fs::read_link(root.path().join("dev/pvc/data")).unwrap(), Path::new("/dev/sdc"));
+        fs::write(root.path().join("dev/file"), "").unwrap();
+        let why = disks.see(&[wanted("data", "/dev/file")]);
+        assert_eq!(why, ["disk `data` is not at `/dev/file` in the guest: something else is there; take another path"]);
+    }
+
+    #[test]
+    fn paths_that_no_disk_may_have_are_refused() {
+        for path in ["", "dev/x", "/", "/dev", "/dev/../x", "/proc/x", "/sys", "/run/virtlet", "/run/virtlet/share/1"] {
+            assert!(check(Path::new(path)).is_err(), "{path}");
+        }
+        assert_eq!(check(Path::new("/dev/x")), Ok(()));
+        assert_eq!(check(Path::new("/srv")), Ok(()));
+    }
+
+    #[test]
+    fn a_disk_that_is_not_there_is_told_at_the_deadline() {
+        let (_root, disks) = disks();
+        let why = disks.wait("none", Instant::now()).unwrap_err();
+        assert_eq!(why, "the kernel has not found it within 10 s; the driver of its bus must be in it");
+    }
+}
