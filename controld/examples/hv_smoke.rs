@@ -86,6 +86,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
         plan: MachinePlan {
             guest: Guest::default(),
             share: None,
+            disks: Vec::new(),
             id: MachineId::from(id),
             domain: domain::name(id, "hv-smoke"),
             cpus: Cpus::fixed(2),
@@ -111,6 +112,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
         seed: None,
         firmware: Vec::new(),
         share: None,
+        disks: Vec::new(),
         console_socket: dir.join("console.sock"),
         qga_socket: dir.join("console.agent"),
         agent_socket: dir.join("console.exec"),

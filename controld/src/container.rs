@@ -9,7 +9,9 @@ mod admission;
 pub mod agents;
 mod confinement;
 pub mod console;
+mod disks;
 pub mod explain;
+mod growth;
 mod host;
 mod machine;
 mod parts;
@@ -39,6 +41,7 @@ use tokio::time::timeout;
 use self::actors::Actors;
 use self::admission::Admission;
 use self::agents::Output;
+pub use self::growth::Sizes;
 use self::plan::{Draft, Wishes};
 pub use self::share::Shares;
 pub use self::usage::{Details, Filesystem, Usage};
@@ -134,6 +137,8 @@ impl Containers {
                 Error::new(Kind::Deadline, what)
             })??;
         }
+        let wanted = draft.disks().to_owned();
+        let disks = off_reactor(move || disks::Node::new().resolve(&wanted)).await?;
 
         // Nobody else may have the disk from here on.
         for other in &replaced {
@@ -183,7 +188,7 @@ impl Containers {
                 sandbox: sandbox.id.clone(),
                 image_id: base.image_id.clone(),
                 image_handler: image.handler.clone(),
-                machine: draft.finish(&create.config.name, disk),
+                machine: draft.finish(&create.config.name, disk, disks),
                 config: create.config,
                 machine_annotations: create.annotations,
                 state: ContainerState::Created,
@@ -302,8 +307,10 @@ impl Containers {
     /// # Errors
     /// When it does not run, or its machine cannot have these without a restart.
     pub async fn update(&self, id: ContainerId, resources: Resources) -> Result<()> {
-        self.get(id)?;
-        self.actors.get(id)?.update(resources).await
+        let container = self.get(id)?;
+        self.actors.get(id)?.update(resources).await?;
+        growth::look(&self.uses, &container).await;
+        Ok(())
     }
 
     /// Pauses a container's guest until somebody lets it go on; fine if it is paused by hand.

@@ -29,8 +29,8 @@ pub const SANDBOX_VERSION: u32 = 1;
 
 /// Version of a container's record on disk. Version 1 had no id of the machine: it was the container's. Up to version 2 there
 /// was no plan of the machine, but some of its fields. Up to version 3 no plan had a share: an earlier release would start such a machine
-/// without its volumes.
-pub const CONTAINER_VERSION: u32 = 4;
+/// without its volumes. Up to version 4 none had disks beside the root disk.
+pub const CONTAINER_VERSION: u32 = 5;
 
 /// kubelet's annotation of a container, see its `newContainerAnnotations`.
 pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
@@ -197,6 +197,9 @@ pub struct ContainerConfig {
     /// Whether it was given device nodes of VFIO, which a device plugin does with virtual functions.
     #[serde(skip)]
     pub vfio: bool,
+    /// Device nodes that it was given, but those of VFIO. The plan has what became of them.
+    #[serde(skip)]
+    pub devices: Vec<Device>,
     /// What it would run if it were a process. The plan has it, if the machine is for that.
     #[serde(skip)]
     pub command: CommandConfig,
@@ -269,6 +272,15 @@ pub struct Mount {
     pub selinux_relabel: bool,
     /// CRI's number of `MountPropagation`.
     pub propagation: i32,
+}
+
+/// A device node of the node, and the path at which the container is to have it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Device {
+    /// On the node; of a block volume, kubelet's link to it.
+    pub host_path: String,
+    pub container_path: String,
+    pub read_only: bool,
 }
 
 /// The resources that rule a machine.

@@ -64,12 +64,13 @@ fn is_repeated(earlier: &ContainerConfig, wanted: &ContainerConfig) -> bool {
     };
     let mounts = earlier.mounts.len() == wanted.mounts.len()
         && earlier.mounts.iter().zip(&wanted.mounts).all(|(a, b)| same(a, b));
-    // The record has the command in the plan alone, and not always, and devices in the network.
+    // The record has the command in the plan alone, and not always, and devices in the network and among the disks.
     let unheeded = ContainerConfig {
         mounts: earlier.mounts.clone(),
         process: earlier.process.clone(),
         command: earlier.command.clone(),
         vfio: earlier.vfio,
+        devices: earlier.devices.clone(),
         ..wanted.clone()
     };
     mounts && *earlier == unheeded

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::confinement;
+use super::growth;
 use super::machine::Room;
 use super::parts::{self, Part};
 use super::resize;
@@ -160,14 +161,14 @@ impl Host for Arc<Uses> {
 
     fn set_up(&self, container: &Container) {
         self.agents.log_in(container.machine.id, self.span(container));
-        if let Some(setup) =
-            agents::setup_of(&container.machine.guest, container.machine.share.as_ref(), &container.config)
-        {
+        let (plan, config) = (&container.machine, &container.config);
+        if let Some(setup) = agents::setup_of(&plan.guest, plan.share.as_ref(), agents::disks_of(plan), config) {
             self.agents.set_up(container.machine.id, setup);
         }
         if container.machine.share.is_some() {
             watch::start(self, container, self.span(container));
         }
+        growth::watch(self, container, self.span(container));
     }
 
     async fn command_end(&self, container: &Container, wait: bool) -> io::Result<Option<CommandEnd>> {

@@ -1,5 +1,6 @@
 //! The plan of a machine, from what kubelet, the pod and the node say. Pure: it looks at nothing, and makes nothing.
 
+pub(super) mod disks;
 pub(crate) mod guest;
 pub(super) mod hardware;
 mod promise;
@@ -12,7 +13,7 @@ use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
 use crate::model::error::Result;
-use crate::model::plan::{Cgroup, Guest, Hardware, MachinePlan, Memory, RootDisk, Share};
+use crate::model::plan::{Cgroup, Disk, Guest, Hardware, MachinePlan, Memory, RootDisk, Share};
 use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
 
 /// What a plan is made from, beside its root disk.
@@ -41,6 +42,7 @@ pub(super) struct Draft {
     cgroup: Cgroup,
     guest: Guest,
     share: Option<Share>,
+    disks: Vec<disks::Wanted>,
 }
 
 /// What a container's machine that runs has with other resources.
@@ -79,9 +81,11 @@ impl Draft {
         let has_agent = guest::has_agent(wishes.annotations, &wishes.handler.defaults);
         let share =
             share::of(wishes.sandbox, wishes.container, wishes.annotations, &wishes.handler.defaults, has_agent)?;
-        let guest = guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref())?;
+        let disks = disks::of(wishes.container, &hardware)?;
+        let guest =
+            guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref(), &disks)?;
         let smbios = wishes.annotations.system_uuid;
-        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios, cgroup, guest, share })
+        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios, cgroup, guest, share, disks })
     }
 
     /// The memory that it would have.
@@ -94,8 +98,13 @@ impl Draft {
         self.share.as_ref()
     }
 
+    /// The disks that it would have beside its root disk.
+    pub(super) fn disks(&self) -> &[disks::Wanted] {
+        &self.disks
+    }
+
     /// The plan of the machine of container `name`.
-    pub(super) fn finish(self, name: &str, root: RootDisk) -> MachinePlan {
+    pub(super) fn finish(self, name: &str, root: RootDisk, disks: Vec<Disk>) -> MachinePlan {
         MachinePlan {
             id: self.id,
             domain: domain::name(self.id.uuid(), name),
@@ -108,6 +117,7 @@ impl Draft {
             cgroup: Some(self.cgroup),
             guest: self.guest,
             share: self.share,
+            disks,
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::parts::libvirt_log;
 use super::remove::remove;
 use super::uses::Uses;
-use super::{confinement, screen, seed, share};
+use super::{confinement, disks, screen, seed, share};
 use crate::container::agents;
 use crate::container::console::follow::Follower;
 use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
@@ -71,6 +71,8 @@ pub(super) async fn machine(
         let seed = write_seed(uses, container, sandbox.clone(), net.clone(), qemu).await?;
         let share = prepare_share(uses, container).await?;
         prepare_screen(uses, container, qemu).await?;
+        let disks = container.machine.disks.clone();
+        let disks = off_reactor(move || disks::Node::new().now(&disks)).await?;
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
         let features = uses.hypervisor.features().await?;
         let iommufd = net.vfio().next().is_some().then_some(features.iommufd);
@@ -93,6 +95,7 @@ pub(super) async fn machine(
             seed: seed.disk,
             firmware: seed.firmware,
             share: share.map(|dir| Shared { dir, fswrapper: uses.config.fswrapper.clone() }),
+            disks,
             console_socket: uses.console_socket(container.machine.id),
             qga_socket: agents::qemu_socket(&agents::dir(&uses.config), container.machine.id),
             agent_socket: agents::our_socket(&agents::dir(&uses.config), container.machine.id),

@@ -29,6 +29,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
         machine: MachinePlan {
             guest: Guest::default(),
             share: None,
+            disks: Vec::new(),
             id: machine,
             domain: format!("vm-{machine}"),
             cpus: Cpus::fixed(1),

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::config::Config;
 use crate::container::agents::Agents;
 use crate::container::console::hub;
+use crate::container::growth::Sizes;
 use crate::container::share::Shares;
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
@@ -41,6 +42,8 @@ pub struct Uses {
     pub agents: Arc<Agents>,
     /// What shares volumes with guests.
     pub shares: Shares,
+    /// Sizes of the disks that running machines have.
+    pub sizes: Sizes,
     /// The boot of the node that controld runs in.
     pub boot: Boot,
     /// Where QEMUs run; `None` on a node without cgroups, where they stay as libvirt starts them.

@@ -10,8 +10,8 @@ use super::metrics;
 use crate::api::cri::runtime;
 use crate::api::sessions::Sessions;
 use crate::config::Config;
-use crate::container::Shares;
 use crate::container::agents::{self, Agents};
+use crate::container::{Shares, Sizes};
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
 use crate::hypervisor::emulator::Emulator;
@@ -120,6 +120,7 @@ impl Node {
             orphans: self.orphans.clone(),
             agents: self.agents.clone(),
             shares: Shares::default(),
+            sizes: Sizes::default(),
             boot: self.boot.clone(),
             cgroups: self.cgroups.clone(),
             instance: self.instance.id(),

@@ -320,6 +320,24 @@ impl Domain {
         done(unsafe { sys::virDomainSetMemoryFlags(self.0.as_ptr(), kib, sys::VIR_DOMAIN_AFFECT_LIVE) })
     }
 
+    /// Bytes of a disk, as QEMU has it.
+    pub(super) fn disk_size(&self, target: &str) -> Result<u64, LibvirtError> {
+        let target = c_string(target)?;
+        let mut info = sys::virDomainBlockInfo { capacity: 0, allocation: 0, physical: 0 };
+        // SAFETY: the domain is owned, the text lives through the call, and libvirt writes three numbers.
+        done(unsafe { sys::virDomainGetBlockInfo(self.0.as_ptr(), target.as_ptr(), &raw mut info, 0) })?;
+        Ok(info.capacity)
+    }
+
+    /// Tells QEMU, and by that the guest, of another size of a disk.
+    pub(super) fn resize_disk(&self, target: &str, bytes: u64) -> Result<(), LibvirtError> {
+        let target = c_string(target)?;
+        // SAFETY: the domain is owned, the text lives through the call.
+        done(unsafe {
+            sys::virDomainBlockResize(self.0.as_ptr(), target.as_ptr(), bytes, sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+        })
+    }
+
     pub(super) fn press_power_button(&self) -> Result<(), LibvirtError> {
         // SAFETY: the domain is owned.
         done(unsafe { sys::virDomainShutdownFlags(self.0.as_ptr(), sys::VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN) })

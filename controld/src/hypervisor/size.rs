@@ -1,4 +1,4 @@
-//! The size of a machine that runs: its virtual CPUs, and the memory that the balloon leaves to its guest.
+//! The size of a machine that runs: its virtual CPUs, the memory that the balloon leaves to its guest, and its disks.
 
 use uuid::Uuid;
 
@@ -49,5 +49,23 @@ impl Hypervisor {
     pub async fn set_memory(&self, id: Uuid, bytes: u64) -> Result<()> {
         let set = move |connection: &Connection| existing(connection, id)?.set_memory(bytes / 1024);
         self.call_in(Lane::Presses, "change the machine's memory", QUICK_DEADLINE, set).await
+    }
+
+    /// Bytes of a machine's disk, as its QEMU has it; `target` is libvirt's name of the disk.
+    ///
+    /// # Errors
+    /// When it does not run, or libvirt does not answer.
+    pub async fn disk_size(&self, id: Uuid, target: String) -> Result<u64> {
+        let size = move |connection: &Connection| existing(connection, id)?.disk_size(&target);
+        self.call("tell the size of the machine's disk", QUICK_DEADLINE, size).await
+    }
+
+    /// Tells a machine that runs that a disk of its has so many bytes now.
+    ///
+    /// # Errors
+    /// When it does not run, the disk has not, libvirt does not do it, or does not answer.
+    pub async fn resize_disk(&self, id: Uuid, target: String, bytes: u64) -> Result<()> {
+        let resize = move |connection: &Connection| existing(connection, id)?.resize_disk(&target, bytes);
+        self.call_in(Lane::Presses, "change the size of the machine's disk", QUICK_DEADLINE, resize).await
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use proto::tap::{PciAddress, Token};
 use uuid::Uuid;
 
-pub use self::xml::{DomainError, xml};
+pub use self::xml::{DomainError, target_of, xml};
 use crate::model::Accelerator;
 use crate::model::plan::MachinePlan;
 
@@ -54,6 +54,8 @@ pub struct DomainSpec {
     pub firmware: Vec<FirmwareEntry>,
     /// Volumes of the pod that the guest sees.
     pub share: Option<Shared>,
+    /// How the plan's disks are used, one by one.
+    pub disks: Vec<DiskNow>,
     /// Socket of the serial port.
     pub console_socket: PathBuf,
     /// Socket of the port of QEMU's guest agent. libvirt's own choice would be a directory that every machine may enter.
@@ -94,6 +96,31 @@ pub struct FirmwareEntry {
     pub name: &'static str,
     /// QEMU reads it when it starts.
     pub file: PathBuf,
+}
+
+/// How a disk is used, as far as the node decides that at a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskNow {
+    pub io: AsyncIo,
+    /// `None` is what every guest takes for granted.
+    pub sectors: Option<Sectors>,
+}
+
+/// How QEMU has more than one request on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AsyncIo {
+    IoUring,
+    /// Linux AIO.
+    Native,
+}
+
+/// Bytes of a disk's sectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sectors {
+    /// The least that can be read or written.
+    pub logical: u32,
+    /// What the disk itself reads and writes.
+    pub physical: u32,
 }
 
 /// A device of the node that libvirt passes through. It is bound to vfio-pci already.

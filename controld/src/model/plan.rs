@@ -6,6 +6,7 @@
 
 mod cgroup;
 mod cpu_setting;
+mod disks;
 mod extras;
 mod firmware;
 mod guest;
@@ -20,6 +21,7 @@ use uuid::Uuid;
 
 pub use self::cgroup::{Cgroup, CpuLimit, Limits, Scope};
 pub use self::cpu_setting::{CpuMode, CpuSetting, Fallback, NoCpuSetting};
+pub use self::disks::{BlockDevice, DeviceNumber, Disk, DiskSource, MAX_DISKS, NoDeviceNumber, Serial};
 pub use self::extras::{Clock, Extras, Graphics, HostPath, Watchdog};
 pub use self::firmware::{Firmware, FirmwareKind};
 pub use self::guest::{Guest, GuestCommand};
@@ -54,6 +56,9 @@ pub struct MachinePlan {
     /// Volumes of the pod that the guest sees, if it sees any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
+    /// Disks beside the root disk.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<Disk>,
 }
 
 /// The plan that says what a machine of records before version 3 says. Such a machine has a fixed size.

@@ -530,6 +530,7 @@ fn a_machine_of_the_release_before_plans_is_the_same_by_its_plan() {
     let plan = MachinePlan {
         guest: Guest::default(),
         share: None,
+        disks: Vec::new(),
         id: "00112233445566778899aabbccddeeff".parse().expect("id"),
         domain: "virtlet-0011223344556-vm".into(),
         cpus: Cpus { boot: 2, max: 2 },

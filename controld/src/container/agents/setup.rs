@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use nix::libc::SIGTERM;
-use proto::agent::{Main, Message, Mount, Setup, Start};
+use proto::agent::{Disk, Main, Message, Mount, Setup, Start};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -19,7 +19,7 @@ use super::process::Process;
 use super::shared::ANSWER_DEADLINE;
 use super::{Agents, Command, FIRST_SIZE, Machine, NOT_THERE, our_socket};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Guest, Share, SharedMount};
+use crate::model::plan::{Guest, MachinePlan, Share, SharedMount};
 use crate::model::{Container, ContainerConfig, MachineId};
 
 /// When a connection that was lost, or could not be made, is made anew: at first, and at the latest for a guest that
@@ -28,8 +28,8 @@ const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
 /// What the agent of a container's guest is told; `None` if nothing.
 #[must_use]
-pub fn setup_of(guest: &Guest, share: Option<&Share>, config: &ContainerConfig) -> Option<Setup> {
-    if guest.is_empty() && share.is_none() {
+pub fn setup_of(guest: &Guest, share: Option<&Share>, disks: Vec<Disk>, config: &ContainerConfig) -> Option<Setup> {
+    if guest.is_empty() && share.is_none() && disks.is_empty() {
         return None;
     }
     let main = guest.command.as_ref().map(|command| {
@@ -45,7 +45,19 @@ pub fn setup_of(guest: &Guest, share: Option<&Share>, config: &ContainerConfig) 
     let mount =
         |(entry, mount): (u16, &SharedMount)| Mount { entry, path: mount.path.clone(), read_only: mount.read_only };
     let mounts = (0..).zip(share.iter().flat_map(|share| &share.mounts)).map(mount).collect();
-    Some(Setup { sysctls, main, mounts, resolver: guest.resolver.clone() })
+    Some(Setup { sysctls, main, mounts, resolver: guest.resolver.clone(), disks })
+}
+
+/// What it is told of the disks beside the root disk.
+#[must_use]
+pub fn disks_of(plan: &MachinePlan) -> Vec<Disk> {
+    plan.disks.iter().map(|disk| link(disk.serial.as_str(), &disk.path, disk.read_only)).collect()
+}
+
+/// A disk that the guest sees as a link.
+#[must_use]
+pub fn link(serial: &str, path: &str, read_only: bool) -> Disk {
+    Disk { serial: serial.to_owned(), path: path.to_owned(), file_system: String::new(), read_only }
 }
 
 impl Agents {

@@ -406,6 +406,7 @@ mod tests {
         MachinePlan {
             guest: crate::model::plan::Guest::default(),
             share: None,
+            disks: Vec::new(),
             id: crate::model::MachineId::from(uuid::Uuid::nil()),
             domain: "vm".into(),
             cpus: Cpus { boot: 1, max: 3 },

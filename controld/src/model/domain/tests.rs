@@ -3,8 +3,8 @@ use proto::agent::{EXIT_PORT, LOG_PORT};
 use super::*;
 use crate::model::MachineId;
 use crate::model::plan::{
-    Clock, CpuSetting, Cpus, DiskBus, Extras, Firmware, Graphics, Guest, GuestCommand, Hardware, Layer, Memory,
-    RootDisk, Watchdog,
+    BlockDevice, Clock, CpuSetting, Cpus, DeviceNumber, Disk, DiskBus, DiskSource, Extras, Firmware, Graphics, Guest,
+    GuestCommand, Hardware, Layer, Memory, RootDisk, Serial, Watchdog,
 };
 
 fn layer(hex: &str, format: &str) -> Layer {
@@ -30,6 +30,7 @@ fn spec() -> DomainSpec {
         firmware: Vec::new(),
         console_socket: "/run/virtlet/console/x.sock".into(),
         share: None,
+        disks: Vec::new(),
         qga_socket: "/run/virtlet/console/x.agent".into(),
         agent_socket: "/run/virtlet/console/x.exec".into(),
         screen_socket: "/run/virtlet/screen/x/vnc.sock".into(),
@@ -47,6 +48,7 @@ fn plan() -> MachinePlan {
     MachinePlan {
         guest: Guest::default(),
         share: None,
+        disks: Vec::new(),
         id: MachineId::from(Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)),
         domain: "virtlet-0011223344556-main".into(),
         cpus: Cpus::fixed(2),
@@ -306,4 +308,76 @@ fn a_machine_whose_guest_sees_volumes() {
     let huge = MachinePlan { huge_page: Some(2 << 20), ..plan() };
     let text = xml(&DomainSpec { plan: huge, ..spec }).expect("describes");
     assert!(text.contains("<hugepages>") && text.contains("<access mode=\"shared\"/>"), "{text}");
+}
+
+fn disk(path: &str, read_only: bool) -> Disk {
+    let device = BlockDevice { node: "/dev/loop3".into(), number: DeviceNumber { major: 7, minor: 3 } };
+    Disk { serial: Serial::of_path(path), source: DiskSource::Block(device), path: path.into(), read_only }
+}
+
+fn with_disks(machine: &str, disk_bus: DiskBus, disks: Vec<Disk>) -> DomainSpec {
+    let mut spec = with(machine, None, disk_bus);
+    spec.disks = vec![DiskNow { io: AsyncIo::IoUring, sectors: None }; disks.len()];
+    spec.plan.disks = disks;
+    spec
+}
+
+fn disks_of(text: &str) -> Vec<&str> {
+    text.split("<disk ").skip(1).filter_map(|disk| disk.split_once("</disk>")).map(|(disk, _)| disk).collect()
+}
+
+#[test]
+fn block_volumes_are_disks_of_their_own_on_each_bus() {
+    for (name, machine, bus) in [
+        ("virtio", "q35", DiskBus::Virtio),
+        ("scsi", "q35", DiskBus::Scsi),
+        ("sata", "q35", DiskBus::Sata),
+        ("virtio_pci", "pc", DiskBus::Virtio),
+    ] {
+        let read_only = bus != DiskBus::Sata;
+        let mut spec = with_disks(machine, bus, vec![disk("/dev/testpvc", false), disk("/dev/other", read_only)]);
+        spec.disks[1] = DiskNow { io: AsyncIo::Native, sectors: Some(Sectors { logical: 4096, physical: 8192 }) };
+        let text = xml(&spec).expect("describes");
+        insta::assert_snapshot!(format!("two_block_volumes_{name}"), disks_of(&text)[2..].join("\n\n"));
+    }
+}
+
+#[test]
+fn what_was_there_stays_where_it_is_when_disks_are_added() {
+    for (machine, bus) in
+        [("q35", DiskBus::Virtio), ("q35", DiskBus::Scsi), ("q35", DiskBus::Sata), ("pc", DiskBus::Virtio)]
+    {
+        let before = xml(&with(machine, None, bus)).expect("describes");
+        let after = xml(&with_disks(machine, bus, vec![disk("/dev/a", false)])).expect("describes");
+        let mut rest = after.lines();
+        for line in before.lines() {
+            assert!(rest.any(|other| other == line), "{machine} {bus:?}: no `{line}` in {after}");
+        }
+    }
+}
+
+#[test]
+fn as_many_disks_as_there_may_be_have_a_place_each() {
+    for (machine, bus, most) in [
+        ("q35", DiskBus::Virtio, 60),
+        ("q35", DiskBus::Scsi, 60),
+        ("q35", DiskBus::Sata, 60),
+        ("pc", DiskBus::Virtio, 48),
+        ("pc", DiskBus::Sata, 60),
+    ] {
+        let disks: Vec<_> = (0..most).map(|n| disk(&format!("/dev/disk{n}"), false)).collect();
+        let text = xml(&with_disks(machine, bus, disks)).expect("describes");
+        let addresses: Vec<_> = text.lines().map(str::trim).filter(|line| line.starts_with("<address ")).collect();
+        let places: std::collections::BTreeSet<_> =
+            addresses.iter().map(|line| line.replace(" multifunction=\"on\"", "")).collect();
+        assert_eq!(addresses.len(), places.len(), "{machine} {bus:?}");
+        let targets: std::collections::BTreeSet<_> =
+            text.lines().filter(|line| line.contains("<target dev=")).collect();
+        assert_eq!((disks_of(&text).len(), targets.len()), (most + 2, most + 2), "{machine} {bus:?}");
+        assert!(text.contains(&format!("dev=\"{}\"", target_of(&spec().plan.hardware, 27))) || bus != DiskBus::Virtio);
+    }
+    let many = vec![disk("/dev/x", false); 61];
+    let error = xml(&with_disks("q35", DiskBus::Virtio, many)).expect_err("too many").to_string();
+    assert_eq!(error, "the machine has 61 disks beside its root disk, and there are places for 60");
+    assert_eq!(target_of(&spec().plan.hardware, 24), "vdaa");
 }

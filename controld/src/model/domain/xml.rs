@@ -5,6 +5,8 @@ mod disks;
 mod extras;
 mod hardware;
 
+pub use self::disks::target_of;
+
 use std::io;
 use std::path::Path;
 
@@ -15,7 +17,7 @@ use proto::agent::{EXIT_PORT, LOG_PORT, PORT as AGENT_PORT, SHARE_TAG};
 
 use super::{DomainSpec, METADATA_NAMESPACE, Shared};
 use crate::model::Accelerator;
-use crate::model::plan::Graphics;
+use crate::model::plan::{Graphics, MAX_DISKS};
 
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
@@ -38,6 +40,9 @@ pub enum DomainError {
     /// A text that XML cannot hold.
     #[error("{what} has a character that XML cannot hold")]
     Character { what: &'static str },
+    /// More disks than have a place.
+    #[error("the machine has {0} disks beside its root disk, and there are places for {MAX_DISKS}")]
+    Disks(usize),
     /// A path that is no text.
     #[error("path `{0}` is not UTF-8")]
     Path(String),
@@ -151,10 +156,15 @@ fn memory_backing(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
 
 fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     doc.text("emulator", &[], path(&spec.vmwrapper)?)?;
-    hardware::controllers(doc, &spec.plan.hardware)?;
+    let others = u8::try_from(spec.plan.disks.len()).ok().filter(|others| usize::from(*others) <= MAX_DISKS);
+    let others = others.ok_or(DomainError::Disks(spec.plan.disks.len()))?;
+    hardware::controllers(doc, &spec.plan.hardware, others)?;
     disks::root(doc, spec)?;
     if let Some(seed) = &spec.seed {
         disks::seed(doc, &spec.plan.hardware, path(seed)?)?;
+    }
+    for ((nth, disk), now) in (0..others).zip(&spec.plan.disks).zip(&spec.disks) {
+        disks::other(doc, &spec.plan.hardware, nth, disk, *now)?;
     }
     if let Some(share) = &spec.share {
         filesystem(doc, share)?;
@@ -310,6 +320,15 @@ impl Doc {
         let slot = format!("{slot:#04x}");
         let bus = ("bus", "0x00");
         self.leaf("address", &[("type", "pci"), ("domain", "0x0000"), bus, ("slot", &slot), ("function", "0x0")])
+    }
+
+    /// A function of a slot of the root bus that has several devices.
+    fn pci_of_several(&mut self, slot: u8, function: u8) -> Result<(), DomainError> {
+        let (slot, number) = (format!("{slot:#04x}"), format!("{function:#x}"));
+        let mut address =
+            vec![("type", "pci"), ("domain", "0x0000"), ("bus", "0x00"), ("slot", &*slot), ("function", &number)];
+        address.extend((function == 0).then_some(("multifunction", "on")));
+        self.leaf("address", &address)
     }
 
     fn pci_function(&mut self, bus: u8, slot: u8, function: u8) -> Result<(), DomainError> {

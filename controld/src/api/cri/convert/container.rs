@@ -5,7 +5,8 @@ use proto::cri;
 use super::{huge_pages, invalid, selects, sorted, swap, unsorted};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{
-    CommandConfig, Container, ContainerConfig, ContainerState, Exit, Mount, ProcessConfig, Resources, SandboxConfig,
+    CommandConfig, Container, ContainerConfig, ContainerState, Device, Exit, Mount, ProcessConfig, Resources,
+    SandboxConfig,
 };
 
 /// CRI's number of `MountPropagation::PRIVATE`.
@@ -28,9 +29,10 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
     if config.stop_signal != 0 {
         return Err(invalid("a machine is stopped by its power button; unset the stop signal"));
     }
-    if !config.cdi_devices.is_empty() || !config.devices.iter().all(is_of_vfio) {
-        return Err(invalid("devices cannot be given to a machine yet; unset them"));
+    if !config.cdi_devices.is_empty() {
+        return Err(invalid("CDI devices cannot be given to a machine yet; unset them"));
     }
+    let (of_vfio, devices): (Vec<_>, Vec<_>) = config.devices.into_iter().partition(is_of_vfio);
     let linux = config.linux.unwrap_or_default();
     let security = linux.security_context.unwrap_or_default();
     if security.run_as_group.is_some() && security.run_as_user.is_none() && security.run_as_username.is_empty() {
@@ -55,7 +57,8 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
             user: user(&security),
             groups: security.supplemental_groups.iter().filter_map(|group| u32::try_from(*group).ok()).collect(),
         },
-        vfio: !config.devices.is_empty(),
+        vfio: !of_vfio.is_empty(),
+        devices: devices.into_iter().map(device).collect(),
         command: CommandConfig {
             argv: [config.command, config.args].concat(),
             read_only_root: security.readonly_rootfs,
@@ -66,6 +69,13 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
 /// Whether it is a node by which a process gets a virtual function. A machine gets that another way.
 fn is_of_vfio(device: &cri::Device) -> bool {
     device.host_path.starts_with("/dev/vfio/") || device.host_path == "/dev/iommu"
+}
+
+/// What it is, is seen when the machine is made.
+fn device(device: cri::Device) -> Device {
+    // kubelet says `r` of a volume that is to be read only, else `mrw`.
+    let read_only = !device.permissions.contains('w');
+    Device { host_path: device.host_path, container_path: device.container_path, read_only }
 }
 
 fn variable(cri::KeyValue { key, value }: cri::KeyValue) -> Result<String> {

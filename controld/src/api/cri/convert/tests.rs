@@ -71,6 +71,7 @@ pub(crate) fn container() -> Container {
         machine: MachinePlan {
             guest: Guest::default(),
             share: None,
+            disks: Vec::new(),
             id: MachineId::from(uuid::Uuid::from_u128(7)),
             domain: "virtlet-x".into(),
             cpus: Cpus::fixed(1),

@@ -1,12 +1,19 @@
 //! Disks, and where they are plugged in.
 
 use super::{Doc, DomainError, DomainSpec, path};
-use crate::model::plan::{Chipset, DiskBus, Hardware, Layer};
+use crate::model::domain::{AsyncIo, DiskNow};
+use crate::model::plan::{Chipset, Disk, DiskBus, DiskSource, Hardware, Layer};
 
-/// Of disks, each virtio disk in one. A controller of disks is in the first.
-pub(super) const PLACES: usize = 2;
+/// Of root disk and seed, each virtio disk in one. A controller of disks is in the first.
+pub(super) const PLACES: u8 = 2;
 /// On `pci.0`: slot 1 is the chipset's own, and 2 libvirt keeps for a graphics card.
-const PCI_SLOTS: [u8; PLACES] = [0x03, 0x04];
+const PCI_SLOTS: [u8; PLACES as usize] = [0x03, 0x04];
+/// Devices in a slot.
+const FUNCTIONS: u8 = 8;
+/// Where the functions begin that are for what other disks need: root ports, SATA controllers, or on `pci.0` virtio disks.
+const FIRST_OF_OTHERS: [(Chipset, u8); 2] = [(Chipset::Q35, 0x03), (Chipset::I440fx, 0x05)];
+/// Disks of a SATA controller.
+const SATA_PORTS: u8 = 6;
 
 pub(super) fn root(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     let overlay = path(&spec.plan.root.overlay)?;
@@ -17,7 +24,7 @@ pub(super) fn root(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> 
         doc.leaf("driver", &driver)?;
         doc.unlabelled_source(overlay)?;
         chain(doc, &spec.plan.root.images)?;
-        target(doc, spec.plan.hardware.disk_bus, 0)?;
+        target(doc, &spec.plan.hardware, 0)?;
         doc.text("serial", &[], "root")?;
         doc.leaf("boot", &[("order", "1")])?;
         address(doc, &spec.plan.hardware, 0)
@@ -30,7 +37,7 @@ pub(super) fn seed(doc: &mut Doc, hardware: &Hardware, seed: &str) -> Result<(),
     doc.nest("disk", &[("type", "file"), ("device", device)], |doc| {
         doc.leaf("driver", &[("name", "qemu"), ("type", "raw")])?;
         doc.unlabelled_source(seed)?;
-        target(doc, hardware.disk_bus, 1)?;
+        target(doc, hardware, 1)?;
         doc.leaf("readonly", &[])?;
         doc.text("serial", &[], "seed")?;
         address(doc, hardware, 1)
@@ -49,29 +56,89 @@ fn chain(doc: &mut Doc, bases: &[Layer]) -> Result<(), DomainError> {
     })
 }
 
+/// A disk beside root disk and seed, the `nth` of them.
+pub(super) fn other(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, now: DiskNow) -> Result<(), DomainError> {
+    let DiskSource::Block(device) = &disk.source;
+    let node = path(&device.node)?;
+    doc.nest("disk", &[("type", "block"), ("device", "disk")], |doc| {
+        let io = match now.io {
+            AsyncIo::IoUring => "io_uring",
+            AsyncIo::Native => "native",
+        };
+        // What goes wrong on a device is the guest's to hear, as of a disk of its own.
+        let errors = [("error_policy", "report"), ("rerror_policy", "report")];
+        let driver = [("name", "qemu"), ("type", "raw"), ("cache", "none"), errors[0], errors[1], ("io", io)];
+        doc.leaf("driver", &[&driver[..], &[("discard", "unmap")]].concat())?;
+        doc.leaf("source", &[("dev", node)])?;
+        doc.leaf("backingStore", &[])?;
+        if let Some(sectors) = now.sectors {
+            let (logical, physical) = (sectors.logical.to_string(), sectors.physical.to_string());
+            doc.leaf("blockio", &[("logical_block_size", &logical), ("physical_block_size", &physical)])?;
+        }
+        target(doc, hardware, PLACES + nth)?;
+        if disk.read_only {
+            doc.leaf("readonly", &[])?;
+        }
+        doc.text("serial", &[], disk.serial.as_str())?;
+        address(doc, hardware, PLACES + nth)
+    })
+}
+
+/// libvirt's name of the `nth` disk beside root disk and seed.
+#[must_use]
+pub fn target_of(hardware: &Hardware, nth: u8) -> String {
+    target_at(hardware, PLACES.saturating_add(nth))
+}
+
 /// The guest's name of a disk, for libvirt; a guest has its own.
-fn target(doc: &mut Doc, bus: DiskBus, at: u8) -> Result<(), DomainError> {
-    let prefix = if bus == DiskBus::Virtio { "vd" } else { "sd" };
-    let dev = format!("{prefix}{}", char::from(b'a' + at));
-    doc.leaf("target", &[("dev", &dev), ("bus", bus.name())])
+fn target(doc: &mut Doc, hardware: &Hardware, at: u8) -> Result<(), DomainError> {
+    let dev = target_at(hardware, at);
+    doc.leaf("target", &[("dev", &dev), ("bus", hardware.disk_bus.name())])
+}
+
+/// `vda` to `vdz`, then `vdaa`.
+fn target_at(hardware: &Hardware, at: u8) -> String {
+    const LETTERS: u8 = 26;
+    let prefix = if hardware.disk_bus == DiskBus::Virtio { "vd" } else { "sd" };
+    let first = (at / LETTERS).checked_sub(1).map(|first| char::from(b'a' + first % LETTERS));
+    let last = char::from(b'a' + at % LETTERS);
+    prefix.chars().chain(first).chain([last]).collect()
 }
 
 fn address(doc: &mut Doc, hardware: &Hardware, at: u8) -> Result<(), DomainError> {
-    let number = at.to_string();
-    let (target, unit) = match hardware.disk_bus {
+    let (controller, target, unit) = match hardware.disk_bus {
         DiskBus::Virtio => return place(doc, hardware.machine.chipset(), at),
-        DiskBus::Scsi => (number.as_str(), "0"),
-        DiskBus::Sata => ("0", number.as_str()),
+        DiskBus::Scsi => (0, at, 0),
+        DiskBus::Sata => (at / SATA_PORTS, 0, at % SATA_PORTS),
     };
-    let drive = [("type", "drive"), ("controller", "0"), ("bus", "0"), ("target", target), ("unit", unit)];
+    let (controller, target, unit) = (controller.to_string(), target.to_string(), unit.to_string());
+    let drive = [("type", "drive"), ("controller", &*controller), ("bus", "0"), ("target", &target), ("unit", &unit)];
     doc.leaf("address", &drive)
 }
 
-/// One of the places that are left to disks.
+/// SATA controllers beside the first one that so many disks beside root disk and seed need.
+pub(super) fn more_sata(others: u8) -> u8 {
+    (PLACES + others).div_ceil(SATA_PORTS) - 1
+}
+
+/// A virtio disk's place.
 pub(super) fn place(doc: &mut Doc, chipset: Chipset, at: u8) -> Result<(), DomainError> {
-    match chipset {
+    match (chipset, PCI_SLOTS.get(usize::from(at))) {
         // Behind a root port.
-        Chipset::Q35 => doc.pci(at + 1, 0),
-        Chipset::I440fx => doc.pci(0, PCI_SLOTS.get(usize::from(at)).copied().unwrap_or_default()),
+        (Chipset::Q35, _) => doc.pci(at + 1, 0),
+        (Chipset::I440fx, Some(slot)) => doc.pci(0, *slot),
+        (Chipset::I440fx, None) => place_of_other(doc, chipset, at - PLACES),
     }
+}
+
+/// Slot and function of the `nth` device that other disks need on the root bus.
+pub(super) fn function_of(chipset: Chipset, nth: u8) -> (u8, u8) {
+    let first = FIRST_OF_OTHERS.into_iter().find(|(of, _)| *of == chipset).map_or(0, |(_, first)| first);
+    (first + nth / FUNCTIONS, nth % FUNCTIONS)
+}
+
+/// That as an address. A guest looks for further functions of a slot if the first one says that there are.
+pub(super) fn place_of_other(doc: &mut Doc, chipset: Chipset, nth: u8) -> Result<(), DomainError> {
+    let (slot, function) = function_of(chipset, nth);
+    doc.pci_of_several(slot, function)
 }

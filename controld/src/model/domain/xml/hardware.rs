@@ -6,9 +6,9 @@ use super::{Doc, DomainError, DomainSpec, SERIAL_SLOT, path};
 use crate::model::domain::Hostdev;
 use crate::model::plan::{Chipset, DiskBus, Firmware, Hardware};
 
-/// Root ports on `pcie.0`, one per disk: a virtio disk behind one can be unplugged. Slots up to 0x0a are for more of them
-/// (eight to a slot), so that no device ever moves for a guest that gets another disk.
-const ROOT_PORT_SLOTS: [u8; PLACES] = [0x01, 0x02];
+/// Root ports on `pcie.0` for root disk and seed: a virtio disk behind one can be unplugged. Slots 0x03 to 0x0a are for those of
+/// other disks (eight to a slot), so that no device ever moves for a guest that gets another disk.
+const ROOT_PORT_SLOTS: [u8; PLACES as usize] = [0x01, 0x02];
 /// Where the q35 chipset has its own SATA controller.
 const SATA_SLOT: u8 = 0x1f;
 
@@ -79,20 +79,21 @@ pub(super) fn hostdev(doc: &mut Doc, Hostdev { device, slot }: &Hostdev) -> Resu
     })
 }
 
-pub(super) fn controllers(doc: &mut Doc, hardware: &Hardware) -> Result<(), DomainError> {
+/// What devices are plugged into, so many disks beside root disk and seed among them.
+pub(super) fn controllers(doc: &mut Doc, hardware: &Hardware, others: u8) -> Result<(), DomainError> {
     doc.leaf("controller", &[("type", "usb"), ("index", "0"), ("model", "none")])?;
     let chipset = hardware.machine.chipset();
     match chipset {
         Chipset::Q35 => {
             doc.leaf("controller", &[("type", "pci"), ("index", "0"), ("model", "pcie-root")])?;
             for (bus, slot) in (1_u8..).zip(ROOT_PORT_SLOTS) {
-                let index = bus.to_string();
-                let port = format!("{:#x}", slot << 3);
-                let attributes = [("type", "pci"), ("index", &*index), ("model", "pcie-root-port")];
-                doc.nest("controller", &attributes, |doc| {
-                    doc.leaf("target", &[("chassis", &index), ("port", &port)])?;
-                    doc.pci(0, slot)
-                })?;
+                root_port(doc, bus, slot << 3, |doc| doc.pci(0, slot))?;
+            }
+            let ports = if hardware.disk_bus == DiskBus::Virtio { others } else { 0 };
+            for nth in 0..ports {
+                let (slot, function) = disks::function_of(chipset, nth);
+                let place = |doc: &mut Doc| disks::place_of_other(doc, chipset, nth);
+                root_port(doc, PLACES + 1 + nth, slot << 3 | function, place)?;
             }
         }
         Chipset::I440fx => doc.leaf("controller", &[("type", "pci"), ("index", "0"), ("model", "pci-root")])?,
@@ -104,9 +105,31 @@ pub(super) fn controllers(doc: &mut Doc, hardware: &Hardware) -> Result<(), Doma
         (Chipset::I440fx, DiskBus::Sata) => doc.nest("controller", &sata, |doc| disks::place(doc, chipset, 0))?,
         (Chipset::I440fx, _) => {}
     }
+    if hardware.disk_bus == DiskBus::Sata {
+        for nth in 0..disks::more_sata(others) {
+            let index = (nth + 1).to_string();
+            let sata = [("type", "sata"), ("index", &*index)];
+            doc.nest("controller", &sata, |doc| disks::place_of_other(doc, chipset, nth))?;
+        }
+    }
     if hardware.disk_bus == DiskBus::Scsi {
         let scsi = [("type", "scsi"), ("index", "0"), ("model", "virtio-scsi")];
         doc.nest("controller", &scsi, |doc| disks::place(doc, chipset, 0))?;
     }
     Ok(())
+}
+
+/// `port` is unique among the root ports of a machine.
+fn root_port(
+    doc: &mut Doc,
+    bus: u8,
+    port: u8,
+    place: impl FnOnce(&mut Doc) -> Result<(), DomainError>,
+) -> Result<(), DomainError> {
+    let (index, port) = (bus.to_string(), format!("{port:#x}"));
+    let attributes = [("type", "pci"), ("index", &*index), ("model", "pcie-root-port")];
+    doc.nest("controller", &attributes, |doc| {
+        doc.leaf("target", &[("chassis", &index), ("port", &port)])?;
+        place(doc)
+    })
 }

@@ -1,0 +1,170 @@
+//! Which disks a machine has beside its root disk, and what its guest knows them by. Pure: what a path of the node is, is seen by
+//! [`crate::container::disks`].
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+use proto::agent::SHARE_DIR;
+
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::{Chipset, DiskBus, Hardware, MAX_DISKS, Serial};
+use crate::model::{ContainerConfig, Device};
+
+/// Virtio disks that fit beside the others on a chipset without PCI Express.
+const MAX_ON_PCI: usize = 48;
+/// What root disk and seed are known by.
+const TAKEN: [&str; 2] = ["root", "seed"];
+/// Where no link to a disk can be.
+const NOT_BELOW: [&str; 3] = ["/proc", "/sys", SHARE_DIR];
+
+/// A disk whose source has not been looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::container) struct Wanted {
+    pub(in crate::container) serial: Serial,
+    /// On the node.
+    pub(in crate::container) host_path: String,
+    /// In the guest.
+    pub(in crate::container) path: String,
+    pub(in crate::container) read_only: bool,
+}
+
+/// The disks of a container's machine.
+///
+/// # Errors
+/// When they are too many for it, or a guest could not tell them apart.
+pub(super) fn of(container: &ContainerConfig, hardware: &Hardware) -> Result<Vec<Wanted>> {
+    let devices = &container.devices;
+    let most = match (hardware.disk_bus, hardware.machine.chipset()) {
+        (DiskBus::Virtio, Chipset::I440fx) => MAX_ON_PCI,
+        _ => MAX_DISKS,
+    };
+    if devices.len() > most {
+        let (count, machine, bus) = (devices.len(), &hardware.machine, hardware.disk_bus.name());
+        let what =
+            format!("the container has {count} block volumes, and a VM has at most {most} ({bus} on `{machine}`)");
+        return Err(invalid(what));
+    }
+    let mut seen = BTreeMap::new();
+    let mut disks = Vec::new();
+    for Device { host_path, container_path: path, read_only } in devices {
+        check(path, container)?;
+        if *read_only && hardware.disk_bus == DiskBus::Sata {
+            return Err(invalid(format!(
+                "device at `{path}` is read-only, which no disk on the bus `sata` can be; choose `virtio` or `scsi`"
+            )));
+        }
+        let serial = Serial::of_path(path);
+        if TAKEN.contains(&serial.as_str()) {
+            return Err(invalid(format!(
+                "device at `{path}` would have the serial `{serial}`, which is that of a disk that every VM has; choose another \
+                 `devicePath`"
+            )));
+        }
+        if let Some(other) = seen.insert(serial.clone(), path) {
+            return Err(invalid(format!(
+                "devices at `{other}` and `{path}` would have the same serial, `{serial}`; choose another `devicePath`"
+            )));
+        }
+        disks.push(Wanted { serial, host_path: host_path.clone(), path: path.clone(), read_only: *read_only });
+    }
+    Ok(disks)
+}
+
+fn check(at: &str, container: &ContainerConfig) -> Result<()> {
+    let path = Path::new(at);
+    let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if path == Path::new("/") {
+        return Err(invalid("a device at `/` cannot be the root disk yet; choose another `devicePath`".to_owned()));
+    }
+    if !path.is_absolute() || !is_plain {
+        return Err(invalid(format!("device at `{at}`: not an absolute path without `..`")));
+    }
+    if path == Path::new("/dev") || Path::new(SHARE_DIR).starts_with(path) {
+        return Err(invalid(format!(
+            "device at `{at}` would hide a directory of the guest; choose another `devicePath`"
+        )));
+    }
+    if let Some(dir) = NOT_BELOW.into_iter().find(|dir| path.starts_with(dir)) {
+        return Err(invalid(format!("device at `{at}`: `{dir}` is the guest's own; choose another `devicePath`")));
+    }
+    if container.mounts.iter().any(|mount| Path::new(&mount.container_path) == path) {
+        return Err(invalid(format!("a device and a volume mount at `{at}`; unset one")));
+    }
+    Ok(())
+}
+
+fn invalid(what: String) -> Error {
+    Error::new(Kind::Invalid, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Mount;
+
+    fn device(path: &str) -> Device {
+        Device { host_path: "/var/lib/kubelet/x".into(), container_path: path.into(), read_only: false }
+    }
+
+    fn with(paths: &[&str]) -> ContainerConfig {
+        ContainerConfig { devices: paths.iter().map(|path| device(path)).collect(), ..ContainerConfig::default() }
+    }
+
+    fn on(machine: &str, disk_bus: DiskBus) -> Hardware {
+        Hardware { machine: machine.parse().expect("type"), disk_bus, ..Hardware::default() }
+    }
+
+    fn refused(container: &ContainerConfig, hardware: &Hardware) -> String {
+        of(container, hardware).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn a_device_is_a_disk_with_its_path_as_serial_in_the_pods_order() {
+        let disks = of(&with(&["/dev/b", "/mnt/a"]), &Hardware::default()).expect("plans");
+        let shown: Vec<_> = disks.iter().map(|disk| (disk.serial.as_str(), disk.path.as_str())).collect();
+        assert_eq!(shown, [("b", "/dev/b"), ("mnt_a", "/mnt/a")]);
+    }
+
+    #[test]
+    fn what_a_guest_could_not_tell_apart_or_have_is_refused() {
+        let q35 = Hardware::default();
+        let mounted = ContainerConfig {
+            mounts: vec![Mount { container_path: "/dev/x".into(), ..Mount::default() }],
+            ..with(&["/dev/x"])
+        };
+        let read_only = ContainerConfig {
+            devices: vec![Device { read_only: true, ..device("/dev/x") }],
+            ..ContainerConfig::default()
+        };
+        let shown = [
+            refused(&with(&["/dev/a", "/a"]), &q35),
+            refused(&with(&["/dev/root"]), &q35),
+            refused(&with(&["/"]), &q35),
+            refused(&with(&["/dev"]), &q35),
+            refused(&with(&["/run/virtlet"]), &q35),
+            refused(&with(&["dev/a"]), &q35),
+            refused(&with(&["/dev/../a"]), &q35),
+            refused(&with(&["/proc/a"]), &q35),
+            refused(&mounted, &q35),
+            refused(&read_only, &on("q35", DiskBus::Sata)),
+        ];
+        insta::assert_snapshot!(shown.join("\n"));
+        assert!(of(&read_only, &on("q35", DiskBus::Scsi)).is_ok());
+    }
+
+    #[test]
+    fn there_are_as_many_as_have_a_place() {
+        let paths: Vec<_> = (0..=MAX_DISKS).map(|n| format!("/dev/disk{n}")).collect();
+        let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+        for (hardware, most) in [
+            (on("q35", DiskBus::Virtio), 60),
+            (on("q35", DiskBus::Sata), 60),
+            (on("pc", DiskBus::Scsi), 60),
+            (on("pc", DiskBus::Virtio), 48),
+        ] {
+            assert_eq!(of(&with(&paths[..most]), &hardware).expect("fit").len(), most);
+            let why = refused(&with(&paths[..=most]), &hardware);
+            assert!(why.contains(&format!("at most {most}")), "{why}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Disks beside the root disk, and what a guest knows each of them by.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// Most disks of a machine beside root disk and seed.
+pub const MAX_DISKS: usize = 60;
+/// What a virtio disk shows of its serial (virtio, "Block Device", `VIRTIO_BLK_ID_BYTES`): the rest is cut off without a word.
+const MAX_SERIAL: usize = 20;
+/// Of a serial that is cut: what is kept of the name, before `-` and the digest.
+const KEPT: usize = 11;
+
+/// A disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    pub serial: Serial,
+    pub source: DiskSource,
+    /// Where the pod wants it in the guest: a link to the disk.
+    pub path: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+}
+
+/// What is on a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskSource {
+    /// A block device of the node.
+    Block(BlockDevice),
+}
+
+/// A block device of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockDevice {
+    /// Its node in `/dev`.
+    pub node: PathBuf,
+    pub number: DeviceNumber,
+}
+
+/// The kernel's number of a device, as `major:minor`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DeviceNumber {
+    pub major: u32,
+    pub minor: u32,
+}
+
+/// What the guest knows a disk by, whatever the order of its disks: `/dev/disk/by-id/virtio-<serial>`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Serial(String);
+
+/// A text that is no device's number.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not `major:minor`")]
+pub struct NoDeviceNumber;
+
+// === impl Serial ===
+
+impl Serial {
+    /// Of a disk that the pod wants at this path of the guest: the path, without `/dev`.
+    #[must_use]
+    pub fn of_path(path: &str) -> Self {
+        Self::of_name(path.strip_prefix("/dev/").unwrap_or(path).trim_matches('/'))
+    }
+
+    /// Of a disk of this name. One that is too long, is told from others by a digest of all of it.
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '_' };
+        let mut serial: String = name.chars().map(plain).collect();
+        if serial.len() > MAX_SERIAL {
+            let digest = Sha256::digest(name.as_bytes());
+            serial.truncate(KEPT);
+            serial.push('-');
+            serial.extend(digest.iter().take(4).map(|byte| format!("{byte:02x}")));
+        }
+        Self(serial)
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// === impl DeviceNumber ===
+
+impl DeviceNumber {
+    /// Of what `stat` tells in `st_rdev`.
+    #[must_use]
+    pub fn of(rdev: u64) -> Self {
+        let number = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
+        Self { major: number(nix::sys::stat::major(rdev)), minor: number(nix::sys::stat::minor(rdev)) }
+    }
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+impl FromStr for DeviceNumber {
+    type Err = NoDeviceNumber;
+
+    fn from_str(text: &str) -> Result<Self, NoDeviceNumber> {
+        let (major, minor) = text.split_once(':').ok_or(NoDeviceNumber)?;
+        let number = |text: &str| text.parse().map_err(|_not_a_number| NoDeviceNumber);
+        Ok(Self { major: number(major)?, minor: number(minor)? })
+    }
+}
+
+impl TryFrom<String> for DeviceNumber {
+    type Error = NoDeviceNumber;
+
+    fn try_from(text: String) -> Result<Self, NoDeviceNumber> {
+        text.parse()
+    }
+}
+
+impl From<DeviceNumber> for String {
+    fn from(number: DeviceNumber) -> Self {
+        number.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_serial_is_the_path_as_far_as_a_virtio_disk_shows_it() {
+        let of = |path| Serial::of_path(path).to_string();
+        assert_eq!(of("/dev/testpvc"), "testpvc");
+        assert_eq!(of("/mnt/a b"), "mnt_a_b");
+        assert_eq!(of("/dev/exactly-twenty-char"), "exactly-twenty-char");
+        assert_eq!(of("/dev/12345678901234567890"), "12345678901234567890");
+        assert_eq!(of("/dev/123456789012345678901").len(), 20);
+        assert_ne!(of("/dev/a-name-that-is-long-1"), of("/dev/a-name-that-is-long-2"));
+        assert_eq!(of("/dev/a-name-that-is-long-1").split_at(12).0, "a-name-that-");
+        assert_eq!(of("/dev/ä"), "_");
+    }
+
+    #[test]
+    fn a_record_of_a_disk_is_read_as_it_was_written() {
+        let node = BlockDevice { node: "/dev/vdb".into(), number: DeviceNumber { major: 252, minor: 16 } };
+        let disk = Disk {
+            serial: Serial::of_path("/dev/data"),
+            source: DiskSource::Block(node),
+            path: "/dev/data".into(),
+            read_only: true,
+        };
+        let text = serde_json::to_string(&disk).expect("written");
+        assert_eq!(
+            text,
+            r#"{"serial":"data","source":{"block":{"node":"/dev/vdb","number":"252:16"}},"path":"/dev/data","read_only":true}"#
+        );
+        assert_eq!(serde_json::from_str::<Disk>(&text).expect("read"), disk);
+        assert_eq!("252".parse::<DeviceNumber>(), Err(NoDeviceNumber));
+    }
+}
