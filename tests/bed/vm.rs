@@ -2,6 +2,7 @@
 
 mod cloud;
 mod console;
+mod disks;
 mod ends;
 mod failures;
 mod full_disk;
@@ -20,7 +21,7 @@ mod volumes;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 14] = [
+    let tables: [&[Case]; 15] = [
         life::CASES,
         ends::CASES,
         failures::CASES,
@@ -28,6 +29,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         handlers::CASES,
         cloud::CASES,
         console::CASES,
+        disks::CASES,
         networks::CASES,
         pause::CASES,
         resources::CASES,

@@ -33,6 +33,7 @@ pub mod kubeadm;
 pub mod kubelet;
 pub mod kubelet_volumes;
 pub mod libvirt;
+pub mod loop_device;
 pub mod metrics_server;
 pub mod modes;
 pub mod net_node;

@@ -1,0 +1,199 @@
+//! Block volumes of pods as disks of guests.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use proto::cri::{ContainerConfig, Device};
+use tests::agent_image::tiny_with_agent;
+use tests::case::{Bed, Case};
+use tests::command::{Ended, TOOL_DEADLINE, command, finish, sh};
+use tests::cri;
+use tests::image_server::Fault;
+use tests::loop_device::LoopDevice;
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
+use tests::wait::wait_for;
+use tests::world::World;
+
+const DEADLINE: Duration = Duration::from_secs(300);
+const GRACE: Duration = Duration::from_secs(30);
+/// controld looks at sizes each 30 s.
+const GROWN: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+/// More disks than fit into the slots of a machine one by one.
+const MANY: usize = 22;
+/// Longer than a virtio disk shows, so it is cut.
+const LONG: &str = "/dev/a-name-that-is-cut-in-guests";
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "vm::block_volumes_are_disks_by_their_names_in_any_order", deadline: DEADLINE, run: named },
+    Case { name: "vm::block_volumes_on_scsi_are_found_by_the_same_names", deadline: DEADLINE, run: on_scsi },
+    Case { name: "vm::devices_that_are_no_disks_are_refused", deadline: DEADLINE, run: refused },
+];
+
+/// Block volumes as kubelet hands them over: links to nodes, or nodes that are bound to a file, as CSI does.
+struct Volumes {
+    dir: PathBuf,
+    devices: Vec<LoopDevice>,
+}
+
+impl Volumes {
+    fn new(bed: &Bed, count: usize) -> Result<Self> {
+        let dir = bed.dir.join("block");
+        fs::create_dir_all(&dir)?;
+        let mut devices = Vec::new();
+        for n in 0..count {
+            // Whole sectors of 4 KiB on one of them.
+            let sector = if n == 1 { 4096 } else { 512 };
+            let device = LoopDevice::with(&dir.join(format!("{n}.img")), MIB, sector)?;
+            device.write(format!("disk {n:02}\n").as_bytes(), 0)?;
+            if n == 2 {
+                let file = dir.join(format!("pv-{n}"));
+                fs::write(&file, "")?;
+                sh(&format!("mount --bind {} {}", device.node().display(), file.display()))?;
+            } else {
+                symlink(device.node(), dir.join(format!("pv-{n}")))?;
+            }
+            devices.push(device);
+        }
+        Ok(Self { dir, devices })
+    }
+
+    fn device(&self, n: usize, path: &str) -> Device {
+        let permissions = if n == 0 { "r" } else { "mrw" };
+        Device {
+            container_path: path.into(),
+            host_path: self.dir.join(format!("pv-{n}")).display().to_string(),
+            permissions: permissions.into(),
+        }
+    }
+}
+
+fn path_of(n: usize) -> String {
+    if n == 3 { LONG.into() } else { format!("/dev/pvc/{n}") }
+}
+
+fn start(bed: &Bed) -> Result<Node> {
+    Node::configured(bed, "handlers.virtlet.guest_agent = true")
+}
+
+fn container(bed: &Bed, node: &Node, devices: Vec<Device>) -> Result<ContainerConfig> {
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    node.cri.pull(&image)?;
+    Ok(ContainerConfig { devices, ..cri::container(&image, [].into()) })
+}
+
+fn exec(bed: &Bed, vm: &Vm, line: &str) -> Result<Ended> {
+    let words = ["--socket", CRI_SOCKET, "exec", &vm.container, "--", "sh", "-c", line];
+    finish(&mut command(bed.program("virtletctl"), words), TOOL_DEADLINE)
+}
+
+fn prints(bed: &Bed, vm: &Vm, line: &str, stdout: &str) -> Result<()> {
+    let ended = exec(bed, vm, line)?;
+    ensure!(ended.code == Some(0) && ended.stdout.trim_end() == stdout, "{line}: {ended:?}");
+    Ok(())
+}
+
+fn boots(bed: &Bed, node: &Node, name: &str, container: &ContainerConfig) -> Result<Vm> {
+    let vm = node.start_pod(node.pod(name)?, container)?;
+    wait_for("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
+    Ok(vm)
+}
+
+/// That each of these devices is where the pod wants it.
+fn all_there(bed: &Bed, vm: &Vm, numbers: &[usize]) -> Result<()> {
+    let paths: Vec<_> = numbers.iter().map(|n| path_of(*n)).collect();
+    let expected: Vec<_> = numbers.iter().map(|n| format!("disk {n:02}")).collect();
+    let line = format!("for disk in {}; do head -n 1 $disk; done", paths.join(" "));
+    prints(bed, vm, &line, &expected.join("\n"))
+}
+
+fn named(bed: &Bed) -> Result<()> {
+    let node = start(bed)?;
+    let volumes = Volumes::new(bed, MANY)?;
+    let before = World::look()?;
+    let all: Vec<_> = (0..MANY).collect();
+    let devices = |numbers: &[usize]| numbers.iter().map(|n| volumes.device(*n, &path_of(*n))).collect();
+    let vm = boots(bed, &node, "block", &container(bed, &node, devices(&all))?)?;
+    all_there(bed, &vm, &all)?;
+
+    // The serial alone tells a guest which disk it is, without udev.
+    prints(bed, &vm, "cat /sys/block/$(basename $(readlink /dev/pvc/7))/serial", "pvc_7")?;
+    let cut = exec(bed, &vm, &format!("cat /sys/block/$(basename $(readlink {LONG}))/serial"))?.stdout;
+    ensure!(cut.starts_with("a-name-that-") && cut.trim_end().len() == 20, "{cut}");
+    prints(bed, &vm, "cat /sys/block/$(basename $(readlink /dev/pvc/1))/queue/logical_block_size", "4096")?;
+
+    let ended = exec(bed, &vm, "echo x | dd of=/dev/pvc/0 conv=fsync")?;
+    ensure!(ended.code != Some(0), "a volume that is read-only was written: {ended:?}");
+    prints(bed, &vm, "printf 'of the guest' | dd of=/dev/pvc/5 bs=1 seek=512 conv=fsync,notrunc 2>/dev/null", "")?;
+    ensure!(volumes.devices[5].read(12, 512)? == b"of the guest", "not written");
+    ensure!(volumes.devices[0].read(8, 0)? == b"disk 00\n", "written");
+
+    volumes.devices[4].grow(3 * MIB)?;
+    wait_for("growth in the guest", GROWN, || {
+        let size = exec(bed, &vm, "cat /sys/block/$(basename $(readlink /dev/pvc/4))/size")?;
+        Ok((size.stdout.trim() == "6144").then_some(()))
+    })?;
+    node.remove_vm(&vm, GRACE)?;
+
+    // Others before and behind them, and in another order.
+    let some: Vec<_> = [9, 3, 0, 7, 2].into();
+    let vm = boots(bed, &node, "block-again", &container(bed, &node, devices(&some))?)?;
+    all_there(bed, &vm, &some)?;
+    node.remove_vm(&vm, GRACE)?;
+    before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("file /var/lib/virtlet/images"))
+}
+
+fn on_scsi(bed: &Bed) -> Result<()> {
+    let node = start(bed)?;
+    let volumes = Volumes::new(bed, 4)?;
+    let numbers = [2, 0, 3, 1];
+    let devices = numbers.iter().map(|n| volumes.device(*n, &path_of(*n))).collect();
+    let mut container = container(bed, &node, devices)?;
+    container.annotations.insert("VirtletDiskDriver".into(), "scsi".into());
+    let vm = boots(bed, &node, "scsi", &container)?;
+    all_there(bed, &vm, &numbers)?;
+    let ended = exec(bed, &vm, "echo x | dd of=/dev/pvc/0 conv=fsync")?;
+    ensure!(ended.code != Some(0), "a volume that is read-only was written: {ended:?}");
+    node.remove_vm(&vm, GRACE)
+}
+
+fn refused(bed: &Bed) -> Result<()> {
+    let node = start(bed)?;
+    let volumes = Volumes::new(bed, 1)?;
+    let file = |name: &str| -> Result<Device> {
+        fs::write(volumes.dir.join(name), "")?;
+        Ok(at(&volumes.dir.join(name), "/dev/x"))
+    };
+    let many: Vec<_> = (0..61).map(|n| volumes.device(0, &format!("/dev/disk{n}"))).collect();
+    let pod = node.pod("refused")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let before = World::look()?;
+    for (devices, why) in [
+        (vec![file("file")?], "is no block device"),
+        (vec![at(Path::new("/dev/null"), "/dev/x")], "is no block device"),
+        (vec![at(&volumes.dir.join("gone"), "/dev/x")], "is not there on the node"),
+        (vec![volumes.device(0, "/proc/x")], "`/proc` is the guest's own"),
+        (vec![volumes.device(0, "/dev/a/b"), volumes.device(0, "/a/b")], "the same serial, `a_b`"),
+        (many, "61 block volumes, and a VM has at most 60"),
+    ] {
+        let container = container(bed, &node, devices)?;
+        let Err(error) = node.cri.create(&sandbox, &container, &pod) else { bail!("not refused: {why}") };
+        ensure!(error.message().contains(why), "{error}");
+    }
+    before.assert_same_but(|thing| thing.starts_with("file /var/lib/virtlet/images"))?;
+
+    // As many as there may be are all defined and started, whatever the guest makes of them.
+    let most = (1..=60).map(|n| volumes.device(0, &format!("/dev/disk{n}")));
+    let container = container(bed, &node, most.collect())?;
+    let id = node.cri.create(&sandbox, &container, &pod)?;
+    node.cri.start(&id)?;
+    node.cri.remove_sandbox(&sandbox)?;
+    Ok(())
+}
+
+fn at(path: &Path, container_path: &str) -> Device {
+    Device { container_path: container_path.into(), host_path: path.display().to_string(), permissions: "mrw".into() }
+}
