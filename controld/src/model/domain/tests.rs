@@ -162,6 +162,7 @@ fn what_a_handler_gives_beside_the_usual_devices() {
             part("<features>", "</features>"),
             part("<clock", "</clock>"),
             part("<graphics", "</video>"),
+            part("<rng", "</rng>"),
             part("<watchdog", if watchdog == Watchdog::Itco { "/>" } else { "</watchdog>" }),
         ];
         insta::assert_snapshot!(parts.join("\n"));

@@ -195,10 +195,7 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     for hostdev in &spec.hostdevs {
         hardware::hostdev(doc, hostdev)?;
     }
-    doc.nest("rng", &[("model", "virtio")], |doc| {
-        doc.text("backend", &[("model", "random")], "/dev/urandom")?;
-        doc.pci(0, RNG_SLOT)
-    })?;
+    extras::rng(doc, &spec.plan.hardware)?;
     // Gives memory that the guest has freed back to the node. What the balloon holds is not the guest's, however little it has:
     // it would be killed at its cgroup's limit.
     // Huge pages are the guest's for as long as it runs.

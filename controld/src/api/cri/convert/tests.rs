@@ -186,7 +186,7 @@ fn what_a_container_lacks_or_cannot_have_is_named() {
         (|c| c.image = None, "no image"),
         (|c| c.image.as_mut().expect("image").image.clear(), "no image"),
         (|c| c.stop_signal = 15, "stop signal"),
-        (|c| c.devices.push(cri::Device::default()), "devices"),
+        (|c| c.cdi_devices.push(cri::CdiDevice::default()), "CDI devices"),
         (|c| c.mounts[0].host_path.clear(), "no host path"),
         (|c| c.mounts[0].recursive_read_only = true, "recursively read-only"),
         (|c| c.mounts[0].image = Some(cri::ImageSpec::default()), "image volume"),

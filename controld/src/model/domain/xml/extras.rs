@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use super::{Doc, DomainError, DomainSpec, path};
-use crate::model::plan::{Chipset, Hardware, Watchdog};
+use super::{Doc, DomainError, DomainSpec, RNG_SLOT, path};
+use crate::model::plan::{Chipset, Graphics, Hardware, Watchdog};
 
-/// Of the graphics card. The chipset `pc` keeps slot 2 for it.
-const SCREEN_SLOT: u8 = 0x0a;
+/// What the chipset `pc` keeps for a graphics card. All slots of the other are taken, so what is rare has functions of the slot of
+/// what is always there.
 const SCREEN_SLOT_PC: u8 = 0x02;
-const WATCHDOG_SLOT: u8 = 0x09;
+const SCREEN_FUNCTION: u8 = 1;
+const WATCHDOG_FUNCTION: u8 = 2;
 
 /// What Windows knows to use, and Linux does no harm with.
 const ENLIGHTENMENTS: [&str; 9] =
@@ -35,13 +36,23 @@ pub(super) fn clock(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError>
 pub(super) fn screen(doc: &mut Doc, hardware: &Hardware, socket: &Path) -> Result<(), DomainError> {
     let socket = path(socket)?;
     doc.nest("graphics", &[("type", "vnc")], |doc| doc.leaf("listen", &[("type", "socket"), ("socket", socket)]))?;
-    let slot = match hardware.machine.chipset() {
-        Chipset::Q35 => SCREEN_SLOT,
-        Chipset::I440fx => SCREEN_SLOT_PC,
-    };
     doc.nest("video", &[], |doc| {
         doc.leaf("model", &[("type", "vga"), ("vram", "16384"), ("heads", "1"), ("primary", "yes")])?;
-        doc.pci(0, slot)
+        match hardware.machine.chipset() {
+            Chipset::Q35 => doc.pci_of_several(RNG_SLOT, SCREEN_FUNCTION),
+            Chipset::I440fx => doc.pci(0, SCREEN_SLOT_PC),
+        }
+    })
+}
+
+/// The random number generator, and whether others are functions of its slot.
+pub(super) fn rng(doc: &mut Doc, hardware: &Hardware) -> Result<(), DomainError> {
+    let extras = &hardware.extras;
+    let has_screen = extras.graphics.is_some_and(Graphics::is_vnc) && hardware.machine.chipset() == Chipset::Q35;
+    let is_shared = has_screen || extras.watchdog == Some(Watchdog::I6300esb);
+    doc.nest("rng", &[("model", "virtio")], |doc| {
+        doc.text("backend", &[("model", "random")], "/dev/urandom")?;
+        if is_shared { doc.pci_of_several(RNG_SLOT, 0) } else { doc.pci(0, RNG_SLOT) }
     })
 }
 
@@ -50,6 +61,6 @@ pub(super) fn watchdog(doc: &mut Doc, watchdog: Watchdog) -> Result<(), DomainEr
     let attributes = [("model", watchdog.name()), ("action", "reset")];
     match watchdog {
         Watchdog::Itco => doc.leaf("watchdog", &attributes),
-        Watchdog::I6300esb => doc.nest("watchdog", &attributes, |doc| doc.pci(0, WATCHDOG_SLOT)),
+        Watchdog::I6300esb => doc.nest("watchdog", &attributes, |doc| doc.pci_of_several(RNG_SLOT, WATCHDOG_FUNCTION)),
     }
 }
