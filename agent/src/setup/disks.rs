@@ -7,17 +7,16 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use proto::agent::{Disk, SHARE_DIR};
 
+use super::arrivals::Arrivals;
 use super::mountinfo;
 
 /// The kernel looks for disks while programs run already.
 const FOUND: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 const DIRECTORY: u32 = 0o755;
 /// Of SCSI's page of the serial, before the serial (SPC, "Unit Serial Number VPD page").
 const PAGE_HEADER: usize = 4;
@@ -47,17 +46,27 @@ impl Disks {
     }
 
     fn wait(&self, serial: &str, deadline: Instant) -> Result<String, String> {
+        let mut arrivals = None;
         loop {
             match self.find(serial) {
                 Ok(Some(name)) => return Ok(name),
-                Ok(None) if Instant::now() < deadline => sleep(LOOK_EVERY),
-                Ok(None) => {
+                Ok(None) => {}
+                Err(error) => return Err(format!("the kernel does not show its disks: {error}")),
+            }
+            // Heard from before the next look, so none is missed.
+            let Some(heard) = &arrivals else {
+                arrivals = Some(Arrivals::listen().map_err(|error| format!("not found, and not waited for: {error}"))?);
+                continue;
+            };
+            match heard.wait(deadline) {
+                Ok(true) => {}
+                Ok(false) => {
                     let seconds = FOUND.as_secs();
                     return Err(format!(
                         "the kernel has not found it within {seconds} s; the driver of its bus must be in it"
                     ));
                 }
-                Err(error) => return Err(format!("the kernel does not show its disks: {error}")),
+                Err(error) => return Err(format!("not found, and not waited for: {error}")),
             }
         }
     }
