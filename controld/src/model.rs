@@ -9,6 +9,7 @@ pub mod error;
 pub mod ids;
 pub mod plan;
 pub mod seed;
+pub mod seed_kind;
 pub mod span;
 mod yaml;
 

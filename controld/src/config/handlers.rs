@@ -9,7 +9,7 @@ use super::MachineConfig;
 use super::given::Given;
 use super::problems::Problems;
 use super::units::{self, MIB};
-use crate::model::annotations::AnnotationPolicy;
+use crate::model::annotations::{AnnotationPolicy, PodAnnotations};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{
     Chipset, Clock, CpuModel, DiskBus, Extras, Firmware, FirmwareKind, Graphics, HostPath, MachineType, SharedFs,
@@ -151,6 +151,12 @@ impl MachineDefaults {
             let problem = format!("is {} for {whose}, and below its default_memory_mib, {}", most / MIB, boots / MIB);
             problems.add("handlers.<name>.max_memory_mib", problem);
         }
+    }
+
+    /// Whether the guest of a pod with these annotations is known to have our agent.
+    #[must_use]
+    pub fn has_agent(&self, annotations: &PodAnnotations) -> bool {
+        annotations.guest_agent || self.guest_agent || annotations.run_command.unwrap_or(self.run_command)
     }
 
     /// What the machines boot with.

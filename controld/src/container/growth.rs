@@ -2,8 +2,7 @@
 //! container's resources. QEMU is told of one that is larger than it knows, and tells its guest.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Chain, off_reactor};
@@ -11,39 +10,15 @@ use tokio::time::sleep;
 use tracing::{Instrument as _, Span};
 
 use super::disks::Node;
+use super::sizes::Known;
 use super::uses::Uses;
 use crate::model::domain::target_of;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{BlockDevice, DiskSource, Serial};
-use crate::model::{Container, ContainerState, MachineId};
+use crate::model::{Container, ContainerState};
 
 /// How often sizes are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-
-/// Sizes of disks that QEMU knows, as far as this controld has seen it.
-#[derive(Debug, Default)]
-pub struct Sizes {
-    machines: Mutex<HashMap<MachineId, Known>>,
-}
-
-/// In bytes, of the disks of one machine.
-type Known = BTreeMap<Serial, u64>;
-
-impl Sizes {
-    fn machines(&self) -> MutexGuard<'_, HashMap<MachineId, Known>> {
-        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn known(&self, machine: MachineId, serial: &Serial) -> Option<u64> {
-        self.machines().get(&machine)?.get(serial).copied()
-    }
-
-    fn learn(&self, machine: MachineId, serial: &Serial, bytes: u64) {
-        if let Some(known) = self.machines().get_mut(&machine) {
-            known.insert(serial.clone(), bytes);
-        }
-    }
-}
 
 /// Looks after the disks of a machine that runs, if it has such; again is fine.
 pub(super) fn watch(uses: &Arc<Uses>, container: &Container, span: Span) {

@@ -78,7 +78,7 @@ impl Draft {
         let huge_page = wishes.container.resources.as_ref().and_then(|resources| Some(resources.huge_pages?.size));
         let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel, size.cpus.max)?;
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
-        let has_agent = guest::has_agent(wishes.annotations, &wishes.handler.defaults);
+        let has_agent = wishes.handler.defaults.has_agent(wishes.annotations);
         let share =
             share::of(wishes.sandbox, wishes.container, wishes.annotations, &wishes.handler.defaults, has_agent)?;
         let disks = disks::of(wishes.container, &hardware)?;

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use common::Chain;
 use proto::tap::{PodNet, QemuUser};
 
-use super::plan::guest::has_agent;
 use super::remove::remove as remove_file;
 use crate::config::{Config, Handler, MachineDefaults};
 use crate::model::annotations::PodAnnotations;
@@ -89,7 +88,7 @@ pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed>
     let Wishes { sandbox, container, annotations, handler, net, share } = wishes;
     let delivery = delivery(annotations, &handler.defaults);
     let sources = sources(container, annotations, delivery)?;
-    let mounts = if has_agent(annotations, &handler.defaults) { Vec::new() } else { guest_mounts(share) };
+    let mounts = if handler.defaults.has_agent(annotations) { Vec::new() } else { guest_mounts(share) };
     let input = SeedInput {
         pod_name: &sandbox.name,
         namespace: &sandbox.namespace,

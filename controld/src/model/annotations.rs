@@ -31,7 +31,7 @@ pub(super) use self::ssh_keys::parse as ssh_keys_of;
 pub use self::user_data::UserData;
 pub(super) use self::user_data::{CLOUD_CONFIG, Format};
 use super::plan::{CpuModel, CpuSetting, DiskBus, NoCpuModel, NoCpuSetting, SharedFs};
-use super::seed::{ConfigDelivery, SeedKind};
+use super::seed_kind::{ConfigDelivery, SeedKind};
 use super::yaml::{self, NotYaml};
 
 /// Most virtual CPUs: what an xAPIC can address.

@@ -12,7 +12,6 @@ mod env;
 mod image;
 mod join;
 mod json;
-mod kind;
 mod merge;
 mod mounts;
 mod network;
@@ -25,10 +24,10 @@ use common::dns::MAX_LABEL;
 use proto::tap::PodNet;
 use serde_json::{Map, Value, json};
 
-pub use self::kind::{ConfigDelivery, NoSuchName, SeedKind};
 pub use self::merge::merge;
 pub use self::mounts::GuestMount;
 pub use self::sources::{MAX_FILE, Sources, Volume, VolumeFile};
+pub use super::seed_kind::{ConfigDelivery, NoSuchName, SeedKind};
 use crate::model::annotations::{Format, PodAnnotations, UserData};
 
 /// Longest user-data, in bytes.

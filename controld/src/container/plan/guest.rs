@@ -36,7 +36,7 @@ pub(super) fn of(
         read_only_root: container.command.read_only_root,
     });
     let mut guest = Guest { command, ..Guest::default() };
-    if has_agent(annotations, &handler.defaults) {
+    if handler.defaults.has_agent(annotations) {
         guest.sysctls.clone_from(&sandbox.sysctls);
         guest.resolver = sandbox.dns.as_ref().map(|dns| dns.options.clone()).unwrap_or_default();
     }
@@ -51,12 +51,6 @@ pub(super) fn of(
     Ok(guest)
 }
 
-/// Whether guests are known to have our agent.
-pub(in crate::container) fn has_agent(annotations: &PodAnnotations, defaults: &MachineDefaults) -> bool {
-    let runs = annotations.run_command.unwrap_or(defaults.run_command);
-    annotations.guest_agent || defaults.guest_agent || runs
-}
-
 /// Whether a pod's sysctls can be set: those of the guest's kernel are for the agent there.
 ///
 /// # Errors
@@ -67,7 +61,7 @@ pub(crate) fn check_sysctls(
     defaults: &MachineDefaults,
 ) -> Result<()> {
     let of_the_guest = sandbox.sysctls.keys().find(|name| !is_of_the_network(name));
-    match of_the_guest.filter(|_| !has_agent(annotations, defaults)) {
+    match of_the_guest.filter(|_| !defaults.has_agent(annotations)) {
         None => Ok(()),
         Some(name) => Err(Error::new(
             Kind::Invalid,

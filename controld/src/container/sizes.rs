@@ -1,0 +1,32 @@
+//! Sizes of disks that QEMU knows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::model::MachineId;
+use crate::model::plan::Serial;
+
+/// Sizes of disks that QEMU knows, as far as this controld has seen it.
+#[derive(Debug, Default)]
+pub struct Sizes {
+    machines: Mutex<HashMap<MachineId, Known>>,
+}
+
+/// In bytes, of the disks of one machine.
+pub(super) type Known = BTreeMap<Serial, u64>;
+
+impl Sizes {
+    pub(super) fn machines(&self) -> MutexGuard<'_, HashMap<MachineId, Known>> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn known(&self, machine: MachineId, serial: &Serial) -> Option<u64> {
+        self.machines().get(&machine)?.get(serial).copied()
+    }
+
+    pub(super) fn learn(&self, machine: MachineId, serial: &Serial, bytes: u64) {
+        if let Some(known) = self.machines().get_mut(&machine) {
+            known.insert(serial.clone(), bytes);
+        }
+    }
+}
