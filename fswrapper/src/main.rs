@@ -31,27 +31,13 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{self, Command, exit};
 
-use proto::share::{FILE, PID_FILE, Share};
+use proto::share::{FILE, PID_FILE, Share, VIRTIOFSD_OPTIONS};
 
 use self::arguments::{Asked, UsageError};
 use self::binds::BindError;
 
 /// What libvirt is told that virtiofsd can: to be given its options by names of their own.
 const CAPABILITIES: &str = "{\"type\": \"fs\", \"features\": [\"separate-options\"]}\n";
-/// How virtiofsd runs, beside its socket and directory. The guest's root makes no device nodes and gives files no capabilities: on the
-/// node, they would be the node's. File handles would leave it the capability to open any file of a file system by its number, so it
-/// has a descriptor for each file that the guest knows. File systems below an entry are told apart, so that no two files have one number.
-const OPTIONS: [&str; 9] = [
-    "--sandbox=namespace",
-    "--seccomp=kill",
-    "--modcaps=-mknod:-setfcap",
-    "--inode-file-handles=never",
-    "--announce-submounts",
-    "--xattr",
-    "--cache=auto",
-    "--log-level=warn",
-    "--shared-dir",
-];
 
 /// Why nothing is shared.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +89,12 @@ fn run(args: &[OsString]) -> Result<Infallible, Failure> {
     let file = dir.join(PID_FILE);
     fs::write(&file, process::id().to_string()).map_err(|cause| Failure::Told { file, cause })?;
     binds::gather(&dir, &mounts)?;
-    let cause = Command::new(&virtiofsd).arg(format!("--fd={socket}")).args(OPTIONS).arg(dir).exec();
+    let cause = Command::new(&virtiofsd)
+        .arg(format!("--fd={socket}"))
+        .args(VIRTIOFSD_OPTIONS)
+        .arg("--shared-dir")
+        .arg(dir)
+        .exec();
     Err(Failure::Exec { virtiofsd, cause })
 }
 

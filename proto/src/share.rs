@@ -14,6 +14,19 @@ pub const FILE: &str = "share.json";
 pub const PID_FILE: &str = "pid";
 /// Most mounts of a share.
 pub const MAX_MOUNTS: usize = 256;
+/// How virtiofsd runs, beside its socket and directory. The guest's root makes no device nodes and gives files no capabilities: on the
+/// node, they would be the node's. File handles would leave it the capability to open any file of a file system by its number, so it
+/// has a descriptor for each file that the guest knows. File systems below an entry are told apart, so that no two files have one number.
+pub const VIRTIOFSD_OPTIONS: [&str; 8] = [
+    "--sandbox=namespace",
+    "--seccomp=kill",
+    "--modcaps=-mknod:-setfcap",
+    "--inode-file-handles=never",
+    "--announce-submounts",
+    "--xattr",
+    "--cache=auto",
+    "--log-level=warn",
+];
 /// Most bytes of the file: all mounts, with paths as long as Linux takes them.
 const MAX_FILE: u64 = 4 << 20;
 

@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use proto::share::VIRTIOFSD_OPTIONS;
 use tests::case::Bed;
 use tests::libvirt::{only_qemu, virsh};
 use tests::net_node::QEMU;
@@ -19,17 +20,6 @@ const NAME: &str = "peer";
 /// Below these everything belongs to one machine, but for the images.
 const OURS: [&str; 3] = ["/run/virtlet/", "/var/lib/virtlet/volumes/", "/var/lib/virtlet/console/"];
 const SOON: Duration = Duration::from_secs(10);
-/// As fswrapper runs it.
-const VIRTIOFSD: [&str; 8] = [
-    "--sandbox=namespace",
-    "--seccomp=kill",
-    "--modcaps=-mknod:-setfcap",
-    "--inode-file-handles=never",
-    "--announce-submounts",
-    "--xattr",
-    "--cache=auto",
-    "--log-level=warn",
-];
 
 /// A machine that can be created.
 pub(super) struct Peer {
@@ -105,7 +95,7 @@ impl Peer {
         let _earlier = fs::remove_file(&socket);
         fs::create_dir_all(&shared)?;
         let mut virtiofsd = Command::new(program);
-        virtiofsd.args(VIRTIOFSD).arg("--socket-path").arg(&socket).arg("--shared-dir").arg(&shared);
+        virtiofsd.args(VIRTIOFSD_OPTIONS).arg("--socket-path").arg(&socket).arg("--shared-dir").arg(&shared);
         let virtiofsd = virtiofsd.spawn().context("virtiofsd does not start")?;
         wait_until("virtiofsd's socket", SOON, || socket.exists())?;
         chown(&socket, Some(QEMU.uid), Some(QEMU.gid))?;
