@@ -13,6 +13,7 @@ mod pause;
 mod resources;
 mod secrets;
 mod seeds;
+mod shell;
 pub(crate) mod sockets;
 mod stand_in;
 mod starts;

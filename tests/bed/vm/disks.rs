@@ -9,13 +9,15 @@ use anyhow::{Result, bail, ensure};
 use proto::cri::{ContainerConfig, Device};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
-use tests::command::{Ended, TOOL_DEADLINE, command, finish, sh};
+use tests::command::sh;
 use tests::cri;
 use tests::image_server::Fault;
 use tests::loop_device::LoopDevice;
-use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
+use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::wait_for;
 use tests::world::World;
+
+use super::shell::{exec, prints};
 
 const DEADLINE: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(30);
@@ -83,17 +85,6 @@ fn container(bed: &Bed, node: &Node, devices: Vec<Device>) -> Result<ContainerCo
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     node.cri.pull(&image)?;
     Ok(ContainerConfig { devices, ..cri::container(&image, [].into()) })
-}
-
-fn exec(bed: &Bed, vm: &Vm, line: &str) -> Result<Ended> {
-    let words = ["--socket", CRI_SOCKET, "exec", &vm.container, "--", "sh", "-c", line];
-    finish(&mut command(bed.program("virtletctl"), words), TOOL_DEADLINE)
-}
-
-fn prints(bed: &Bed, vm: &Vm, line: &str, stdout: &str) -> Result<()> {
-    let ended = exec(bed, vm, line)?;
-    ensure!(ended.code == Some(0) && ended.stdout.trim_end() == stdout, "{line}: {ended:?}");
-    Ok(())
 }
 
 fn boots(bed: &Bed, node: &Node, name: &str, container: &ContainerConfig) -> Result<Vm> {

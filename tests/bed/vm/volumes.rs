@@ -12,12 +12,14 @@ use nix::unistd::Pid;
 use proto::cri::{ContainerConfig, ContainerState, Mount, MountPropagation};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
-use tests::command::{Ended, TOOL_DEADLINE, command, finish, sh};
+use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
 use tests::image_server::Fault;
-use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
+use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
+
+use super::shell::{exec, prints};
 
 const DEADLINE: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(30);
@@ -87,18 +89,6 @@ fn container(bed: &Bed, node: &Node, mounts: Vec<Mount>) -> Result<ContainerConf
 fn start(bed: &Bed) -> Result<Node> {
     // `handlers` alone says that images have the agent; seeds carry it for others.
     Node::configured(bed, "handlers.virtlet.guest_agent = true")
-}
-
-/// Runs a line of a shell in the guest, once there is an agent.
-fn exec(bed: &Bed, vm: &Vm, line: &str) -> Result<Ended> {
-    let words = ["--socket", CRI_SOCKET, "exec", &vm.container, "--", "sh", "-c", line];
-    finish(&mut command(bed.program("virtletctl"), words), TOOL_DEADLINE)
-}
-
-fn prints(bed: &Bed, vm: &Vm, line: &str, stdout: &str) -> Result<()> {
-    let ended = exec(bed, vm, line)?;
-    ensure!(ended.code == Some(0) && ended.stdout.trim_end() == stdout, "{line}: {ended:?}");
-    Ok(())
 }
 
 fn is_refused(bed: &Bed, vm: &Vm, line: &str, why: &str) -> Result<()> {
