@@ -11,6 +11,7 @@ pub mod plan;
 pub mod seed;
 pub mod seed_kind;
 pub mod span;
+pub(crate) mod words;
 mod yaml;
 
 use std::collections::BTreeMap;

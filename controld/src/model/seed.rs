@@ -27,7 +27,7 @@ use serde_json::{Map, Value, json};
 pub use self::merge::merge;
 pub use self::mounts::GuestMount;
 pub use self::sources::{MAX_FILE, Sources, Volume, VolumeFile};
-pub use super::seed_kind::{ConfigDelivery, NoSuchName, SeedKind};
+pub use super::seed_kind::{ConfigDelivery, SeedKind};
 use crate::model::annotations::{Format, PodAnnotations, UserData};
 
 /// Longest user-data, in bytes.

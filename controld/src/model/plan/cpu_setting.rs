@@ -8,6 +8,7 @@ mod read;
 use serde::{Deserialize, Serialize};
 
 pub use self::read::NoCpuSetting;
+use crate::model::words::words;
 
 /// A guest's CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,32 +29,6 @@ pub struct CpuSetting {
     pub cache: Option<CpuCache>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<CpuFeature>,
-}
-
-/// Declares an enum of libvirt's words.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$of_one:meta])* $variant:ident = $word:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-        pub enum $name {
-            $($(#[$of_one])* #[serde(rename = $word)] $variant,)*
-        }
-
-        impl $name {
-            /// All of libvirt's words.
-            pub const WORDS: &[&str] = &[$($word),*];
-
-            /// libvirt's word.
-            #[must_use]
-            pub const fn word(self) -> &'static str {
-                match self { $(Self::$variant => $word,)* }
-            }
-
-            fn of(word: &str) -> Option<Self> {
-                match word { $($word => Some(Self::$variant),)* _ => None }
-            }
-        }
-    };
 }
 
 words! {

@@ -1,9 +1,8 @@
 //! What a runtime handler's machines have beside the usual devices.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
+
+use crate::model::words::words;
 
 /// All of them, for the whole life of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,48 +19,10 @@ pub struct Extras {
     pub graphics: Option<Graphics>,
 }
 
-/// Declares an enum that settings name, with an error that says which there are.
-macro_rules! named {
-    ($(#[$doc:meta])* $name:ident, $error:ident, $text:literal { $($(#[$of_one:meta])* $variant:ident = $word:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-        pub enum $name {
-            $($(#[$of_one])* #[serde(rename = $word)] $variant,)*
-        }
-
-        #[doc = concat!("Why a text is no [`", stringify!($name), "`].")]
-        #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-        #[error($text)]
-        pub struct $error;
-
-        impl $name {
-            /// As settings and libvirt call it.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $word,)* }
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = $error;
-
-            fn from_str(text: &str) -> Result<Self, $error> {
-                match text { $($word => Ok(Self::$variant),)* _ => Err($error) }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-    };
-}
-
-named! {
+words! {
     /// What the guest finds in its clock when it starts.
     #[derive(Default)]
-    Clock, NoClock, "use `utc` or `localtime`" {
+    Clock or NoClock "use `utc` or `localtime`" {
         /// For all guests but Windows.
         #[default]
         Utc = "utc",
@@ -70,9 +31,9 @@ named! {
     }
 }
 
-named! {
+words! {
     /// A device that the guest has to write to again and again; if it does not, it is reset, as by its own reboot.
-    Watchdog, NoWatchdog, "use `itco` or `i6300esb`" {
+    Watchdog or NoWatchdog "use `itco` or `i6300esb`" {
         /// Of the chipset `q35`.
         Itco = "itco",
         /// A PCI card.
@@ -80,9 +41,9 @@ named! {
     }
 }
 
-named! {
+words! {
     /// How the guest's screen is seen.
-    Graphics, NoGraphics, "use `vnc` or `none`" {
+    Graphics or NoGraphics "use `vnc` or `none`" {
         /// By a UNIX socket on the node, never by the network.
         Vnc = "vnc",
         /// There is no screen.
@@ -90,9 +51,9 @@ named! {
     }
 }
 
-named! {
+words! {
     /// What guests may see of the node's own files, beside the volumes that kubelet makes.
-    HostPath, NoHostPath, "use `allow`, `readonly` or `deny`" {
+    HostPath or NoHostPath "use `allow`, `readonly` or `deny`" {
         Allow = "allow",
         /// Nothing that the guest could write to.
         Readonly = "readonly",

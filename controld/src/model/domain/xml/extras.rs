@@ -25,7 +25,7 @@ pub(super) fn hyperv(doc: &mut Doc) -> Result<(), DomainError> {
 
 pub(super) fn clock(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     let extras = &spec.plan.hardware.extras;
-    doc.nest("clock", &[("offset", extras.clock.name())], |doc| {
+    doc.nest("clock", &[("offset", extras.clock.word())], |doc| {
         doc.leaf("timer", &[("name", "rtc"), ("tickpolicy", "catchup")])?;
         doc.leaf("timer", &[("name", "hpet"), ("present", "no")])?;
         if extras.hyperv { doc.leaf("timer", &[("name", "hypervclock"), ("present", "yes")]) } else { Ok(()) }
@@ -58,7 +58,7 @@ pub(super) fn rng(doc: &mut Doc, hardware: &Hardware) -> Result<(), DomainError>
 
 /// The one that is of the chipset has no address.
 pub(super) fn watchdog(doc: &mut Doc, watchdog: Watchdog) -> Result<(), DomainError> {
-    let attributes = [("model", watchdog.name()), ("action", "reset")];
+    let attributes = [("model", watchdog.word()), ("action", "reset")];
     match watchdog {
         Watchdog::Itco => doc.leaf("watchdog", &attributes),
         Watchdog::I6300esb => doc.nest("watchdog", &attributes, |doc| doc.pci_of_several(RNG_SLOT, WATCHDOG_FUNCTION)),
