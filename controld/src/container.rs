@@ -13,6 +13,7 @@ mod disks;
 pub mod explain;
 mod growth;
 mod host;
+mod look;
 mod machine;
 mod parts;
 mod passthrough;
@@ -37,11 +38,11 @@ use common::KeyedMutex;
 use common::now_nanos;
 use common::off_reactor;
 use proto::tap::PodId;
-use tokio::time::timeout;
 
 use self::actors::Actors;
 use self::admission::Admission;
 use self::agents::Output;
+use self::look::look;
 use self::plan::{Draft, Wishes};
 pub use self::share::Shares;
 pub use self::sizes::Sizes;
@@ -61,9 +62,6 @@ use crate::model::{
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
 use crate::volumes::{Base, VolumeError};
-
-/// How long a look at the pod's volumes may take: a file server may not answer.
-const LOOK_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The service. Clones share it.
 #[derive(Debug, Clone)]
@@ -130,16 +128,10 @@ impl Containers {
         self.check_seed(&sandbox, &create.config, &annotations, &handler, draft.share()).await?;
         if let Some(share) = draft.share().cloned() {
             let uses = self.uses.clone();
-            let looked = off_reactor(move || share::check(&uses.config, &share));
-            timeout(LOOK_DEADLINE, looked).await.map_err(|_elapsed| {
-                let seconds = LOOK_DEADLINE.as_secs();
-                let what =
-                    format!("the pod's volumes did not answer within {seconds} s; a file system of the node hangs");
-                Error::new(Kind::Deadline, what)
-            })??;
+            look(move || share::check(&uses.config, &share)).await?;
         }
         let wanted = draft.disks().to_owned();
-        let disks = off_reactor(move || disks::Node::new().resolve(&wanted)).await?;
+        let disks = look(move || disks::Node::new().resolve(&wanted)).await?;
 
         // Nobody else may have the disk from here on.
         for other in &replaced {
@@ -221,13 +213,13 @@ impl Containers {
         }
     }
 
-    /// What the emulator has for machines of a runtime handler.
     /// The VNC socket of a machine's screen, if it has one.
     #[must_use]
     pub fn screen(&self, container: &Container) -> Option<PathBuf> {
         container.machine.hardware.extras.graphics.map(|_| screen::socket(&self.uses.config, container.machine.id))
     }
 
+    /// What the emulator has for machines of a runtime handler.
     async fn offer(&self, handler: &Handler, accel: Accelerator) -> Result<Offer> {
         let uses = &self.uses;
         // The emulator may have been replaced since it was asked last.
@@ -382,7 +374,7 @@ impl Containers {
         };
         let (sandbox, config, annotations) = (sandbox.clone(), config.clone(), annotations.clone());
         let (handler, share) = (handler.clone(), share.cloned());
-        off_reactor(move || {
+        look(move || {
             let wishes = seed::Wishes {
                 sandbox: &sandbox.config,
                 container: &config,

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use common::Chain;
 use proto::tap::{PodNet, QemuUser};
 
+use super::look::io_failed;
 use super::remove::remove as remove_file;
 use crate::config::{Config, Handler, MachineDefaults};
 use crate::model::annotations::PodAnnotations;
@@ -20,7 +21,6 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::Share;
 use crate::model::seed::{self, ConfigDelivery, FirmwareName, GuestMount, Seed, SeedInput, Sources};
 use crate::model::{ContainerConfig, MachineId, Mount, SandboxConfig};
-use crate::store::is_disk_full;
 
 /// Where a container mounts what controld alone is to read.
 pub(super) const FOR_US: &str = "/run/virtlet/seed";
@@ -113,10 +113,7 @@ pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed>
 /// # Errors
 /// When it cannot be written; there is nothing of it then.
 pub(super) fn write(config: &Config, machine: MachineId, seed: &Seed, qemu: QemuUser) -> Result<Written> {
-    let failed = |cause: io::Error| {
-        let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
-        Error::because(kind, "seed not written", cause)
-    };
+    let failed = |cause| io_failed("seed not written", cause);
     if !seed.skipped().is_empty() {
         let variables = seed.skipped().join(", ");
         tracing::warn!(%variables, "variables are not in the guest's file of them, which cannot hold them");

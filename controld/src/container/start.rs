@@ -14,6 +14,7 @@ use common::off_reactor;
 use proto::tap::{Nic, PciAddress, PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 
+use super::look::io_failed;
 use super::parts::libvirt_log;
 use super::remove::remove;
 use super::uses::Uses;
@@ -26,7 +27,6 @@ use crate::model::domain::{self, DomainSpec, Hostdev, Shared, WrapperEnv};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::Firmware;
 use crate::model::{Container, Sandbox, SandboxState};
-use crate::store::is_disk_full;
 use crate::tap::Armed;
 use crate::volumes::make_dir;
 
@@ -238,9 +238,4 @@ async fn write_seed(
         seed::write(&config, container.machine.id, &made, qemu)
     })
     .await
-}
-
-fn io_failed(what: &'static str, cause: io::Error) -> Error {
-    let kind = if is_disk_full(&cause) { Kind::Exhausted } else { Kind::Internal };
-    Error::because(kind, what, cause)
 }
