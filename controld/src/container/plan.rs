@@ -7,7 +7,7 @@ mod promise;
 mod share;
 mod size;
 
-pub(crate) use self::promise::{Promise, promise};
+pub(crate) use self::promise::promise;
 use crate::config::{Handler, MachineConfig};
 use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
@@ -18,17 +18,17 @@ use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, 
 
 /// What a plan is made from, beside its root disk.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wishes<'a> {
-    pub(super) id: MachineId,
-    pub(super) sandbox: &'a SandboxConfig,
-    pub(super) container: &'a ContainerConfig,
-    pub(super) annotations: &'a PodAnnotations,
+pub(crate) struct Wishes<'a> {
+    pub(crate) id: MachineId,
+    pub(crate) sandbox: &'a SandboxConfig,
+    pub(crate) container: &'a ContainerConfig,
+    pub(crate) annotations: &'a PodAnnotations,
     /// The pod's runtime handler.
-    pub(super) handler: &'a Handler,
-    /// What the emulator has for machines of its type.
-    pub(super) offer: Option<&'a Offer>,
-    pub(super) accel: Accelerator,
-    pub(super) node: &'a MachineConfig,
+    pub(crate) handler: &'a Handler,
+    /// What the emulator has for machines of its type, if it was asked.
+    pub(crate) offer: Option<&'a Offer>,
+    pub(crate) accel: Accelerator,
+    pub(crate) node: &'a MachineConfig,
 }
 
 /// All of a plan but the disks, which are not looked for until the rest of it is known to be possible.

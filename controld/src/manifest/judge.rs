@@ -8,10 +8,10 @@ use crate::api::cri::convert;
 use crate::config::{Accel, Config, Handler};
 use crate::container::explain::Setting;
 use crate::container::plan::guest::check_sysctls;
-use crate::container::plan::{Promise, promise};
+use crate::container::plan::{Wishes, promise};
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::Error;
-use crate::model::{Accelerator, SandboxConfig};
+use crate::model::{Accelerator, MachineId, SandboxConfig};
 use crate::sandbox;
 
 /// Of a pod.
@@ -102,7 +102,8 @@ impl Verdict {
         let init = pod.spec.init_containers.iter().flatten().filter(|container| !is_sidecar(container));
         for container in init.chain(&pod.spec.containers) {
             let made = convert::container_config(kubelet::container(pod, container)).and_then(|container| {
-                promise(Promise { sandbox, container: &container, annotations, handler, accel, node: &config.machine })
+                let (id, node) = (MachineId::random(), &config.machine);
+                promise(Wishes { id, sandbox, container: &container, annotations, handler, offer: None, accel, node })
             });
             match made {
                 Ok(settings) => self.settings = settings,
