@@ -573,4 +573,7 @@ async fn given_up_half_way(bed: &Bed) {
     given_up.abort();
     let _ = given_up.await;
     eventually("what came is recorded", || received(&bed.images()).0 > 2 << 20).await;
+    // The next pull of it would begin anew meanwhile.
+    let is_free = |path: &PathBuf| fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok());
+    eventually("nobody works on it", || partials(&bed.images()).iter().all(is_free)).await;
 }
