@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::command::sh;
 use crate::libvirt;
-use crate::wait::wait_for;
+use crate::wait::{wait_for, wait_until};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// The only card of the node (see [`crate::emulated::Kind`]).
@@ -54,6 +54,11 @@ impl Card {
         for vf in 0..VFS {
             wait_for("link of a function", SETTLED, || Ok(card.link(vf).ok()))?;
         }
+        // Functions that are made take it down for a while, and without it the card takes no rate (igb, `igb_ndo_set_vf_bw`).
+        let carrier = card.folder().join("net").join(card.pf()).join("carrier");
+        wait_until("carrier of the card", SETTLED, || {
+            fs::read_to_string(&carrier).is_ok_and(|text| text.trim() == "1")
+        })?;
         Ok(card)
     }
 
