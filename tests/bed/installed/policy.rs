@@ -32,7 +32,11 @@ fn bites(bed: &Bed) -> Result<()> {
         "{said}"
     );
     ensure!(said.contains("cannot execute binary /usr/lib/virtlet/vmwrapper: Permission denied"), "{said}");
-    let denied = machine.run("journalctl -k -g 'apparmor=.DENIED' --no-pager -o cat", TOOL_DEADLINE)?;
+    let denied = machine.wait(
+        "denial in the kernel's log",
+        "journalctl -k -g 'apparmor=.DENIED' --no-pager -o cat",
+        TOOL_DEADLINE,
+    )?;
     ensure!(denied.contains("name=\"/usr/sbin/vmwrapper\""), "{denied}");
     Ok(())
 }
