@@ -25,6 +25,9 @@ const STATE: [&str; 3] = ["var/lib/virtlet", "run/virtlet", "etc/virtlet"];
 /// Bytes that are compared or copied at a time.
 const CHUNK: usize = 64 * 1024;
 
+/// What `unfinished` holds while nothing of an earlier installation is there.
+const FIRST: &str = "first";
+
 /// Why files are not as they should be.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
@@ -58,6 +61,8 @@ pub(crate) struct Staged {
 pub(crate) struct Changed {
     /// Whether the daemons are to be started anew: something changed, now or in a run that did not come to its end.
     pub(crate) anew: bool,
+    /// Whether no installation before this one came to its end: nobody has decided yet whether the units are enabled.
+    pub(crate) is_first: bool,
     /// For the log.
     pub(crate) told: Vec<String>,
 }
@@ -125,13 +130,14 @@ impl Staged {
         let before = listed(root)?;
         let gone: Vec<_> = before.iter().filter(|name| !payload.entries.contains_key(*name)).collect();
         let marker = root.join(UNFINISHED);
-        let is_unfinished = marker.exists();
+        let unfinished = fs::read_to_string(&marker).ok();
+        let is_first = before.is_empty() || unfinished.as_deref() == Some(FIRST);
         let mut told: Vec<_> =
             self.kept.iter().map(|at| format!("kept, since it was edited: {}", at.display())).collect();
         if self.moves.is_empty() && gone.is_empty() {
-            return Ok(Changed { anew: is_unfinished, told });
+            return Ok(Changed { anew: unfinished.is_some(), is_first, told });
         }
-        write(&marker, &b""[..], 0o644)?;
+        write(&marker, if is_first { FIRST.as_bytes() } else { &[] }, 0o644)?;
         // Names of both releases, until this one is whole.
         write_list(root, before.iter().chain(payload.entries.keys()))?;
         for (beside, at) in &self.moves {
@@ -147,7 +153,7 @@ impl Staged {
         for dir in dirs {
             File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("write", dir))?;
         }
-        Ok(Changed { anew: true, told })
+        Ok(Changed { anew: true, is_first, told })
     }
 }
 

@@ -108,6 +108,22 @@ pub(crate) fn has_unit(root: &Path, unit: &str) -> bool {
     root.join("usr/lib/systemd/system").join(unit).exists()
 }
 
+/// Which of `units` are masked: nothing may start them, until whoever did so takes it back.
+pub(crate) fn masked(root: &Path, units: &[&str]) -> Vec<String> {
+    let is_masked = |unit: &str| {
+        ["etc", "run"].iter().any(|dir| {
+            fs::read_link(root.join(dir).join("systemd/system").join(unit)).is_ok_and(|to| to == Path::new("/dev/null"))
+        })
+    };
+    let masked = units.iter().filter(|unit| is_masked(unit));
+    masked.map(|unit| format!("`{unit}` is masked on the host: `systemctl unmask {unit}` there first")).collect()
+}
+
+/// Whether systemd starts a unit at boot.
+pub(crate) fn is_enabled(unit: &str) -> bool {
+    run("systemctl", &["is-enabled", "--quiet", unit]).is_ok()
+}
+
 /// The line of a configuration that puts state where a purge does not look.
 pub(crate) fn state_elsewhere(root: &Path) -> Option<String> {
     let files = ["controld", "tapmanager"].map(|name| root.join(format!("etc/virtlet/{name}.toml")));
@@ -190,7 +206,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use super::{foreign, missing, vms};
+    use super::{foreign, masked, missing, vms};
 
     fn host(files: &[&str]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
@@ -227,6 +243,22 @@ mod tests {
             let said = missing(host(&files).path(), PID);
             assert!(said.len() == 1 && said[0].contains(says), "{says}: {said:?}");
         }
+    }
+
+    #[test]
+    fn a_unit_that_is_masked_is_named() {
+        let root = host(&[]);
+        let units = ["tapmanager.service", "controld.service"];
+        assert!(masked(root.path(), &units).is_empty());
+        fs::create_dir_all(root.path().join("run/systemd/system")).unwrap();
+        symlink(
+            "/usr/lib/systemd/system/tapmanager.service",
+            root.path().join("run/systemd/system/tapmanager.service"),
+        )
+        .unwrap();
+        symlink("/dev/null", root.path().join("run/systemd/system/controld.service")).unwrap();
+        let said = masked(root.path(), &units);
+        assert!(said.len() == 1 && said[0].contains("systemctl unmask controld.service"), "{said:?}");
     }
 
     #[test]

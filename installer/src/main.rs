@@ -113,6 +113,7 @@ fn install() -> Result<(), Failure> {
     enter()?;
     let root = Path::new(ROOT);
     refuse(host::missing(root, std::process::id()))?;
+    refuse(host::masked(root, &UNITS))?;
     let _lock = lock()?;
     let staged = files::stage(root, &payload)?;
     let [controld, tapmanager] = ["controld", "tapmanager"].map(|name| staged.program(&format!("usr/sbin/{name}")));
@@ -133,11 +134,25 @@ fn install() -> Result<(), Failure> {
         say(line);
     }
     host::run("systemctl", &["daemon-reload"])?;
-    host::run("systemctl", &["enable", UNITS[0], UNITS[1]])?;
-    let start = if changed.anew { "restart" } else { "start" };
-    host::run("systemctl", &[start, UNITS[0], UNITS[1]])?;
+    if changed.is_first {
+        host::run("systemctl", &[&["enable"], &UNITS[..]].concat())?;
+    }
+    let (enabled, disabled): (Vec<&str>, Vec<&str>) = UNITS.iter().partition(|unit| host::is_enabled(unit));
+    for unit in &disabled {
+        say(&format!(
+            "not started, since it was disabled: {unit}; `systemctl enable --now {unit}` on the host starts it"
+        ));
+    }
+    if !enabled.is_empty() {
+        let start = if changed.anew { "restart" } else { "start" };
+        host::run("systemctl", &[&[start], &*enabled].concat())?;
+    }
     files::finished(root)?;
-    say(if changed.anew { "installed, daemons started" } else { "all is as it was" });
+    say(match (changed.anew, disabled.is_empty()) {
+        (true, true) => "installed, daemons started",
+        (true, false) => "installed",
+        (false, _) => "all is as it was",
+    });
     // What it finds is for whoever reads the log: before kubelet is told to use controld, it finds something.
     let doctor = ["--quiet", "--wait", "--pipe", "--collect", "/usr/bin/virtletctl", "doctor"];
     if let Err(found) = host::run("systemd-run", &doctor) {

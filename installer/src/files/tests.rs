@@ -119,6 +119,21 @@ fn a_host_without_apparmor_gets_no_rules() {
 }
 
 #[test]
+fn an_installation_is_the_first_until_one_has_come_to_its_end() {
+    let (_image, payload) = image(&[("usr/sbin/controld", "1")]);
+    let root = tempfile::tempdir().unwrap();
+    let commit = |payload: &Payload| stage(root.path(), payload).unwrap().commit(root.path(), payload).unwrap();
+    assert!(commit(&payload).is_first);
+    assert!(commit(&payload).is_first, "it was killed before its end");
+    let (_newer, payload) = image(&[("usr/sbin/controld", "2")]);
+    assert!(commit(&payload).is_first, "a newer release after one that was killed");
+    finished(root.path()).unwrap();
+    assert!(!commit(&payload).is_first);
+    let (_newest, payload) = image(&[("usr/sbin/controld", "3")]);
+    assert!(!commit(&payload).is_first);
+}
+
+#[test]
 fn a_run_that_was_killed_is_finished_by_the_next() {
     let (_old, old) = image(&[("usr/sbin/controld", "one")]);
     let (_new, new) = image(&[("usr/sbin/controld", "two"), ("usr/sbin/tapmanager", "two")]);

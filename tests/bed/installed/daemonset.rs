@@ -154,6 +154,13 @@ fn upgrade(machine: &mut Machine, newer: &Image) -> Result<()> {
     let first = machine.run(daemon, TOOL_DEADLINE)?;
     let said = machine.run(&by_hand, TOOL_DEADLINE)?;
     ensure!(said.contains("all is as it was") && machine.run(daemon, TOOL_DEADLINE)? == first, "started anew: {said}");
+    machine.run("systemctl mask controld", TOOL_DEADLINE)?;
+    let (code, said) = machine.attempt(&by_hand, TOOL_DEADLINE)?;
+    ensure!(code != Some(0) && said.contains("`controld.service` is masked on the host"), "{said}");
+    machine.run("systemctl unmask controld && systemctl disable controld", TOOL_DEADLINE)?;
+    let said = machine.run(&by_hand, TOOL_DEADLINE)?;
+    ensure!(said.contains("not started, since it was disabled: controld.service"), "{said}");
+    machine.run("! systemctl is-enabled controld && systemctl enable controld", TOOL_DEADLINE)?;
     machine.wait("answer after the upgrade", ANSWER, POD_DEADLINE)?;
     ensure!(machine.run(PROCESS, TOOL_DEADLINE)? == process, "another process after the upgrade");
     Ok(())
