@@ -10,7 +10,7 @@
 //! | 0 | `EX_OK` | done; `check` found nothing, `status` is ready, plugins of `networks` can be started |
 //! | 1 | | `check` has findings, `status` is not ready, the default network of `networks` cannot be used |
 //! | 2 | | the command line is wrong |
-//! | 65 | `EX_DATAERR` | a value is refused, a network has no plugin for what is asked of it, or a VF cannot be handed out |
+//! | 65 | `EX_DATAERR` | a value is refused or may mean two pods, a network has no plugin for what is asked of it, or a VF cannot be handed out |
 //! | 66 | `EX_NOINPUT` | no such pod, or no such file |
 //! | 69 | `EX_UNAVAILABLE` | no daemon; no such network, or none that can be used; a plugin is not installed |
 //! | 70 | `EX_SOFTWARE` | anything else that failed, a plugin's error included |
@@ -34,6 +34,7 @@ mod ports;
 mod private;
 mod text;
 mod vfs;
+mod which;
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -96,12 +97,12 @@ pub fn run(tool: Tool, out: &mut dyn Write) -> Result<Verdict, ToolError> {
             Ok(if status.ready { Verdict::Well } else { Verdict::Unwell })
         }
         Tool::Check(OfPod { common, pod }) => {
-            let report = Node::of(&common.config()?).check(&pod)?;
+            let (pod, report) = pod.ask(&Node::of(&common.config()?), Node::check)?;
             show(&common, out, || json::check(&pod, &report), || text::check(&report))?;
             Ok(if report.findings.is_empty() { Verdict::Well } else { Verdict::Unwell })
         }
         Tool::Explain(OfPod { common, pod }) => {
-            let detail = Node::of(&common.config()?).inspect(&pod)?;
+            let (_, detail) = pod.ask(&Node::of(&common.config()?), Node::inspect)?;
             show(&common, out, || json::whole(&detail), || text::detail(&detail))
         }
         Tool::Sriov(tool) => vfs::run(tool, out),

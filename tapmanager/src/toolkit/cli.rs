@@ -11,6 +11,7 @@ use proto::tap::{self, DataPath, HostPort, MacAddr, NetnsName, NetworkAsk, PodId
 
 use super::error::ToolError;
 use super::ports;
+use super::which::Which;
 use crate::config::{Config, DEFAULT_FILE};
 
 /// Kernel of the guest if the command line names none.
@@ -72,8 +73,8 @@ pub enum Output {
 /// Of `check` and `explain`.
 #[derive(Debug, Args)]
 pub struct OfPod {
-    /// The pod
-    pub pod: PodId,
+    /// The pod: its id, how that begins, its name, or NAMESPACE/NAME
+    pub pod: Which,
     #[command(flatten)]
     pub common: Common,
 }

@@ -33,6 +33,17 @@ pub enum ToolError {
         #[source]
         cause: Box<ToolError>,
     },
+    /// No pod has such a name.
+    #[error("no pod `{0}`")]
+    NoPod(String),
+    /// More than one pod may be meant.
+    #[error("`{said}` may be any of the pods {}", .ids.join(", "))]
+    Ambiguous {
+        /// What was said.
+        said: String,
+        /// Their ids.
+        ids: Vec<String>,
+    },
     /// A file of the command line cannot be used.
     #[error("failed to read `{}`", path.display())]
     File {
@@ -165,7 +176,8 @@ impl ToolError {
             Self::Detach { cause, .. } | Self::LeftBehind { first: cause, .. } => cause.exit_code(),
             Self::File { cause, .. } | Self::Dir { cause, .. } if denied(cause) => 77,
             Self::NotRoot => 77,
-            Self::File { .. } => 66,
+            Self::Ambiguous { .. } => 65,
+            Self::File { .. } | Self::NoPod(_) => 66,
             Self::ConfName(_) | Self::Nics(_) | Self::Hostdevs(_) => 65,
             Self::Dir { .. } | Self::Process { .. } | Self::Signals(_) | Self::Sriov(_) => 71,
             Self::Absent { .. } => 72,
@@ -204,6 +216,7 @@ impl ToolError {
         match self {
             Self::Client(error) if of_client(error) == 77 => Some("are you root?"),
             Self::Refused(body) if body.code == ErrorCode::NotFound => Some("`tapmanager list` lists all"),
+            Self::NoPod(_) => Some("`tapmanager list` lists all"),
             Self::Client(ClientError::Codec { .. } | ClientError::WrongReply) => {
                 Some("is that the socket of a tapmanager of this release?")
             }

@@ -154,6 +154,37 @@ fn explain_says_what_and_why() {
 }
 
 #[test]
+fn a_pod_is_found_by_its_name_and_by_how_its_id_begins() {
+    let unknown = || refused(ErrorCode::NotFound, "no pod");
+    let page = |ids: &[&str]| {
+        let pods = ids.iter().map(|id| summary(id, None)).collect();
+        Ok(Reply::Pods(PodPage { pods, more: false }))
+    };
+    let well = || Ok(Reply::Checked(CheckReport { findings: vec![], checked: vec![] }));
+    let ask = |said: &str, answers: Vec<_>| {
+        let daemon = FakeDaemon::with(answers);
+        let (_, done) = daemon.run(&["check", said], "json");
+        (daemon.asked().pop().expect("asked"), done)
+    };
+    for (said, answers) in [
+        ("demo", vec![unknown(), page(&["3f5a77"]), well()]),
+        ("3f", vec![unknown(), page(&["3f5a77", "4a"]), well()]),
+        ("default/demo", vec![page(&["3f5a77"]), well()]),
+    ] {
+        let (asked, done) = ask(said, answers);
+        done.expect(said);
+        assert_eq!(asked, Request::Check { pod: "3f5a77".parse().expect("id") }, "{said}");
+    }
+    let (_, several) = ask("demo", vec![unknown(), page(&["3f5a77", "4a"])]);
+    assert_eq!(several.expect_err("two").to_string(), "`demo` may be any of the pods 3f5a77, 4a");
+    let (_, none) = ask("other/demo", vec![page(&["3f5a77"])]);
+    assert_eq!(none.expect_err("none").to_string(), "no pod `other/demo`");
+    let (_, none) = ask("web", vec![unknown(), page(&["3f5a77"])]);
+    assert_eq!(none.expect_err("none").to_string(), "no pod");
+    assert!(Line::try_parse_from(["tapmanager", "check", "a/b/c"]).is_err());
+}
+
+#[test]
 fn check_is_silent_when_all_is_well_and_unwell_with_findings() {
     let mut report = CheckReport { findings: vec![], checked: vec!["links".into()] };
     insta::assert_snapshot!("check_well", both(&["check", "demo"], &Reply::Checked(report.clone())));
@@ -238,7 +269,9 @@ fn each_class_of_refusal_has_its_exit_code() {
         (ErrorCode::Internal, 70),
     ];
     for (code, exit) in codes {
-        let daemon = FakeDaemon::with(vec![refused(code, "no\u{7}")]);
+        // Who is not found may be meant by a name.
+        let nobody = Reply::Pods(PodPage { pods: vec![], more: false });
+        let daemon = FakeDaemon::with(vec![refused(code, "no\u{7}"), Ok(nobody)]);
         let (out, done) = daemon.run(&["check", "demo"], "json");
         let error = done.expect_err("refused");
         assert_eq!((out.as_str(), error.exit_code()), ("", exit), "{code:?}");
