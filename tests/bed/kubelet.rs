@@ -6,6 +6,7 @@ mod policies;
 mod pressure;
 mod probes;
 mod recovery;
+mod volumes;
 
 use std::fs;
 use std::net::IpAddr;
@@ -37,6 +38,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         .chain(probes::CASES)
         .chain(logs::CASES)
         .chain(cluster::CASES)
+        .chain(volumes::CASES)
         .copied()
 }
 
