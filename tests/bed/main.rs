@@ -46,7 +46,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(node::cases())
         .chain(sriov::cases())
         .chain(vm::cases())
-        .chain(restart::CASES.iter().copied())
+        .chain(restart::cases())
         .chain(orphans::CASES.iter().copied())
         .chain(soak::CASES.iter().copied())
         .chain(fresh_tapmanager::CASES.iter().copied())

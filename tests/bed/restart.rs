@@ -1,5 +1,7 @@
 //! Tier `restart`: each daemon is killed without warning while a guest runs. Nothing but the daemon is lost.
 
+mod start_steps;
+
 use std::fs;
 use std::time::Duration;
 
@@ -19,7 +21,12 @@ use tests::world::World;
 const DEADLINE: Duration = Duration::from_secs(240);
 const GRACE: Duration = Duration::from_secs(30);
 
-pub(crate) const CASES: &[Case] = &[
+/// The cases of this tier.
+pub(crate) fn cases() -> impl Iterator<Item = Case> {
+    CASES.iter().chain(start_steps::CASES).copied()
+}
+
+const CASES: &[Case] = &[
     Case { name: "restart::controld", deadline: DEADLINE, run: |bed| killed(bed, Which::Controld) },
     Case { name: "restart::tapmanager", deadline: DEADLINE, run: |bed| killed(bed, Which::Tapmanager) },
     Case { name: "restart::libvirtd", deadline: DEADLINE, run: |bed| killed(bed, Which::Libvirtd) },

@@ -1,0 +1,172 @@
+//! controld is killed between any two steps of the start of a machine that has a seed, a share and a block volume.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use proto::cri::{ContainerConfig, ContainerState, Device, PodSandboxConfig};
+use tests::agent_image::tiny_with_agent;
+use tests::case::{Bed, Case};
+use tests::command::{TOOL_DEADLINE, command, finish};
+use tests::cri;
+use tests::image_server::Fault;
+use tests::kubelet_volumes::PodVolumes;
+use tests::libvirt::running_domains;
+use tests::loop_device::LoopDevice;
+use tests::node::{CRI_SOCKET, Node};
+use tests::wait::{wait_for, wait_until};
+use tests::world::World;
+
+const GRACE: Duration = Duration::from_secs(30);
+const SEEDS: &str = "/run/virtlet/seed";
+const SHARES: &str = "/run/virtlet/share";
+/// In a Secret that the seed is made of; on no record.
+const SECRET: &str = "hN3vTq8LwXs5Zr2Kysteps";
+
+pub(super) const CASES: &[Case] =
+    &[Case { name: "restart::controld_at_each_step_of_a_start", deadline: Duration::from_secs(300), run }];
+
+/// How far a start has come, and what shows it.
+type Step = (&'static str, fn() -> bool);
+
+/// In their order.
+const STEPS: &[Step] = &[
+    ("no step", || true),
+    ("the seed is being written", || holds(SEEDS, "")),
+    ("volumes are described", || holds(SHARES, "")),
+    ("the machine is defined", || holds("/etc/libvirt/qemu", "virtlet-")),
+    ("virtiofsd is started", || holds("/run/libvirt/qemu", "fs0")),
+    ("QEMU is started", || pid().is_some()),
+    ("QEMU runs in the pod's cgroup", || {
+        pid()
+            .and_then(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok())
+            .is_some_and(|all| all.contains("virtlet"))
+    }),
+    ("the seed is removed", || pid().is_some() && !holds(SEEDS, "")),
+];
+
+fn holds(dir: &str, part: &str) -> bool {
+    fs::read_dir(dir)
+        .is_ok_and(|mut all| all.any(|file| file.is_ok_and(|file| file.file_name().to_string_lossy().contains(part))))
+}
+
+/// Of the only machine.
+fn pid() -> Option<u32> {
+    let files = fs::read_dir("/run/libvirt/qemu").ok()?.filter_map(|file| Some(file.ok()?.path()));
+    let is_pid = |path: &Path| {
+        path.file_name().is_some_and(|name| {
+            let name = name.to_string_lossy();
+            name.starts_with("virtlet-") && name.ends_with(".pid")
+        })
+    };
+    let mut pids =
+        files.filter(|path| is_pid(path)).filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
+    pids.next()
+}
+
+fn run(bed: &Bed) -> Result<()> {
+    let mut node = Node::configured(bed, "handlers.virtlet.guest_agent = true")?;
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    node.cri.pull(&image)?;
+    let volumes = PodVolumes::new(&bed.dir);
+    let disk = LoopDevice::new(&bed.dir.join("disk.img"), 1 << 20)?;
+    disk.write(b"of the disk\n", 0)?;
+    let annotations = [
+        ("VirtletCloudInitUserDataSource", "volume/told"),
+        ("VirtletCloudInitUserDataSourceKey", "user-data"),
+        ("virtlet.cloud/shared-fs", "virtiofs"),
+    ];
+    let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let mut container = cri::container(&image, annotations.into());
+    let script = format!("#!/bin/sh\n# {SECRET}\necho scripted >/dev/console\n");
+    container.mounts = vec![
+        volumes.fill("secret", "told", &[("user-data", &script)], "/run/virtlet/seed/told")?,
+        volumes.fill("configmap", "site", &[("key", "of a ConfigMap\n")], "/etc/site")?,
+    ];
+    container.devices = vec![Device {
+        container_path: "/dev/disk-of-pod".into(),
+        host_path: disk.node().display().to_string(),
+        permissions: "mrw".into(),
+    }];
+    // A first pod has the node make what stays.
+    node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
+    let before = World::look()?;
+    let pod = PodSandboxConfig { annotations: container.annotations.clone(), ..node.pod("steps")? };
+    let sandbox = node.cri.run_sandbox(&pod)?;
+
+    for (attempt, (step, shows)) in (0..).zip(STEPS) {
+        let id = create(&node, &sandbox, &mut container, &pod, attempt)?;
+        killed(&mut node, &id, shows).with_context(|| format!("killed when {step}"))?;
+        removed(&node, &id).with_context(|| format!("after controld was killed when {step}"))?;
+    }
+
+    let id = create(&node, &sandbox, &mut container, &pod, STEPS.len())?;
+    node.cri.start(&id).context("after all kills")?;
+    let line = "cat /etc/site/key; head -n 1 /dev/disk-of-pod";
+    let said = wait_for("volumes in the guest", GRACE, || {
+        let words = ["--socket", CRI_SOCKET, "exec", &id, "--", "sh", "-c", line];
+        let ended = finish(&mut command(bed.program("virtletctl"), words), TOOL_DEADLINE)?;
+        Ok((ended.code == Some(0)).then_some(ended.stdout))
+    })?;
+    ensure!(said == "of a ConfigMap\nof the disk\n", "{said:?}");
+    removed(&node, &id)?;
+    node.cri.remove_sandbox(&sandbox)?;
+    before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("process "))
+}
+
+fn create(
+    node: &Node,
+    sandbox: &str,
+    container: &mut ContainerConfig,
+    pod: &PodSandboxConfig,
+    attempt: usize,
+) -> Result<String> {
+    container.metadata.get_or_insert_default().attempt = attempt.try_into()?;
+    container.log_path = format!("vm_{attempt}.log");
+    node.cri.create(sandbox, container, pod).context("CreateContainer")
+}
+
+/// Starts the machine, kills controld when the step shows, and starts it again.
+fn killed(node: &mut Node, id: &str, shows: &fn() -> bool) -> Result<()> {
+    let Node { cri, controld, .. } = node;
+    std::thread::scope(|scope| {
+        let start = scope.spawn(|| cri.start(id));
+        // Not `wait_for`, which looks too seldom.
+        let begun = Instant::now();
+        while !shows() {
+            if begun.elapsed() > GRACE {
+                bail!("it never shows: {:?}", start.join());
+            }
+            std::thread::yield_now();
+        }
+        controld.kill9()?;
+        // Killed before the answer, as a rule.
+        drop(start.join());
+        Ok(())
+    })?;
+    node.controld.start_again()?;
+    node.wait_ready()
+}
+
+/// kubelet stops and removes what it does not know to run; nothing of it is left.
+fn removed(node: &Node, id: &str) -> Result<()> {
+    let state = node.cri.state(id)?;
+    ensure!(state != ContainerState::ContainerUnknown, "{state:?}");
+    node.cri.stop(id, Duration::ZERO).context("StopContainer")?;
+    node.cri.remove(id).context("RemoveContainer")?;
+    ensure!(running_domains()?.is_empty(), "{:?}", running_domains()?);
+    ensure!(!holds(SEEDS, "") && !holds(SHARES, ""), "a seed or a share is left");
+    ensure!(!holds("/etc/libvirt/qemu", "virtlet-"), "a definition is left");
+    for process in ["virtiofsd", "fswrapper", "qemu-system"] {
+        wait_until(&format!("end of all {process}"), GRACE, || {
+            finish(&mut command("pgrep", [process]), TOOL_DEADLINE).is_ok_and(|found| found.code == Some(1))
+        })?;
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    ensure!(!mounts.lines().any(|line| line.contains(SHARES)), "mounts: {mounts}");
+    let dirs = ["/run/virtlet", "/run/libvirt", "/etc/libvirt", "/var/lib/virtlet", "/var/log"];
+    let found = finish(&mut command("grep", [&["-r", "-l", "-a", SECRET], &dirs[..]].concat()), TOOL_DEADLINE)?;
+    ensure!(found.stdout.is_empty(), "the Secret is in {}", found.stdout);
+    Ok(())
+}
