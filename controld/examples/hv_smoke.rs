@@ -83,6 +83,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
     make_disk(&root, &["-F", "qcow2", "-b", &below], &[])?;
     chown(&root, Some(user.uid), Some(user.gid))?;
     Ok(DomainSpec {
+        memory_nodes: None,
         plan: MachinePlan {
             guest: Guest::default(),
             share: None,

@@ -16,6 +16,7 @@ mod link;
 mod log;
 mod meaning;
 mod offer;
+pub mod pinning;
 mod policy;
 mod press;
 pub mod process;

@@ -8,6 +8,7 @@ pub mod domain;
 pub mod error;
 pub mod ids;
 pub mod plan;
+mod resources;
 pub mod seed;
 pub mod seed_kind;
 pub mod span;
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::ids::{ContainerId, MachineId};
 use self::plan::MachinePlan;
+pub use self::resources::{HugePages, Resources};
 
 /// Version of a sandbox's record on disk.
 pub const SANDBOX_VERSION: u32 = 1;
@@ -283,85 +285,6 @@ pub struct Device {
     pub host_path: String,
     pub container_path: String,
     pub read_only: bool,
-}
-
-/// The resources that rule a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
-    /// CFS period in microseconds.
-    pub cpu_period: i64,
-    /// CFS quota in microseconds; 0 or less is none.
-    pub cpu_quota: i64,
-    pub cpu_shares: i64,
-    /// Memory limit in bytes; 0 is none.
-    pub memory_limit: i64,
-    pub oom_score_adj: i64,
-    pub cpuset_cpus: String,
-    /// Memory nodes.
-    pub cpuset_mems: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub huge_pages: Option<HugePages>,
-    /// Most bytes in swap; `u64::MAX` is any number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub swap: Option<u64>,
-}
-
-/// Memory in huge pages. All of a guest's is in them, or nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HugePages {
-    /// Bytes of one.
-    pub size: u64,
-    /// Bytes of all.
-    pub bytes: u64,
-}
-
-/// CFS period when kubelet names none, in microseconds (kernel, `sched_cfs_period_us`).
-const DEFAULT_PERIOD: i64 = 100_000;
-
-impl Resources {
-    /// These, with what `update` says in place of its own; what is zero or empty there stays.
-    #[must_use]
-    pub fn updated(&self, update: &Self) -> Self {
-        let number = |old: i64, new: i64| if new == 0 { old } else { new };
-        let text = |old: &str, new: &str| if new.is_empty() { old.to_owned() } else { new.to_owned() };
-        Self {
-            cpu_period: number(self.cpu_period, update.cpu_period),
-            cpu_quota: number(self.cpu_quota, update.cpu_quota),
-            cpu_shares: number(self.cpu_shares, update.cpu_shares),
-            memory_limit: number(self.memory_limit, update.memory_limit),
-            oom_score_adj: number(self.oom_score_adj, update.oom_score_adj),
-            cpuset_cpus: text(&self.cpuset_cpus, &update.cpuset_cpus),
-            cpuset_mems: text(&self.cpuset_mems, &update.cpuset_mems),
-            huge_pages: update.huge_pages.or(self.huge_pages),
-            swap: update.swap.or(self.swap),
-        }
-    }
-
-    /// The CPU limit rounded up to whole CPUs, if there is one.
-    ///
-    /// A container with CPUs of its own has no quota: kubelet says -1, and which they are.
-    #[must_use]
-    pub fn cpus(&self) -> Option<u16> {
-        match self.cpu_quota {
-            0 => return None,
-            ..0 => return cpus_of_list(&self.cpuset_cpus),
-            1.. => {}
-        }
-        let period = if self.cpu_period > 0 { self.cpu_period } else { DEFAULT_PERIOD };
-        let cpus = self.cpu_quota / period + i64::from(self.cpu_quota % period != 0);
-        Some(u16::try_from(cpus).unwrap_or(u16::MAX))
-    }
-}
-
-/// How many CPUs a list has, such as `0-3,8`; `None` if it is none.
-fn cpus_of_list(list: &str) -> Option<u16> {
-    let count = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    };
-    let all = list.split(',').map(count).try_fold(0_u32, |all, some| all.checked_add(some?))?;
-    u16::try_from(all).ok().filter(|all| *all > 0)
 }
 
 /// Where a container stands.

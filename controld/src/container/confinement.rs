@@ -11,6 +11,7 @@ use common::{Chain, Reason, off_reactor};
 use super::share;
 use super::uses::Uses;
 use crate::hypervisor::cgroup::{Cgroups, Counts, scope};
+use crate::hypervisor::pinning::pin;
 use crate::hypervisor::process::{STATUS_DIR, pid_of};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Cgroup, Limits, MachinePlan};
@@ -89,6 +90,7 @@ async fn place(uses: &Arc<Uses>, container: &Container, resources: Option<&Resou
     let Some((cgroups, cgroup)) = of(uses, container) else { return Ok(()) };
     // Not libvirtd's, which most units protect: QEMU inherits that.
     let score = resources.map_or(0, |resources| resources.oom_score_adj);
+    let (own, all) = resources.map_or((None, None), |resources| (resources.own_cpus(), resources.node_cpus()));
     let machine = container.machine.clone();
     let placed = async {
         let (here, of) = (cgroups.clone(), cgroup.clone());
@@ -114,6 +116,12 @@ async fn place(uses: &Arc<Uses>, container: &Container, resources: Option<&Resou
             } else {
                 cgroups.make(&cgroup, &limits)?;
                 cgroups.admit(&cgroup.path, pid)?;
+            }
+            // Only now: a cgroup that it enters, or that gets other processors, has them for all of its threads.
+            if let Some(all) = all
+                && let Err(error) = pin(pid, own.as_deref(), &all)
+            {
+                tracing::warn!(pid, error = %Chain(&error), "vCPUs share the pod's processors");
             }
             for pid in virtiofsd {
                 // One that has ended since is watched for.

@@ -26,7 +26,7 @@ use crate::model::annotations::PodAnnotations;
 use crate::model::domain::{self, DomainSpec, Hostdev, Shared, WrapperEnv};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::Firmware;
-use crate::model::{Container, Sandbox, SandboxState};
+use crate::model::{Container, Resources, Sandbox, SandboxState};
 use crate::tap::Armed;
 use crate::volumes::make_dir;
 
@@ -105,6 +105,7 @@ pub(super) async fn machine(
             command_end: end,
             uefi_variables: variables.clone(),
             pvpanic_pci: features.pvpanic_pci,
+            memory_nodes: container.config.resources.as_ref().and_then(Resources::memory_nodes),
             locked_memory: locked_memory(net, &hostdevs)?,
             hostdevs,
         };

@@ -56,6 +56,8 @@ pub struct DomainSpec {
     pub share: Option<Shared>,
     /// How the plan's disks are used, one by one.
     pub disks: Vec<DiskNow>,
+    /// The node's memory nodes that the guest's memory is to be on, as a list; wherever it comes if there is none.
+    pub memory_nodes: Option<String>,
     /// Socket of the serial port.
     pub console_socket: PathBuf,
     /// Socket of the port of QEMU's guest agent. libvirt's own choice would be a directory that every machine may enter.

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{ContainerState, HugepageLimit, LinuxContainerResources, PodSandboxConfig};
+use proto::cri::{
+    ContainerState, HugepageLimit, LinuxContainerResources, PodSandboxConfig, UpdateContainerResourcesRequest,
+};
 use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::cri;
@@ -27,6 +29,7 @@ const OOM_SCORE: i64 = 985;
 pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_machine_counts_as_its_pod", deadline: DEADLINE, run: counts_as_its_pod },
     Case { name: "vm::a_machine_without_memory_is_oom_killed", deadline: DEADLINE, run: oom_killed },
+    Case { name: "vm::processors_of_a_pods_own_are_the_guests_one_by_one", deadline: DEADLINE, run: pinned },
     Case { name: "vm::a_guest_is_in_huge_pages", deadline: DEADLINE, run: in_huge_pages },
 ];
 
@@ -65,6 +68,67 @@ fn start(bed: &Bed, node: &Node, pod: PodSandboxConfig, most: &[(&str, &str)]) -
     let annotations = most.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let pod = PodSandboxConfig { annotations, ..pod };
     node.start_pod(pod, &container)
+}
+
+/// As kubelet's CPU manager gives them, to a pod that asks for whole ones.
+fn own_processors() -> LinuxContainerResources {
+    LinuxContainerResources {
+        cpu_quota: -1,
+        cpu_shares: 2048,
+        cpuset_cpus: "0-1".into(),
+        cpuset_mems: "0".into(),
+        memory_limit_in_bytes: LIMIT,
+        ..Default::default()
+    }
+}
+
+fn pinned(bed: &Bed) -> Result<()> {
+    let mut node = Node::start(bed)?;
+    let mut container = cri::container(&node.pull(bed, "tiny.qcow2")?, [].into());
+    container.linux.get_or_insert_default().resources = Some(own_processors());
+    let vm = node.start_pod(pod(&node, "pinned", "/kubepods/pod-pinned")?, &container)?;
+    let (each, together) = (BTreeMap::from([(0, "0"), (1, "1")]), BTreeMap::from([(0, "0-1"), (1, "0-1")]));
+    virtual_cpus_are_on(&each)?;
+    let qemu = only_qemu()?;
+    let maps = fs::read_to_string(format!("/proc/{qemu}/numa_maps"))?;
+    ensure!(maps.contains("bind:0"), "no memory of QEMU is bound to the node's memory node: {maps}");
+    let main = fs::read_to_string(format!("/proc/{qemu}/status"))?;
+    ensure!(main.contains("Cpus_allowed_list:\t0-1\n"), "QEMU itself is not on all processors of the pod: {main}");
+
+    // What a cgroup does to threads that come anew is undone.
+    node.controld.kill9()?;
+    sh(&format!("taskset -a -c -p 0-1 {qemu}"))?;
+    virtual_cpus_are_on(&together)?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    wait_until("a processor for each virtual one", BOOT_DEADLINE, || virtual_cpus_are_on(&each).is_ok())?;
+
+    // A pod that shares has them together.
+    let shared = LinuxContainerResources { cpu_quota: 150_000, cpu_shares: 1536, ..own_processors() };
+    let update = UpdateContainerResourcesRequest {
+        container_id: vm.container.clone(),
+        linux: Some(shared),
+        ..Default::default()
+    };
+    node.cri.call(|mut client| async move { client.update_container_resources(update).await })?;
+    virtual_cpus_are_on(&together)?;
+    node.remove_vm(&vm, Duration::ZERO)
+}
+
+/// Where the kernel lets each of the guest's virtual CPUs run.
+fn virtual_cpus_are_on(expected: &BTreeMap<u16, &str>) -> Result<()> {
+    let mut found = BTreeMap::new();
+    for thread in fs::read_dir(format!("/proc/{}/task", only_qemu()?))? {
+        let dir = thread?.path();
+        let name = fs::read_to_string(dir.join("comm"))?;
+        let Some(number) = name.strip_prefix("CPU ").and_then(|rest| rest.split('/').next()) else { continue };
+        let status = fs::read_to_string(dir.join("status"))?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("no list")?;
+        found.insert(number.parse()?, list.trim().to_owned());
+    }
+    let found: BTreeMap<u16, &str> = found.iter().map(|(number, list)| (*number, list.as_str())).collect();
+    ensure!(found == *expected, "virtual CPUs are on {found:?}, and not on {expected:?}");
+    Ok(())
 }
 
 /// Huge pages of the node that it would not have without the case.

@@ -31,6 +31,7 @@ fn spec() -> DomainSpec {
         console_socket: "/run/virtlet/console/x.sock".into(),
         share: None,
         disks: Vec::new(),
+        memory_nodes: None,
         qga_socket: "/run/virtlet/console/x.agent".into(),
         agent_socket: "/run/virtlet/console/x.exec".into(),
         screen_socket: "/run/virtlet/screen/x/vnc.sock".into(),
@@ -167,6 +168,14 @@ fn what_a_handler_gives_beside_the_usual_devices() {
         ];
         insta::assert_snapshot!(parts.join("\n"));
     }
+}
+
+#[test]
+fn memory_may_be_of_some_of_the_nodes_nodes() {
+    let text = xml(&DomainSpec { memory_nodes: Some("0,2-3".into()), ..spec() }).expect("describes");
+    let expected = "  <numatune>\n    <memory mode=\"strict\" nodeset=\"0,2-3\"/>\n  </numatune>\n";
+    assert!(text.contains(expected), "{text}");
+    assert!(!xml(&spec()).expect("describes").contains("numatune"));
 }
 
 #[test]

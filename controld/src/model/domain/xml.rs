@@ -106,6 +106,10 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     let vcpus: &[_] =
         if cpus.boot < cpus.max { &[("placement", "static"), ("current", &now)] } else { &[("placement", "static")] };
     doc.text("vcpu", vcpus, &cpus.max.to_string())?;
+    if let Some(nodes) = &spec.memory_nodes {
+        // QEMU takes huge pages at once, before it is in the pod's cgroup.
+        doc.nest("numatune", &[], |doc| doc.leaf("memory", &[("mode", "strict"), ("nodeset", nodes)]))?;
+    }
     doc.nest("sysinfo", &[("type", "smbios")], |doc| {
         doc.nest("system", &[], |doc| {
             doc.text("entry", &[("name", "manufacturer")], "virtlet")?;
