@@ -13,6 +13,7 @@ mod functions;
 mod handoff;
 mod handoff_server;
 mod images;
+mod memory;
 mod peer;
 mod pull;
 mod report;

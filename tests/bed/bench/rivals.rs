@@ -15,6 +15,7 @@ use tests::containerd::{Containerd, Release};
 use tests::cri::Cri;
 use tests::node::Node;
 
+use super::memory::{OURS, pss};
 use super::report::{Pair, Row};
 use super::{baseline, p50, timed};
 
@@ -118,7 +119,7 @@ fn against(bed: &Bed, node: &Node, release: Release, names: &Names) -> Result<Ve
         cri: &node.cri,
         node,
         account: account("ours", &[node.controld.pid()?, node.net.tapmanager.pid()?])?,
-        programs: &["controld", "tapmanager"],
+        programs: OURS,
     };
     let theirs = Side {
         name: "theirs",
@@ -213,17 +214,7 @@ impl Side<'_> {
     /// KiB of memory that its processes take while sandboxes stand, shared pages divided by those who share them.
     fn memory(&self) -> Result<f64> {
         let standing: Vec<String> = (0..STANDING).map(|n| self.run(n)).collect::<Result<_>>()?;
-        let mut sum = 0.0;
-        for process in fs::read_dir("/proc")?.filter_map(Result::ok) {
-            let Ok(name) = fs::read_to_string(process.path().join("comm")) else { continue };
-            if !self.programs.contains(&name.trim()) {
-                continue;
-            }
-            // One that ends meanwhile takes nothing.
-            let Ok(rollup) = fs::read_to_string(process.path().join("smaps_rollup")) else { continue };
-            let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).context("no Pss")?;
-            sum += line.trim().trim_end_matches("kB").trim().parse::<f64>()?;
-        }
+        let sum = pss(self.programs)?;
         standing.iter().try_for_each(|sandbox| self.remove(sandbox))?;
         Ok(sum)
     }

@@ -11,6 +11,7 @@ use tests::libvirt::{running_domains, virsh};
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::wait::wait_for;
 
+use super::memory;
 use super::p50;
 use super::peer::Peer;
 use super::report::{Pair, Row};
@@ -46,10 +47,12 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     };
     let starts = pairs(bed, node, &container("#!/bin/sh\n"))?;
     let reads = reads(bed, node, &container(READ), &dir)?;
+    let memory = vec![memory::of_a_machine(node, &container("#!/bin/sh\n"))?];
     let name = "StartContainer with a volume and a seed / virsh create beside a virtiofsd";
     Ok(vec![
         Row { name, unit: "ms", target: Some(1.1), pairs: starts },
         Row { name: "GiB read by virtiofs / by the plain virtiofsd", unit: "s", target: Some(1.05), pairs: reads },
+        Row { name: "memory of ours for a VM / 100 KiB", unit: "KiB", target: Some(1.0), pairs: memory },
     ])
 }
 
