@@ -9,6 +9,7 @@ mod admission;
 pub mod agents;
 mod confinement;
 pub mod console;
+mod devices;
 mod disks;
 pub mod explain;
 mod growth;
@@ -16,7 +17,6 @@ mod host;
 mod look;
 mod machine;
 mod parts;
-mod passthrough;
 pub(crate) mod plan;
 mod remove;
 mod resize;
@@ -114,17 +114,20 @@ impl Containers {
         let (id, machine) = (ContainerId::random(), MachineId::random());
         let accel = self.uses.accel.get().await;
         let offer = self.offer(&handler, accel).await?;
+        let (node, asked) = (devices::Node::new(), create.config.clone());
+        let (uid, of) = (sandbox.config.uid.clone(), handler.clone());
+        let found = look(move || node.find(&asked, &uid, &of)).await?;
         let draft = Draft::of(Wishes {
             id: machine,
             sandbox: &sandbox.config,
-            container: &create.config,
+            container: &found.config,
             annotations: &annotations,
             handler: &handler,
             offer: Some(&offer),
             accel,
             node: &self.uses.config.machine,
         })?;
-        passthrough::check(sandbox.net.as_ref(), &create.config, draft.memory())?;
+        let passed = devices::agree(sandbox.net.as_ref(), &found, draft.memory(), &handler)?;
         self.check_seed(&sandbox, &create.config, &annotations, &handler, draft.share()).await?;
         if let Some(share) = draft.share().cloned() {
             let uses = self.uses.clone();
@@ -181,8 +184,8 @@ impl Containers {
                 sandbox: sandbox.id.clone(),
                 image_id: base.image_id.clone(),
                 image_handler: image.handler.clone(),
-                machine: draft.finish(&create.config.name, disk, disks),
-                config: create.config,
+                machine: draft.finish(&create.config.name, disk, disks, passed),
+                config: ContainerConfig { process: found.config.process, ..create.config },
                 machine_annotations: create.annotations,
                 state: ContainerState::Created,
                 created_at: self.uses.store.container_time(now_nanos(), &sandbox.config.uid),

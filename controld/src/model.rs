@@ -13,7 +13,7 @@ pub mod seed;
 pub mod seed_kind;
 pub mod span;
 pub(crate) mod words;
-mod yaml;
+pub(crate) mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -198,12 +198,12 @@ pub struct ContainerConfig {
     pub resources: Option<Resources>,
     #[serde(default, skip_serializing_if = "ProcessConfig::is_empty")]
     pub process: ProcessConfig,
-    /// Whether it was given device nodes of VFIO, which a device plugin does with virtual functions.
-    #[serde(skip)]
-    pub vfio: bool,
-    /// Device nodes that it was given, but those of VFIO. The plan has what became of them.
+    /// Device nodes that it was given. The plan has what became of them.
     #[serde(skip)]
     pub devices: Vec<Device>,
+    /// Names of CDI devices that it was given. The plan has what became of them, but for their variables.
+    #[serde(skip)]
+    pub cdi: Vec<String>,
     /// What it would run if it were a process. The plan has it, if the machine is for that.
     #[serde(skip)]
     pub command: CommandConfig,

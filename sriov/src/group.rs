@@ -1,6 +1,7 @@
 //! IOMMU groups: what a VF shares its isolation with, and whether the group may go to a guest.
 //!
-//! Called by `claim` before a VF is taken, and by `tapmanager`'s tools, which explain a refusal.
+//! Called by `claim` before a VF is taken, by `tapmanager`'s tools, which explain a refusal, and by `controld` for devices that a
+//! device plugin gave.
 //!
 //! The IOMMU keeps groups apart, not the devices in one. So a group is handed out whole or not at all: every member goes
 //! to the same guest, or is one that cannot do DMA for somebody else.
@@ -12,6 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::Path;
 
 use crate::address::PciAddr;
 use crate::device::DiscoverError;
@@ -21,6 +23,8 @@ use crate::sysfs::{self, ReadError, Sysfs};
 const PCI_BRIDGE: u32 = 0x0604;
 /// A driver that holds a device and does nothing with it.
 const PCI_STUB: &str = "pci-stub";
+/// What names of drivers end with that leave a PCI device to a process.
+const VFIO_PCI: &str = "vfio-pci";
 /// What the kernel names groups that vfio makes up where there is no IOMMU.
 const NO_IOMMU: &str = "vfio-noiommu";
 
@@ -113,16 +117,30 @@ impl Sysfs {
         }
         let wanted = "the number of an IOMMU group";
         let number = name.parse().map_err(|_| ReadError::Value { path, text: name, wanted })?;
-        let mut members = Vec::new();
-        let devices = group.join("devices");
-        for name in sysfs::names(&devices)?.unwrap_or_default() {
-            let device = devices.join(&name);
-            let class = sysfs::hex(&device.join("class"))?;
-            let driver = sysfs::link_name(&device.join("driver"))?;
-            members.push(Member { name, driver, bridge: class.is_some_and(|class| class >> 8 == PCI_BRIDGE) });
-        }
-        Ok(Group { number, members })
+        Ok(Group { number, members: members(&group)?.unwrap_or_default() })
     }
+
+    /// The IOMMU group of this number; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it is there and cannot be read.
+    pub fn group_of_number(&self, number: u32) -> Result<Option<Group>, ReadError> {
+        let group = self.root().join("kernel/iommu_groups").join(number.to_string());
+        Ok(members(&group)?.map(|members| Group { number, members }))
+    }
+}
+
+/// What is in a group; `None` if there is no such group.
+fn members(group: &Path) -> Result<Option<Vec<Member>>, ReadError> {
+    let devices = group.join("devices");
+    let Some(names) = sysfs::names(&devices)? else { return Ok(None) };
+    let member = |name: String| {
+        let device = devices.join(&name);
+        let class = sysfs::hex(&device.join("class"))?;
+        let driver = sysfs::link_name(&device.join("driver"))?;
+        Ok(Member { name, driver, bridge: class.is_some_and(|class| class >> 8 == PCI_BRIDGE) })
+    };
+    names.into_iter().map(member).collect::<Result<_, _>>().map(Some)
 }
 
 // === impl Group ===
@@ -147,6 +165,12 @@ impl Member {
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         self.bridge || self.driver.as_deref().is_none_or(|driver| driver == PCI_STUB)
+    }
+
+    /// Whether a driver has it that leaves it to a process: `vfio-pci`, or one of a maker, as `mlx5_vfio_pci`.
+    #[must_use]
+    pub fn is_on_vfio(&self) -> bool {
+        self.driver.as_deref().is_some_and(|driver| driver.replace('_', "-").ends_with(VFIO_PCI))
     }
 }
 

@@ -1,7 +1,7 @@
 //! SR-IOV virtual functions (VFs) of a node: which there are, and their way to a guest and back.
 //!
 //! Called by `tapmanager`: its network plan must know a VF when a CNI plugin put one into a pod, its pods' actors claim it
-//! and give it back, and its tools tell about all of that.
+//! and give it back, and its tools tell about all of that. `controld` asks it what the files are that a device plugin names.
 //!
 //! A leaf: it knows neither netlink nor pods, has no threads and no clock. It reads and writes sysfs below a root that
 //! the caller gives (`/sys`, or a fixture), and asks for the rest through ports: [`settings::PfControl`] for what a PF

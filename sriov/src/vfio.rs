@@ -1,6 +1,6 @@
 //! Files by which a process gets a device that vfio-pci has.
 //!
-//! Called by `tapmanager` when it hands a VF to a VM's process, and never noted: numbers change with every binding.
+//! Called by `tapmanager` when it hands a VF to a VM's process, by `controld` when a device plugin names such a file, and never noted: numbers change with every binding.
 //!
 //! Kernel ABI: `Documentation/driver-api/vfio.rst` (`/dev/vfio/GROUP`; since Linux 6.6 `/dev/vfio/devices/vfioX`, whose
 //! name is in the device's folder `vfio-dev`) and `Documentation/userspace-api/iommufd.rst` (`/dev/iommu`).
@@ -73,6 +73,15 @@ impl Sysfs {
         };
         let opened = File::options().read(true).write(true).open(group);
         Ok(opened.is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy))
+    }
+
+    /// The device of a file in `/dev/vfio/devices`, by the file's name: the address of a PCI device, the UUID of a mediated one. `None`
+    /// if the kernel has no such file.
+    ///
+    /// # Errors
+    /// If the link is there and cannot be read.
+    pub fn device_of_file(&self, name: &str) -> Result<Option<String>, ReadError> {
+        sysfs::link_name(&self.root().join("class/vfio-dev").join(name).join("device"))
     }
 
     /// The file of iommufd; `None` if the kernel has none.

@@ -7,6 +7,7 @@ mod ends;
 mod failures;
 mod full_disk;
 mod handlers;
+mod host_devices;
 mod life;
 mod networks;
 mod pause;
@@ -22,12 +23,13 @@ mod volumes;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 15] = [
+    let tables: [&[Case]; 16] = [
         life::CASES,
         ends::CASES,
         failures::CASES,
         full_disk::CASES,
         handlers::CASES,
+        host_devices::CASES,
         cloud::CASES,
         console::CASES,
         disks::CASES,

@@ -12,8 +12,8 @@ use super::units::{self, MIB};
 use crate::model::annotations::{AnnotationPolicy, PodAnnotations};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{
-    Chipset, Clock, CpuModel, DiskBus, Extras, Firmware, FirmwareKind, Graphics, HostPath, MachineType, SharedFs,
-    Watchdog,
+    CdiEdits, Chipset, Clock, CpuModel, DiskBus, Extras, Firmware, FirmwareKind, Graphics, HostPath, MachineType,
+    SharedFs, Watchdog,
 };
 use crate::model::seed::{ConfigDelivery, SeedKind};
 
@@ -49,6 +49,10 @@ pub struct MachineDefaults {
     pub annotations: AnnotationPolicy,
     /// What pods may show their guests of the node itself; default all that they ask for.
     pub host_path: Given<HostPath>,
+    /// Whether pods may have devices of the node beside volumes and those of their networks; default yes.
+    pub host_devices: Option<bool>,
+    /// What becomes of CDI devices that ask for what no machine has; default they are refused.
+    pub cdi_edits: Given<CdiEdits>,
     /// How links and taps are joined; default as tapmanager is configured.
     pub data_path: Given<DataPath>,
     /// Whether all images have our agent, so that pods may set sysctls of the guest's kernel.
@@ -104,6 +108,7 @@ impl MachineDefaults {
         self.watchdog.check("handlers.<name>.watchdog", &whose, problems);
         self.clock.check("handlers.<name>.clock", &whose, problems);
         self.host_path.check("handlers.<name>.host_path", &whose, problems);
+        self.cdi_edits.check("handlers.<name>.cdi_edits", &whose, problems);
         let is_q35 = self.machine.get().is_none_or(|machine| machine.chipset() == Chipset::Q35);
         if self.watchdog.get() == Some(&Watchdog::Itco) && !is_q35 {
             let problem = format!("is `itco` for {whose}, whose `machine` is not `q35`");
@@ -199,6 +204,8 @@ impl MachineDefaults {
             ("annotations.allow", list(&self.annotations.allow)),
             ("annotations.deny", list(&self.annotations.deny)),
             ("host_path", self.host_path.get().map(ToString::to_string)),
+            ("host_devices", self.host_devices.map(|given| given.to_string())),
+            ("cdi_edits", self.cdi_edits.get().map(ToString::to_string)),
             ("data_path", self.data_path.get().map(|path| path.name().to_owned())),
             ("guest_agent", self.guest_agent.then(|| "true".to_owned())),
             ("run_command", self.run_command.then(|| "true".to_owned())),

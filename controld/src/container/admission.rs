@@ -69,8 +69,8 @@ fn is_repeated(earlier: &ContainerConfig, wanted: &ContainerConfig) -> bool {
         mounts: earlier.mounts.clone(),
         process: earlier.process.clone(),
         command: earlier.command.clone(),
-        vfio: earlier.vfio,
         devices: earlier.devices.clone(),
+        cdi: earlier.cdi.clone(),
         ..wanted.clone()
     };
     mounts && *earlier == unheeded

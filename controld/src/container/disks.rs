@@ -30,7 +30,7 @@ pub(super) struct Node {
 enum NoDisk {
     #[error("`{0}` is not there on the node")]
     Gone(String, #[source] io::Error),
-    #[error("`{0}` is no block device, which cannot be given to a VM")]
+    #[error("device `{0}` cannot be given to a VM: it is no block device")]
     NotBlock(String),
     #[error("the kernel does not show block device {number} at `{}`", path.display())]
     Unknown {
@@ -199,9 +199,10 @@ mod tests {
         let shown = |path: &Path, why: &str| {
             format!("device at `/dev/a` cannot be a disk of the VM: `{}` {why}", path.display())
         };
-        assert_eq!(refused(&file), shown(&file, "is no block device, which cannot be given to a VM"));
-        let null = Path::new("/dev/null");
-        assert_eq!(refused(null), shown(null, "is no block device, which cannot be given to a VM"));
+        for path in [&file, Path::new("/dev/null")] {
+            let why = format!("device `{}` cannot be given to a VM: it is no block device", path.display());
+            assert_eq!(refused(path), format!("device at `/dev/a` cannot be a disk of the VM: {why}"));
+        }
         let gone = dir.path().join("gone");
         std::os::unix::fs::symlink("nowhere", &gone).expect("linked");
         assert!(refused(&gone).starts_with(&shown(&gone, "is not there on the node: ")));

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::config::{Given, Handler};
 use crate::model::annotations::{NetworkConfig, PodAnnotations};
-use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, Share};
+use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, Passed, Share};
 use crate::model::{Container, ContainerConfig, Resources};
 
 const MIB: u64 = 1 << 20;
@@ -37,6 +37,7 @@ pub struct Made<'a> {
     pub huge_page: Option<u64>,
     pub hardware: &'a Hardware,
     pub share: Option<&'a Share>,
+    pub passed: &'a Passed,
 }
 
 /// Of a machine that there is. Who said so is told by the handler's settings as they are now; `None` if the record's annotations
@@ -51,6 +52,7 @@ pub fn of_record(container: &Container, handler: &Handler) -> Option<Vec<Setting
         huge_page: machine.huge_page,
         hardware: &machine.hardware,
         share: machine.share.as_ref(),
+        passed: &machine.passed,
     };
     Some(explain(Said { annotations: &annotations, container: &container.config, handler }, made))
 }
@@ -66,6 +68,7 @@ pub fn explain(said: Said<'_>, made: Made<'_>) -> Vec<Setting> {
     );
     size(&mut list, said, made);
     hardware(&mut list, said, made.hardware);
+    devices(&mut list, made.passed);
     network(&mut list, said.annotations);
     guest(&mut list, said, made.share);
     list.settings
@@ -190,6 +193,23 @@ fn hardware(list: &mut List<'_>, said: Said<'_>, hardware: &Hardware) {
         None => ("made of the pod's UID".to_owned(), None),
     };
     list.said("system UUID", uuid, by_pod, None, "default");
+}
+
+/// What kubelet allocated; nothing is said of nothing.
+fn devices(list: &mut List<'_>, passed: &Passed) {
+    let joined = |words: Vec<String>| words.join(", ");
+    if !passed.devices.is_empty() {
+        let devices = joined(passed.devices.iter().map(ToString::to_string).collect());
+        list.add("devices of the node", devices, "kubelet, from a device plugin or CDI".into());
+    }
+    if !passed.tokens.is_empty() {
+        let tokens = joined(passed.tokens.clone());
+        list.add(
+            "device nodes not given",
+            tokens,
+            "kubelet; they say where the pod may run, and QEMU has what it needs".into(),
+        );
+    }
 }
 
 fn network(list: &mut List<'_>, annotations: &PodAnnotations) {

@@ -13,7 +13,7 @@ use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
 use crate::model::error::Result;
-use crate::model::plan::{Cgroup, Disk, Guest, Hardware, MachinePlan, Memory, RootDisk, Share};
+use crate::model::plan::{Cgroup, Disk, Guest, Hardware, MachinePlan, Memory, Passed, RootDisk, Share};
 use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
 
 /// What a plan is made from, beside its root disk.
@@ -104,7 +104,7 @@ impl Draft {
     }
 
     /// The plan of the machine of container `name`.
-    pub(super) fn finish(self, name: &str, root: RootDisk, disks: Vec<Disk>) -> MachinePlan {
+    pub(super) fn finish(self, name: &str, root: RootDisk, disks: Vec<Disk>, passed: Passed) -> MachinePlan {
         MachinePlan {
             id: self.id,
             domain: domain::name(self.id.uuid(), name),
@@ -118,6 +118,7 @@ impl Draft {
             guest: self.guest,
             share: self.share,
             disks,
+            passed,
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain::{self, DomainSpec, Hostdev, Shared, WrapperEnv};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::Firmware;
+use crate::model::plan::{Firmware, Passed, PassedDevice};
 use crate::model::{Container, Resources, Sandbox, SandboxState};
 use crate::tap::Armed;
 use crate::volumes::make_dir;
@@ -77,7 +77,9 @@ pub(super) async fn machine(
         let features = uses.hypervisor.features().await?;
         let iommufd = net.vfio().next().is_some().then_some(features.iommufd);
         let Armed { token, hostdevs } = uses.tap.arm(sandbox.id.clone(), qemu, iommufd).await?;
-        let hostdevs = passed_through(net, &hostdevs);
+        let of_nics = passed_through(net, &hostdevs);
+        let locked_memory = locked_memory(net, &of_nics)?;
+        let hostdevs = of_nics.into_iter().chain(allocated(net, &container.machine.passed)).collect();
         let spec = DomainSpec {
             plan: container.machine.clone(),
             sandbox: sandbox.id.to_string(),
@@ -106,7 +108,7 @@ pub(super) async fn machine(
             uefi_variables: variables.clone(),
             pvpanic_pci: features.pvpanic_pci,
             memory_nodes: container.config.resources.as_ref().and_then(Resources::memory_nodes),
-            locked_memory: locked_memory(net, &hostdevs)?,
+            locked_memory,
             hostdevs,
         };
         // The emulator may have been replaced since the last start.
@@ -175,9 +177,19 @@ async fn with_virtiofsds_words(uses: &Arc<Uses>, container: &Container, error: E
 fn passed_through(net: &PodNet, by_libvirt: &[PciAddress]) -> Vec<Hostdev> {
     let hostdev = |(place, nic): (usize, &Nic)| {
         let device = nic.vfio()?.device;
-        by_libvirt.contains(&device).then_some(Hostdev { device, slot: FIRST_NIC_SLOT + place })
+        by_libvirt.contains(&device).then_some(Hostdev {
+            device: PassedDevice::Pci(device),
+            slot: FIRST_NIC_SLOT + place,
+            rom: false,
+        })
     };
     net.nics.iter().enumerate().filter_map(hostdev).collect()
+}
+
+/// The devices that kubelet allocated, in the slots behind those of the NICs.
+fn allocated(net: &PodNet, passed: &Passed) -> impl Iterator<Item = Hostdev> {
+    let first = FIRST_NIC_SLOT + net.nics.len();
+    (first..).zip(passed.devices.clone()).map(|(slot, device)| Hostdev { device, slot, rom: true })
 }
 
 /// What QEMU may lock for devices that vmwrapper gives it; libvirt sees to that for its own. The kernel counts what iommufd

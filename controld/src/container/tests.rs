@@ -27,6 +27,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
         image_id: "sha256:0".into(),
         image_handler: String::new(),
         machine: MachinePlan {
+            passed: Default::default(),
             guest: Guest::default(),
             share: None,
             disks: Vec::new(),

@@ -16,12 +16,12 @@ mod xml;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use proto::tap::{PciAddress, Token};
+use proto::tap::Token;
 use uuid::Uuid;
 
 pub use self::xml::{DomainError, target_of, xml};
 use crate::model::Accelerator;
-use crate::model::plan::MachinePlan;
+use crate::model::plan::{MachinePlan, PassedDevice};
 
 /// XML namespace of our metadata element. Only machines that have it are ours.
 pub const METADATA_NAMESPACE: &str = "https://virtlet.cloud/xml/machine/1";
@@ -125,13 +125,15 @@ pub struct Sectors {
     pub physical: u32,
 }
 
-/// A device of the node that libvirt passes through. It is bound to vfio-pci already.
+/// A device of the node that libvirt passes through. Its driver is one that leaves it to a process already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hostdev {
     /// Where it is on the node.
-    pub device: PciAddress,
-    /// Its slot in the guest, where vmwrapper would have put it.
+    pub device: PassedDevice,
+    /// Its slot in the guest. A NIC's is where vmwrapper would have put it.
     pub slot: usize,
+    /// Whether the guest's firmware sees the device's own program. A NIC's is for starting from the network, which no VM does.
+    pub rom: bool,
 }
 
 /// What vmwrapper is told, by its environment.

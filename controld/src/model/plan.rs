@@ -11,6 +11,7 @@ mod extras;
 mod firmware;
 mod guest;
 mod hardware;
+mod passed;
 mod root;
 mod share;
 mod size;
@@ -26,6 +27,7 @@ pub use self::extras::{Clock, Extras, Graphics, HostPath, Watchdog};
 pub use self::firmware::{Firmware, FirmwareKind};
 pub use self::guest::{Guest, GuestCommand};
 pub use self::hardware::{Chipset, CpuModel, DiskBus, Hardware, MachineType, NoCpuModel};
+pub use self::passed::{CdiEdits, NoCdiEdits, Passed, PassedDevice};
 pub use self::root::{Layer, RootDisk};
 pub use self::share::{NoSharedFs, Share, SharedFs, SharedMount};
 pub use self::size::{Cpus, Memory};
@@ -59,6 +61,9 @@ pub struct MachinePlan {
     /// Disks beside the root disk.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<Disk>,
+    /// Devices of the node beside disks and NICs.
+    #[serde(default, skip_serializing_if = "Passed::is_empty")]
+    pub passed: Passed,
 }
 
 /// The plan that says what a machine of records before version 3 says. Such a machine has a fixed size.

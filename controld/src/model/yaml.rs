@@ -1,5 +1,5 @@
-//! How YAML of a pod is read: as cloud-init's PyYAML does as far as that matters, and with limits. Pure; called for annotations
-//! and for seeds.
+//! How YAML of a pod is read: as cloud-init's PyYAML does as far as that matters, and with limits. Pure; called for annotations,
+//! for seeds and for CDI's files.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const MAX_TEXT: usize = 32 << 20;
 /// A text that is not well-formed, or too much of it, by the line where that shows. Nothing of what stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not valid YAML: line {line}")]
-pub(super) struct NotYaml {
+pub(crate) struct NotYaml {
     pub(super) line: u64,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn top(text: &str) -> Result<Top, NotYaml> {
 }
 
 /// The value of a document. JSON has no infinite numbers, so here they are an error.
-pub(super) fn value(text: &str) -> Result<Value, NotYaml> {
+pub(crate) fn value(text: &str) -> Result<Value, NotYaml> {
     read(text, options())
 }
 

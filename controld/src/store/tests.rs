@@ -528,6 +528,7 @@ fn a_machine_of_the_release_before_plans_is_the_same_by_its_plan() {
     let container: Container = change::parse_record(record).expect("upgraded");
     let layer = |path: &str, format: &str| Layer { path: path.into(), format: format.into() };
     let plan = MachinePlan {
+        passed: Default::default(),
         guest: Guest::default(),
         share: None,
         disks: Vec::new(),

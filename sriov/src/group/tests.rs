@@ -58,6 +58,19 @@ fn a_member_that_is_no_pci_device_counts_by_its_driver() {
 }
 
 #[test]
+fn a_group_is_found_by_its_number_and_says_which_members_a_process_gets() {
+    let fixture = shared();
+    fixture.unset(OTHER, "driver");
+    fixture.bind(OTHER, "mlx5_vfio_pci");
+    let sysfs = fixture.sysfs();
+    let group = sysfs.group_of_number(9).expect("read").expect("there");
+    assert_eq!(group, sysfs.group(addr(VF)).expect("the same"));
+    let on_vfio: Vec<_> = group.members.iter().filter(|member| member.is_on_vfio()).collect();
+    assert!(matches!(&on_vfio[..], [one] if one.name == OTHER), "{on_vfio:?}");
+    assert_eq!(sysfs.group_of_number(10).expect("read"), None);
+}
+
+#[test]
 fn without_an_iommu_the_error_says_how_to_turn_it_on() {
     let fixture = Fixture::empty();
     fixture.pf(PF, "igb", 1);

@@ -49,6 +49,16 @@ fn a_device_without_any_file_is_an_error_that_says_what_to_do() {
     assert!(error.to_string().contains("/vfio/6`; bind"), "{error}");
 }
 
+#[test]
+fn a_file_of_one_device_tells_which() {
+    let fixture = bound();
+    let class = fixture.root().join("class/vfio-dev/vfio3");
+    fs::create_dir_all(&class).unwrap();
+    std::os::unix::fs::symlink(format!("../../../{VF}"), class.join("device")).unwrap();
+    assert_eq!(fixture.sysfs().device_of_file("vfio3").expect("read").as_deref(), Some(VF));
+    assert_eq!(fixture.sysfs().device_of_file("vfio4").expect("read"), None);
+}
+
 /// That one that a process has open is busy is seen in an emulated node: no plain file is.
 #[test]
 fn what_nobody_has_open_is_not_in_use() {

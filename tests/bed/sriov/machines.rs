@@ -153,11 +153,13 @@ fn moved(bed: &Bed) -> Result<()> {
     before.holds(&card.snapshot()?)
 }
 
-/// A device plugin has bound it, and names it to the network and to the container.
+/// A device plugin has bound it, and names it to the network and to the container. Another function is the container's alone, and
+/// no network's.
 fn by_name(bed: &Bed) -> Result<()> {
     let card = Card::set_up()?;
     card.bind(3, Some("vfio-pci"))?;
-    let (vf, other) = (card.address(3)?, card.address(4)?);
+    card.bind(5, Some("vfio-pci"))?;
+    let (vf, other, alone) = (card.address(3)?, card.address(4)?, card.address(5)?);
     let fast = plugin(&card, "10.50.0", json!({"capabilities": {"deviceID": true}}));
     let node = setup::node(bed, &[("pods", setup::bridge()), ("fast", fast)])?;
     sh(&format!("ip address add 10.50.0.1/24 dev {}", card.pf()))?;
@@ -168,17 +170,25 @@ fn by_name(bed: &Bed) -> Result<()> {
     pod.annotations.insert("virtlet.cloud/networks".to_owned(), ask);
     let image = node.pull(bed, GUEST)?;
     let mut container = cri::container(&image, [].into());
-    let group = format!("/dev/vfio/{}", card.group(3)?);
-    container.devices = vec![Device { host_path: group.clone(), container_path: group, permissions: "mrw".into() }];
-    let allocated = |vf: &str| vec![KeyValue { key: "PCIDEVICE_EXAMPLE_COM_FAST".into(), value: vf.into() }];
+    let node_of = |vf: usize| -> Result<Device> {
+        let group = format!("/dev/vfio/{}", card.group(vf)?);
+        Ok(Device { host_path: group.clone(), container_path: group, permissions: "mrw".into() })
+    };
+    container.devices = vec![node_of(3)?, node_of(5)?];
+    let variable = |key: &str, value: &str| KeyValue { key: key.into(), value: value.into() };
+    let allocated = |vf: &str, alone: &str| {
+        vec![variable("PCIDEVICE_EXAMPLE_COM_FAST", vf), variable("PCIDEVICE_EXAMPLE_COM_ALONE", alone)]
+    };
 
     let sandbox = node.cri.run_sandbox(&pod).context("RunPodSandbox")?;
-    container.envs = allocated(&other);
-    let Err(refused) = node.cri.create(&sandbox, &container, &pod) else { bail!("another device than the network's") };
-    let said = refused.message();
-    ensure!(said.contains(&vf) && said.contains(&other), "not both addresses: {said}");
+    for (envs, should) in [(allocated(&other, &alone), &vf), (allocated(&vf, &other), &alone)] {
+        container.envs = envs;
+        let Err(refused) = node.cri.create(&sandbox, &container, &pod) else { bail!("another device than was given") };
+        let said = refused.message();
+        ensure!(said.contains(should) && said.contains(&other), "not both addresses: {said}");
+    }
 
-    container.envs = allocated(&vf);
+    container.envs = allocated(&vf, &alone);
     let machine = node.cri.create(&sandbox, &container, &pod).context("CreateContainer")?;
     node.cri.start(&machine).context("StartContainer")?;
     let by_function = "10.50.0.10".parse()?;
@@ -187,6 +197,10 @@ fn by_name(bed: &Bed) -> Result<()> {
     // Nobody named an address, and the card holds its guest to one nevertheless.
     let laid_down = card.told(3)?["address"].as_str().context("no address")?.to_owned();
     ensure!(laid_down != "00:00:00:00:00:00" && info.contains(&laid_down), "{laid_down}:\n{info}");
+    // The other one is behind the NICs, and the guest's driver has it.
+    ensure!(info.matches("igbvf").count() == 2, "not both functions:\n{info}");
+    let argv = argv()?;
+    ensure!(argv.contains(&format!(r#""driver":"vfio-pci","host":"{alone}""#)), "{argv}");
     // What runs keeps its function, whoever asks.
     let kept = tool_error(bed, &["release", &vf, "--force"])?;
     ensure!(kept.contains("is open in a process"), "{kept}");

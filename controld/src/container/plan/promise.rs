@@ -3,6 +3,7 @@
 use super::{Draft, Wishes};
 use crate::container::explain::{Made, Said, Setting, explain};
 use crate::model::error::Result;
+use crate::model::plan::Passed;
 
 /// What it would have.
 ///
@@ -17,6 +18,8 @@ pub(crate) fn promise(wishes: Wishes<'_>) -> Result<Vec<Setting>> {
         huge_page: draft.huge_page,
         hardware: &draft.hardware,
         share: draft.share.as_ref(),
+        // What a device plugin will allocate, only it knows.
+        passed: &Passed::default(),
     };
     Ok(explain(Said { annotations, container, handler }, made))
 }

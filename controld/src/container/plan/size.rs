@@ -404,6 +404,7 @@ mod tests {
     fn plan() -> MachinePlan {
         let root = crate::model::plan::RootDisk { overlay: "/r".into(), images: Vec::new() };
         MachinePlan {
+            passed: Default::default(),
             guest: crate::model::plan::Guest::default(),
             share: None,
             disks: Vec::new(),

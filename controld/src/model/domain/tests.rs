@@ -47,6 +47,7 @@ fn spec() -> DomainSpec {
 
 fn plan() -> MachinePlan {
     MachinePlan {
+        passed: Default::default(),
         guest: Guest::default(),
         share: None,
         disks: Vec::new(),
@@ -100,12 +101,26 @@ fn what_a_machine_may_be_given_later_is_there_from_the_start() {
 
 #[test]
 fn what_libvirt_passes_through_stands_where_vmwrapper_would_put_it() {
-    let hostdev = |device: &str, slot| Hostdev { device: device.parse().expect("address"), slot };
+    let hostdev =
+        |device: &str, slot| Hostdev { device: PassedDevice::Pci(device.parse().expect("address")), slot, rom: false };
     let hostdevs = vec![hostdev("0000:01:10.0", 0x10), hostdev("10000:e1:1f.7", 0x12)];
     let text = xml(&DomainSpec { hostdevs, ..spec() }).expect("describes");
     let (_, part) = text.split_once("<hostdev").expect("a device");
     let (part, _) = part.split_once("<rng").expect("what follows");
     insta::assert_snapshot!(part);
+}
+
+#[test]
+fn devices_that_kubelet_allocated_stand_behind_the_nics() {
+    let part = PassedDevice::Mdev(Uuid::from_u128(7));
+    let card = PassedDevice::Pci("0000:65:00.0".parse().expect("address"));
+    let hostdevs =
+        vec![Hostdev { device: card, slot: 0x12, rom: true }, Hostdev { device: part, slot: 0x13, rom: true }];
+    let text = xml(&DomainSpec { hostdevs, ..spec() }).expect("describes");
+    let (_, part) = text.split_once("<hostdev").expect("a device");
+    let (part, rest) = part.split_once("<rng").expect("what follows");
+    insta::assert_snapshot!(part);
+    assert!(rest.contains("freePageReporting=\"off\""), "{rest}");
 }
 
 #[test]

@@ -202,8 +202,9 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     extras::rng(doc, &spec.plan.hardware)?;
     // Gives memory that the guest has freed back to the node. What the balloon holds is not the guest's, however little it has:
     // it would be killed at its cgroup's limit.
-    // Huge pages are the guest's for as long as it runs.
-    let reporting = if spec.plan.huge_page.is_some() { "off" } else { "on" };
+    // Huge pages are the guest's for as long as it runs, and so is memory that is pinned for a device.
+    let is_pinned = !spec.hostdevs.is_empty() || spec.locked_memory.is_some();
+    let reporting = if spec.plan.huge_page.is_some() || is_pinned { "off" } else { "on" };
     let balloon = [("model", "virtio"), ("autodeflate", "off"), ("freePageReporting", reporting)];
     doc.nest("memballoon", &balloon, |doc| {
         doc.leaf("stats", &[("period", "10")])?;

@@ -29,10 +29,6 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
     if config.stop_signal != 0 {
         return Err(invalid("a machine is stopped by its power button; unset the stop signal"));
     }
-    if !config.cdi_devices.is_empty() {
-        return Err(invalid("CDI devices cannot be given to a machine yet; unset them"));
-    }
-    let (of_vfio, devices): (Vec<_>, Vec<_>) = config.devices.into_iter().partition(is_of_vfio);
     let linux = config.linux.unwrap_or_default();
     let security = linux.security_context.unwrap_or_default();
     if security.run_as_group.is_some() && security.run_as_user.is_none() && security.run_as_username.is_empty() {
@@ -57,18 +53,13 @@ pub fn container_config(config: cri::ContainerConfig) -> Result<ContainerConfig>
             user: user(&security),
             groups: security.supplemental_groups.iter().filter_map(|group| u32::try_from(*group).ok()).collect(),
         },
-        vfio: !of_vfio.is_empty(),
-        devices: devices.into_iter().map(device).collect(),
+        devices: config.devices.into_iter().map(device).collect(),
+        cdi: config.cdi_devices.into_iter().map(|device| device.name).collect(),
         command: CommandConfig {
             argv: [config.command, config.args].concat(),
             read_only_root: security.readonly_rootfs,
         },
     })
-}
-
-/// Whether it is a node by which a process gets a virtual function. A machine gets that another way.
-fn is_of_vfio(device: &cri::Device) -> bool {
-    device.host_path.starts_with("/dev/vfio/") || device.host_path == "/dev/iommu"
 }
 
 /// What it is, is seen when the machine is made.

@@ -69,6 +69,7 @@ pub(crate) fn container() -> Container {
         image_id: "sha256:00".into(),
         image_handler: "vm-arm64".into(),
         machine: MachinePlan {
+            passed: Default::default(),
             guest: Guest::default(),
             share: None,
             disks: Vec::new(),
@@ -180,13 +181,12 @@ fn config_of(request: &mut cri::RunPodSandboxRequest) -> &mut cri::PodSandboxCon
 
 #[test]
 fn what_a_container_lacks_or_cannot_have_is_named() {
-    let cases: [Case<cri::ContainerConfig>; 9] = [
+    let cases: [Case<cri::ContainerConfig>; 8] = [
         (|c| c.metadata = None, "no metadata"),
         (|c| c.metadata.as_mut().expect("metadata").name.clear(), "no name"),
         (|c| c.image = None, "no image"),
         (|c| c.image.as_mut().expect("image").image.clear(), "no image"),
         (|c| c.stop_signal = 15, "stop signal"),
-        (|c| c.cdi_devices.push(cri::CdiDevice::default()), "CDI devices"),
         (|c| c.mounts[0].host_path.clear(), "no host path"),
         (|c| c.mounts[0].recursive_read_only = true, "recursively read-only"),
         (|c| c.mounts[0].image = Some(cri::ImageSpec::default()), "image volume"),

@@ -4,7 +4,7 @@ use super::disks::{self, PLACES};
 use super::extras;
 use super::{Doc, DomainError, DomainSpec, SERIAL_SLOT, path};
 use crate::model::domain::Hostdev;
-use crate::model::plan::{Chipset, DiskBus, Firmware, Hardware};
+use crate::model::plan::{Chipset, DiskBus, Firmware, Hardware, PassedDevice};
 
 /// Root ports on `pcie.0` for root disk and seed: a virtio disk behind one can be unplugged. Slots 0x03 to 0x0a are for those of
 /// other disks (eight to a slot), so that no device ever moves for a guest that gets another disk.
@@ -63,8 +63,18 @@ pub(super) fn tpm(doc: &mut Doc) -> Result<(), DomainError> {
     doc.nest("tpm", &[("model", "tpm-crb")], |doc| doc.leaf("backend", &emulated))
 }
 
-/// A virtual function: its driver and settings are tapmanager's affair, so libvirt manages nothing of it.
-pub(super) fn hostdev(doc: &mut Doc, Hostdev { device, slot }: &Hostdev) -> Result<(), DomainError> {
+/// Driver and settings are tapmanager's affair, or that of whoever gave the device, so libvirt manages nothing of it.
+pub(super) fn hostdev(doc: &mut Doc, Hostdev { device, slot, rom }: &Hostdev) -> Result<(), DomainError> {
+    let device = match device {
+        PassedDevice::Pci(device) => device,
+        PassedDevice::Mdev(uuid) => {
+            let attributes = [("mode", "subsystem"), ("type", "mdev"), ("managed", "no"), ("model", "vfio-pci")];
+            return doc.nest("hostdev", &attributes, |doc| {
+                doc.nest("source", &[], |doc| doc.leaf("address", &[("uuid", &uuid.to_string())]))?;
+                doc.slot(*slot)
+            });
+        }
+    };
     let (domain, bus, device, function) = device.parts();
     let (domain, bus) = (format!("{domain:#06x}"), format!("{bus:#04x}"));
     let (device, function) = (format!("{device:#04x}"), format!("{function:#x}"));
@@ -73,8 +83,9 @@ pub(super) fn hostdev(doc: &mut Doc, Hostdev { device, slot }: &Hostdev) -> Resu
         doc.nest("source", &[], |doc| {
             doc.leaf("address", &[("domain", &domain), ("bus", &bus), ("slot", &device), ("function", &function)])
         })?;
-        // The card's boot program is for starting from the network, which no VM does.
-        doc.leaf("rom", &[("enabled", "no")])?;
+        if !rom {
+            doc.leaf("rom", &[("enabled", "no")])?;
+        }
         doc.slot(*slot)
     })
 }
