@@ -11,6 +11,7 @@ mod confinement;
 pub mod console;
 mod devices;
 mod disks;
+mod emptydir;
 pub mod explain;
 mod growth;
 mod host;
@@ -54,7 +55,7 @@ use crate::hypervisor::{HvEvent, Offer};
 use crate::model::PodName;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Layer, RootDisk, Share};
+use crate::model::plan::{Layer, RootDisk};
 use crate::model::{
     Accelerator, CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, MachineId, Resources,
     Sandbox, SandboxState,
@@ -128,12 +129,13 @@ impl Containers {
             node: &self.uses.config.machine,
         })?;
         let passed = devices::agree(sandbox.net.as_ref(), &found, draft.memory(), &handler)?;
-        self.check_seed(&sandbox, &create.config, &annotations, &handler, draft.share()).await?;
+        self.check_seed(&sandbox, &create.config, &annotations, &handler, &draft).await?;
         if let Some(share) = draft.share().cloned() {
             let uses = self.uses.clone();
             look(move || share::check(&uses.config, &share)).await?;
         }
         let wanted = draft.disks().to_owned();
+        emptydir::make(draft.files()).await?;
         let disks = look(move || disks::Node::new().resolve(&wanted)).await?;
 
         // Nobody else may have the disk from here on.
@@ -370,13 +372,13 @@ impl Containers {
         config: &ContainerConfig,
         annotations: &PodAnnotations,
         handler: &Handler,
-        share: Option<&Share>,
+        draft: &Draft,
     ) -> Result<()> {
         let Some(net) = sandbox.net.clone() else {
             return Err(Error::new(Kind::State, format!("sandbox `{}` has no network", sandbox.id)));
         };
         let (sandbox, config, annotations) = (sandbox.clone(), config.clone(), annotations.clone());
-        let (handler, share) = (handler.clone(), share.cloned());
+        let (handler, share, disks) = (handler.clone(), draft.share().cloned(), draft.guest_disks());
         look(move || {
             let wishes = seed::Wishes {
                 sandbox: &sandbox.config,
@@ -385,6 +387,7 @@ impl Containers {
                 handler: &handler,
                 net: &net,
                 share: share.as_ref(),
+                disks: &disks,
             };
             seed::assemble(wishes, None).map(drop)
         })

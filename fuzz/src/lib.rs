@@ -164,6 +164,7 @@ fn seed_input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a
         sources,
         env: &[],
         mounts: &[],
+        disks: &[],
     }
 }
 

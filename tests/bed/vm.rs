@@ -3,6 +3,7 @@
 mod cloud;
 mod console;
 mod disks;
+mod emptydirs;
 mod ends;
 mod failures;
 mod full_disk;
@@ -23,7 +24,7 @@ mod volumes;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 16] = [
+    let tables: [&[Case]; 17] = [
         life::CASES,
         ends::CASES,
         failures::CASES,
@@ -33,6 +34,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         cloud::CASES,
         console::CASES,
         disks::CASES,
+        emptydirs::CASES,
         networks::CASES,
         pause::CASES,
         resources::CASES,

@@ -176,12 +176,20 @@ impl Node {
         let mut pod = pod;
         pod.annotations.extend(container.annotations.clone());
         let sandbox = self.cri.run_sandbox(&pod).context("RunPodSandbox")?;
-        let id = self.cri.create(&sandbox, container, &pod).context("CreateContainer")?;
+        self.start_in(&sandbox, container, &pod)
+    }
+
+    /// Starts a machine in a sandbox that there is.
+    ///
+    /// # Errors
+    /// When a call fails.
+    pub fn start_in(&self, sandbox: &str, container: &ContainerConfig, pod: &PodSandboxConfig) -> Result<Vm> {
+        let id = self.cri.create(sandbox, container, pod).context("CreateContainer")?;
         self.cri.start(&id).context("StartContainer")?;
-        let network = self.cri.sandbox(&sandbox)?.network.context("a sandbox without a network")?;
+        let network = self.cri.sandbox(sandbox)?.network.context("a sandbox without a network")?;
         let log = Path::new(&pod.log_directory).join(&container.log_path);
         let machine = self.cri.machine(&id)?;
-        Ok(Vm { sandbox, container: id, machine, ip: network.ip.parse()?, log, pod })
+        Ok(Vm { sandbox: sandbox.to_owned(), container: id, machine, ip: network.ip.parse()?, log, pod: pod.clone() })
     }
 
     /// [`Node::start_vm`], and waits until the guest answers.

@@ -34,7 +34,7 @@ use self::link::Link;
 pub use self::output::Output;
 pub use self::process::{Input, Process};
 use self::qga::{Qga, QgaError};
-pub use self::setup::{disks_of, link, setup_of};
+pub use self::setup::{disks_of, link, planned, setup_of};
 use crate::config::Config;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerState, MachineId, ProcessConfig};

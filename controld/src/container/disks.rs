@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use super::emptydir;
 use super::plan::disks::Wanted;
 use crate::model::domain::{AsyncIo, DiskNow, Sectors};
 use crate::model::error::{Error, Kind, Result};
@@ -67,9 +68,14 @@ impl Node {
     /// When one is not there any more.
     pub(super) fn now(&self, disks: &[Disk]) -> Result<Vec<DiskNow>> {
         let io = self.async_io();
-        let now = |Disk { source: DiskSource::Block(device), path, .. }: &Disk| {
-            self.check(device).map_err(|cause| refused(path, cause))?;
-            Ok(DiskNow { io, sectors: self.sectors(device.number) })
+        let now = |Disk { source, path, .. }: &Disk| match source {
+            DiskSource::Block(device) => {
+                self.check(device).map_err(|cause| refused(path, cause))?;
+                Ok(DiskNow { io, sectors: self.sectors(device.number) })
+            }
+            DiskSource::File(file) => {
+                emptydir::now(file, io).map_err(|cause| Error::because(Kind::State, emptydir::gone(path), cause))
+            }
         };
         disks.iter().map(now).collect()
     }

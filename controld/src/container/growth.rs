@@ -79,8 +79,8 @@ async fn compare(
 
 /// The disks that are block devices, each with its place.
 fn devices(container: &Container) -> impl Iterator<Item = (u8, &Serial, &BlockDevice)> {
-    (0..).zip(&container.machine.disks).map(|(nth, disk)| {
-        let DiskSource::Block(device) = &disk.source;
-        (nth, &disk.serial, device)
+    (0..).zip(&container.machine.disks).filter_map(|(nth, disk)| match &disk.source {
+        DiskSource::Block(device) => Some((nth, &disk.serial, device)),
+        DiskSource::File(_) => None,
     })
 }

@@ -1,6 +1,7 @@
 //! The plan of a machine, from what kubelet, the pod and the node say. Pure: it looks at nothing, and makes nothing.
 
 pub(super) mod disks;
+mod emptydir;
 pub(crate) mod guest;
 pub(super) mod hardware;
 mod promise;
@@ -9,11 +10,13 @@ mod size;
 
 pub(crate) use self::promise::promise;
 use crate::config::{Handler, MachineConfig};
+use crate::container::seed::guest_disks;
 use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
 use crate::model::error::Result;
 use crate::model::plan::{Cgroup, Disk, Guest, Hardware, MachinePlan, Memory, Passed, RootDisk, Share};
+use crate::model::seed::GuestDisk;
 use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
 
 /// What a plan is made from, beside its root disk.
@@ -43,6 +46,7 @@ pub(super) struct Draft {
     guest: Guest,
     share: Option<Share>,
     disks: Vec<disks::Wanted>,
+    files: Vec<Disk>,
 }
 
 /// What a container's machine that runs has with other resources.
@@ -79,13 +83,15 @@ impl Draft {
         let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel, size.cpus.max)?;
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
         let has_agent = wishes.handler.defaults.has_agent(wishes.annotations);
-        let share =
-            share::of(wishes.sandbox, wishes.container, wishes.annotations, &wishes.handler.defaults, has_agent)?;
         let disks = disks::of(wishes.container, &hardware)?;
+        let emptydirs = &wishes.annotations.emptydir_disks;
+        let (files, container) = emptydir::of(emptydirs, wishes.sandbox, wishes.container, &disks)?;
+        let share = share::of(wishes.sandbox, &container, wishes.annotations, &wishes.handler.defaults, has_agent)?;
+        let all = (&disks[..], &files[..]);
         let guest =
-            guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref(), &disks)?;
+            guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref(), all)?;
         let smbios = wishes.annotations.system_uuid;
-        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios, cgroup, guest, share, disks })
+        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios, cgroup, guest, share, disks, files })
     }
 
     /// The memory that it would have.
@@ -98,7 +104,17 @@ impl Draft {
         self.share.as_ref()
     }
 
-    /// The disks that it would have beside its root disk.
+    /// Of its disks, those that are files in emptyDirs.
+    pub(super) fn files(&self) -> &[Disk] {
+        &self.files
+    }
+
+    /// Those of them that the guest is to mount.
+    pub(super) fn guest_disks(&self) -> Vec<GuestDisk> {
+        guest_disks(&self.files, self.hardware.disk_bus)
+    }
+
+    /// Of its disks beside the root disk, those that are block volumes.
     pub(super) fn disks(&self) -> &[disks::Wanted] {
         &self.disks
     }
@@ -117,7 +133,7 @@ impl Draft {
             cgroup: Some(self.cgroup),
             guest: self.guest,
             share: self.share,
-            disks,
+            disks: disks.into_iter().chain(self.files).collect(),
             passed,
         }
     }

@@ -18,8 +18,8 @@ use crate::config::{Config, Handler, MachineDefaults};
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain::FirmwareEntry;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::Share;
-use crate::model::seed::{self, ConfigDelivery, FirmwareName, GuestMount, Seed, SeedInput, Sources};
+use crate::model::plan::{Disk, DiskBus, Share};
+use crate::model::seed::{self, ConfigDelivery, FirmwareName, GuestDisk, GuestMount, Seed, SeedInput, Sources};
 use crate::model::{ContainerConfig, MachineId, Mount, SandboxConfig};
 
 /// Where a container mounts what controld alone is to read.
@@ -39,6 +39,8 @@ pub(super) struct Wishes<'a> {
     pub(super) handler: &'a Handler,
     pub(super) net: &'a PodNet,
     pub(super) share: Option<&'a Share>,
+    /// Disks of the guest's that have a file system.
+    pub(super) disks: &'a [GuestDisk],
 }
 
 /// A seed that was written.
@@ -85,10 +87,11 @@ pub(super) fn is_for_us(mount: &Mount) -> bool {
 /// # Errors
 /// When a volume is not there or has not what it is to have, or what the pod wants cannot reach the guest.
 pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed> {
-    let Wishes { sandbox, container, annotations, handler, net, share } = wishes;
+    let Wishes { sandbox, container, annotations, handler, net, share, disks } = wishes;
     let delivery = delivery(annotations, &handler.defaults);
     let sources = sources(container, annotations, delivery)?;
-    let mounts = if handler.defaults.has_agent(annotations) { Vec::new() } else { guest_mounts(share) };
+    let (mounts, disks) =
+        if handler.defaults.has_agent(annotations) { (Vec::new(), &[][..]) } else { (guest_mounts(share), disks) };
     let input = SeedInput {
         pod_name: &sandbox.name,
         namespace: &sandbox.namespace,
@@ -103,6 +106,7 @@ pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed>
         sources: &sources,
         env: &container.process.env,
         mounts: &mounts,
+        disks,
     };
     seed::assemble(&input)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))
@@ -187,6 +191,22 @@ fn read(name: &str, mount: &Mount) -> Result<seed::Volume> {
         // A path of the node is of no use to the pod's user.
         Error::new(Kind::Invalid, format!("volume {name:?} cannot be read: {}", Chain(&cause)))
     })
+}
+
+/// Those of the machine's disks that have a file system, by the links that udev makes on their bus.
+pub(super) fn guest_disks(disks: &[Disk], bus: DiskBus) -> Vec<GuestDisk> {
+    let prefix = match bus {
+        DiskBus::Virtio => "virtio-",
+        DiskBus::Scsi => "scsi-0QEMU_QEMU_HARDDISK_",
+        DiskBus::Sata => "ata-QEMU_HARDDISK_",
+    };
+    let disk = |disk: &Disk| GuestDisk {
+        link: format!("/dev/disk/by-id/{prefix}{}", disk.serial),
+        path: disk.path.clone(),
+        file_system: disk.file_system(),
+        read_only: disk.read_only,
+    };
+    disks.iter().filter(|disk| !disk.file_system().is_empty()).map(disk).collect()
 }
 
 fn guest_mounts(share: Option<&Share>) -> Vec<GuestMount> {

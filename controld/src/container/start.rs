@@ -18,7 +18,7 @@ use super::look::io_failed;
 use super::parts::libvirt_log;
 use super::remove::remove;
 use super::uses::Uses;
-use super::{confinement, disks, screen, seed, share};
+use super::{confinement, disks, emptydir, screen, seed, share};
 use crate::container::agents;
 use crate::container::console::follow::Follower;
 use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
@@ -117,6 +117,9 @@ pub(super) async fn machine(
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         confinement::prepare(uses, container).await?;
         uses.hypervisor.define(xml).await?;
+        let disks = container.machine.disks.clone();
+        let files = off_reactor(move || emptydir::opened(&disks)).await?;
+        uses.hypervisor.give_files(container.machine.id.uuid(), files).await?;
         let log = libvirt_log(uses, container);
         let started = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted).await;
         if let Err(error) = started {
@@ -237,6 +240,7 @@ async fn write_seed(
         .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
     let handler = uses.config.handler(&sandbox.config.runtime_handler);
     let (config, container) = (uses.config.clone(), container.clone());
+    let disks = seed::guest_disks(&container.machine.disks, container.machine.hardware.disk_bus);
     off_reactor(move || {
         let agent = annotations.guest_agent.then(|| read_agent(&config.guest_agent)).transpose()?;
         let wishes = seed::Wishes {
@@ -246,6 +250,7 @@ async fn write_seed(
             handler: &handler,
             net: &net,
             share: container.machine.share.as_ref(),
+            disks: &disks,
         };
         let made = seed::assemble(wishes, agent.as_deref())?;
         seed::write(&config, container.machine.id, &made, qemu)

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "libvirt is a C library; nothing outside this file calls it")]
 
 use std::ffi::{CStr, CString, NulError, c_char, c_int, c_void};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Once;
 
@@ -283,6 +284,14 @@ impl Domain {
     pub(super) fn xml(&self) -> Result<String, LibvirtError> {
         // SAFETY: the domain is owned.
         owned_text(unsafe { sys::virDomainGetXMLDesc(self.0.as_ptr(), 0) })
+    }
+
+    /// Gives libvirt a file that the domain's description names so. It has a descriptor of its own then.
+    pub(super) fn associate(&self, name: &str, file: BorrowedFd<'_>) -> Result<(), LibvirtError> {
+        let name = c_string(name)?;
+        let mut fd = file.as_raw_fd();
+        // SAFETY: the domain is owned, the text lives through the call, and libvirt reads one descriptor, which is open.
+        done(unsafe { sys::virDomainFDAssociate(self.0.as_ptr(), name.as_ptr(), 1, &raw mut fd, 0) })
     }
 
     pub(super) fn start(&self) -> Result<(), LibvirtError> {

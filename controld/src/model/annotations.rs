@@ -6,6 +6,7 @@
 //! reads user-data or ssh keys in an error or a log.
 
 mod bandwidth;
+mod emptydir;
 mod keys;
 mod meta_data;
 mod networks;
@@ -23,6 +24,7 @@ use proto::tap::{Bandwidth, DataPath, DataPathError, NetworkAsk};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+pub use self::emptydir::EmptyDirDisk;
 pub use self::policy::AnnotationPolicy;
 use self::reader::Reader;
 pub use self::source::{SshKeySource, UserDataSource};
@@ -88,6 +90,8 @@ pub struct PodAnnotations {
     pub run_command: Option<bool>,
     /// How the guest comes by the pod's volumes; `None` is the runtime handler's way.
     pub shared_fs: Option<SharedFs>,
+    /// EmptyDirs that the guest has as disks.
+    pub emptydir_disks: Vec<EmptyDirDisk>,
     /// How the guest comes by its addresses.
     pub network_config: NetworkConfig,
     /// Limits of the pod's traffic, from Kubernetes' own annotations.
@@ -134,8 +138,6 @@ pub(super) enum Problem {
     Contradicts { other: String },
     #[error("was never implemented")]
     Never,
-    #[error("not supported yet")]
-    Later,
     #[error("{} is not supported yet; supported: {}", quoted(value), supported.join(", "))]
     ValueLater { value: String, supported: &'static [&'static str] },
     #[error("{} is no longer supported; use {instead}", quoted(value))]
@@ -168,6 +170,8 @@ pub(super) enum Problem {
     NoApi,
     #[error("{0}")]
     NotNetworks(String),
+    #[error("{0}")]
+    NotEmptyDirDisks(String),
     #[error("has a NUL character")]
     Nul,
     #[error("not valid YAML: line {line}")]
@@ -230,6 +234,7 @@ impl PodAnnotations {
             guest_agent: reader.read(keys::GUEST_AGENT, reader::switch).unwrap_or_default(),
             run_command: reader.read(keys::RUN_COMMAND, reader::switch),
             shared_fs: reader.read(keys::SHARED_FS, shared_fs),
+            emptydir_disks: reader.read(keys::EMPTYDIR_DISKS, emptydir::parse).unwrap_or_default(),
             network_config: network_config(&mut reader),
             bandwidth: bandwidth::of(all, &mut reader),
         };

@@ -19,7 +19,7 @@ use std::time::Duration;
 use proto::tap::Token;
 use uuid::Uuid;
 
-pub use self::xml::{DomainError, target_of, xml};
+pub use self::xml::{DomainError, group_of, target_of, xml};
 use crate::model::Accelerator;
 use crate::model::plan::{MachinePlan, PassedDevice};
 
@@ -114,6 +114,8 @@ pub enum AsyncIo {
     IoUring,
     /// Linux AIO.
     Native,
+    /// Threads of QEMU, through the node's cache.
+    Threads,
 }
 
 /// Bytes of a disk's sectors.

@@ -25,7 +25,7 @@ use proto::tap::PodNet;
 use serde_json::{Map, Value, json};
 
 pub use self::merge::merge;
-pub use self::mounts::GuestMount;
+pub use self::mounts::{GuestDisk, GuestMount};
 pub use self::sources::{MAX_FILE, Sources, Volume, VolumeFile};
 pub use super::seed_kind::{ConfigDelivery, SeedKind};
 use crate::model::annotations::{Format, PodAnnotations, UserData};
@@ -64,6 +64,8 @@ pub struct SeedInput<'a> {
     pub env: &'a [String],
     /// What cloud-init is to mount; empty where the agent does.
     pub mounts: &'a [GuestMount],
+    /// Of its disks, what cloud-init is to mount.
+    pub disks: &'a [GuestDisk],
 }
 
 /// A seed.
@@ -132,7 +134,7 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
 
 /// What is made for the pod, as a cloud-config.
 fn made(input: &SeedInput<'_>, environment: &str) -> Result<Map<String, Value>, Reason> {
-    let mut made = mounts::cloud_config(input.mounts);
+    let mut made = mounts::cloud_config(input.mounts, input.disks);
     let files = input.sources.files(input.annotations)?;
     let mut entries: Vec<Value> = files.iter().map(sources::GuestFile::to_entry).collect();
     if !environment.is_empty() {
@@ -184,6 +186,7 @@ fn lost(input: &SeedInput<'_>, has_keys: bool) -> Vec<String> {
     .map(|(what, _)| what.to_owned())
     .collect();
     lost.extend(input.mounts.iter().filter(|_| !by_hand).map(|mount| format!("volume mount at {}", mount.path)));
+    lost.extend(input.disks.iter().map(|disk| format!("disk at {}", disk.path)));
     // kubelet gives some to every container, for which no author of a pod is asked.
     if is_ignition && input.env.iter().any(|variable| !env::is_of_service(variable)) {
         lost.push("variables".to_owned());

@@ -19,7 +19,7 @@ use super::process::Process;
 use super::shared::ANSWER_DEADLINE;
 use super::{Agents, Command, FIRST_SIZE, Machine, NOT_THERE, our_socket};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Guest, MachinePlan, Share, SharedMount};
+use crate::model::plan::{Disk as PlannedDisk, Guest, MachinePlan, Share, SharedMount};
 use crate::model::{Container, ContainerConfig, MachineId};
 
 /// When a connection that was lost, or could not be made, is made anew: at first, and at the latest for a guest that
@@ -51,7 +51,14 @@ pub fn setup_of(guest: &Guest, share: Option<&Share>, disks: Vec<Disk>, config: 
 /// What it is told of the disks beside the root disk.
 #[must_use]
 pub fn disks_of(plan: &MachinePlan) -> Vec<Disk> {
-    plan.disks.iter().map(|disk| link(disk.serial.as_str(), &disk.path, disk.read_only)).collect()
+    plan.disks.iter().map(planned).collect()
+}
+
+/// What it is told of a disk.
+#[must_use]
+pub fn planned(disk: &PlannedDisk) -> Disk {
+    let file_system = disk.file_system().to_owned();
+    Disk { file_system, ..link(disk.serial.as_str(), &disk.path, disk.read_only) }
 }
 
 /// A disk that the guest sees as a link.

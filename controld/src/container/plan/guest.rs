@@ -4,10 +4,10 @@ use proto::agent::{Frame, Message, encode};
 
 use super::disks;
 use crate::config::{Handler, MachineDefaults};
-use crate::container::agents::{link, setup_of};
+use crate::container::agents::{link, planned, setup_of};
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Guest, GuestCommand, Share};
+use crate::model::plan::{Disk, Guest, GuestCommand, Share};
 use crate::model::{ContainerConfig, SandboxConfig};
 
 /// What the agent in a container's guest is told.
@@ -20,7 +20,7 @@ pub(super) fn of(
     annotations: &PodAnnotations,
     handler: &Handler,
     share: Option<&Share>,
-    disks: &[disks::Wanted],
+    (disks, files): (&[disks::Wanted], &[Disk]),
 ) -> Result<Guest> {
     let runs = annotations.run_command.unwrap_or(handler.defaults.run_command);
     if runs && container.command.argv.is_empty() {
@@ -40,7 +40,8 @@ pub(super) fn of(
         guest.sysctls.clone_from(&sandbox.sysctls);
         guest.resolver = sandbox.dns.as_ref().map(|dns| dns.options.clone()).unwrap_or_default();
     }
-    let disks = disks.iter().map(|disk| link(disk.serial.as_str(), &disk.path, disk.read_only)).collect();
+    let disks = disks.iter().map(|disk| link(disk.serial.as_str(), &disk.path, disk.read_only));
+    let disks = disks.chain(files.iter().map(planned)).collect();
     if let Some(setup) = setup_of(&guest, share, disks, container) {
         // Nobody would hear of it later.
         encode(&Frame { epoch: 0, session: 0, message: Message::Setup(setup) }).map_err(|cause| {
@@ -110,7 +111,9 @@ mod tests {
     fn a_guest_without_our_agent_is_told_nothing() {
         let none = PodAnnotations::default();
         assert!(
-            of(&sandbox(), &container(&["sh"]), &none, &handler(false, false), None, &[]).expect("plans").is_empty()
+            of(&sandbox(), &container(&["sh"]), &none, &handler(false, false), None, (&[], &[]))
+                .expect("plans")
+                .is_empty()
         );
         let error = check_sysctls(&sandbox(), &none, &MachineDefaults::default()).expect_err("refused");
         assert!(error.to_string().contains("kernel.shm_rmid_forced"), "{error}");
@@ -123,7 +126,7 @@ mod tests {
             [(PodAnnotations::default(), handler(true, false)), (installed, handler(false, false))]
         {
             check_sysctls(&sandbox(), &annotations, &handler.defaults).expect("can be set");
-            let guest = of(&sandbox(), &container(&["sh"]), &annotations, &handler, None, &[]).expect("plans");
+            let guest = of(&sandbox(), &container(&["sh"]), &annotations, &handler, None, (&[], &[])).expect("plans");
             assert_eq!((guest.sysctls, guest.command), (sandbox().sysctls, None));
         }
     }
@@ -131,18 +134,19 @@ mod tests {
     #[test]
     fn a_machine_is_for_its_command_if_handler_or_pod_say_so() {
         let none = PodAnnotations::default();
-        let guest = of(&sandbox(), &container(&["sh"]), &none, &handler(false, true), None, &[]).expect("plans");
+        let guest = of(&sandbox(), &container(&["sh"]), &none, &handler(false, true), None, (&[], &[])).expect("plans");
         assert_eq!(guest.command, Some(GuestCommand { argv: vec!["sh".into()], read_only_root: true }));
         let not = annotated("virtlet.cloud/run-command", "false");
         assert_eq!(
-            of(&sandbox(), &container(&["sh"]), &not, &handler(false, true), None, &[]).expect("plans").command,
+            of(&sandbox(), &container(&["sh"]), &not, &handler(false, true), None, (&[], &[])).expect("plans").command,
             None
         );
-        let error = of(&sandbox(), &container(&[]), &none, &handler(false, true), None, &[]).expect_err("no command");
+        let error =
+            of(&sandbox(), &container(&[]), &none, &handler(false, true), None, (&[], &[])).expect_err("no command");
         assert!(error.to_string().contains("has none"), "{error}");
         let long = "x".repeat(1 << 20);
         let error =
-            of(&sandbox(), &container(&[&long]), &none, &handler(false, true), None, &[]).expect_err("too long");
+            of(&sandbox(), &container(&[&long]), &none, &handler(false, true), None, (&[], &[])).expect_err("too long");
         assert!(error.to_string().contains("cannot be told"), "{error}");
     }
 }

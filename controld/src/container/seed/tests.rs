@@ -56,8 +56,15 @@ fn made(container: &ContainerConfig, pairs: &[(&str, &str)]) -> Result<Seed> {
     let net = PodNet { netns: "/run/netns/x".into(), nics: Vec::new(), dns: Dns::default() };
     let (sandbox, handler) = (SandboxConfig { name: "vm".into(), ..SandboxConfig::default() }, Handler::default());
     let annotations = annotations(pairs);
-    let wishes =
-        Wishes { sandbox: &sandbox, container, annotations: &annotations, handler: &handler, net: &net, share: None };
+    let wishes = Wishes {
+        sandbox: &sandbox,
+        container,
+        annotations: &annotations,
+        handler: &handler,
+        net: &net,
+        share: None,
+        disks: &[],
+    };
     assemble(wishes, None)
 }
 

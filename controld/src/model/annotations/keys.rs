@@ -56,6 +56,9 @@ pub(super) const RUN_COMMAND: &str = "virtlet.cloud/run-command";
 /// How the guest comes by the pod's volumes.
 pub(super) const SHARED_FS: &str = "virtlet.cloud/shared-fs";
 
+/// EmptyDirs that the guest has as disks.
+pub(super) const EMPTYDIR_DISKS: &str = "virtlet.cloud/emptydir-disks";
+
 /// Virtual CPUs that a running machine can be given.
 pub(super) const MAX_VCPUS: &str = "virtlet.cloud/max-vcpus";
 /// Memory that a running guest can be given.
@@ -75,8 +78,6 @@ pub(super) enum Use {
     Choice { supported: &'static [&'static str], later: &'static [&'static str] },
     /// `true` asks for something that is not built yet.
     SwitchLater,
-    /// Not built yet.
-    Later,
     /// In Virtlet's proposals, not in Virtlet.
     Never,
 }
@@ -107,7 +108,6 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     ("VirtletKeepVMEnvVars", Use::Never),
     (NETWORK_CONFIG, Use::Read),
     (CONFIG_DELIVERY, Use::Read),
-    ("virtlet.cloud/emptydir-disks", Use::Later),
     ("virtlet.cloud/root-lifetime", Use::Choice { supported: &["pod"], later: &["container"] }),
     ("virtlet.cloud/root-device", Use::Choice { supported: &["image"], later: &["as-is"] }),
     (NETWORKS, Use::Read),
@@ -116,6 +116,7 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     (GUEST_AGENT, Use::Read),
     (RUN_COMMAND, Use::Read),
     (SHARED_FS, Use::Read),
+    (EMPTYDIR_DISKS, Use::Read),
     (MAX_VCPUS, Use::Read),
     (MAX_MEMORY, Use::Read),
 ];

@@ -109,7 +109,6 @@ fn check(becomes: Use, value: &str) -> Result<(), Problem> {
             true => Err(Problem::ValueLater { value: value.to_owned(), supported: &["false"] }),
             false => Ok(()),
         },
-        Use::Later => Err(Problem::Later),
         Use::Never => Err(Problem::Never),
     }
 }

@@ -134,7 +134,7 @@ fn each_rule_has_its_text() {
         &[("virtlet.cloud/data-path", "ebpf")],
         &[("virtlet.cloud/data-path", "ovs")],
         &[("virtlet.cloud/config-delivery", "copy")],
-        &[("virtlet.cloud/emptydir-disks", "v=1Gi")],
+        &[("virtlet.cloud/emptydir-disks", "v=1Ki")],
         &[("virtlet.cloud/root-lifetime", "container")],
         &[("virtlet.cloud/root-device", "as-is")],
         &[("virtlet.cloud/max-vcpus", "0")],

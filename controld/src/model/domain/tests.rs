@@ -3,8 +3,8 @@ use proto::agent::{EXIT_PORT, LOG_PORT};
 use super::*;
 use crate::model::MachineId;
 use crate::model::plan::{
-    BlockDevice, Clock, CpuSetting, Cpus, DeviceNumber, Disk, DiskBus, DiskSource, Extras, Firmware, Graphics, Guest,
-    GuestCommand, Hardware, Layer, Memory, RootDisk, Serial, Watchdog,
+    BlockDevice, Clock, CpuSetting, Cpus, DeviceNumber, Disk, DiskBus, DiskFile, DiskSource, Extras, FileSystem,
+    Firmware, Graphics, Guest, GuestCommand, Hardware, Layer, Memory, RootDisk, Serial, Watchdog,
 };
 
 fn layer(hex: &str, format: &str) -> Layer {
@@ -338,6 +338,21 @@ fn a_machine_whose_guest_sees_volumes() {
 fn disk(path: &str, read_only: bool) -> Disk {
     let device = BlockDevice { node: "/dev/loop3".into(), number: DeviceNumber { major: 7, minor: 3 } };
     Disk { serial: Serial::of_path(path), source: DiskSource::Block(device), path: path.into(), read_only }
+}
+
+#[test]
+fn a_disk_in_an_emptydir_is_a_descriptor_that_libvirt_is_given() {
+    let file = DiskFile { dir: "/pods/u/scratch".into(), size: 1 << 30, file_system: Some(FileSystem::Ext4) };
+    let source = DiskSource::File(file);
+    let disk = Disk { serial: Serial::of_name("scratch"), source, path: "/scratch".into(), read_only: false };
+    let mut spec = with_disks("q35", DiskBus::Virtio, vec![disk]);
+    insta::assert_snapshot!(disks_of(&xml(&spec).expect("describes"))[2]);
+    spec.disks[0].io = AsyncIo::Threads;
+    let text = xml(&spec).expect("describes");
+    assert!(
+        disks_of(&text)[2].contains("cache=\"writeback\"") && disks_of(&text)[2].contains("io=\"threads\""),
+        "{text}"
+    );
 }
 
 fn with_disks(machine: &str, disk_bus: DiskBus, disks: Vec<Disk>) -> DomainSpec {

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::file::DiskFile;
+
 /// Most disks of a machine beside root disk and seed.
 pub const MAX_DISKS: usize = 60;
 /// What a virtio disk shows of its serial (virtio, "Block Device", `VIRTIO_BLK_ID_BYTES`): the rest is cut off without a word.
@@ -31,6 +33,8 @@ pub struct Disk {
 pub enum DiskSource {
     /// A block device of the node.
     Block(BlockDevice),
+    /// A file in an emptyDir.
+    File(DiskFile),
 }
 
 /// A block device of the node.
@@ -85,6 +89,17 @@ impl Serial {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl Disk {
+    /// The file system that the guest mounts of it; empty if it has a link to the disk.
+    #[must_use]
+    pub fn file_system(&self) -> &'static str {
+        match &self.source {
+            DiskSource::Block(_) => "",
+            DiskSource::File(file) => file.file_system.map_or("", |kind| kind.word()),
+        }
     }
 }
 

@@ -26,15 +26,34 @@ pub struct GuestMount {
     pub is_file: bool,
 }
 
-/// What of a cloud-config has them mounted.
-pub(super) fn cloud_config(mounts: &[GuestMount]) -> Map<String, Value> {
+/// A disk with a file system, and where the guest is to see that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestDisk {
+    /// udev's link to it.
+    pub link: String,
+    /// Absolute, and plain.
+    pub path: String,
+    pub file_system: &'static str,
+    pub read_only: bool,
+}
+
+/// What of a cloud-config has them mounted: disks first, as a volume may be below one.
+pub(super) fn cloud_config(mounts: &[GuestMount], disks: &[GuestDisk]) -> Map<String, Value> {
     let mut config = Map::new();
+    let line = |GuestDisk { link, path, file_system, read_only }: &GuestDisk| {
+        let mode = if *read_only { "ro" } else { "rw" };
+        json!([link, path, file_system, format!("{mode},{PATIENCE}"), "0", "2"])
+    };
+    let mut lines: Vec<Value> = disks.iter().map(line).collect();
     if mounts.is_empty() {
+        if !lines.is_empty() {
+            config.insert("mounts".into(), lines.into());
+        }
         return config;
     }
     let (by_script, by_table): (Vec<&GuestMount>, Vec<&GuestMount>) =
         ordered(mounts).into_iter().partition(|mount| mount.is_file || !is_of_table(&mount.path));
-    let mut lines = vec![json!([SHARE_TAG, SHARE_DIR, "virtiofs", format!("rw,{PATIENCE}"), "0", "0"])];
+    lines.push(json!([SHARE_TAG, SHARE_DIR, "virtiofs", format!("rw,{PATIENCE}"), "0", "0"]));
     lines.extend(by_table.into_iter().map(|GuestMount { entry, path, read_only, .. }| {
         let mode = if *read_only { "ro" } else { "rw" };
         let options = format!("bind,{mode},nofail,x-systemd.requires-mounts-for={SHARE_DIR}");
@@ -104,10 +123,25 @@ mod tests {
     }
 
     #[test]
+    fn disks_are_mounted_by_their_links_before_what_may_be_below_them() {
+        let disk = GuestDisk {
+            link: "/dev/disk/by-id/virtio-scratch".into(),
+            path: "/scratch".into(),
+            file_system: "ext4",
+            read_only: false,
+        };
+        let alone = json!({"mounts": [[disk.link, "/scratch", "ext4", format!("rw,{PATIENCE}"), "0", "2"]]});
+        assert_eq!(Value::Object(cloud_config(&[], std::slice::from_ref(&disk))), alone);
+        let both = cloud_config(&[mount(0, "/scratch/in", false, false)], &[disk]);
+        assert_eq!(both["mounts"].as_array().map(Vec::len), Some(3));
+        assert_eq!(both["mounts"][0], alone["mounts"][0]);
+    }
+
+    #[test]
     fn directories_are_lines_of_the_table_and_files_are_a_script() {
-        insta::assert_snapshot!(serde_json::to_string_pretty(&cloud_config(&some())).expect("JSON"));
-        assert!(cloud_config(&[]).is_empty());
-        assert!(!cloud_config(&[mount(0, "/data", false, false)]).contains_key("bootcmd"));
+        insta::assert_snapshot!(serde_json::to_string_pretty(&cloud_config(&some(), &[])).expect("JSON"));
+        assert!(cloud_config(&[], &[]).is_empty());
+        assert!(!cloud_config(&[mount(0, "/data", false, false)], &[]).contains_key("bootcmd"));
     }
 
     #[test]

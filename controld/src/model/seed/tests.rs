@@ -57,6 +57,7 @@ fn input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a Sour
         sources,
         env: &[],
         mounts: &[],
+        disks: &[],
     }
 }
 

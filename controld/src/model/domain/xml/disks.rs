@@ -58,18 +58,28 @@ fn chain(doc: &mut Doc, bases: &[Layer]) -> Result<(), DomainError> {
 
 /// A disk beside root disk and seed, the `nth` of them.
 pub(super) fn other(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, now: DiskNow) -> Result<(), DomainError> {
-    let DiskSource::Block(device) = &disk.source;
-    let node = path(&device.node)?;
-    doc.nest("disk", &[("type", "block"), ("device", "disk")], |doc| {
-        let io = match now.io {
-            AsyncIo::IoUring => "io_uring",
-            AsyncIo::Native => "native",
+    // What goes wrong on a device is the guest's to hear, as of a disk of its own; a file may find no room, as the root disk.
+    let (kind, on_write) = match &disk.source {
+        DiskSource::Block(_) => ("block", "report"),
+        DiskSource::File(_) => ("file", "enospace"),
+    };
+    doc.nest("disk", &[("type", kind), ("device", "disk")], |doc| {
+        let (io, cache) = match now.io {
+            AsyncIo::IoUring => ("io_uring", "none"),
+            AsyncIo::Native => ("native", "none"),
+            AsyncIo::Threads => ("threads", "writeback"),
         };
-        // What goes wrong on a device is the guest's to hear, as of a disk of its own.
-        let errors = [("error_policy", "report"), ("rerror_policy", "report")];
-        let driver = [("name", "qemu"), ("type", "raw"), ("cache", "none"), errors[0], errors[1], ("io", io)];
+        let errors = [("error_policy", on_write), ("rerror_policy", "report")];
+        let driver = [("name", "qemu"), ("type", "raw"), ("cache", cache), errors[0], errors[1], ("io", io)];
         doc.leaf("driver", &[&driver[..], &[("discard", "unmap")]].concat())?;
-        doc.leaf("source", &[("dev", node)])?;
+        match &disk.source {
+            DiskSource::Block(device) => doc.leaf("source", &[("dev", path(&device.node)?)])?,
+            // The name is for people: libvirt has the descriptor.
+            DiskSource::File(file) => {
+                let source = [("file", path(&file.dir)?), ("fdgroup", &*group_of(disk))];
+                doc.nest("source", &source, |doc| doc.leaf("seclabel", &[("model", "dac"), ("relabel", "no")]))?;
+            }
+        }
         doc.leaf("backingStore", &[])?;
         if let Some(sectors) = now.sectors {
             let (logical, physical) = (sectors.logical.to_string(), sectors.physical.to_string());
@@ -82,6 +92,12 @@ pub(super) fn other(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, no
         doc.text("serial", &[], disk.serial.as_str())?;
         address(doc, hardware, PLACES + nth)
     })
+}
+
+/// libvirt's name of a disk's descriptor, which it has to be given before each start.
+#[must_use]
+pub fn group_of(disk: &Disk) -> String {
+    format!("disk-{}", disk.serial)
 }
 
 /// libvirt's name of the `nth` disk beside root disk and seed.

@@ -1,0 +1,212 @@
+//! Disks of machines that are files in emptyDirs: made once, for the first container of a pod, and removed by kubelet with the directory.
+//!
+//! A file is made under another name and renamed when there is a file system on it, so that what has the name is whole. It stays root's:
+//! QEMU's user does not come to kubelet's directories, so each start opens the file here and hands the descriptor to libvirt.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::off_reactor;
+use nix::libc::{O_DIRECT, O_NOFOLLOW, O_NONBLOCK};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::look::{io_failed, look};
+use super::remove::remove;
+use crate::model::domain::{AsyncIo, DiskNow, group_of};
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::{Disk, DiskFile, DiskSource, FileSystem};
+
+const NAME: &str = "disk.img";
+/// One that is not whole.
+const HALF: &str = ".disk.img.new";
+const MODE: u32 = 0o600;
+/// 1 TiB takes a twentieth of a second where the disk is idle.
+const MKFS_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The file of a disk.
+pub(super) fn path(file: &DiskFile) -> PathBuf {
+    file.dir.join(NAME)
+}
+
+/// Makes those files that are not there.
+///
+/// # Errors
+/// When one cannot be made, or what is there is no file.
+pub(super) async fn make(disks: &[Disk]) -> Result<()> {
+    for disk in disks {
+        let DiskSource::File(file) = &disk.source else { continue };
+        let (looked_at, serial) = (file.clone(), disk.serial.clone());
+        let failed = move |cause| {
+            let what = format!("disk of volume `{serial}` not made");
+            let kind = if crate::store::is_disk_full(&cause) { Kind::Exhausted } else { Kind::State };
+            Error::because(kind, what, cause)
+        };
+        let half = look(move || Ok(begin(&looked_at))).await?.map_err(&failed)?;
+        let Some(half) = half else { continue };
+        if let Some(kind) = file.file_system {
+            mkfs(kind, &half).await?;
+        }
+        let whole = path(file);
+        off_reactor(move || finish(&half, &whole)).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A file of holes under another name, unless the disk is there.
+fn begin(file: &DiskFile) -> io::Result<Option<PathBuf>> {
+    match open(&path(file), 0) {
+        Ok(_) => return Ok(None),
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => {}
+        Err(cause) => return Err(cause),
+    }
+    let half = file.dir.join(HALF);
+    remove(&half)?;
+    let made = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&half)?;
+    // A file that is written at random is in pieces soon where each write is to a new place. Only btrfs takes that back, and only
+    // of an empty file.
+    without_copies(&made);
+    made.set_len(file.size)?;
+    Ok(Some(half))
+}
+
+fn without_copies(file: &File) {
+    if let Ok(flags) = rustix::fs::ioctl_getflags(file) {
+        // What this file system does not know, it does without.
+        let _ = rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW);
+    }
+}
+
+fn finish(half: &Path, whole: &Path) -> io::Result<()> {
+    File::open(half)?.sync_all()?;
+    fs::rename(half, whole)?;
+    match whole.parent() {
+        Some(dir) => File::open(dir)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+async fn mkfs(kind: FileSystem, path: &Path) -> Result<()> {
+    // Nothing is on it, so nothing is discarded, and what is not used is written when it is first used.
+    let (program, words, package): (_, &[&str], _) = match kind {
+        FileSystem::Ext4 => {
+            ("mkfs.ext4", &["-q", "-F", "-E", "nodiscard,lazy_itable_init=1,root_owner=0:0"], "e2fsprogs")
+        }
+        FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"], "xfsprogs"),
+    };
+    let mut command = Command::new(program);
+    command.args(words).arg(path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let output = match timeout(MKFS_DEADLINE, command.output()).await {
+        Err(_elapsed) => {
+            let what = format!("{program} did not end within {} s", MKFS_DEADLINE.as_secs());
+            return Err(Error::new(Kind::Deadline, what));
+        }
+        Ok(Err(absent)) if absent.kind() == io::ErrorKind::NotFound => {
+            let what =
+                format!("this node has no {program} for `virtlet.cloud/emptydir-disks`; install package `{package}`");
+            return Err(Error::because(Kind::State, what, absent));
+        }
+        Ok(ran) => ran.map_err(|cause| io_failed("mkfs not started", cause))?,
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().last().unwrap_or("no reason given");
+    let kind = if said.contains("No space left on device") { Kind::Exhausted } else { Kind::Internal };
+    Err(Error::new(kind, format!("{program} failed: {said}")))
+}
+
+/// How a disk is used in a start that is now. Blocks.
+///
+/// # Errors
+/// When it is not there any more.
+pub(super) fn now(file: &DiskFile, io: AsyncIo) -> io::Result<DiskNow> {
+    let path = path(file);
+    open(&path, 0)?;
+    // A file system in memory has nothing that could be read past its cache.
+    let io = if open(&path, O_DIRECT).is_ok() { io } else { AsyncIo::Threads };
+    Ok(DiskNow { io, sectors: None })
+}
+
+/// Files of a machine's disks for libvirt, by the names that its description has for them. Blocks.
+///
+/// # Errors
+/// When one is not there any more.
+pub(super) fn opened(disks: &[Disk]) -> Result<Vec<(String, File)>> {
+    let open = |disk: &Disk| {
+        let DiskSource::File(file) = &disk.source else { return None };
+        let opened = if disk.read_only {
+            OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path(file))
+        } else {
+            open(&path(file), 0)
+        };
+        let opened = opened.map_err(|cause| Error::because(Kind::State, gone(&disk.path), cause));
+        Some(opened.map(|opened| (group_of(disk), opened)))
+    };
+    disks.iter().filter_map(open).collect()
+}
+
+/// What is said of a disk whose file is not there.
+pub(super) fn gone(path: &str) -> String {
+    format!("the emptyDir's disk at `{path}` cannot be opened")
+}
+
+/// Nothing but a file: what is in the directory is the pod's.
+fn open(path: &Path, flags: i32) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK | flags).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::other(format!("`{}` is no file", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use super::*;
+    use crate::model::plan::Serial;
+
+    fn disk(dir: &Path, file_system: Option<FileSystem>) -> Disk {
+        let file = DiskFile { dir: dir.to_owned(), size: 32 << 20, file_system };
+        Disk {
+            serial: Serial::of_name("scratch"),
+            source: DiskSource::File(file),
+            path: "/scratch".into(),
+            read_only: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_disk_is_made_once_and_whole() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        // Of a controld that was killed.
+        fs::write(dir.path().join(HALF), "half").expect("written");
+        make(&[disk(dir.path(), Some(FileSystem::Ext4))]).await.expect("made");
+        let made = fs::metadata(dir.path().join(NAME)).expect("there");
+        assert_eq!((made.len(), made.permissions().mode() & 0o777), (32 << 20, 0o600));
+        assert!(made.blocks() * 512 < 8 << 20, "{} blocks", made.blocks());
+        assert!(!dir.path().join(HALF).exists());
+        make(&[Disk { read_only: true, ..disk(dir.path(), None) }]).await.expect("there");
+        assert_eq!(fs::metadata(dir.path().join(NAME)).expect("there").ino(), made.ino());
+        let DiskSource::File(file) = disk(dir.path(), None).source else { panic!("a file") };
+        now(&file, AsyncIo::IoUring).expect("opened");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_file_is_left_alone() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        symlink("/dev/null", dir.path().join(NAME)).expect("linked");
+        make(&[disk(dir.path(), None)]).await.expect_err("a link");
+        fs::remove_file(dir.path().join(NAME)).expect("removed");
+        fs::create_dir(dir.path().join(NAME)).expect("made");
+        make(&[disk(dir.path(), None)]).await.expect_err("a directory");
+        let gone = make(&[disk(&dir.path().join("gone"), None)]).await.expect_err("no directory");
+        assert_eq!(gone.kind(), Kind::State);
+    }
+}

@@ -1,0 +1,148 @@
+//! Which emptyDirs of a pod are disks of its machine. Pure; the files are made by [`crate::container::emptydir`].
+
+use std::path::{Component, Path};
+
+use proto::agent::SHARE_DIR;
+
+use super::disks;
+use crate::model::annotations::EmptyDirDisk;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::{Disk, DiskFile, DiskSource, MAX_DISKS, Serial};
+use crate::model::{ContainerConfig, Mount, SandboxConfig};
+
+/// Directory of kubelet's for volumes of this kind, in a pod's.
+const KIND: &str = "kubernetes.io~empty-dir";
+const NOT_BELOW: [&str; 4] = ["/proc", "/sys", "/dev", SHARE_DIR];
+/// What every machine has.
+const TAKEN: [&str; 2] = ["root", "seed"];
+
+/// The disks of these emptyDirs, and the container without the mounts that they are in place of.
+///
+/// # Errors
+/// When one is no emptyDir of the container, or cannot be a disk where the pod wants it.
+pub(super) fn of(
+    wanted: &[EmptyDirDisk],
+    sandbox: &SandboxConfig,
+    container: &ContainerConfig,
+    others: &[disks::Wanted],
+) -> Result<(Vec<Disk>, ContainerConfig)> {
+    let mut rest = container.clone();
+    let mut disks: Vec<Disk> = Vec::new();
+    for EmptyDirDisk { volume, size, file_system } in wanted {
+        let is_it = |mount: &Mount| is_volume(mount, &sandbox.uid, volume);
+        let mounts: Vec<_> = container.mounts.iter().filter(|mount| is_it(mount)).collect();
+        let [mount] = mounts[..] else {
+            let what = if mounts.is_empty() {
+                format!("volume \"{volume}\" is not an emptyDir of this container, mounted without `subPath`")
+            } else {
+                format!("volume \"{volume}\" is mounted {} times, and a disk is at one path", mounts.len())
+            };
+            return Err(refused(&what));
+        };
+        rest.mounts.retain(|mount| !is_it(mount));
+        let path = mount.container_path.clone();
+        check(&path, volume)?;
+        let serial = Serial::of_name(volume);
+        let is_taken = TAKEN.contains(&serial.as_str())
+            || others.iter().any(|other| other.serial == serial)
+            || disks.iter().any(|other| other.serial == serial);
+        if is_taken {
+            return Err(refused(&format!(
+                "volume \"{volume}\" would have the serial `{serial}` of another disk; rename it"
+            )));
+        }
+        let file = DiskFile { dir: mount.host_path.clone().into(), size: *size, file_system: *file_system };
+        disks.push(Disk { serial, source: DiskSource::File(file), path, read_only: mount.readonly });
+    }
+    if !disks.is_empty() && others.len() + disks.len() > MAX_DISKS {
+        let count = others.len() + disks.len();
+        return Err(refused(&format!(
+            "the VM would have {count} disks beside its root disk, and has at most {MAX_DISKS}"
+        )));
+    }
+    Ok((disks, rest))
+}
+
+fn is_volume(mount: &Mount, uid: &str, volume: &str) -> bool {
+    let parts: Vec<_> = Path::new(&mount.host_path).components().map(Component::as_os_str).collect();
+    parts.ends_with(&["pods".as_ref(), uid.as_ref(), "volumes".as_ref(), KIND.as_ref(), volume.as_ref()])
+}
+
+fn check(at: &str, volume: &str) -> Result<()> {
+    let path = Path::new(at);
+    let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let is_guests = Path::new(SHARE_DIR).starts_with(path) || NOT_BELOW.into_iter().any(|dir| path.starts_with(dir));
+    if !path.is_absolute() || !is_plain || path.parent().is_none() || is_guests {
+        return Err(refused(&format!("volume \"{volume}\" cannot be at `{at}`; choose another `mountPath`")));
+    }
+    Ok(())
+}
+
+fn refused(what: &str) -> Error {
+    Error::new(Kind::Invalid, format!("annotation virtlet.cloud/emptydir-disks: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::plan::FileSystem;
+
+    fn wanted(volume: &str) -> EmptyDirDisk {
+        EmptyDirDisk { volume: volume.into(), size: 1 << 30, file_system: Some(FileSystem::Ext4) }
+    }
+
+    fn mount(kind: &str, volume: &str, path: &str) -> Mount {
+        let host_path = format!("/var/lib/kubelet/pods/u/volumes/{kind}/{volume}");
+        Mount { container_path: path.into(), host_path, ..Mount::default() }
+    }
+
+    fn planned(volumes: &[&str], mounts: &[Mount]) -> Result<(Vec<Disk>, ContainerConfig)> {
+        let wanted: Vec<_> = volumes.iter().map(|volume| wanted(volume)).collect();
+        let sandbox = SandboxConfig { uid: "u".into(), ..SandboxConfig::default() };
+        let container = ContainerConfig { mounts: mounts.to_owned(), ..ContainerConfig::default() };
+        let device = disks::Wanted {
+            serial: Serial::of_path("/dev/block"),
+            host_path: "/dev/x".into(),
+            path: "/dev/block".into(),
+            read_only: false,
+        };
+        of(&wanted, &sandbox, &container, &[device])
+    }
+
+    #[test]
+    fn an_emptydir_is_a_disk_in_place_of_its_mount() {
+        let mounts =
+            [mount(KIND, "a", "/a"), mount(KIND, "scratch", "/scratch"), mount("kubernetes.io~secret", "s", "/s")];
+        let (disks, rest) = planned(&["scratch"], &mounts).expect("planned");
+        let [Disk { serial, source: DiskSource::File(file), path, read_only: false }] = &disks[..] else {
+            panic!("{disks:?}")
+        };
+        assert_eq!((serial.as_str(), path.as_str()), ("scratch", "/scratch"));
+        assert_eq!(file.dir, Path::new("/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/scratch"));
+        assert_eq!(rest.mounts, [mounts[0].clone(), mounts[2].clone()]);
+        assert_eq!(planned(&[], &mounts).expect("none").1.mounts, mounts);
+    }
+
+    #[test]
+    fn what_is_no_emptydir_or_has_no_place_is_refused() {
+        let told = [
+            planned(&["absent"], &[mount(KIND, "a", "/a")]),
+            planned(&["s"], &[mount("kubernetes.io~secret", "s", "/s")]),
+            planned(&["a"], &[mount(KIND, "a", "/a"), mount(KIND, "a", "/b")]),
+            planned(&["a"], &[mount(KIND, "a", "/proc/a")]),
+            planned(&["a"], &[mount(KIND, "a", "/run")]),
+            planned(&["root"], &[mount(KIND, "root", "/a")]),
+            planned(&["block"], &[mount(KIND, "block", "/a")]),
+        ]
+        .map(|planned| planned.expect_err("refused").to_string());
+        insta::assert_snapshot!(told.join("\n"), @r#"
+        annotation virtlet.cloud/emptydir-disks: volume "absent" is not an emptyDir of this container, mounted without `subPath`
+        annotation virtlet.cloud/emptydir-disks: volume "s" is not an emptyDir of this container, mounted without `subPath`
+        annotation virtlet.cloud/emptydir-disks: volume "a" is mounted 2 times, and a disk is at one path
+        annotation virtlet.cloud/emptydir-disks: volume "a" cannot be at `/proc/a`; choose another `mountPath`
+        annotation virtlet.cloud/emptydir-disks: volume "a" cannot be at `/run`; choose another `mountPath`
+        annotation virtlet.cloud/emptydir-disks: volume "root" would have the serial `root` of another disk; rename it
+        annotation virtlet.cloud/emptydir-disks: volume "block" would have the serial `block` of another disk; rename it
+        "#);
+    }
+}

@@ -1,0 +1,86 @@
+//! EmptyDirs of pods that are disks of guests.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use proto::cri::{ContainerConfig, Mount, PodSandboxConfig};
+use tests::agent_image::tiny_with_agent;
+use tests::case::{Bed, Case};
+use tests::cri;
+use tests::image_server::Fault;
+use tests::node::{BOOT_DEADLINE, Node, Vm};
+use tests::wait::wait_for;
+
+use super::shell::{exec, prints};
+
+const DEADLINE: Duration = Duration::from_secs(300);
+const GRACE: Duration = Duration::from_secs(30);
+const ANNOTATION: &str = "virtlet.cloud/emptydir-disks";
+const MIB: u64 = 1 << 20;
+
+pub(super) const CASES: &[Case] =
+    &[Case { name: "vm::emptydirs_are_disks_that_outlive_a_container", deadline: DEADLINE, run: disks }];
+
+/// An emptyDir as kubelet makes it, in directories that QEMU's user does not get into.
+fn emptydir(pod: &PodSandboxConfig, name: &str) -> Result<(PathBuf, Mount)> {
+    let pods = Path::new("/var/lib/kubelet/pods");
+    let uid = &pod.metadata.as_ref().context("no metadata")?.uid;
+    let dir = pods.join(uid).join("volumes/kubernetes.io~empty-dir").join(name);
+    fs::create_dir_all(&dir)?;
+    fs::set_permissions(pods, fs::Permissions::from_mode(0o700))?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777))?;
+    let host_path = dir.display().to_string();
+    Ok((dir, Mount { container_path: format!("/mnt/{name}"), host_path, ..Mount::default() }))
+}
+
+fn boots(bed: &Bed, node: &Node, sandbox: &str, container: &ContainerConfig, pod: &PodSandboxConfig) -> Result<Vm> {
+    let vm = node.start_in(sandbox, container, pod)?;
+    wait_for("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
+    Ok(vm)
+}
+
+fn disks(bed: &Bed) -> Result<()> {
+    let node = Node::configured(bed, "handlers.virtlet.guest_agent = true")?;
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    node.cri.pull(&image)?;
+    let mut pod = node.pod("emptydirs")?;
+    let (scratch, of_scratch) = emptydir(&pod, "scratch")?;
+    let (raw, of_raw) = emptydir(&pod, "raw")?;
+    let (shared, of_shared) = emptydir(&pod, "shared")?;
+    fs::write(shared.join("word"), "shared\n")?;
+    let mounts = vec![of_scratch, of_raw, of_shared];
+    let mut container = ContainerConfig { mounts, ..cri::container(&image, [].into()) };
+
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    for (disks, said) in [
+        ("scratch=1Ki", "1Ki for `scratch` is not within 16Mi to 16Ti"),
+        ("absent=1Gi", "volume \"absent\" is not an emptyDir of this container"),
+        ("scratch=1Gi,fs=ntfs", "\"ntfs\" is not one of ext4, xfs, none"),
+    ] {
+        let asks = PodSandboxConfig { annotations: [(ANNOTATION.into(), disks.into())].into(), ..pod.clone() };
+        let Err(error) = node.cri.create(&sandbox, &container, &asks) else { bail!("not refused: {disks}") };
+        ensure!(error.message().contains(said), "{error}");
+    }
+    ensure!(!scratch.join("disk.img").exists(), "a disk of a container that was refused");
+
+    pod.annotations.insert(ANNOTATION.into(), "scratch=256Mi; raw=16Mi,fs=none".into());
+    let vm = boots(bed, &node, &sandbox, &container, &pod)?;
+    prints(bed, &vm, "grep ' /mnt/scratch ' /proc/mounts | cut -d' ' -f3", "ext4")?;
+    prints(bed, &vm, "cat /sys/block/$(basename $(readlink /mnt/raw))/size", &(16 * MIB / 512).to_string())?;
+    prints(bed, &vm, "cat /mnt/shared/word; ls -A /mnt/shared", "shared\nword")?;
+    prints(bed, &vm, "echo kept >/mnt/scratch/word; printf kept | dd of=/mnt/raw conv=fsync 2>/dev/null; sync", "")?;
+    let made = fs::metadata(scratch.join("disk.img"))?;
+    ensure!((made.len(), made.uid()) == (256 * MIB, 0) && made.blocks() * 512 < 64 * MIB, "{made:?}");
+    ensure!(fs::read(raw.join("disk.img"))?.starts_with(b"kept"), "not written");
+    node.cri.stop(&vm.container, GRACE)?;
+
+    // As kubelet starts it again: in the same sandbox, with the pod's volumes.
+    container.metadata.as_mut().context("no metadata")?.attempt += 1;
+    let vm = boots(bed, &node, &sandbox, &container, &pod)?;
+    prints(bed, &vm, "cat /mnt/scratch/word; head -c 4 /mnt/raw", "kept\nkept")?;
+    ensure!(fs::metadata(scratch.join("disk.img"))?.ino() == made.ino(), "another file");
+    node.remove_vm(&vm, GRACE)
+}
