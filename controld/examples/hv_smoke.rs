@@ -85,6 +85,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
     Ok(DomainSpec {
         memory_nodes: None,
         plan: MachinePlan {
+            passed: Default::default(),
             guest: Guest::default(),
             share: None,
             disks: Vec::new(),

@@ -59,7 +59,7 @@ pub(super) async fn make(disks: &[Disk]) -> Result<()> {
 
 /// A file of holes under another name, unless the disk is there.
 fn begin(file: &DiskFile) -> io::Result<Option<PathBuf>> {
-    match open(&path(file), 0) {
+    match open(&path(file), 0, true) {
         Ok(_) => return Ok(None),
         Err(absent) if absent.kind() == io::ErrorKind::NotFound => {}
         Err(cause) => return Err(cause),
@@ -126,11 +126,8 @@ async fn mkfs(kind: FileSystem, path: &Path) -> Result<()> {
 /// # Errors
 /// When it is not there any more.
 pub(super) fn now(file: &DiskFile, io: AsyncIo) -> io::Result<DiskNow> {
-    let path = path(file);
-    open(&path, 0)?;
-    // A file system in memory has nothing that could be read past its cache.
-    let io = if open(&path, O_DIRECT).is_ok() { io } else { AsyncIo::Threads };
-    Ok(DiskNow { io, sectors: None })
+    let (_, is_direct) = open_for_qemu(file, false)?;
+    Ok(DiskNow { io: if is_direct { io } else { AsyncIo::Threads }, sectors: None })
 }
 
 /// Files of a machine's disks for libvirt, by the names that its description has for them. Blocks.
@@ -140,15 +137,22 @@ pub(super) fn now(file: &DiskFile, io: AsyncIo) -> io::Result<DiskNow> {
 pub(super) fn opened(disks: &[Disk]) -> Result<Vec<(String, File)>> {
     let open = |disk: &Disk| {
         let DiskSource::File(file) = &disk.source else { return None };
-        let opened = if disk.read_only {
-            OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path(file))
-        } else {
-            open(&path(file), 0)
-        };
+        let opened = open_for_qemu(file, disk.read_only);
         let opened = opened.map_err(|cause| Error::because(Kind::State, gone(&disk.path), cause));
-        Some(opened.map(|opened| (group_of(disk), opened)))
+        Some(opened.map(|(opened, _)| (group_of(disk), opened)))
     };
     disks.iter().filter_map(open).collect()
+}
+
+/// Past the node's cache, if its file system can: QEMU takes a descriptor only with the flags by which it would have opened the file. One
+/// in memory has nothing that could be read past its cache.
+fn open_for_qemu(file: &DiskFile, read_only: bool) -> io::Result<(File, bool)> {
+    let path = path(file);
+    match open(&path, O_DIRECT, read_only) {
+        Ok(opened) => Ok((opened, true)),
+        Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => Ok((open(&path, 0, read_only)?, false)),
+        Err(cause) => Err(cause),
+    }
 }
 
 /// What is said of a disk whose file is not there.
@@ -157,12 +161,16 @@ pub(super) fn gone(path: &str) -> String {
 }
 
 /// Nothing but a file: what is in the directory is the pod's.
-fn open(path: &Path, flags: i32) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK | flags).open(path)?;
-    if file.metadata()?.is_file() {
-        return Ok(file);
+fn open(path: &Path, flags: i32, read_only: bool) -> io::Result<File> {
+    let flags = O_NOFOLLOW | O_NONBLOCK | flags;
+    let file = OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other(format!("`{}` is no file", path.display())));
     }
-    Err(io::Error::other(format!("`{}` is no file", path.display())))
+    // That was for a pipe, at which an open waits. QEMU's requests are to wait.
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -196,6 +204,10 @@ mod tests {
         assert_eq!(fs::metadata(dir.path().join(NAME)).expect("there").ino(), made.ino());
         let DiskSource::File(file) = disk(dir.path(), None).source else { panic!("a file") };
         now(&file, AsyncIo::IoUring).expect("opened");
+        let opened = opened(&[disk(dir.path(), None)]).expect("opened");
+        let flags = rustix::fs::fcntl_getfl(&opened[0].1).expect("flags");
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{flags:?}");
+        assert_eq!(opened[0].0, "disk-scratch");
     }
 
     #[tokio::test]

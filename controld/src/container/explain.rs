@@ -5,7 +5,7 @@ use proto::tap::DataPath;
 use serde::Serialize;
 
 use crate::config::{Given, Handler};
-use crate::model::annotations::{NetworkConfig, PodAnnotations};
+use crate::model::annotations::{EmptyDirDisk, NetworkConfig, PodAnnotations};
 use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, Passed, Share};
 use crate::model::{Container, ContainerConfig, Resources};
 
@@ -259,6 +259,11 @@ fn guest(list: &mut List<'_>, said: Said<'_>, share: Option<&Share>) {
     let by_pod = annotations.run_command.map(|_| "virtlet.cloud/run-command");
     let by_handler = defaults.run_command.then_some("run_command");
     list.said("container's command", what.to_owned(), by_pod, by_handler, "default");
+    if !annotations.emptydir_disks.is_empty() {
+        let disk = |disk: &EmptyDirDisk| format!("{} of {} MiB", disk.volume, disk.size / MIB);
+        let disks: Vec<_> = annotations.emptydir_disks.iter().map(disk).collect();
+        list.add("disks in emptyDirs", disks.join(", "), "annotation virtlet.cloud/emptydir-disks".into());
+    }
     let seen = share.map_or(0, |share| share.mounts.len());
     let volumes = format!("{seen} of {} mounts by virtiofs", said.container.mounts.len());
     let by_pod = annotations.shared_fs.map(|_| "virtlet.cloud/shared-fs");

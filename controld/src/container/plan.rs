@@ -85,7 +85,7 @@ impl Draft {
         let has_agent = wishes.handler.defaults.has_agent(wishes.annotations);
         let disks = disks::of(wishes.container, &hardware)?;
         let emptydirs = &wishes.annotations.emptydir_disks;
-        let (files, container) = emptydir::of(emptydirs, wishes.sandbox, wishes.container, &disks)?;
+        let (files, container) = emptydir::of(emptydirs, wishes.sandbox, wishes.container, &disks, &hardware)?;
         let share = share::of(wishes.sandbox, &container, wishes.annotations, &wishes.handler.defaults, has_agent)?;
         let all = (&disks[..], &files[..]);
         let guest =

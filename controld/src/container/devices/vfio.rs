@@ -85,8 +85,11 @@ pub(super) mod tests {
     pub(in crate::container::devices) const SOUND: &str = "0000:01:00.1";
     const PART: &str = "b1a8b1a8-0000-4000-8000-000000000001";
 
-    /// A node with such groups: number, and members with class and driver.
-    pub(in crate::container::devices) fn node(groups: &[(u32, &[(&str, &str, &str)])]) -> tempfile::TempDir {
+    /// Name, class and driver.
+    type Member = (&'static str, &'static str, &'static str);
+
+    /// A node with such groups: number, and members.
+    pub(in crate::container::devices) fn node(groups: &[(u32, &[Member])]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("tempdir");
         let root = dir.path();
         fs::create_dir_all(root.join("sys/bus/pci/devices")).expect("made");

@@ -34,10 +34,7 @@ pub(in crate::container) struct Wanted {
 /// When they are too many for it, or a guest could not tell them apart.
 pub(super) fn of(container: &ContainerConfig, hardware: &Hardware) -> Result<Vec<Wanted>> {
     let devices = &container.devices;
-    let most = match (hardware.disk_bus, hardware.machine.chipset()) {
-        (DiskBus::Virtio, Chipset::I440fx) => MAX_ON_PCI,
-        _ => MAX_DISKS,
-    };
+    let most = most(hardware);
     if devices.len() > most {
         let (count, machine, bus) = (devices.len(), &hardware.machine, hardware.disk_bus.name());
         let what =
@@ -68,6 +65,14 @@ pub(super) fn of(container: &ContainerConfig, hardware: &Hardware) -> Result<Vec
         disks.push(Wanted { serial, host_path: host_path.clone(), path: path.clone(), read_only: *read_only });
     }
     Ok(disks)
+}
+
+/// Most disks of a machine beside root disk and seed.
+pub(super) fn most(hardware: &Hardware) -> usize {
+    match (hardware.disk_bus, hardware.machine.chipset()) {
+        (DiskBus::Virtio, Chipset::I440fx) => MAX_ON_PCI,
+        _ => MAX_DISKS,
+    }
 }
 
 fn check(at: &str, container: &ContainerConfig) -> Result<()> {

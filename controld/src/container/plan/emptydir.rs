@@ -7,7 +7,7 @@ use proto::agent::SHARE_DIR;
 use super::disks;
 use crate::model::annotations::EmptyDirDisk;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Disk, DiskFile, DiskSource, MAX_DISKS, Serial};
+use crate::model::plan::{Disk, DiskBus, DiskFile, DiskSource, Hardware, Serial};
 use crate::model::{ContainerConfig, Mount, SandboxConfig};
 
 /// Directory of kubelet's for volumes of this kind, in a pod's.
@@ -25,6 +25,7 @@ pub(super) fn of(
     sandbox: &SandboxConfig,
     container: &ContainerConfig,
     others: &[disks::Wanted],
+    hardware: &Hardware,
 ) -> Result<(Vec<Disk>, ContainerConfig)> {
     let mut rest = container.clone();
     let mut disks: Vec<Disk> = Vec::new();
@@ -42,6 +43,9 @@ pub(super) fn of(
         rest.mounts.retain(|mount| !is_it(mount));
         let path = mount.container_path.clone();
         check(&path, volume)?;
+        if mount.readonly && hardware.disk_bus == DiskBus::Sata {
+            return Err(refused(&format!("volume \"{volume}\" is read-only, which no disk on the bus `sata` can be")));
+        }
         let serial = Serial::of_name(volume);
         let is_taken = TAKEN.contains(&serial.as_str())
             || others.iter().any(|other| other.serial == serial)
@@ -54,11 +58,10 @@ pub(super) fn of(
         let file = DiskFile { dir: mount.host_path.clone().into(), size: *size, file_system: *file_system };
         disks.push(Disk { serial, source: DiskSource::File(file), path, read_only: mount.readonly });
     }
-    if !disks.is_empty() && others.len() + disks.len() > MAX_DISKS {
+    let most = disks::most(hardware);
+    if !disks.is_empty() && others.len() + disks.len() > most {
         let count = others.len() + disks.len();
-        return Err(refused(&format!(
-            "the VM would have {count} disks beside its root disk, and has at most {MAX_DISKS}"
-        )));
+        return Err(refused(&format!("the VM would have {count} disks beside its root disk, and has at most {most}")));
     }
     Ok((disks, rest))
 }
@@ -97,6 +100,10 @@ mod tests {
     }
 
     fn planned(volumes: &[&str], mounts: &[Mount]) -> Result<(Vec<Disk>, ContainerConfig)> {
+        planned_on(&Hardware::default(), volumes, mounts)
+    }
+
+    fn planned_on(hardware: &Hardware, volumes: &[&str], mounts: &[Mount]) -> Result<(Vec<Disk>, ContainerConfig)> {
         let wanted: Vec<_> = volumes.iter().map(|volume| wanted(volume)).collect();
         let sandbox = SandboxConfig { uid: "u".into(), ..SandboxConfig::default() };
         let container = ContainerConfig { mounts: mounts.to_owned(), ..ContainerConfig::default() };
@@ -106,7 +113,7 @@ mod tests {
             path: "/dev/block".into(),
             read_only: false,
         };
-        of(&wanted, &sandbox, &container, &[device])
+        of(&wanted, &sandbox, &container, &[device], hardware)
     }
 
     #[test]
@@ -144,5 +151,27 @@ mod tests {
         annotation virtlet.cloud/emptydir-disks: volume "root" would have the serial `root` of another disk; rename it
         annotation virtlet.cloud/emptydir-disks: volume "block" would have the serial `block` of another disk; rename it
         "#);
+    }
+
+    #[test]
+    fn a_bus_has_as_many_as_it_has_places_and_may_have_none_that_are_read_only() {
+        let hardware = |machine: &str, disk_bus| Hardware {
+            machine: machine.parse().expect("type"),
+            disk_bus,
+            ..Hardware::default()
+        };
+        let names: Vec<_> = (0..60).map(|n| format!("v{n}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let mounts: Vec<_> = names.iter().map(|name| mount(KIND, name, &format!("/{name}"))).collect();
+        // Beside one that is there.
+        for (machine, most) in [("q35", 59), ("pc", 47)] {
+            let hardware = hardware(machine, DiskBus::Virtio);
+            assert_eq!(planned_on(&hardware, &names[..most], &mounts).expect("fit").0.len(), most);
+            let why = planned_on(&hardware, &names[..=most], &mounts).expect_err("too many").to_string();
+            assert!(why.contains(&format!("at most {}", most + 1)), "{why}");
+        }
+        let read_only = [Mount { readonly: true, ..mount(KIND, "a", "/a") }];
+        planned_on(&hardware("q35", DiskBus::Scsi), &["a"], &read_only).expect("read-only");
+        planned_on(&hardware("q35", DiskBus::Sata), &["a"], &read_only).expect_err("no such disk");
     }
 }
