@@ -21,17 +21,11 @@ use crate::model::domain::{AsyncIo, DiskNow, group_of};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Disk, DiskFile, DiskSource, FileSystem};
 
-const NAME: &str = "disk.img";
 /// One that is not whole.
 const HALF: &str = ".disk.img.new";
 const MODE: u32 = 0o600;
 /// 1 TiB takes a twentieth of a second where the disk is idle.
 const MKFS_DEADLINE: Duration = Duration::from_secs(60);
-
-/// The file of a disk.
-pub(super) fn path(file: &DiskFile) -> PathBuf {
-    file.dir.join(NAME)
-}
 
 /// Makes those files that are not there.
 ///
@@ -51,7 +45,7 @@ pub(super) async fn make(disks: &[Disk]) -> Result<()> {
         if let Some(kind) = file.file_system {
             mkfs(kind, &half).await?;
         }
-        let whole = path(file);
+        let whole = file.path();
         off_reactor(move || finish(&half, &whole)).await.map_err(failed)?;
     }
     Ok(())
@@ -59,7 +53,7 @@ pub(super) async fn make(disks: &[Disk]) -> Result<()> {
 
 /// A file of holes under another name, unless the disk is there.
 fn begin(file: &DiskFile) -> io::Result<Option<PathBuf>> {
-    match open(&path(file), 0, true) {
+    match open(&file.path(), 0, true) {
         Ok(_) => return Ok(None),
         Err(absent) if absent.kind() == io::ErrorKind::NotFound => {}
         Err(cause) => return Err(cause),
@@ -147,7 +141,7 @@ pub(super) fn opened(disks: &[Disk]) -> Result<Vec<(String, File)>> {
 /// Past the node's cache, if its file system can: QEMU takes a descriptor only with the flags by which it would have opened the file. One
 /// in memory has nothing that could be read past its cache.
 fn open_for_qemu(file: &DiskFile, read_only: bool) -> io::Result<(File, bool)> {
-    let path = path(file);
+    let path = file.path();
     match open(&path, O_DIRECT, read_only) {
         Ok(opened) => Ok((opened, true)),
         Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => Ok((open(&path, 0, read_only)?, false)),
@@ -196,12 +190,12 @@ mod tests {
         // Of a controld that was killed.
         fs::write(dir.path().join(HALF), "half").expect("written");
         make(&[disk(dir.path(), Some(FileSystem::Ext4))]).await.expect("made");
-        let made = fs::metadata(dir.path().join(NAME)).expect("there");
+        let made = fs::metadata(dir.path().join("disk.img")).expect("there");
         assert_eq!((made.len(), made.permissions().mode() & 0o777), (32 << 20, 0o600));
         assert!(made.blocks() * 512 < 8 << 20, "{} blocks", made.blocks());
         assert!(!dir.path().join(HALF).exists());
         make(&[Disk { read_only: true, ..disk(dir.path(), None) }]).await.expect("there");
-        assert_eq!(fs::metadata(dir.path().join(NAME)).expect("there").ino(), made.ino());
+        assert_eq!(fs::metadata(dir.path().join("disk.img")).expect("there").ino(), made.ino());
         let DiskSource::File(file) = disk(dir.path(), None).source else { panic!("a file") };
         now(&file, AsyncIo::IoUring).expect("opened");
         let opened = opened(&[disk(dir.path(), None)]).expect("opened");
@@ -213,10 +207,10 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_file_is_left_alone() {
         let dir = tempfile::tempdir().expect("tempdir");
-        symlink("/dev/null", dir.path().join(NAME)).expect("linked");
+        symlink("/dev/null", dir.path().join("disk.img")).expect("linked");
         make(&[disk(dir.path(), None)]).await.expect_err("a link");
-        fs::remove_file(dir.path().join(NAME)).expect("removed");
-        fs::create_dir(dir.path().join(NAME)).expect("made");
+        fs::remove_file(dir.path().join("disk.img")).expect("removed");
+        fs::create_dir(dir.path().join("disk.img")).expect("made");
         make(&[disk(dir.path(), None)]).await.expect_err("a directory");
         let gone = make(&[disk(&dir.path().join("gone"), None)]).await.expect_err("no directory");
         assert_eq!(gone.kind(), Kind::State);

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use proto::cri::{ContainerConfig, Mount, PodSandboxConfig};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
+use tests::command::sh;
 use tests::cri;
 use tests::image_server::Fault;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
@@ -51,6 +52,8 @@ fn disks(bed: &Bed) -> Result<()> {
     let (raw, of_raw) = emptydir(&pod, "raw")?;
     let (shared, of_shared) = emptydir(&pod, "shared")?;
     fs::write(shared.join("word"), "shared\n")?;
+    // `medium: Memory`.
+    sh(&format!("mount -t tmpfs -o size=64m tmpfs {}", raw.display()))?;
     let mounts = vec![of_scratch, of_raw, of_shared];
     let mut container = ContainerConfig { mounts, ..cri::container(&image, [].into()) };
 

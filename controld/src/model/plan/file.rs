@@ -18,6 +18,14 @@ pub struct DiskFile {
     pub file_system: Option<FileSystem>,
 }
 
+impl DiskFile {
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.dir.join("disk.img")
+    }
+}
+
 words! {
     /// A file system that is made on a disk of the guest.
     FileSystem {

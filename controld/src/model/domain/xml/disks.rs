@@ -74,9 +74,10 @@ pub(super) fn other(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, no
         doc.leaf("driver", &[&driver[..], &[("discard", "unmap")]].concat())?;
         match &disk.source {
             DiskSource::Block(device) => doc.leaf("source", &[("dev", path(&device.node)?)])?,
-            // The name is for people: libvirt has the descriptor.
+            // libvirt has the descriptor; the name is for people and for AppArmor.
             DiskSource::File(file) => {
-                let source = [("file", path(&file.dir)?), ("fdgroup", &*group_of(disk))];
+                let (file, group) = (file.path(), group_of(disk));
+                let source = [("file", path(&file)?), ("fdgroup", &*group)];
                 doc.nest("source", &source, |doc| doc.leaf("seclabel", &[("model", "dac"), ("relabel", "no")]))?;
             }
         }
