@@ -18,6 +18,7 @@ mod host;
 mod look;
 mod machine;
 mod parts;
+mod persistent;
 pub(crate) mod plan;
 mod remove;
 mod resize;
@@ -39,11 +40,13 @@ use common::KeyedMutex;
 use common::now_nanos;
 use common::off_reactor;
 use proto::tap::PodId;
+use uuid::Uuid;
 
 use self::actors::Actors;
 use self::admission::Admission;
 use self::agents::Output;
 use self::look::look;
+pub use self::persistent::Claims;
 use self::plan::{Draft, Wishes};
 pub use self::share::Shares;
 pub use self::sizes::Sizes;
@@ -174,12 +177,24 @@ impl Containers {
         images.extend(self.uses.images.below(&image_id)?);
         let qemu = self.uses.qemu_user().await?;
         let root_size = annotations.root_volume_size.unwrap_or(0);
-        let root = self.uses.volumes.ensure_root(&folder, &base, root_size, qemu).await.map_err(no_disk)?;
+        let persistent = match draft.persistent_root().cloned() {
+            Some(wanted) => {
+                let on = base.clone();
+                let checked = look(move || persistent::check(&wanted, &on)).await?;
+                self.uses.volumes.note_base(&folder, &base).await.map_err(no_disk)?;
+                Some(checked)
+            }
+            None => None,
+        };
+        let root = match persistent {
+            Some(_) => None,
+            None => Some(self.uses.volumes.ensure_root(&folder, &base, root_size, qemu).await.map_err(no_disk)?),
+        };
         let made = async {
             for other in &replaced {
                 self.actors.get(*other)?.replaced(create.config.attempt).await?;
             }
-            let disk = RootDisk { overlay: root.path().to_owned(), images };
+            let disk = RootDisk { overlay: folder.overlay(), images, persistent };
             let container = Container {
                 version: CONTAINER_VERSION,
                 id,
@@ -204,13 +219,17 @@ impl Containers {
             Ok(container) => {
                 self.actors.add(self.uses.clone(), &container);
                 tracing::info!(container = %id, pod = %sandbox.id, image = %image_id, "container created");
-                if let Err(error) = root.keep().await {
+                if let Some(root) = root
+                    && let Err(error) = root.keep().await
+                {
                     tracing::warn!(container = %id, error = %Chain(&error), "disk of an earlier image left behind");
                 }
                 Ok(id)
             }
             Err(error) => {
-                if let Err(error) = root.undo() {
+                if let Some(root) = root
+                    && let Err(error) = root.undo()
+                {
                     tracing::error!(pod = %sandbox.id, error = %Chain(&error), "disk of a failed Create not undone");
                 }
                 Err(error)
@@ -379,6 +398,8 @@ impl Containers {
         };
         let (sandbox, config, annotations) = (sandbox.clone(), config.clone(), annotations.clone());
         let (handler, share, disks) = (handler.clone(), draft.share().cloned(), draft.guest_disks());
+        // Which one is seen at the start.
+        let instance = draft.persistent_root().map(|_| Uuid::nil());
         look(move || {
             let wishes = seed::Wishes {
                 sandbox: &sandbox.config,
@@ -388,6 +409,7 @@ impl Containers {
                 net: &net,
                 share: share.as_ref(),
                 disks: &disks,
+                instance,
             };
             seed::assemble(wishes, None).map(drop)
         })

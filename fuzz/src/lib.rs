@@ -154,6 +154,7 @@ fn seed_input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a
         pod_name: "pod",
         namespace: "default",
         uid: "00000000-0000-4000-8000-000000000000",
+        instance: None,
         hostname: "pod",
         annotations,
         net,

@@ -35,7 +35,9 @@ pub use error::ErrorKind;
 #[cfg(any(test, feature = "exercise"))]
 #[doc(hidden)]
 pub use formats::convert::exercise as exercise_conversion;
-pub use formats::convert::{ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, SandboxError};
+pub use formats::convert::{
+    ChainFile, ConvertError, ConvertLimits, Converter, Fault, ForeignFormat, Place, SandboxError,
+};
 pub use formats::declared::Declared;
 #[doc(hidden)]
 pub use formats::decode::confine as confine_decoder;

@@ -13,7 +13,7 @@ use crate::model::annotations::{AnnotationPolicy, PodAnnotations};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{
     CdiEdits, Chipset, Clock, CpuModel, DiskBus, Extras, Firmware, FirmwareKind, Graphics, HostPath, MachineType,
-    SharedFs, Watchdog,
+    OnImageChange, SharedFs, Watchdog,
 };
 use crate::model::seed::{ConfigDelivery, SeedKind};
 
@@ -53,6 +53,8 @@ pub struct MachineDefaults {
     pub host_devices: Option<bool>,
     /// What becomes of CDI devices that ask for what no machine has; default they are refused.
     pub cdi_edits: Given<CdiEdits>,
+    /// What becomes of a persistent root disk with another image than the pod's; default the image is copied anew.
+    pub root_on_image_change: Given<OnImageChange>,
     /// How links and taps are joined; default as tapmanager is configured.
     pub data_path: Given<DataPath>,
     /// Whether all images have our agent, so that pods may set sysctls of the guest's kernel.
@@ -109,6 +111,7 @@ impl MachineDefaults {
         self.clock.check("handlers.<name>.clock", &whose, problems);
         self.host_path.check("handlers.<name>.host_path", &whose, problems);
         self.cdi_edits.check("handlers.<name>.cdi_edits", &whose, problems);
+        self.root_on_image_change.check("handlers.<name>.root_on_image_change", &whose, problems);
         let is_q35 = self.machine.get().is_none_or(|machine| machine.chipset() == Chipset::Q35);
         if self.watchdog.get() == Some(&Watchdog::Itco) && !is_q35 {
             let problem = format!("is `itco` for {whose}, whose `machine` is not `q35`");
@@ -206,6 +209,7 @@ impl MachineDefaults {
             ("host_path", self.host_path.get().map(ToString::to_string)),
             ("host_devices", self.host_devices.map(|given| given.to_string())),
             ("cdi_edits", self.cdi_edits.get().map(ToString::to_string)),
+            ("root_on_image_change", self.root_on_image_change.get().map(ToString::to_string)),
             ("data_path", self.data_path.get().map(|path| path.name().to_owned())),
             ("guest_agent", self.guest_agent.then(|| "true".to_owned())),
             ("run_command", self.run_command.then(|| "true".to_owned())),

@@ -55,8 +55,7 @@ impl Node {
     /// When what a pod names is no block device.
     pub(super) fn resolve(&self, wanted: &[Wanted]) -> Result<Vec<Disk>> {
         let resolve = |Wanted { serial, host_path, path, read_only }: &Wanted| {
-            let device = self.device(Path::new(host_path)).map_err(|cause| refused(path, cause))?;
-            let source = DiskSource::Block(device);
+            let source = DiskSource::Block(self.block_device(path, Path::new(host_path))?);
             Ok(Disk { serial: serial.clone(), source, path: path.clone(), read_only: *read_only })
         };
         wanted.iter().map(resolve).collect()
@@ -69,15 +68,29 @@ impl Node {
     pub(super) fn now(&self, disks: &[Disk]) -> Result<Vec<DiskNow>> {
         let io = self.async_io();
         let now = |Disk { source, path, .. }: &Disk| match source {
-            DiskSource::Block(device) => {
-                self.check(device).map_err(|cause| refused(path, cause))?;
-                Ok(DiskNow { io, sectors: self.sectors(device.number) })
-            }
+            DiskSource::Block(device) => self.use_of(path, device),
             DiskSource::File(file) => {
                 emptydir::now(file, io).map_err(|cause| Error::because(Kind::State, emptydir::gone(path), cause))
             }
         };
         disks.iter().map(now).collect()
+    }
+
+    /// The device of a path of the node, which the pod wants at `path` in its guest. Blocks.
+    ///
+    /// # Errors
+    /// When it is no block device.
+    pub(super) fn block_device(&self, path: &str, host_path: &Path) -> Result<BlockDevice> {
+        self.device(host_path).map_err(|cause| refused(path, cause))
+    }
+
+    /// How a device is to be used in a start that is now, which the pod wants at `path` in its guest. Blocks.
+    ///
+    /// # Errors
+    /// When it is not there any more.
+    pub(super) fn use_of(&self, path: &str, device: &BlockDevice) -> Result<DiskNow> {
+        self.check(device).map_err(|cause| refused(path, cause))?;
+        Ok(DiskNow { io: self.async_io(), sectors: self.sectors(device.number) })
     }
 
     /// Bytes of a device, as the kernel has them now. Blocks.
@@ -112,7 +125,7 @@ impl Node {
     }
 
     /// Sizes of a device's sectors, if they are not what every guest takes for granted. A partition has those of its whole disk.
-    fn sectors(&self, number: DeviceNumber) -> Option<Sectors> {
+    pub(super) fn sectors(&self, number: DeviceNumber) -> Option<Sectors> {
         let device = self.of_device(number);
         let queue = ["queue", "../queue"].map(|queue| device.join(queue)).into_iter().find(|queue| queue.is_dir())?;
         let bytes = |name| read_number::<u32>(&queue.join(name)).ok();

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::config::{Given, Handler};
 use crate::model::annotations::{EmptyDirDisk, NetworkConfig, PodAnnotations};
-use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, Passed, Share};
+use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, OnImageChange, Passed, Share};
 use crate::model::{Container, ContainerConfig, Resources};
 
 const MIB: u64 = 1 << 20;
@@ -38,6 +38,15 @@ pub struct Made<'a> {
     pub hardware: &'a Hardware,
     pub share: Option<&'a Share>,
     pub passed: &'a Passed,
+    /// `None` is a disk of the pod's own.
+    pub root: Option<Root>,
+}
+
+/// A volume as root disk.
+#[derive(Debug, Clone, Copy)]
+pub struct Root {
+    pub on_image_change: OnImageChange,
+    pub as_is: bool,
 }
 
 /// Of a machine that there is. Who said so is told by the handler's settings as they are now; `None` if the record's annotations
@@ -53,6 +62,8 @@ pub fn of_record(container: &Container, handler: &Handler) -> Option<Vec<Setting
         hardware: &machine.hardware,
         share: machine.share.as_ref(),
         passed: &machine.passed,
+        root: (machine.root.persistent.as_ref())
+            .map(|root| Root { on_image_change: root.on_image_change, as_is: root.as_is }),
     };
     Some(explain(Said { annotations: &annotations, container: &container.config, handler }, made))
 }
@@ -69,6 +80,7 @@ pub fn explain(said: Said<'_>, made: Made<'_>) -> Vec<Setting> {
     size(&mut list, said, made);
     hardware(&mut list, said, made.hardware);
     devices(&mut list, made.passed);
+    disk(&mut list, said, made.root);
     network(&mut list, said.annotations);
     guest(&mut list, said, made.share);
     list.settings
@@ -180,6 +192,37 @@ fn hardware(list: &mut List<'_>, said: Said<'_>, hardware: &Hardware) {
             list.add(name, value, from);
         }
     }
+}
+
+fn disk(list: &mut List<'_>, said: Said<'_>, root: Option<Root>) {
+    let (annotations, defaults) = (said.annotations, &said.handler.defaults);
+    match root {
+        None => overlay(list, annotations),
+        Some(Root { as_is: true, .. }) => {
+            let value = "the block volume at `/`, as it is: no image is copied to it".to_owned();
+            list.add("root disk", value, "annotation virtlet.cloud/root-device".into());
+        }
+        Some(Root { on_image_change, .. }) => {
+            let value = "the block volume at `/`, to which the image is copied once".to_owned();
+            list.add("root disk", value, "pod field volumeDevices, devicePath `/`".into());
+            let value = match on_image_change {
+                OnImageChange::Reimage => "reimage: it is copied over what is there",
+                OnImageChange::Keep => "keep: the VM boots what is there",
+                OnImageChange::Error => "error: the VM does not start",
+            };
+            let by_handler = given(&defaults.root_on_image_change, "root_on_image_change");
+            list.said("at another image", value.to_owned(), None, by_handler, "default");
+        }
+    }
+    let otherwise = if root.is_some() { "that of the root disk" } else { "made of the pod's UID" };
+    let (uuid, by_pod) = match annotations.system_uuid {
+        Some(uuid) => (uuid.to_string(), Some("VirtletSystemUUID")),
+        None => (otherwise.to_owned(), None),
+    };
+    list.said("system UUID", uuid, by_pod, None, "default");
+}
+
+fn overlay(list: &mut List<'_>, annotations: &PodAnnotations) {
     match annotations.root_volume_size {
         // What the image has is not known here, and it is never less.
         Some(bytes) => {
@@ -188,11 +231,6 @@ fn hardware(list: &mut List<'_>, said: Said<'_>, hardware: &Hardware) {
         }
         None => list.add("root disk", "as large as the image says".into(), "default".into()),
     }
-    let (uuid, by_pod) = match annotations.system_uuid {
-        Some(uuid) => (uuid.to_string(), Some("VirtletSystemUUID")),
-        None => ("made of the pod's UID".to_owned(), None),
-    };
-    list.said("system UUID", uuid, by_pod, None, "default");
 }
 
 /// What kubelet allocated; nothing is said of nothing.

@@ -150,9 +150,10 @@ impl Host for Arc<Uses> {
     }
 
     async fn room(&self, container: &Container) -> io::Result<Room> {
-        let root = container.machine.root.overlay.clone();
+        let mut dir = container.machine.root.overlay.clone();
         off_reactor(move || {
-            let stat = statvfs(&root)?;
+            dir.pop();
+            let stat = statvfs(&dir)?;
             let unit = stat.fragment_size();
             Ok(Room { size: stat.blocks() * unit, available: stat.blocks_available() * unit })
         })

@@ -4,6 +4,7 @@ pub(super) mod disks;
 mod emptydir;
 pub(crate) mod guest;
 pub(super) mod hardware;
+pub(super) mod persistent;
 mod promise;
 mod share;
 mod size;
@@ -45,6 +46,7 @@ pub(super) struct Draft {
     cgroup: Cgroup,
     guest: Guest,
     share: Option<Share>,
+    root: Option<persistent::Wanted>,
     disks: Vec<disks::Wanted>,
     files: Vec<Disk>,
 }
@@ -83,6 +85,7 @@ impl Draft {
         let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel, size.cpus.max)?;
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
         let has_agent = wishes.handler.defaults.has_agent(wishes.annotations);
+        let root = persistent::of(wishes.container, wishes.annotations, wishes.handler)?;
         let disks = disks::of(wishes.container, &hardware)?;
         let emptydirs = &wishes.annotations.emptydir_disks;
         let (files, container) = emptydir::of(emptydirs, wishes.sandbox, wishes.container, &disks, &hardware)?;
@@ -91,7 +94,7 @@ impl Draft {
         let guest =
             guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref(), all)?;
         let smbios = wishes.annotations.system_uuid;
-        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios, cgroup, guest, share, disks, files })
+        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios, cgroup, guest, share, root, disks, files })
     }
 
     /// The memory that it would have.
@@ -102,6 +105,11 @@ impl Draft {
     /// The volumes that its guest would see.
     pub(super) const fn share(&self) -> Option<&Share> {
         self.share.as_ref()
+    }
+
+    /// The volume that it would boot from, if that is one.
+    pub(super) const fn persistent_root(&self) -> Option<&persistent::Wanted> {
+        self.root.as_ref()
     }
 
     /// Of its disks, those that are files in emptyDirs.

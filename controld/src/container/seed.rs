@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use common::Chain;
 use proto::tap::{PodNet, QemuUser};
+use uuid::Uuid;
 
 use super::look::io_failed;
 use super::remove::remove as remove_file;
@@ -41,6 +42,8 @@ pub(super) struct Wishes<'a> {
     pub(super) share: Option<&'a Share>,
     /// Disks of the guest's that have a file system.
     pub(super) disks: &'a [GuestDisk],
+    /// What the guest's disk is known by, if that outlives the pod and has been seen.
+    pub(super) instance: Option<Uuid>,
 }
 
 /// A seed that was written.
@@ -87,7 +90,7 @@ pub(super) fn is_for_us(mount: &Mount) -> bool {
 /// # Errors
 /// When a volume is not there or has not what it is to have, or what the pod wants cannot reach the guest.
 pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed> {
-    let Wishes { sandbox, container, annotations, handler, net, share, disks } = wishes;
+    let Wishes { sandbox, container, annotations, handler, net, share, disks, instance } = wishes;
     let delivery = delivery(annotations, &handler.defaults);
     let sources = sources(container, annotations, delivery)?;
     let (mounts, disks) =
@@ -96,6 +99,7 @@ pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed>
         pod_name: &sandbox.name,
         namespace: &sandbox.namespace,
         uid: &sandbox.uid,
+        instance,
         hostname: &sandbox.hostname,
         annotations,
         net,

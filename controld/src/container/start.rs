@@ -1,6 +1,6 @@
 //! The start of a machine, step by step, and the way back.
 //!
-//! Order: the turn to start a machine -> console directory and log (so that nothing is lost from power-on) -> seed ->
+//! Order: the image is on the volume that is the root disk, if one is -> the turn to start a machine -> console directory and log (so that nothing is lost from power-on) -> seed ->
 //! what is shared with the guest is written down -> tapmanager is told who QEMU is and arms the pod -> define, with the token in the
 //! machine's environment -> libvirt starts it -> QEMU is moved into the pod's cgroup -> the seed is unlinked, QEMU has it open. A
 //! definition is made anew at every start, because the token is. The turn comes first because it may be long in coming: the token
@@ -13,12 +13,13 @@ use std::sync::Arc;
 use common::off_reactor;
 use proto::tap::{Nic, PciAddress, PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::look::io_failed;
 use super::parts::libvirt_log;
 use super::remove::remove;
 use super::uses::Uses;
-use super::{confinement, disks, emptydir, screen, seed, share};
+use super::{confinement, disks, emptydir, persistent, screen, seed, share};
 use crate::container::agents;
 use crate::container::console::follow::Follower;
 use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
@@ -45,6 +46,7 @@ pub(super) async fn machine(
     container: &Container,
     unwanted: &CancellationToken,
 ) -> Result<Option<Follower>> {
+    let root = persistent::ready(uses, container, unwanted).await?;
     let turn = uses.hypervisor.start_turn(unwanted).await?;
     let sandbox = uses
         .store
@@ -68,7 +70,8 @@ pub(super) async fn machine(
     let follower = follow(uses, container).await.map_err(|cause| io_failed("pod's log not opened", cause))?;
 
     let started = async {
-        let seed = write_seed(uses, container, sandbox.clone(), net.clone(), qemu).await?;
+        let instance = root.map(|root| root.uuid);
+        let seed = write_seed(uses, container, sandbox.clone(), net.clone(), qemu, instance).await?;
         let share = prepare_share(uses, container).await?;
         prepare_screen(uses, container, qemu).await?;
         let disks = container.machine.disks.clone();
@@ -97,6 +100,7 @@ pub(super) async fn machine(
             seed: seed.disk,
             firmware: seed.firmware,
             share: share.map(|dir| Shared { dir, fswrapper: uses.config.fswrapper.clone() }),
+            root,
             disks,
             console_socket: uses.console_socket(container.machine.id),
             qga_socket: agents::qemu_socket(&agents::dir(&uses.config), container.machine.id),
@@ -235,6 +239,7 @@ async fn write_seed(
     sandbox: Arc<Sandbox>,
     net: PodNet,
     qemu: QemuUser,
+    instance: Option<Uuid>,
 ) -> Result<seed::Written> {
     let annotations = PodAnnotations::parse(&container.machine_annotations)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
@@ -251,6 +256,7 @@ async fn write_seed(
             net: &net,
             share: container.machine.share.as_ref(),
             disks: &disks,
+            instance,
         };
         let made = seed::assemble(wishes, agent.as_deref())?;
         seed::write(&config, container.machine.id, &made, qemu)

@@ -39,6 +39,7 @@ pub(super) fn container(name: &str, attempt: u32) -> Container {
             root: RootDisk {
                 overlay: "/root.qcow2".into(),
                 images: vec![Layer { path: "/base".into(), format: "raw".into() }],
+                persistent: None,
             },
             huge_page: None,
             smbios: None,

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::config::Config;
 use crate::container::agents::Agents;
 use crate::container::console::hub;
+use crate::container::persistent::Claims;
 use crate::container::share::Shares;
 use crate::container::sizes::Sizes;
 use crate::hypervisor::Hypervisor;
@@ -44,6 +45,8 @@ pub struct Uses {
     pub shares: Shares,
     /// Sizes of the disks that running machines have.
     pub sizes: Sizes,
+    /// Which machine may have which volume as its root disk.
+    pub claims: Claims,
     /// The boot of the node that controld runs in.
     pub boot: Boot,
     /// Where QEMUs run; `None` on a node without cgroups, where they stay as libvirt starts them.

@@ -11,7 +11,7 @@ use crate::api::cri::runtime;
 use crate::api::sessions::Sessions;
 use crate::config::Config;
 use crate::container::agents::{self, Agents};
-use crate::container::{Shares, Sizes};
+use crate::container::{Claims, Shares, Sizes};
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
 use crate::hypervisor::emulator::Emulator;
@@ -121,6 +121,7 @@ impl Node {
             agents: self.agents.clone(),
             shares: Shares::default(),
             sizes: Sizes::default(),
+            claims: Claims::default(),
             boot: self.boot.clone(),
             cgroups: self.cgroups.clone(),
             instance: self.instance.id(),

@@ -32,7 +32,7 @@ pub use self::ssh_keys::SshKey;
 pub(super) use self::ssh_keys::parse as ssh_keys_of;
 pub use self::user_data::UserData;
 pub(super) use self::user_data::{CLOUD_CONFIG, Format};
-use super::plan::{CpuModel, CpuSetting, DiskBus, NoCpuModel, NoCpuSetting, SharedFs};
+use super::plan::{CpuModel, CpuSetting, DiskBus, NoCpuModel, NoCpuSetting, RootDevice, SharedFs};
 use super::seed_kind::{ConfigDelivery, SeedKind};
 use super::yaml::{self, NotYaml};
 
@@ -52,6 +52,8 @@ pub struct PodAnnotations {
     pub max_memory: Option<u64>,
     /// Size of the root disk in bytes, rounded up; `None` is the image's own.
     pub root_volume_size: Option<u64>,
+    /// What a block volume at `/` is.
+    pub root_device: RootDevice,
     /// Bus of the disks; `None` is the runtime handler's.
     pub disk_bus: Option<DiskBus>,
     /// CPU that the guest sees; `None` is the runtime handler's.
@@ -215,6 +217,7 @@ impl PodAnnotations {
             max_vcpus: reader.read(keys::MAX_VCPUS, vcpus),
             max_memory: reader.read(keys::MAX_MEMORY, bytes),
             root_volume_size: reader.read(keys::ROOT_VOLUME_SIZE, bytes),
+            root_device: reader.read(keys::ROOT_DEVICE, named(RootDevice::ALL, RootDevice::word)).unwrap_or_default(),
             disk_bus: reader.read(keys::DISK_DRIVER, disk_bus),
             cpu_model: reader.read(keys::CPU_MODEL, cpu_model),
             cpu_setting: reader.read(keys::CPU_SETTING, cpu_setting),

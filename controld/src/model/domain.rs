@@ -54,6 +54,8 @@ pub struct DomainSpec {
     pub firmware: Vec<FirmwareEntry>,
     /// Volumes of the pod that the guest sees.
     pub share: Option<Shared>,
+    /// How the plan's persistent root disk is used, if it has one.
+    pub root: Option<RootNow>,
     /// How the plan's disks are used, one by one.
     pub disks: Vec<DiskNow>,
     /// The node's memory nodes that the guest's memory is to be on, as a list; wherever it comes if there is none.
@@ -108,6 +110,22 @@ pub struct DiskNow {
     pub sectors: Option<Sectors>,
 }
 
+/// How a persistent root disk is used in a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RootNow {
+    pub disk: DiskNow,
+    pub slice: Slice,
+    /// What the guest is known by: it is the same machine as long as it has this disk.
+    pub uuid: Uuid,
+}
+
+/// Bytes of a device that are a guest's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    pub offset: u64,
+    pub size: u64,
+}
+
 /// How QEMU has more than one request on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AsyncIo {
@@ -154,10 +172,12 @@ pub struct WrapperEnv {
 }
 
 impl DomainSpec {
-    /// The UUID that the guest's firmware shows: the pod's, so that a restarted container is the same machine to its guest.
+    /// The UUID that the guest's firmware shows: its root disk's, if that outlives the pod, or the pod's, so that a restarted container is
+    /// the same machine to its guest.
     #[must_use]
     pub fn smbios_uuid(&self) -> Uuid {
-        self.plan.smbios.unwrap_or_else(|| Uuid::new_v5(&POD_NAMESPACE, self.pod_uid.as_bytes()))
+        let of_root = self.root.map(|root| root.uuid);
+        self.plan.smbios.or(of_root).unwrap_or_else(|| Uuid::new_v5(&POD_NAMESPACE, self.pod_uid.as_bytes()))
     }
 }
 

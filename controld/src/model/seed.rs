@@ -23,12 +23,13 @@ use common::Reason;
 use common::dns::MAX_LABEL;
 use proto::tap::PodNet;
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 pub use self::merge::merge;
 pub use self::mounts::{GuestDisk, GuestMount};
 pub use self::sources::{MAX_FILE, Sources, Volume, VolumeFile};
 pub use super::seed_kind::{ConfigDelivery, SeedKind};
-use crate::model::annotations::{Format, PodAnnotations, UserData};
+use crate::model::annotations::{Format, NetworkConfig, PodAnnotations, UserData};
 
 /// Longest user-data, in bytes.
 pub const MAX_USER_DATA: usize = 2 << 20;
@@ -48,6 +49,8 @@ pub struct SeedInput<'a> {
     pub namespace: &'a str,
     /// Pod UID.
     pub uid: &'a str,
+    /// What the root disk is known by, if it outlives the pod and has been seen.
+    pub instance: Option<Uuid>,
     /// The sandbox's host name; empty stands for the pod's name.
     pub hostname: &'a str,
     pub annotations: &'a PodAnnotations,
@@ -144,6 +147,10 @@ fn made(input: &SeedInput<'_>, environment: &str) -> Result<Map<String, Value>, 
     if !entries.is_empty() {
         made.insert("write_files".into(), entries.into());
     }
+    // The next pod with this disk has other NICs, and to cloud-init it is the same instance, whose network it would leave as it was.
+    if input.instance.is_some() && input.annotations.network_config != NetworkConfig::None {
+        made.insert("updates".into(), json!({ "network": { "when": ["boot"] } }));
+    }
     Ok(made)
 }
 
@@ -197,11 +204,12 @@ fn lost(input: &SeedInput<'_>, has_keys: bool) -> Vec<String> {
 /// Which instance cloud-init takes the machine for: it does once what is to be done once for each.
 ///
 /// It is the pod's, not the container's: the root disk lives as long as the pod. Pods of one name differ by their UID, so a reused
-/// name is another instance. (A root disk that outlives its pod will have one of its own, which goes here.)
+/// name is another instance. A root disk that outlives its pod has one of its own.
 fn instance_id(input: &SeedInput<'_>) -> String {
-    let SeedInput { pod_name, namespace, uid, annotations, .. } = input;
+    let SeedInput { pod_name, namespace, uid, annotations, instance, .. } = input;
     let given = annotations.meta_data.entries().get("instance-id").and_then(Value::as_str);
-    given.map_or_else(|| format!("{pod_name}.{namespace}.{uid}"), str::to_owned)
+    let of_disk = instance.map(|uuid| uuid.to_string());
+    given.map(str::to_owned).or(of_disk).unwrap_or_else(|| format!("{pod_name}.{namespace}.{uid}"))
 }
 
 /// kubelet cuts a pod's name the same way where it makes a host name of it.

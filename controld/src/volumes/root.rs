@@ -65,18 +65,31 @@ struct Files {
     made_of: PathBuf,
     half: PathBuf,
     old: PathBuf,
+    /// In place of all of them, where a volume is the root disk.
+    of_volume: PathBuf,
 }
 
 impl Volumes {
     /// What the root overlay of a pod is to stand on that wants `wanted`: what it stands on already, if that had the same
-    /// name. Where a killed Create has put the overlay aside there is no note, so nothing has to be put in order first.
+    /// name. Where a killed Create has put the overlay aside there is no note, so nothing has to be put in order first. Of a pod whose root
+    /// disk is a volume: the image that it got the first time.
     pub async fn base(&self, folder: &Folder, wanted: Base) -> Base {
         let files = Files::of(folder);
         off_reactor(move || {
-            let stands_on = files.note().filter(|note| files.overlay.exists() && note.is_named_as(&wanted));
+            let of_overlay = || files.note().filter(|_| files.overlay.exists());
+            let stands_on = read_base(&files.of_volume).or_else(of_overlay).filter(|note| note.is_named_as(&wanted));
             stands_on.map(|base| base.beside(&wanted)).unwrap_or(wanted)
         })
         .await
+    }
+
+    /// Writes down which image a pod has whose root disk is a volume, for its further containers.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub async fn note_base(&self, folder: &Folder, base: &Base) -> Result<(), VolumeError> {
+        let (path, base) = (Files::of(folder).of_volume, base.clone());
+        off_reactor(move || Ok(small_file::write(&path, &base)?)).await
     }
 
     /// Makes the root overlay of a pod, or takes the one that it has if that stands on the same image.
@@ -99,6 +112,14 @@ impl Volumes {
             off_reactor(move || new.install(created, made, &on)).await?;
         }
         Ok(Root { files, made })
+    }
+}
+
+impl Folder {
+    /// Where the pod's root overlay is, if it has one.
+    #[must_use]
+    pub fn overlay(&self) -> PathBuf {
+        Files::of(self).overlay
     }
 }
 
@@ -165,6 +186,7 @@ impl Files {
             made_of: file("root.json"),
             half: file("root.qcow2.new"),
             old: file("root.qcow2.old"),
+            of_volume: file("volume-root.json"),
         }
     }
 
@@ -217,7 +239,7 @@ impl Files {
 
     /// What the overlay stands on, by the note beside it; `None` if that is lost or torn.
     fn note(&self) -> Option<Base> {
-        serde_json::from_slice(&std::fs::read(&self.made_of).ok()?).ok()
+        read_base(&self.made_of)
     }
 
     /// Whether the overlay stands on this image, wherever that lies.
@@ -241,6 +263,11 @@ impl Files {
         }
         Ok(small_file::write_unflushed(path, base)?)
     }
+}
+
+/// A note of an image; `None` if it is not there or torn.
+fn read_base(path: &Path) -> Option<Base> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
 /// The name in an overlay of the file that it stands on (QEMU, `docs/interop/qcow2.txt`, "Header").

@@ -9,6 +9,7 @@
 //! 3. The result is inspected like a qcow2 image that was downloaded, and must be a disk of the size that our parser
 //!    found.
 
+mod device;
 mod fields;
 mod layout;
 mod sandbox;
@@ -32,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ErrorKind, in_seconds, of_io};
 use crate::formats::inspect::bytes::Bytes;
 use crate::formats::inspect::{DiskFormat, Expected, Policy, Refusal, Summary, examine};
+pub use device::{ChainFile, Place};
 use sandbox::Job;
 pub use sandbox::SandboxError;
 use waited::on_thread;
@@ -200,6 +202,7 @@ impl Converter {
             program: self.program.clone(),
             arguments: arguments(format).into(),
             input: input.try_clone().map_err(ConvertError::Read)?,
+            more_inputs: Vec::new(),
             output: output.try_clone().map_err(ConvertError::Read)?,
             limits: ConvertLimits { time: deadline.saturating_sub(began.elapsed()), ..self.limits },
         };

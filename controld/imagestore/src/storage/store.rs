@@ -78,6 +78,7 @@ impl From<&str> for PullRequest {
 pub struct Store {
     content: Arc<ContentStore>,
     puller: Arc<Puller>,
+    converter: Converter,
     flights: Arc<Flights<Ticket, Result<Image, Arc<PullError>>>>,
     handlers: Arc<Handlers>,
     offline: Offline,
@@ -122,12 +123,12 @@ impl Store {
         let policy = Policy { allow_raw: config.allow_raw, max_virtual_size: limits.virtual_size };
         let convert_limits = ConvertLimits { virtual_size: limits.virtual_size, ..ConvertLimits::default() };
         let converter = Converter::new(config.qemu_img, convert_limits);
-        let programs = Programs { decompressor, convert: config.convert, converter };
+        let programs = Programs { decompressor, convert: config.convert, converter: converter.clone() };
         let puller = Puller::new(content.clone(), translator, registry, policy, limits, programs);
         let handlers = Arc::new(handlers);
         let layers = if config.layered { Layers::Pull } else { Layers::Refuse };
         let (puller, offline) = (Arc::new(puller), config.offline);
-        Ok(Self { content, puller, flights: Arc::default(), handlers, offline, layers })
+        Ok(Self { content, puller, converter, flights: Arc::default(), handlers, offline, layers })
     }
 
     /// Downloads at this moment.
@@ -258,6 +259,12 @@ impl Store {
     /// If one is missing.
     pub fn below(&self, id: &ImageId) -> Result<Vec<Layer>, StoreError> {
         self.content.below(id).map_err(|missing| StoreError::Incomplete { id: id.clone(), missing })
+    }
+
+    /// What copies images to devices.
+    #[must_use]
+    pub fn converter(&self) -> &Converter {
+        &self.converter
     }
 
     /// All images that have a name, by id and handler; those of one handler, if one is named.

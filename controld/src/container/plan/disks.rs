@@ -6,6 +6,7 @@ use std::path::{Component, Path};
 
 use proto::agent::SHARE_DIR;
 
+use super::persistent;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Chipset, DiskBus, Hardware, MAX_DISKS, Serial};
 use crate::model::{ContainerConfig, Device};
@@ -33,7 +34,7 @@ pub(in crate::container) struct Wanted {
 /// # Errors
 /// When they are too many for it, or a guest could not tell them apart.
 pub(super) fn of(container: &ContainerConfig, hardware: &Hardware) -> Result<Vec<Wanted>> {
-    let devices = &container.devices;
+    let devices: Vec<_> = container.devices.iter().filter(|device| !persistent::is_root(device)).collect();
     let most = most(hardware);
     if devices.len() > most {
         let (count, machine, bus) = (devices.len(), &hardware.machine, hardware.disk_bus.name());
@@ -78,9 +79,6 @@ pub(super) fn most(hardware: &Hardware) -> usize {
 fn check(at: &str, container: &ContainerConfig) -> Result<()> {
     let path = Path::new(at);
     let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    if path == Path::new("/") {
-        return Err(invalid("a device at `/` cannot be the root disk yet; choose another `devicePath`".to_owned()));
-    }
     if !path.is_absolute() || !is_plain {
         return Err(invalid(format!("device at `{at}`: not an absolute path without `..`")));
     }
@@ -131,6 +129,12 @@ mod tests {
     }
 
     #[test]
+    fn a_device_at_the_root_is_no_disk_beside_the_root_disk() {
+        let disks = of(&with(&["/", "/dev/b"]), &Hardware::default()).expect("plans");
+        assert_eq!(disks.len(), 1);
+    }
+
+    #[test]
     fn what_a_guest_could_not_tell_apart_or_have_is_refused() {
         let q35 = Hardware::default();
         let mounted = ContainerConfig {
@@ -144,7 +148,6 @@ mod tests {
         let shown = [
             refused(&with(&["/dev/a", "/a"]), &q35),
             refused(&with(&["/dev/root"]), &q35),
-            refused(&with(&["/"]), &q35),
             refused(&with(&["/dev"]), &q35),
             refused(&with(&["/run/virtlet"]), &q35),
             refused(&with(&["dev/a"]), &q35),

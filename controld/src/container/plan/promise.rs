@@ -1,7 +1,7 @@
 //! What a machine would have, by all that is known without the node: no image, no emulator and no network is asked.
 
 use super::{Draft, Wishes};
-use crate::container::explain::{Made, Said, Setting, explain};
+use crate::container::explain::{Made, Root, Said, Setting, explain};
 use crate::model::error::Result;
 use crate::model::plan::Passed;
 
@@ -20,6 +20,7 @@ pub(crate) fn promise(wishes: Wishes<'_>) -> Result<Vec<Setting>> {
         share: draft.share.as_ref(),
         // What a device plugin will allocate, only it knows.
         passed: &Passed::default(),
+        root: draft.root.as_ref().map(|root| Root { on_image_change: root.on_image_change, as_is: root.as_is }),
     };
     Ok(explain(Said { annotations, container, handler }, made))
 }

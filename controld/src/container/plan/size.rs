@@ -402,7 +402,7 @@ mod tests {
     }
 
     fn plan() -> MachinePlan {
-        let root = crate::model::plan::RootDisk { overlay: "/r".into(), images: Vec::new() };
+        let root = crate::model::plan::RootDisk { overlay: "/r".into(), images: Vec::new(), persistent: None };
         MachinePlan {
             passed: Default::default(),
             guest: crate::model::plan::Guest::default(),

@@ -64,6 +64,7 @@ fn made(container: &ContainerConfig, pairs: &[(&str, &str)]) -> Result<Seed> {
         net: &net,
         share: None,
         disks: &[],
+        instance: None,
     };
     assemble(wishes, None)
 }

@@ -59,6 +59,9 @@ pub(super) const SHARED_FS: &str = "virtlet.cloud/shared-fs";
 /// EmptyDirs that the guest has as disks.
 pub(super) const EMPTYDIR_DISKS: &str = "virtlet.cloud/emptydir-disks";
 
+/// What a block volume at `/` is.
+pub(super) const ROOT_DEVICE: &str = "virtlet.cloud/root-device";
+
 /// Virtual CPUs that a running machine can be given.
 pub(super) const MAX_VCPUS: &str = "virtlet.cloud/max-vcpus";
 /// Memory that a running guest can be given.
@@ -109,7 +112,7 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     (NETWORK_CONFIG, Use::Read),
     (CONFIG_DELIVERY, Use::Read),
     ("virtlet.cloud/root-lifetime", Use::Choice { supported: &["pod"], later: &["container"] }),
-    ("virtlet.cloud/root-device", Use::Choice { supported: &["image"], later: &["as-is"] }),
+    (ROOT_DEVICE, Use::Read),
     (NETWORKS, Use::Read),
     (DATA_PATH, Use::Read),
     (ANTI_SPOOF, Use::Read),

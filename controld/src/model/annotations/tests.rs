@@ -136,7 +136,7 @@ fn each_rule_has_its_text() {
         &[("virtlet.cloud/config-delivery", "copy")],
         &[("virtlet.cloud/emptydir-disks", "v=1Ki")],
         &[("virtlet.cloud/root-lifetime", "container")],
-        &[("virtlet.cloud/root-device", "as-is")],
+        &[("virtlet.cloud/root-device", "disk")],
         &[("virtlet.cloud/max-vcpus", "0")],
         &[("virtlet.cloud/max-memory", "much")],
         &[("VirtletCloudInitMetaData", "[secret]")],

@@ -4,7 +4,8 @@ use super::*;
 use crate::model::MachineId;
 use crate::model::plan::{
     BlockDevice, Clock, CpuSetting, Cpus, DeviceNumber, Disk, DiskBus, DiskFile, DiskSource, Extras, FileSystem,
-    Firmware, Graphics, Guest, GuestCommand, Hardware, Layer, Memory, RootDisk, Serial, Watchdog,
+    Firmware, Graphics, Guest, GuestCommand, Hardware, Layer, Memory, OnImageChange, PersistentRoot, RootDisk, Serial,
+    Watchdog,
 };
 
 fn layer(hex: &str, format: &str) -> Layer {
@@ -30,6 +31,7 @@ fn spec() -> DomainSpec {
         firmware: Vec::new(),
         console_socket: "/run/virtlet/console/x.sock".into(),
         share: None,
+        root: None,
         disks: Vec::new(),
         memory_nodes: None,
         qga_socket: "/run/virtlet/console/x.agent".into(),
@@ -59,6 +61,7 @@ fn plan() -> MachinePlan {
         root: RootDisk {
             overlay: "/var/lib/virtlet/volumes/uid-1/root.qcow2".into(),
             images: vec![layer("00ff", "qcow2")],
+            persistent: None,
         },
         huge_page: None,
         smbios: None,
@@ -380,6 +383,35 @@ fn block_volumes_are_disks_of_their_own_on_each_bus() {
         let text = xml(&spec).expect("describes");
         insta::assert_snapshot!(format!("two_block_volumes_{name}"), disks_of(&text)[2..].join("\n\n"));
     }
+}
+
+#[test]
+fn a_persistent_root_is_a_slice_of_its_device_and_gives_the_machine_its_uuid() {
+    let mut shown = Vec::new();
+    for (machine, bus, offset, sectors) in [
+        ("q35", DiskBus::Virtio, 1 << 20, Some(Sectors { logical: 4096, physical: 4096 })),
+        ("q35", DiskBus::Scsi, 512, None),
+        ("pc", DiskBus::Sata, 0, None),
+    ] {
+        let mut spec = with(machine, None, bus);
+        spec.plan.root.persistent = Some(PersistentRoot {
+            device: BlockDevice { node: "/dev/loop3".into(), number: DeviceNumber { major: 7, minor: 3 } },
+            volume: "pvc-1".into(),
+            virtual_size: 32 << 20,
+            on_image_change: OnImageChange::Reimage,
+            as_is: offset == 0,
+        });
+        let slice = Slice { offset, size: (64 << 20) - offset };
+        let disk = DiskNow { io: AsyncIo::IoUring, sectors };
+        spec.root = Some(RootNow { disk, slice, uuid: Uuid::from_u128(0xd15c) });
+        let text = xml(&spec).expect("describes");
+        assert!(text.contains("uuid=00000000-0000-0000-0000-00000000d15c"), "{text}");
+        assert!(!text.contains("root.qcow2"), "{text}");
+        shown.push(disks_of(&text)[0].to_owned());
+        spec.plan.smbios = Some(Uuid::from_u128(0xabcd));
+        assert!(xml(&spec).expect("describes").contains("uuid=00000000-0000-0000-0000-00000000abcd"));
+    }
+    insta::assert_snapshot!(shown.join("\n\n"));
 }
 
 #[test]

@@ -47,6 +47,7 @@ fn input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a Sour
         pod_name: "vm",
         namespace: "default",
         uid: "6f0b",
+        instance: None,
         hostname: "",
         annotations,
         net,
@@ -293,6 +294,22 @@ fn all_that_is_made_for_a_pod() {
     assert!(
         vendor_data.is_some_and(|text| text.contains("blkid -L config-2") && text.contains("/etc/cloud/environment"))
     );
+}
+
+#[test]
+fn a_root_disk_that_outlives_its_pod_is_the_instance_whose_network_is_told_anew() {
+    let instance = Some(Uuid::from_u128(0xd15c));
+    let made = |pairs: &[(&str, &str)]| {
+        let annotations = annotations(pairs);
+        let (net, sources) = (net(), Sources::default());
+        assemble(&SeedInput { instance, ..input(&annotations, &net, &sources) }).expect("made")
+    };
+    let seed = made(&[]);
+    assert!(file(&seed, "meta-data").contains("\"instance-id\":\"00000000-0000-0000-0000-00000000d15c\""));
+    assert!(file(&seed, "user-data").contains("\"updates\":{\"network\":{\"when\":[\"boot\"]}}"));
+    let seed = made(&[("VirtletCloudInitMetaData", "{instance-id: mine}"), ("virtlet.cloud/network-config", "none")]);
+    assert!(file(&seed, "meta-data").contains("\"instance-id\":\"mine\""));
+    assert!(!file(&seed, "user-data").contains("updates"));
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod tests;
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -48,6 +49,8 @@ pub(super) struct Job {
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) input: File,
+    /// Further files that it may open by their names, to read.
+    pub(super) more_inputs: Vec<PathBuf>,
     pub(super) output: File,
     pub(super) limits: ConvertLimits,
 }
@@ -62,8 +65,13 @@ pub enum SandboxError {
     #[error("failed to restrict a sandbox with Landlock")]
     Landlock(#[from] RulesetError),
     /// The kernel has no Landlock.
-    #[error("this kernel has no Landlock, so no sandbox; take the formats out of `images.convert`")]
+    #[error(
+        "this kernel has no Landlock, so no sandbox for `qemu-img`, which converts images (`images.convert`) and copies them to devices"
+    )]
     NoLandlock,
+    /// There is nothing to run it on.
+    #[error("an image without a file")]
+    NoImage,
     /// No filter for this machine.
     #[error("failed to make a filter of system calls")]
     Filter(#[source] FilterError),
@@ -102,9 +110,12 @@ impl SandboxError {
             Self::Deadline { .. } => ErrorKind::Deadline,
             // What it stumbles over is the image.
             Self::Failed { .. } => ErrorKind::Refused,
-            Self::Landlock(_) | Self::NoLandlock | Self::Filter(_) | Self::Start { .. } | Self::Lost => {
-                ErrorKind::Internal
-            }
+            Self::Landlock(_)
+            | Self::NoLandlock
+            | Self::NoImage
+            | Self::Filter(_)
+            | Self::Start { .. }
+            | Self::Lost => ErrorKind::Internal,
         }
     }
 }
@@ -196,9 +207,17 @@ fn restrict(job: &Job) -> Result<(), SandboxError> {
     for directory in LIBRARIES {
         rules = allow(rules, Path::new(directory), read | AccessFs::ReadDir | AccessFs::Execute)?;
     }
+    for more in &job.more_inputs {
+        rules = allow(rules, more, read.into())?;
+    }
+    let mut writes = read | AccessFs::WriteFile | AccessFs::Truncate;
+    if job.output.metadata().is_ok_and(|found| found.file_type().is_block_device()) {
+        // Its sectors are asked for, and zeros are told it, by these.
+        writes |= AccessFs::IoctlDev;
+    }
     let rules = allow(rules, Path::new(LOADER_CACHE), read.into())?
         .add_rule(PathBeneath::new(&job.input, read))?
-        .add_rule(PathBeneath::new(&job.output, read | AccessFs::WriteFile | AccessFs::Truncate))?;
+        .add_rule(PathBeneath::new(&job.output, writes))?;
     match rules.restrict_self()?.ruleset {
         RulesetStatus::NotEnforced => Err(SandboxError::NoLandlock),
         RulesetStatus::PartiallyEnforced | RulesetStatus::FullyEnforced => Ok(()),

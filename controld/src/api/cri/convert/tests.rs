@@ -78,7 +78,11 @@ pub(crate) fn container() -> Container {
             cpus: Cpus::fixed(1),
             memory: Memory::fixed(1 << 30),
             hardware: Hardware::default(),
-            root: RootDisk { overlay: "/r".into(), images: vec![Layer { path: "/b".into(), format: "qcow2".into() }] },
+            root: RootDisk {
+                overlay: "/r".into(),
+                images: vec![Layer { path: "/b".into(), format: "qcow2".into() }],
+                persistent: None,
+            },
             huge_page: None,
             smbios: None,
             cgroup: None,

@@ -1,8 +1,8 @@
 //! Disks, and where they are plugged in.
 
 use super::{Doc, DomainError, DomainSpec, path};
-use crate::model::domain::{AsyncIo, DiskNow};
-use crate::model::plan::{Chipset, Disk, DiskBus, DiskSource, Hardware, Layer};
+use crate::model::domain::{AsyncIo, DiskNow, RootNow, Slice};
+use crate::model::plan::{BlockDevice, Chipset, Disk, DiskBus, DiskSource, Hardware, Layer};
 
 /// Of root disk and seed, each virtio disk in one. A controller of disks is in the first.
 pub(super) const PLACES: u8 = 2;
@@ -16,6 +16,9 @@ const FIRST_OF_OTHERS: [(Chipset, u8); 2] = [(Chipset::Q35, 0x03), (Chipset::I44
 const SATA_PORTS: u8 = 6;
 
 pub(super) fn root(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    if let (Some(root), Some(now)) = (&spec.plan.root.persistent, spec.root) {
+        return persistent_root(doc, &spec.plan.hardware, &root.device, now);
+    }
     let overlay = path(&spec.plan.root.overlay)?;
     doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
         // A write without room pauses the guest, see `container::pause`; other errors are the guest's to hear, as of a disk.
@@ -28,6 +31,17 @@ pub(super) fn root(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> 
         doc.text("serial", &[], "root")?;
         doc.leaf("boot", &[("order", "1")])?;
         address(doc, &spec.plan.hardware, 0)
+    })
+}
+
+/// A block volume, or what of it is behind a header.
+fn persistent_root(doc: &mut Doc, hardware: &Hardware, device: &BlockDevice, now: RootNow) -> Result<(), DomainError> {
+    doc.nest("disk", &[("type", "block"), ("device", "disk")], |doc| {
+        on_device(doc, device, now.disk, (now.slice.offset > 0).then_some(now.slice))?;
+        target(doc, hardware, 0)?;
+        doc.text("serial", &[], "root")?;
+        doc.leaf("boot", &[("order", "1")])?;
+        address(doc, hardware, 0)
     })
 }
 
@@ -58,47 +72,75 @@ fn chain(doc: &mut Doc, bases: &[Layer]) -> Result<(), DomainError> {
 
 /// A disk beside root disk and seed, the `nth` of them.
 pub(super) fn other(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, now: DiskNow) -> Result<(), DomainError> {
-    // What goes wrong on a device is the guest's to hear, as of a disk of its own; a file may find no room, as the root disk.
-    let (kind, on_write) = match &disk.source {
-        DiskSource::Block(_) => ("block", "report"),
-        DiskSource::File(_) => ("file", "enospace"),
-    };
-    doc.nest("disk", &[("type", kind), ("device", "disk")], |doc| {
-        let (io, cache) = match now.io {
-            AsyncIo::IoUring => ("io_uring", "none"),
-            AsyncIo::Native => ("native", "none"),
-            AsyncIo::Threads => ("threads", "writeback"),
-        };
-        let errors = [("error_policy", on_write), ("rerror_policy", "report")];
-        let driver = [("name", "qemu"), ("type", "raw"), ("cache", cache), errors[0], errors[1], ("io", io)];
-        doc.leaf("driver", &[&driver[..], &[("discard", "unmap")]].concat())?;
-        match &disk.source {
-            DiskSource::Block(device) => doc.leaf("source", &[("dev", path(&device.node)?)])?,
+    match &disk.source {
+        DiskSource::Block(device) => doc.nest("disk", &[("type", "block"), ("device", "disk")], |doc| {
+            on_device(doc, device, now, None)?;
+            plugged(doc, hardware, nth, disk)
+        }),
+        DiskSource::File(file) => doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
+            // It may find no room, as the root disk.
+            driver(doc, now, "enospace")?;
             // libvirt has the descriptor; the name is for people and for AppArmor.
-            DiskSource::File(file) => {
-                let (file, group) = (file.path(), group_of(disk));
-                let source = [("file", path(&file)?), ("fdgroup", &*group)];
-                doc.nest("source", &source, |doc| doc.leaf("seclabel", &[("model", "dac"), ("relabel", "no")]))?;
-            }
-        }
-        doc.leaf("backingStore", &[])?;
-        if let Some(sectors) = now.sectors {
-            let (logical, physical) = (sectors.logical.to_string(), sectors.physical.to_string());
-            doc.leaf("blockio", &[("logical_block_size", &logical), ("physical_block_size", &physical)])?;
-        }
-        target(doc, hardware, PLACES + nth)?;
-        if disk.read_only {
-            doc.leaf("readonly", &[])?;
-        }
-        doc.text("serial", &[], disk.serial.as_str())?;
-        address(doc, hardware, PLACES + nth)
-    })
+            let (file, group) = (file.path(), group_of(disk));
+            let source = [("file", path(&file)?), ("fdgroup", &*group)];
+            doc.nest("source", &source, |doc| doc.leaf("seclabel", &[("model", "dac"), ("relabel", "no")]))?;
+            below(doc, now)?;
+            plugged(doc, hardware, nth, disk)
+        }),
+    }
+}
+
+/// Where a disk beside root disk and seed is plugged in.
+fn plugged(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk) -> Result<(), DomainError> {
+    target(doc, hardware, PLACES + nth)?;
+    if disk.read_only {
+        doc.leaf("readonly", &[])?;
+    }
+    doc.text("serial", &[], disk.serial.as_str())?;
+    address(doc, hardware, PLACES + nth)
 }
 
 /// libvirt's name of a disk's descriptor, which it has to be given before each start.
 #[must_use]
 pub fn group_of(disk: &Disk) -> String {
     format!("disk-{}", disk.serial)
+}
+
+/// What a disk on a device is made of, up to where it is plugged in.
+fn on_device(doc: &mut Doc, device: &BlockDevice, now: DiskNow, slice: Option<Slice>) -> Result<(), DomainError> {
+    // What goes wrong on a device is the guest's to hear, as of a disk of its own.
+    driver(doc, now, "report")?;
+    let source = [("dev", path(&device.node)?)];
+    match slice {
+        None => doc.leaf("source", &source)?,
+        Some(Slice { offset, size }) => doc.nest("source", &source, |doc| {
+            let (offset, size) = (offset.to_string(), size.to_string());
+            let slice = [("type", "storage"), ("offset", &*offset), ("size", &*size)];
+            doc.nest("slices", &[], |doc| doc.leaf("slice", &slice))
+        })?,
+    }
+    below(doc, now)
+}
+
+/// That nothing is below a disk, and the size of its sectors.
+fn below(doc: &mut Doc, now: DiskNow) -> Result<(), DomainError> {
+    doc.leaf("backingStore", &[])?;
+    if let Some(sectors) = now.sectors {
+        let (logical, physical) = (sectors.logical.to_string(), sectors.physical.to_string());
+        doc.leaf("blockio", &[("logical_block_size", &logical), ("physical_block_size", &physical)])?;
+    }
+    Ok(())
+}
+
+fn driver(doc: &mut Doc, now: DiskNow, on_write: &str) -> Result<(), DomainError> {
+    let (io, cache) = match now.io {
+        AsyncIo::IoUring => ("io_uring", "none"),
+        AsyncIo::Native => ("native", "none"),
+        AsyncIo::Threads => ("threads", "writeback"),
+    };
+    let errors = [("error_policy", on_write), ("rerror_policy", "report")];
+    let driver = [("name", "qemu"), ("type", "raw"), ("cache", cache), errors[0], errors[1], ("io", io)];
+    doc.leaf("driver", &[&driver[..], &[("discard", "unmap")]].concat())
 }
 
 /// libvirt's name of the `nth` disk beside root disk and seed.

@@ -23,6 +23,7 @@ fn job(program: &str, arguments: &[&str], input: &[u8]) -> Job {
         program: program.into(),
         arguments: arguments.iter().map(ToString::to_string).collect(),
         input: file,
+        more_inputs: Vec::new(),
         output: tempfile().expect("a file"),
         limits: LIMITS,
     }

@@ -1,0 +1,220 @@
+//! Root disks that outlive their pods: a block volume at `devicePath: /`, on which the pod's image is copied once.
+//!
+//! A header in the device's first sector says which image that is, and whether the copy is whole ([`header`]); the guest has what is
+//! behind it. CreateContainer looks at the device and refuses what cannot be ([`check`]). StartContainer decides again, since the device is
+//! nobody's in between, and makes the copy ([`ready`]):
+//!
+//! 1. No other machine may have the device ([`claims`]), and nobody else on the node: it is opened for us alone.
+//! 2. What is on it is judged ([`decide`]); nothing has been written so far.
+//! 3. The header goes on it, with a new UUID, as one that is being written. Then the copy, by a confined `qemu-img`, which has the very
+//!    same open file: as long as it lives, nobody opens the device for themselves, whatever becomes of controld. Then the header
+//!    again, as ready. Each is on the device before the next begins, so whenever it breaks off, the header says so, and the next start
+//!    makes the copy anew.
+//!
+//! It is at the start because it may take long: a stop ends it, and kubelet, which gives a call two minutes, finds the container
+//! starting until it is done.
+
+mod claims;
+mod decide;
+mod device;
+mod header;
+mod signature;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::off_reactor;
+use imagestore::{ChainFile, ImageId, Place, SandboxError};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+pub use self::claims::Claims;
+use self::decide::{Booted, Decision, Refusal, Wanted};
+use self::device::{Access, Device, DeviceError};
+use self::header::{DATA, ImageHash, Written};
+use super::disks::Node;
+use super::plan::persistent;
+use super::uses::Uses;
+use crate::hypervisor::DomainPhase;
+use crate::model::Container;
+use crate::model::domain::RootNow;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::{BlockDevice, PersistentRoot};
+use crate::volumes::Base;
+
+/// How long a device may take to be opened, read or given a header.
+const DEVICE_DEADLINE: Duration = Duration::from_secs(60);
+/// What a copy may take besides what its bytes take.
+const COPY_DEADLINE: Duration = Duration::from_secs(300);
+/// Bytes of an image's disk for which a second is given: what a slow network disk takes.
+const COPY_BYTES_PER_SECOND: u64 = 4 << 20;
+
+/// The root disk that a container's machine is to have, once its device has been looked at. Blocks.
+///
+/// # Errors
+/// When the device is none, or what is on it is in the way.
+pub(super) fn check(wanted: &persistent::Wanted, base: &Base) -> Result<PersistentRoot> {
+    let node = Node::new();
+    let path = Path::new(&wanted.host_path);
+    let root = PersistentRoot {
+        device: node.block_device("/", path)?,
+        // Where kubelet links to the device, the link has the name of the volume.
+        volume: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        virtual_size: base.virtual_size,
+        on_image_change: wanted.on_image_change,
+        as_is: wanted.as_is,
+    };
+    let wanted = wanted_of(&root, &base.image_id)?;
+    let device = Device::open(&node, &root.device, Access::Look).map_err(not_had)?;
+    decide::judge(&device.look().map_err(not_had)?, &wanted).map_err(refused)?;
+    Ok(root)
+}
+
+/// Makes sure that nobody else uses a container's devices as a root disk, and that what its own machine is to boot from is whole, if that
+/// is a volume; how it is used in this start.
+///
+/// # Errors
+/// When the device is in use, is refused or fails, the copy does not come to its end, or `unwanted` is cancelled.
+pub(super) async fn ready(
+    uses: &Arc<Uses>,
+    container: &Container,
+    unwanted: &CancellationToken,
+) -> Result<Option<RootNow>> {
+    claim(uses, container).await?;
+    let Some(root) = container.machine.root.persistent.clone() else { return Ok(None) };
+    let wanted = wanted_of(&root, &container.image_id)?;
+    let block = root.device.clone();
+    let (device, seen, now) = at_device(move || {
+        let node = Node::new();
+        let now = node.use_of("/", &block)?;
+        let device = Device::open(&node, &block, Access::Alone).map_err(not_had)?;
+        let seen = device.look().map_err(not_had)?;
+        Ok((device, seen, now))
+    })
+    .await?;
+    let (slice, uuid) = match decide::judge(&seen, &wanted).map_err(refused)? {
+        Decision::Boot { slice, uuid, image } => {
+            if image == Booted::Kept {
+                tracing::warn!(%uuid, "root disk has another image than the pod wants; the runtime handler has it kept");
+            }
+            (slice, uuid)
+        }
+        Decision::Copy(why) => {
+            let (began, device) = (Instant::now(), Arc::new(device));
+            tracing::info!(device = %block_of(container), ?why, bytes = wanted.virtual_size, "copying the image to the root disk");
+            let written = copy(uses, container, &device, &wanted, unwanted).await?;
+            tracing::info!(uuid = %written.uuid, seconds = began.elapsed().as_secs(), "image copied to the root disk");
+            (decide::of_size(device.size, DATA), written.uuid)
+        }
+    };
+    Ok(Some(RootNow { disk: now, slice, uuid }))
+}
+
+/// Copies the image, from one header to the next.
+async fn copy(
+    uses: &Arc<Uses>,
+    container: &Container,
+    device: &Arc<Device>,
+    wanted: &Wanted,
+    unwanted: &CancellationToken,
+) -> Result<Written> {
+    let slice = decide::of_size(device.size, DATA);
+    let written = Written::begin(wanted.image, wanted.virtual_size);
+    let (on, header) = (device.clone(), written.clone());
+    at_device(move || on.write(&header).map_err(not_had)).await?;
+    let files: Vec<_> = (container.machine.root.images.iter())
+        .map(|layer| ChainFile { path: layer.path.clone(), format: layer.format.clone() })
+        .collect();
+    let place = Place { offset: slice.offset, size: slice.size };
+    let time = COPY_DEADLINE + Duration::from_secs(wanted.virtual_size / COPY_BYTES_PER_SECOND);
+    tokio::select! {
+        copied = uses.images.store().converter().copy_to_device(&files, &device.file, place, time) => copied.map_err(not_copied)?,
+        () = unwanted.cancelled() => {
+            return Err(Error::new(Kind::State, "the machine was stopped while its root disk was being written"));
+        }
+    }
+    let (on, length) = (device.clone(), wanted.virtual_size);
+    let flushed = timeout(time, off_reactor(move || on.blank_end(slice, length).and_then(|()| on.flush()))).await;
+    flushed.map_err(|_elapsed| late("the copy of the image to the root disk", time))?.map_err(not_had)?;
+    let (on, header) = (device.clone(), written.finished());
+    let ready = header.clone();
+    at_device(move || on.write(&header).map_err(not_had)).await?;
+    Ok(ready)
+}
+
+/// No other machine has the devices, by the records or by libvirt: one that has ended on record may not have been cleared away.
+async fn claim(uses: &Arc<Uses>, container: &Container) -> Result<()> {
+    let all = uses.store.containers();
+    for (other, number) in claims::rivals(container, &all).filter(|(other, _)| !other.state.may_run()) {
+        let state = uses.hypervisor.state(other.machine.id.uuid()).await?;
+        if state.is_some_and(|state| state.phase == DomainPhase::On) {
+            return Err(claims::in_use(other, number));
+        }
+    }
+    uses.claims.claim(container, &all)
+}
+
+async fn at_device<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = timeout(DEVICE_DEADLINE, off_reactor(work)).await;
+    done.map_err(|_elapsed| late("the block device of the root disk", DEVICE_DEADLINE))?
+}
+
+fn late(what: &str, deadline: Duration) -> Error {
+    Error::new(Kind::Deadline, format!("{what} took longer than {} s", deadline.as_secs()))
+}
+
+fn wanted_of(root: &PersistentRoot, image_id: &str) -> Result<Wanted> {
+    let id: ImageId =
+        image_id.parse().map_err(|cause| Error::because(Kind::Internal, "the record names no image", cause))?;
+    Ok(Wanted {
+        image: hash_of(&id).ok_or_else(|| Error::new(Kind::Internal, "the image's id is no sha256"))?,
+        virtual_size: root.virtual_size,
+        on_image_change: root.on_image_change,
+        volume: root.volume.clone(),
+        as_is: root.as_is,
+    })
+}
+
+fn hash_of(id: &ImageId) -> Option<ImageHash> {
+    let digits = id.hex().as_bytes().chunks_exact(2);
+    let bytes = digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
+}
+
+fn block_of(container: &Container) -> String {
+    let device = container.machine.root.persistent.as_ref().map(|root| &root.device);
+    device.map_or_else(String::new, |BlockDevice { node, .. }| node.display().to_string())
+}
+
+const NOT_ROOT: &str = "device at `/` cannot be the root disk of the VM";
+
+fn refused(cause: Refusal) -> Error {
+    Error::because(Kind::State, NOT_ROOT, cause)
+}
+
+fn not_had(cause: DeviceError) -> Error {
+    let kind = match cause {
+        DeviceError::Busy(_) | DeviceError::Other { .. } => Kind::State,
+        DeviceError::Io { .. } => Kind::Internal,
+    };
+    Error::because(kind, NOT_ROOT, cause)
+}
+
+fn not_copied(cause: SandboxError) -> Error {
+    let kind = if matches!(cause, SandboxError::Deadline { .. }) { Kind::Deadline } else { Kind::Internal };
+    Error::because(kind, "the image was not copied to the root disk", cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_images_id_is_the_hash_of_the_header() {
+        let id: ImageId = format!("sha256:{}", "0123456789abcdef".repeat(4)).parse().expect("an id");
+        let hash = hash_of(&id).expect("a hash");
+        assert_eq!(hash[..8], [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
+        assert_eq!(hash[24..], hash[..8]);
+    }
+}

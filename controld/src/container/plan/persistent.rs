@@ -1,0 +1,119 @@
+//! Which block volume a machine boots from, if it is one. Pure.
+
+use std::path::Path;
+
+use crate::config::Handler;
+use crate::model::annotations::PodAnnotations;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::{OnImageChange, RootDevice};
+use crate::model::{ContainerConfig, Device};
+
+/// What the guest knows as the place of its root disk, and no other.
+const ROOT: &str = "/";
+
+/// A root disk whose device has not been looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::container) struct Wanted {
+    /// On the node.
+    pub(in crate::container) host_path: String,
+    pub(in crate::container) on_image_change: OnImageChange,
+    pub(in crate::container) as_is: bool,
+}
+
+/// Whether a device is the root disk.
+pub(super) fn is_root(device: &Device) -> bool {
+    Path::new(&device.container_path) == Path::new(ROOT)
+}
+
+/// The volume that a container's machine boots from, if it has one at `/`.
+///
+/// # Errors
+/// When there are two, it cannot be written to, or the pod wants of it what only a disk of the pod's own can be.
+pub(super) fn of(
+    container: &ContainerConfig,
+    annotations: &PodAnnotations,
+    handler: &Handler,
+) -> Result<Option<Wanted>> {
+    let as_is = annotations.root_device == RootDevice::AsIs;
+    if container.mounts.iter().any(|mount| Path::new(&mount.container_path) == Path::new(ROOT)) {
+        return Err(invalid(
+            "a volume mount at `/` cannot be the root disk; use a block volume (`volumeMode: Block`, `volumeDevices`)",
+        ));
+    }
+    let mut roots = container.devices.iter().filter(|device| is_root(device));
+    let Some(Device { host_path, read_only, .. }) = roots.next() else {
+        return match as_is {
+            true => Err(invalid(
+                "annotation virtlet.cloud/root-device: as-is: no block volume is at `devicePath: /` in this container",
+            )),
+            false => Ok(None),
+        };
+    };
+    if roots.next().is_some() {
+        return Err(invalid("two devices at `/`, and a VM has one root disk; unset one"));
+    }
+    if *read_only {
+        return Err(invalid("device at `/` is read-only, which no root disk can be; unset `readOnly` of the claim"));
+    }
+    if annotations.root_volume_size.is_some() {
+        return Err(invalid(
+            "annotation VirtletRootVolumeSize: the root disk is a persistent volume, which has its own size; unset it",
+        ));
+    }
+    let on_image_change = handler.defaults.root_on_image_change.get().copied().unwrap_or_default();
+    Ok(Some(Wanted { host_path: host_path.clone(), on_image_change, as_is }))
+}
+
+fn invalid(what: &str) -> Error {
+    Error::new(Kind::Invalid, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Mount;
+
+    fn device(path: &str, read_only: bool) -> Device {
+        Device { host_path: "/var/lib/kubelet/x/pvc-1".into(), container_path: path.into(), read_only }
+    }
+
+    fn with(devices: Vec<Device>) -> ContainerConfig {
+        ContainerConfig { devices, ..ContainerConfig::default() }
+    }
+
+    #[test]
+    fn a_device_at_the_root_is_the_root_disk_and_no_other_is() {
+        let annotations = PodAnnotations::default();
+        let of = |devices| of(&with(devices), &annotations, &Handler::default()).expect("plans");
+        assert_eq!(of(vec![device("/dev/a", true)]), None);
+        for path in ["/", "//"] {
+            let root = of(vec![device("/dev/a", true), device(path, false)]).expect("a root disk");
+            assert_eq!(root.host_path, "/var/lib/kubelet/x/pvc-1");
+            assert!(!root.as_is && root.on_image_change == OnImageChange::Reimage);
+        }
+    }
+
+    #[test]
+    fn what_no_root_disk_can_be_is_refused() {
+        let plain = PodAnnotations::default();
+        let sized = PodAnnotations { root_volume_size: Some(1 << 30), ..PodAnnotations::default() };
+        let as_is = PodAnnotations { root_device: RootDevice::AsIs, ..PodAnnotations::default() };
+        let mounted = ContainerConfig {
+            mounts: vec![Mount { container_path: "/".into(), ..Mount::default() }],
+            ..with(vec![device("/", false)])
+        };
+        let refused = |container: &ContainerConfig, annotations: &PodAnnotations| {
+            of(container, annotations, &Handler::default()).expect_err("refused").to_string()
+        };
+        let shown = [
+            refused(&with(vec![device("/", true)]), &plain),
+            refused(&with(vec![device("/", false), device("/", false)]), &plain),
+            refused(&with(vec![device("/", false)]), &sized),
+            refused(&with(vec![device("/dev/a", false)]), &as_is),
+            refused(&mounted, &plain),
+        ];
+        insta::assert_snapshot!(shown.join("\n"));
+        assert!(of(&with(vec![device("/", false)]), &as_is, &Handler::default()).expect("plans").expect("one").as_is);
+        assert_eq!(of(&with(Vec::new()), &sized, &Handler::default()).expect("plans"), None);
+    }
+}
