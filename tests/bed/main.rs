@@ -7,7 +7,7 @@
 //! bed soak                      a thousand pods while daemons are killed
 //! ```
 //! Inside only: `enter`, `enter-with-links`, `case`, `demo-inside`, `soak-inside`, `get`, `storm`, `node-agent` (in the emulated node), `installed-agent` (in the machine of the tier `installed`), `doomed-tapmanager`, which
-//! dies at a step, and `fake-emulator` and `give-away`, which stand where QEMU would.
+//! dies at a step, `fake-emulator` and `give-away`, which stand where QEMU would, and `convert -n`, which stands where `qemu-img` would.
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
 mod bench;
@@ -85,6 +85,7 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         ["node-agent"] => runner::serve(&ALL)?,
         ["get", socket, token] => handoff::get(Path::new(socket), token)?,
         ["storm", socket] => handoff::storm(Path::new(socket))?,
+        ["convert", "-n", ..] => vm::roots::half_a_copy()?,
         [vm::sockets::CONNECT, socket] => vm::sockets::connect(Path::new(socket))?,
         [net::DOOMED, step, vmwrapper, plugins] => net::serve_until(step, vmwrapper, plugins)?,
         [guest::FAKE_EMULATOR, ..] => guest::emulate(&args)?,

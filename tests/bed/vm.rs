@@ -13,6 +13,7 @@ mod life;
 mod networks;
 mod pause;
 mod resources;
+pub(crate) mod roots;
 mod secrets;
 mod seeds;
 mod shell;
@@ -24,7 +25,7 @@ mod volumes;
 use tests::case::Case;
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 17] = [
+    let tables: [&[Case]; 18] = [
         life::CASES,
         ends::CASES,
         failures::CASES,
@@ -38,6 +39,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         networks::CASES,
         pause::CASES,
         resources::CASES,
+        roots::CASES,
         secrets::CASES,
         seeds::CASES,
         starts::CASES,

@@ -36,7 +36,6 @@ use self::header::{DATA, ImageHash, Written};
 use super::disks::Node;
 use super::plan::persistent;
 use super::uses::Uses;
-use crate::hypervisor::DomainPhase;
 use crate::model::Container;
 use crate::model::domain::RootNow;
 use crate::model::error::{Error, Kind, Result};
@@ -81,7 +80,7 @@ pub(super) async fn ready(
     container: &Container,
     unwanted: &CancellationToken,
 ) -> Result<Option<RootNow>> {
-    claim(uses, container).await?;
+    uses.claims.claim(container, &uses.store.containers())?;
     let Some(root) = container.machine.root.persistent.clone() else { return Ok(None) };
     let wanted = wanted_of(&root, &container.image_id)?;
     let block = root.device.clone();
@@ -141,18 +140,6 @@ async fn copy(
     let ready = header.clone();
     at_device(move || on.write(&header).map_err(not_had)).await?;
     Ok(ready)
-}
-
-/// No other machine has the devices, by the records or by libvirt: one that has ended on record may not have been cleared away.
-async fn claim(uses: &Arc<Uses>, container: &Container) -> Result<()> {
-    let all = uses.store.containers();
-    for (other, number) in claims::rivals(container, &all).filter(|(other, _)| !other.state.may_run()) {
-        let state = uses.hypervisor.state(other.machine.id.uuid()).await?;
-        if state.is_some_and(|state| state.phase == DomainPhase::On) {
-            return Err(claims::in_use(other, number));
-        }
-    }
-    uses.claims.claim(container, &all)
 }
 
 async fn at_device<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {

@@ -1,5 +1,6 @@
 //! Which machine may use a device that is a root disk: one at a time. QEMU's own lock does not see to that, since each QEMU has the device's
-//! node in a `/dev` of its own. So it is told by the records of containers, and by who has got past here.
+//! node in a `/dev` of its own. So it is told by the records of containers, of which one that has ended has no machine, and by who has got
+//! past here.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +39,7 @@ impl Claims {
 }
 
 /// That a device is another machine's.
-pub(super) fn in_use(other: &Container, number: DeviceNumber) -> Error {
+fn in_use(other: &Container, number: DeviceNumber) -> Error {
     let what = format!(
         "block device {number} is in use by the VM of container `{}` (`{}`), and a root disk is one VM's at a time",
         other.id, other.config.name
@@ -47,7 +48,7 @@ pub(super) fn in_use(other: &Container, number: DeviceNumber) -> Error {
 }
 
 /// Containers whose machines cannot run while this one's does, each with a device that is why.
-pub(super) fn rivals<'a>(
+fn rivals<'a>(
     container: &'a Container,
     all: &'a [Arc<Container>],
 ) -> impl Iterator<Item = (&'a Container, DeviceNumber)> {
