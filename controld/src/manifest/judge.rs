@@ -170,6 +170,34 @@ spec:
     }
 
     #[test]
+    fn a_volume_at_the_root_is_said_and_judged() {
+        let pod = |annotations: &str, volume: &str| {
+            format!(
+                "kind: Pod\nmetadata: {{name: web, annotations: {{{annotations}}}}}\nspec:\n  runtimeClassName: pets\n  volumes:\n  \
+                 - {{name: r, persistentVolumeClaim: {{claimName: r{volume}}}}}\n  containers:\n  \
+                 - {{name: vm, image: x, volumeDevices: [{{name: r, devicePath: /}}]}}\n"
+            )
+        };
+        let config = "[handlers.pets]\nroot_on_image_change = 'keep'";
+        let told = |text: &str| {
+            let verdict = verdict(config, text);
+            let of_root = verdict
+                .settings
+                .iter()
+                .filter(|it| ["root disk", "at another image", "system UUID"].contains(&it.name));
+            let lines = of_root.map(|it| format!("{}: {} ({})", it.name, it.value, it.from));
+            lines.chain(verdict.problems).collect::<Vec<_>>().join("\n")
+        };
+        let shown = [
+            told(&pod("", "")),
+            told(&pod("virtlet.cloud/root-device: as-is", "")),
+            told(&pod("VirtletRootVolumeSize: 10Gi", "")),
+            told(&pod("", ", readOnly: true")),
+        ];
+        insta::assert_snapshot!(shown.join("\n\n"));
+    }
+
+    #[test]
     fn all_that_is_wrong_is_told() {
         let text = "\
 kind: Pod

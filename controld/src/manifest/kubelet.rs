@@ -78,7 +78,7 @@ pub(super) fn container(pod: &PodToBe, container: &Container) -> cri::ContainerC
     let devices = container.volume_devices.iter().flatten().map(|device| cri::Device {
         container_path: device.device_path.clone(),
         host_path: format!("/var/lib/kubelet/pods/{UID}/volumeDevices/kubernetes.io~csi/{}", device.name),
-        permissions: "mrw".into(),
+        permissions: if is_read_only(pod, &device.name) { "r" } else { "mrw" }.into(),
     });
     cri::ContainerConfig {
         metadata: Some(cri::ContainerMetadata { name: container.name.clone(), attempt: 0 }),
@@ -105,6 +105,13 @@ pub(super) fn container(pod: &PodToBe, container: &Container) -> cri::ContainerC
 }
 
 /// A mount, from where kubelet would have the volume.
+/// Whether a claim's volume is given to read only.
+fn is_read_only(pod: &PodToBe, name: &str) -> bool {
+    let volume = pod.spec.volumes.iter().flatten().find(|volume| volume.name == name);
+    let claim = volume.and_then(|volume| volume.persistent_volume_claim.as_ref());
+    claim.and_then(|claim| claim.read_only).unwrap_or_default()
+}
+
 fn mount(pod: &PodToBe, mount: &VolumeMount) -> cri::Mount {
     let volume = pod.spec.volumes.iter().flatten().find(|volume| volume.name == mount.name);
     let image = volume.and_then(|volume| volume.image.as_ref());

@@ -48,6 +48,22 @@ async fn made(volumes: &Volumes, folder: &Folder, base: &Base) -> PathBuf {
 }
 
 #[tokio::test]
+async fn a_pod_whose_root_disk_is_a_volume_keeps_its_image_as_long_as_it_wants_that_name() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    let folder = volumes.claim(&owner("uid-1")).expect("claimed");
+    let named = |file, name: &str| Base { name: name.into(), ..base(dir.path(), file) };
+    let (first, moved) = (named("00", "web"), named("01", "web"));
+    volumes.note_base(&folder, &first).await.expect("noted");
+    assert_eq!(volumes.base(&folder, moved).await, first);
+    let other = named("01", "db");
+    assert_eq!(volumes.base(&folder, other.clone()).await, other);
+    assert!(!folder.overlay().exists());
+    volumes.empty(&folder).await.expect("emptied");
+    assert_eq!(names(&folder.path), ["owner.json"]);
+}
+
+#[tokio::test]
 async fn the_overlay_is_kept_for_the_same_image_and_made_anew_for_another() {
     let dir = tempfile::tempdir().expect("tempdir");
     let volumes = volumes(dir.path());

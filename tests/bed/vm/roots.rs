@@ -181,6 +181,17 @@ fn outlives(bed: &Bed) -> Result<()> {
     ensure!(vm.info()?.lines().any(|line| line == "boots 1"), "{}", vm.info()?);
     ensure!(xml(&vm)?.contains("<slice type='storage' offset='512'"), "{}", xml(&vm)?);
     ensure!(old.device.read(SECTOR, 0)? == first, "its header is another one");
+    node.remove_vm(&vm, GRACE)?;
+
+    // A disk as it is, of which the guest has all.
+    old.device.write(&fs::read(&raw)?, 0)?;
+    let mut as_is = container(&image, old.root("mrw"));
+    let error = node.start_pod(node.pod("not-as-is")?, &as_is).err().context("data were taken for a place")?;
+    ensure!(format!("{error:#}").contains("holds data (an MBR"), "{error:#}");
+    as_is.annotations = [("virtlet.cloud/root-device".to_owned(), "as-is".to_owned())].into();
+    let vm = node.start_pod(node.pod("as-is")?, &as_is)?;
+    vm.wait_up()?;
+    ensure!(!xml(&vm)?.contains("<slice") && old.device.read(SECTOR, 0)? == fs::read(&raw)?[..SECTOR], "not as it was");
     node.remove_vm(&vm, GRACE)
 }
 

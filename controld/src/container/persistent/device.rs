@@ -5,6 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+
 use super::decide::Seen;
 use super::header::{Header, SECTOR, Written};
 use super::signature;
@@ -75,6 +77,9 @@ impl Device {
     /// What is on it. Blocks.
     pub(super) fn look(&self) -> Result<Seen, DeviceError> {
         let failed = |cause| DeviceError::Io { action: "read", number: self.number, cause };
+        // Another node may have written it since this one read it last.
+        posix_fadvise(&self.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
+            .map_err(|errno| failed(errno.into()))?;
         let length = |most: usize| most.min(usize::try_from(self.size).unwrap_or(usize::MAX));
         let mut head = vec![0; length(signature::HEAD)];
         self.file.read_exact_at(&mut head, 0).map_err(failed)?;
