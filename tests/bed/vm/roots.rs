@@ -56,9 +56,13 @@ struct Header {
 
 impl Volume {
     fn new(bed: &Bed, name: &str, bytes: u64) -> Result<Self> {
+        Self::with(bed, name, bytes, 512)
+    }
+
+    fn with(bed: &Bed, name: &str, bytes: u64, sector: u32) -> Result<Self> {
         let dir = bed.dir.join("block");
         fs::create_dir_all(&dir)?;
-        let (link, device) = (dir.join(name), LoopDevice::new(&dir.join(format!("{name}.img")), bytes)?);
+        let (link, device) = (dir.join(name), LoopDevice::with(&dir.join(format!("{name}.img")), bytes, sector)?);
         symlink(device.node(), &link)?;
         Ok(Self { link, device })
     }
@@ -264,17 +268,26 @@ fn copied_again(bed: &Bed) -> Result<()> {
     let other = node.images.offer("other.qcow2", &other_file, Fault::None);
     node.cri.pull(&other)?;
     let volume = Volume::new(bed, "pvc-root", ROOM)?;
-    let starts = |node: &Node, name: &str, handler: &str, image: &str| -> Result<Header> {
+    let starts_on = |volume: &Volume, node: &Node, name: &str, handler: &str, image: &str| -> Result<Header> {
         let vm = create(node, name, handler, &container(image, volume.root("mrw")))?;
         node.cri.start(&vm.container)?;
         let header = volume.ready()?;
         node.remove_vm(&vm, Duration::ZERO)?;
         Ok(header)
     };
+    let starts = |node: &Node, name: &str, handler: &str, image: &str| starts_on(&volume, node, name, handler, image);
     let begun = starts(&node, "begun", "", &first)?;
     ensure!(starts(&node, "kept", "keeper", &other)? == begun, "the handler was to keep it");
     let changed = starts(&node, "changed", "", &other)?;
     ensure!(changed.image != begun.image && changed.uuid != begun.uuid, "not copied: {changed:?}");
+
+    // Sectors of 4 KiB, and the copy is the image.
+    let large = Volume::with(bed, "pvc-4k", ROOM, 4096)?;
+    starts_on(&large, &node, "large", "", &first)?;
+    let raw = bed.dir.join("tiny.raw");
+    sh(&format!("qemu-img convert -O raw {} {}", bed.config.guest("tiny.qcow2")?.display(), raw.display()))?;
+    let raw = fs::read(&raw)?;
+    ensure!(large.device.read(raw.len(), MIB)? == raw, "another disk than the image's");
 
     // A copy that does not come to its end.
     let stand_in = format!("mount --bind {} /usr/bin/qemu-img", bed.itself().display());
