@@ -4,7 +4,7 @@
 //! behind it. CreateContainer looks at the device and refuses what cannot be ([`check`]). StartContainer decides again, since the device is
 //! nobody's in between, and makes the copy ([`ready`]):
 //!
-//! 1. No other machine may have the device ([`claims`]), and nobody else on the node: it is opened for us alone.
+//! 1. No other machine may have the device ([`Claims`](super::claims::Claims)), and nobody else on the node: it is opened for us alone.
 //! 2. What is on it is judged ([`decide`]); nothing has been written so far.
 //! 3. The header goes on it, with a new UUID, as one that is being written. Then the copy, by a confined `qemu-img`, which has the very
 //!    same open file: as long as it lives, nobody opens the device for themselves, whatever becomes of controld. Then the header
@@ -14,7 +14,6 @@
 //! It is at the start because it may take long: a stop ends it, and kubelet, which gives a call two minutes, finds the container
 //! starting until it is done.
 
-mod claims;
 mod decide;
 mod device;
 mod header;
@@ -29,7 +28,6 @@ use imagestore::{ChainFile, ImageId, Place, SandboxError};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use self::claims::Claims;
 use self::decide::{Booted, Decision, Refusal, Wanted};
 use self::device::{Access, Device, DeviceError};
 use self::header::{DATA, ImageHash, Written};

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::config::Config;
 use crate::container::agents::Agents;
+use crate::container::claims::Claims;
 use crate::container::console::hub;
-use crate::container::persistent::Claims;
 use crate::container::share::Shares;
 use crate::container::sizes::Sizes;
 use crate::hypervisor::Hypervisor;
