@@ -139,13 +139,14 @@ impl Containers {
             look(move || share::check(&uses.config, &share)).await?;
         }
         let wanted = draft.disks().to_owned();
-        emptydir::make(draft.files()).await?;
         let disks = look(move || disks::Node::new().resolve(&wanted)).await?;
 
         // Nobody else may have the disk from here on.
         for other in &replaced {
             self.actors.get(*other)?.make_way().await?;
         }
+        // Nobody writes to the pod's directories now but who else has its volumes.
+        emptydir::make(draft.files()).await?;
         let wanted = Base {
             image_id: image.id.to_string(),
             path: image.path.clone(),

@@ -1,37 +1,40 @@
 //! Disks of machines that are files in emptyDirs: made once, for the first container of a pod, and removed by kubelet with the directory.
 //!
-//! A file is made under another name and renamed when there is a file system on it, so that what has the name is whole. It stays root's:
-//! QEMU's user does not come to kubelet's directories, so each start opens the file here and hands the descriptor to libvirt.
+//! A file gets its name when there is a file system on it, so that what has the name is whole, and what has none goes with its maker. Others
+//! may write to the directory: nothing in it is followed, removed or written to by a name. The file stays root's: QEMU's user does not come
+//! to kubelet's directories, so each start opens the file here and hands the descriptor to libvirt.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use common::off_reactor;
 use nix::libc::{O_DIRECT, O_NOFOLLOW, O_NONBLOCK};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatfs, linkat, openat};
+use rustix::io::Errno;
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::look::{io_failed, look};
-use super::remove::remove;
 use crate::model::domain::{AsyncIo, DiskNow, group_of};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Disk, DiskFile, DiskSource, FileSystem};
 
-/// One that is not whole.
-const HALF: &str = ".disk.img.new";
-const MODE: u32 = 0o600;
-/// 1 TiB takes a twentieth of a second where the disk is idle.
+/// Of all of a machine's; 1 TiB takes a twentieth of a second where the disk is idle.
 const MKFS_DEADLINE: Duration = Duration::from_secs(60);
+/// What statfs(2) says of a file system in memory (`linux/magic.h`).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// Makes those files that are not there.
 ///
 /// # Errors
 /// When one cannot be made, or what is there is no file.
 pub(super) async fn make(disks: &[Disk]) -> Result<()> {
+    let deadline = Instant::now() + MKFS_DEADLINE;
     for disk in disks {
         let DiskSource::File(file) = &disk.source else { continue };
         let (looked_at, serial) = (file.clone(), disk.serial.clone());
@@ -43,29 +46,47 @@ pub(super) async fn make(disks: &[Disk]) -> Result<()> {
         let half = look(move || Ok(begin(&looked_at))).await?.map_err(&failed)?;
         let Some(half) = half else { continue };
         if let Some(kind) = file.file_system {
-            mkfs(kind, &half).await?;
+            mkfs(kind, &half.file, deadline).await?;
         }
-        let whole = file.path();
-        off_reactor(move || finish(&half, &whole)).await.map_err(failed)?;
+        off_reactor(move || half.finish()).await.map_err(failed)?;
     }
     Ok(())
 }
 
-/// A file of holes under another name, unless the disk is there.
-fn begin(file: &DiskFile) -> io::Result<Option<PathBuf>> {
+/// A file that has no name yet.
+struct Half {
+    file: File,
+    /// Where it belongs.
+    dir: File,
+}
+
+/// A file of holes, unless the disk is there.
+fn begin(file: &DiskFile) -> io::Result<Option<Half>> {
     match open(&file.path(), 0, true) {
         Ok(_) => return Ok(None),
         Err(absent) if absent.kind() == io::ErrorKind::NotFound => {}
         Err(cause) => return Err(cause),
     }
-    let half = file.dir.join(HALF);
-    remove(&half)?;
-    let made = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&half)?;
+    let dir = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = File::from(openat(CWD, &file.dir, dir | OFlags::RDONLY, Mode::empty())?);
+    if file.file_system == Some(FileSystem::Xfs) && fstatfs(&dir)?.f_type == TMPFS_MAGIC {
+        // Its log is written in full, to memory that is this daemon's.
+        return Err(io::Error::other("xfs is not made in memory; choose ext4"));
+    }
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let made = match openat(&dir, ".", flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            return Err(io::Error::other(
+                "the file system of the node's emptyDirs makes no files without a name (O_TMPFILE)",
+            ));
+        }
+        made => File::from(made?),
+    };
     // A file that is written at random is in pieces soon where each write is to a new place. Only btrfs takes that back, and only
     // of an empty file.
     without_copies(&made);
     made.set_len(file.size)?;
-    Ok(Some(half))
+    Ok(Some(Half { file: made, dir }))
 }
 
 fn without_copies(file: &File) {
@@ -75,16 +96,20 @@ fn without_copies(file: &File) {
     }
 }
 
-fn finish(half: &Path, whole: &Path) -> io::Result<()> {
-    File::open(half)?.sync_all()?;
-    fs::rename(half, whole)?;
-    match whole.parent() {
-        Some(dir) => File::open(dir)?.sync_all(),
-        None => Ok(()),
+impl Half {
+    fn finish(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        let made = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        match linkat(CWD, made, &self.dir, DiskFile::NAME, AtFlags::SYMLINK_FOLLOW) {
+            // Another call for this pod was first, and one is as good as the other.
+            Err(Errno::EXIST) => {}
+            linked => linked?,
+        }
+        self.dir.sync_all()
     }
 }
 
-async fn mkfs(kind: FileSystem, path: &Path) -> Result<()> {
+async fn mkfs(kind: FileSystem, file: &File, deadline: Instant) -> Result<()> {
     // Nothing is on it, so nothing is discarded, and what is not used is written when it is first used.
     let (program, words, package): (_, &[&str], _) = match kind {
         FileSystem::Ext4 => {
@@ -92,11 +117,13 @@ async fn mkfs(kind: FileSystem, path: &Path) -> Result<()> {
         }
         FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"], "xfsprogs"),
     };
+    let file = file.try_clone().map_err(|cause| io_failed("descriptor for mkfs not made", cause))?;
     let mut command = Command::new(program);
-    command.args(words).arg(path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-    let output = match timeout(MKFS_DEADLINE, command.output()).await {
+    command.args(words).arg("/proc/self/fd/0").stdin(Stdio::from(file));
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let output = match timeout_at(deadline, command.output()).await {
         Err(_elapsed) => {
-            let what = format!("{program} did not end within {} s", MKFS_DEADLINE.as_secs());
+            let what = format!("{program} for all of the pod's disks did not end within {} s", MKFS_DEADLINE.as_secs());
             return Err(Error::new(Kind::Deadline, what));
         }
         Ok(Err(absent)) if absent.kind() == io::ErrorKind::NotFound => {
@@ -169,6 +196,7 @@ fn open(path: &Path, flags: i32, read_only: bool) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     use super::*;
@@ -187,13 +215,11 @@ mod tests {
     #[tokio::test]
     async fn a_disk_is_made_once_and_whole() {
         let dir = tempfile::tempdir().expect("tempdir");
-        // Of a controld that was killed.
-        fs::write(dir.path().join(HALF), "half").expect("written");
         make(&[disk(dir.path(), Some(FileSystem::Ext4))]).await.expect("made");
         let made = fs::metadata(dir.path().join("disk.img")).expect("there");
         assert_eq!((made.len(), made.permissions().mode() & 0o777), (32 << 20, 0o600));
         assert!(made.blocks() * 512 < 8 << 20, "{} blocks", made.blocks());
-        assert!(!dir.path().join(HALF).exists());
+        assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1);
         make(&[Disk { read_only: true, ..disk(dir.path(), None) }]).await.expect("there");
         assert_eq!(fs::metadata(dir.path().join("disk.img")).expect("there").ino(), made.ino());
         let DiskSource::File(file) = disk(dir.path(), None).source else { panic!("a file") };
@@ -202,6 +228,26 @@ mod tests {
         let flags = rustix::fs::fcntl_getfl(&opened[0].1).expect("flags");
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{flags:?}");
         assert_eq!(opened[0].0, "disk-scratch");
+    }
+
+    #[tokio::test]
+    async fn of_two_calls_at_once_one_makes_it() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let DiskSource::File(file) = disk(dir.path(), None).source else { panic!("a file") };
+        let halves = [(); 2].map(|()| begin(&file).expect("begun").expect("not there"));
+        for half in halves {
+            half.finish().expect("there");
+        }
+        assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_a_link_is_not_followed() {
+        let (dir, other) = (tempfile::tempdir().expect("tempdir"), tempfile::tempdir().expect("tempdir"));
+        let link = dir.path().join("link");
+        symlink(other.path(), &link).expect("linked");
+        make(&[disk(&link, None)]).await.expect_err("a link");
+        assert_eq!(fs::read_dir(other.path()).expect("listed").count(), 0);
     }
 
     #[tokio::test]

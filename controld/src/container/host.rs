@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -150,12 +151,20 @@ impl Host for Arc<Uses> {
     }
 
     async fn room(&self, container: &Container) -> io::Result<Room> {
-        let mut dir = container.machine.root.overlay.clone();
+        let plan = &container.machine;
+        let mut dirs: Vec<PathBuf> =
+            plan.disks.iter().filter_map(|disk| disk.source.file()).map(|file| file.dir.clone()).collect();
+        dirs.extend(plan.root.overlay.parent().filter(|_| plan.root.persistent.is_none()).map(Path::to_owned));
         off_reactor(move || {
-            dir.pop();
-            let stat = statvfs(&dir)?;
-            let unit = stat.fragment_size();
-            Ok(Room { size: stat.blocks() * unit, available: stat.blocks_available() * unit })
+            let room = |dir: &PathBuf| {
+                let stat = statvfs(dir)?;
+                let unit = stat.fragment_size();
+                Ok(Room { size: stat.blocks() * unit, available: stat.blocks_available() * unit })
+            };
+            // It is not told which of its disks found none.
+            let rooms = dirs.iter().map(room).collect::<io::Result<Vec<Room>>>()?;
+            let least = rooms.into_iter().min_by_key(|room| (room.is_enough(), room.available));
+            least.ok_or_else(|| io::Error::other("none of the machine's disks is a file"))
         })
         .await
     }

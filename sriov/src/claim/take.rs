@@ -56,6 +56,10 @@ pub fn begin<W: World, N: Notes>(request: Request, world: &mut W, notes: &mut N)
     world.expect_driver(VFIO_PCI).map_err(failed("find a driver for", vf))?;
     together.insert(vf);
     let group = admit_group(vf, &together, world)?;
+    // A machine may have it without a claim, by a device plugin's node: the card would take other settings under it.
+    if driver == VFIO_PCI && world.in_use(vf).map_err(failed("find out who has", vf))? {
+        return Err(ClaimError::InUse { vf });
+    }
     let claim = Claim {
         version: Version,
         step: Step::Observed,

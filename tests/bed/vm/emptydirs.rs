@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use proto::cri::{ContainerConfig, Mount, PodSandboxConfig};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto::cri::{ContainerConfig, ContainerState, Mount, PodSandboxConfig};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
-use tests::command::sh;
+use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
 use tests::image_server::Fault;
+use tests::libvirt::only_qemu;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::wait_for;
 
@@ -85,5 +88,16 @@ fn disks(bed: &Bed) -> Result<()> {
     let vm = boots(bed, &node, &sandbox, &container, &pod)?;
     prints(bed, &vm, "cat /mnt/scratch/word; head -c 4 /mnt/raw", "kept\nkept")?;
     ensure!(fs::metadata(scratch.join("disk.img"))?.ino() == made.ino(), "another file");
-    node.remove_vm(&vm, GRACE)
+
+    // libvirt has the file open, too: it is free for the next QEMU when one is killed, and its room is when the pod is gone.
+    kill(Pid::from_raw(only_qemu()?), Signal::SIGKILL)?;
+    node.wait_state(&vm, ContainerState::ContainerExited, GRACE)?;
+    container.metadata.as_mut().context("no metadata")?.attempt += 1;
+    let vm = boots(bed, &node, &sandbox, &container, &pod)?;
+    prints(bed, &vm, "cat /mnt/scratch/word", "kept")?;
+    node.remove_vm(&vm, GRACE)?;
+    // It fails at processes that end meanwhile.
+    let held = finish(&mut command("find", ["/proc", "-maxdepth", "3", "-lname", "*/disk.img*"]), TOOL_DEADLINE)?;
+    ensure!(held.stdout.is_empty(), "open after the pod: {held:?}");
+    Ok(())
 }

@@ -22,8 +22,9 @@ use self::spec::{NoSpec, Spec};
 /// Files in a directory, and devices of a container, that are looked at.
 const MAX_FILES: usize = 256;
 const MAX_DEVICES: usize = 64;
-/// Bytes of a file.
+/// Bytes of a file, and of all.
 const MAX_SIZE: u64 = 1 << 20;
+const MAX_TOTAL: u64 = 8 << 20;
 /// Bytes of a device's name.
 const MAX_NAME: usize = 256;
 
@@ -55,6 +56,8 @@ pub(super) enum Unread {
     NoFile,
     #[error("it has more than {MAX_SIZE} bytes")]
     Large,
+    #[error("all files before it and it have more than {MAX_TOTAL} bytes")]
+    Total,
     #[error(transparent)]
     Spec(#[from] NoSpec),
 }
@@ -105,9 +108,10 @@ pub(super) fn edits(dirs: &[PathBuf], names: &[String]) -> Result<Edits, NoCdi> 
 impl Files {
     fn read(dirs: &[PathBuf]) -> Result<Self, NoCdi> {
         let mut files = Self { specs: Vec::new(), unread: Vec::new() };
+        let mut left = MAX_TOTAL;
         for (place, dir) in dirs.iter().enumerate() {
             for path in list(dir).map_err(|cause| NoCdi::List { dir: dir.clone(), cause })? {
-                match read(&path) {
+                match read(&path, &mut left) {
                     Ok(spec) => files.specs.push((place, path, spec)),
                     Err(why) => files.unread.push((path, why)),
                 }
@@ -158,7 +162,7 @@ fn list(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn read(path: &Path) -> Result<Spec, Unread> {
+fn read(path: &Path, left: &mut u64) -> Result<Spec, Unread> {
     // A link may lead to a device, and a pipe may have nobody at its other end.
     let file = File::options().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
@@ -166,9 +170,11 @@ fn read(path: &Path) -> Result<Spec, Unread> {
     }
     let mut text = String::new();
     file.take(MAX_SIZE + 1).read_to_string(&mut text)?;
-    if u64::try_from(text.len()).is_ok_and(|size| size > MAX_SIZE) {
+    let size = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    if size > MAX_SIZE {
         return Err(Unread::Large);
     }
+    *left = left.checked_sub(size).ok_or(Unread::Total)?;
     let is_json = path.extension().is_some_and(|extension| extension == "json");
     Ok(Spec::parse(&text, is_json)?)
 }

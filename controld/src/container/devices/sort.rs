@@ -3,9 +3,8 @@
 use std::path::{Component, Path};
 
 /// Nodes by which a process reaches what QEMU has anyway. Device plugins hand them out so that pods come to nodes that have them.
-const TOKENS: [&str; 4] = ["/dev/vfio/vfio", "/dev/iommu", "/dev/kvm", "/dev/net/tun"];
-/// How the names of such nodes begin, which there are several of.
-const VHOST: &str = "vhost-";
+const TOKENS: [&str; 6] =
+    ["/dev/vfio/vfio", "/dev/iommu", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net", "/dev/vhost-vsock"];
 
 /// A device node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +33,6 @@ impl Sort {
             }
         }
         match parts[..] {
-            ["dev", name] if name.starts_with(VHOST) => Self::Token,
             ["dev", "vfio", number] if is_digits(number) => number.parse().map_or(Self::Other, Self::Group),
             ["dev", "vfio", "devices", name] if name.strip_prefix("vfio").is_some_and(is_digits) => {
                 Self::File(name.to_owned())
@@ -57,6 +55,8 @@ mod tests {
         for path in ["/dev/vfio/vfio", "/dev/iommu", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net", "/dev/vhost-vsock"] {
             assert_eq!(Sort::of(path), Sort::Token, "{path}");
         }
+        // A device of its own, for one process.
+        assert_eq!(Sort::of("/dev/vhost-vdpa-0"), Sort::Other);
         assert_eq!(Sort::of("/dev/vfio/12"), Sort::Group(12));
         assert_eq!(Sort::of("/dev/vfio/devices/vfio3"), Sort::File("vfio3".into()));
         for path in [

@@ -37,6 +37,17 @@ pub enum DiskSource {
     File(DiskFile),
 }
 
+impl DiskSource {
+    /// The file, if it is one.
+    #[must_use]
+    pub const fn file(&self) -> Option<&DiskFile> {
+        match self {
+            Self::Block(_) => None,
+            Self::File(file) => Some(file),
+        }
+    }
+}
+
 /// A block device of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockDevice {

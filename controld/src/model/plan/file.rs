@@ -19,10 +19,13 @@ pub struct DiskFile {
 }
 
 impl DiskFile {
+    /// The file's name.
+    pub const NAME: &str = "disk.img";
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.dir.join("disk.img")
+        self.dir.join(Self::NAME)
     }
 }
 

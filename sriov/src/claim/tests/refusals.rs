@@ -85,3 +85,12 @@ fn a_vf_whose_driver_changed_before_it_was_bound_is_left_alone() {
         }
     }
 }
+
+#[test]
+fn a_vf_that_a_machine_has_without_a_claim_stays_with_it() {
+    let mut node = Model::with_vfio(&[], Rc::new(()));
+    node.0.borrow_mut().guest = true;
+    let error = begin(vfio_request(), &mut node.clone(), &mut node).expect_err("a device plugin gave it");
+    assert!(matches!(error, ClaimError::InUse { .. }), "{error}");
+    assert_eq!((node.0.borrow().changes, node.disk()), (0, None));
+}
