@@ -151,13 +151,13 @@ pub(super) mod tests {
     #[test]
     fn a_group_that_others_use_or_nobody_has_bound_is_refused() {
         let dir = node(&[
-            (1, &[(CARD, "0x030000", "vfio-pci"), (SOUND, "0x040300", "snd_hda_intel")]),
+            (1, &[(CARD, "0x030000", "vfio-pci"), (SOUND, "0x040300", "snd_soc_avs")]),
             (2, &[("0000:02:00.0", "0x020000", ""), ("0000:02:00.1", "0x020000", "pci-stub")]),
         ]);
         let sysfs = sysfs(dir.path());
         let refused = |number| Chain(&of_group(&sysfs, number).expect_err("refused")).to_string();
         insta::assert_snapshot!([1, 2, 9].map(refused).join("\n"), @"
-        IOMMU group 1 has `0000:01:00.1` (driver `snd_hda_intel`), which would share the guest's isolation; unbind each from its driver, or put the VF's card into a slot whose ports have ACS
+        IOMMU group 1 has `0000:01:00.1` (driver `snd_soc_avs`), which would share the guest's isolation; unbind each from its driver, or put the VF's card into a slot whose ports have ACS
         nothing of its IOMMU group 2 has a driver `vfio-pci` or is a mediated device; bind the device to vfio-pci
         the kernel has no such file; the device plugin names one that is gone
         ");
