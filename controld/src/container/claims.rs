@@ -16,12 +16,14 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Lets the container's machine have its devices. `all` are the containers on record.
+    /// Lets the container's machine have its devices. `records` are the containers as they are on record when it is asked, which is while
+    /// nobody else gets past here: by an older list somebody might have passed who is not on it as one who starts.
     ///
     /// # Errors
     /// When another one's machine runs, or is being started, that has a device of it, and one of the two has that as its root disk.
-    pub(super) fn claim(&self, container: &Container, all: &[Arc<Container>]) -> Result<()> {
+    pub(super) fn claim(&self, container: &Container, records: impl FnOnce() -> Vec<Arc<Container>>) -> Result<()> {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = records();
         passed.retain(|machine| all.iter().any(|other| other.machine.id == *machine && other.state.may_run()));
         let uses = |other: &Container| match other.state {
             ContainerState::Running | ContainerState::Uncertain => true,
@@ -29,7 +31,7 @@ impl Claims {
             ContainerState::Starting => passed.contains(&other.machine.id),
             ContainerState::Created | ContainerState::Exited => false,
         };
-        let holder = rivals(container, all).find(|(other, _)| uses(other));
+        let holder = rivals(container, &all).find(|(other, _)| uses(other));
         if let Some((other, number)) = holder {
             return Err(in_use(other, number));
         }
@@ -78,6 +80,10 @@ fn disks(plan: &MachinePlan) -> impl Iterator<Item = &BlockDevice> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
     use crate::container::tests::container;
     use crate::model::plan::{Disk, OnImageChange, PersistentRoot, Serial};
@@ -97,6 +103,10 @@ mod tests {
         });
         container.machine.disks = disk.map(data_disk).into_iter().collect();
         Arc::new(container)
+    }
+
+    fn in_state(container: &Arc<Container>, state: ContainerState) -> Arc<Container> {
+        Arc::new(Container { state, ..container.as_ref().clone() })
     }
 
     fn data_disk(minor: u32) -> Disk {
@@ -121,27 +131,70 @@ mod tests {
             // It has not got past here itself.
             (of(ContainerState::Starting, Some(1), None), true),
         ] {
-            let claimed = Claims::default().claim(&wants, &[wants.clone(), other.clone()]);
+            let claimed = Claims::default().claim(&wants, || vec![wants.clone(), other.clone()]);
             assert_eq!(claimed.is_ok(), free, "{other:?}");
         }
         // Who has it as a disk of another kind waits as well.
         let running = of(ContainerState::Running, Some(1), None);
         let reads = of(ContainerState::Starting, None, Some(1));
-        let error = Claims::default().claim(&reads, &[running, reads.clone()]).expect_err("refused");
+        let error = Claims::default().claim(&reads, || vec![running, reads.clone()]).expect_err("refused");
         assert!(error.kind() == Kind::State && error.to_string().contains("7:1"), "{error}");
-        let shares = [of(ContainerState::Running, None, Some(1)), reads.clone()];
-        assert!(Claims::default().claim(&reads, &shares).is_ok(), "nobody's root disk");
+        let shares = vec![of(ContainerState::Running, None, Some(1)), reads.clone()];
+        assert!(Claims::default().claim(&reads, || shares).is_ok(), "nobody's root disk");
     }
 
     #[test]
     fn of_two_that_start_at_once_the_first_one_has_it() {
         let claims = Claims::default();
         let (one, two) = (of(ContainerState::Starting, Some(1), None), of(ContainerState::Starting, Some(1), None));
-        let all = [one.clone(), two.clone()];
-        assert!(claims.claim(&one, &all).is_ok());
-        assert!(claims.claim(&two, &all).is_err());
-        assert!(claims.claim(&one, &all).is_ok(), "again is fine");
-        let ended = Arc::new(Container { state: ContainerState::Exited, ..one.as_ref().clone() });
-        assert!(claims.claim(&two, &[ended, two.clone()]).is_ok());
+        let all = || vec![one.clone(), two.clone()];
+        assert!(claims.claim(&one, all).is_ok());
+        assert!(claims.claim(&two, all).is_err());
+        assert!(claims.claim(&one, all).is_ok(), "again is fine");
+        let ended = in_state(&one, ContainerState::Exited);
+        assert!(claims.claim(&two, || vec![ended, two.clone()]).is_ok());
+    }
+
+    #[test]
+    fn who_has_it_as_another_disk_counts_from_its_start_until_it_is_known_to_be_gone() {
+        let claims = Claims::default();
+        let (reads, wants) = (of(ContainerState::Starting, None, Some(1)), of(ContainerState::Starting, Some(1), None));
+        claims.claim(&reads, || vec![reads.clone(), wants.clone()]).expect("the first one");
+        for state in [ContainerState::Starting, ContainerState::Running, ContainerState::Uncertain] {
+            let other = in_state(&reads, state);
+            assert!(claims.claim(&wants, || vec![other, wants.clone()]).is_err(), "{state:?}");
+        }
+        let ended = in_state(&reads, ContainerState::Exited);
+        assert!(claims.claim(&wants, || vec![ended, wants.clone()]).is_ok());
+    }
+
+    #[test]
+    fn of_two_whose_claims_meet_one_has_it() {
+        /// One that has waited so long is not let past.
+        const HELD: Duration = Duration::from_millis(200);
+        let claims = Claims::default();
+        let (one, two) = (of(ContainerState::Created, Some(1), None), of(ContainerState::Starting, Some(1), None));
+        let records = Mutex::new(vec![one.clone(), two.clone()]);
+        let all = || records.lock().expect("no panic").clone();
+        let (tell, told) = mpsc::channel();
+        let (first, second) = thread::scope(|scope| {
+            let mut begun = None;
+            let first = claims.claim(&two, || {
+                let before = all();
+                // Amid this claim the other one's start is recorded, and claims.
+                let one = in_state(&one, ContainerState::Starting);
+                *records.lock().expect("no panic") = vec![one.clone(), two.clone()];
+                let (claims, all) = (&claims, &all);
+                begun = Some(scope.spawn(move || {
+                    let claimed = claims.claim(&one, all);
+                    let _ = tell.send(());
+                    claimed
+                }));
+                let _ = told.recv_timeout(HELD);
+                before
+            });
+            (first, begun.expect("begun").join().expect("no panic"))
+        });
+        assert!(first.is_ok() && second.is_err(), "{first:?} {second:?}");
     }
 }

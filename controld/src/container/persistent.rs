@@ -78,7 +78,7 @@ pub(super) async fn ready(
     container: &Container,
     unwanted: &CancellationToken,
 ) -> Result<Option<RootNow>> {
-    uses.claims.claim(container, &uses.store.containers())?;
+    uses.claims.claim(container, || uses.store.containers())?;
     let Some(root) = container.machine.root.persistent.clone() else { return Ok(None) };
     let wanted = wanted_of(&root, &container.image_id)?;
     let block = root.device.clone();
