@@ -241,6 +241,11 @@ impl ContentStore {
         Ok(layers.collect())
     }
 
+    /// See [`ImageRecord::is_converted`](record::ImageRecord::is_converted).
+    pub(crate) fn is_converted(&self, id: &ImageId) -> bool {
+        self.read().images.get(id).is_some_and(|entry| entry.record.is_converted())
+    }
+
     /// Whether the image is known and its file is still there.
     fn is_there(&self, id: &ImageId) -> Result<bool, DiskError> {
         let size = self.read().images.get(id).map(|entry| entry.record.size);

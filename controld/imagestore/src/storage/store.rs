@@ -261,6 +261,12 @@ impl Store {
         self.content.below(id).map_err(|missing| StoreError::Incomplete { id: id.clone(), missing })
     }
 
+    /// Whether an image of the store was converted from another format here, so that its id may be another one on other nodes.
+    #[must_use]
+    pub fn is_converted(&self, id: &ImageId) -> bool {
+        self.content.is_converted(id)
+    }
+
     /// What copies images to devices.
     #[must_use]
     pub fn converter(&self) -> &Converter {

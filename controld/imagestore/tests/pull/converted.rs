@@ -62,6 +62,25 @@ async fn what_a_rule_declares_is_made_qcow2() {
     assert_eq!(server.hits(), 1);
 }
 
+#[tokio::test]
+async fn what_was_converted_is_told_from_what_came_as_it_is() {
+    let (image, _) = vmdk();
+    let mut made = Vec::new();
+    for more in [format!(", digest: 'sha256:{}'", hex(&image)), String::new()] {
+        let server = serving(image.clone());
+        let bed = bed(&server, &more, true);
+        let pulled = bed.store.pull("img").await.expect("pulled");
+        assert!(bed.store.is_converted(&pulled.id), "{more}");
+        made = fs::read(&pulled.path).expect("there");
+    }
+    let server = serving(made);
+    let bed = Bed::with("http://unused.example/", |_| ());
+    let rule = format!("translations: [{{name: img, url: '{}', format: qcow2}}]", server.url("/image.qcow2"));
+    fs::write(bed.dir.path().join("rules/a.yaml"), rule).expect("written");
+    let pulled = bed.store.pull("img").await.expect("pulled");
+    assert!(!bed.store.is_converted(&pulled.id));
+}
+
 /// A Glance with one image, `cirros`, and a store that asks it.
 struct Cloud {
     server: Server,

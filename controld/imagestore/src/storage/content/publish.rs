@@ -25,11 +25,13 @@ pub(crate) struct Facts {
     pub(crate) aliases: Vec<Alias>,
     pub(crate) parent: Option<Parent>,
     pub(crate) giver: Option<Giver>,
+    /// See [`ImageRecord::converted`].
+    pub(crate) converted: bool,
 }
 
 impl From<ImageInfo> for Facts {
     fn from(info: ImageInfo) -> Self {
-        Self { info, flags: Vec::new(), aliases: Vec::new(), parent: None, giver: None }
+        Self { info, flags: Vec::new(), aliases: Vec::new(), parent: None, giver: None, converted: false }
     }
 }
 
@@ -167,6 +169,7 @@ impl ContentStore {
             aliases: merged(Vec::new(), own_aliases(received).chain(facts.aliases)),
             parent: facts.parent,
             given: facts.giver.into_iter().collect(),
+            converted: facts.converted,
             verified_at: now(),
         };
         self.disk.meta.write_record(&meta_name(id), &encode(&record))?;

@@ -37,6 +37,9 @@ pub(crate) struct ImageRecord {
     /// Who gave these bytes, also if no name says so: what is below a layer has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given: Vec<Giver>,
+    /// Whether it was made on this node of an image of another format. Elsewhere other bytes may come of the same image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) converted: bool,
     /// Seconds since 1970.
     pub(crate) verified_at: u64,
 }
@@ -192,6 +195,11 @@ impl Alias {
 }
 
 impl ImageRecord {
+    /// Whether it was converted, as far as one can tell: earlier releases said so only where a digest of the original was known.
+    pub(crate) fn is_converted(&self) -> bool {
+        self.converted || self.aliases.iter().any(|alias| alias.foreign.is_some())
+    }
+
     /// Whether the stored bytes have that digest, whoever says so.
     pub(crate) fn has(&self, digest: &Digest) -> bool {
         let text = digest.to_string();
@@ -256,6 +264,7 @@ impl Record for ImageRecord {
             aliases,
             parent: None,
             given: Vec::new(),
+            converted: false,
             verified_at,
         })
     }

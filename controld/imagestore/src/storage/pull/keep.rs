@@ -28,7 +28,13 @@ impl Puller {
             Alias { hash, covers, provider: own.then(|| job.provider.id().to_owned()), foreign }
         });
         let giver = Some(job.giver.clone());
-        let facts = Facts { aliases: aliases.collect(), parent, giver, ..Facts::from(summary.info()) };
+        let facts = Facts {
+            aliases: aliases.collect(),
+            parent,
+            giver,
+            converted: job.foreign.is_some(),
+            ..Facts::from(summary.info())
+        };
         Ok(self.content.keep(received, facts)?)
     }
 }

@@ -5,6 +5,21 @@ fn id() -> ImageId {
 }
 
 #[test]
+fn an_image_of_an_earlier_release_was_converted_if_a_digest_says_so() {
+    let text = r#"{"version":2,"size":1,"format":"qcow2","virtual_size":512,"verified_at":1}"#;
+    let record: ImageRecord = parse(text).expect("read");
+    assert!(!record.is_converted());
+    let alias = Alias {
+        hash: format!("sha256:{}", "ab".repeat(32)),
+        covers: Cover::Unpacked,
+        provider: None,
+        foreign: Some(ForeignFormat::Vmdk),
+    };
+    assert!(ImageRecord { aliases: vec![alias], ..record.clone() }.is_converted());
+    assert!(ImageRecord { converted: true, ..record }.is_converted());
+}
+
+#[test]
 fn the_forms_on_disk_are_pinned() {
     let sha512 = format!("sha512:{}", "cd".repeat(64));
     let image = ImageRecord {
@@ -19,6 +34,7 @@ fn the_forms_on_disk_are_pinned() {
         ],
         parent: Some(Parent { named: "base:v1".into(), format: Some(DiskFormat::Raw), id: Some(id()) }),
         given: vec![Giver { site: "ac".repeat(32), host: Some("https://example.com".into()) }],
+        converted: false,
         verified_at: 1_795_000_000,
     };
     let name = RefRecord {
