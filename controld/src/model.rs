@@ -33,8 +33,9 @@ pub const SANDBOX_VERSION: u32 = 1;
 
 /// Version of a container's record on disk. Version 1 had no id of the machine: it was the container's. Up to version 2 there
 /// was no plan of the machine, but some of its fields. Up to version 3 no plan had a share: an earlier release would start such a machine
-/// without its volumes. Up to version 4 none had disks beside the root disk.
-pub const CONTAINER_VERSION: u32 = 5;
+/// without its volumes. Up to version 4 none had disks beside the root disk. Up to version 5 no root disk was a volume, and nothing was
+/// passed through: an earlier release would start such a machine from a fresh disk, or without its devices.
+pub const CONTAINER_VERSION: u32 = 6;
 
 /// kubelet's annotation of a container, see its `newContainerAnnotations`.
 pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
