@@ -181,8 +181,8 @@ impl Containers {
         let root_size = annotations.root_volume_size.unwrap_or(0);
         let persistent = match draft.persistent_root().cloned() {
             Some(wanted) => {
-                let on = base.clone();
-                let checked = look(move || persistent::check(&wanted, &on)).await?;
+                let (on, converted) = (base.clone(), self.uses.images.is_converted(&image_id));
+                let checked = look(move || persistent::check(&wanted, &on, converted)).await?;
                 self.uses.volumes.note_base(&folder, &base).await.map_err(no_disk)?;
                 Some(checked)
             }

@@ -99,6 +99,12 @@ impl Images {
         Ok(layers.into_iter().map(|layer| Layer { path: layer.path, format: layer.format.to_string() }).collect())
     }
 
+    /// Whether an image was converted on this node, by which its id is this node's.
+    #[must_use]
+    pub fn is_converted(&self, id: &ImageId) -> bool {
+        self.store.is_converted(id)
+    }
+
     /// The image of a name or id under a handler, if it is here.
     ///
     /// # Errors

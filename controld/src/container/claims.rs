@@ -100,6 +100,7 @@ mod tests {
             virtual_size: 1,
             on_image_change: OnImageChange::Keep,
             as_is: false,
+            converted: false,
         });
         container.machine.disks = disk.map(data_disk).into_iter().collect();
         Arc::new(container)

@@ -11,7 +11,7 @@
 //!    again, as ready. Each is on the device before the next begins, so whenever it breaks off, the header says so, and the next start
 //!    makes the copy anew.
 //!
-//! It is at the start because it may take long: a stop ends it, and kubelet, which gives a call two minutes, finds the container
+//! It is at the start because it may take long: a stop ends it, as soon as nothing is written any more, and kubelet, which gives a call two minutes, finds the container
 //! starting until it is done.
 
 mod decide;
@@ -20,11 +20,13 @@ mod header;
 mod signature;
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::off_reactor;
 use imagestore::{ChainFile, ImageId, Place, SandboxError};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -44,14 +46,17 @@ use crate::volumes::Base;
 const DEVICE_DEADLINE: Duration = Duration::from_secs(60);
 /// What a copy may take besides what its bytes take.
 const COPY_DEADLINE: Duration = Duration::from_secs(300);
+/// How many images are copied at once on a node: more of them would take the disks, and the memory, from the machines that run.
+static COPIES: Semaphore = Semaphore::const_new(2);
+const HEADER: &str = "the header of the root disk";
 /// Bytes of an image's disk for which a second is given: what a slow network disk takes.
 const COPY_BYTES_PER_SECOND: u64 = 4 << 20;
 
-/// The root disk that a container's machine is to have, once its device has been looked at. Blocks.
+/// The root disk that a container's machine is to have, once its device has been looked at; whether its image was converted here. Blocks.
 ///
 /// # Errors
 /// When the device is none, or what is on it is in the way.
-pub(super) fn check(wanted: &persistent::Wanted, base: &Base) -> Result<PersistentRoot> {
+pub(super) fn check(wanted: &persistent::Wanted, base: &Base, converted: bool) -> Result<PersistentRoot> {
     let node = Node::new();
     let path = Path::new(&wanted.host_path);
     let root = PersistentRoot {
@@ -61,6 +66,7 @@ pub(super) fn check(wanted: &persistent::Wanted, base: &Base) -> Result<Persiste
         virtual_size: base.virtual_size,
         on_image_change: wanted.on_image_change,
         as_is: wanted.as_is,
+        converted,
     };
     let wanted = wanted_of(&root, &base.image_id)?;
     let device = Device::open(&node, &root.device, Access::Look).map_err(not_had)?;
@@ -82,14 +88,16 @@ pub(super) async fn ready(
     let Some(root) = container.machine.root.persistent.clone() else { return Ok(None) };
     let wanted = wanted_of(&root, &container.image_id)?;
     let block = root.device.clone();
-    let (device, seen, now) = at_device(move || {
+    let looked = off_reactor(move || {
         let node = Node::new();
         let now = node.use_of("/", &block)?;
         let device = Device::open(&node, &block, Access::Alone).map_err(not_had)?;
         let seen = device.look().map_err(not_had)?;
-        Ok((device, seen, now))
-    })
-    .await?;
+        Ok::<_, Error>((device, seen, now))
+    });
+    let (device, seen, now) = timeout(DEVICE_DEADLINE, looked)
+        .await
+        .map_err(|_elapsed| late("a look at the block device of the root disk", DEVICE_DEADLINE))??;
     let (slice, uuid) = match decide::judge(&seen, &wanted).map_err(refused)? {
         Decision::Boot { slice, uuid, image } => {
             if image == Booted::Kept {
@@ -108,7 +116,15 @@ pub(super) async fn ready(
     Ok(Some(RootNow { disk: now, slice, uuid }))
 }
 
-/// Copies the image, from one header to the next.
+/// The turn to copy an image; the time until then is not the copy's.
+async fn turn(unwanted: &CancellationToken) -> Result<SemaphorePermit<'static>> {
+    tokio::select! {
+        turn = COPIES.acquire() => turn.map_err(|closed| Error::because(Kind::Internal, "no turn to copy an image", closed)),
+        () = unwanted.cancelled() => Err(Error::new(Kind::State, "the machine was stopped while its root disk waited for its turn to be written")),
+    }
+}
+
+/// Copies the image, from one header to the next. When this has ended, nothing is written any more.
 async fn copy(
     uses: &Arc<Uses>,
     container: &Container,
@@ -117,32 +133,44 @@ async fn copy(
     unwanted: &CancellationToken,
 ) -> Result<Written> {
     let slice = decide::of_size(device.size, DATA);
-    let written = Written::begin(wanted.image, wanted.virtual_size);
-    let (on, header) = (device.clone(), written.clone());
-    at_device(move || on.write(&header).map_err(not_had)).await?;
+    let _turn = turn(unwanted).await?;
+    let begun = Written::begin(wanted.image, wanted.virtual_size);
+    let (on, header) = (device.clone(), begun.clone());
+    written(HEADER, DEVICE_DEADLINE, move || on.write(&header).map_err(not_had)).await?;
     let files: Vec<_> = (container.machine.root.images.iter())
         .map(|layer| ChainFile { path: layer.path.clone(), format: layer.format.clone() })
         .collect();
     let place = Place { offset: slice.offset, size: slice.size };
     let time = COPY_DEADLINE + Duration::from_secs(wanted.virtual_size / COPY_BYTES_PER_SECOND);
-    tokio::select! {
-        copied = uses.images.store().converter().copy_to_device(&files, &device.file, place, time) => copied.map_err(not_copied)?,
-        () = unwanted.cancelled() => {
-            return Err(Error::new(Kind::State, "the machine was stopped while its root disk was being written"));
-        }
-    }
+    let converter = uses.images.store().converter();
+    converter.copy_to_device(&files, &device.file, place, time, unwanted.cancelled()).await.map_err(not_copied)?;
     let (on, length) = (device.clone(), wanted.virtual_size);
-    let flushed = timeout(time, off_reactor(move || on.blank_end(slice, length).and_then(|()| on.flush()))).await;
-    flushed.map_err(|_elapsed| late("the copy of the image to the root disk", time))?.map_err(not_had)?;
-    let (on, header) = (device.clone(), written.finished());
+    let flush = move || on.blank_end(slice, length).and_then(|()| on.flush()).map_err(not_had);
+    written("the copy of the image to the root disk", time, flush).await?;
+    let (on, header) = (device.clone(), begun.finished());
     let ready = header.clone();
-    at_device(move || on.write(&header).map_err(not_had)).await?;
+    written(HEADER, DEVICE_DEADLINE, move || on.write(&header).map_err(not_had)).await?;
     Ok(ready)
 }
 
-async fn at_device<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = timeout(DEVICE_DEADLINE, off_reactor(work)).await;
-    done.map_err(|_elapsed| late("the block device of the root disk", DEVICE_DEADLINE))?
+/// Waits until the device has what is written to it, also when that is late: as long as it is not there it may still come, and nobody
+/// else may have the device. Until then the container is one that is being started.
+async fn written(what: &str, deadline: Duration, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+    let began = Instant::now();
+    let mut work = pin!(off_reactor(work));
+    if let Ok(done) = timeout(deadline, &mut work).await {
+        return done;
+    }
+    loop {
+        let seconds = began.elapsed().as_secs();
+        tracing::error!(
+            seconds,
+            "{what} is late and may still come; the container stays one that is being started until then"
+        );
+        if timeout(DEVICE_DEADLINE, &mut work).await.is_ok() {
+            return Err(late(what, deadline));
+        }
+    }
 }
 
 fn late(what: &str, deadline: Duration) -> Error {
@@ -158,6 +186,7 @@ fn wanted_of(root: &PersistentRoot, image_id: &str) -> Result<Wanted> {
         on_image_change: root.on_image_change,
         volume: root.volume.clone(),
         as_is: root.as_is,
+        converted: root.converted,
     })
 }
 
@@ -186,8 +215,16 @@ fn not_had(cause: DeviceError) -> Error {
     Error::because(kind, NOT_ROOT, cause)
 }
 
+fn stopped() -> Error {
+    Error::new(Kind::State, "the machine was stopped while its root disk was being written")
+}
+
 fn not_copied(cause: SandboxError) -> Error {
-    let kind = if matches!(cause, SandboxError::Deadline { .. }) { Kind::Deadline } else { Kind::Internal };
+    let kind = match cause {
+        SandboxError::Stopped { .. } => return stopped(),
+        SandboxError::Deadline { .. } => Kind::Deadline,
+        _ => Kind::Internal,
+    };
     Error::because(kind, "the image was not copied to the root disk", cause)
 }
 

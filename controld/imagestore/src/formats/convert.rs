@@ -38,6 +38,9 @@ use sandbox::Job;
 pub use sandbox::SandboxError;
 use waited::on_thread;
 
+/// How long a `qemu-img` that was killed may take to be gone. What it writes to is nobody else's.
+const KILL_DEADLINE: Duration = Duration::from_secs(10);
+
 /// A format that can be converted, if it is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -205,6 +208,7 @@ impl Converter {
             more_inputs: Vec::new(),
             output: output.try_clone().map_err(ConvertError::Read)?,
             limits: ConvertLimits { time: deadline.saturating_sub(began.elapsed()), ..self.limits },
+            patience: Some(KILL_DEADLINE),
         };
         sandbox::run(job).await.map_err(|cause| match cause {
             SandboxError::Deadline { .. } => late,

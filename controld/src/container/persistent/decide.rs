@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | a header of a newer release, or a damaged one | | refused |
 //! | a header, ready, or Virtlet's | of the image that the pod wants | its guest boots |
+//! | | of another image, and the pod's was converted here | its guest boots if the handler has it kept, else refused |
 //! | | of another image | by the handler's word: the copy is made anew, or its guest boots, or it is refused |
 //! | a header, being written | | the copy is made anew: that one was cut short |
 //! | no header | all zeros | the copy is made |
@@ -42,6 +43,8 @@ pub(super) struct Wanted {
     pub(super) volume: String,
     /// It is a disk already, and no image is copied.
     pub(super) as_is: bool,
+    /// The image was converted on this node: elsewhere the same one may have another hash.
+    pub(super) converted: bool,
 }
 
 /// What becomes of it.
@@ -79,7 +82,8 @@ pub(super) enum Refusal {
     #[error(transparent)]
     Header(#[from] HeaderError),
     #[error(
-        "it holds data ({0}), and no root disk of virtlet; take another volume, blank this one's first MiB, or set annotation \
+        "it holds data ({0}), and no root disk of virtlet; take another volume, wipe this one (`wipefs -a DEVICE`, then blank its \
+         first MiB) if nothing on it is wanted, or set annotation \
          `virtlet.cloud/root-device: as-is` to boot from what it holds"
     )]
     Foreign(&'static str),
@@ -89,6 +93,12 @@ pub(super) enum Refusal {
     Shrunk { size: u64, needed: u64 },
     #[error("it has a copy of another image, and the runtime handler's `root_on_image_change` is `error`")]
     OtherImage,
+    #[error(
+        "it has a copy of another image, or of this one as another node has converted it, which cannot be told apart, so it is not \
+         overwritten; to boot from it set `root_on_image_change = \"keep\"` in the runtime handler, or take another volume, or an image \
+         that need not be converted (qcow2 or raw)"
+    )]
+    Converted,
     #[error(
         "it begins with a header of virtlet, and so is no disk as it is; unset annotation `virtlet.cloud/root-device`"
     )]
@@ -121,6 +131,7 @@ pub(super) fn judge(seen: &Seen, wanted: &Wanted) -> Result<Decision, Refusal> {
         return Ok(Decision::Boot { slice: slice?, uuid, image: Booted::Wanted });
     }
     match wanted.on_image_change {
+        OnImageChange::Reimage if wanted.converted => Err(Refusal::Converted),
         OnImageChange::Reimage => copy(Why::OtherImage),
         OnImageChange::Keep => Ok(Decision::Boot { slice: slice?, uuid, image: Booted::Kept }),
         OnImageChange::Error => Err(Refusal::OtherImage),
@@ -166,7 +177,7 @@ mod tests {
 
     fn wanted() -> Wanted {
         let (on_image_change, volume) = (OnImageChange::Reimage, "pvc-1".into());
-        Wanted { image: IMAGE, virtual_size: 32 << 20, on_image_change, volume, as_is: false }
+        Wanted { image: IMAGE, virtual_size: 32 << 20, on_image_change, volume, as_is: false, converted: false }
     }
 
     fn seen(header: Option<Header>) -> Seen {
@@ -230,6 +241,23 @@ mod tests {
             assert!(matches!(by(OnImageChange::Keep), Ok(Decision::Boot { image: Booted::Kept, .. })));
             assert_eq!(by(OnImageChange::Error), Err(Refusal::OtherImage));
         }
+    }
+
+    #[test]
+    fn an_image_that_was_converted_is_copied_to_what_is_blank_and_never_over_a_disk_that_may_be_the_same() {
+        let converted = |on_image_change| Wanted { converted: true, on_image_change, ..wanted() };
+        let by_default = converted(OnImageChange::Reimage);
+        for header in [ready(OTHER), Some(Header::V1 { image: OTHER })] {
+            let device = seen(header);
+            assert_eq!(refused(&device, &by_default), Refusal::Converted);
+            let kept = judge(&device, &converted(OnImageChange::Keep));
+            assert!(matches!(kept, Ok(Decision::Boot { image: Booted::Kept, .. })), "{kept:?}");
+            assert_eq!(refused(&device, &converted(OnImageChange::Error)), Refusal::OtherImage);
+        }
+        assert_eq!(judge(&seen(None), &by_default), Ok(Decision::Copy(Why::Blank)));
+        assert!(matches!(judge(&seen(ready(IMAGE)), &by_default), Ok(Decision::Boot { image: Booted::Wanted, .. })));
+        let unfinished = seen(Some(Header::V2(ours(OTHER))));
+        assert_eq!(judge(&unfinished, &by_default), Ok(Decision::Copy(Why::Unfinished)));
     }
 
     #[test]

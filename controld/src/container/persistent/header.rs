@@ -72,7 +72,10 @@ pub(super) enum State {
 pub(super) enum HeaderError {
     #[error("its header is of version {0}, and this release knows 1 and 2; upgrade virtlet-rs")]
     Newer(u16),
-    #[error("its header is damaged: {0}")]
+    #[error(
+        "its header is damaged: {0}; restore the volume from a snapshot or a backup, or, if nothing on it is wanted, wipe it (`wipefs -a DEVICE`), blank its first MiB and \
+         the image is copied to it anew"
+    )]
     Damaged(&'static str),
 }
 

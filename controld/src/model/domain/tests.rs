@@ -391,7 +391,7 @@ fn a_persistent_root_is_a_slice_of_its_device_and_gives_the_machine_its_uuid() {
     for (machine, bus, offset, sectors) in [
         ("q35", DiskBus::Virtio, 1 << 20, Some(Sectors { logical: 4096, physical: 4096 })),
         ("q35", DiskBus::Scsi, 512, None),
-        ("pc", DiskBus::Sata, 0, None),
+        ("pc", DiskBus::Sata, 0, Some(Sectors { logical: 4096, physical: 4096 })),
     ] {
         let mut spec = with(machine, None, bus);
         spec.plan.root.persistent = Some(PersistentRoot {
@@ -400,6 +400,7 @@ fn a_persistent_root_is_a_slice_of_its_device_and_gives_the_machine_its_uuid() {
             virtual_size: 32 << 20,
             on_image_change: OnImageChange::Reimage,
             as_is: offset == 0,
+            converted: false,
         });
         let slice = Slice { offset, size: (64 << 20) - offset };
         let disk = DiskNow { io: AsyncIo::IoUring, sectors };

@@ -17,6 +17,9 @@ pub struct PersistentRoot {
     /// The volume is a disk already: nothing is copied to it, and the guest has all of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub as_is: bool,
+    /// The image was converted on this node: elsewhere the same one may have another id.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub converted: bool,
 }
 
 words! {
@@ -59,6 +62,7 @@ mod tests {
             virtual_size: 1 << 30,
             on_image_change: OnImageChange::Keep,
             as_is: false,
+            converted: false,
         };
         let text = serde_json::to_string(&root).expect("written");
         assert_eq!(

@@ -31,8 +31,10 @@ pub struct Place {
 }
 
 impl Converter {
-    /// Copies the disk of an image, whose files are given from the top down, to its place on a device. Dropping the future ends it;
-    /// while `qemu-img` lives it has the very same open file as `device`, and so what is held by that.
+    /// Copies the disk of an image, whose files are given from the top down, to its place on a device, until it is `unwanted`. Once
+    /// this has ended, nothing is written any more: a `qemu-img` that was killed is waited for, however long the kernel has it wait for
+    /// the device, which is logged as an error. Dropping the future kills it too, and does not wait. While it lives it has the very
+    /// same open file as `device`, and so what is held by that.
     ///
     /// # Errors
     /// See [`SandboxError`]; what is at the place then is not defined.
@@ -42,6 +44,7 @@ impl Converter {
         device: &File,
         place: Place,
         time: Duration,
+        unwanted: impl Future<Output = ()>,
     ) -> Result<(), SandboxError> {
         let Some((top, below)) = chain.split_first() else { return Err(SandboxError::NoImage) };
         let job = Job {
@@ -51,8 +54,9 @@ impl Converter {
             more_inputs: below.iter().map(|file| file.path.clone()).collect(),
             output: device.try_clone().map_err(SandboxError::Prepare)?,
             limits: ConvertLimits { time, output: place.offset.saturating_add(place.size), ..self.limits },
+            patience: None,
         };
-        sandbox::run(job).await
+        sandbox::run_until(job, unwanted).await
     }
 }
 
@@ -82,6 +86,8 @@ fn layer(format: &str, path: &str, backing: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::future;
+
     use super::*;
 
     fn file(path: &str, format: &str) -> ChainFile {
@@ -109,7 +115,7 @@ mod tests {
         let device = tempfile::tempfile().expect("a file");
         let converter = Converter::new("/usr/bin/qemu-img", ConvertLimits::default());
         let place = Place { offset: 0, size: 512 };
-        let ended = converter.copy_to_device(&[], &device, place, Duration::from_secs(1)).await;
+        let ended = converter.copy_to_device(&[], &device, place, Duration::from_secs(1), future::pending()).await;
         assert!(matches!(ended, Err(SandboxError::NoImage)), "{ended:?}");
     }
 }

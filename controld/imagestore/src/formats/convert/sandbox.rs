@@ -14,11 +14,12 @@ mod sys;
 mod tests;
 
 use std::fs::File;
+use std::future;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::jail::FilterError;
 use landlock::{
@@ -26,7 +27,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -40,8 +41,8 @@ const LIBRARIES: [&str; 5] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/
 const LOADER_CACHE: &str = "/etc/ld.so.cache";
 /// How much of what a program says is kept.
 const MESSAGE: usize = 4096;
-/// How long a program that was killed may take to be gone.
-const KILL_DEADLINE: Duration = Duration::from_secs(10);
+/// How often it is said of a program that was killed that it is not gone.
+const STILL_THERE: Duration = Duration::from_secs(30);
 
 /// What to run.
 #[derive(Debug)]
@@ -53,6 +54,9 @@ pub(super) struct Job {
     pub(super) more_inputs: Vec<PathBuf>,
     pub(super) output: File,
     pub(super) limits: ConvertLimits,
+    /// How long it may take to be gone once it was killed. `None`: it is waited for until then, however long the kernel has it wait for
+    /// a disk, since nobody else may have the output before.
+    pub(super) patience: Option<Duration>,
 }
 
 /// Why a program could not be run, or failed.
@@ -98,6 +102,9 @@ pub enum SandboxError {
         /// How long it was given.
         deadline: Duration,
     },
+    /// It was not wanted any more. It is gone.
+    #[error("`{}` was stopped", program.display())]
+    Stopped { program: PathBuf },
     /// The thread ended without a word.
     #[error("the thread of a sandbox ended early")]
     Lost,
@@ -115,6 +122,7 @@ impl SandboxError {
             | Self::NoImage
             | Self::Filter(_)
             | Self::Start { .. }
+            | Self::Stopped { .. }
             | Self::Lost => ErrorKind::Internal,
         }
     }
@@ -122,20 +130,33 @@ impl SandboxError {
 
 /// Runs the job to its end. Dropping the future kills the program.
 pub(super) async fn run(job: Job) -> Result<(), SandboxError> {
-    let (done, outcome) = oneshot::channel();
+    run_until(job, future::pending()).await
+}
+
+/// Runs the job until it ends or is `unwanted`; it is gone then. Dropping the future kills the program.
+pub(super) async fn run_until(job: Job, unwanted: impl Future<Output = ()>) -> Result<(), SandboxError> {
+    let (stop, stopped) = oneshot::channel();
+    let (done, mut outcome) = oneshot::channel();
     let thread = std::thread::Builder::new().name("image-convert".into());
-    thread.spawn(move || on_own_thread(&job, done)).map_err(SandboxError::Prepare)?;
-    outcome.await.unwrap_or(Err(SandboxError::Lost))
+    thread.spawn(move || on_own_thread(&job, stopped, done)).map_err(SandboxError::Prepare)?;
+    let ended = tokio::select! {
+        ended = &mut outcome => ended,
+        () = unwanted => {
+            drop(stop);
+            outcome.await
+        }
+    };
+    ended.unwrap_or(Err(SandboxError::Lost))
 }
 
 /// Body of the thread.
-fn on_own_thread(job: &Job, mut done: oneshot::Sender<Result<(), SandboxError>>) {
+fn on_own_thread(job: &Job, stopped: oneshot::Receiver<()>, mut done: oneshot::Sender<Result<(), SandboxError>>) {
     // Before the restrictions, which it would stumble over.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => runtime.block_on(async {
             tokio::select! {
-                outcome = confined(job) => Some(outcome),
+                outcome = confined(job, stopped) => Some(outcome),
                 // Nobody waits any more; what was started is killed when it is dropped.
                 () = done.closed() => None,
             }
@@ -148,7 +169,7 @@ fn on_own_thread(job: &Job, mut done: oneshot::Sender<Result<(), SandboxError>>)
     }
 }
 
-async fn confined(job: &Job) -> Result<(), SandboxError> {
+async fn confined(job: &Job, stopped: oneshot::Receiver<()>) -> Result<(), SandboxError> {
     let Job { program, limits, .. } = job;
     let filter = filter::program().map_err(SandboxError::Filter)?;
     let stdin = job.input.try_clone().map_err(SandboxError::Prepare)?;
@@ -171,15 +192,46 @@ async fn confined(job: &Job) -> Result<(), SandboxError> {
         let message = first_words(stderr).await;
         (child.wait().await, message)
     };
-    let ended = timeout(limits.time, ended).await;
-    let Ok((status, message)) = ended else {
-        // Also waits for it, so that what it writes to is nobody's but ours again.
-        let killed = timeout(KILL_DEADLINE, child.kill()).await;
-        killed.map_err(|_| SandboxError::Lost)?.map_err(start)?;
-        return Err(SandboxError::Deadline { program: program.clone(), deadline: limits.time });
+    let ended = tokio::select! {
+        ended = timeout(limits.time, ended) => {
+            ended.map_err(|_late| SandboxError::Deadline { program: program.clone(), deadline: limits.time })
+        }
+        // The sender is dropped.
+        _ = stopped => Err(SandboxError::Stopped { program: program.clone() }),
     };
-    let status = status.map_err(start)?;
-    if status.success() { Ok(()) } else { Err(SandboxError::Failed { program: program.clone(), status, message }) }
+    match ended {
+        Ok((Ok(status), _)) if status.success() => Ok(()),
+        Ok((status, message)) => {
+            Err(SandboxError::Failed { program: program.clone(), status: status.map_err(start)?, message })
+        }
+        Err(why) => {
+            child.start_kill().map_err(start)?;
+            gone(&mut child, job).await?;
+            Err(why)
+        }
+    }
+}
+
+/// Waits until a program that was killed is gone, and cannot write any more. One that waits for a disk in the kernel is killed when
+/// that lets it.
+async fn gone(child: &mut Child, job: &Job) -> Result<(), SandboxError> {
+    let (began, pid) = (Instant::now(), child.id());
+    loop {
+        let left = job.patience.map(|patience| patience.saturating_sub(began.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(SandboxError::Lost);
+        }
+        match timeout(left.unwrap_or(STILL_THERE).min(STILL_THERE), child.wait()).await {
+            Ok(ended) => {
+                let lost = |cause| SandboxError::Start { program: job.program.clone(), cause };
+                return ended.map(drop).map_err(lost);
+            }
+            Err(_late) => {
+                let (program, seconds) = (job.program.display(), began.elapsed().as_secs());
+                tracing::error!(%program, pid, seconds, "was killed and is not gone; it may still write what it has begun to write");
+            }
+        }
+    }
 }
 
 /// The beginning of all that is said, to its end.

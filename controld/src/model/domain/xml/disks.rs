@@ -1,7 +1,7 @@
 //! Disks, and where they are plugged in.
 
 use super::{Doc, DomainError, DomainSpec, path};
-use crate::model::domain::{AsyncIo, DiskNow, RootNow, Slice};
+use crate::model::domain::{AsyncIo, DiskNow, RootNow, Sectors, Slice};
 use crate::model::plan::{BlockDevice, Chipset, Disk, DiskBus, DiskSource, Hardware, Layer};
 
 /// Of root disk and seed, each virtio disk in one. A controller of disks is in the first.
@@ -12,6 +12,8 @@ const PCI_SLOTS: [u8; PLACES as usize] = [0x03, 0x04];
 const FUNCTIONS: u8 = 8;
 /// Where the functions begin that are for what other disks need: root ports, SATA controllers, or on `pci.0` virtio disks.
 const FIRST_OF_OTHERS: [(Chipset, u8); 2] = [(Chipset::Q35, 0x03), (Chipset::I440fx, 0x05)];
+/// Bytes of the sectors of images.
+const IMAGE_SECTOR: u32 = 512;
 /// Disks of a SATA controller.
 const SATA_PORTS: u8 = 6;
 
@@ -34,10 +36,15 @@ pub(super) fn root(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> 
     })
 }
 
-/// A block volume, or what of it is behind a header.
+/// A block volume as it is, or a copy of an image behind a header. An image's partitions and file systems are told in its own sectors: its
+/// guest has those whatever the device's are, and QEMU reads and writes whole ones of the device.
 fn persistent_root(doc: &mut Doc, hardware: &Hardware, device: &BlockDevice, now: RootNow) -> Result<(), DomainError> {
+    let copy = (now.slice.offset > 0).then_some(now.slice);
+    let of_image =
+        |sectors: Sectors| if copy.is_some() { Sectors { logical: IMAGE_SECTOR, ..sectors } } else { sectors };
+    let disk = DiskNow { sectors: now.disk.sectors.map(of_image), ..now.disk };
     doc.nest("disk", &[("type", "block"), ("device", "disk")], |doc| {
-        on_device(doc, device, now.disk, (now.slice.offset > 0).then_some(now.slice))?;
+        on_device(doc, device, disk, copy)?;
         target(doc, hardware, 0)?;
         doc.text("serial", &[], "root")?;
         doc.leaf("boot", &[("order", "1")])?;

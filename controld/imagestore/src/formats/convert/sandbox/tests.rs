@@ -26,6 +26,7 @@ fn job(program: &str, arguments: &[&str], input: &[u8]) -> Job {
         more_inputs: Vec::new(),
         output: tempfile().expect("a file"),
         limits: LIMITS,
+        patience: None,
     }
 }
 
@@ -154,6 +155,25 @@ async fn giving_up_kills_it() {
     // There is an end only when nobody has the other side open any more.
     let rest = tokio::task::spawn_blocking(move || lines.read_to_end(&mut Vec::new()));
     assert_eq!(timeout(GONE, rest).await.expect("it is gone").expect("joined").expect("read"), 0);
+}
+
+#[tokio::test]
+async fn who_is_not_wanted_any_more_is_gone_when_that_is_said() {
+    let job = job("/bin/bash", &["--norc", "-c", "echo $$; while :; do :; done"], b"");
+    let mut output = job.output.try_clone().expect("a descriptor");
+    // Until it has said who it is.
+    let unwanted = async {
+        let mut clock = tokio::time::interval(Duration::from_millis(10));
+        while output.metadata().expect("there").len() == 0 {
+            clock.tick().await;
+        }
+    };
+    let ended = timeout(GONE, run_until(job, unwanted)).await.expect("in time");
+    assert!(matches!(ended, Err(SandboxError::Stopped { .. })), "{ended:?}");
+    let mut pid = String::new();
+    std::io::Seek::rewind(&mut output).expect("rewound");
+    output.read_to_string(&mut pid).expect("text");
+    assert!(!std::path::Path::new("/proc").join(pid.trim()).exists(), "{pid} is there");
 }
 
 #[tokio::test]
