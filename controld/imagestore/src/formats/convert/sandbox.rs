@@ -44,6 +44,9 @@ const MESSAGE: usize = 4096;
 /// How often it is said of a program that was killed that it is not gone.
 const STILL_THERE: Duration = Duration::from_secs(30);
 
+/// How gladly the kernel ends it for want of memory; see proc(5), `oom_score_adj`.
+const OOM_SCORE: &str = "500";
+
 /// What to run.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -137,8 +140,13 @@ pub(super) async fn run(job: Job) -> Result<(), SandboxError> {
 pub(super) async fn run_until(job: Job, unwanted: impl Future<Output = ()>) -> Result<(), SandboxError> {
     let (stop, stopped) = oneshot::channel();
     let (done, mut outcome) = oneshot::channel();
+    let (up, pid) = oneshot::channel();
     let thread = std::thread::Builder::new().name("image-convert".into());
-    thread.spawn(move || on_own_thread(&job, stopped, done)).map_err(SandboxError::Prepare)?;
+    thread.spawn(move || on_own_thread(&job, up, stopped, done)).map_err(SandboxError::Prepare)?;
+    // If it does not come up, the outcome says why.
+    if let Ok(pid) = pid.await {
+        offer_to_oom_killer(pid);
+    }
     let ended = tokio::select! {
         ended = &mut outcome => ended,
         () = unwanted => {
@@ -149,14 +157,27 @@ pub(super) async fn run_until(job: Job, unwanted: impl Future<Output = ()>) -> R
     ended.unwrap_or(Err(SandboxError::Lost))
 }
 
+/// The daemon is spared when the node has no memory, which the program has inherited: it is to go before a machine does. Its own thread
+/// may not say so, since it may open no such file.
+fn offer_to_oom_killer(pid: u32) {
+    if let Err(error) = std::fs::write(format!("/proc/{pid}/oom_score_adj"), OOM_SCORE) {
+        tracing::debug!(%error, pid, "the kernel spares a program in a sandbox as it spares this daemon");
+    }
+}
+
 /// Body of the thread.
-fn on_own_thread(job: &Job, stopped: oneshot::Receiver<()>, mut done: oneshot::Sender<Result<(), SandboxError>>) {
+fn on_own_thread(
+    job: &Job,
+    up: oneshot::Sender<u32>,
+    stopped: oneshot::Receiver<()>,
+    mut done: oneshot::Sender<Result<(), SandboxError>>,
+) {
     // Before the restrictions, which it would stumble over.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => runtime.block_on(async {
             tokio::select! {
-                outcome = confined(job, stopped) => Some(outcome),
+                outcome = confined(job, up, stopped) => Some(outcome),
                 // Nobody waits any more; what was started is killed when it is dropped.
                 () = done.closed() => None,
             }
@@ -169,7 +190,7 @@ fn on_own_thread(job: &Job, stopped: oneshot::Receiver<()>, mut done: oneshot::S
     }
 }
 
-async fn confined(job: &Job, stopped: oneshot::Receiver<()>) -> Result<(), SandboxError> {
+async fn confined(job: &Job, up: oneshot::Sender<u32>, stopped: oneshot::Receiver<()>) -> Result<(), SandboxError> {
     let Job { program, limits, .. } = job;
     let filter = filter::program().map_err(SandboxError::Filter)?;
     let stdin = job.input.try_clone().map_err(SandboxError::Prepare)?;
@@ -187,6 +208,10 @@ async fn confined(job: &Job, stopped: oneshot::Receiver<()>) -> Result<(), Sandb
     restrict(job)?;
     let start = |cause| SandboxError::Start { program: program.clone(), cause };
     let mut child = command.spawn().map_err(start)?;
+    if let Some(pid) = child.id() {
+        // Who has given up does not need it.
+        let _ = up.send(pid);
+    }
     let stderr = child.stderr.take();
     let ended = async {
         let message = first_words(stderr).await;

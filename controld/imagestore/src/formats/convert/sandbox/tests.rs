@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt};
 
 use nix::sys::stat::Mode;
 use tempfile::{TempDir, tempfile};
@@ -161,11 +161,19 @@ async fn giving_up_kills_it() {
 async fn who_is_not_wanted_any_more_is_gone_when_that_is_said() {
     let job = job("/bin/bash", &["--norc", "-c", "echo $$; while :; do :; done"], b"");
     let mut output = job.output.try_clone().expect("a descriptor");
-    // Until it has said who it is.
+    // Until it has said who it is, and is one of those that the kernel ends first.
+    let said = output.try_clone().expect("a descriptor");
     let unwanted = async {
         let mut clock = tokio::time::interval(Duration::from_millis(10));
-        while output.metadata().expect("there").len() == 0 {
+        loop {
             clock.tick().await;
+            let mut pid = [0; 16];
+            let length = said.read_at(&mut pid, 0).expect("read");
+            let pid = String::from_utf8_lossy(&pid[..length]);
+            let score = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", pid.trim()));
+            if score.is_ok_and(|score| score.trim() == OOM_SCORE) {
+                break;
+            }
         }
     };
     let ended = timeout(GONE, run_until(job, unwanted)).await.expect("in time");
