@@ -20,8 +20,8 @@ const UNFINISHED: &str = "usr/lib/virtlet/unfinished";
 const EXAMPLES: &str = "usr/share/doc/virtlet/examples/etc";
 /// What only a host with AppArmor gets.
 const APPARMOR: &str = "apparmor.d";
-/// State and configuration, which a purge removes.
-const STATE: [&str; 3] = ["var/lib/virtlet", "run/virtlet", "etc/virtlet"];
+/// State, logs of pods that `virtletctl run` made, and configuration: a purge removes them.
+const STATE: [&str; 4] = ["var/lib/virtlet", "run/virtlet", "var/log/virtlet", "etc/virtlet"];
 /// Bytes that are compared or copied at a time.
 const CHUNK: usize = 64 * 1024;
 
