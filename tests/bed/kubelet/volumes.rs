@@ -11,6 +11,7 @@ use tests::case::{Bed, Case};
 use tests::cluster::Cluster;
 use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::controllers::Controllers;
+use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
 use tests::libvirt::running_domains;
@@ -79,7 +80,47 @@ fn run(bed: &Bed) -> Result<()> {
         let left = plane.kubectl(&["get", "pods", "-o", "name"])?;
         Ok((left.is_empty() && running_domains()?.is_empty() && dirs.iter().all(|dir| !dir.exists())).then_some(()))
     })?;
-    nothing_is_held(&subjects)
+    nothing_is_held(subjects.iter().flat_map(|subject| [&subject.written, &subject.read_only]))?;
+    outlived(bed, &node, &mut plane)
+}
+
+/// A pod whose root disk is a volume, and the next pod with it: the guest counts its boots on its disk.
+fn outlived(bed: &Bed, node: &Node, plane: &mut Controllers) -> Result<()> {
+    let disk = LoopDevice::new(&bed.dir.join("pet.img"), 64 * MIB)?;
+    let image = node.images.offer("pet.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pet"},
+        "spec": {
+            "runtimeClassName": "virtlet", "terminationGracePeriodSeconds": 20,
+            "containers": [{
+                "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent",
+                "resources": {"limits": {"memory": "160Mi", "cpu": "1"}},
+                "volumeDevices": [{"name": "root", "devicePath": "/"}],
+            }],
+            "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "pet"}}],
+        },
+    });
+    let mut items = Vec::from(claimed("pet", "Block", &disk.node().to_string_lossy()));
+    items.push(pod);
+    let file = bed.dir.join("pet.json");
+    fs::write(&file, json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())?;
+    for boots in ["boots 1", "boots 2"] {
+        plane.kubectl(&["apply", "-f", &file.to_string_lossy()])?;
+        let mut last = String::new();
+        wait_for("boot from the volume", STEP_DEADLINE, || {
+            last =
+                plane.kubectl(&["get", "pod", "pet", "-o", "jsonpath={.status.podIP} {.status.containerStatuses}"])?;
+            let Some(ip) = last.split_whitespace().next().and_then(|ip| ip.parse().ok()) else { return Ok(None) };
+            Ok(http::get(ip, "/cgi-bin/info").ok().filter(|info| info.lines().any(|line| line == boots)))
+        })
+        .with_context(|| format!("{boots}: {last}"))?;
+        plane.kubectl(&["delete", "pod", "pet", "--wait=false"])?;
+        wait_for("end of the pod", STEP_DEADLINE, || {
+            let left = plane.kubectl(&["get", "pods", "-o", "name"])?;
+            Ok((left.is_empty() && running_domains()?.is_empty()).then_some(()))
+        })?;
+    }
+    nothing_is_held([&disk])
 }
 
 /// What a guest has of the volumes, with kubelet's modes, and what it may do with them.
@@ -125,11 +166,11 @@ fn changed(plane: &mut Controllers, subjects: &[Subject]) -> Result<()> {
 }
 
 /// No mount of kubelet's and no process of ours has a volume, and no device that kubelet put on top of one is left.
-fn nothing_is_held(subjects: &[Subject]) -> Result<()> {
+fn nothing_is_held<'a>(devices: impl IntoIterator<Item = &'a LoopDevice>) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     ensure!(!mounts.contains(PODS), "kubelet's mounts: {mounts}");
     let stacked = sh("losetup --list --noheadings --output NAME,BACK-FILE")?;
-    for device in subjects.iter().flat_map(|subject| [&subject.written, &subject.read_only]) {
+    for device in devices {
         let node = device.node().to_string_lossy();
         ensure!(!stacked.lines().any(|line| line.ends_with(&*node)), "a device on {node} is left: {stacked}");
     }
