@@ -267,6 +267,8 @@ impl Agent {
         if self.sessions.len() >= MAX_SESSIONS {
             return self.outbox.say(id, Message::Refused(format!("{MAX_SESSIONS} processes run already; end some")));
         }
+        // Somebody may have written the file since the last look: a process that is started after that is to find the line in it.
+        self.resolver.iter_mut().for_each(Resolver::pump);
         let joins = self.command.as_ref().and_then(Command::root_of);
         match process::start(start, How { joins, ..How::default() }) {
             Ok(process) => {

@@ -11,8 +11,8 @@
 //!    again, as ready. Each is on the device before the next begins, so whenever it breaks off, the header says so, and the next start
 //!    makes the copy anew.
 //!
-//! It is at the start because it may take long: a stop ends it, as soon as nothing is written any more, and kubelet, which gives a call two minutes, finds the container
-//! starting until it is done.
+//! It is at the start because it may take long: a stop ends it, as soon as nothing is written any more, and kubelet, which gives a
+//! call two minutes, finds the container starting until it is done.
 
 mod decide;
 mod device;

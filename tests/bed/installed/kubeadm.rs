@@ -30,11 +30,17 @@ fn run(bed: &Bed) -> Result<()> {
         configure(machine, bed)?;
         furnish(machine, bed)?;
         keep_out(&mut plane)?;
+        // kubeadm gives the runtime 2 s to answer, and controld has just been started: on a machine that is emulated libvirt may take longer
+        // to say what its QEMU can do, and until then, or 5 s, controld's answer waits.
+        machine.wait("libvirt's answer to controld", FOUND_LIBVIRT, POD_DEADLINE)?;
         join(&mut plane, machine)?;
         pod(&mut plane, machine)?;
         away(&mut plane, machine)
     })
 }
+
+const FOUND_LIBVIRT: &str =
+    "journalctl -q --no-pager -o cat _PID=$(systemctl show -P MainPID controld) | grep 'connected to libvirt'";
 
 /// The machine's card, and what Kubernetes's own packages bring: kubeadm, and kubelet as a service.
 pub(super) fn furnish(machine: &mut Machine, bed: &Bed) -> Result<()> {
