@@ -23,8 +23,6 @@ pub mod process;
 mod size;
 mod start;
 
-use std::fs::File;
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -268,22 +266,6 @@ impl Hypervisor {
     /// When libvirt refuses the description, or does not answer.
     pub async fn define(&self, xml: String) -> Result<()> {
         self.call("define the machine", DEFINE_DEADLINE, move |connection| connection.define(&xml).map(drop)).await
-    }
-
-    /// Gives libvirt the files of a machine's disks, by the names that its description has for them, for its next start on this
-    /// connection. libvirt keeps them until the connection ends.
-    ///
-    /// # Errors
-    /// When there is no such machine, or libvirt does not take them.
-    pub async fn give_files(&self, id: Uuid, files: Vec<(String, File)>) -> Result<()> {
-        if files.is_empty() {
-            return Ok(());
-        }
-        let give = move |connection: &Connection| {
-            let domain = existing(connection, id)?;
-            files.iter().try_for_each(|(name, file)| domain.associate(name, file.as_fd()))
-        };
-        self.call("give the files of the machine's disks", QUICK_DEADLINE, give).await
     }
 
     /// Presses the power button (ACPI). Nothing is done while libvirt has not answered the last time: it waits for a QEMU that

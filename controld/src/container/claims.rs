@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{BlockDevice, DeviceNumber, DiskSource, MachinePlan};
+use crate::model::plan::{BlockDevice, DeviceNumber, MachinePlan};
 use crate::model::{Container, ContainerState, MachineId};
 
 /// Machines that may use their devices, as far as this controld has started them.
@@ -72,10 +72,7 @@ fn root(plan: &MachinePlan) -> Option<&BlockDevice> {
 }
 
 fn disks(plan: &MachinePlan) -> impl Iterator<Item = &BlockDevice> {
-    plan.disks.iter().filter_map(|disk| match &disk.source {
-        DiskSource::Block(device) => Some(device),
-        DiskSource::File(_) => None,
-    })
+    plan.disks.iter().filter_map(|disk| disk.source.block())
 }
 
 #[cfg(test)]
@@ -86,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::container::tests::container;
-    use crate::model::plan::{Disk, OnImageChange, PersistentRoot, Serial};
+    use crate::model::plan::{Disk, DiskSource, OnImageChange, PersistentRoot, Serial};
 
     fn device(minor: u32) -> BlockDevice {
         BlockDevice { node: format!("/dev/loop{minor}").into(), number: DeviceNumber { major: 7, minor } }

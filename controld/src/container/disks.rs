@@ -68,7 +68,7 @@ impl Node {
     pub(super) fn now(&self, disks: &[Disk]) -> Result<Vec<DiskNow>> {
         let io = self.async_io();
         let now = |Disk { source, path, .. }: &Disk| match source {
-            DiskSource::Block(device) => self.use_of(path, device),
+            DiskSource::Block(device) => self.used(path, device, io),
             DiskSource::File(file) => {
                 emptydir::now(file, io).map_err(|cause| Error::because(Kind::State, emptydir::gone(path), cause))
             }
@@ -89,8 +89,12 @@ impl Node {
     /// # Errors
     /// When it is not there any more.
     pub(super) fn use_of(&self, path: &str, device: &BlockDevice) -> Result<DiskNow> {
+        self.used(path, device, self.async_io())
+    }
+
+    fn used(&self, path: &str, device: &BlockDevice, io: AsyncIo) -> Result<DiskNow> {
         self.check(device).map_err(|cause| refused(path, cause))?;
-        Ok(DiskNow { io: self.async_io(), sectors: self.sectors(device.number) })
+        Ok(DiskNow { io, sectors: self.sectors(device.number) })
     }
 
     /// Bytes of a device, as the kernel has them now. Blocks.

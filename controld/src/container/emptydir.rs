@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 use super::look::{io_failed, look};
 use crate::model::domain::{AsyncIo, DiskNow, group_of};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Disk, DiskFile, DiskSource, FileSystem};
+use crate::model::plan::{Disk, DiskFile, FileSystem};
 
 /// Of all of a machine's; 1 TiB takes a twentieth of a second where the disk is idle.
 const MKFS_DEADLINE: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 pub(super) async fn make(disks: &[Disk]) -> Result<()> {
     let deadline = Instant::now() + MKFS_DEADLINE;
     for disk in disks {
-        let DiskSource::File(file) = &disk.source else { continue };
+        let Some(file) = disk.source.file() else { continue };
         let (looked_at, serial) = (file.clone(), disk.serial.clone());
         let failed = move |cause| {
             let what = format!("disk of volume `{serial}` not made");
@@ -157,7 +157,7 @@ pub(super) fn now(file: &DiskFile, io: AsyncIo) -> io::Result<DiskNow> {
 /// When one is not there any more.
 pub(super) fn opened(disks: &[Disk]) -> Result<Vec<(String, File)>> {
     let open = |disk: &Disk| {
-        let DiskSource::File(file) = &disk.source else { return None };
+        let file = disk.source.file()?;
         let opened = open_for_qemu(file, disk.read_only);
         let opened = opened.map_err(|cause| Error::because(Kind::State, gone(&disk.path), cause));
         Some(opened.map(|(opened, _)| (group_of(disk), opened)))
@@ -200,7 +200,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     use super::*;
-    use crate::model::plan::Serial;
+    use crate::model::plan::{DiskSource, Serial};
 
     fn disk(dir: &Path, file_system: Option<FileSystem>) -> Disk {
         let file = DiskFile { dir: dir.to_owned(), size: 32 << 20, file_system };

@@ -14,7 +14,7 @@ use super::sizes::Known;
 use super::uses::Uses;
 use crate::model::domain::target_of;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{BlockDevice, DiskSource, Serial};
+use crate::model::plan::{BlockDevice, Serial};
 use crate::model::{Container, ContainerState};
 
 /// How often sizes are looked at.
@@ -79,8 +79,5 @@ async fn compare(
 
 /// The disks that are block devices, each with its place.
 fn devices(container: &Container) -> impl Iterator<Item = (u8, &Serial, &BlockDevice)> {
-    (0..).zip(&container.machine.disks).filter_map(|(nth, disk)| match &disk.source {
-        DiskSource::Block(device) => Some((nth, &disk.serial, device)),
-        DiskSource::File(_) => None,
-    })
+    (0..).zip(&container.machine.disks).filter_map(|(nth, disk)| Some((nth, &disk.serial, disk.source.block()?)))
 }

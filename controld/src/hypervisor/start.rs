@@ -1,6 +1,8 @@
 //! Starts of machines: the turn first, then the start. Libvirt takes a few at a time, and what a start is prepared with is good
 //! for a short time only, so it is prepared when it has its turn.
 
+use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use uuid::Uuid;
 
 use super::ffi::{Connection, LibvirtError};
 use super::link::{Lane, Lines, Turn};
-use super::{Hypervisor, WrapperError, call, existing, log, meaning};
+use super::{Hypervisor, QUICK_DEADLINE, WrapperError, call, existing, log, meaning};
 use crate::model::error::{Error, Kind, Result};
 
 const WHAT: &str = "start the machine";
@@ -38,6 +40,22 @@ impl Hypervisor {
             Err(Error::new(Kind::State, "the machine was stopped before it was its turn to start"))
         })?;
         Ok(StartTurn { lines, turn })
+    }
+
+    /// Gives libvirt the files of a machine's disks, by the names that its description has for them, for its next start on this
+    /// connection. libvirt keeps them until the connection ends.
+    ///
+    /// # Errors
+    /// When there is no such machine, or libvirt does not take them.
+    pub async fn give_files(&self, id: Uuid, files: Vec<(String, File)>) -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let give = move |connection: &Connection| {
+            let domain = existing(connection, id)?;
+            files.iter().try_for_each(|(name, file)| domain.associate(name, file.as_fd()))
+        };
+        self.call("give the files of the machine's disks", QUICK_DEADLINE, give).await
     }
 
     /// Starts a machine, of which libvirt logs at `log`. If it is `unwanted` meanwhile, its process is killed, so that nobody

@@ -104,16 +104,19 @@ pub(super) fn container(pod: &PodToBe, container: &Container) -> cri::ContainerC
     }
 }
 
-/// A mount, from where kubelet would have the volume.
+fn volume_of<'a>(pod: &'a PodToBe, name: &str) -> Option<&'a Volume> {
+    pod.spec.volumes.iter().flatten().find(|volume| volume.name == name)
+}
+
 /// Whether a claim's volume is given to read only.
 fn is_read_only(pod: &PodToBe, name: &str) -> bool {
-    let volume = pod.spec.volumes.iter().flatten().find(|volume| volume.name == name);
-    let claim = volume.and_then(|volume| volume.persistent_volume_claim.as_ref());
+    let claim = volume_of(pod, name).and_then(|volume| volume.persistent_volume_claim.as_ref());
     claim.and_then(|claim| claim.read_only).unwrap_or_default()
 }
 
+/// A mount, from where kubelet would have the volume.
 fn mount(pod: &PodToBe, mount: &VolumeMount) -> cri::Mount {
-    let volume = pod.spec.volumes.iter().flatten().find(|volume| volume.name == mount.name);
+    let volume = volume_of(pod, &mount.name);
     let image = volume.and_then(|volume| volume.image.as_ref());
     cri::Mount {
         container_path: mount.mount_path.clone(),

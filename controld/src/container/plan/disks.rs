@@ -14,7 +14,7 @@ use crate::model::{ContainerConfig, Device};
 /// Virtio disks that fit beside the others on a chipset without PCI Express.
 const MAX_ON_PCI: usize = 48;
 /// What root disk and seed are known by.
-const TAKEN: [&str; 2] = ["root", "seed"];
+pub(super) const TAKEN: [&str; 2] = ["root", "seed"];
 /// Where no link to a disk can be.
 const NOT_BELOW: [&str; 3] = ["/proc", "/sys", SHARE_DIR];
 
@@ -76,10 +76,14 @@ pub(super) fn most(hardware: &Hardware) -> usize {
     }
 }
 
+/// Whether a path is absolute and has no `..`.
+pub(super) fn is_plain(path: &Path) -> bool {
+    path.is_absolute() && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+}
+
 fn check(at: &str, container: &ContainerConfig) -> Result<()> {
     let path = Path::new(at);
-    let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    if !path.is_absolute() || !is_plain {
+    if !is_plain(path) {
         return Err(invalid(format!("device at `{at}`: not an absolute path without `..`")));
     }
     if path == Path::new("/dev") || Path::new(SHARE_DIR).starts_with(path) {

@@ -4,7 +4,8 @@ use std::path::{Component, Path};
 
 use proto::agent::SHARE_DIR;
 
-use super::disks;
+use super::disks::{self, TAKEN, is_plain};
+use super::share::NOT_BELOW;
 use crate::model::annotations::EmptyDirDisk;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Disk, DiskBus, DiskFile, DiskSource, Hardware, Serial};
@@ -12,9 +13,6 @@ use crate::model::{ContainerConfig, Mount, SandboxConfig};
 
 /// Directory of kubelet's for volumes of this kind, in a pod's.
 const KIND: &str = "kubernetes.io~empty-dir";
-const NOT_BELOW: [&str; 4] = ["/proc", "/sys", "/dev", SHARE_DIR];
-/// What every machine has.
-const TAKEN: [&str; 2] = ["root", "seed"];
 
 /// The disks of these emptyDirs, and the container without the mounts that they are in place of.
 ///
@@ -73,9 +71,8 @@ fn is_volume(mount: &Mount, uid: &str, volume: &str) -> bool {
 
 fn check(at: &str, volume: &str) -> Result<()> {
     let path = Path::new(at);
-    let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     let is_guests = Path::new(SHARE_DIR).starts_with(path) || NOT_BELOW.into_iter().any(|dir| path.starts_with(dir));
-    if !path.is_absolute() || !is_plain || path.parent().is_none() || is_guests {
+    if !is_plain(path) || path.parent().is_none() || is_guests {
         return Err(refused(&format!("volume \"{volume}\" cannot be at `{at}`; choose another `mountPath`")));
     }
     Ok(())

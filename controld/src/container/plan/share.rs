@@ -25,7 +25,7 @@ const SHM: &str = "/dev/shm";
 /// Large pages of the node, to which nobody can write by virtiofs.
 const HUGE_PAGES: &str = "/dev/hugepages";
 /// Where the guest's kernel and the share itself are.
-const NOT_BELOW: [&str; 4] = ["/proc", "/sys", "/dev", SHARE_DIR];
+pub(super) const NOT_BELOW: [&str; 4] = ["/proc", "/sys", "/dev", SHARE_DIR];
 /// CRI's numbers of `MountPropagation`.
 const HOST_TO_CONTAINER: i32 = 1;
 const BIDIRECTIONAL: i32 = 2;

@@ -38,6 +38,15 @@ pub enum DiskSource {
 }
 
 impl DiskSource {
+    /// The device, if it is one.
+    #[must_use]
+    pub const fn block(&self) -> Option<&BlockDevice> {
+        match self {
+            Self::Block(device) => Some(device),
+            Self::File(_) => None,
+        }
+    }
+
     /// The file, if it is one.
     #[must_use]
     pub const fn file(&self) -> Option<&DiskFile> {
