@@ -236,7 +236,7 @@ pub(super) fn no_errors(machine: &mut Machine) -> Result<()> {
 
 /// Of all that ran since the machine was made: none of the denials is of what we do or have done.
 pub(super) fn no_denials(machine: &mut Machine) -> Result<()> {
-    let denials = machine.run("journalctl -k -g 'apparmor=.DENIED' --no-pager -o cat || :", TOOL_DEADLINE)?;
+    let denials = machine.run(&format!("{DENIALS} || :"), TOOL_DEADLINE)?;
     ensure!(!denials.contains("DENIED"), "AppArmor stands in the way: {denials}");
     Ok(())
 }
@@ -251,6 +251,8 @@ pub(super) const BELONGINGS: &str = "find / -xdev \\( -name '*virtlet*' -o -name
      ls -d /run/virtlet /run/netns/virtlet-* /var/lib/cni/networks/virtlet/10.* /var/lib/cni/results/* 2>/dev/null; \
      virsh -q -c qemu:///system list --all; iptables-save 2>/dev/null | grep CNI-; :";
 
+/// Those of AppArmor, by the kernel's log; fails if there are none.
+pub(super) const DENIALS: &str = "journalctl -k -g 'apparmor=.DENIED' --no-pager -o cat";
 /// Who is the VM: its process.
 pub(super) const PROCESS: &str = "cat /run/libvirt/qemu/virtlet-*.pid";
 /// Sets `vm` to the directory of its cgroup.

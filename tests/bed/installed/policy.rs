@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use tests::case::{Bed, Case};
 use tests::installed::{Debian, Machine, Packages};
 
-use super::node::{TOOL_DEADLINE, configure, install};
+use super::node::{DENIALS, TOOL_DEADLINE, configure, install};
 
 /// Warm, on two processors that nobody else uses, a minute.
 const DEADLINE: Duration = Duration::from_secs(420);
@@ -32,11 +32,7 @@ fn bites(bed: &Bed) -> Result<()> {
         "{said}"
     );
     ensure!(said.contains("cannot execute binary /usr/lib/virtlet/vmwrapper: Permission denied"), "{said}");
-    let denied = machine.wait(
-        "denial in the kernel's log",
-        "journalctl -k -g 'apparmor=.DENIED' --no-pager -o cat",
-        TOOL_DEADLINE,
-    )?;
+    let denied = machine.wait("denial in the kernel's log", DENIALS, TOOL_DEADLINE)?;
     ensure!(denied.contains("name=\"/usr/sbin/vmwrapper\""), "{denied}");
     Ok(())
 }

@@ -221,11 +221,15 @@ fn resized(node: &Node, plane: &mut Controllers, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn objects(image: &str) -> Value {
-    let class = json!({
+/// Of our runtime, with the memory that a machine takes beside its guest.
+pub(super) fn runtime_class() -> Value {
+    json!({
         "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "virtlet"}, "handler": "virtlet",
         "overhead": {"podFixed": {"memory": format!("{}", cri::POD_FIXED)}},
-    });
+    })
+}
+
+fn objects(image: &str) -> Value {
     let labels = json!({"app": "vm"});
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "vm"},
@@ -263,5 +267,5 @@ fn objects(image: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "app"}, "data": {"word": "first\n"}});
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "app"}, "stringData": {"key": "hidden\n"}});
-    json!({"apiVersion": "v1", "kind": "List", "items": [class, config, secret, deployment, service]})
+    json!({"apiVersion": "v1", "kind": "List", "items": [runtime_class(), config, secret, deployment, service]})
 }

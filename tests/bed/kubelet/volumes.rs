@@ -19,6 +19,8 @@ use tests::loop_device::LoopDevice;
 use tests::node::Node;
 use tests::wait::wait_for;
 
+use super::cluster::runtime_class;
+
 /// A whole Kubernetes starts, and a cloud image boots beside it.
 const DEADLINE: Duration = Duration::from_secs(900);
 const STEP_DEADLINE: Duration = Duration::from_secs(120);
@@ -191,8 +193,7 @@ echo x | dd of=/dev/read-only bs=512 seek=1 conv=fsync 2>/dev/null || echo refus
 
 fn objects(bed: &Bed, subjects: &[Subject]) -> Value {
     let mut items = vec![
-        json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "virtlet"}, "handler": "virtlet",
-               "overhead": {"podFixed": {"memory": format!("{}", tests::cri::POD_FIXED)}}}),
+        runtime_class(),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "app"}, "data": {"word": "first\n"}}),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "app"}, "stringData": {"key": "hidden\n"}}),
     ];
