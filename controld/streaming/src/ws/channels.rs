@@ -142,6 +142,10 @@ impl Reader {
         let whole = if last { self.group.len() } else { self.group.len() / GROUP * GROUP };
         let decoded = BASE64.decode(self.group.get(..whole).unwrap_or_default()).map_err(|_| MessageError::Base64)?;
         let padded = self.group.drain(..whole).any(|byte| byte == b'=');
+        // Also when it came with the padding, at once.
+        if padded && !self.group.is_empty() {
+            return Err(MessageError::Base64);
+        }
         self.padded = padded && !last;
         Ok(decoded.into())
     }

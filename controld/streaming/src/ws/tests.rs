@@ -166,3 +166,12 @@ proptest! {
         exercise(&input);
     }
 }
+
+/// Found by a fuzzer.
+#[test]
+fn what_is_behind_the_padding_is_refused_however_it_is_cut() {
+    let message = b"\x82\xfa\0\0\0\x000000=0\xc8\xfa";
+    for piece in 1..=3 {
+        super::exercise::exercise(&[&[piece], &message[..]].concat());
+    }
+}
