@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
+use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
 use proto::tap::{WireError, send};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -216,8 +216,9 @@ impl Run {
 
     /// Has the plugin killed, and all of its process group.
     pub(crate) fn kill(self) {
-        // There is room for the one byte, and a server that is gone kills nobody.
-        let _ = self.call.try_write(&[KILL]);
+        // There is room for the one byte, and a server that is gone kills nobody. The kernel is asked, not tokio: that one says that there is
+        // no room until its reactor has heard of some, and the word would be lost.
+        let _ = socket::send(self.call.as_raw_fd(), &[KILL], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
     }
 }
 

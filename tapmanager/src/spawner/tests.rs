@@ -100,6 +100,16 @@ async fn the_daemons_word_kills_the_plugin_and_its_children() {
     assert_all_killed(out).await;
 }
 
+/// The reactor has heard nothing of its socket yet.
+#[tokio::test]
+async fn the_daemons_first_word_kills_too() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let plugin = script(dir.path(), "sleep 1000");
+    let (run, out, _feed) = ask(&in_process(&dir), &plugin, POD, LONG).await.expect("asked");
+    run.kill();
+    assert_all_killed(out).await;
+}
+
 #[tokio::test]
 async fn what_runs_for_no_pod_is_killed_with_the_daemon() {
     let (_dir, run, out) = endless(None, LONG).await;
