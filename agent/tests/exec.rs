@@ -77,7 +77,7 @@ fn a_terminal_has_its_size_and_is_resized() {
 #[test]
 fn cancel_kills_descendants_that_left_the_session() {
     let mut agent = Agent::start();
-    let pid = agent.run(1, sh("setsid sleep 1000 & sleep 1001 & echo $!; wait"));
+    let pid = agent.run(1, sh("setsid sleep 1000 & sleep 1001 & echo $!; wait; exec sleep 1001"));
     let (1, Message::Stdout(out)) = agent.hear() else { panic!("other than output") };
     let sleeps = String::from_utf8(out).unwrap().trim().parse().unwrap();
     agent.say(1, Message::Cancel);

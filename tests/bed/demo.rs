@@ -12,7 +12,7 @@ use tests::image_server::Fault;
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::world::World;
 
-pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 const LAST_LINES: usize = 8;
 

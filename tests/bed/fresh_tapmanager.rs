@@ -11,7 +11,7 @@ use tests::libvirt::only_qemu;
 use tests::node::Node;
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 const STATE_DIR: &str = "/var/lib/virtlet/net";
 

@@ -24,7 +24,7 @@ use tests::node::{BOOT_DEADLINE, Node};
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
 /// kubelet looks at its directory every second, syncs every other, and gives a pod 20 s to end.
 const POD_DEADLINE: Duration = Duration::from_secs(90);
 

@@ -15,7 +15,7 @@ use tests::image_server::{Fault, HOST, ImageServer};
 use tests::wait::wait_for;
 use tonic::Code;
 
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
 const START_DEADLINE: Duration = Duration::from_secs(60);
 /// A watch tells at once; after a restart of the server the daemon may pause for half a minute.
 const NEWS_DEADLINE: Duration = Duration::from_secs(90);

@@ -29,7 +29,7 @@ use shapes::{Family, Kernel, SHAPES, Shape, Verdict};
 use wires::{Wires, Wiring};
 
 /// A case of the node tier takes 5 to 10 times as long.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(480);
 /// The shape that is tried in every combination of the rest.
 const WHOLE: &str = "bridge";
 

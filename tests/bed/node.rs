@@ -12,7 +12,7 @@ use tests::command::sh;
 /// Names of its cases start so.
 pub(crate) const TIER: &str = "node::";
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 const CASES: &[Case] =
     &[Case { name: "node::it_has_what_the_machine_lacks", deadline: DEADLINE, run: kernel }, cgroups::CASE];

@@ -16,7 +16,7 @@ use tests::records;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 /// Exit code of a daemon whose records a newer release wrote.
 const NEWER_RECORDS: i32 = 65;

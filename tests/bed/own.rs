@@ -11,7 +11,7 @@ use tests::command::sh;
 use tests::netns;
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "bed::a_cell_is_private", deadline: DEADLINE, run: private },

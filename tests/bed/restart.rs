@@ -18,7 +18,7 @@ use tests::pings::Pings;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 
 /// The cases of this tier.

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// Enough for any tool that the bed calls, on a busy machine.
-pub const TOOL_DEADLINE: Duration = Duration::from_secs(60);
+pub const TOOL_DEADLINE: Duration = Duration::from_secs(180);
 
 /// What a program said and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::case::Bed;
 use crate::wait::wait_for;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Runs a client that forwards a port, and gives `work` its local port and what it has said so far.
 ///

@@ -10,7 +10,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, set
 use nix::sys::time::TimeVal;
 use proto::tap::{Client, Packet, Token, recv, send};
 
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// Threads of a storm, and connections that each holds.
 const STORMERS: usize = 4;
 const HELD: usize = 32;

@@ -26,7 +26,7 @@ const CONFIG: &str = "/etc/virtlet/controld.toml";
 pub const CRI_SOCKET: &str = "/run/virtlet/cri.sock";
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 /// The tiny guest takes four seconds to its lease, alone; two cells share the machine, and others do.
-pub const BOOT_DEADLINE: Duration = Duration::from_secs(90);
+pub const BOOT_DEADLINE: Duration = Duration::from_secs(240);
 
 /// The fixture.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use tests::world::World;
 use super::crictl::Seen;
 use super::forward;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::crictl_runs_a_pod", deadline: DEADLINE, run: crictl },

@@ -19,7 +19,7 @@ use tests::world::World;
 
 /// The network of a node that has no other.
 const EXAMPLE: &str = include_str!("../../../deploy/10-virtlet.conflist");
-pub(super) const DEADLINE: Duration = Duration::from_secs(420);
+pub(super) const DEADLINE: Duration = Duration::from_secs(720);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::critest_without_images", deadline: DEADLINE, run: without_images },

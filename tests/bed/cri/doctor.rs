@@ -13,7 +13,7 @@ use tests::cni;
 use tests::command::{command, finish};
 use tests::node::{CRI_SOCKET, Node};
 
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(480);
 /// With a libvirtd that hangs: the longest deadline of a question, and some time to judge.
 const DOCTOR_DEADLINE: Duration = Duration::from_secs(40);
 

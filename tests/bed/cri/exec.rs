@@ -16,7 +16,7 @@ use tests::image_server::Fault;
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
 use tests::wait::wait_for;
 
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(5);
 /// Longer than an emulated guest takes to power off.
 const STOP: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use tests::case::{Bed, Case};
 use tests::node::Node;
 use tonic::{Response, Status};
 
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::a_life_is_heard_of_event_by_event", deadline: DEADLINE, run: events },

@@ -12,7 +12,7 @@ use tests::cri;
 use tests::node::Node;
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(480);
 /// No device of an emulated machine has this address.
 const VF: &str = "0000:3b:02.1";
 

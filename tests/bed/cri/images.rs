@@ -13,7 +13,7 @@ use tests::node::Node;
 use tests::world::World;
 use tonic::Code;
 
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::bad_image_names_are_refused", deadline: DEADLINE, run: names },

@@ -12,7 +12,7 @@ use tests::libvirt::running_domains;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::wait_for;
 
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(5);
 /// Longer than an emulated guest takes to power off.
 const STOP: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use tests::wait::wait_for;
 use tests::world::World;
 use tonic::Code;
 
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::fifty_sandboxes_eight_at_a_time_leave_counts_as_before", deadline: DEADLINE, run: many },

@@ -13,8 +13,8 @@ use tests::peers::disk::Disk;
 use tests::store_view::StoreView;
 use tests::wait::{wait_for, wait_until};
 
-const DEADLINE: Duration = Duration::from_secs(300);
-const ATTACH_DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(480);
+const ATTACH_DEADLINE: Duration = Duration::from_secs(120);
 /// A pull has fewer calls of one kind, or the loop would never end.
 const TOO_MANY: usize = 40;
 /// What changes names or makes things last. Writes of the file's bytes come before all that.

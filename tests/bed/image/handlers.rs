@@ -18,7 +18,7 @@ use tests::peers::virt_builder::Repository;
 use tests::store_view::StoreView;
 use tonic::Code;
 
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(480);
 const AMD: &str = "virtlet";
 const ARM: &str = "vm-arm64";
 /// Two handlers: the default one, for the node's own platform, and one for another.

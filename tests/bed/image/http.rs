@@ -19,8 +19,8 @@ use tests::store_view::StoreView;
 use tests::wait::wait_for;
 use tonic::Code;
 
-const DEADLINE: Duration = Duration::from_secs(120);
-const DOWNLOAD_DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(480);
+const DOWNLOAD_DEADLINE: Duration = Duration::from_secs(120);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "image::transports_are_kept_to", deadline: DEADLINE, run: transports },

@@ -15,7 +15,7 @@ use tests::node::Node;
 use tests::peers::disk::sum;
 use tonic::Code;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const CONFIG: &str = "/etc/virtlet/controld.toml";
 const GRACE: Duration = Duration::from_secs(30);
 

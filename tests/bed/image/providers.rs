@@ -17,7 +17,7 @@ use tests::peers::{lago, virt_builder};
 use tests::store_view::StoreView;
 use tonic::Code;
 
-const DEADLINE: Duration = Duration::from_secs(150);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "image::virt_builder_reads_the_same_repository", deadline: DEADLINE, run: virt_builder },

@@ -14,7 +14,7 @@ use tests::peers::tokens::{Asked, Tokens};
 use tests::store_view::StoreView;
 use tonic::Code;
 
-const DEADLINE: Duration = Duration::from_secs(150);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "image::a_registry_has_container_disks", deadline: DEADLINE, run: disks },

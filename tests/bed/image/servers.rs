@@ -13,7 +13,7 @@ use tests::peers::disk::Disk;
 use tests::store_view::StoreView;
 use tonic::Code;
 
-const DEADLINE: Duration = Duration::from_secs(150);
+const DEADLINE: Duration = Duration::from_secs(480);
 /// Far beyond the stall deadline of the node, and its tries.
 const REFUSAL_DEADLINE: Duration = Duration::from_secs(60);
 /// What the daemon may take beyond what it has at rest.
@@ -24,7 +24,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "image::lying_servers_are_survived", deadline: DEADLINE, run: liars },
     Case { name: "image::redirects_end", deadline: DEADLINE, run: redirects },
     Case { name: "image::the_rest_of_another_file_is_not_taken", deadline: DEADLINE, run: rests },
-    Case { name: "image::bombs_are_defused", deadline: Duration::from_secs(300), run: bombs },
+    Case { name: "image::bombs_are_defused", deadline: Duration::from_secs(480), run: bombs },
 ];
 
 fn liars(bed: &Bed) -> Result<()> {

@@ -14,7 +14,7 @@ use tests::peers::disk::Disk;
 use tests::store_view::StoreView;
 use tonic::Code;
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "image::a_full_disk_refuses_and_goes_on_serving", deadline: DEADLINE, run: full }];

@@ -24,8 +24,8 @@ use tonic::Code;
 
 use super::http::{random_image, received};
 
-const DEADLINE: Duration = Duration::from_secs(120);
-const DOWNLOAD_DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(480);
+const DOWNLOAD_DEADLINE: Duration = Duration::from_secs(120);
 /// Exit codes of virtletctl.
 const UNREACHABLE: Option<i32> = Some(5);
 const NOT_FOUND: Option<i32> = Some(3);

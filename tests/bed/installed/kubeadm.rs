@@ -11,7 +11,7 @@ use tests::pages::block;
 use super::node::{ANSWER, POD_DEADLINE, TOOL_DEADLINE, configure, explained, install};
 
 /// Warm, on two processors that nobody else uses, a minute and a half.
-const DEADLINE: Duration = Duration::from_secs(600);
+const DEADLINE: Duration = Duration::from_secs(720);
 pub(super) const PAGE: &str = include_str!("../../../docs/kubeadm.md");
 /// The machine's name of itself.
 pub(super) const NODE: &str = "installed";

@@ -10,7 +10,7 @@ use tests::installed::{Debian, HOST, Machine, Packages};
 /// Warm, on two processors that nobody else uses, 5 minutes.
 const DEADLINE: Duration = Duration::from_secs(1200);
 /// Longest for what waits for no guest.
-pub(super) const TOOL_DEADLINE: Duration = Duration::from_secs(180);
+pub(super) const TOOL_DEADLINE: Duration = Duration::from_secs(300);
 /// Longest until a guest answers: its boot under a KVM that is emulated, behind kubelet's next look and retry.
 pub(super) const POD_DEADLINE: Duration = Duration::from_secs(300);
 /// How often systemd is told to read its units while the pod runs.

@@ -23,8 +23,8 @@ use tests::terminal;
 use tests::wait::wait_for;
 
 /// A whole Kubernetes starts, and two machines boot beside it.
-const DEADLINE: Duration = Duration::from_secs(400);
-const STEP_DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(720);
+const STEP_DEADLINE: Duration = Duration::from_secs(240);
 const REPLICAS: usize = 2;
 const FORWARDED: u16 = 18080;
 

@@ -17,9 +17,9 @@ use tests::wait::wait_for;
 
 use super::is_running;
 
-const DEADLINE: Duration = Duration::from_secs(500);
+const DEADLINE: Duration = Duration::from_secs(720);
 /// kubelet looks every ten seconds, and keeps a condition for as long as it was told to.
-const STEP_DEADLINE: Duration = Duration::from_secs(120);
+const STEP_DEADLINE: Duration = Duration::from_secs(240);
 /// Bytes of an image that leave less room than kubelet wants.
 const UNUSED: u64 = 270 << 20;
 /// A guest that takes as much.

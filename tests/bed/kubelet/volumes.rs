@@ -23,7 +23,7 @@ use super::cluster::runtime_class;
 
 /// A whole Kubernetes starts, and a cloud image boots beside it.
 const DEADLINE: Duration = Duration::from_secs(900);
-const STEP_DEADLINE: Duration = Duration::from_secs(120);
+const STEP_DEADLINE: Duration = Duration::from_secs(240);
 /// Half a minute alone, and more on a busy machine; cloud-init goes on for as long again.
 const CLOUD_DEADLINE: Duration = Duration::from_secs(500);
 const PODS: &str = "/var/lib/kubelet/pods";

@@ -13,7 +13,7 @@ use tests::world::World;
 use super::in_process::InProcess;
 
 /// Some twenty steps, each with two attaches; ptp waits seconds for the addresses of each.
-const DEADLINE: Duration = Duration::from_secs(400);
+const DEADLINE: Duration = Duration::from_secs(720);
 /// An Attach has fewer steps than this, or the loop would never end.
 const TOO_MANY: usize = 100;
 

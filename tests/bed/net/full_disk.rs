@@ -16,7 +16,7 @@ use tests::world::World;
 const STATE: &str = "/var/lib/virtlet/net";
 
 pub(super) const CASES: &[Case] =
-    &[Case { name: "net::a_full_disk_fails_attach_and_no_detach", deadline: Duration::from_secs(120), run }];
+    &[Case { name: "net::a_full_disk_fails_attach_and_no_detach", deadline: Duration::from_secs(480), run }];
 
 fn run(bed: &Bed) -> Result<()> {
     fs::create_dir_all(STATE)?;

@@ -12,7 +12,7 @@ use tests::guest::{Guest, vmwrapper};
 use tests::net_node::{NetNode, QEMU, pod_id};
 use tests::wait::wait_until;
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "net::a_token_works_once_and_not_for_others", deadline: DEADLINE, run: tokens },

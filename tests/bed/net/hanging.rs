@@ -24,12 +24,12 @@ const FREED: &str = "/run/freed";
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "net::a_plugin_that_hangs_at_a_restart_holds_up_its_own_pods_alone",
-        deadline: Duration::from_secs(300),
+        deadline: Duration::from_secs(480),
         run: at_a_restart,
     },
     Case {
         name: "net::a_del_under_way_when_the_daemon_dies_takes_all_away",
-        deadline: Duration::from_secs(120),
+        deadline: Duration::from_secs(480),
         run: half_a_del,
     },
 ];

@@ -29,7 +29,7 @@ use tests::wait::wait_for;
 
 use self::attacks::{Attack, Party};
 
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(480);
 /// For a frame that is certainly on its way.
 const ARRIVAL: Duration = Duration::from_secs(10);
 /// What `tapmanager` may grow by while it is flooded, in KiB: less than one page for each frame of a flood.

@@ -15,7 +15,7 @@ use tests::handoff::{dial, exchange};
 use tests::net_node::{NetNode, config, pod_id};
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(90);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "net::malformed_messages_are_refused", deadline: DEADLINE, run: messages },

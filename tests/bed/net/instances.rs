@@ -12,7 +12,7 @@ use tests::guest::Guest;
 use tests::net_node::{NetNode, Taps, config, pod_id};
 
 pub(super) const CASES: &[Case] =
-    &[Case { name: "net::a_second_daemon_takes_nothing_from_the_first", deadline: Duration::from_secs(120), run }];
+    &[Case { name: "net::a_second_daemon_takes_nothing_from_the_first", deadline: Duration::from_secs(480), run }];
 
 fn run(bed: &Bed) -> Result<()> {
     let plugins = cni::debian_plugins();

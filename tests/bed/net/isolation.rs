@@ -13,7 +13,7 @@ use tests::guest::Guest;
 use tests::net_node::{NetNode, pod_id};
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "net::dhcp_stays_inside_the_pod", deadline: DEADLINE, run: dhcp_stays_inside },

@@ -16,8 +16,8 @@ use tests::world::World;
 use super::in_process::DOOMED;
 
 /// Some thirty steps, with two daemons each.
-const DEADLINE: Duration = Duration::from_secs(300);
-const DEATH_DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(480);
+const DEATH_DEADLINE: Duration = Duration::from_secs(120);
 /// An Attach and a Detach have fewer steps than this, or the loop would never end.
 const TOO_MANY: usize = 100;
 

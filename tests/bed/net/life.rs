@@ -15,7 +15,7 @@ use tests::net_node::{NetNode, latest_record, pod_id};
 use tests::netns::run_in;
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     case("net::bridge_debian", |bed| life(bed, network(Kind::Bridge, false, false), cni::debian_plugins())),

@@ -16,7 +16,7 @@ use tests::guest::{Guest, ping};
 use tests::net_node::{NetNode, attach, pod_id};
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "net::two_networks_by_annotation", deadline: DEADLINE, run: by_annotation },

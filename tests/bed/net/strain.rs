@@ -23,7 +23,7 @@ use tests::net_node::{NetNode, QEMU, Taps, pod_id};
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(480);
 /// For what needs no plugin, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 /// What kubelet gives the whole of its question about the node, of which this is a part.

@@ -16,9 +16,9 @@ use tests::command::{TOOL_DEADLINE, finish};
 use tests::wait::wait_for;
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(180);
-const BOOT_DEADLINE: Duration = Duration::from_secs(90);
-const END_DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(480);
+const BOOT_DEADLINE: Duration = Duration::from_secs(240);
+const END_DEADLINE: Duration = Duration::from_secs(120);
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "net::a_private_daemon_leaves_nothing_however_it_ends", deadline: DEADLINE, run }];

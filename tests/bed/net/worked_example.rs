@@ -13,8 +13,8 @@ const DOCUMENT: &str = include_str!("../../../docs/cni-integration.md");
 const HEADING: &str = "## A worked example";
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// An emulated machine boots in it.
-const DEADLINE: Duration = Duration::from_secs(240);
-const SCRIPT_DEADLINE: Duration = Duration::from_secs(200);
+const DEADLINE: Duration = Duration::from_secs(480);
+const SCRIPT_DEADLINE: Duration = Duration::from_secs(400);
 
 pub(super) const CASES: &[Case] = &[Case { name: "net::worked_example_of_the_documentation", deadline: DEADLINE, run }];
 

@@ -12,7 +12,7 @@ use tests::libvirt::{only_qemu, virsh};
 use tests::node::{BOOT_DEADLINE, Node};
 
 /// A machine that emulates another one is slow.
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// As kubelet names it to a runtime that works with systemd.
 const SLICE: &str = "kubepods-burstable-podtwo.slice";

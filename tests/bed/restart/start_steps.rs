@@ -25,7 +25,7 @@ const SHARES: &str = "/run/virtlet/share";
 const SECRET: &str = "hN3vTq8LwXs5Zr2Kysteps";
 
 pub(super) const CASES: &[Case] =
-    &[Case { name: "restart::controld_at_each_step_of_a_start", deadline: Duration::from_secs(300), run }];
+    &[Case { name: "restart::controld_at_each_step_of_a_start", deadline: Duration::from_secs(480), run }];
 
 /// How far a start has come, and what shows it.
 type Step = (&'static str, fn() -> bool);

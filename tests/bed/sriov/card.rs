@@ -15,7 +15,7 @@ use tests::netns;
 use tests::sriov::{Card, VFS};
 use tests::wait::wait_for;
 
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(480);
 const FRAMES: usize = 5;
 
 pub(super) const CASES: &[Case] = &[

@@ -18,7 +18,7 @@ use tests::wait::wait_until;
 use super::setup::{self, MAC, allocations, claim_of, claims, plugin};
 
 /// Some pods, whose guests need not come up.
-const DEADLINE: Duration = Duration::from_secs(480);
+const DEADLINE: Duration = Duration::from_secs(720);
 const STEP_WITHIN: Duration = Duration::from_secs(60);
 const CLEAN_WITHIN: Duration = Duration::from_secs(60);
 const GUEST: &str = "tiny-vf.qcow2";

@@ -15,8 +15,8 @@ use super::setup::{self, MAC, allocations, claims, plugin};
 use crate::net::DOOMED;
 
 /// Some thirty steps, with two daemons each, in an emulated node.
-const DEADLINE: Duration = Duration::from_secs(480);
-const DEATH_DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(720);
+const DEATH_DEADLINE: Duration = Duration::from_secs(120);
 const TOO_MANY: usize = 100;
 
 pub(super) const CASES: &[Case] =

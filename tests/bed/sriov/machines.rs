@@ -19,7 +19,7 @@ use super::setup::{self, MAC, claim_of, claims, plugin, tool_error};
 use super::traffic::{Function, is_kept_apart};
 
 /// A guest in an emulated node; 60 s alone.
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 /// The guest that has a driver for functions.
 const GUEST: &str = "tiny-vf.qcow2";

@@ -12,7 +12,7 @@ use tests::wait::{wait_for, wait_until};
 use super::machines::boot;
 use super::setup::{self, MAC, allocations, claims, plugin, tool};
 
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
 

@@ -16,7 +16,7 @@ use tests::sriov::Card;
 const CLAIMS: &str = "/var/lib/virtlet/net/claims";
 /// Where the plugin notes what it gave.
 const ALLOCATIONS: &str = "/var/lib/cni/virtlet-sriov";
-const TOOL_DEADLINE: Duration = Duration::from_secs(60);
+const TOOL_DEADLINE: Duration = Duration::from_secs(180);
 /// An address for a function.
 pub(super) const MAC: &str = "02:00:00:00:50:10";
 const NETWORKS: &str = "/etc/cni/net.d";

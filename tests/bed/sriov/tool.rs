@@ -10,7 +10,7 @@ use tests::sriov::{Card, VFS};
 
 use super::setup::{self, MAC, claims, tool, tool_error};
 
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(480);
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "sriov::a_claim_by_hand_is_shown_held_and_given_back", deadline: DEADLINE, run: by_hand }];

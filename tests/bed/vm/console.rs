@@ -13,7 +13,7 @@ use tests::cri;
 use tests::node::{BOOT_DEADLINE, Node, user_data};
 use tests::wait::wait_for;
 
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(3);
 /// For a guest that powers itself off.
 const STOP_GRACE: Duration = Duration::from_secs(60);

@@ -20,7 +20,7 @@ use tests::wait::wait_for;
 
 use super::shell::{exec, prints};
 
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 const ANNOTATION: &str = "virtlet.cloud/emptydir-disks";
 const MIB: u64 = 1 << 20;

@@ -11,7 +11,7 @@ use tests::libvirt::{only_qemu, qemus, running_domains, virsh};
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::wait_until;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 
 pub(super) const CASES: &[Case] = &[

@@ -20,7 +20,7 @@ use tonic::{Code, Status};
 
 use super::stand_in;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 /// Of the small disks that cases fill.
 const DISK_MIB: u64 = 64;

@@ -15,7 +15,7 @@ const VOLUMES: &str = "/var/lib/virtlet/volumes";
 const GRACE: Duration = Duration::from_secs(3);
 
 pub(super) const CASES: &[Case] =
-    &[Case { name: "vm::a_guest_on_a_full_disk_is_paused_and_goes_on", deadline: Duration::from_secs(300), run: full }];
+    &[Case { name: "vm::a_guest_on_a_full_disk_is_paused_and_goes_on", deadline: Duration::from_secs(480), run: full }];
 
 /// User-data of a guest that writes more than 64 MiB, and when that is done, without end. Zeros take as much room as others.
 const WRITER: &str = "#!/bin/sh\n\

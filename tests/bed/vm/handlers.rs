@@ -17,7 +17,7 @@ use tests::libvirt::virsh;
 use tests::net_node::latest_record;
 use tests::node::{self, BOOT_DEADLINE, Node, Vm, user_data};
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const LAB: &str = "[handlers.lab]\nmachine = 'pc'\ncpu_model = 'Westmere'\ndisk_bus = 'scsi'\ndata_path = 'bridge'\n\
                    default_vcpus = 2\n[handlers.future]\nmachine = 'pc-q35-99'\n";
 /// Tells on the console what the guest finds itself on.

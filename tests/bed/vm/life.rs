@@ -20,7 +20,7 @@ use tests::world::World;
 
 use super::sockets;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 
 pub(super) const CASES: &[Case] = &[

@@ -14,7 +14,7 @@ use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::wait_for;
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 
 pub(super) const CASES: &[Case] = &[

@@ -13,7 +13,7 @@ const GRACE: Duration = Duration::from_secs(60);
 
 pub(super) const CASES: &[Case] = &[Case {
     name: "vm::a_paused_guest_stands_still_goes_on_and_shuts_down",
-    deadline: Duration::from_secs(240),
+    deadline: Duration::from_secs(480),
     run: paused,
 }];
 

@@ -17,7 +17,7 @@ use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::wait_until;
 use tests::world::World;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const CGROUPS: &str = "/sys/fs/cgroup";
 const MIB: i64 = 1 << 20;
 const PARENT: &str = "/kubepods/burstable/pod-counts";

@@ -17,7 +17,7 @@ use tests::node::{Node, Vm};
 use tests::wait::{wait_for, wait_until};
 use tonic::Status;
 
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 /// Of small things that controld does.
 const SOON: Duration = Duration::from_secs(20);

@@ -34,8 +34,8 @@ const STATE: &str = "/var/lib/virtlet";
 const RUN: &str = "/run/virtlet";
 
 pub(super) const CASES: &[Case] = &[
-    Case { name: "vm::secrets_are_nowhere_but_in_records", deadline: Duration::from_secs(240), run: secrets },
-    Case { name: "vm::a_canary_is_found_wherever_it_is", deadline: Duration::from_secs(60), run: found },
+    Case { name: "vm::secrets_are_nowhere_but_in_records", deadline: Duration::from_secs(480), run: secrets },
+    Case { name: "vm::a_canary_is_found_wherever_it_is", deadline: Duration::from_secs(480), run: found },
 ];
 
 const fn canary(secret: &'static str, text: &'static str) -> Canary {

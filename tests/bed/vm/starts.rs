@@ -18,7 +18,7 @@ use tests::world::World;
 
 use super::stand_in;
 
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(480);
 /// Until a start has come to vmwrapper.
 const START: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(30);

@@ -21,7 +21,7 @@ use tests::world::World;
 
 use super::shell::{exec, prints};
 
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 /// Until the guest sees what has changed on the node: its kernel trusts what it knows for a second.
 const SEEN: Duration = Duration::from_secs(20);

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::wait::wait_for;
 
 /// 4 s on a quiet machine.
-const BOOT_DEADLINE: Duration = Duration::from_secs(120);
+const BOOT_DEADLINE: Duration = Duration::from_secs(300);
 /// What the node may take on top of a case's own deadline: to kill it, clean up, and say so.
 const GRACE: Duration = Duration::from_secs(60);
 /// Lines of the node's console that are shown when it ended.
@@ -86,6 +86,8 @@ impl Node {
             Ok(Outcome { ended: Err(failed), .. }) => bail!("in the node: {failed}"),
             Err(RecvTimeoutError::Disconnected) => bail!("the node ended:\n{}", self.console()),
             Err(RecvTimeoutError::Timeout) => {
+                // The cases after this one would each wait for it as long.
+                self.waiting.end();
                 let kept = silent::keep(self.dir.path(), self.tier)?;
                 bail!("the node is silent; all that it said is in `{}`, and last:\n{}", kept.display(), self.console())
             }

@@ -11,7 +11,7 @@ use crate::case::Bed;
 use crate::command::{command, finish};
 
 /// Twenty seconds on a quiet machine.
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(480);
 /// Of no commit, so that a clone without its history will do.
 const EPOCH: &str = "1700000000";
 
