@@ -1,10 +1,12 @@
 //! The rest of a control plane, on a [`Cluster`]: the controllers, the scheduler, and kubectl. There is no kube-proxy: what a
 //! Service leads to is seen in its EndpointSlices.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
+use serde_json::{Value, json};
 
 use crate::case::Bed;
 use crate::cluster::Cluster;
@@ -25,6 +27,8 @@ pub struct Controllers {
     scheduler: Daemon,
     kubectl: PathBuf,
     admin: PathBuf,
+    /// What is applied is written there first.
+    objects: PathBuf,
 }
 
 impl Controllers {
@@ -41,7 +45,8 @@ impl Controllers {
         };
         let manager = start("kube-controller-manager", SOON)?;
         let scheduler = start("kube-scheduler", &[])?;
-        Ok(Self { manager, scheduler, kubectl: bed.config.peer("kubectl")?, admin })
+        let (kubectl, objects) = (bed.config.peer("kubectl")?, bed.dir.join("objects.json"));
+        Ok(Self { manager, scheduler, kubectl, admin, objects })
     }
 
     /// `kubectl ARGS...` as the administrator.
@@ -50,6 +55,17 @@ impl Controllers {
         let mut kubectl = command(&self.kubectl, ["--kubeconfig".as_ref(), self.admin.as_os_str()]);
         kubectl.args(args);
         kubectl
+    }
+
+    /// `kubectl apply` of these objects.
+    ///
+    /// # Errors
+    /// When one is refused, or a daemon of the control plane ended.
+    pub fn apply(&mut self, objects: &[Value]) -> Result<()> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        fs::write(&self.objects, list.to_string())?;
+        let file = self.objects.display().to_string();
+        self.kubectl(&["apply", "-f", &file]).map(drop)
     }
 
     /// What `kubectl ARGS...` prints.

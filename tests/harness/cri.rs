@@ -220,6 +220,13 @@ pub fn spec(image: &str) -> ImageSpec {
     ImageSpec { image: image.into(), ..Default::default() }
 }
 
+/// The UID of the pod of this name.
+#[must_use]
+pub fn uid(name: &str) -> String {
+    let number = name.bytes().fold(0_u32, |sum, byte| sum * 31 % 999_983 + u32::from(byte));
+    format!("00000000-0000-4000-8000-{number:0>12}")
+}
+
 /// A pod as kubelet would describe it.
 #[must_use]
 pub fn pod(name: &str, log_directory: &Path) -> PodSandboxConfig {
@@ -227,10 +234,7 @@ pub fn pod(name: &str, log_directory: &Path) -> PodSandboxConfig {
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: name.into(),
-            uid: format!(
-                "00000000-0000-4000-8000-{:0>12}",
-                name.bytes().fold(0_u32, |sum, byte| sum * 31 % 999_983 + u32::from(byte))
-            ),
+            uid: uid(name),
             namespace: "default".into(),
             attempt: 0,
         }),

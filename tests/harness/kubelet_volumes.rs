@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use proto::cri::Mount;
 
+use crate::cri;
+
 /// The directory of one pod's volumes.
 #[derive(Debug)]
 pub struct PodVolumes {
@@ -17,8 +19,8 @@ pub struct PodVolumes {
 impl PodVolumes {
     /// Below `root`, which stands for kubelet's own directory.
     #[must_use]
-    pub fn new(root: &Path) -> Self {
-        Self { dir: root.join("kubelet/pods/0a1b/volumes") }
+    pub fn new(root: &Path, pod: &str) -> Self {
+        Self { dir: root.join("kubelet/pods").join(cri::uid(pod)).join("volumes") }
     }
 
     /// Where the volume is. `kind` is as `configmap`, `secret` or `empty-dir`.

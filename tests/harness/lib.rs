@@ -15,6 +15,7 @@ pub mod cni;
 pub mod command;
 pub mod config;
 pub mod containerd;
+pub mod controld_metrics;
 pub mod controllers;
 pub mod counting;
 pub mod cri;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use tests::case::{Bed, Case};
-use tests::command::sh;
+use tests::controld_metrics::{self, ADDRESS};
 use tests::image_node::{ImageNode, STORE};
 use tests::image_server::{Fault, ImageServer};
 use tests::peers::disk::Disk;
@@ -25,8 +25,6 @@ const ARM: &str = "vm-arm64";
 const HANDLERS: &str = "[images.handlers.virtlet]\nos = 'linux'\narchitecture = 'amd64'\n\
                         [images.handlers.vm-arm64]\nos = 'linux'\narchitecture = 'arm64'\n";
 const KEYS: &str = "runtime_handlers = ['virtlet', 'vm-arm64']";
-/// Where the node of the metrics serves them.
-const METRICS: &str = "127.0.0.1:9464";
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "image::each_handler_has_its_platforms_image", deadline: DEADLINE, run: platforms },
@@ -140,7 +138,7 @@ fn metrics(bed: &Bed) -> Result<()> {
     let server = ImageServer::start()?;
     let disk = Disk::create(&bed.dir.join("disks"), "one", 1)?;
     server.offer("one", &disk.path, Fault::None);
-    let mut node = ImageNode::start(bed, &format!("{KEYS}\nmetrics.address = '{METRICS}'"), HANDLERS)?;
+    let mut node = ImageNode::start(bed, &format!("{KEYS}\nmetrics.address = '{ADDRESS}'"), HANDLERS)?;
     node.translate("one", &server.url("one"))?;
     // The images of both handlers, what their pulls came to, and how many images the store has bytes for.
     let seen = |of_amd: u64, of_arm: u64, what: &str| -> Result<()> {
@@ -180,7 +178,7 @@ fn metrics(bed: &Bed) -> Result<()> {
 }
 
 fn scrape() -> Result<String> {
-    let page = sh(&format!("curl -sS --fail-with-body http://{METRICS}/metrics"))?;
+    let page = controld_metrics::page()?;
     ensure!(page.ends_with("# EOF\n"), "{page}");
     Ok(page)
 }

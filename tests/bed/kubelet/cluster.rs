@@ -38,9 +38,7 @@ fn run(bed: &Bed) -> Result<()> {
     let mut plane = Controllers::start(bed, &cluster)?;
     let mut metrics = MetricsServer::start(bed, &cluster)?;
     let _kubelet = Kubelet::start_in(bed, &cluster)?;
-    let file = bed.dir.join("objects.json");
-    fs::write(&file, objects(&image).to_string())?;
-    plane.kubectl(&["apply", "-f", &file.to_string_lossy()])?;
+    plane.apply(&objects(&image))?;
 
     let pods = ready_pods(&mut plane, REPLICAS)?;
     reachable(&mut plane, &pods)?;
@@ -229,7 +227,7 @@ pub(super) fn runtime_class() -> Value {
     })
 }
 
-fn objects(image: &str) -> Value {
+fn objects(image: &str) -> [Value; 5] {
     let labels = json!({"app": "vm"});
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "vm"},
@@ -267,5 +265,5 @@ fn objects(image: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "app"}, "data": {"word": "first\n"}});
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "app"}, "stringData": {"key": "hidden\n"}});
-    json!({"apiVersion": "v1", "kind": "List", "items": [runtime_class(), config, secret, deployment, service]})
+    [runtime_class(), config, secret, deployment, service]
 }

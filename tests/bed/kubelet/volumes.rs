@@ -65,9 +65,7 @@ fn run(bed: &Bed) -> Result<()> {
     for dir in ["files", "node"] {
         fs::create_dir(bed.dir.join(dir))?;
     }
-    let file = bed.dir.join("objects.json");
-    fs::write(&file, objects(bed, &subjects).to_string())?;
-    plane.kubectl(&["apply", "-f", &file.to_string_lossy()])?;
+    plane.apply(&objects(bed, &subjects))?;
 
     for subject in &subjects {
         told(bed, &mut plane, subject).with_context(|| format!("pod {}", subject.name))?;
@@ -104,10 +102,8 @@ fn outlived(bed: &Bed, node: &Node, plane: &mut Controllers) -> Result<()> {
     });
     let mut items = Vec::from(claimed("pet", "Block", &disk.node().to_string_lossy()));
     items.push(pod);
-    let file = bed.dir.join("pet.json");
-    fs::write(&file, json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())?;
     for boots in ["boots 1", "boots 2"] {
-        plane.kubectl(&["apply", "-f", &file.to_string_lossy()])?;
+        plane.apply(&items)?;
         let mut last = String::new();
         wait_for("boot from the volume", STEP_DEADLINE, || {
             last =
@@ -191,7 +187,7 @@ echo of the guest | dd of=/dev/written bs=512 seek=1 conv=fsync 2>/dev/null
 head -n 1 /dev/read-only
 echo x | dd of=/dev/read-only bs=512 seek=1 conv=fsync 2>/dev/null || echo refused";
 
-fn objects(bed: &Bed, subjects: &[Subject]) -> Value {
+fn objects(bed: &Bed, subjects: &[Subject]) -> Vec<Value> {
     let mut items = vec![
         runtime_class(),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "app"}, "data": {"word": "first\n"}}),
@@ -204,7 +200,7 @@ fn objects(bed: &Bed, subjects: &[Subject]) -> Value {
         }
         items.push(pod(bed, subject));
     }
-    json!({"apiVersion": "v1", "kind": "List", "items": items})
+    items
 }
 
 /// A volume of the node, and a claim that is bound to it.

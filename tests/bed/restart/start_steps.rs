@@ -69,7 +69,7 @@ fn run(bed: &Bed) -> Result<()> {
     let mut node = Node::configured(bed, "handlers.virtlet.guest_agent = true")?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     node.cri.pull(&image)?;
-    let volumes = PodVolumes::new(&bed.dir);
+    let volumes = PodVolumes::new(&bed.dir, "steps");
     let disk = LoopDevice::new(&bed.dir.join("disk.img"), 1 << 20)?;
     disk.write(b"of the disk\n", 0)?;
     let annotations = [

@@ -18,6 +18,7 @@ use serde_json::json;
 use tests::canary::{Canary, Search};
 use tests::case::{Bed, Case};
 use tests::command::{TOOL_DEADLINE, command, finish, sh};
+use tests::controld_metrics::{self, ADDRESS};
 use tests::cri;
 use tests::image_server::{Fault, HOST};
 use tests::kubelet_volumes::PodVolumes;
@@ -27,7 +28,6 @@ use tests::node::{CRI_SOCKET, Node, Vm};
 use tonic::{Code, Status};
 
 const GRACE: Duration = Duration::from_secs(30);
-const METRICS: &str = "127.0.0.1:9108";
 const RULES: &str = "/etc/virtlet/images.d";
 const NODES_PASSWORD: &str = "/etc/virtlet/registry-password";
 const STATE: &str = "/var/lib/virtlet";
@@ -198,7 +198,7 @@ fn start(bed: &Bed) -> Result<Node> {
     let node = Node::configured(
         bed,
         &format!(
-            "metrics.address = '{METRICS}'\nhandlers.virtlet.credentials = true\n[[images.providers]]\nid = 'registry'\ntype = 'oci'\nplain_http = ['{HOST}']\n\
+            "metrics.address = '{ADDRESS}'\nhandlers.virtlet.credentials = true\n[[images.providers]]\nid = 'registry'\ntype = 'oci'\nplain_http = ['{HOST}']\n\
              [images.providers.logins.'{HOST}']\nusername = 'node'\npassword_file = '{NODES_PASSWORD}'\n"
         ),
     )?;
@@ -280,7 +280,7 @@ fn boot(bed: &Bed, node: &Node, name: &str) -> Result<Vm> {
     let sources = ["VirtletSSHKeySource", "VirtletFilesFromDataSource"].map(|key| (key, "volume/kept".to_owned()));
     let annotations = annotations.into_iter().chain(sources).map(|(key, value)| (key.to_owned(), value));
     let mut container = cri::container(&image, annotations.collect());
-    let volumes = PodVolumes::new(&bed.dir.join(name));
+    let volumes = PodVolumes::new(&bed.dir.join(name), name);
     let key =
         format!("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUm {}", VOLUME_KEY.text);
     let files =
@@ -300,7 +300,7 @@ fn look(bed: &Bed, node: &Node, vm: Option<&Vm>, search: &mut Search) -> Result<
     for domain in running_domains()? {
         search.said("virsh dumpxml", &virsh(&format!("dumpxml {domain} --security-info"))?);
     }
-    search.said("the metrics", &sh(&format!("curl -sS --fail-with-body http://{METRICS}/metrics"))?);
+    search.said("the metrics", &controld_metrics::page()?);
     search.processes()?;
     let logs = [bed.logs(), bed.dir.join("podlogs")];
     let dirs = [

@@ -61,7 +61,7 @@ fn again(node: &Node, vm: &Vm, container: &ContainerConfig, attempt: u32) -> Res
 /// The tiny guest: by either kind of disk and either bus, with a script that mounts the share itself.
 fn sources(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
-    let volumes = PodVolumes::new(&bed.dir);
+    let volumes = PodVolumes::new(&bed.dir, "told");
     let script = |said: &str| {
         format!(
             "#!/bin/sh\nexec >/dev/console 2>&1\necho said {said}\n@virtlet-mount-script@\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n"
@@ -125,7 +125,7 @@ fn sources(bed: &Bed) -> Result<()> {
 
 fn refused(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
-    let volumes = PodVolumes::new(&bed.dir);
+    let volumes = PodVolumes::new(&bed.dir, "refused");
     let image = node.pull(bed, "tiny.qcow2")?;
     let sandbox = node.cri.run_sandbox(&node.pod("refused")?)?;
     let source = ("VirtletCloudInitUserDataSource", "volume/v");
@@ -204,7 +204,7 @@ fn wait_cloud_init(bed: &Bed, vm: &Vm) -> Result<()> {
 /// A guest without our agent, with all that there is.
 fn cloud_init(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
-    let volumes = PodVolumes::new(&bed.dir);
+    let volumes = PodVolumes::new(&bed.dir, "whole");
     let users = "#cloud-config\r\n# kept as it is\r\nruncmd:\r\n- [touch, /run/of-the-user]\r\n";
     let mut container = cloud(
         bed,

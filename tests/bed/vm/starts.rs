@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use proto::cri::ContainerState;
 use tests::case::{Bed, Case};
-use tests::command::sh;
+use tests::controld_metrics::{self, ADDRESS};
 use tests::cri;
 use tests::libvirt::running_domains;
 use tests::node::Node;
@@ -26,7 +26,6 @@ const GRACE: Duration = Duration::from_secs(30);
 const TURNS: usize = 4;
 /// How long a token is good here, in seconds: enough for a start that does not wait.
 const TOKEN: u64 = 10;
-const METRICS: &str = "127.0.0.1:9464";
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_start_gets_its_token_when_it_has_its_turn", deadline: DEADLINE, run: long_wait },
@@ -40,7 +39,7 @@ fn long_wait(bed: &Bed) -> Result<()> {
         arrived.display(),
         go.display()
     );
-    let mut node = stand_in::node(bed, &body, &format!("metrics.address = '{METRICS}'"))?;
+    let mut node = stand_in::node(bed, &body, &format!("metrics.address = '{ADDRESS}'"))?;
     short_tokens(&mut node)?;
     let image = node.pull(bed, "tiny.qcow2")?;
     let pods = (0..=TURNS).map(|n| {
@@ -125,7 +124,7 @@ fn short_tokens(node: &mut Node) -> Result<()> {
 
 /// How many machines are being started, as the node's metrics say.
 fn starting() -> Option<usize> {
-    let page = sh(&format!("curl -sS --fail-with-body http://{METRICS}/metrics")).ok()?;
+    let page = controld_metrics::page().ok()?;
     let figure = page.lines().find_map(|line| line.strip_prefix("virtlet_machines{state=\"starting\"} "))?;
     figure.parse().ok()
 }
