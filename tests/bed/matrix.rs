@@ -23,6 +23,7 @@ use tests::net_node::{NetNode, attach, pod_id};
 use tests::netns;
 use tests::traffic::{Place, bulk, pings, small_pings};
 use tests::view::{Bound, View, addresses};
+use tests::wait::wait_until;
 use tests::world::World;
 
 use shapes::{Family, Kernel, SHAPES, Shape, Verdict};
@@ -30,6 +31,8 @@ use wires::{Wires, Wiring};
 
 /// A case of the node tier takes 5 to 10 times as long.
 const DEADLINE: Duration = Duration::from_secs(480);
+/// How long an address may be one that is looked for.
+const SETTLED: Duration = Duration::from_secs(30);
 /// The shape that is tried in every combination of the rest.
 const WHOLE: &str = "bridge";
 
@@ -162,7 +165,13 @@ fn as_a_process(caller: Caller<'_>, row: &Row, wires: &Wires) -> Result<View> {
             };
             small_pings(Some(caller.netns), source.as_deref(), to).context("a process")
         };
-        row.family.far().into_iter().chain(row.beyond()).try_for_each(ping)?;
+        // The plugin's side may still look whether its address is another's, too (RFC 4862, 5.4), and does not answer until then.
+        for to in row.family.far().into_iter().chain(row.beyond()) {
+            let mut last = None;
+            let answered =
+                wait_until("answers to a process", SETTLED, || ping(to).map_err(|error| last = Some(error)).is_ok());
+            answered.map_err(|late| last.take().unwrap_or(late))?;
+        }
         if row.beyond().is_empty() {
             let reached = row.family.beyond().into_iter().find(|beyond| ping(*beyond).is_ok());
             ensure!(reached.is_none(), "the plugins lose no routes any more: {reached:?}");

@@ -9,7 +9,7 @@
 //! kernel's clean-up of dead namespaces holds (milliseconds when pods come and go).
 
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,6 +31,9 @@ use crate::blocking;
 const OWN_NETNS: &str = "/proc/thread-self/ns/net";
 /// The namespace of the process's first thread.
 const PROCESS_NETNS: &str = "/proc/self/ns/net";
+/// Whether the namespace's stack asks for others with an IPv6 address before it uses it (DAD; kernel, ip-sysctl): on all links, and on those
+/// that come. Shown to each task for its own namespace.
+const ACCEPT_DAD: [&str; 2] = ["/proc/sys/net/ipv6/conf/all/accept_dad", "/proc/sys/net/ipv6/conf/default/accept_dad"];
 
 /// A pod's network namespace: held open, so it stays the same whatever becomes of the file.
 #[derive(Debug)]
@@ -67,6 +70,15 @@ pub(crate) enum NetnsError {
         action: &'static str,
         /// With which file.
         path: PathBuf,
+        /// The kernel's word.
+        #[source]
+        cause: io::Error,
+    },
+    /// Its IPv6 addresses would be usable late.
+    #[error("failed to turn off duplicate address detection in a new namespace by `{path}`")]
+    Dad {
+        /// The setting.
+        path: &'static str,
         /// The kernel's word.
         #[source]
         cause: io::Error,
@@ -238,10 +250,14 @@ impl AsFd for Netns {
 
 impl UnmountedNetns {
     /// Makes this thread's namespace a new one with its loopback link up. Only for a thread that ends.
+    ///
+    /// Its own stack does not look for duplicates of its IPv6 addresses: the guest, which gets them, does so itself (RFC 4862, section 5.4).
+    /// Otherwise each plugin that configures one would wait a second or two for the namespace's.
     pub(crate) fn make_here() -> Result<Self, NetnsError> {
         let own = Path::new(OWN_NETNS);
         unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| step("replace", own)(errno.into()))?;
         let fd = fs::File::open(own).map_err(step("open", own))?.into();
+        ACCEPT_DAD.into_iter().try_for_each(turn_off)?;
         let up = Netlink::open().and_then(|mut netlink| link::set_up(&mut netlink, link::LOOPBACK));
         up.map_err(|cause| NetnsError::Loopback { cause })?;
         Ok(Self { fd })
@@ -252,6 +268,14 @@ impl UnmountedNetns {
         mount(Some(source.as_str()), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .map_err(|errno| step("mount a namespace on", path)(errno.into()))?;
         Ok(Netns { path: path.to_owned(), fd: self.fd })
+    }
+}
+
+fn turn_off(path: &'static str) -> Result<(), NetnsError> {
+    match OpenOptions::new().write(true).open(path).and_then(|mut setting| setting.write_all(b"0")) {
+        // A kernel without IPv6.
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(NetnsError::Dad { path, cause }),
+        _ => Ok(()),
     }
 }
 

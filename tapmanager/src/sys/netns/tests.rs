@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::sys::testbed::apart;
+use crate::sys::testbed::{apart, ip};
 
 const POD: &str = "/run/netns/pod";
 
@@ -17,6 +17,22 @@ fn a_new_namespace_is_another_one_with_loopback_up() {
         let links = pod.inside(|| link::links(&mut Netlink::open().expect("a socket")).expect("links"));
         let links = links.expect("entered");
         assert_eq!(links.iter().map(|link| (link.name.as_str(), link.up)).collect::<Vec<_>>(), [("lo", true)]);
+    });
+}
+
+#[test]
+fn an_address_in_a_new_namespace_is_usable_at_once() {
+    apart(async || {
+        let pod = Netns::create(Path::new(POD)).expect("created");
+        ip("link add host0 up type veth peer name eth0 netns pod");
+        ip("-n pod link set eth0 up");
+        ip("-n pod addr add fd00::2/64 dev eth0");
+        // Kernel, net/ipv6/addrconf.c: address, link's number, prefix length, scope, flags of linux/if_addr.h, link's name.
+        let addresses = pod.inside(|| fs::read_to_string("/proc/thread-self/net/if_inet6").expect("addresses"));
+        let addresses = addresses.expect("entered");
+        let mut of_link = addresses.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let flags = of_link.find_map(|words| words[0].starts_with("fd00").then(|| words[4].to_owned()));
+        assert_eq!(flags.as_deref(), Some("80"), "permanent, and neither tentative nor failed: {addresses}");
     });
 }
 
