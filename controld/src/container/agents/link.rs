@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use proto::agent::{Decoder, HEADER, MAX_BODY, Message, Setup};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
@@ -27,7 +27,7 @@ use crate::model::error::{Error, Kind, Result};
 const CONNECT_DEADLINE: Duration = Duration::from_secs(2);
 /// Frames that may wait for the guest.
 const QUEUE: usize = 64;
-/// Bytes that are read at once.
+/// Bytes that are read at once. They are there while they are looked at only: most agents have nothing to say most of the time.
 const CHUNK: usize = 64 * 1024;
 /// What is sent before the first frame of a connection: the rest of a frame that an earlier connection may have been cut off
 /// in. The agent would take our greeting for it, since it need not have seen that the connection was another one.
@@ -148,11 +148,16 @@ async fn write(mut guest: OwnedWriteHalf, mut queue: mpsc::Receiver<Vec<u8>>, sh
     shared.closed.cancel();
 }
 
-async fn read(mut guest: OwnedReadHalf, shared: Arc<Shared>) {
+async fn read(guest: OwnedReadHalf, shared: Arc<Shared>) {
     let reading = async {
         let mut decoder = Decoder::of_agent();
-        let mut chunk = vec![0; CHUNK];
-        while let Ok(read @ 1..) = guest.read(&mut chunk).await {
+        while guest.readable().await.is_ok() {
+            let mut chunk = vec![0; CHUNK];
+            let read = match guest.try_read(&mut chunk) {
+                Ok(read @ 1..) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Ok(0) | Err(_) => return,
+            };
             decoder.extend(chunk.get(..read).unwrap_or_default());
             let garbage = decoder.skipped();
             let mut unasked = 0;

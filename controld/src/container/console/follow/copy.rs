@@ -95,6 +95,8 @@ impl Copy {
                 break;
             }
         }
+        // A machine that prints nothing takes no memory for it.
+        self.pending.shrink_to_fit();
         if end { self.write_pending(true) } else { Ok(()) }
     }
 
@@ -144,8 +146,10 @@ impl Copy {
             let Some((_, console)) = &self.console else { return Ok(false) };
             let start = self.pending.len();
             let offset = if self.carried > 0 { 0 } else { self.position.console_offset };
-            self.pending.resize(start + CHUNK, 0);
-            let read = console.read_at(&mut self.pending[start..], offset + (start - self.carried) as u64);
+            let offset = offset + (start - self.carried) as u64;
+            let there = usize::try_from(console.metadata()?.len().saturating_sub(offset)).unwrap_or(CHUNK);
+            self.pending.resize(start + there.min(CHUNK), 0);
+            let read = console.read_at(&mut self.pending[start..], offset);
             self.pending.truncate(start + *read.as_ref().unwrap_or(&0));
             if read? > 0 {
                 return Ok(true);
