@@ -41,8 +41,9 @@ use crate::model::{Container, ContainerState, MachineId, ProcessConfig};
 
 /// How long our agent may take to answer our greeting. One that is started later is heard then.
 const GREETING: Duration = Duration::from_secs(2);
-/// After a machine's start a command waits so long for an agent: containers that run can be spoken to.
-const BOOT: Duration = Duration::from_secs(60);
+/// After a machine's start a command waits so long for an agent: containers that run can be spoken to. kubelet gives a request
+/// two minutes unless it is told otherwise.
+const BOOT: Duration = Duration::from_secs(100);
 
 const NO_AGENT: &str = "no agent answers in the guest, so no command can be started there; install `virtlet-agent` or \
                         `qemu-guest-agent` in the image, see docs/guest-agent.md, or wait until the guest is up";
