@@ -246,6 +246,11 @@ fn cpus_are_modes_of_libvirt() {
     ] {
         let text = xml(&DomainSpec { accel, ..with("q35", cpu, DiskBus::Virtio) }).expect("describes");
         assert!(text.contains(wanted), "{cpu:?} {accel}: {text}");
+        // Guests have machines of their own where the host's whole CPU is theirs, or libvirt's model of it.
+        for nested in ["vmx", "svm"] {
+            let feature = format!(r#"<feature policy="optional" name="{nested}"/>"#);
+            assert_eq!(text.contains(&feature), cpu == Some("host-model"), "{cpu:?}: {text}");
+        }
     }
 }
 

@@ -23,7 +23,10 @@ pub(super) fn cpu(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         if let Some(name) = named {
             doc.text("model", &[("fallback", "forbid")], name)?;
         }
-        one_socket(doc, spec)
+        one_socket(doc, spec)?;
+        // Machines in the guest: libvirt's model of a host has neither, and a host one of them at most.
+        let nested: &[&str] = if model == "host-model" { &["vmx", "svm"] } else { &[] };
+        nested.iter().try_for_each(|name| doc.leaf("feature", &[("policy", "optional"), ("name", name)]))
     })
 }
 
