@@ -7,6 +7,7 @@
 //!   line once even if controld is killed in between ([`position`]). [`watch`] tells it that there is more.
 //! - [`end`] reads what the agent in the guest has said of the end of the machine's command, where the machine is for one; the
 //!   command's output is followed then, in place of the console.
+//! - [`tail`] reads what the guest has printed last, where its kernel has panicked.
 //! - [`hub`] connects to the socket while clients are attached, and only then.
 //!
 //! virtlogd keeps `serial.log` and three predecessors of 2 MiB each (its defaults). What a guest prints beyond that while
@@ -18,6 +19,7 @@ pub mod end;
 pub mod follow;
 pub mod hub;
 pub mod position;
+pub mod tail;
 
 /// Append log of a machine's serial port.
 pub const SERIAL_LOG: &str = "serial.log";

@@ -22,6 +22,7 @@ use super::watch;
 use crate::container::agents;
 use crate::container::console::end::{self, CommandEnd};
 use crate::container::console::follow::Follower;
+use crate::container::console::tail;
 use crate::hypervisor::DomainState;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::span;
@@ -67,6 +68,9 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
         container: &Container,
         wait: bool,
     ) -> impl Future<Output = io::Result<Option<CommandEnd>>> + Send;
+
+    /// What the guest has printed last on its console.
+    fn last_words(&self, container: &Container) -> impl Future<Output = io::Result<String>> + Send;
 
     /// Asks the guest to power off: its command to end, if it is for one.
     fn press(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
@@ -184,6 +188,11 @@ impl Host for Arc<Uses> {
     async fn command_end(&self, container: &Container, wait: bool) -> io::Result<Option<CommandEnd>> {
         let dir = self.console_dir(container);
         if wait { end::read_soon(&self.watcher, &dir).await } else { off_reactor(move || end::read(&dir)).await }
+    }
+
+    async fn last_words(&self, container: &Container) -> io::Result<String> {
+        let dir = self.console_dir(container);
+        off_reactor(move || tail::read(&dir)).await
     }
 
     async fn press(&self, container: &Container) -> Result<()> {

@@ -153,6 +153,20 @@ async fn an_end_that_cannot_be_written_stays_with_libvirt_until_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_panic_is_told_with_what_the_guest_printed_last_and_other_ends_are_not() {
+    let node = Node::new();
+    for (attempt, ending) in [(0, Ending::Shutdown), (1, Ending::Failed), (2, Ending::Panicked)] {
+        let id = node.create(attempt).await.expect("created");
+        node.start(id).await.expect("started");
+        node.ends(id, ending);
+        node.pass(1).await;
+        let words = format!("the guest's kernel panicked; see the console log, which ends:\nlast words of {id}");
+        assert_eq!(node.message(id) == words, ending == Ending::Panicked, "{}", node.message(id));
+        assert_eq!(node.message(id).contains("last words"), ending == Ending::Panicked, "{}", node.message(id));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_is_oom_killed_if_the_kernel_has_killed_in_its_pod_since_its_start() {
     let mut node = Node::new();
     node.oom_kill();

@@ -318,6 +318,8 @@ fn cloud_init(bed: &Bed) -> Result<()> {
     node.wait_state(&vm, ContainerState::ContainerExited, CLOUD_DEADLINE)?;
     let status = node.cri.container(&vm.container)?;
     ensure!((status.exit_code, &*status.reason) == (134, "GuestPanicked"), "{status:?}");
+    ensure!(status.message.contains("Kernel panic - not syncing: sysrq triggered crash"), "{status:?}");
+    ensure!(status.message.len() < 1200, "{} bytes", status.message.len());
     node.remove_vm(&vm, GRACE)
 }
 

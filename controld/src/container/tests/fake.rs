@@ -325,6 +325,10 @@ impl Host for FakeHost {
         Ok(None)
     }
 
+    async fn last_words(&self, container: &Container) -> std::io::Result<String> {
+        Ok(format!("last words of {}", container.id))
+    }
+
     async fn press(&self, _container: &Container) -> Result<()> {
         // This guest does not hear.
         self.libvirt(|_world| Ok(())).await
@@ -646,6 +650,10 @@ impl Node {
 
     pub(super) fn reason(&self, id: ContainerId) -> Option<ExitReason> {
         self.host.world().shown[&id].exit.as_ref().map(|exit| exit.reason)
+    }
+
+    pub(super) fn message(&self, id: ContainerId) -> String {
+        self.host.world().shown[&id].exit.as_ref().map(|exit| exit.message.clone()).unwrap_or_default()
     }
 
     pub(super) fn domain(&self, id: ContainerId) -> Option<Domain> {

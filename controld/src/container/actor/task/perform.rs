@@ -8,7 +8,7 @@ use crate::container::console::end::show_none;
 use crate::container::host::Host;
 use crate::container::machine::{Act, Circumstances, End, Event};
 use crate::model::error::{Error, Result};
-use crate::model::{ContainerState, Exit};
+use crate::model::{ContainerState, Exit, ExitReason};
 
 impl<H: Host> Task<H> {
     pub(super) async fn happens(&mut self, event: Event) -> Result<()> {
@@ -101,6 +101,13 @@ impl<H: Host> Task<H> {
             },
             None => false,
         };
+        if exit.reason == ExitReason::GuestPanicked {
+            match self.host.last_words(&self.container).await {
+                Ok(words) if words.is_empty() => {}
+                Ok(words) => exit.message = format!("{}, which ends:\n{words}", exit.message),
+                Err(error) => tracing::warn!(%error, "what the guest printed last was not read"),
+            }
+        }
         if was_up && self.container.machine.guest.command.is_some() {
             // One that was killed says nothing, and a stop waits for this.
             match self.host.command_end(&self.container, was_seen && !is_all).await {
