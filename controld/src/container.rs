@@ -21,6 +21,7 @@ mod machine;
 mod parts;
 mod persistent;
 pub(crate) mod plan;
+mod reboots;
 mod remove;
 mod resize;
 mod screen;
@@ -34,7 +35,7 @@ mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::Chain;
 use common::KeyedMutex;
@@ -49,6 +50,7 @@ use self::agents::Output;
 pub use self::claims::Claims;
 use self::look::look;
 use self::plan::{Draft, Wishes};
+pub use self::reboots::Reboots;
 pub use self::share::Shares;
 pub use self::sizes::Sizes;
 pub use self::usage::{Details, Filesystem, Usage};
@@ -370,8 +372,14 @@ impl Containers {
     /// Hands an event of libvirt to the containers that it is about. Waits for nobody.
     pub fn hear(&self, event: &HvEvent) {
         self.actors.hear(event);
-        if let HvEvent::Reboot { id } = event {
-            self.uses.agents.rebooted(MachineId::from(*id));
+        if let HvEvent::Reboot { id } = event
+            && self.actors.has(MachineId::from(*id))
+        {
+            let machine = MachineId::from(*id);
+            self.uses.agents.rebooted(machine);
+            if self.uses.reboots.hear(machine, Instant::now()) {
+                tracing::info!(%machine, "the guest was rebooted");
+            }
         }
         // A definition that was given up and that libvirt came to after its container was removed.
         if let HvEvent::Lifecycle { id, .. } = event

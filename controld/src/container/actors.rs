@@ -61,6 +61,11 @@ impl Actors {
         self.all().removed.contains(&id)
     }
 
+    /// Whether a machine is a container's.
+    pub(super) fn has(&self, id: MachineId) -> bool {
+        self.all().by_machine.contains_key(&id)
+    }
+
     /// Hands an event of libvirt to those that it is about. Waits for nobody.
     pub(super) fn hear(&self, event: &HvEvent) {
         let all = self.all();

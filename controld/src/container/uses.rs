@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::container::agents::Agents;
 use crate::container::claims::Claims;
 use crate::container::console::hub;
+use crate::container::reboots::Reboots;
 use crate::container::share::Shares;
 use crate::container::sizes::Sizes;
 use crate::hypervisor::Hypervisor;
@@ -41,6 +42,7 @@ pub struct Uses {
     pub orphans: Orphans,
     /// What runs commands in guests.
     pub agents: Arc<Agents>,
+    pub reboots: Arc<Reboots>,
     /// What shares volumes with guests.
     pub shares: Shares,
     /// Sizes of the disks that running machines have.

@@ -23,6 +23,7 @@ pub use self::functions::Functions;
 use self::server::Limits;
 pub use self::server::{BindError, Server};
 use crate::api::edge::Calls;
+use crate::container::Reboots;
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
@@ -36,6 +37,7 @@ pub struct Sources {
     pub images: Images,
     pub records: Store,
     pub accel: AcceleratorChoice,
+    pub reboots: Arc<Reboots>,
     pub orphans: Arc<Known>,
     pub hypervisor: Hypervisor,
     pub tap: Tap,

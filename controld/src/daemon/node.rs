@@ -11,7 +11,7 @@ use crate::api::cri::runtime;
 use crate::api::sessions::Sessions;
 use crate::config::Config;
 use crate::container::agents::{self, Agents};
-use crate::container::{Claims, Shares, Sizes};
+use crate::container::{Claims, Reboots, Shares, Sizes};
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
 use crate::hypervisor::emulator::Emulator;
@@ -37,6 +37,7 @@ pub(crate) struct Node {
     pub(crate) orphans: Orphans,
     emulator: Emulator,
     pub(crate) agents: Arc<Agents>,
+    reboots: Arc<Reboots>,
     instance: Arc<Instance>,
     volumes: Volumes,
     watcher: Watcher,
@@ -98,6 +99,7 @@ impl Node {
             orphans,
             emulator,
             agents,
+            reboots: Arc::default(),
             instance,
             volumes,
             watcher,
@@ -119,6 +121,7 @@ impl Node {
             accel: self.accel.clone(),
             orphans: self.orphans.clone(),
             agents: self.agents.clone(),
+            reboots: self.reboots.clone(),
             shares: Shares::default(),
             sizes: Sizes::default(),
             claims: Claims::default(),
@@ -160,6 +163,7 @@ impl Node {
             images: self.images.clone(),
             records: self.store.clone(),
             accel: self.accel.clone(),
+            reboots: self.reboots.clone(),
             orphans: self.orphans.known().clone(),
             hypervisor: self.hypervisor.clone(),
             tap: self.tap.clone(),

@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::cri::ContainerState;
 use tests::case::{Bed, Case};
+use tests::controld_metrics::{self, ADDRESS};
 use tests::libvirt::{only_qemu, qemus, running_domains, virsh};
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::wait_until;
@@ -108,7 +109,7 @@ fn killed(bed: &Bed) -> Result<()> {
 }
 
 fn reboots(bed: &Bed) -> Result<()> {
-    let node = Node::start(bed)?;
+    let node = Node::configured(bed, &format!("metrics.address = '{ADDRESS}'"))?;
     let vm = node.boot_vm(bed, "reboots", "")?;
     let qemu = only_qemu()?;
     let mut boots = 1;
@@ -125,6 +126,9 @@ fn reboots(bed: &Bed) -> Result<()> {
         })?;
         ensure!(node.cri.state(&vm.container)? == ContainerState::ContainerRunning, "not running after `{way}`");
         ensure!(only_qemu()? == qemu, "another QEMU after `{way}`");
+        let page = controld_metrics::page()?;
+        let counted = format!("virtlet_guest_reboots_total {}\n", boots - 1);
+        ensure!(page.contains(&counted), "after `{way}` no {counted} in {page}");
     }
     node.remove_vm(&vm, GRACE)
 }

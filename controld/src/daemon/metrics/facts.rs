@@ -32,6 +32,7 @@ const MACHINES: &str = "virtlet_machines";
 const ACCELERATOR: &str = "virtlet_accelerator";
 const EMULATED: &str = "virtlet_emulated_unwanted";
 const PAUSED: &str = "virtlet_machines_paused";
+const REBOOTS: &str = "virtlet_guest_reboots";
 const ORPHANS: &str = "virtlet_orphans";
 const COMMITS: &str = "virtlet_database_transactions";
 const WRITING: &str = "virtlet_database_writing";
@@ -77,6 +78,8 @@ pub(super) struct Facts {
     pub(super) emulated_unwanted: bool,
     /// By reason, of all reasons.
     pub(super) paused: BTreeMap<&'static str, u64>,
+    /// Since the start.
+    pub(super) reboots: u64,
     /// By kind, of all kinds.
     pub(super) orphans: BTreeMap<&'static str, u64>,
     /// Number of the database's last transaction.
@@ -97,7 +100,7 @@ pub(super) struct Facts {
 impl Facts {
     /// Looks at memory alone.
     pub(super) fn of(sources: &Sources) -> Self {
-        let Sources { images, records, accel, orphans, hypervisor, tap, functions } = sources;
+        let Sources { images, records, accel, reboots, orphans, hypervisor, tap, functions } = sources;
         let verdict = accel.known();
         let containers = records.containers();
         let mut unused = images.sizes();
@@ -148,6 +151,7 @@ impl Facts {
                     Pause::ByHand => "by_hand",
                 }),
             ),
+            reboots: reboots.count(),
             orphans: orphans.counts(),
             transactions: records.commits(),
             writing: records.writing().as_secs_f64(),
@@ -217,6 +221,8 @@ impl Collector for Facts {
         page.gauge(EMULATED, help, self.emulated_unwanted.into())?;
         let paused = self.paused.iter().map(|(reason, count)| ([(REASON, *reason)], *count));
         page.gauges(PAUSED, "Running machines whose guests are paused", paused)?;
+        let help = "Reboots of guests since the start of controld; their containers run on";
+        page.counter(REBOOTS, help, self.reboots)?;
         let orphans = self.orphans.iter().map(|(kind, count)| ([(KIND, *kind)], *count));
         page.gauges(ORPHANS, "Things of ours whose owner is not known, which are kept", orphans)?;
         page.counter(COMMITS, "Transactions of the database since it was made", self.transactions)?;

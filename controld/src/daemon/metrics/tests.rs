@@ -21,6 +21,7 @@ fn facts() -> Facts {
         accelerators: [("kvm", 0), ("qemu", 1)].into(),
         emulated_unwanted: true,
         paused: [("disk_full", 1), ("by_hand", 0)].into(),
+        reboots: 5,
         orphans: [("machine", 0), ("disk", 2)].into(),
         transactions: 17,
         writing: 0.25,
@@ -111,6 +112,9 @@ fn the_text_of_a_scrape() {
     # TYPE virtlet_machines_paused gauge
     virtlet_machines_paused{reason="by_hand"} 0
     virtlet_machines_paused{reason="disk_full"} 1
+    # HELP virtlet_guest_reboots Reboots of guests since the start of controld; their containers run on
+    # TYPE virtlet_guest_reboots counter
+    virtlet_guest_reboots_total 5
     # HELP virtlet_orphans Things of ours whose owner is not known, which are kept
     # TYPE virtlet_orphans gauge
     virtlet_orphans{kind="disk"} 2
@@ -216,6 +220,7 @@ async fn a_scrape_tells_what_is_so_now() {
         images: images.clone(),
         records: records.clone(),
         accel,
+        reboots: Arc::default(),
         orphans,
         hypervisor,
         tap,
