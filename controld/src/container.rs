@@ -21,6 +21,7 @@ mod machine;
 mod parts;
 mod persistent;
 pub(crate) mod plan;
+mod processors;
 mod reboots;
 mod remove;
 mod resize;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::confinement;
 use super::plan::resized;
+use super::processors;
 use super::uses::Uses;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
@@ -43,9 +44,15 @@ pub(super) async fn machine(uses: &Arc<Uses>, container: &Container, wanted: &Re
         change.take_back().await;
         // If nobody knows, as many as there may be.
         change.in_force.vcpus = uses.hypervisor.vcpus(id).await.unwrap_or(change.in_force.vcpus);
-        return (change.in_force, made);
+    } else {
+        change.in_force = after;
     }
-    (after, Ok(()))
+    // Also after a step that failed, since the machine has them from then on, and those that an earlier change may have left.
+    let plugged = container.machine.cpus.boot..change.in_force.vcpus;
+    if !plugged.is_empty() {
+        processors::bring_online(uses, container, plugged);
+    }
+    (change.in_force, made)
 }
 
 async fn wanted_size(uses: &Arc<Uses>, container: &Container, wanted: &Resources) -> Result<Applied> {

@@ -259,8 +259,11 @@ fn counts_as_its_pod(bed: &Bed) -> Result<()> {
     vm.wait_up()?;
     let used = number("memory", &group, "memory.usage_in_bytes")?;
     ensure!(used > 32 * MIB, "the guest has taken {used} bytes of the pod's cgroup");
+    ensure!(vm.info()?.contains("cpus 2"), "{}", vm.info()?);
 
     updated(&node, &vm, &group)?;
+    // The guest's kernel has the third one, too.
+    wait_until("three processors in the guest", BOOT_DEADLINE, || vm.info().is_ok_and(|info| info.contains("cpus 3")))?;
 
     // What was not done when controld died is done by the next one.
     node.controld.kill9()?;
