@@ -31,6 +31,8 @@ pub struct MachineDefaults {
     pub cpu_model: Given<CpuModel>,
     /// Bus of disks; default virtio.
     pub disk_bus: Given<DiskBus>,
+    /// Whether several machines may write to one block volume, as cluster file systems do.
+    pub shared_disks: bool,
     /// What the machine boots with; default SeaBIOS.
     pub firmware: Given<FirmwareKind>,
     /// Whether UEFI starts only what is signed.
@@ -197,6 +199,7 @@ impl MachineDefaults {
             ("machine", self.machine.get().map(ToString::to_string)),
             ("cpu_model", self.cpu_model.get().map(ToString::to_string)),
             ("disk_bus", self.disk_bus.get().map(ToString::to_string)),
+            ("shared_disks", self.shared_disks.then(|| "true".to_owned())),
             ("firmware", self.firmware.get().map(|kind| kind.name().to_owned())),
             ("secure_boot", self.secure_boot.then(|| "true".to_owned())),
             ("tpm", self.tpm.then(|| "true".to_owned())),

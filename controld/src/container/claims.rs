@@ -1,12 +1,16 @@
-//! Which machine may use a device that is a root disk: one at a time. QEMU's own lock does not see to that, since each QEMU has the device's
-//! node in a `/dev` of its own. So it is told by the records of containers, of which one that has ended has no machine, and by who has got
-//! past here.
+//! Which machine may use a block device: of those that write to it, one at a time, since two that do spoil its file system without a word,
+//! and who reads what another one writes sees a file system that changes under it. Those that all only read are free to, and so are those
+//! whose runtime handlers say that they share disks, except root disks. QEMU's own lock does not see to that, since each QEMU has the
+//! device's node in a `/dev` of its own. Who has a device is decided by the containers on record, and by the starts that this process has
+//! already let through.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{BlockDevice, DeviceNumber, MachinePlan};
+use proto::tap::PodId;
+
+use crate::model::error::{Error, Kind};
+use crate::model::plan::{BlockDevice, MachinePlan};
 use crate::model::{Container, ContainerState, MachineId};
 
 /// Machines that may use their devices, as far as this controld has started them.
@@ -20,8 +24,12 @@ impl Claims {
     /// nobody else gets past here: by an older list somebody might have passed who is not on it as one who starts.
     ///
     /// # Errors
-    /// When another one's machine runs, or is being started, that has a device of it, and one of the two has that as its root disk.
-    pub(super) fn claim(&self, container: &Container, records: impl FnOnce() -> Vec<Arc<Container>>) -> Result<()> {
+    /// When another one's machine runs, or is being started, that has a device of it, and the two are not to have that at once.
+    pub(super) fn claim(
+        &self,
+        container: &Container,
+        records: impl FnOnce() -> Vec<Arc<Container>>,
+    ) -> Result<(), Box<InUse>> {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         let all = records();
         passed.retain(|machine| all.iter().any(|other| other.machine.id == *machine && other.state.may_run()));
@@ -31,9 +39,9 @@ impl Claims {
             ContainerState::Starting => passed.contains(&other.machine.id),
             ContainerState::Created | ContainerState::Exited => false,
         };
-        let holder = rivals(container, &all).find(|(other, _)| uses(other));
-        if let Some((other, number)) = holder {
-            return Err(in_use(other, number));
+        let holder = rivals(container, &all).find(|(other, ..)| uses(other));
+        if let Some((other, device, access)) = holder {
+            return Err(Box::new(InUse { device: device.clone(), access, by: other.clone() }));
         }
         passed.insert(container.machine.id);
         Ok(())
@@ -41,38 +49,81 @@ impl Claims {
 }
 
 /// That a device is another machine's.
-fn in_use(other: &Container, number: DeviceNumber) -> Error {
-    let what = format!(
-        "block device {number} is in use by the VM of container `{}` (`{}`), and a root disk is one VM's at a time",
-        other.id, other.config.name
-    );
-    Error::new(Kind::State, what)
+#[derive(Debug)]
+pub(super) struct InUse {
+    device: BlockDevice,
+    /// The most that one of the two does with it.
+    access: Access,
+    by: Arc<Container>,
 }
 
-/// Containers whose machines cannot run while this one's does, each with a device that is why.
+impl InUse {
+    /// Whose container it is that has the device.
+    pub(super) fn sandbox(&self) -> &PodId {
+        &self.by.sandbox
+    }
+
+    /// It in words, for a container that is not started; `pod` has the device.
+    pub(super) fn refusal(&self, pod: &str) -> Error {
+        let Self { device: BlockDevice { node, number }, access, by } = self;
+        let rule = match access {
+            Access::Root => "a root disk is one VM's at a time",
+            Access::Write | Access::Read => {
+                "a disk that a VM writes to is one VM's at a time, unless the runtime handlers of both have `shared_disks`"
+            }
+        };
+        let what = format!(
+            "block device `{}` ({number}) is in use by the VM of pod `{pod}` (container `{}`, `{}`), and {rule}",
+            node.display(),
+            by.id,
+            by.config.name
+        );
+        Error::new(Kind::State, what)
+    }
+}
+
+/// What a machine does with a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Access {
+    Read,
+    Write,
+    /// Boots from it; controld may have written to it.
+    Root,
+}
+
+/// Containers whose machines cannot run while this one's does, each with a device that is why, and the most that one of the two does with it.
 fn rivals<'a>(
     container: &'a Container,
     all: &'a [Arc<Container>],
-) -> impl Iterator<Item = (&'a Container, DeviceNumber)> {
-    let others = all.iter().map(Arc::as_ref).filter(|other| other.id != container.id);
-    others.filter_map(|other| Some((other, shared_root(&container.machine, &other.machine)?)))
+) -> impl Iterator<Item = (&'a Arc<Container>, &'a BlockDevice, Access)> {
+    let others = all.iter().filter(|other| other.id != container.id);
+    others.filter_map(|other| {
+        let (device, access) = contested(&container.machine, &other.machine)?;
+        Some((other, device, access))
+    })
 }
 
-/// A device that two machines have and that is the root disk of one of them.
-fn shared_root(one: &MachinePlan, other: &MachinePlan) -> Option<DeviceNumber> {
-    let has = |plan: &MachinePlan, number: DeviceNumber| {
-        root(plan).is_some_and(|root| root.number == number) || disks(plan).any(|disk| disk.number == number)
-    };
-    let of_one = root(one).map(|root| root.number).filter(|number| has(other, *number));
-    of_one.or_else(|| root(other).map(|root| root.number).filter(|number| has(one, *number)))
+/// A device of one machine that the other one may not have at the same time, and the most that one of the two does with it.
+fn contested<'a>(one: &'a MachinePlan, other: &MachinePlan) -> Option<(&'a BlockDevice, Access)> {
+    let share = one.hardware.shared_disks && other.hardware.shared_disks;
+    let pairs = devices(one).flat_map(|mine| devices(other).map(move |its| (mine, its)));
+    let same = pairs.filter(|((mine, _), (its, _))| mine.number == its.number);
+    let most = same.map(|((device, mine), (_, its))| (device, mine.max(its))).max_by_key(|(_, access)| *access);
+    most.filter(|(_, access)| match access {
+        Access::Root => true,
+        Access::Write => !share,
+        Access::Read => false,
+    })
 }
 
-fn root(plan: &MachinePlan) -> Option<&BlockDevice> {
-    plan.root.persistent.as_ref().map(|root| &root.device)
-}
-
-fn disks(plan: &MachinePlan) -> impl Iterator<Item = &BlockDevice> {
-    plan.disks.iter().filter_map(|disk| disk.source.block())
+/// The devices of a machine, and what it does with each.
+fn devices(plan: &MachinePlan) -> impl Iterator<Item = (&BlockDevice, Access)> {
+    let root = plan.root.persistent.as_ref().map(|root| (&root.device, Access::Root));
+    let disks = plan
+        .disks
+        .iter()
+        .filter_map(|disk| Some((disk.source.block()?, if disk.read_only { Access::Read } else { Access::Write })));
+    root.into_iter().chain(disks)
 }
 
 #[cfg(test)]
@@ -83,7 +134,7 @@ mod tests {
 
     use super::*;
     use crate::container::tests::container;
-    use crate::model::plan::{Disk, DiskSource, OnImageChange, PersistentRoot, Serial};
+    use crate::model::plan::{DeviceNumber, Disk, DiskSource, OnImageChange, PersistentRoot, Serial};
 
     fn device(minor: u32) -> BlockDevice {
         BlockDevice { node: format!("/dev/loop{minor}").into(), number: DeviceNumber { major: 7, minor } }
@@ -135,10 +186,56 @@ mod tests {
         // Who has it as a disk of another kind waits as well.
         let running = of(ContainerState::Running, Some(1), None);
         let reads = of(ContainerState::Starting, None, Some(1));
-        let error = Claims::default().claim(&reads, || vec![running, reads.clone()]).expect_err("refused");
-        assert!(error.kind() == Kind::State && error.to_string().contains("7:1"), "{error}");
-        let shares = vec![of(ContainerState::Running, None, Some(1)), reads.clone()];
-        assert!(Claims::default().claim(&reads, || shares).is_ok(), "nobody's root disk");
+        let in_use = Claims::default().claim(&reads, || vec![running.clone(), reads.clone()]).expect_err("refused");
+        assert_eq!(in_use.sandbox(), &running.sandbox);
+        let error = in_use.refusal("default/db");
+        let begins = "block device `/dev/loop1` (7:1) is in use by the VM of pod `default/db` (container `";
+        assert!(error.kind() == Kind::State && error.to_string().starts_with(begins), "{error}");
+        assert!(error.to_string().ends_with("a root disk is one VM's at a time"), "{error}");
+    }
+
+    #[test]
+    fn a_disk_that_a_machine_writes_to_is_no_other_ones() {
+        let disk = |state, minor, read_only, shared_disks| {
+            let mut container = of(state, None, Some(minor)).as_ref().clone();
+            container.machine.hardware.shared_disks = shared_disks;
+            container.machine.disks.iter_mut().for_each(|disk| disk.read_only = read_only);
+            Arc::new(container)
+        };
+        let (starting, running) = (ContainerState::Starting, ContainerState::Running);
+        for (mine, other, free) in [
+            // Each: read-only, and whether disks are shared.
+            ((false, false), (false, false), false),
+            ((true, false), (false, false), false),
+            ((false, false), (true, false), false),
+            ((true, false), (true, false), true),
+            ((false, true), (false, true), true),
+            ((true, true), (false, true), true),
+            // One of them alone cannot allow it.
+            ((false, true), (false, false), false),
+            ((false, false), (false, true), false),
+        ] {
+            let wants = disk(starting, 1, mine.0, mine.1);
+            for (state, minor, free) in [
+                (running, 1, free),
+                (ContainerState::Uncertain, 1, free),
+                (ContainerState::Exited, 1, true),
+                (running, 2, true),
+            ] {
+                let other = disk(state, minor, other.0, other.1);
+                let claimed = Claims::default().claim(&wants, || vec![wants.clone(), other.clone()]);
+                assert_eq!(claimed.is_ok(), free, "{mine:?} beside {other:?}");
+                if let Err(in_use) = claimed {
+                    let error = in_use.refusal("default/db").to_string();
+                    assert!(error.contains("`/dev/loop1` (7:1)") && error.ends_with("have `shared_disks`"), "{error}");
+                }
+            }
+        }
+        // A root disk is nobody else's whatever handlers say.
+        let mut root = of(running, Some(1), None).as_ref().clone();
+        root.machine.hardware.shared_disks = true;
+        let (root, wants) = (Arc::new(root), disk(starting, 1, true, true));
+        assert!(Claims::default().claim(&wants, || vec![wants.clone(), root]).is_err());
     }
 
     #[test]

@@ -180,6 +180,7 @@ fn hardware(list: &mut List<'_>, said: Said<'_>, hardware: &Hardware) {
     list.said("firmware", firmware.to_owned(), None, given(&defaults.firmware, "firmware"), "default");
     let extras = &hardware.extras;
     let others = [
+        ("shared disks", hardware.shared_disks.then(|| "true".to_owned()), "shared_disks"),
         ("TPM", hardware.tpm.then(|| "2.0".to_owned()), "tpm"),
         ("graphics", extras.graphics.map(|graphics| graphics.to_string()), "graphics"),
         ("watchdog", extras.watchdog.map(|watchdog| watchdog.to_string()), "watchdog"),

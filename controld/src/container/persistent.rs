@@ -74,7 +74,7 @@ pub(super) fn check(wanted: &persistent::Wanted, base: &Base, converted: bool) -
     Ok(root)
 }
 
-/// Makes sure that nobody else uses a container's devices as a root disk, and that what its own machine is to boot from is whole, if that
+/// Makes sure that nobody else uses a container's devices in a way that spoils them, and that what its own machine is to boot from is whole, if that
 /// is a volume; how it is used in this start.
 ///
 /// # Errors
@@ -84,7 +84,11 @@ pub(super) async fn ready(
     container: &Container,
     unwanted: &CancellationToken,
 ) -> Result<Option<RootNow>> {
-    uses.claims.claim(container, || uses.store.containers())?;
+    uses.claims.claim(container, || uses.store.containers()).map_err(|in_use| {
+        let sandbox = uses.store.sandbox(in_use.sandbox());
+        let pod = sandbox.map(|sandbox| format!("{}/{}", sandbox.config.namespace, sandbox.config.name));
+        in_use.refusal(&pod.unwrap_or_else(|| in_use.sandbox().to_string()))
+    })?;
     let Some(root) = container.machine.root.persistent.clone() else { return Ok(None) };
     let wanted = wanted_of(&root, &container.image_id)?;
     let block = root.device.clone();

@@ -1,12 +1,12 @@
 //! Block volumes of pods as disks of guests.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use proto::cri::{ContainerConfig, Device};
+use proto::cri::{ContainerConfig, ContainerState, Device};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::command::sh;
@@ -19,20 +19,24 @@ use tests::world::World;
 
 use super::shell::{exec, prints};
 
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(480);
+/// Of cases with guests that have many disks: their firmware and their kernels look at each, which takes minutes beside others.
+const MANY_DEADLINE: Duration = Duration::from_secs(1200);
 const GRACE: Duration = Duration::from_secs(30);
 /// controld looks at sizes each 30 s.
 const GROWN: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
-/// More disks than fit into the slots of a machine one by one.
-const MANY: usize = 22;
+/// As many as a machine may have, which is more than fit into its slots one by one.
+const MANY: usize = 60;
 /// Longer than a virtio disk shows, so it is cut.
 const LONG: &str = "/dev/a-name-that-is-cut-in-guests";
 
 pub(super) const CASES: &[Case] = &[
-    Case { name: "vm::block_volumes_are_disks_by_their_names_in_any_order", deadline: DEADLINE, run: named },
-    Case { name: "vm::block_volumes_on_scsi_are_found_by_the_same_names", deadline: DEADLINE, run: on_scsi },
+    Case { name: "vm::block_volumes_are_disks_by_their_names_in_any_order", deadline: MANY_DEADLINE, run: named },
+    Case { name: "vm::block_volumes_on_scsi_are_found_by_the_same_names", deadline: MANY_DEADLINE, run: on_scsi },
     Case { name: "vm::devices_that_are_no_disks_are_refused", deadline: DEADLINE, run: refused },
+    Case { name: "vm::a_block_volume_that_a_vm_writes_to_is_no_other_vms", deadline: DEADLINE, run: one_writer },
+    Case { name: "vm::block_volumes_are_shared_where_handlers_say_so", deadline: DEADLINE, run: several_writers },
 ];
 
 /// Block volumes as kubelet hands them over: links to nodes, or nodes that are bound to a file, as CSI does.
@@ -89,7 +93,7 @@ fn container(bed: &Bed, node: &Node, devices: Vec<Device>) -> Result<ContainerCo
 
 fn boots(bed: &Bed, node: &Node, name: &str, container: &ContainerConfig) -> Result<Vm> {
     let vm = node.start_pod(node.pod(name)?, container)?;
-    wait_for("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
+    wait_for("our agent", BOOT_DEADLINE * 2, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
     Ok(vm)
 }
 
@@ -121,6 +125,14 @@ fn named(bed: &Bed) -> Result<()> {
     prints(bed, &vm, "printf 'of the guest' | dd of=/dev/pvc/5 bs=1 seek=512 conv=fsync,notrunc 2>/dev/null", "")?;
     ensure!(volumes.devices[5].read(12, 512)? == b"of the guest", "not written");
     ensure!(volumes.devices[0].read(8, 0)? == b"disk 00\n", "written");
+
+    // What the guest gives up is room of the device's again.
+    let file = volumes.dir.join("6.img");
+    let taken = || Ok::<_, anyhow::Error>(fs::metadata(&file)?.blocks());
+    prints(bed, &vm, "dd if=/dev/urandom of=/dev/pvc/6 bs=64k count=8 conv=fsync,notrunc 2>/dev/null", "")?;
+    let full = taken()?;
+    prints(bed, &vm, "blkdiscard /dev/pvc/6", "")?;
+    ensure!(full >= 1024 && taken()? < full / 2, "{full} sectors of the device's file, and {} after discard", taken()?);
 
     volumes.devices[4].grow(3 * MIB)?;
     wait_for("growth in the guest", GROWN, || {
@@ -176,13 +188,76 @@ fn refused(bed: &Bed) -> Result<()> {
     }
     before.assert_same_but(|thing| thing.starts_with("file /var/lib/virtlet/images"))?;
 
-    // As many as there may be are all defined and started, whatever the guest makes of them.
-    let most = (1..=60).map(|n| volumes.device(0, &format!("/dev/disk{n}")));
-    let container = container(bed, &node, most.collect())?;
-    let id = node.cri.create(&sandbox, &container, &pod)?;
-    node.cri.start(&id)?;
     node.cri.remove_sandbox(&sandbox)?;
     Ok(())
+}
+
+/// That a container is not started, with these words.
+fn not_started(node: &Node, id: &str, words: &[&str]) -> Result<()> {
+    let Err(error) = node.cri.start(id) else { bail!("started") };
+    for word in words {
+        ensure!(error.message().contains(word), "`{word}` is not in: {error}");
+    }
+    ensure!(node.cri.container(id)?.state() == ContainerState::ContainerExited, "it is not over");
+    Ok(())
+}
+
+fn one_writer(bed: &Bed) -> Result<()> {
+    let node = start(bed)?;
+    let volumes = Volumes::new(bed, 2)?;
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    node.cri.pull(&image)?;
+    // As two pods of a rolling update have it: by paths of their own, which lead to one device.
+    let writes = ContainerConfig { devices: vec![volumes.device(1, "/dev/data")], ..cri::container(&image, [].into()) };
+    let reads = Device { permissions: "r".into(), ..volumes.device(1, "/dev/other") };
+    let reads = ContainerConfig { devices: vec![reads], ..writes.clone() };
+    let first = node.start_pod(node.pod("first")?, &writes)?;
+
+    let pod = node.pod("second")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let device = volumes.devices[1].node().display().to_string();
+    let words = [&*format!("block device `{device}`"), "/first`", "a disk that a VM writes to is one VM's at a time"];
+    for (attempt, container) in [&writes, &reads].into_iter().enumerate() {
+        let id = node.cri.create(&sandbox, &of_attempt(container, attempt)?, &pod)?;
+        not_started(&node, &id, &words)?;
+    }
+    // It is free with the end of the first one, which is still there.
+    node.cri.stop(&first.container, Duration::ZERO)?;
+    let second = node.start_in(&sandbox, &of_attempt(&writes, 2)?, &pod)?;
+    node.remove_vm(&second, GRACE)?;
+    node.remove_vm(&first, GRACE)?;
+
+    // Those that only read it may have it together.
+    let first = node.start_pod(node.pod("first")?, &reads)?;
+    let second = node.start_pod(node.pod("second")?, &reads)?;
+    node.remove_vm(&second, GRACE)?;
+    node.remove_vm(&first, GRACE)
+}
+
+/// kubelet's next container for one that did not start.
+fn of_attempt(container: &ContainerConfig, attempt: usize) -> Result<ContainerConfig> {
+    let mut container = container.clone();
+    container.metadata.get_or_insert_default().attempt = attempt.try_into()?;
+    Ok(container)
+}
+
+fn several_writers(bed: &Bed) -> Result<()> {
+    let node = Node::configured(bed, "handlers.virtlet.guest_agent = true\nhandlers.virtlet.shared_disks = true")?;
+    let volumes = Volumes::new(bed, 2)?;
+    let container = container(bed, &node, vec![volumes.device(1, "/dev/pvc/1")])?;
+    let first = boots(bed, &node, "first", &container)?;
+    let second = boots(bed, &node, "second", &container)?;
+    for (offset, vm) in [(1, &first), (2, &second)] {
+        let line = format!(
+            "head -c 4096 /dev/zero | tr '\\0' {offset} | dd of=/dev/pvc/1 bs=4096 seek={offset} conv=fsync,notrunc 2>/dev/null"
+        );
+        prints(bed, vm, &line, "")?;
+    }
+    for (offset, byte) in [(1_u64, b'1'), (2, b'2')] {
+        ensure!(volumes.devices[1].read(4096, offset * 4096)? == [byte; 4096], "{offset} was not written");
+    }
+    node.remove_vm(&second, GRACE)?;
+    node.remove_vm(&first, GRACE)
 }
 
 fn at(path: &Path, container_path: &str) -> Device {

@@ -160,7 +160,7 @@ fn outlives(bed: &Bed) -> Result<()> {
     // Another VM does not get it meanwhile.
     let second = create(&node, "second", "", &container(&image, volume.root("mrw")))?;
     let error = node.cri.start(&second.container).err().context("two VMs of one root disk")?;
-    ensure!(error.message().contains("is in use by the VM of container"), "{error}");
+    ensure!(error.message().contains("is in use by the VM of pod `default/first`"), "{error}");
     node.remove_vm(&second, GRACE)?;
     node.remove_vm(&vm, GRACE)?;
 

@@ -68,7 +68,8 @@ pub(super) fn of(
         return Err(Error::new(Kind::State, what));
     }
     let (firmware, tpm) = (handler.defaults.boots_with(), handler.defaults.tpm);
-    let hardware = Hardware { machine, cpu, disk_bus, firmware, tpm, cpu_setting, extras };
+    let shared_disks = handler.defaults.shared_disks;
+    let hardware = Hardware { machine, cpu, disk_bus, firmware, tpm, shared_disks, cpu_setting, extras };
     match offer {
         Some(offer) => check(&hardware, handler, annotations, offer, accel).map(|()| hardware),
         None => Ok(hardware),

@@ -363,6 +363,24 @@ fn a_disk_in_an_emptydir_is_a_descriptor_that_libvirt_is_given() {
     );
 }
 
+#[test]
+fn block_volumes_are_shared_where_the_handler_says_so_and_nothing_else_is() {
+    let file = DiskFile { dir: "/pods/u/scratch".into(), size: 1 << 30, file_system: Some(FileSystem::Ext4) };
+    let scratch = Disk {
+        serial: Serial::of_name("scratch"),
+        source: DiskSource::File(file),
+        path: "/scratch".into(),
+        read_only: false,
+    };
+    let mut spec = with_disks("q35", DiskBus::Virtio, vec![disk("/dev/a", false), disk("/dev/b", true), scratch]);
+    assert!(!xml(&spec).expect("describes").contains("<shareable"));
+    spec.plan.hardware.shared_disks = true;
+    let text = xml(&spec).expect("describes");
+    let shared: Vec<_> = disks_of(&text).iter().map(|disk| disk.contains("<shareable/>")).collect();
+    assert_eq!(shared, [false, false, true, true, false], "{text}");
+    assert!(disks_of(&text)[2..4].iter().all(|disk| disk.contains("cache=\"none\"")), "{text}");
+}
+
 fn with_disks(machine: &str, disk_bus: DiskBus, disks: Vec<Disk>) -> DomainSpec {
     let mut spec = with(machine, None, disk_bus);
     spec.disks = vec![DiskNow { io: AsyncIo::IoUring, sectors: None }; disks.len()];

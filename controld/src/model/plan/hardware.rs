@@ -26,6 +26,9 @@ pub struct Hardware {
     /// TPM 2.0. libvirt keeps what it remembers, and removes that with the machine's definition.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tpm: bool,
+    /// Whether other machines whose plans say so, too, may write to its block volumes while it does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shared_disks: bool,
     /// The CPU in detail, in place of `cpu`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_setting: Option<CpuSetting>,

@@ -82,7 +82,7 @@ pub(super) fn other(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, no
     match &disk.source {
         DiskSource::Block(device) => doc.nest("disk", &[("type", "block"), ("device", "disk")], |doc| {
             on_device(doc, device, now, None)?;
-            plugged(doc, hardware, nth, disk)
+            plugged(doc, hardware, nth, disk, hardware.shared_disks)
         }),
         DiskSource::File(file) => doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
             // It may find no room, as the root disk.
@@ -92,14 +92,18 @@ pub(super) fn other(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, no
             let source = [("file", path(&file)?), ("fdgroup", &*group)];
             doc.nest("source", &source, |doc| doc.leaf("seclabel", &[("model", "dac"), ("relabel", "no")]))?;
             below(doc, now)?;
-            plugged(doc, hardware, nth, disk)
+            plugged(doc, hardware, nth, disk, false)
         }),
     }
 }
 
-/// Where a disk beside root disk and seed is plugged in.
-fn plugged(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk) -> Result<(), DomainError> {
+/// Where a disk beside root disk and seed is plugged in, and whether other machines may write to it. Those have `cache=none`, as
+/// libvirt wants it of them: devices always have, see [`driver`].
+fn plugged(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, is_shared: bool) -> Result<(), DomainError> {
     target(doc, hardware, PLACES + nth)?;
+    if is_shared {
+        doc.leaf("shareable", &[])?;
+    }
     if disk.read_only {
         doc.leaf("readonly", &[])?;
     }
