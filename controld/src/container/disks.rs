@@ -40,6 +40,8 @@ enum NoDisk {
         #[source]
         cause: io::Error,
     },
+    #[error("`{}` on the node has nothing behind it any more, as a device that was detached", node.display())]
+    Empty { node: PathBuf },
     #[error("`{}` on the node is not block device {number}", node.display())]
     OtherNode { node: PathBuf, number: DeviceNumber },
 }
@@ -119,13 +121,21 @@ impl Node {
         Ok(device)
     }
 
-    /// Whether a device's node is still that of the device.
+    /// Whether a device's node is still that of the device, and the device has something behind it: the kernel keeps numbers of devices
+    /// that are gone, and QEMU would show the guest a disk without a sector.
     fn check(&self, BlockDevice { node, number }: &BlockDevice) -> Result<(), NoDisk> {
         let found = fs::metadata(node).map_err(|cause| NoDisk::Gone(node.display().to_string(), cause))?;
-        if found.file_type().is_block_device() && DeviceNumber::of(found.rdev()) == *number {
-            return Ok(());
+        if !found.file_type().is_block_device() || DeviceNumber::of(found.rdev()) != *number {
+            return Err(NoDisk::OtherNode { node: node.clone(), number: *number });
         }
-        Err(NoDisk::OtherNode { node: node.clone(), number: *number })
+        self.check_content(node, *number)
+    }
+
+    fn check_content(&self, node: &Path, number: DeviceNumber) -> Result<(), NoDisk> {
+        match self.size(number) {
+            Ok(0) => Err(NoDisk::Empty { node: node.to_owned() }),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Sizes of a device's sectors, if they are not what every guest takes for granted. A partition has those of its whole disk.
@@ -159,7 +169,7 @@ fn read_number<T: std::str::FromStr>(path: &Path) -> io::Result<T> {
 fn refused(path: &str, cause: NoDisk) -> Error {
     let kind = match cause {
         NoDisk::Unknown { .. } => Kind::Internal,
-        NoDisk::Gone(..) | NoDisk::NotBlock(_) | NoDisk::OtherNode { .. } => Kind::State,
+        NoDisk::Gone(..) | NoDisk::NotBlock(_) | NoDisk::OtherNode { .. } | NoDisk::Empty { .. } => Kind::State,
     };
     Error::because(kind, format!("device at `{path}` cannot be a disk of the VM"), cause)
 }
@@ -200,6 +210,19 @@ mod tests {
         fs::write(dir.path().join("sys/dev/block/7:3/queue/logical_block_size"), "512").expect("written");
         assert_eq!(node.sectors(NUMBER), None);
         assert!(node.size(DeviceNumber { major: 7, minor: 4 }).is_err());
+    }
+
+    #[test]
+    fn a_device_that_was_detached_is_no_disk() {
+        let (dir, node) = node();
+        let (path, size) = (Path::new("/dev/loop3"), dir.path().join("sys/dev/block/7:3/size"));
+        node.check_content(path, NUMBER).expect("it has a size");
+        fs::write(&size, "0\n").expect("written");
+        let error = node.check_content(path, NUMBER).expect_err("refused").to_string();
+        assert!(error.starts_with("`/dev/loop3` on the node has nothing behind it"), "{error}");
+        // What the kernel does not say is not held against it.
+        fs::remove_file(&size).expect("removed");
+        node.check_content(path, NUMBER).expect("not known");
     }
 
     #[test]

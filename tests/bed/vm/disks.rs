@@ -37,6 +37,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "vm::devices_that_are_no_disks_are_refused", deadline: DEADLINE, run: refused },
     Case { name: "vm::a_block_volume_that_a_vm_writes_to_is_no_other_vms", deadline: DEADLINE, run: one_writer },
     Case { name: "vm::block_volumes_are_shared_where_handlers_say_so", deadline: DEADLINE, run: several_writers },
+    Case { name: "vm::a_device_that_vanished_before_the_start_is_named", deadline: DEADLINE, run: vanished },
 ];
 
 /// Block volumes as kubelet hands them over: links to nodes, or nodes that are bound to a file, as CSI does.
@@ -258,6 +259,34 @@ fn several_writers(bed: &Bed) -> Result<()> {
     }
     node.remove_vm(&second, GRACE)?;
     node.remove_vm(&first, GRACE)
+}
+
+fn vanished(bed: &Bed) -> Result<()> {
+    let node = start(bed)?;
+    let mut volumes = Volumes::new(bed, 2)?;
+    let container = container(bed, &node, vec![volumes.device(1, "/dev/data")])?;
+    let pod = node.pod("vanished")?;
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let before = World::look()?;
+    let id = node.cri.create(&sandbox, &container, &pod)?;
+    let device = volumes.devices.remove(1);
+    let path = device.node().to_owned();
+    drop(device);
+    wait_for("the end of the loop device", GRACE, || Ok(is_detached(&path).then_some(())))?;
+    not_started(&node, &id, &["device at `/dev/data`", &*format!("`{}`", path.display())])?;
+    node.cri.remove(&id)?;
+    before.assert_same_but(|thing| {
+        // The pod keeps its root disk; the device itself is gone.
+        thing.starts_with("file /var/lib/virtlet/volumes") || thing.starts_with("file /var/lib/virtlet/images")
+    })?;
+    node.cri.remove_sandbox(&sandbox)?;
+    Ok(())
+}
+
+/// Whether a loop device has no file any more.
+fn is_detached(node: &Path) -> bool {
+    let name = node.file_name().unwrap_or_default();
+    !Path::new("/sys/block").join(name).join("loop/backing_file").exists()
 }
 
 fn at(path: &Path, container_path: &str) -> Device {
