@@ -160,6 +160,7 @@ fn seed_input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a
         net,
         agent: None,
         kind: SeedKind::default(),
+        network: annotations.network_config.unwrap_or_default(),
         delivery: ConfigDelivery::default(),
         credentials: false,
         sources,

@@ -15,7 +15,7 @@ use crate::model::plan::{
     CdiEdits, Chipset, Clock, CpuModel, DiskBus, Extras, Firmware, FirmwareKind, Graphics, HostPath, MachineType,
     OnImageChange, SharedFs, Watchdog,
 };
-use crate::model::seed::{ConfigDelivery, SeedKind};
+use crate::model::seed::{ConfigDelivery, NetworkConfig, SeedKind};
 
 /// Most guest memory that may be named: 16 TiB.
 const MOST_MEMORY: u64 = MIB << 24;
@@ -69,6 +69,8 @@ pub struct MachineDefaults {
     pub seed: Given<SeedKind>,
     /// How guests come by ConfigMaps, Secrets and the like; default as by other volumes.
     pub config_delivery: Given<ConfigDelivery>,
+    /// How guests come by their addresses; default as their NICs allow.
+    pub network_config: Given<NetworkConfig>,
     /// Whether SSH keys of pods are credentials of systemd, too.
     pub credentials: bool,
     /// vCPUs of a container without a CPU limit; default `machine.default_vcpus`.
@@ -123,6 +125,7 @@ impl MachineDefaults {
         self.shared_fs.check("handlers.<name>.shared_fs", &whose, problems);
         self.seed.check("handlers.<name>.seed", &whose, problems);
         self.config_delivery.check("handlers.<name>.config_delivery", &whose, problems);
+        self.network_config.check("handlers.<name>.network_config", &whose, problems);
         let is_uefi = self.firmware.get() == Some(&FirmwareKind::Uefi);
         if self.secure_boot && !is_uefi {
             let problem = format!("is true for {whose}, whose `firmware` is not `uefi`");
@@ -167,6 +170,24 @@ impl MachineDefaults {
     #[must_use]
     pub fn has_agent(&self, annotations: &PodAnnotations) -> bool {
         annotations.guest_agent || self.guest_agent || annotations.run_command.unwrap_or(self.run_command)
+    }
+
+    /// How the guest of a pod with these annotations comes by its addresses.
+    #[must_use]
+    pub fn network_config(&self, annotations: &PodAnnotations) -> NetworkConfig {
+        annotations.network_config.or(self.network_config.get().copied()).unwrap_or_default()
+    }
+
+    /// How it is told what its pod wants of it.
+    #[must_use]
+    pub fn seed_kind(&self, annotations: &PodAnnotations) -> SeedKind {
+        annotations.seed.or(self.seed.get().copied()).unwrap_or_default()
+    }
+
+    /// How it comes by ConfigMaps, Secrets and the like.
+    #[must_use]
+    pub fn delivery(&self, annotations: &PodAnnotations) -> ConfigDelivery {
+        annotations.config_delivery.or(self.config_delivery.get().copied()).unwrap_or_default()
     }
 
     /// What the machines boot with.
@@ -219,6 +240,7 @@ impl MachineDefaults {
             ("shared_fs", self.shared_fs.get().map(ToString::to_string)),
             ("seed", self.seed.get().map(ToString::to_string)),
             ("config_delivery", self.config_delivery.get().map(ToString::to_string)),
+            ("network_config", self.network_config.get().map(ToString::to_string)),
             ("credentials", self.credentials.then(|| "true".to_owned())),
             ("default_vcpus", number(self.default_vcpus)),
             ("max_vcpus", number(self.max_vcpus)),

@@ -4,8 +4,8 @@
 use proto::tap::DataPath;
 use serde::Serialize;
 
-use crate::config::{Given, Handler};
-use crate::model::annotations::{EmptyDirDisk, NetworkConfig, PodAnnotations};
+use crate::config::{Given, Handler, MachineDefaults};
+use crate::model::annotations::{EmptyDirDisk, PodAnnotations};
 use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, OnImageChange, Passed, Share};
 use crate::model::{Container, ContainerConfig, Resources};
 
@@ -81,7 +81,7 @@ pub fn explain(said: Said<'_>, made: Made<'_>) -> Vec<Setting> {
     hardware(&mut list, said, made.hardware);
     devices(&mut list, made.passed);
     disk(&mut list, said, made.root);
-    network(&mut list, said.annotations);
+    network(&mut list, said.annotations, &said.handler.defaults);
     guest(&mut list, said, made.share);
     list.settings
 }
@@ -251,8 +251,7 @@ fn devices(list: &mut List<'_>, passed: &Passed) {
     }
 }
 
-fn network(list: &mut List<'_>, annotations: &PodAnnotations) {
-    let defaults = &list.handler.defaults;
+fn network(list: &mut List<'_>, annotations: &PodAnnotations, defaults: &MachineDefaults) {
     let handler_path = given(&defaults.data_path, "data_path");
     let path = annotations.data_path.or(defaults.data_path.get().copied());
     let path = path.map_or("as tapmanager is configured", DataPath::name);
@@ -263,13 +262,9 @@ fn network(list: &mut List<'_>, annotations: &PodAnnotations) {
         None => ("as tapmanager is configured".to_owned(), None),
     };
     list.said("anti-spoofing", held, by_pod, None, "node, tapmanager's anti_spoof");
-    let (config, by_pod) = match annotations.network_config {
-        NetworkConfig::Auto => ("auto", None),
-        NetworkConfig::Dhcp => ("dhcp", Some("virtlet.cloud/network-config or VirtletForceDHCPNetworkConfig")),
-        NetworkConfig::Static => ("static", Some("virtlet.cloud/network-config")),
-        NetworkConfig::None => ("none", Some("virtlet.cloud/network-config")),
-    };
-    list.said("network-config", config.to_owned(), by_pod, None, "default");
+    let config = defaults.network_config(annotations).to_string();
+    let by_pod = annotations.network_config.map(|_| "virtlet.cloud/network-config or VirtletForceDHCPNetworkConfig");
+    list.said("network-config", config, by_pod, given(&defaults.network_config, "network_config"), "default");
     if !annotations.networks.is_empty() {
         let count = annotations.networks.len();
         let key = Some("virtlet.cloud/networks or k8s.v1.cni.cncf.io/networks");

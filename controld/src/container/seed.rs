@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::look::io_failed;
 use super::remove::remove as remove_file;
-use crate::config::{Config, Handler, MachineDefaults};
+use crate::config::{Config, Handler};
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain::FirmwareEntry;
 use crate::model::error::{Error, Kind, Result};
@@ -68,11 +68,6 @@ fn firmware_path(config: &Config, machine: MachineId, name: FirmwareName) -> Pat
     config.run_dir.join("seed").join(format!("{machine}.{}", name.suffix))
 }
 
-/// How the guest comes by ConfigMaps, Secrets and the like.
-pub(super) fn delivery(annotations: &PodAnnotations, defaults: &MachineDefaults) -> ConfigDelivery {
-    annotations.config_delivery.or(defaults.config_delivery.get().copied()).unwrap_or_default()
-}
-
 /// The pod's name of the volume, if it is one that kubelet fills itself.
 pub(super) fn config_volume(mount: &Mount) -> Option<&str> {
     let (dir, name) = mount.host_path.rsplit_once('/')?;
@@ -91,7 +86,7 @@ pub(super) fn is_for_us(mount: &Mount) -> bool {
 /// When a volume is not there or has not what it is to have, or what the pod wants cannot reach the guest.
 pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed> {
     let Wishes { sandbox, container, annotations, handler, net, share, disks, instance } = wishes;
-    let delivery = delivery(annotations, &handler.defaults);
+    let delivery = handler.defaults.delivery(annotations);
     let sources = sources(container, annotations, delivery)?;
     let (mounts, disks) =
         if handler.defaults.has_agent(annotations) { (Vec::new(), &[][..]) } else { (guest_mounts(share), disks) };
@@ -104,8 +99,9 @@ pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed>
         annotations,
         net,
         agent,
-        kind: annotations.seed.or(handler.defaults.seed.get().copied()).unwrap_or_default(),
+        kind: handler.defaults.seed_kind(annotations),
         delivery,
+        network: handler.defaults.network_config(annotations),
         credentials: handler.defaults.credentials,
         sources: &sources,
         env: &container.process.env,

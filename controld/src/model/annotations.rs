@@ -33,7 +33,7 @@ pub(super) use self::ssh_keys::parse as ssh_keys_of;
 pub use self::user_data::UserData;
 pub(super) use self::user_data::{CLOUD_CONFIG, Format};
 use super::plan::{CpuModel, CpuSetting, DiskBus, NoCpuModel, NoCpuSetting, RootDevice, SharedFs};
-use super::seed_kind::{ConfigDelivery, SeedKind};
+use super::seed_kind::{ConfigDelivery, NetworkConfig, SeedKind};
 use super::yaml::{self, NotYaml};
 
 /// Most virtual CPUs: what an xAPIC can address.
@@ -94,24 +94,10 @@ pub struct PodAnnotations {
     pub shared_fs: Option<SharedFs>,
     /// EmptyDirs that the guest has as disks.
     pub emptydir_disks: Vec<EmptyDirDisk>,
-    /// How the guest comes by its addresses.
-    pub network_config: NetworkConfig,
+    /// How the guest comes by its addresses; `None` is the runtime handler's way.
+    pub network_config: Option<NetworkConfig>,
     /// Limits of the pod's traffic, from Kubernetes' own annotations.
     pub bandwidth: Option<Bandwidth>,
-}
-
-/// What the seed's network-config says about NICs that the guest can be sent DHCP on. The others are always told.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum NetworkConfig {
-    /// As [`Self::Dhcp`] where the node answers with everything that the file could tell, else as [`Self::Static`].
-    #[default]
-    Auto,
-    /// Ask for the addresses.
-    Dhcp,
-    /// Addresses and routes as they are.
-    Static,
-    /// There is no such file.
-    None,
 }
 
 /// Meta-data as the pod gives it. `instance-id` and `local-hostname` are strings if they are there.
@@ -322,24 +308,14 @@ fn user_data_source(reader: &mut Reader<'_>) -> Option<UserDataSource> {
 }
 
 /// Virtlet's switch and our key say one thing; the switch turned off says nothing.
-fn network_config(reader: &mut Reader<'_>) -> NetworkConfig {
-    let chosen = reader.read(keys::NETWORK_CONFIG, network_config_named);
+fn network_config(reader: &mut Reader<'_>) -> Option<NetworkConfig> {
+    let chosen = reader.read(keys::NETWORK_CONFIG, named(NetworkConfig::ALL, NetworkConfig::word));
     let forced = reader.read(keys::FORCE_DHCP, reader::switch).unwrap_or_default();
     if forced && chosen != Some(NetworkConfig::Dhcp) {
         reader.refuse_together(keys::NETWORK_CONFIG, keys::FORCE_DHCP);
-        return NetworkConfig::Dhcp;
+        return Some(NetworkConfig::Dhcp);
     }
-    chosen.unwrap_or_default()
-}
-
-fn network_config_named(text: &str) -> Result<NetworkConfig, Problem> {
-    match text.to_ascii_lowercase().as_str() {
-        "auto" => Ok(NetworkConfig::Auto),
-        "dhcp" => Ok(NetworkConfig::Dhcp),
-        "static" => Ok(NetworkConfig::Static),
-        "none" => Ok(NetworkConfig::None),
-        _ => Err(Problem::NotOneOf { value: text.to_owned(), all: vec!["auto", "dhcp", "static", "none"] }),
-    }
+    chosen
 }
 
 fn system_uuid(text: &str) -> Result<Uuid, Problem> {

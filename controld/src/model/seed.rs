@@ -28,8 +28,8 @@ use uuid::Uuid;
 pub use self::merge::merge;
 pub use self::mounts::{GuestDisk, GuestMount};
 pub use self::sources::{MAX_FILE, Sources, Volume, VolumeFile};
-pub use super::seed_kind::{ConfigDelivery, SeedKind};
-use crate::model::annotations::{Format, NetworkConfig, PodAnnotations, UserData};
+pub use super::seed_kind::{ConfigDelivery, NetworkConfig, SeedKind};
+use crate::model::annotations::{Format, PodAnnotations, UserData};
 
 /// Longest user-data, in bytes.
 pub const MAX_USER_DATA: usize = 2 << 20;
@@ -59,6 +59,7 @@ pub struct SeedInput<'a> {
     pub agent: Option<&'a [u8]>,
     pub kind: SeedKind,
     pub delivery: ConfigDelivery,
+    pub network: NetworkConfig,
     /// Whether keys are systemd's credentials too.
     pub credentials: bool,
     /// Volumes that were read for it.
@@ -148,7 +149,7 @@ fn made(input: &SeedInput<'_>, environment: &str) -> Result<Map<String, Value>, 
         made.insert("write_files".into(), entries.into());
     }
     // The next pod with this disk has other NICs, and to cloud-init it is the same instance, whose network it would leave as it was.
-    if input.instance.is_some() && input.annotations.network_config != NetworkConfig::None {
+    if input.instance.is_some() && input.network != NetworkConfig::None {
         made.insert("updates".into(), json!({ "network": { "when": ["boot"] } }));
     }
     Ok(made)

@@ -1,4 +1,4 @@
-//! What kinds of seeds there are, and which way ConfigMaps and Secrets take.
+//! What kinds of seeds there are, which way ConfigMaps and Secrets take, and who tells a guest its addresses.
 
 use super::words::words;
 
@@ -28,6 +28,22 @@ words! {
         /// By copies that cloud-init writes.
         Seed = "seed",
         /// Not at all.
+        None = "none",
+    }
+}
+
+words! {
+    /// What a seed's network-config says about NICs that the guest can be sent DHCP on. The others are always told.
+    #[derive(Default)]
+    NetworkConfig or NoNetworkConfig "not one of auto, dhcp, static, none" {
+        /// As [`Self::Dhcp`] where the node answers with everything that the file could tell, else as [`Self::Static`].
+        #[default]
+        Auto = "auto",
+        /// Ask for the addresses.
+        Dhcp = "dhcp",
+        /// Addresses and routes as they are.
+        Static = "static",
+        /// There is no such file.
         None = "none",
     }
 }

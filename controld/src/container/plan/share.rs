@@ -41,7 +41,7 @@ pub(super) fn of(
     defaults: &MachineDefaults,
     has_agent: bool,
 ) -> Result<Option<Share>> {
-    let delivery = seed::delivery(annotations, defaults);
+    let delivery = defaults.delivery(annotations);
     let is_shown = |mount: &Mount| is_of_pod(mount, container) && is_delivered(mount, delivery);
     let wanted = annotations.shared_fs.or(defaults.shared_fs.get().copied());
     let is_shared = match wanted {

@@ -65,14 +65,15 @@ fn a_whole_pod() {
 fn a_guest_comes_by_its_addresses_as_the_pod_says() {
     let key = "virtlet.cloud/network-config";
     for (pairs, expected) in [
-        (&[][..], NetworkConfig::Auto),
-        (&[(key, "auto")], NetworkConfig::Auto),
-        (&[(key, "dhcp")], NetworkConfig::Dhcp),
-        (&[(key, "static")], NetworkConfig::Static),
-        (&[(key, "none")], NetworkConfig::None),
-        (&[("VirtletForceDHCPNetworkConfig", "true")], NetworkConfig::Dhcp),
-        (&[("virtlet.cloud/force-dhcp-network-config", "true"), (key, "dhcp")], NetworkConfig::Dhcp),
-        (&[("VirtletForceDHCPNetworkConfig", "false"), (key, "static")], NetworkConfig::Static),
+        (&[][..], None),
+        (&[(key, "auto")], Some(NetworkConfig::Auto)),
+        (&[(key, "dhcp")], Some(NetworkConfig::Dhcp)),
+        (&[(key, "Static")], Some(NetworkConfig::Static)),
+        (&[(key, "none")], Some(NetworkConfig::None)),
+        (&[("VirtletForceDHCPNetworkConfig", "false")], None),
+        (&[("VirtletForceDHCPNetworkConfig", "true")], Some(NetworkConfig::Dhcp)),
+        (&[("virtlet.cloud/force-dhcp-network-config", "true"), (key, "dhcp")], Some(NetworkConfig::Dhcp)),
+        (&[("VirtletForceDHCPNetworkConfig", "false"), (key, "static")], Some(NetworkConfig::Static)),
     ] {
         assert_eq!(of(pairs).expect("right").network_config, expected, "{pairs:?}");
     }

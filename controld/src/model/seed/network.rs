@@ -23,7 +23,7 @@ use ipnetwork::IpNetwork;
 use proto::tap::{DataPath, Nic, NicKind, PodNet, Tap};
 use serde::Serialize;
 
-use crate::model::annotations::NetworkConfig;
+use crate::model::seed_kind::NetworkConfig;
 
 /// A network-config in the one version that can say it.
 #[derive(Debug, Serialize)]

@@ -53,6 +53,7 @@ fn input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a Sour
         net,
         agent: None,
         kind: annotations.seed.unwrap_or_default(),
+        network: annotations.network_config.unwrap_or_default(),
         delivery: ConfigDelivery::default(),
         credentials: false,
         sources,
