@@ -62,7 +62,7 @@ use crate::hypervisor::{HvEvent, Offer};
 use crate::model::PodName;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Layer, RootDisk};
+use crate::model::plan::{Layer, RootDisk, RootLifetime};
 use crate::model::{
     Accelerator, CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, MachineId, Resources,
     Sandbox, SandboxState,
@@ -168,7 +168,16 @@ impl Containers {
         let owner = self.uses.orphans.owner(&PodName::of(&sandbox)).await?;
         let volumes = self.uses.volumes.clone();
         let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
-        let base = self.uses.volumes.base(&folder, wanted).await;
+        // A volume has a life of its own.
+        let lifetime = if draft.persistent_root().is_some() {
+            RootLifetime::Pod
+        } else {
+            handler.defaults.root_lifetime(&annotations)
+        };
+        let base = match lifetime {
+            RootLifetime::Pod => self.uses.volumes.base(&folder, wanted).await,
+            RootLifetime::Container => wanted,
+        };
         let image_id = base
             .image_id
             .parse()
@@ -193,7 +202,9 @@ impl Containers {
         };
         let root = match persistent {
             Some(_) => None,
-            None => Some(self.uses.volumes.ensure_root(&folder, &base, root_size, qemu).await.map_err(no_disk)?),
+            None => {
+                Some(self.uses.volumes.ensure_root(&folder, &base, root_size, lifetime, qemu).await.map_err(no_disk)?)
+            }
         };
         let made = async {
             for other in &replaced {

@@ -13,7 +13,7 @@ use crate::model::annotations::{AnnotationPolicy, PodAnnotations};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{
     CdiEdits, Chipset, Clock, CpuModel, DiskBus, Extras, Firmware, FirmwareKind, Graphics, HostPath, MachineType,
-    OnImageChange, SharedFs, Watchdog,
+    OnImageChange, RootLifetime, SharedFs, Watchdog,
 };
 use crate::model::seed::{ConfigDelivery, NetworkConfig, SeedKind};
 
@@ -55,6 +55,8 @@ pub struct MachineDefaults {
     pub host_devices: Option<bool>,
     /// What becomes of CDI devices that ask for what no machine has; default they are refused.
     pub cdi_edits: Given<CdiEdits>,
+    /// How long root disks last that are not volumes; default as long as their pods.
+    pub root_lifetime: Given<RootLifetime>,
     /// What becomes of a persistent root disk with another image than the pod's; default the image is copied anew.
     pub root_on_image_change: Given<OnImageChange>,
     /// How links and taps are joined; default as tapmanager is configured.
@@ -115,6 +117,7 @@ impl MachineDefaults {
         self.clock.check("handlers.<name>.clock", &whose, problems);
         self.host_path.check("handlers.<name>.host_path", &whose, problems);
         self.cdi_edits.check("handlers.<name>.cdi_edits", &whose, problems);
+        self.root_lifetime.check("handlers.<name>.root_lifetime", &whose, problems);
         self.root_on_image_change.check("handlers.<name>.root_on_image_change", &whose, problems);
         let is_q35 = self.machine.get().is_none_or(|machine| machine.chipset() == Chipset::Q35);
         if self.watchdog.get() == Some(&Watchdog::Itco) && !is_q35 {
@@ -170,6 +173,12 @@ impl MachineDefaults {
     #[must_use]
     pub fn has_agent(&self, annotations: &PodAnnotations) -> bool {
         annotations.guest_agent || self.guest_agent || annotations.run_command.unwrap_or(self.run_command)
+    }
+
+    /// How long the root disk of a pod with these annotations lasts, if it is no volume.
+    #[must_use]
+    pub fn root_lifetime(&self, annotations: &PodAnnotations) -> RootLifetime {
+        annotations.root_lifetime.or(self.root_lifetime.get().copied()).unwrap_or_default()
     }
 
     /// How the guest of a pod with these annotations comes by its addresses.
@@ -233,6 +242,7 @@ impl MachineDefaults {
             ("host_path", self.host_path.get().map(ToString::to_string)),
             ("host_devices", self.host_devices.map(|given| given.to_string())),
             ("cdi_edits", self.cdi_edits.get().map(ToString::to_string)),
+            ("root_lifetime", self.root_lifetime.get().map(ToString::to_string)),
             ("root_on_image_change", self.root_on_image_change.get().map(ToString::to_string)),
             ("data_path", self.data_path.get().map(|path| path.name().to_owned())),
             ("guest_agent", self.guest_agent.then(|| "true".to_owned())),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::config::{Given, Handler, MachineDefaults};
 use crate::model::annotations::{EmptyDirDisk, PodAnnotations};
-use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, OnImageChange, Passed, Share};
+use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, OnImageChange, Passed, RootLifetime, Share};
 use crate::model::{Container, ContainerConfig, Resources};
 
 const MIB: u64 = 1 << 20;
@@ -198,7 +198,7 @@ fn hardware(list: &mut List<'_>, said: Said<'_>, hardware: &Hardware) {
 fn disk(list: &mut List<'_>, said: Said<'_>, root: Option<Root>) {
     let (annotations, defaults) = (said.annotations, &said.handler.defaults);
     match root {
-        None => overlay(list, annotations),
+        None => overlay(list, said),
         Some(Root { as_is: true, .. }) => {
             let value = "the block volume at `/`, as it is: no image is copied to it".to_owned();
             list.add("root disk", value, "annotation virtlet.cloud/root-device".into());
@@ -223,7 +223,8 @@ fn disk(list: &mut List<'_>, said: Said<'_>, root: Option<Root>) {
     list.said("system UUID", uuid, by_pod, None, "default");
 }
 
-fn overlay(list: &mut List<'_>, annotations: &PodAnnotations) {
+fn overlay(list: &mut List<'_>, said: Said<'_>) {
+    let (annotations, defaults) = (said.annotations, &said.handler.defaults);
     match annotations.root_volume_size {
         // What the image has is not known here, and it is never less.
         Some(bytes) => {
@@ -232,6 +233,13 @@ fn overlay(list: &mut List<'_>, annotations: &PodAnnotations) {
         }
         None => list.add("root disk", "as large as the image says".into(), "default".into()),
     }
+    let lasts = match defaults.root_lifetime(annotations) {
+        RootLifetime::Pod => "as long as the pod",
+        RootLifetime::Container => "as long as a container: one that is restarted begins with what the image has",
+    };
+    let by_pod = annotations.root_lifetime.map(|_| "virtlet.cloud/root-lifetime");
+    let by_handler = given(&defaults.root_lifetime, "root_lifetime");
+    list.said("root disk lasts", lasts.to_owned(), by_pod, by_handler, "default");
 }
 
 /// What kubelet allocated; nothing is said of nothing.

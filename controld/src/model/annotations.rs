@@ -32,7 +32,7 @@ pub use self::ssh_keys::SshKey;
 pub(super) use self::ssh_keys::parse as ssh_keys_of;
 pub use self::user_data::UserData;
 pub(super) use self::user_data::{CLOUD_CONFIG, Format};
-use super::plan::{CpuModel, CpuSetting, DiskBus, NoCpuModel, NoCpuSetting, RootDevice, SharedFs};
+use super::plan::{CpuModel, CpuSetting, DiskBus, NoCpuModel, NoCpuSetting, RootDevice, RootLifetime, SharedFs};
 use super::seed_kind::{ConfigDelivery, NetworkConfig, SeedKind};
 use super::yaml::{self, NotYaml};
 
@@ -52,6 +52,8 @@ pub struct PodAnnotations {
     pub max_memory: Option<u64>,
     /// Size of the root disk in bytes, rounded up; `None` is the image's own.
     pub root_volume_size: Option<u64>,
+    /// How long the root disk lasts; `None` is the runtime handler's way.
+    pub root_lifetime: Option<RootLifetime>,
     /// What a block volume at `/` is.
     pub root_device: RootDevice,
     /// Bus of the disks; `None` is the runtime handler's.
@@ -94,6 +96,8 @@ pub struct PodAnnotations {
     pub shared_fs: Option<SharedFs>,
     /// EmptyDirs that the guest has as disks.
     pub emptydir_disks: Vec<EmptyDirDisk>,
+    /// Whether the guest owns what it sees of volumes by 9p. No effect: they are seen by virtiofs.
+    pub chown_9p: bool,
     /// How the guest comes by its addresses; `None` is the runtime handler's way.
     pub network_config: Option<NetworkConfig>,
     /// Limits of the pod's traffic, from Kubernetes' own annotations.
@@ -126,8 +130,6 @@ pub(super) enum Problem {
     Contradicts { other: String },
     #[error("was never implemented")]
     Never,
-    #[error("{} is not supported yet; supported: {}", quoted(value), supported.join(", "))]
-    ValueLater { value: String, supported: &'static [&'static str] },
     #[error("{} is no longer supported; use {instead}", quoted(value))]
     Removed { value: &'static str, instead: &'static str },
     #[error("{} is not one of {}", quoted(value), all.join(", "))]
@@ -203,6 +205,7 @@ impl PodAnnotations {
             max_vcpus: reader.read(keys::MAX_VCPUS, vcpus),
             max_memory: reader.read(keys::MAX_MEMORY, bytes),
             root_volume_size: reader.read(keys::ROOT_VOLUME_SIZE, bytes),
+            root_lifetime: reader.read(keys::ROOT_LIFETIME, named(RootLifetime::ALL, RootLifetime::word)),
             root_device: reader.read(keys::ROOT_DEVICE, named(RootDevice::ALL, RootDevice::word)).unwrap_or_default(),
             disk_bus: reader.read(keys::DISK_DRIVER, disk_bus),
             cpu_model: reader.read(keys::CPU_MODEL, cpu_model),
@@ -224,6 +227,7 @@ impl PodAnnotations {
             run_command: reader.read(keys::RUN_COMMAND, reader::switch),
             shared_fs: reader.read(keys::SHARED_FS, shared_fs),
             emptydir_disks: reader.read(keys::EMPTYDIR_DISKS, emptydir::parse).unwrap_or_default(),
+            chown_9p: reader.read(keys::CHOWN_9P, reader::switch).unwrap_or_default(),
             network_config: network_config(&mut reader),
             bandwidth: bandwidth::of(all, &mut reader),
         };

@@ -32,7 +32,7 @@ pub use self::guest::{Guest, GuestCommand};
 pub use self::hardware::{Chipset, CpuModel, DiskBus, Hardware, MachineType, NoCpuModel};
 pub use self::passed::{CdiEdits, NoCdiEdits, Passed, PassedDevice};
 pub use self::persistent::{NoOnImageChange, OnImageChange, PersistentRoot, RootDevice};
-pub use self::root::{Layer, RootDisk};
+pub use self::root::{Layer, NoRootLifetime, RootDisk, RootLifetime};
 pub use self::share::{NoSharedFs, Share, SharedFs, SharedMount};
 pub use self::size::{Cpus, Memory};
 use super::ids::MachineId;

@@ -204,7 +204,7 @@ fn lost(input: &SeedInput<'_>, has_keys: bool) -> Vec<String> {
 
 /// Which instance cloud-init takes the machine for: it does once what is to be done once for each.
 ///
-/// It is the pod's, not the container's: the root disk lives as long as the pod. Pods of one name differ by their UID, so a reused
+/// It is the pod's, not the container's, as the root disk is unless the pod says otherwise: a new disk knows no instance. Pods of one name differ by their UID, so a reused
 /// name is another instance. A root disk that outlives its pod has one of its own.
 fn instance_id(input: &SeedInput<'_>) -> String {
     let SeedInput { pod_name, namespace, uid, annotations, instance, .. } = input;

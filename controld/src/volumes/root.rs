@@ -3,8 +3,8 @@
 //! The image below is never written: the overlay names it with its format, and it stays root's (see [`crate::model::domain`]).
 //! Which image that is, is told by its id. A pod keeps its disk as long as it wants the image by the same name: that the
 //! name means another image by now, because it was published anew, is for pods to come. Where the image lies may change: QEMU is told each file of the chain, and does
-//! not look at the name in the overlay. An overlay for another image is made first and then put in the place of the old one,
-//! which is there until the Create that wanted it has succeeded.
+//! not look at the name in the overlay. An overlay for another image, or for another container if it is to last no longer than that, is
+//! made first and then put in the place of the old one, which is there until the Create that wanted it has succeeded.
 
 use std::fs::File;
 use std::io;
@@ -21,6 +21,7 @@ use tokio::process::Command;
 use super::error::CREATE_DEADLINE;
 use super::files::{io_error, remove_file, set_mode};
 use super::{Folder, VolumeError, Volumes};
+use crate::model::plan::RootLifetime;
 
 /// An overlay is for the user that QEMU runs as, and not for its group: on some distributions people are in that.
 const OVERLAY_MODE: u32 = 0o600;
@@ -54,7 +55,7 @@ enum Made {
     Nothing,
     /// There was none.
     Overlay,
-    /// There was one for another image, which lies beside it.
+    /// There was one that is wanted no more, which lies beside it.
     Another,
 }
 
@@ -92,7 +93,7 @@ impl Volumes {
         off_reactor(move || Ok(small_file::write(&path, &base)?)).await
     }
 
-    /// Makes the root overlay of a pod, or takes the one that it has if that stands on the same image.
+    /// Makes the root overlay of a pod, or takes the one that it has if that stands on the same image and is to last.
     ///
     /// # Errors
     /// See [`VolumeError`]; then what was there before still is, and nothing else.
@@ -101,11 +102,12 @@ impl Volumes {
         folder: &Folder,
         base: &Base,
         size: u64,
+        lifetime: RootLifetime,
         qemu: QemuUser,
     ) -> Result<Root, VolumeError> {
         let files = Files::of(folder);
         let (known, on) = (files.clone(), base.clone());
-        let made = off_reactor(move || known.take_up(&on)).await?;
+        let made = off_reactor(move || known.take_up(&on, lifetime)).await?;
         if made != Made::Nothing {
             let created = create(&files.half, base, size.max(base.virtual_size), qemu).await;
             let (new, on) = (files.clone(), base.clone());
@@ -190,13 +192,13 @@ impl Files {
         }
     }
 
-    /// Puts the folder in order, and takes up the overlay that stands on this image. What has to be made otherwise is said.
-    fn take_up(&self, base: &Base) -> Result<Made, VolumeError> {
+    /// Puts the folder in order, and takes up the overlay that stands on this image, if it is to last. What has to be made otherwise is said.
+    fn take_up(&self, base: &Base, lifetime: RootLifetime) -> Result<Made, VolumeError> {
         self.tidy()?;
         if !self.overlay.exists() {
             return Ok(Made::Overlay);
         }
-        if !self.stands_on(base) {
+        if lifetime == RootLifetime::Container || !self.stands_on(base) {
             return Ok(Made::Another);
         }
         // Earlier releases let QEMU's group write it.

@@ -5,7 +5,10 @@ use proto::tap::QemuUser;
 use uuid::Uuid;
 
 use super::*;
+use crate::model::plan::RootLifetime;
 
+/// As long as the pod.
+const LASTS: RootLifetime = RootLifetime::Pod;
 const ME: Uuid = Uuid::from_u128(1);
 
 fn volumes(dir: &Path) -> Volumes {
@@ -41,7 +44,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 async fn made(volumes: &Volumes, folder: &Folder, base: &Base) -> PathBuf {
-    let root = volumes.ensure_root(folder, base, 0, qemu()).await.expect("made");
+    let root = volumes.ensure_root(folder, base, 0, LASTS, qemu()).await.expect("made");
     let path = root.path().to_owned();
     root.keep().await.expect("kept");
     path
@@ -83,7 +86,7 @@ async fn the_overlay_is_kept_for_the_same_image_and_made_anew_for_another() {
     assert_eq!([mode(&note), mode(&root)], [0o600; 2]);
 
     let two = base(dir.path(), "01");
-    let anew = volumes.ensure_root(&folder, &two, 16 << 20, qemu()).await.expect("made anew");
+    let anew = volumes.ensure_root(&folder, &two, 16 << 20, LASTS, qemu()).await.expect("made anew");
     assert_eq!(names(&folder.path), ["owner.json", "root.json", "root.qcow2", "root.qcow2.old"]);
     anew.keep().await.expect("kept");
     assert_eq!(names(&folder.path), ["owner.json", "root.json", "root.qcow2"]);
@@ -142,28 +145,43 @@ async fn a_pod_keeps_its_disk_when_the_name_of_its_image_comes_to_mean_another()
 }
 
 #[tokio::test]
+async fn an_overlay_that_lasts_as_long_as_a_container_is_made_for_each() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    let folder = volumes.claim(&owner("uid-1")).expect("claimed");
+    let one = base(dir.path(), "00");
+    let first = inode(&made(&volumes, &folder, &one).await);
+    let next = || volumes.ensure_root(&folder, &one, 0, RootLifetime::Container, qemu());
+    next().await.expect("made").undo().expect("undone");
+    assert_eq!(inode(&folder.overlay()), first, "of a Create that fails nothing is left");
+    next().await.expect("made").keep().await.expect("kept");
+    assert_ne!(inode(&folder.overlay()), first);
+    assert_eq!(names(&folder.path), ["owner.json", "root.json", "root.qcow2"]);
+}
+
+#[tokio::test]
 async fn what_fails_takes_nothing_with_it_that_was_there() {
     let dir = tempfile::tempdir().expect("tempdir");
     let volumes = volumes(dir.path());
     let folder = volumes.claim(&owner("uid-1")).expect("claimed");
     let nonsense = Base { format: "nonsense".into(), ..base(dir.path(), "02") };
-    let error = volumes.ensure_root(&folder, &nonsense, 0, qemu()).await.expect_err("no base");
+    let error = volumes.ensure_root(&folder, &nonsense, 0, LASTS, qemu()).await.expect_err("no base");
     assert!(matches!(error, VolumeError::QemuImg { .. }), "{error}");
     assert_eq!(names(&folder.path), ["owner.json"]);
 
     let one = base(dir.path(), "00");
-    let root = volumes.ensure_root(&folder, &one, 0, qemu()).await.expect("made");
+    let root = volumes.ensure_root(&folder, &one, 0, LASTS, qemu()).await.expect("made");
     root.undo().expect("undone");
     assert_eq!(names(&folder.path), ["owner.json"]);
 
     let first = inode(&made(&volumes, &folder, &one).await);
-    volumes.ensure_root(&folder, &nonsense, 0, qemu()).await.expect_err("no base");
+    volumes.ensure_root(&folder, &nonsense, 0, LASTS, qemu()).await.expect_err("no base");
     assert_eq!(inode(&made(&volumes, &folder, &one).await), first);
     let two = base(dir.path(), "01");
-    let root = volumes.ensure_root(&folder, &two, 0, qemu()).await.expect("made");
+    let root = volumes.ensure_root(&folder, &two, 0, LASTS, qemu()).await.expect("made");
     root.undo().expect("undone");
     assert_eq!(inode(&made(&volumes, &folder, &one).await), first, "an undone Create gives the earlier disk back");
-    let root = volumes.ensure_root(&folder, &one, 0, qemu()).await.expect("there");
+    let root = volumes.ensure_root(&folder, &one, 0, LASTS, qemu()).await.expect("there");
     root.undo().expect("undone");
     assert_eq!(inode(&made(&volumes, &folder, &one).await), first, "it was not made by that call");
 }

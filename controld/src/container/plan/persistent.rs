@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::config::Handler;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{OnImageChange, RootDevice};
+use crate::model::plan::{OnImageChange, RootDevice, RootLifetime};
 use crate::model::{ContainerConfig, Device};
 
 /// What the guest knows as the place of its root disk, and no other.
@@ -60,6 +60,11 @@ pub(super) fn of(
             "annotation VirtletRootVolumeSize: the root disk is a persistent volume, which has its own size; unset it",
         ));
     }
+    if annotations.root_lifetime == Some(RootLifetime::Container) {
+        return Err(invalid(
+            "annotation virtlet.cloud/root-lifetime: the root disk is a persistent volume, which outlives containers; unset it",
+        ));
+    }
     let on_image_change = handler.defaults.root_on_image_change.get().copied().unwrap_or_default();
     Ok(Some(Wanted { host_path: host_path.clone(), on_image_change, as_is }))
 }
@@ -97,6 +102,7 @@ mod tests {
     fn what_no_root_disk_can_be_is_refused() {
         let plain = PodAnnotations::default();
         let sized = PodAnnotations { root_volume_size: Some(1 << 30), ..PodAnnotations::default() };
+        let short = PodAnnotations { root_lifetime: Some(RootLifetime::Container), ..PodAnnotations::default() };
         let as_is = PodAnnotations { root_device: RootDevice::AsIs, ..PodAnnotations::default() };
         let mounted = ContainerConfig {
             mounts: vec![Mount { container_path: "/".into(), ..Mount::default() }],
@@ -109,6 +115,7 @@ mod tests {
             refused(&with(vec![device("/", true)]), &plain),
             refused(&with(vec![device("/", false), device("/", false)]), &plain),
             refused(&with(vec![device("/", false)]), &sized),
+            refused(&with(vec![device("/", false)]), &short),
             refused(&with(vec![device("/dev/a", false)]), &as_is),
             refused(&mounted, &plain),
         ];

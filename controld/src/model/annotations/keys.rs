@@ -62,6 +62,11 @@ pub(super) const EMPTYDIR_DISKS: &str = "virtlet.cloud/emptydir-disks";
 /// What a block volume at `/` is.
 pub(super) const ROOT_DEVICE: &str = "virtlet.cloud/root-device";
 
+/// Whether the root disk is the pod's or one of each container.
+pub(super) const ROOT_LIFETIME: &str = "virtlet.cloud/root-lifetime";
+/// Virtlet's: who owns what the guest sees of volumes by 9p.
+pub(super) const CHOWN_9P: &str = "VirtletChown9pfsMounts";
+
 /// Virtual CPUs that a running machine can be given.
 pub(super) const MAX_VCPUS: &str = "virtlet.cloud/max-vcpus";
 /// Memory that a running guest can be given.
@@ -77,10 +82,6 @@ const VIRTLET: &str = "Virtlet";
 pub(super) enum Use {
     /// It has a parser of its own.
     Read,
-    /// It chooses between things of which only some are built. The values that are, and those that are to come.
-    Choice { supported: &'static [&'static str], later: &'static [&'static str] },
-    /// `true` asks for something that is not built yet.
-    SwitchLater,
     /// In Virtlet's proposals, not in Virtlet.
     Never,
 }
@@ -104,14 +105,14 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     (SSH_KEYS, Use::Read),
     (SSH_KEY_SOURCE, Use::Read),
     (FILES_SOURCE, Use::Read),
-    ("VirtletChown9pfsMounts", Use::SwitchLater),
+    (CHOWN_9P, Use::Read),
     (FORCE_DHCP, Use::Read),
     ("VirtletVMIdentitySet", Use::Never),
     ("VirtletVMIdentityName", Use::Never),
     ("VirtletKeepVMEnvVars", Use::Never),
     (NETWORK_CONFIG, Use::Read),
     (CONFIG_DELIVERY, Use::Read),
-    ("virtlet.cloud/root-lifetime", Use::Choice { supported: &["pod"], later: &["container"] }),
+    (ROOT_LIFETIME, Use::Read),
     (ROOT_DEVICE, Use::Read),
     (NETWORKS, Use::Read),
     (DATA_PATH, Use::Read),

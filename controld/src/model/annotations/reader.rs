@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
             }
             return;
         }
-        if let Err(problem) = check(becomes, given.value) {
+        if let Err(problem) = check(becomes) {
             self.refuse(given.key, problem);
         }
     }
@@ -100,27 +100,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Deals with a value that nothing else reads.
-fn check(becomes: Use, value: &str) -> Result<(), Problem> {
+/// Deals with a key that nothing else reads.
+fn check(becomes: Use) -> Result<(), Problem> {
     match becomes {
         Use::Read => Ok(()),
-        Use::Choice { supported, later } => choice(value, supported, later),
-        Use::SwitchLater => match switch(value)? {
-            true => Err(Problem::ValueLater { value: value.to_owned(), supported: &["false"] }),
-            false => Ok(()),
-        },
         Use::Never => Err(Problem::Never),
-    }
-}
-
-fn choice(value: &str, supported: &'static [&'static str], later: &[&'static str]) -> Result<(), Problem> {
-    let is_value = |known: &&str| known.eq_ignore_ascii_case(value);
-    if supported.iter().any(is_value) {
-        Ok(())
-    } else if later.iter().any(is_value) {
-        Err(Problem::ValueLater { value: value.to_owned(), supported })
-    } else {
-        Err(Problem::NotOneOf { value: value.to_owned(), all: [supported, later].concat() })
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::PersistentRoot;
+use crate::model::words::words;
 
 /// An overlay that the guest writes to, on images of the store that nobody writes to. The overlay is the pod's: it goes with
 /// the folder of the pod's disks.
@@ -25,4 +26,16 @@ pub struct Layer {
     pub path: PathBuf,
     /// `qcow2` or `raw`.
     pub format: String,
+}
+
+words! {
+    /// How long an overlay lasts.
+    #[derive(Default)]
+    RootLifetime or NoRootLifetime "use `pod` or `container`" {
+        /// As long as the pod: a container that is made again finds what the one before has written.
+        #[default]
+        Pod = "pod",
+        /// As long as a container: the next one begins with what the image has.
+        Container = "container",
+    }
 }
