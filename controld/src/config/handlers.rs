@@ -17,6 +17,8 @@ use crate::model::plan::{
 };
 use crate::model::seed::{ConfigDelivery, NetworkConfig, SeedKind};
 
+/// Least guest memory that may be named.
+const LEAST_MEMORY: u64 = 16 * MIB;
 /// Most guest memory that may be named: 16 TiB.
 const MOST_MEMORY: u64 = MIB << 24;
 const VCPUS: std::ops::RangeInclusive<u16> = 1..=255;
@@ -82,6 +84,9 @@ pub struct MachineDefaults {
     /// Guest memory of a container without a memory limit, in bytes; default `machine.default_memory_mib`.
     #[serde(rename = "default_memory_mib", deserialize_with = "units::optional_mib")]
     pub default_memory: Option<u64>,
+    /// Least guest memory, in bytes; default `machine.min_memory_mib`.
+    #[serde(rename = "min_memory_mib", deserialize_with = "units::optional_mib")]
+    pub min_memory: Option<u64>,
     /// Guest memory that a running guest can be given, in bytes; default what it boots with.
     #[serde(rename = "max_memory_mib", deserialize_with = "units::optional_mib")]
     pub max_memory: Option<u64>,
@@ -146,14 +151,15 @@ impl MachineDefaults {
                 problems.add(key, format!("is {vcpus} for {whose}, and not within 1 to 255"));
             }
         }
-        for (key, memory) in [
-            ("handlers.<name>.default_memory_mib", self.default_memory),
-            ("handlers.<name>.max_memory_mib", self.max_memory),
+        let node = &self.on(node);
+        for (key, memory, least) in [
+            ("handlers.<name>.min_memory_mib", self.min_memory, LEAST_MEMORY),
+            ("handlers.<name>.default_memory_mib", self.default_memory, node.min_memory),
+            ("handlers.<name>.max_memory_mib", self.max_memory, node.min_memory),
         ] {
-            if let Some(memory) = memory.filter(|memory| !(node.min_memory..=MOST_MEMORY).contains(memory)) {
-                let (mib, least) = (memory / MIB, node.min_memory / MIB);
-                let problem =
-                    format!("is {mib} for {whose}, and not within machine.min_memory_mib, {least}, to 16777216");
+            if let Some(memory) = memory.filter(|memory| !(least..=MOST_MEMORY).contains(memory)) {
+                let (mib, least) = (memory / MIB, least / MIB);
+                let problem = format!("is {mib} for {whose}, and not within {least} (the least guest) to 16777216");
                 problems.add(key, problem);
             }
         }
@@ -163,6 +169,13 @@ impl MachineDefaults {
             problems.add("handlers.<name>.max_vcpus", problem);
         }
         let boots = self.default_memory.unwrap_or(node.default_memory);
+        if self.min_memory.is_some() && self.default_memory.is_none() && boots < node.min_memory {
+            let (least, boots) = (node.min_memory / MIB, boots / MIB);
+            let problem = format!(
+                "is {least} for {whose}, and above machine.default_memory_mib, {boots}; set default_memory_mib"
+            );
+            problems.add("handlers.<name>.min_memory_mib", problem);
+        }
         if let Some(most) = self.max_memory.filter(|most| *most >= node.min_memory && *most < boots) {
             let problem = format!("is {} for {whose}, and below its default_memory_mib, {}", most / MIB, boots / MIB);
             problems.add("handlers.<name>.max_memory_mib", problem);
@@ -197,6 +210,12 @@ impl MachineDefaults {
     #[must_use]
     pub fn delivery(&self, annotations: &PodAnnotations) -> ConfigDelivery {
         annotations.config_delivery.or(self.config_delivery.get().copied()).unwrap_or_default()
+    }
+
+    /// The node's settings of machines, as they are for these.
+    #[must_use]
+    pub fn on(&self, node: &MachineConfig) -> MachineConfig {
+        MachineConfig { min_memory: self.min_memory.unwrap_or(node.min_memory), ..node.clone() }
     }
 
     /// What the machines boot with.
@@ -255,6 +274,7 @@ impl MachineDefaults {
             ("default_vcpus", number(self.default_vcpus)),
             ("max_vcpus", number(self.max_vcpus)),
             ("default_memory_mib", mib(self.default_memory)),
+            ("min_memory_mib", mib(self.min_memory)),
             ("max_memory_mib", mib(self.max_memory)),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()

@@ -180,7 +180,7 @@ fn settings_of_a_handler_that_mean_nothing_are_all_told_and_say_what_would() {
     configuration key `handlers.<name>.secure_boot` is true for handler `a`, whose `firmware` is not `uefi`;
     configuration key `handlers.<name>.default_vcpus` is 0 for handler `a`, and not within 1 to 255;
     configuration key `handlers.<name>.max_vcpus` is 256 for handler `a`, and not within 1 to 255;
-    configuration key `handlers.<name>.default_memory_mib` is 8 for handler `a`, and not within machine.min_memory_mib, 64, to 16777216;
+    configuration key `handlers.<name>.default_memory_mib` is 8 for handler `a`, and not within 64 (the least guest) to 16777216;
     configuration key `handlers.<name>.secure_boot` is true for handler `b`, whose `machine` is not `q35`;
     configuration key `handlers.<name>.max_vcpus` is 2 for handler `b`, and below its default_vcpus, 3;
     configuration key `handlers.<name>.max_memory_mib` is 512 for handler `b`, and below its default_memory_mib, 1024

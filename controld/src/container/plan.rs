@@ -80,7 +80,7 @@ impl Draft {
             max_memory: wishes.annotations.max_memory,
             handler: Some(&wishes.handler.defaults),
         };
-        let size = size::of(wanted, wishes.accel, wishes.node)?;
+        let size = size::of(wanted, wishes.accel, &wishes.handler.defaults.on(wishes.node))?;
         let huge_page = wishes.container.resources.as_ref().and_then(|resources| Some(resources.huge_pages?.size));
         let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel, size.cpus.max)?;
         let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;

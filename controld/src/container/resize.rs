@@ -59,8 +59,10 @@ async fn wanted_size(uses: &Arc<Uses>, container: &Container, wanted: &Resources
     let annotations = PodAnnotations::parse(&container.machine_annotations)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod's annotations cannot be read", cause))?;
     let sandbox = uses.store.sandbox(&container.sandbox);
+    let handler = sandbox.as_ref().map(|sandbox| sandbox.config.runtime_handler.as_str()).unwrap_or_default();
+    let node = uses.config.handler(handler).defaults.on(&uses.config.machine);
     let overhead = sandbox.and_then(|sandbox| sandbox.config.memory_overhead).unwrap_or_default();
-    resized(container, wanted, overhead, &annotations, uses.accel.get().await, &uses.config.machine)
+    resized(container, wanted, overhead, &annotations, uses.accel.get().await, &node)
 }
 
 struct Change<'a> {
